@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/log.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRedrawMs = 80;  // faster than the eye needs, slower than costs anything
+constexpr int kBarWidth = 24;
+constexpr const char* kErase = "\r\033[K";
+
+std::atomic<bool> is_quiet{false};
+
+bool on_terminal() {
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  return terminal;
+}
+
+void print_line(const char* kind, const std::string& line) {
+  // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next advance.
+  std::fprintf(stderr, "%stessera: %s%s\n", on_terminal() ? kErase : "", kind, line.c_str());
+}
+
+}  // namespace
+
+void set_quiet(bool quiet) { is_quiet = quiet; }
+bool quiet() { return is_quiet; }
+
+void note(const std::string& line) {
+  if (!quiet()) print_line("", line);
+}
+void warn(const std::string& line) { print_line("warning: ", line); }
+
+std::string progress_line(const std::string& name, int64_t count, int64_t total, double seconds) {
+  const double share = total > 0 ? std::clamp(static_cast<double>(count) / static_cast<double>(total), 0.0, 1.0) : 1.0;
+  const int filled = static_cast<int>(share * kBarWidth);
+  char tail[96];
+  std::snprintf(tail, sizeof(tail), "] %3d %%  %lld of %lld, %.0f s", static_cast<int>(share * 100),
+                static_cast<long long>(count), static_cast<long long>(total), seconds);
+  return name + " [" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kBarWidth - filled), '.') +
+         tail;
+}
+
+Progress::Progress(std::string name, int64_t total) : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {}
+
+void Progress::advance(int64_t items) {
+  count_ += items;
+  if (!shown_) return;
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_).count();
+  int64_t due = next_draw_ms_;
+  if (now < due || !next_draw_ms_.compare_exchange_strong(due, now + kRedrawMs)) return;
+  draw();
+}
+
+void Progress::draw() {
+  std::lock_guard lock(mutex_);
+  if (done_) return;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  std::fprintf(stderr, "%s%s", kErase, progress_line(name_, count_, total_, seconds).c_str());
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Progress::done() {
+  std::lock_guard lock(mutex_);
+  if (done_) return;
+  done_ = true;
+  if (drawn_) {
+    std::fputs(kErase, stderr);
+    std::fflush(stderr);
+  }
+}
+
+}  // namespace tessera

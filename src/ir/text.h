@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs as text. Printing is deterministic, and print(parse(print(g))) == print(g).
+//   graph tiny {
+//     in %image: f32[2,3,8,8]
+//     const %w: f32[64,48] = seed(3)            normal(0, 1) * 0.05, made from the seed; also = {1, 2.5} and = data(<hex>); without `=` all zeros
+//     %y: f32[2,17,64] = matmul(%x, %w, %b, _) {eps=0.5, perm=[0,2,1], kind="layer"} then bias(2) act(gelu_erf) @"blocks.0.fc1" role block asked fp8
+//     out %y
+//   }
+// A step's number is an index into the operands; `_` is an absent one. Scales: `%q: e4m3:tensor(f32)[2,3] scale=%s = copy(%x)`. `#` starts a comment.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+// with_data: constants' bytes too; else only their types.
+std::string print(const Graph& graph, bool with_data = false);
+// The error names the line. What is read is checked (ir/check.h).
+Result<Graph> parse(std::string_view text);
+Result<std::vector<Graph>> parse_graphs(std::string_view text);
+
+}  // namespace tessera
