@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compile/compile.h"
+
+#include "import/onnx.h"
+#include "passes/boundary.h"
+#include "passes/canonicalise.h"
+
+namespace tessera {
+
+Result<Graph> load_model(const std::string& path, int64_t batch) {
+  OnnxOptions options;
+  options.batch = batch;
+  TS_ASSIGN(Graph graph, import_onnx(path, options));
+  TS_TRY(canonicalise(graph));
+  return graph;
+}
+
+Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool) {
+  TS_TRY(quantize(graph, options.types));
+  if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
+  return make_plan(graph, options.plan, pool);
+}
+
+int64_t batch_of(const Graph& graph) {
+  if (graph.inputs.empty() || graph.at(graph.inputs[0]).type.shape.empty()) return 1;
+  return graph.at(graph.inputs[0]).type.shape[0];
+}
+
+}  // namespace tessera

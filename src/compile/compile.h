@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place that spells import -> passes -> plan. No running: calibration and golden values come from study/, as plain data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/graph.h"
+#include "ir/ranges.h"
+#include "plan/engine.h"
+#include "plan/make_plan.h"
+#include "passes/quantize.h"
+
+namespace tessera {
+
+// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused).
+Result<Graph> load_model(const std::string& path, int64_t batch);
+
+struct LowerOptions {
+  PlanOptions plan;
+  QuantizeOptions types;
+};
+// Types, boundary, plan. The graph is taken by value: each plan has its own.
+Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool);
+
+// Extent of the batch axis (first axis) of the graph's first input.
+int64_t batch_of(const Graph& graph);
+
+}  // namespace tessera

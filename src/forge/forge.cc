@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "forge/forge.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "compile/compile.h"
+#include "runtime/executor.h"
+#include "study/calibrate.h"
+#include "study/verify.h"
+
+namespace tessera {
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& seconds_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
+constexpr int64_t kCalibrationBatch = 16;
+
+}  // namespace
+
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target) {
+  if (ran_on_target != nullptr) *ran_on_target = false;
+  BuildTimes unused;
+  BuildTimes& t = times != nullptr ? *times : unused;
+  const Precision* precision = find_precision(options.precision);
+  if (precision == nullptr) {
+    std::string names;
+    for (const std::string& n : precision_names()) names += (names.empty() ? "" : ", ") + n;
+    return usage_error(cat("precision '", options.precision, "' is unknown; accepted: ", names));
+  }
+  Engine engine;
+  engine.precision = options.precision;
+  engine.target = options.target;
+  engine.allowed = options.allow;
+  engine.producer = cat("tessera ", TS_VERSION);
+
+  LowerOptions lowering;
+  lowering.types.precision = options.precision;
+  bool needs_ranges = precision->needs_ranges();
+  for (const std::string& text : options.allow) {
+    TS_ASSIGN(Allowance a, parse_allowance(text));
+    const Precision* p = find_precision(a.precision);
+    needs_ranges = needs_ranges || (p != nullptr && p->needs_ranges());
+    lowering.types.allow.push_back(std::move(a));
+  }
+  Ranges ranges;
+  if (needs_ranges) {
+    Graph graph;
+    {
+      const Stopwatch watch(t.import_s);
+      TS_ASSIGN(graph, load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch));
+    }
+    const Stopwatch watch(t.calibrate_s);
+    CalibrateOptions calibration{.path = options.calib_path, .quiet = options.quiet};
+    TS_ASSIGN(ranges, calibrate(graph, calibration));
+    engine.calibration = ranges.how;
+    lowering.types.ranges = &ranges;
+  }
+
+  ConstantPool pool(engine.constants);
+  std::vector<int64_t> batches = options.batches;
+  if (batches.empty()) batches = {1};
+  lowering.plan.target = options.target;
+  int64_t largest = 1;
+  for (int64_t batch : batches) {
+    Graph graph;
+    {
+      const Stopwatch watch(t.import_s);
+      TS_ASSIGN(graph, load_model(options.model_path, batch));
+    }
+    const Stopwatch watch(t.compile_s);
+    engine.model = graph.name;
+    // A model with a fixed batch is built with that one, whatever was asked; import says so where they disagree.
+    lowering.plan.batch = batch_of(graph);
+    lowering.plan.name = cat("batch", lowering.plan.batch);
+    largest = std::max(largest, lowering.plan.batch);
+    TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
+    engine.plans.push_back(std::move(plan));
+  }
+  {
+    Graph graph;
+    {
+      const Stopwatch watch(t.import_s);
+      TS_ASSIGN(graph, load_model(options.model_path, std::min(largest, options.golden_samples)));
+    }
+    const Stopwatch watch(t.compile_s);
+    lowering.plan.batch = batch_of(graph);
+    lowering.plan.name = "golden";
+    lowering.plan.as_reference = true;
+    TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
+    engine.plans.push_back(std::move(plan));
+  }
+  if (options.golden) {
+    const Stopwatch watch(t.golden_s);
+    TS_ASSIGN(engine.golden, make_golden(engine, options.seed));
+    if (why_not_here(options.target).empty()) {
+      for (size_t i = 0; i + 1 < engine.plans.size(); ++i) {
+        TS_ASSIGN(const VerifyReport report, check_golden(engine, engine.plans[i]));
+        if (!report.ok) return Status(Code::kVerifyFailed, cat("plan ", engine.plans[i].name, " does not reproduce its golden values: ", report.sentence));
+      }
+      if (ran_on_target != nullptr) *ran_on_target = true;
+    }
+  }
+  return engine;
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/problem.h"
+
+namespace tessera {
+
+Operand dense_operand(const Shape& shape, const QuantType& type, bool constant) {
+  return {.present = true, .constant = constant, .shape = shape, .strides = dense_strides(shape), .type = type};
+}
+
+Problem problem_of(const Graph& graph, const std::vector<int>& producers, const Node& node) {
+  Problem p{.op = node.op, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue) {
+      p.in.emplace_back();
+      continue;
+    }
+    const Value& v = graph.at(id);
+    Operand o = dense_operand(v.type.shape, v.type.quant, v.constant);
+    o.strides = placement_of(graph, producers, id).strides;
+    p.in.push_back(std::move(o));
+  }
+  for (ValueId id : node.outputs) p.out.push_back(dense_operand(graph.at(id).type.shape, graph.at(id).type.quant));
+  return p;
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variant: one way to run one op on one arch. `accepts` may refuse, with the reason; what it accepts it must run exactly as asked, in the
+// arithmetic that it states. The name is the path of its file: "matmul/cpu".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "archs/arch.h"
+#include "base/status.h"
+#include "ops/problem.h"
+
+namespace tessera {
+
+struct Verdict {
+  std::string refusal;  // empty: accepted
+  explicit operator bool() const { return refusal.empty(); }
+};
+
+// What the multiplications and sums really are. Tolerances of tests and the bound of golden values are derived from it:
+// |got - want| <= (2 * operand_error + accumulator_error(terms)) * sum|products|, then one rounding to the result's type.
+struct Arithmetic {
+  std::string computed = "fp32";   // what operands are when they are multiplied: fp32, fp16, bf16, e4m3 ...
+  std::string instruction;         // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
+  int accumulator_bits = 24;       // significand bits that a running sum keeps
+  int promote_every = 0;           // products after which a short accumulator is added to an fp32 one; 0: never
+  double operand_error = 0;        // relative error of bringing a decoded operand into `computed` (0: exact)
+  std::string sass_must, sass_not;  // own CUDA kernels: instruction that the SASS must show, comma-separated ones that may not appear
+
+  // Relative to the sum of the products' magnitudes, for a sum of `terms` products in any order.
+  double accumulator_error(int64_t terms) const;
+};
+
+struct Stream {
+  void* handle = nullptr;  // cudaStream_t; null on the host
+};
+
+// A variant bound to one problem on this machine: ready to launch, owns its descriptors and algorithms. Launching allocates nothing.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // `in` and `out` follow the problem's operands (absent ones have desc == nullptr). Asynchronous on `stream` for CUDA, complete on return on the host.
+  virtual Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace, Stream stream) = 0;
+};
+
+struct Variant {
+  const char* name;
+  Arch arch;
+  Verdict (*accepts)(const Problem&);
+  Arithmetic (*arithmetic)(const Problem&);
+  // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
+  std::vector<Layout> (*layouts)(const Problem&) = nullptr;
+  int64_t (*workspace_bytes)(const Problem&) = nullptr;
+  // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
+  Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
+};
+
+}  // namespace tessera
+
+// In accepts(): refuse with a reason unless the condition holds.
+#define TS_REQUIRE(condition, ...)                                     \
+  do {                                                                 \
+    if (!(condition)) return ::tessera::Verdict{::tessera::cat(__VA_ARGS__)}; \
+  } while (0)

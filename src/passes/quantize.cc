@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/quantize.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "ops/op.h"
+
+namespace tessera {
+namespace {
+
+const Precision kPrecisions[] = {
+#define TS_PRECISION(name, weight, activation, carrier) {#name, weight, activation, carrier},
+#include "passes/precisions.inc"
+#undef TS_PRECISION
+};
+
+bool matches(const char* pattern, const char* text) {
+  if (*pattern == '\0') return *text == '\0';
+  if (*pattern == '*') return matches(pattern + 1, text) || (*text != '\0' && matches(pattern, text + 1));
+  return *text != '\0' && (*pattern == '?' || *pattern == *text) && matches(pattern + 1, text + 1);
+}
+
+bool is_linear(const Graph& g, const Node& n) { return n.op == "matmul" && n.inputs.size() > 1 && g.at(n.inputs[1]).constant; }
+
+bool is_float(Element e) { return info(e).kind == ElementKind::kFloat; }
+
+Bytes convert(const Bytes& data, Element from, Element to, int64_t count) {
+  std::vector<float> numbers(static_cast<size_t>(count));
+  info(from).decode(data.data(), 0, count, numbers.data());
+  Buffer out(static_cast<size_t>(packed_bytes(to, count)));
+  info(to).encode(numbers.data(), count, out.data(), 0);
+  return Bytes::own(std::move(out));
+}
+
+class Quantizer {
+ public:
+  Quantizer(Graph& graph, const QuantizeOptions& options) : g_(graph), options_(options) {}
+
+  Status run() {
+    default_ = find_precision(options_.precision);
+    if (default_ == nullptr) {
+      std::string names;
+      for (const Precision& p : kPrecisions) names += std::string(names.empty() ? "" : ", ") + p.name;
+      return usage_error(cat("precision '", options_.precision, "' is unknown; accepted: ", names));
+    }
+    assign_roles(g_);
+    TS_TRY(choose_per_layer());
+    free_outputs();
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (const Precision* p = layer_[n]; p != nullptr && p->weight.scaled()) TS_TRY(quantize_weight_of(n, *p));
+    }
+    to_carrier();
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (const Precision* p = layer_[n]; p != nullptr && p->weight.scaled()) TS_TRY(want_codes(n, *p));
+    }
+    place_steps();
+    return {};
+  }
+
+ private:
+  Status choose_per_layer() {
+    layer_.assign(g_.nodes.size(), nullptr);
+    std::vector<bool> used(options_.allow.size(), false);
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      Node& node = g_.nodes[n];
+      if (!is_linear(g_, node)) continue;
+      const Precision* p = node.role == "block" ? default_ : find_precision(carrier_name());
+      for (size_t a = 0; a < options_.allow.size(); ++a) {
+        if (!matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
+        p = find_precision(options_.allow[a].precision);
+        if (p == nullptr) return usage_error(cat("--allow ", options_.allow[a].pattern, "=", options_.allow[a].precision, ": unknown precision"));
+        used[a] = true;
+      }
+      node.asked = p->name;
+      layer_[n] = p;
+    }
+    for (size_t a = 0; a < used.size(); ++a) {
+      if (!used[a]) return usage_error(cat("--allow ", options_.allow[a].pattern, ": no linear layer has such a name"));
+    }
+    return {};
+  }
+
+  std::string carrier_name() const {
+    for (const Precision& p : kPrecisions) {
+      if (p.weight == QuantType(default_->carrier)) return p.name;
+    }
+    return "fp32";
+  }
+
+  // The caller's outputs stay f32. One that the graph reads too is handed over by a copy, so that the inner value may take the carrier.
+  void free_outputs() {
+    if (default_->carrier == Element::f32) return;
+    const std::vector<int> uses = g_.use_counts();
+    for (ValueId& out : g_.outputs) {
+      if (uses[static_cast<size_t>(out)] == 1 || !is_float(g_.at(out).type.quant.element)) continue;
+      Value v;
+      v.name = g_.at(out).name;
+      v.type = g_.at(out).type;
+      g_.at(out).name += ".inner";
+      const ValueId fresh = g_.add_value(std::move(v));
+      g_.nodes.push_back({.name = g_.at(fresh).name + ".out", .op = "copy", .inputs = {out}, .outputs = {fresh}});
+      layer_.push_back(nullptr);
+      out = fresh;
+    }
+  }
+
+  // Every float value but the caller's inputs and outputs takes the carrier's element; constants are rounded to it.
+  void to_carrier() {
+    std::set<ValueId> keep(g_.inputs.begin(), g_.inputs.end());
+    keep.insert(g_.outputs.begin(), g_.outputs.end());
+    const Element carrier = default_->carrier;
+    // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are settled first.
+    for (const Node& n : g_.nodes) {
+      if (n.op == "view" && keep.contains(n.inputs[0])) keep.insert(n.outputs[0]);
+    }
+    for (const Value& v : g_.values) keep.insert(v.scale);  // scales stay as their type says
+    for (size_t v = 0; v < g_.values.size(); ++v) {
+      Value& value = g_.values[v];
+      if (!is_float(value.type.quant.element) || value.type.quant.scaled() || keep.contains(static_cast<ValueId>(v))) continue;
+      if (value.constant) {
+        value.data = convert(value.data, value.type.quant.element, carrier, elements(value.type.shape));
+      }
+      value.type.quant = carrier;
+    }
+    cast_inputs(keep);
+  }
+
+  // A caller's f32 input meets the carrier in a copy; where its reader is a copy already (patches), that one converts.
+  void cast_inputs(const std::set<ValueId>& keep) {
+    if (default_->carrier == Element::f32) return;
+    std::map<ValueId, ValueId> cast;
+    std::vector<Node> nodes;
+    std::vector<const Precision*> layer;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      Node& node = g_.nodes[n];
+      if (node.op != "copy" && node.op != "view") {
+        for (ValueId& in : node.inputs) {
+          if (in == kNoValue || !keep.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
+          const bool made_here = g_.at(in).constant;
+          if (made_here || !reads_input(in)) continue;
+          auto [it, fresh] = cast.emplace(in, kNoValue);
+          if (fresh) {
+            Value v;
+            v.name = g_.at(in).name + ".cast";
+            v.type = {g_.at(in).type.shape, default_->carrier};
+            it->second = g_.add_value(std::move(v));
+            nodes.push_back({.name = g_.at(in).name + ".cast", .op = "copy", .inputs = {in}, .outputs = {it->second}});
+            layer.push_back(nullptr);
+          }
+          in = it->second;
+        }
+      }
+      nodes.push_back(std::move(node));
+      layer.push_back(layer_[n]);
+    }
+    g_.nodes = std::move(nodes);
+    layer_ = std::move(layer);
+  }
+
+  bool reads_input(ValueId id) const {
+    const ValueId base = placement_of(g_, g_.producers(), id).base;
+    for (ValueId in : g_.inputs) {
+      if (in == base) return true;
+    }
+    return false;
+  }
+
+  Status quantize_weight_of(size_t index, const Precision& p) {
+    const ValueId w = g_.nodes[index].inputs[1];
+    if (!quantized_weight_.contains(w)) {
+      TS_ASSIGN(const ValueId fresh, quantize_weight(w, p.weight, g_.nodes[index].name));
+      quantized_weight_[w] = fresh;
+    }
+    g_.nodes[index].inputs[1] = quantized_weight_[w];
+    return {};
+  }
+
+  Status want_codes(size_t index, const Precision& p) {
+    wants_[g_.nodes[index].inputs[0]].push_back(index);
+    activation_ = p.activation;
+    const ValueId base = placement_of(g_, g_.producers(), g_.nodes[index].inputs[0]).base;
+    if (options_.ranges == nullptr || !options_.ranges->amax.contains(g_.at(base).name)) {
+      return bad_input(cat("layer ", g_.nodes[index].name, ": no calibrated range for its input '", g_.at(base).name,
+                           "'; calibrate with --calib FILE.npz"));
+    }
+    const float amax = options_.ranges->amax.at(g_.at(base).name);
+    if (!std::isfinite(amax)) {
+      return bad_input(cat("layer ", g_.nodes[index].name, ": its input reached ", amax, " on the calibration data; a finite range is needed"));
+    }
+    return {};
+  }
+
+  Result<ValueId> quantize_weight(ValueId w, const QuantType& type, const std::string& layer) {
+    const Value& value = g_.at(w);
+    const int64_t rows = value.type.shape[0], cols = elements(value.type.shape) / std::max<int64_t>(rows, 1);
+    std::vector<float> numbers(static_cast<size_t>(rows * cols));
+    info(value.type.quant.element).decode(value.data.data(), 0, rows * cols, numbers.data());
+    std::vector<float> scales(static_cast<size_t>(scale_count(type.scale, rows, cols)), 0.0f);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        const float x = numbers[static_cast<size_t>(r * cols + c)];
+        if (!std::isfinite(x)) return bad_input(cat("layer ", layer, ": weight [", r, ",", c, "] is ", x, "; weights must be finite"));
+        float& amax = scales[static_cast<size_t>(scale_index(type.scale, r, c, cols))];
+        amax = std::max(amax, std::fabs(x));
+      }
+    }
+    for (float& s : scales) s = scale_for_amax(type.element, s);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        numbers[static_cast<size_t>(r * cols + c)] /= scales[static_cast<size_t>(scale_index(type.scale, r, c, cols))];
+      }
+    }
+    Buffer codes(static_cast<size_t>(packed_bytes(type.element, rows * cols)));
+    info(type.element).encode(numbers.data(), rows * cols, codes.data(), 0);
+    const std::string name = value.name;
+    const Shape shape = value.type.shape;
+    const ValueId scale = g_.add_constant(name + ".scale", {static_cast<int64_t>(scales.size())}, scales);
+    const ValueId id = g_.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(codes)));
+    g_.at(id).scale = scale;
+    return id;
+  }
+
+  // Turns each wanted activation into codes: in its producer where all readers want codes, by a copy otherwise.
+  void place_steps() {
+    if (wants_.empty()) return;
+    // Gather the readers of each storage base.
+    const std::vector<int> producers = g_.producers();
+    std::map<ValueId, std::vector<std::pair<ValueId, size_t>>> by_base;  // base -> (value read, node)
+    for (const auto& [value, nodes] : wants_) {
+      const ValueId base = placement_of(g_, producers, value).base;
+      for (size_t n : nodes) by_base[base].push_back({value, n});
+    }
+    std::map<size_t, std::vector<Node>> insert_before;
+    for (const auto& [base, readers] : by_base) {
+      const float amax = options_.ranges->amax.at(g_.at(base).name);
+      const ValueId scale = g_.add_constant(g_.at(base).name + ".scale", {1}, {scale_for_amax(activation_.element, amax)});
+      const int maker = producers[static_cast<size_t>(base)];
+      const OpInfo* op = maker >= 0 ? find_op(g_.nodes[static_cast<size_t>(maker)].op) : nullptr;
+      if (op != nullptr && op->takes_program && only_codes_read(base, producers)) {
+        g_.nodes[static_cast<size_t>(maker)].then.steps.push_back({StepKind::quantize});
+        retype(base, scale);
+      } else {
+        std::map<ValueId, ValueId> copies;
+        for (const auto& [value, node] : readers) {
+          auto [it, fresh] = copies.emplace(value, kNoValue);
+          if (fresh) {
+            Value v;
+            v.name = g_.at(value).name + ".codes";
+            v.type = {g_.at(value).type.shape, activation_};
+            v.scale = scale;
+            it->second = g_.add_value(std::move(v));
+            insert_before[first_reader(value, node)].push_back(
+                {.name = g_.at(value).name + ".quantize", .op = "copy", .inputs = {value}, .outputs = {it->second}});
+          }
+          g_.nodes[node].inputs[0] = it->second;
+        }
+      }
+    }
+    if (insert_before.empty()) return;
+    std::vector<Node> nodes;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (auto it = insert_before.find(n); it != insert_before.end()) {
+        for (Node& copy : it->second) nodes.push_back(std::move(copy));
+      }
+      nodes.push_back(std::move(g_.nodes[n]));
+    }
+    g_.nodes = std::move(nodes);
+  }
+
+  size_t first_reader(ValueId value, size_t node) const {
+    for (size_t n = 0; n < node; ++n) {
+      for (size_t w : wants_.at(value)) {
+        if (w == n) return n;
+      }
+    }
+    return node;
+  }
+
+  // True where every reader of the storage, through views, is a matmul that wants codes as its input 0, and the caller does not read it.
+  bool only_codes_read(ValueId base, const std::vector<int>& producers) const {
+    const auto in_storage = [&](ValueId id) { return id != kNoValue && placement_of(g_, producers, id).base == base; };
+    for (ValueId out : g_.outputs) {
+      if (in_storage(out)) return false;
+    }
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      if (node.op == "view") continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!in_storage(node.inputs[i])) continue;
+        const bool wanted = i == 0 && layer_.size() > n && layer_[n] != nullptr && layer_[n]->weight.scaled();
+        if (!wanted) return false;
+      }
+    }
+    return true;
+  }
+
+  // The storage and every view of it become codes with this scale.
+  void retype(ValueId base, ValueId scale) {
+    const std::vector<int> producers = g_.producers();
+    for (size_t v = 0; v < g_.values.size(); ++v) {
+      const ValueId id = static_cast<ValueId>(v);
+      if (g_.values[v].constant || placement_of(g_, producers, id).base != base) continue;
+      g_.values[v].type.quant = activation_;
+      g_.values[v].scale = scale;
+    }
+  }
+
+  Graph& g_;
+  const QuantizeOptions& options_;
+  const Precision* default_ = nullptr;
+  std::vector<const Precision*> layer_;  // per node: its precision, null where it is no linear layer
+  std::map<ValueId, ValueId> quantized_weight_;
+  std::map<ValueId, std::vector<size_t>> wants_;  // value -> nodes that read it as codes
+  QuantType activation_;
+};
+
+}  // namespace
+
+const Precision* find_precision(const std::string& name) {
+  for (const Precision& p : kPrecisions) {
+    if (name == p.name) return &p;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> precision_names() {
+  std::vector<std::string> names;
+  for (const Precision& p : kPrecisions) names.emplace_back(p.name);
+  return names;
+}
+
+Result<Allowance> parse_allowance(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    return usage_error(cat("--allow '", text, "': wanted LAYER=PRECISION, for example 'blocks.*.mlp.fc2=fp16'"));
+  }
+  return Allowance{text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void assign_roles(Graph& g) {
+  // Forward: has a norm or attention been met? Backward: will one be met? Views and maps hand both on.
+  const auto is_mark = [](const Node& n) { return n.op == "norm" || n.op == "attention"; };
+  std::vector<bool> after(g.values.size(), false), before(g.values.size(), false);
+  for (Node& n : g.nodes) {
+    bool seen = false;
+    for (ValueId in : n.inputs) seen = seen || (in != kNoValue && after[static_cast<size_t>(in)]);
+    if (is_linear(g, n) && !seen) n.role = "embed";
+    for (ValueId out : n.outputs) after[static_cast<size_t>(out)] = seen || is_mark(n);
+  }
+  for (size_t i = g.nodes.size(); i-- > 0;) {
+    Node& n = g.nodes[i];
+    bool coming = false;
+    for (ValueId out : n.outputs) coming = coming || before[static_cast<size_t>(out)];
+    if (is_linear(g, n) && n.role != "embed") n.role = coming ? "block" : "head";
+    for (ValueId in : n.inputs) {
+      if (in != kNoValue && (coming || is_mark(n))) before[static_cast<size_t>(in)] = true;
+    }
+  }
+}
+
+Status quantize(Graph& graph, const QuantizeOptions& options) { return Quantizer(graph, options).run(); }
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/text.h"
+
+namespace tessera {
+namespace {
+
+// A block as canonicalise leaves it: embed, norm, fc1 (gelu), fc2 (residual), norm, head.
+constexpr const char* kBlock = R"(graph block {
+  in %image: f32[2,4,16]
+  const %we: f32[32,16] = seed(1)
+  const %g: f32[32] = seed(2)
+  const %w1: f32[64,32] = seed(3)
+  const %w2: f32[32,64] = seed(4)
+  const %wh: f32[10,32] = seed(5)
+  %e: f32[2,4,32] = matmul(%image, %we) @"embed"
+  %n: f32[2,4,32] = norm(%e, %g) {eps=0.000001, kind="layer"} @"norm1"
+  %h: f32[2,4,64] = matmul(%n, %w1) then act(gelu_erf) @"mlp.fc1"
+  %r: f32[2,4,32] = matmul(%h, %w2, %e) then residual(2) @"mlp.fc2"
+  %m: f32[2,4,32] = norm(%r, %g) {eps=0.000001, kind="layer"} @"norm2"
+  %y: f32[2,4,10] = matmul(%m, %wh) @"head"
+  out %y
+}
+)";
+
+Graph parsed(const char* text) {
+  auto g = parse_graph(text);
+  EXPECT_TRUE(g.ok()) << g.status().message();
+  return std::move(g).value();
+}
+
+const Node& node(const Graph& g, const std::string& name) {
+  for (const Node& n : g.nodes) {
+    if (n.name == name) return n;
+  }
+  ADD_FAILURE() << "no node " << name;
+  return g.nodes[0];
+}
+
+Ranges ranges() { return {.amax = {{"n", 3.0f}, {"h", 4.48f}, {"e", 1}, {"r", 1}, {"m", 1}, {"y", 1}}, .how = "test"}; }
+
+TEST(Quantize, RolesFollowNorms) {
+  Graph g = parsed(kBlock);
+  assign_roles(g);
+  EXPECT_EQ(node(g, "embed").role, "embed");
+  EXPECT_EQ(node(g, "mlp.fc1").role, "block");
+  EXPECT_EQ(node(g, "mlp.fc2").role, "block");
+  EXPECT_EQ(node(g, "head").role, "head");
+}
+
+TEST(Quantize, Fp8RoundsWhereTheValueIsMade) {
+  Graph g = parsed(kBlock);
+  const Ranges r = ranges();
+  const Status s = quantize(g, {.precision = "fp8", .ranges = &r});
+  ASSERT_TRUE(s.ok()) << s.message();
+  const Node& fc1 = node(g, "mlp.fc1");
+  EXPECT_EQ(to_string(g.at(fc1.inputs[0]).type.quant), "e4m3:tensor(f32)");
+  EXPECT_EQ(to_string(g.at(fc1.inputs[1]).type.quant), "e4m3:channel(f32)");
+  EXPECT_EQ(fc1.asked, "fp8");
+  EXPECT_TRUE(fc1.then.is({StepKind::act, StepKind::quantize}));
+  EXPECT_TRUE(node(g, "norm1").then.is({StepKind::quantize}));
+  const Node& fc2 = node(g, "mlp.fc2");
+  EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(g.at(fc2.inputs[0]).scale)[0]), 4.48f / 448);
+  EXPECT_EQ(g.at(fc2.outputs[0]).type.quant, QuantType(Element::f16));
+  EXPECT_EQ(node(g, "head").asked, "fp16");
+  EXPECT_EQ(g.at(node(g, "head").inputs[1]).type.quant, QuantType(Element::f16));
+  EXPECT_EQ(g.at(g.outputs[0]).type.quant, QuantType(Element::f32)) << "the caller's outputs stay f32";
+}
+
+TEST(Quantize, WeightsAreRoundedOnceFromTheOriginal) {
+  Graph before = parsed(kBlock), g = parsed(kBlock);
+  const Ranges r = ranges();
+  ASSERT_TRUE(quantize(g, {.precision = "fp8", .ranges = &r}).ok());
+  const std::vector<double> original = before.numbers(node(before, "mlp.fc1").inputs[1]);
+  const ValueId w = node(g, "mlp.fc1").inputs[1];
+  const std::vector<double> codes = g.numbers(w), scales = g.numbers(g.at(w).scale);
+  ASSERT_EQ(scales.size(), 64u);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const double value = codes[i] * scales[i / 32];
+    EXPECT_LE(std::abs(value - original[i]), 0.5001 * step_at(Element::e4m3, original[i] / scales[i / 32]) * scales[i / 32]) << i;
+  }
+}
+
+TEST(Quantize, AValueWithOtherReadersIsCopied) {
+  std::string text = kBlock;
+  text.replace(text.find("matmul(%h, %w2, %e)"), 19, "matmul(%h, %w2, %n)");  // the norm's result is the residual too
+  Graph g = parsed(text.c_str());
+  const Ranges r = ranges();
+  ASSERT_TRUE(quantize(g, {.precision = "fp8", .ranges = &r}).ok());
+  EXPECT_TRUE(node(g, "norm1").then.empty());
+  EXPECT_EQ(node(g, "n.quantize").op, "copy");
+  EXPECT_EQ(g.at(node(g, "mlp.fc2").inputs[2]).type.quant, QuantType(Element::f16));
+}
+
+TEST(Quantize, AllowKeepsALayerAndStaysVisible) {
+  Graph g = parsed(kBlock);
+  const Ranges r = ranges();
+  ASSERT_TRUE(quantize(g, {.precision = "fp8", .allow = {{"mlp.*2", "fp16"}}, .ranges = &r}).ok());
+  EXPECT_EQ(node(g, "mlp.fc2").asked, "fp16");
+  EXPECT_EQ(g.at(node(g, "mlp.fc2").inputs[1]).type.quant, QuantType(Element::f16));
+  EXPECT_TRUE(node(g, "mlp.fc1").then.is({StepKind::act}));
+  Graph other = parsed(kBlock);
+  EXPECT_EQ(quantize(other, {.precision = "fp8", .allow = {{"nothing", "fp16"}}, .ranges = &r}).code(), Code::kUsage);
+}
+
+TEST(Quantize, RefusesBadNumbers) {
+  Graph g = parsed(kBlock);
+  Ranges r = ranges();
+  r.amax["h"] = std::numeric_limits<float>::infinity();
+  EXPECT_NE(quantize(g, {.precision = "fp8", .ranges = &r}).message().find("mlp.fc2"), std::string::npos);
+  Graph missing = parsed(kBlock);
+  Ranges none;
+  EXPECT_FALSE(quantize(missing, {.precision = "fp8", .ranges = &none}).ok());
+  Graph unknown = parsed(kBlock);
+  EXPECT_EQ(quantize(unknown, {.precision = "fp7"}).code(), Code::kUsage);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/choose.h"
+
+namespace tessera {
+
+bool keeps_promise(Arch arch, Element stored, const std::string& computed) {
+  if (info(arch).device == DeviceKind::kHost) return true;
+  if (info(stored).kind == ElementKind::kInteger) return true;
+  const std::string name = info(stored).name;
+  if (name == "f32") return computed == "fp32";
+  if (name == "f16") return computed == "fp16";
+  return computed == name;
+}
+
+Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
+  Choice choice;
+  const auto take = [&](const Variant& v) {
+    choice.variant = &v;
+    choice.arithmetic = v.arithmetic(problem);
+    if (v.layouts != nullptr) choice.layouts = v.layouts(problem);
+    choice.layouts.resize(problem.in.size(), Layout::kRows);
+  };
+  if (target == Arch::ref) {
+    take(*reference_variant(op));
+    return choice;
+  }
+  for (const Variant* v : op.variants) {
+    if (!runs(target, v->arch)) continue;
+    if (Verdict verdict = v->accepts(problem); !verdict) {
+      choice.refusals.push_back({v->name, verdict.refusal});
+      continue;
+    }
+    // Only products of two operands have an arithmetic to promise; other ops read and write, their math is fp32 everywhere.
+    if (op.flops != nullptr && problem.in.size() > 1 && (problem.op == "matmul" || problem.op == "attention")) {
+      const Element stored = problem.in[1].type.element;
+      const Arithmetic a = v->arithmetic(problem);
+      if (!keeps_promise(target, stored, a.computed)) {
+        choice.refusals.push_back({v->name, cat("multiplies in ", a.computed, ", asked for ", info(stored).name)});
+        continue;
+      }
+    }
+    take(*v);
+    return choice;
+  }
+  return choice;
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the variant of each node: the first of the op's list that runs on the target, keeps the promise of its precision and accepts the problem.
+// Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "archs/arch.h"
+#include "ops/op.h"
+#include "plan/plan.h"
+
+namespace tessera {
+
+struct Choice {
+  const Variant* variant = nullptr;  // null: nobody accepts
+  Arithmetic arithmetic;
+  std::vector<Layout> layouts;  // per input
+  std::vector<Refusal> refusals;
+};
+Choice choose(const OpInfo& op, const Problem& problem, Arch target);
+
+// Whether products made in `computed` are what the arch promises for operands stored in this element: its own arithmetic on a GPU; any arithmetic on
+// decoded codes that is at least as wide on a host (the promise there is about storage).
+bool keeps_promise(Arch arch, Element stored, const std::string& computed);
+
+}  // namespace tessera

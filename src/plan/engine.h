@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one or more plans over shared constants, golden values, and the record of how it was made. What an engine file holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "plan/plan.h"
+
+namespace tessera {
+
+struct EngineConstant {
+  std::string name;
+  Bytes data;
+};
+
+// Memory that outlives a run and that plans share: what one plan writes another may read (a KV cache). Zero when an engine is loaded.
+struct EngineState {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+struct GoldenTensor {
+  std::string name;
+  Shape shape;
+  QuantType type;
+  Bytes data;
+};
+
+// Seeded inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be from them.
+struct Golden {
+  std::vector<GoldenTensor> inputs, outputs;
+  std::vector<double> bounds;  // relative L2 error allowed, per output
+};
+
+struct Engine {
+  std::string model;      // name of the graph
+  std::string precision;  // as asked on the command line
+  Arch target = Arch::ref;
+  std::string calibration;  // how activation scales were found, in words; empty where none were needed
+  std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
+  std::string producer;   // "tessera 0.1.0"
+  std::vector<EngineConstant> constants;
+  std::vector<EngineState> states;
+  std::vector<Plan> plans;  // runnable ones first; the last is "golden" (arch ref)
+  Golden golden;
+};
+
+}  // namespace tessera

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/make_plan.h"
+
+#include <cstring>
+#include <map>
+#include <string_view>
+
+#include "plan/arena.h"
+#include "plan/choose.h"
+
+namespace tessera {
+namespace {
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const PlanOptions& options, ConstantPool& pool)
+      : g_(graph), options_(options), pool_(pool), producers_(graph.producers()), tensor_of_(graph.values.size(), -1) {}
+
+  Result<Plan> run() {
+    plan_.name = options_.name;
+    plan_.arch = options_.as_reference ? Arch::ref : options_.target;
+    plan_.batch = options_.batch;
+    for (size_t i = 0; i < g_.inputs.size(); ++i) port(g_.inputs[i], Storage::kInput, static_cast<int64_t>(i), plan_.inputs);
+    for (size_t i = 0; i < g_.outputs.size(); ++i) port(g_.outputs[i], Storage::kOutput, static_cast<int64_t>(i), plan_.outputs);
+    for (const Node& node : g_.nodes) {
+      if (node.op != "view") TS_TRY(add_step(node));
+    }
+    if (!failures_.empty()) return refused(failure_text());
+    place();
+    return std::move(plan_);
+  }
+
+ private:
+  void port(ValueId id, Storage storage, int64_t index, std::vector<Port>& ports) {
+    const int t = add_tensor(id, dense_operand(g_.at(id).type.shape, g_.at(id).type.quant), storage);
+    plan_.tensors[static_cast<size_t>(t)].index = index;
+    tensor_of_[static_cast<size_t>(id)] = t;
+    ports.push_back({g_.at(id).name, t});
+  }
+
+  int add_tensor(ValueId id, Operand desc, Storage storage) {
+    PlanTensor t;
+    t.name = g_.at(id).name;
+    t.desc = std::move(desc);
+    t.storage = storage;
+    plan_.tensors.push_back(std::move(t));
+    return static_cast<int>(plan_.tensors.size()) - 1;
+  }
+
+  // The tensor of a value as an op reads it; constants in the layout asked for.
+  int tensor(ValueId id, Layout layout) {
+    const Value& v = g_.at(id);
+    if (v.constant) return constant(id, layout);
+    if (tensor_of_[static_cast<size_t>(id)] >= 0) return tensor_of_[static_cast<size_t>(id)];
+    const Placement p = placement_of(g_, producers_, id);
+    if (g_.at(p.base).constant) TS_CHECK(false, "a view of a constant was not folded: ", v.name);
+    int t;
+    if (p.base == id) {
+      t = add_tensor(id, dense_operand(v.type.shape, v.type.quant), Storage::kArena);
+    } else {
+      const int base = tensor(p.base, Layout::kRows);
+      Operand desc = dense_operand(v.type.shape, v.type.quant);
+      desc.strides = p.strides;
+      t = add_tensor(id, std::move(desc), Storage::kArena);
+      PlanTensor& view = plan_.tensors[static_cast<size_t>(t)];
+      view.storage = plan_.tensors[static_cast<size_t>(base)].storage;
+      view.index = plan_.tensors[static_cast<size_t>(base)].index;
+      view.offset_bytes = p.offset * info(v.type.quant.element).bits / 8;
+      base_of_[t] = base;
+    }
+    tensor_of_[static_cast<size_t>(id)] = t;
+    attach_scales(t, v);
+    return t;
+  }
+
+  void attach_scales(int t, const Value& v) {
+    if (v.scale != kNoValue) {
+      const int s = tensor(v.scale, Layout::kRows);
+      plan_.tensors[static_cast<size_t>(t)].scale = s;
+    }
+    if (v.scale2 != kNoValue) {
+      const int s = tensor(v.scale2, Layout::kRows);
+      plan_.tensors[static_cast<size_t>(t)].scale2 = s;
+    }
+  }
+
+  int constant(ValueId id, Layout layout) {
+    const auto key = std::make_pair(id, layout);
+    if (auto it = constant_tensor_.find(key); it != constant_tensor_.end()) return it->second;
+    const Value& v = g_.at(id);
+    Bytes data = v.data;
+    if (layout != Layout::kRows) {
+      const int64_t rows = v.type.shape[0];
+      data = pack(layout, v.type.quant.element, rows, elements(v.type.shape) / std::max<int64_t>(rows, 1), data);
+    }
+    Operand desc = dense_operand(v.type.shape, v.type.quant, true);
+    desc.layout = layout;
+    const int t = add_tensor(id, std::move(desc), Storage::kConstant);
+    plan_.tensors[static_cast<size_t>(t)].index = pool_.add(v.name, std::move(data));
+    constant_tensor_[key] = t;
+    attach_scales(t, v);
+    return t;
+  }
+
+  Status add_step(const Node& node) {
+    const OpInfo* op = find_op(node.op);
+    if (op == nullptr) return bad_input(cat("node ", node.name, ": no op is called '", node.op, "'"));
+    const Problem problem = problem_of(g_, producers_, node);
+    Choice choice = choose(*op, problem, options_.target);
+    if (choice.variant == nullptr) {
+      failures_.push_back({node.name, node.asked, choice.refusals});
+      return {};
+    }
+    PlanStep step{.layer = node.name, .op = node.op, .variant = choice.variant->name, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      step.in.push_back(node.inputs[i] == kNoValue ? -1 : tensor(node.inputs[i], choice.layouts[i]));
+    }
+    for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
+    step.role = node.role;
+    step.asked = node.asked;
+    // What a linear layer stores is its weight; what any other op stores is its result.
+    const bool linear = node.op == "matmul" && problem.in[1].constant;
+    step.stored = info(linear ? problem.in[1].type.element : problem.out[0].type.element).name;
+    step.refusals = choice.refusals;
+    if (options_.as_reference) {
+      step.variant = reference_variant(*op)->name;
+      step.computed = "f64";
+      step.arithmetic = "reference of " + std::string(choice.variant->name);
+    } else {
+      step.computed = choice.arithmetic.computed;
+      step.arithmetic = cat(choice.arithmetic.instruction, ", ", choice.arithmetic.accumulator_bits, "-bit sums");
+      if (choice.arithmetic.promote_every > 0) step.arithmetic += cat(", promoted every ", choice.arithmetic.promote_every);
+      if (choice.variant->workspace_bytes != nullptr) step.workspace_bytes = choice.variant->workspace_bytes(problem);
+    }
+    plan_.steps.push_back(std::move(step));
+    return {};
+  }
+
+  std::string failure_text() const {
+    std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
+    for (const Failure& f : failures_) {
+      text += cat("\n  ", f.layer, f.asked.empty() ? "" : cat(" (asked ", f.asked, ")"), ":");
+      if (f.refusals.empty()) text += " no variant of this op runs there";
+      for (const Refusal& r : f.refusals) text += cat("\n    ", r.variant, ": ", r.reason);
+      if (!f.asked.empty()) text += cat("\n    to accept another precision for it: --allow '", f.layer, "=fp16'");
+    }
+    return text;
+  }
+
+  // Blocks: every arena tensor that owns its storage, and each step's workspace.
+  void place() {
+    const int last_step = static_cast<int>(plan_.steps.size()) - 1;
+    std::vector<Lifetime> blocks;
+    std::vector<int> block_of(plan_.tensors.size(), -1);
+    const auto owner = [&](int t) {
+      while (base_of_.contains(t)) t = base_of_.at(t);
+      return t;
+    };
+    const auto touch = [&](int t, int step) {
+      t = owner(t);
+      PlanTensor& tensor = plan_.tensors[static_cast<size_t>(t)];
+      if (tensor.storage != Storage::kArena) return;
+      int& b = block_of[static_cast<size_t>(t)];
+      if (b < 0) {
+        b = static_cast<int>(blocks.size());
+        blocks.push_back({packed_bytes(tensor.desc.type.element, elements(tensor.desc.shape)), step, step});
+      }
+      blocks[static_cast<size_t>(b)].first = std::min(blocks[static_cast<size_t>(b)].first, step);
+      blocks[static_cast<size_t>(b)].last = std::max(blocks[static_cast<size_t>(b)].last, step);
+    };
+    std::vector<int> workspace_block(plan_.steps.size(), -1);
+    for (int s = 0; s <= last_step; ++s) {
+      PlanStep& step = plan_.steps[static_cast<size_t>(s)];
+      for (int t : step.in) {
+        if (t >= 0) touch(t, s);
+      }
+      for (int t : step.out) touch(t, s);
+      if (step.workspace_bytes > 0) {
+        workspace_block[static_cast<size_t>(s)] = static_cast<int>(blocks.size());
+        blocks.push_back({step.workspace_bytes, s, s});
+      }
+    }
+    const ArenaPlacement placed = place_blocks(blocks);
+    plan_.arena_bytes = placed.bytes;
+    for (size_t t = 0; t < plan_.tensors.size(); ++t) {
+      PlanTensor& tensor = plan_.tensors[t];
+      if (tensor.storage != Storage::kArena) continue;
+      const int b = block_of[static_cast<size_t>(owner(static_cast<int>(t)))];
+      if (b >= 0) tensor.offset_bytes += placed.offsets[static_cast<size_t>(b)];
+    }
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      if (workspace_block[s] >= 0) plan_.steps[s].workspace_offset = placed.offsets[static_cast<size_t>(workspace_block[s])];
+    }
+  }
+
+  struct Failure {
+    std::string layer, asked;
+    std::vector<Refusal> refusals;
+  };
+
+  const Graph& g_;
+  const PlanOptions& options_;
+  ConstantPool& pool_;
+  const std::vector<int> producers_;
+  Plan plan_;
+  std::vector<int> tensor_of_;
+  std::map<std::pair<ValueId, Layout>, int> constant_tensor_;
+  std::map<int, int> base_of_;  // view tensor -> tensor that owns the storage
+  std::vector<Failure> failures_;
+};
+
+}  // namespace
+
+int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
+  const uint64_t hash = std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    const Bytes& known = constants_[static_cast<size_t>(it->second)].data;
+    if (known.size() == bytes.size() && (bytes.empty() || std::memcmp(known.data(), bytes.data(), bytes.size()) == 0)) return it->second;
+  }
+  constants_.push_back({name, std::move(bytes)});
+  const int64_t index = static_cast<int64_t>(constants_.size()) - 1;
+  by_hash_.emplace(hash, index);
+  return index;
+}
+
+Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes) {
+  const int bits = info(element).bits;
+  TS_CHECK(bits % 8 == 0, "packing of sub-byte codes goes through their own layouts");
+  const int64_t width = bits / 8;
+  Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * width));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      std::memcpy(out.data() + layout_index(layout, r, c, cols) * width, codes.data() + (r * cols + c) * width, static_cast<size_t>(width));
+    }
+  }
+  return Bytes::own(std::move(out));
+}
+
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) { return Planner(graph, options, pool).run(); }
+
+Problem problem_of(const Plan& plan, const PlanStep& step) {
+  Problem p{.op = step.op, .in = {}, .out = {}, .attrs = step.attrs, .then = step.then};
+  for (int t : step.in) p.in.push_back(t < 0 ? Operand{} : plan.tensors[static_cast<size_t>(t)].desc);
+  for (int t : step.out) p.out.push_back(plan.tensors[static_cast<size_t>(t)].desc);
+  return p;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graph -> plan: variants chosen, weights packed as they want them, every tensor placed. Fails with one sentence that names each layer which cannot run
+// as asked, why, and the flag that would accept it.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/graph.h"
+#include "plan/engine.h"
+
+namespace tessera {
+
+// Constants of an engine, each kept once however many plans use it.
+class ConstantPool {
+ public:
+  explicit ConstantPool(std::vector<EngineConstant>& constants) : constants_(constants) {}
+  // Index of the constant with these bytes; `name` is kept from the first one.
+  int64_t add(const std::string& name, Bytes bytes);
+
+ private:
+  std::vector<EngineConstant>& constants_;
+  std::unordered_multimap<uint64_t, int64_t> by_hash_;
+};
+
+struct PlanOptions {
+  std::string name = "main";
+  Arch target = Arch::cpu;
+  int64_t batch = 1;
+  // Run every step by its reference instead (arch ref), over the constants as the target packs them.
+  bool as_reference = false;
+};
+
+// Contract: canonical graph with types assigned; strided inputs only where ops allow them.
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool);
+
+// Brings dense rows of codes [rows, cols] into a layout.
+Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes);
+
+}  // namespace tessera

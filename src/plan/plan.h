@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan: a graph with every choice made. Tensors have storage (offset in the arena, a constant, a state, an input or an output of the caller), steps have variants.
+// An executor that decides nothing runs it. The record of each step is the promise: asked, stored, computed, arithmetic, refusals.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "archs/arch.h"
+#include "ops/problem.h"
+#include "ops/variant.h"
+
+namespace tessera {
+
+enum class Storage : uint8_t { kArena, kConstant, kInput, kOutput, kState };
+
+struct PlanTensor {
+  std::string name;
+  Operand desc;
+  Storage storage = Storage::kArena;
+  int64_t index = -1;         // kConstant, kState: of the engine; kInput, kOutput: position in the plan's list
+  int64_t offset_bytes = 0;   // from the start of the arena, the constant, the state or the caller's buffer
+  int scale = -1, scale2 = -1;  // tensors that hold its scales
+};
+
+struct Refusal {
+  std::string variant, reason;
+};
+
+struct PlanStep {
+  std::string layer;    // node name
+  std::string op, variant;
+  std::vector<int> in, out;  // tensors; -1: absent
+  Attrs attrs;
+  Program then;
+  int64_t workspace_offset = 0, workspace_bytes = 0;  // in the arena
+  // The promise.
+  std::string role, asked, stored, computed, arithmetic;
+  std::vector<Refusal> refusals;
+};
+
+struct Port {
+  std::string name;
+  int tensor;
+};
+
+struct Plan {
+  std::string name;  // "main", "golden" ...
+  Arch arch = Arch::ref;
+  int64_t batch = 1;
+  std::vector<PlanTensor> tensors;
+  std::vector<PlanStep> steps;
+  std::vector<Port> inputs, outputs;
+  int64_t arena_bytes = 0;
+};
+
+// The problem of a step, as its variant sees it.
+Problem problem_of(const Plan& plan, const PlanStep& step);
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/bind.h"
+
+#include "ops/op.h"
+
+namespace tessera {
+
+Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
+  std::vector<BoundStep> bound;
+  for (const PlanStep& step : plan.steps) {
+    const Variant* variant = find_variant(step.variant);
+    if (variant == nullptr) return bad_input(cat("layer ", step.layer, ": this program has no variant '", step.variant, "'"));
+    if (variant->bind == nullptr) {
+      return machine_error(cat("layer ", step.layer, ": '", step.variant, "' was compiled without its kernels (no CUDA toolkit at build time)"));
+    }
+    BoundStep b;
+    b.step = &step;
+    b.problem = problem_of(plan, step);
+    if (const Verdict v = variant->accepts(b.problem); !v) {
+      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' refuses the problem in the engine file: ", v.refusal));
+    }
+    auto kernel = variant->bind(b.problem);
+    if (!kernel.ok()) return kernel.status().at(cat("layer ", step.layer, ", ", step.variant));
+    b.kernel = std::move(kernel).value();
+    bound.push_back(std::move(b));
+  }
+  return bound;
+}
+
+void place_views(const Plan& plan, const Memory& memory, std::vector<BoundStep>& steps) {
+  const auto address = [&](const PlanTensor& t, TensorView& view) {
+    const size_t index = static_cast<size_t>(t.index);
+    switch (t.storage) {
+      case Storage::kArena: view.data = memory.arena + t.offset_bytes; break;
+      case Storage::kConstant: view.data = const_cast<uint8_t*>(memory.constants[index]) + t.offset_bytes; break;
+      case Storage::kState: view.data = memory.states[index] + t.offset_bytes; break;
+      case Storage::kInput:
+        if (memory.input_slots != nullptr) {
+          view.slot = memory.input_slots + index;
+        } else {
+          view.data = static_cast<uint8_t*>(const_cast<void*>(memory.inputs[index])) + t.offset_bytes;
+        }
+        break;
+      case Storage::kOutput:
+        if (memory.output_slots != nullptr) {
+          view.slot = memory.output_slots + index;
+        } else {
+          view.data = static_cast<uint8_t*>(memory.outputs[index]) + t.offset_bytes;
+        }
+        break;
+    }
+  };
+  const auto view_of = [&](int tensor, const Operand& desc) {
+    TensorView view;
+    if (tensor < 0) return view;
+    const PlanTensor& t = plan.tensors[static_cast<size_t>(tensor)];
+    view.desc = &desc;
+    address(t, view);
+    TensorView scale;
+    if (t.scale >= 0) {
+      address(plan.tensors[static_cast<size_t>(t.scale)], scale);
+      view.scale = scale.data;
+    }
+    if (t.scale2 >= 0) {
+      address(plan.tensors[static_cast<size_t>(t.scale2)], scale);
+      view.scale2 = scale.data;
+    }
+    return view;
+  };
+  for (BoundStep& b : steps) {
+    b.in.clear();
+    b.out.clear();
+    for (size_t i = 0; i < b.step->in.size(); ++i) b.in.push_back(view_of(b.step->in[i], b.problem.in[i]));
+    for (size_t i = 0; i < b.step->out.size(); ++i) b.out.push_back(view_of(b.step->out[i], b.problem.out[i]));
+  }
+}
+
+int64_t port_bytes(const Plan& plan, const Port& port) {
+  const Operand& desc = plan.tensors[static_cast<size_t>(port.tensor)].desc;
+  return packed_bytes(desc.type.element, elements(desc.shape));
+}
+
+}  // namespace tessera

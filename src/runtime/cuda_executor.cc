@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs CUDA plans: constants and arena on the device, every step captured once into one CUDA graph. The caller's buffers are reached through a table of pointers
+// in device memory (slots), so that one graph serves any buffers; the table is rewritten, in stream order, only when the pointers change.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "runtime/bind.h"
+#include "runtime/device_memory.h"
+#include "runtime/executors.h"
+#include "runtime/residency.h"
+
+namespace tessera {
+namespace {
+
+Status checked(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {};
+  return machine_error(cat(what, ": ", cudaGetErrorString(error)));
+}
+
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(const Engine& engine, const Plan& plan, const ExecutorOptions& options)
+      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency) {}
+
+  ~CudaExecutor() override {
+    if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+    if (exec_ != nullptr) (void)cudaGraphExecDestroy(exec_);
+    if (start_ != nullptr) (void)cudaEventDestroy(start_);
+    if (stop_ != nullptr) (void)cudaEventDestroy(stop_);
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  Status prepare() {
+    TS_TRY(checked(cudaSetDevice(device_), "choosing the GPU"));
+    TS_TRY(checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"));
+    TS_TRY(checked(cudaEventCreate(&start_), "making an event"));
+    TS_TRY(checked(cudaEventCreate(&stop_), "making an event"));
+    if (residency_ == nullptr) {
+      TS_ASSIGN(residency_, Residency::make(engine_, DeviceKind::kCuda));
+    }
+    memory_.constants = residency_->constants();
+    memory_.states = residency_->states();
+    TS_TRY(arena_.allocate(static_cast<size_t>(plan_.arena_bytes)));
+    const size_t ports = plan_.inputs.size() + plan_.outputs.size();
+    TS_TRY(slots_.allocate(ports * sizeof(void*)));
+    for (const Port& p : plan_.inputs) TS_TRY(stage(p));
+    for (const Port& p : plan_.outputs) TS_TRY(stage(p));
+    memory_.arena = arena_.data();
+    memory_.input_slots = reinterpret_cast<void* const*>(slots_.data());
+    memory_.output_slots = memory_.input_slots + plan_.inputs.size();
+    TS_ASSIGN(steps_, bind_steps(plan_));
+    place_views(plan_, memory_, steps_);
+    TS_TRY(set_slots(staged_, stream_));
+    TS_TRY(launch_all(stream_));  // outside a capture first: lazily loaded modules and first-launch work stay out of the graph
+    TS_TRY(checked(cudaStreamSynchronize(stream_), "running the plan once"));
+    return capture();
+  }
+
+  Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
+      TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_), "copying an input to the GPU"));
+    }
+    TS_TRY(set_slots(staged_, stream_));
+    TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.outputs[i]));
+      TS_TRY(checked(cudaMemcpyAsync(outputs[i], staged_[inputs.size() + i], bytes, cudaMemcpyDeviceToHost, stream_),
+                     "copying an output from the GPU"));
+    }
+    return checked(cudaStreamSynchronize(stream_), "running the graph");
+  }
+
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) override {
+    std::vector<void*>& wanted = scratch_;
+    wanted.clear();
+    for (const void* p : inputs) wanted.push_back(const_cast<void*>(p));
+    wanted.insert(wanted.end(), outputs.begin(), outputs.end());
+    auto* s = static_cast<cudaStream_t>(stream.handle);
+    TS_TRY(set_slots(wanted, s));
+    return checked(cudaGraphLaunch(exec_, s), "launching the graph");
+  }
+
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
+    TS_TRY(stage_inputs(inputs));
+    for (int i = 0; i < 20; ++i) TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
+    std::vector<double> times;
+    for (int i = 0; i < repeats; ++i) {
+      TS_TRY(checked(cudaEventRecord(start_, stream_), "recording an event"));
+      TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
+      TS_TRY(checked(cudaEventRecord(stop_, stream_), "recording an event"));
+      TS_TRY(checked(cudaEventSynchronize(stop_), "running the graph"));
+      TS_ASSIGN(const double ms, elapsed());
+      times.push_back(ms);
+    }
+    return times;
+  }
+
+  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
+    constexpr int kRepeats = 20;  // steps are idempotent: results never overlap operands
+    TS_TRY(stage_inputs(inputs));
+    TS_TRY(launch_all(stream_));
+    std::vector<double> times;
+    for (BoundStep& b : steps_) {
+      TS_TRY(launch(b, stream_));
+      TS_TRY(checked(cudaEventRecord(start_, stream_), "recording an event"));
+      for (int i = 0; i < kRepeats; ++i) TS_TRY(launch(b, stream_));
+      TS_TRY(checked(cudaEventRecord(stop_, stream_), "recording an event"));
+      TS_TRY(checked(cudaEventSynchronize(stop_), "running a step"));
+      TS_ASSIGN(const double ms, elapsed());
+      times.push_back(ms / kRepeats);
+    }
+    return times;
+  }
+
+  std::string machine() const override { return device_name(device_); }
+
+ private:
+  Status stage(const Port& port) {
+    DeviceBuffer buffer;
+    TS_TRY(buffer.allocate(static_cast<size_t>(port_bytes(plan_, port))));
+    staged_.push_back(buffer.data());
+    staging_.push_back(std::move(buffer));
+    return {};
+  }
+
+  Status stage_inputs(std::span<const void* const> inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      TS_TRY(copy_to_device(staged_[i], inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]))));
+    }
+    TS_TRY(set_slots(staged_, stream_));
+    return checked(cudaStreamSynchronize(stream_), "staging inputs");
+  }
+
+  // The copy is from pageable memory: the runtime takes a private copy before it returns, so `wanted` may change at once.
+  Status set_slots(const std::vector<void*>& wanted, cudaStream_t stream) {
+    if (wanted == current_) return {};
+    current_ = wanted;
+    return checked(cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*), cudaMemcpyHostToDevice, stream),
+                   "writing the table of buffers");
+  }
+
+  Status launch(BoundStep& b, cudaStream_t stream) {
+    const Status s = b.kernel->launch(b.in, b.out, memory_.arena + b.step->workspace_offset, {stream});
+    return s.ok() ? s : s.at(cat("layer ", b.step->layer));
+  }
+
+  Status launch_all(cudaStream_t stream) {
+    for (BoundStep& b : steps_) TS_TRY(launch(b, stream));
+    return {};
+  }
+
+  Status capture() {
+    TS_TRY(checked(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting the capture"));
+    const Status launched = launch_all(stream_);
+    cudaGraph_t graph = nullptr;
+    const Status ended = checked(cudaStreamEndCapture(stream_, &graph), "ending the capture");
+    Status status = launched.ok() ? ended : launched;
+    if (status.ok()) status = checked(cudaGraphInstantiate(&exec_, graph, 0), "making the graph");
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return status;
+  }
+
+  Result<double> elapsed() const {
+    float ms = 0;
+    TS_TRY(checked(cudaEventElapsedTime(&ms, start_, stop_), "reading events"));
+    return static_cast<double>(ms);
+  }
+
+  const Engine& engine_;
+  const Plan& plan_;
+  const int device_;
+  std::shared_ptr<Residency> residency_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+  cudaGraphExec_t exec_ = nullptr;
+  DeviceBuffer arena_, slots_;
+  std::vector<DeviceBuffer> staging_;
+  std::vector<void*> staged_;   // device buffers of run(): inputs, then outputs
+  std::vector<void*> current_;  // what the slots hold now
+  std::vector<void*> scratch_;
+  Memory memory_;
+  std::vector<BoundStep> steps_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> bind_cuda(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
+  auto executor = std::make_unique<CudaExecutor>(engine, plan, options);
+  TS_TRY(executor->prepare());
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace tessera

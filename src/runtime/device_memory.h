@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a GPU, in plain calls that exist in every build: without CUDA (or without a device) they return the reason.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "archs/arch.h"
+#include "base/status.h"
+
+namespace tessera {
+
+// Empty where a device of this arch is present and this build has its kernels, else the reason.
+std::string why_no_device(Arch arch);
+bool device_present(Arch arch);  // host archs: always
+std::string device_name(int device);
+
+Result<void*> device_allocate(size_t bytes);
+void device_free(void* p);
+Status copy_to_device(void* device, const void* host, size_t bytes);
+Status copy_to_host(void* host, const void* device, size_t bytes);
+Status fill_device(void* device, int byte, size_t bytes);
+Status device_synchronise();
+
+// Device memory that frees itself.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept : p_(std::exchange(other.p_, nullptr)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(p_, other.p_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (p_ != nullptr) device_free(p_);
+  }
+  Status allocate(size_t bytes) {
+    TS_ASSIGN(p_, device_allocate(bytes));
+    return {};
+  }
+  uint8_t* data() const { return static_cast<uint8_t*>(p_); }
+
+ private:
+  void* p_ = nullptr;
+};
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/executor.h"
+
+#include "runtime/device_memory.h"
+#include "runtime/executors.h"
+
+namespace tessera {
+
+std::string why_not_here(Arch arch) {
+  if (info(arch).device == DeviceKind::kHost) return "";
+  return why_no_device(arch);
+}
+
+Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
+  if (const std::string why = why_not_here(plan.arch); !why.empty()) {
+    return machine_error(cat("the plan is for ", info(plan.arch).name, " (", info(plan.arch).what, "), which cannot run here: ", why));
+  }
+  if (info(plan.arch).device == DeviceKind::kHost) return bind_host(engine, plan, options);
+#ifdef TS_WITH_CUDA
+  return bind_cuda(engine, plan, options);
+#else
+  return machine_error("this program was built without CUDA");
+#endif
+}
+
+}  // namespace tessera

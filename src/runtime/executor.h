@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executor: binds a plan to this machine at load (kernels, library algorithms, arena, CUDA graph) and runs it. It decides nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ops/reference.h"
+#include "plan/engine.h"
+
+namespace tessera {
+
+class Residency;
+
+struct ExecutorOptions {
+  // Constants and state that several executors of one engine share (residency.h); null: this executor has its own.
+  std::shared_ptr<Residency> residency;
+  // Called after each step with its results (host plans only): calibration and layer-by-layer comparison look in here.
+  std::function<void(const PlanStep& step, std::span<const TensorView> out)> observe;
+  // `ref` plans only: perturb each step's results, the i-th by noise(step); see ops/reference.h.
+  std::function<Noise(const PlanStep& step, size_t index)> noise;
+  int device = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Host memory in and out, in the order of the plan's ports; sizes are those of the ports' tensors. Blocks until done.
+  virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
+  // Device memory in and out, asynchronous on the caller's stream (CUDA plans; one graph launch). Host plans: the same as run.
+  virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) = 0;
+  // Milliseconds of each of `repeats` runs after a warm-up, inputs resident where the plan runs (CUDA: events around graph launches).
+  virtual Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) = 0;
+  // Milliseconds per step of one run, measured step by step (CUDA: without the graph).
+  virtual Result<std::vector<double>> time_steps(std::span<const void* const> inputs) = 0;
+  virtual std::string machine() const = 0;  // "NVIDIA H200", "Neoverse-V1, 2 threads"
+};
+
+// `engine` and `plan` must outlive the executor.
+Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options = {});
+
+// Null where this machine can run plans of the arch, else the reason.
+std::string why_not_here(Arch arch);
+
+}  // namespace tessera

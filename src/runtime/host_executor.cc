@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs plans of the archs `cpu` and `ref` in host memory, step by step.
+#include <chrono>
+#include <fstream>
+
+#include "base/parallel.h"
+#include "runtime/bind.h"
+#include "runtime/executors.h"
+#include "runtime/residency.h"
+
+namespace tessera {
+namespace {
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+class HostExecutor : public Executor {
+ public:
+  HostExecutor(const Plan& plan, ExecutorOptions options)
+      : plan_(plan), options_(std::move(options)), arena_(static_cast<size_t>(plan.arena_bytes)) {
+    memory_.arena = arena_.data();
+  }
+
+  Status prepare(const Engine& engine) {
+    if (options_.residency == nullptr) {
+      TS_ASSIGN(options_.residency, Residency::make(engine, DeviceKind::kHost));
+    }
+    memory_.constants = options_.residency->constants();
+    memory_.states = options_.residency->states();
+    TS_ASSIGN(steps_, bind_steps(plan_));
+    return {};
+  }
+
+  Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    memory_.inputs = inputs;
+    memory_.outputs = outputs;
+    place_views(plan_, memory_, steps_);
+    for (size_t i = 0; i < steps_.size(); ++i) TS_TRY(run_step(i));
+    return {};
+  }
+
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream) override { return run(inputs, outputs); }
+
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
+    Scratch outputs(plan_);
+    std::vector<double> times;
+    for (int i = -1; i < repeats; ++i) {  // the first run warms caches and pages up
+      const auto start = std::chrono::steady_clock::now();
+      TS_TRY(run(inputs, outputs.pointers));
+      if (i >= 0) times.push_back(milliseconds_since(start));
+    }
+    return times;
+  }
+
+  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
+    Scratch outputs(plan_);
+    TS_TRY(run(inputs, outputs.pointers));
+    std::vector<double> times;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      TS_TRY(run_step(i));
+      times.push_back(milliseconds_since(start));
+    }
+    return times;
+  }
+
+  std::string machine() const override {
+    std::ifstream cpuinfo("/proc/cpuinfo");
+    std::string line, name = "CPU";
+    while (std::getline(cpuinfo, line)) {
+      if (line.starts_with("model name")) {
+        name = line.substr(line.find(':') + 2);
+        break;
+      }
+    }
+    return cat(name, ", ", threads(), threads() == 1 ? " thread" : " threads");
+  }
+
+ private:
+  struct Scratch {
+    explicit Scratch(const Plan& plan) {
+      for (const Port& p : plan.outputs) {
+        buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p)));
+        pointers.push_back(buffers.back().data());
+      }
+    }
+    std::vector<Buffer> buffers;
+    std::vector<void*> pointers;
+  };
+
+  Status run_step(size_t i) {
+    BoundStep& b = steps_[i];
+    Status status;
+    if (options_.noise && plan_.arch == Arch::ref) {
+      status = run_reference(*find_op(b.step->op), b.problem, b.in, b.out, options_.noise(*b.step, i));
+    } else {
+      status = b.kernel->launch(b.in, b.out, memory_.arena + b.step->workspace_offset, {});
+    }
+    if (!status.ok()) return status.at(cat("layer ", b.step->layer));
+    if (options_.observe) options_.observe(*b.step, b.out);
+    return {};
+  }
+
+  const Plan& plan_;
+  ExecutorOptions options_;
+  Buffer arena_;
+  Memory memory_;
+  std::vector<BoundStep> steps_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> bind_host(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
+  auto executor = std::make_unique<HostExecutor>(plan, options);
+  TS_TRY(executor->prepare(engine));
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/samples.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "io/npz.h"
+#include "runtime/bind.h"
+
+namespace tessera {
+namespace {
+
+uint64_t mix(uint64_t x) {  // splitmix64: the same numbers on every machine
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// Sum of twelve uniforms less six: normal enough for inputs, and exact on every machine (no libm).
+float normal_at(uint64_t seed, uint64_t index) {
+  double sum = -6;
+  uint64_t state = mix(seed * 0x100000001b3ull + index);
+  for (int i = 0; i < 12; ++i) {
+    state = mix(state);
+    sum += static_cast<double>(state >> 11) * 0x1p-53;
+  }
+  return static_cast<float>(sum);
+}
+
+const Operand& desc_of(const Plan& plan, const Port& port) { return plan.tensors[static_cast<size_t>(port.tensor)].desc; }
+
+int64_t sample_elements(const Plan& plan, const Port& port) {
+  return elements(desc_of(plan, port).shape) / std::max<int64_t>(plan.batch, 1);
+}
+
+std::string wanted_inputs(const Plan& plan) {
+  std::string text;
+  for (const Port& p : plan.inputs) {
+    Shape shape = desc_of(plan, p).shape;
+    std::string dims = "[batch";
+    for (size_t i = 1; i < shape.size(); ++i) dims += "," + std::to_string(shape[i]);
+    text += cat(text.empty() ? "" : ", ", "'", p.name, "' ", dims, "]");
+  }
+  return text;
+}
+
+}  // namespace
+
+Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
+  Samples s{.count = count, .names = {}, .data = {}};
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const Port& port = plan.inputs[i];
+    const Element e = desc_of(plan, port).type.element;
+    const int64_t n = sample_elements(plan, port) * count;
+    std::vector<float> numbers(static_cast<size_t>(n));
+    for (int64_t j = 0; j < n; ++j) {
+      const uint64_t index = static_cast<uint64_t>(j);
+      numbers[static_cast<size_t>(j)] =
+          info(e).kind == ElementKind::kInteger ? static_cast<float>(mix(seed + i * 7919 + index) % 1000) : normal_at(seed + i * 7919, index);
+      if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
+    }
+    Buffer b(static_cast<size_t>(packed_bytes(e, n)));
+    info(e).encode(numbers.data(), n, b.data(), 0);
+    s.names.push_back(port.name);
+    s.data.push_back(Bytes::own(std::move(b)));
+  }
+  return s;
+}
+
+Result<Samples> read_samples(const Plan& plan, const std::string& path) {
+  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
+  Samples s;
+  for (const Port& port : plan.inputs) {
+    const Array* found = nullptr;
+    for (const Array& a : arrays) {
+      if (a.name == port.name) found = &a;
+    }
+    if (found == nullptr) return bad_input(cat(path, ": no array '", port.name, "'; wanted ", wanted_inputs(plan)));
+    const Operand& desc = desc_of(plan, port);
+    Shape rest(found->shape.begin() + (found->shape.empty() ? 0 : 1), found->shape.end());
+    if (found->shape.size() != desc.shape.size() || !std::equal(rest.begin(), rest.end(), desc.shape.begin() + 1)) {
+      return bad_input(cat(path, ": array '", port.name, "' has shape ", to_string(Shape(found->shape.begin(), found->shape.end())), "; wanted ",
+                           wanted_inputs(plan)));
+    }
+    const int64_t count = found->shape[0];
+    if (count == 0) return bad_input(cat(path, ": array '", port.name, "' holds no samples"));
+    if (s.count != 0 && s.count != count) {
+      return bad_input(cat(path, ": '", port.name, "' holds ", count, " samples, '", s.names[0], "' ", s.count));
+    }
+    s.count = count;
+    const std::vector<double> numbers = numbers_of(*found);
+    const int64_t n = static_cast<int64_t>(numbers.size());
+    Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
+    info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
+    s.names.push_back(port.name);
+    s.data.push_back(Bytes::own(std::move(b)));
+  }
+  return s;
+}
+
+Filled fill_inputs(const Plan& plan, const Samples& samples, int64_t first) {
+  Filled f;
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    Buffer b(static_cast<size_t>(port_bytes(plan, plan.inputs[i])));
+    const size_t one = samples.data[i].size() / static_cast<size_t>(samples.count);
+    for (int64_t s = 0; s < plan.batch; ++s) {
+      std::memcpy(b.data() + static_cast<size_t>(s) * one, samples.data[i].data() + static_cast<size_t>((first + s) % samples.count) * one, one);
+    }
+    f.buffers.push_back(std::move(b));
+  }
+  for (Buffer& b : f.buffers) f.pointers.push_back(b.data());
+  return f;
+}
+
+Outputs make_outputs(const Plan& plan) {
+  Outputs o;
+  for (const Port& p : plan.outputs) {
+    o.buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p)));
+    if (o.buffers.back().size() > 0) std::memset(o.buffers.back().data(), 0xA5, o.buffers.back().size());
+  }
+  for (Buffer& b : o.buffers) o.pointers.push_back(b.data());
+  return o;
+}
+
+std::vector<double> decode_output(const Plan& plan, size_t port, const void* data) {
+  const Operand& desc = desc_of(plan, plan.outputs[port]);
+  std::vector<double> out(static_cast<size_t>(elements(desc.shape)));
+  info(desc.type.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs for plans: seeded random ones, or arrays that a user gives (npz). A sample is one entry along the batch axis of every input.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "plan/engine.h"
+
+namespace tessera {
+
+// Samples of all inputs of a model, each a dense array [count, ...] in the port's type.
+struct Samples {
+  int64_t count = 0;
+  std::vector<std::string> names;
+  std::vector<Bytes> data;  // per input, count * bytes_per_sample
+};
+
+// Seeded standard-normal numbers (integers: ids in [0, 1000)), the same on every machine.
+Samples random_samples(const Plan& plan, int64_t count, uint64_t seed);
+// Arrays by input name from an npz file, converted to the ports' types; shapes must be those of the plan but for the batch.
+Result<Samples> read_samples(const Plan& plan, const std::string& path);
+
+// Buffers for one run: samples first, first + 1, ... (modulo count) fill the plan's batch.
+struct Filled {
+  std::vector<Buffer> buffers;
+  std::vector<const void*> pointers;
+};
+Filled fill_inputs(const Plan& plan, const Samples& samples, int64_t first);
+struct Outputs {
+  std::vector<Buffer> buffers;
+  std::vector<void*> pointers;
+};
+Outputs make_outputs(const Plan& plan);  // poisoned: every byte 0xA5
+
+// Numbers of one output port, decoded.
+std::vector<double> decode_output(const Plan& plan, size_t port, const void* data);
+
+}  // namespace tessera
