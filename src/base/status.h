@@ -52,7 +52,7 @@ class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}            // NOLINT: implicit, so that `return value;` works
   Result(Status status) : status_(std::move(status)) {     // NOLINT
-    if (status_.ok()) status_ = Status(Code::kMachine, "internal: a Result was made from an OK status");
+    if (status_.ok()) (void)(status_ = Status(Code::kMachine, "internal: a Result was made from an OK status"));
   }
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs as text. Printing is deterministic, and print(parse(print(g))) == print(g).
+// Graphs as text. Printing is deterministic, and printing what was parsed from printed text gives the same text.
 //   graph tiny {
 //     in %image: f32[2,3,8,8]
 //     const %w: f32[64,48] = seed(3)            normal(0, 1) * 0.05, made from the seed; also = {1, 2.5} and = data(<hex>); without `=` all zeros
@@ -19,9 +19,9 @@
 namespace tessera {
 
 // with_data: constants' bytes too; else only their types.
-std::string print(const Graph& graph, bool with_data = false);
+std::string print_graph(const Graph& graph, bool with_data = false);
 // The error names the line. What is read is checked (ir/check.h).
-Result<Graph> parse(std::string_view text);
+Result<Graph> parse_graph(std::string_view text);
 Result<std::vector<Graph>> parse_graphs(std::string_view text);
 
 }  // namespace tessera

@@ -362,7 +362,7 @@ class Parser {
 
 Result<std::vector<Graph>> parse_graphs(std::string_view text) { return Parser(text).run(); }
 
-Result<Graph> parse(std::string_view text) {
+Result<Graph> parse_graph(std::string_view text) {
   TS_ASSIGN(std::vector<Graph> graphs, parse_graphs(text));
   if (graphs.size() != 1) return bad_input(cat("expected one graph, found ", graphs.size()));
   return std::move(graphs[0]);

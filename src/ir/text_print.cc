@@ -74,7 +74,7 @@ class Printer {
   }
 
  private:
-  std::string read(ValueId id) const { return id == kNoValue ? "_" : "%" + word(names_[static_cast<size_t>(id)]); }
+  std::string read(ValueId id) const { return id == kNoValue ? std::string("_") : cat("%", word(names_[static_cast<size_t>(id)])); }
 
   std::string declared(ValueId id) const {
     const Value& v = g_.at(id);
@@ -139,6 +139,6 @@ class Printer {
 
 }  // namespace
 
-std::string print(const Graph& graph, bool with_data) { return Printer(graph, with_data).run(); }
+std::string print_graph(const Graph& graph, bool with_data) { return Printer(graph, with_data).run(); }
 
 }  // namespace tessera

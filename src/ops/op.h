@@ -54,6 +54,8 @@ const Variant* reference_variant(const OpInfo& op);
 
 // Result types of a problem whose `out` is still empty; the error says which dimension disagrees.
 Result<std::vector<Type>> infer_types(const OpInfo& op, const Problem& problem);
+// What the signature alone says; an op's own rule may check its attributes and then ask this.
+Result<std::vector<Type>> infer_by_signature(const OpInfo& op, const Problem& problem);
 // For problems that come from a file: results have the shapes that the operands imply, strides have an entry per axis, the program's operands fit.
 Status check_problem(const OpInfo& op, const Problem& problem);
 

@@ -40,7 +40,10 @@ std::vector<Term> parse_terms(std::string_view text) {
 }  // namespace
 
 Result<std::vector<Type>> infer_types(const OpInfo& op, const Problem& problem) {
-  if (op.infer != nullptr) return op.infer(problem);
+  return op.infer != nullptr ? op.infer(problem) : infer_by_signature(op, problem);
+}
+
+Result<std::vector<Type>> infer_by_signature(const OpInfo& op, const Problem& problem) {
   const std::string_view signature = op.signature;
   const size_t arrow = signature.find("->");
   TS_CHECK(arrow != std::string_view::npos, "signature of ", op.name);
@@ -79,7 +82,7 @@ Result<std::vector<Type>> infer_types(const OpInfo& op, const Problem& problem) 
   }
   std::vector<Type> results;
   for (const Term& t : parse_terms(signature.substr(arrow + 2))) {
-    Type type{.shape = {}, .quant = problem.in[0].type.element};
+    Type type{.shape = {}, .quant = result_element(problem.in[0])};
     for (const std::string& dim : t.dims) {
       if (dim == "...") {
         type.shape.insert(type.shape.end(), rest.begin(), rest.end());

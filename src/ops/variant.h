@@ -51,6 +51,8 @@ struct Variant {
   Arch arch;
   Verdict (*accepts)(const Problem&);
   Arithmetic (*arithmetic)(const Problem&);
+  // Where it can run a problem but is slow at it: the reason. The planner then prefers whoever comes later in the list and accepts; null: never slow.
+  Verdict (*worthwhile)(const Problem&) = nullptr;
   // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
   std::vector<Layout> (*layouts)(const Problem&) = nullptr;
   int64_t (*workspace_bytes)(const Problem&) = nullptr;

@@ -24,6 +24,7 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
     take(*reference_variant(op));
     return choice;
   }
+  const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where nobody else accepts
   for (const Variant* v : op.variants) {
     if (!runs(target, v->arch)) continue;
     if (Verdict verdict = v->accepts(problem); !verdict) {
@@ -39,9 +40,17 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
         continue;
       }
     }
+    if (v->worthwhile != nullptr) {
+      if (const Verdict verdict = v->worthwhile(problem); !verdict) {
+        choice.refusals.push_back({v->name, verdict.refusal});
+        if (slow == nullptr) slow = v;
+        continue;
+      }
+    }
     take(*v);
     return choice;
   }
+  if (slow != nullptr) take(*slow);
   return choice;
 }
 

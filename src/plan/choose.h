@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the variant of each node: the first of the op's list that runs on the target, keeps the promise of its precision and accepts the problem.
-// Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
+// One that calls itself slow there is taken only where no later one accepts. Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
 #pragma once
 
 #include <string>

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that say how a model becomes an engine: of `build`, and of commands that take an ONNX model and build it in memory.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "forge/forge.h"
+
+namespace tessera {
+
+struct BuildFlags {
+  std::string precision = "fp16", target = "cpu", calib;
+  std::vector<std::string> allow;
+  bool no_verify = false;
+};
+void add_build_flags(CLI::App& app, BuildFlags& flags);
+Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches, bool quiet);
+
+// The range of a whole number, without a line of its own in the help.
+inline CLI::Validator within(int64_t low, int64_t high) { return CLI::Range(low, high).description(""); }
+
+// The arch of that name, or an error that lists them all.
+Result<Arch> parse_arch(const std::string& name);
+
+// By the file's first bytes; a file that is neither is taken for a model, whose reader says what is wrong.
+Result<bool> is_engine_file(const std::string& path);
+
+}  // namespace tessera

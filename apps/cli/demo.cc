@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "base/progress.h"
+#include "cli/batches.h"
+#include "cli/build_flags.h"
+#include "cli/command.h"
+#include "cli/layers.h"
+#include "cli/output.h"
+#include "cli/places.h"
+#include "passes/quantize.h"
+#include "plan/engine_file.h"
+#include "study/verify.h"
+
+namespace tessera {
+namespace {
+
+// What a row has to reach: the distance to fp32 that is still called the same model, and answers lost to rounding.
+constexpr double kCosineMean = 0.999, kTop1Lost = 0.01;
+constexpr int64_t kBatch = 40;  // 360 images in nine full runs
+
+struct Row {
+  std::string precision, stored, computed;
+  double top1 = 0;
+  Closeness closeness;
+  int64_t bytes = 0;
+  double ms_per_image = 0;
+  std::string verdict;  // empty: fine
+};
+
+// A folder of our own that goes when we go.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_demo_XXXXXX").string();
+    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct TestSet {
+  std::vector<double> labels, logits;
+  std::string images;  // npz
+  double top1 = 0;     // of the fp32 logits stored with it
+};
+
+double top1_of(const std::vector<double>& logits, const std::vector<double>& labels) {
+  const size_t classes = logits.size() / labels.size();
+  int64_t right = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+    right += std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin == static_cast<std::ptrdiff_t>(labels[i]);
+  }
+  return static_cast<double>(right) / static_cast<double>(labels.size());
+}
+
+Result<TestSet> read_tests(const std::string& path) {
+  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
+  TestSet t;
+  t.images = path;
+  for (const Array& a : arrays) {
+    if (a.name == "label") t.labels = numbers_of(a);
+    if (a.name == "logits") t.logits = numbers_of(a);
+  }
+  if (t.labels.empty() || t.logits.empty() || t.logits.size() % t.labels.size() != 0) {
+    return bad_input(cat(path, ": wanted arrays 'image', 'label' [n] and 'logits' [n,classes]"));
+  }
+  t.top1 = top1_of(t.logits, t.labels);
+  return t;
+}
+
+// What the layers that were asked this precision store or compute: one word, or several with a stroke between.
+std::string words_of(const Plan& plan, const std::string& precision, std::string PromiseGroup::*field) {
+  std::vector<std::string> words;
+  for (const PromiseGroup& g : promise_groups(plan)) {
+    if (g.asked == precision && std::find(words.begin(), words.end(), g.*field) == words.end()) words.push_back(g.*field);
+  }
+  std::string out;
+  for (const std::string& w : words) out += (out.empty() ? "" : "/") + w;
+  return out;
+}
+
+Result<Row> try_precision(const std::string& precision, const std::string& assets, const std::string& scratch, const TestSet& tests) {
+  Row row{.precision = precision};
+  BuildFlags flags{.precision = precision, .calib = assets + "/calib.npz"};
+  TS_ASSIGN(const BuildOptions options, build_options(flags, assets + "/vit.onnx", {kBatch}, /*quiet=*/true));
+  // Through the file, as users do it.
+  const std::string path = scratch + "/" + precision + ".tess";
+  {
+    TS_ASSIGN(const Engine built, build_engine(options));
+    TS_TRY(write_engine(built, path));
+  }
+  TS_ASSIGN(const Engine engine, read_engine(path));
+  row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  row.stored = words_of(engine.plans[0], precision, &PromiseGroup::stored);
+  row.computed = words_of(engine.plans[0], precision, &PromiseGroup::computed);
+  TS_ASSIGN(const VerifyReport verified, verify_engine(engine));
+  TS_ASSIGN(const Samples samples, read_samples(engine.plans[0], tests.images));
+  TS_ASSIGN(const BatchedRun run, run_batched(engine, samples, /*check_golden_first=*/true));
+  const std::vector<double> got = numbers_of(run.outputs[0]);
+  if (got.size() != tests.logits.size()) return bad_input(cat(tests.images, ": 'logits' has ", tests.logits.size(), " numbers, the model gives ", got.size()));
+  row.closeness = compare(got, tests.logits, samples.count);
+  row.top1 = top1_of(got, tests.labels);
+  row.ms_per_image = run.milliseconds / static_cast<double>(samples.count);
+  if (!verified.ok) {
+    row.verdict = verified.sentence;
+  } else if (!(row.closeness.cosine_mean >= kCosineMean)) {
+    row.verdict = fmt::format("the mean cosine to fp32 is below {}", kCosineMean);
+  } else if (row.top1 < tests.top1 - kTop1Lost) {
+    row.verdict = fmt::format("top-1 fell by more than {:.0f} %", kTop1Lost * 100);
+  }
+  return row;
+}
+
+Status demo(const std::string& given, const Common& common) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string assets = given.empty() ? find_bundled("assets/digits") : given;
+  if (assets.empty()) return bad_input("the bundled model (assets/digits) is not beside the program; give --assets DIR");
+  TS_ASSIGN(const TestSet tests, read_tests(assets + "/test.npz"));
+  const ScratchFolder scratch;
+  if (scratch.path().empty()) return machine_error("no temporary folder could be made");
+  std::vector<Row> rows;
+  const std::vector<std::string> precisions = precision_names();
+  Progress progress("compiling and checking", static_cast<int64_t>(precisions.size()));
+  for (const std::string& p : precisions) {
+    auto row = try_precision(p, assets, scratch.path(), tests);
+    rows.push_back(row.ok() ? std::move(row).value() : Row{.precision = p, .verdict = row.status().message()});
+    progress.advance();
+  }
+  progress.done();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Json all = Json::array();
+  Table table({"precision", "stored", "computed", ">top-1", ">cosine mean", ">worst", ">engine", ">ms/image", ""});
+  bool ok = true;
+  for (const Row& r : rows) {
+    ok = ok && r.verdict.empty();
+    all.push_back({{"precision", r.precision}, {"stored", r.stored}, {"computed", r.computed}, {"top1", r.top1}, {"cosine_mean", r.closeness.cosine_mean},
+                   {"cosine_worst", r.closeness.cosine_worst}, {"engine_bytes", r.bytes}, {"ms_per_image", r.ms_per_image}, {"ok", r.verdict.empty()}, {"verdict", r.verdict}});
+    table.add({r.precision, r.stored, r.computed, fmt::format("{:.2f} %", r.top1 * 100), fmt::format("{:.6f}", r.closeness.cosine_mean),
+               fmt::format("{:.6f}", r.closeness.cosine_worst), megabytes(r.bytes), fmt::format("{:.3f}", r.ms_per_image), r.verdict.empty() ? "ok" : "FAILED"});
+  }
+  if (common.json) {
+    print_json({{"images", tests.labels.size()}, {"top1_fp32", tests.top1}, {"rows", all}, {"seconds", seconds}, {"ok", ok}});
+    return ok ? Status() : verification_failed();
+  }
+  fmt::print("A ViT that reads digits, compiled in {} precisions and run on {} test images (fp32 by ONNX Runtime: top-1 {:.2f} %).\n"
+             "Cosines are to its fp32 logits; every engine also agrees with its own f64 golden plan.\n\n{}\n{:.1f} s in all.\n",
+             rows.size(), tests.labels.size(), tests.top1 * 100, table.text(), seconds);
+  for (const Row& r : rows) {
+    if (!r.verdict.empty()) return Status(Code::kVerifyFailed, cat("demo: ", r.precision, ": ", r.verdict));
+  }
+  return {};
+}
+
+Runner add(CLI::App& app, const Common& common) {
+  auto assets = std::make_shared<std::string>();
+  app.add_option("--assets", *assets, "folder with vit.onnx, calib.npz and test.npz (default: the bundled digits)")->type_name("DIR");
+  return [assets, &common] { return demo(*assets, common); };
+}
+
+}  // namespace
+
+const Command demo_command{"demo", "compile the bundled model in every precision and measure what is lost",
+                           "  tessera demo\n"
+                           "  tessera demo --assets assets/digits --json\n",
+                           true, add};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+
+#include "cli/build_flags.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/places.h"
+#include "ops/op.h"
+#include "ops/receipts.h"
+
+namespace tessera {
+namespace {
+
+Runner add(CLI::App& app, const Common& common) {
+  auto arch = std::make_shared<std::string>();
+  app.add_option("--arch", *arch, "only those that run on this arch")->type_name("ARCH");
+  return [arch, &common]() -> Status {
+    std::optional<Arch> only;
+    if (!arch->empty()) {
+      TS_ASSIGN(only, parse_arch(*arch));
+    }
+    const Receipts receipts = Receipts::load();
+    Json all = Json::array();
+    Table table({"variant", "arch", "state"});
+    const auto show = [&](const Variant& v) {
+      if (only && !runs(*only, v.arch)) return;
+      const Receipts::State state = receipts.state_of(v);
+      all.push_back({{"variant", v.name}, {"arch", info(v.arch).name}, {"state", state.words}, {"hash", source_hash(v.name)}});
+      table.add({v.name, info(v.arch).name, state.words});
+    };
+    for (const OpInfo* op : all_ops()) {
+      for (const Variant* v : op->variants) show(*v);
+      show(*reference_variant(*op));
+    }
+    if (common.json) {
+      print_json({{"variants", all}});
+    } else {
+      fmt::print("{}", table.text());
+    }
+    return {};
+  };
+}
+
+}  // namespace
+
+const Command kernels_command{"kernels", "list every variant of every op, and whether its present sources ran on a GPU",
+                              "  tessera kernels\n"
+                              "  tessera kernels --arch sm90 --json\n",
+                              false, add};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/layers.h"
+
+namespace tessera {
+
+std::vector<PromiseGroup> promise_groups(const Plan& plan) {
+  std::vector<PromiseGroup> groups;
+  for (const PlanStep& s : plan.steps) {
+    if (s.asked.empty()) continue;
+    PromiseGroup* group = nullptr;
+    for (PromiseGroup& g : groups) {
+      if (g.asked == s.asked && g.stored == s.stored && g.computed == s.computed) group = &g;
+    }
+    if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, 0});
+    ++group->layers;
+  }
+  return groups;
+}
+
+std::vector<const Plan*> runnable_plans(const Engine& engine) {
+  std::vector<const Plan*> plans;
+  for (const Plan& p : engine.plans) {
+    if (p.name != "golden") plans.push_back(&p);
+  }
+  return plans;
+}
+
+Moves count_moves(const Plan& plan) {
+  Moves m;
+  for (const PlanStep& s : plan.steps) {
+    if (s.op != "copy" || s.in.empty() || s.in[0] < 0) continue;
+    const auto type = [&](int t) { return plan.tensors[static_cast<size_t>(t)].desc.type; };
+    ++(type(s.in[0]) == type(s.out[0]) ? m.copies : m.casts);
+  }
+  return m;
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The promise of a plan in a few words: for the layers that were asked a precision, what is stored and what is computed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/engine.h"
+
+namespace tessera {
+
+struct PromiseGroup {
+  std::string asked, stored, computed;
+  int64_t layers = 0;
+};
+// Groups in the order of the plan's first layer of each.
+std::vector<PromiseGroup> promise_groups(const Plan& plan);
+
+// Plans that users run: all but the golden one.
+std::vector<const Plan*> runnable_plans(const Engine& engine);
+
+// Steps that only move numbers: copies, and casts where the type changes.
+struct Moves {
+  int64_t copies = 0, casts = 0;
+};
+Moves count_moves(const Plan& plan);
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "base/status.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kColumns = 100, kGap = 2, kNarrowest = 10;
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // inside a UTF-8 character
+
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
+}
+
+// The first `count` characters, or those from the `count`-th on.
+size_t byte_of_character(const std::string& text, size_t count) {
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if (!continues(text[at]) && count-- == 0) break;
+  }
+  return at;
+}
+
+std::string fit(const std::string& text, size_t width) {
+  const size_t have = width_of(text);
+  if (have <= width) return text;
+  const size_t front = (width - 2) / 2, back = width - 2 - front;
+  return text.substr(0, byte_of_character(text, front)) + ".." + text.substr(byte_of_character(text, have - back));
+}
+
+}  // namespace
+
+void print_json(const Json& object) { fmt::print("{}\n", object.dump(2, ' ', false, Json::error_handler_t::replace)); }
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if ((static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127) c = '?';
+  }
+  return out;
+}
+
+Table::Table(std::vector<std::string> titles) : titles_(std::move(titles)) {
+  for (std::string& t : titles_) {
+    right_.push_back(t.starts_with('>'));
+    if (right_.back()) t.erase(0, 1);
+  }
+}
+
+void Table::add(std::vector<std::string> row) {
+  TS_CHECK(row.size() == titles_.size(), "a row of ", row.size());
+  for (std::string& cell : row) {
+    cell = printable(cell);
+    std::replace(cell.begin(), cell.end(), '\n', ' ');
+  }
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::text() const {
+  std::vector<size_t> widths;
+  for (const std::string& t : titles_) widths.push_back(width_of(t));
+  for (const auto& row : rows_) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+  }
+  const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1)); };
+  while (total() > kColumns) {
+    size_t widest = widths.size();
+    for (size_t c = 0; c < widths.size(); ++c) {
+      if (!right_[c] && widths[c] > kNarrowest && (widest == widths.size() || widths[c] > widths[widest])) widest = c;
+    }
+    if (widest == widths.size()) break;
+    --widths[widest];
+  }
+  std::string out;
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string text;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      const std::string cell = fit(cells[c], widths[c]);
+      const std::string blanks(widths[c] - width_of(cell), ' ');
+      text += (c ? std::string(kGap, ' ') : "") + (right_[c] ? blanks + cell : cell + blanks);
+    }
+    out += text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+  };
+  line(titles_);
+  std::vector<std::string> rule;
+  for (size_t w : widths) rule.emplace_back(w, '-');
+  line(rule);
+  for (const auto& row : rows_) line(row);
+  return out;
+}
+
+std::string megabytes(int64_t bytes) {
+  const double b = static_cast<double>(bytes);
+  return bytes < 1'000'000 ? fmt::format("{:.1f} kB", b / 1e3) : fmt::format("{:.1f} MB", b / 1e6);
+}
+
+std::string plural(int64_t n, const std::string& one, const std::string& many) {
+  return fmt::format("{} {}", n, n == 1 ? one : many.empty() ? one + "s" : many);
+}
+
+}  // namespace tessera

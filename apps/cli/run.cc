@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/batches.h"
+#include "cli/build_flags.h"
+#include "cli/command.h"
+#include "cli/layers.h"
+#include "cli/output.h"
+#include "compile/compile.h"
+#include "plan/engine_file.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLargestBatch = 64;  // of a model built in memory: more samples run in chunks
+
+struct Options {
+  std::string model, inputs, outputs;
+  int64_t batch = 0;
+  BuildFlags flags;
+};
+
+// How many samples the file holds for the model: the first size of the array that is the model's first input.
+Result<int64_t> samples_in(const std::string& path, const std::string& model) {
+  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
+  std::vector<int64_t> sizes;
+  for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
+  if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
+  if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
+  TS_ASSIGN(const Graph graph, load_model(model, 1));  // several sizes: only the model knows which arrays it reads
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
+  }
+  return int64_t{1};  // the array is missing: reading the samples says so
+}
+
+Result<Engine> open_engine(const Options& o, const Common& common) {
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  if (engine_file) return read_engine(o.model);
+  int64_t batch = o.batch;
+  if (batch == 0) {
+    TS_ASSIGN(batch, samples_in(o.inputs, o.model));
+    batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
+  }
+  TS_ASSIGN(const BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
+  return build_engine(options);
+}
+
+Status run(const Options& o, const Common& common) {
+  TS_ASSIGN(const Engine engine, open_engine(o, common));
+  const std::vector<const Plan*> plans = runnable_plans(engine);
+  if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
+  TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
+  TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
+  if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
+  Json outputs = Json::array(), used = Json::array();
+  std::string listed, names;
+  for (const Array& a : done.outputs) {
+    outputs.push_back({{"name", a.name}, {"shape", a.shape}, {"dtype", a.dtype}});
+    listed += fmt::format("{}{} {}", listed.empty() ? "" : ", ", printable(a.name), to_string(a.shape));
+  }
+  for (const Plan* p : done.used) {
+    used.push_back(p->name);
+    names += (names.empty() ? "" : ", ") + p->name;
+  }
+  if (common.json) {
+    print_json({{"samples", samples.count}, {"runs", done.runs}, {"plans", used}, {"milliseconds", done.milliseconds}, {"machine", done.machine},
+                {"precision", engine.precision}, {"outputs", outputs}, {"file", o.outputs}});
+    return {};
+  }
+  fmt::print("{} in {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), plural(done.runs, "run"), names, done.milliseconds, done.machine);
+  fmt::print("{}: {}\n", o.outputs.empty() ? "not written (no --outputs)" : o.outputs, listed);
+  return {};
+}
+
+Runner add(CLI::App& app, const Common& common) {
+  auto o = std::make_shared<Options>();
+  app.add_option("model", o->model, "an engine (.tess), or an ONNX model that is built in memory first")->type_name("FILE")->required();
+  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]")->type_name("FILE")->required();
+  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output")->type_name("FILE");
+  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs)")->check(within(1, 1 << 20))->type_name("N");
+  add_build_flags(app, o->flags);
+  return [o, &common] { return run(*o, common); };
+}
+
+}  // namespace
+
+const Command run_command{"run", "run an engine or a model on arrays from an npz file",
+                          "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
+                          "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",
+                          true, add};
+
+}  // namespace tessera

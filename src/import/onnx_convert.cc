@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "import/onnx_convert.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
+  return text;
+}
+
+// The attribute, checked for its kind; null where absent.
+Result<const OnnxAttr*> find_attr(const OnnxNode& node, const std::string& key, OnnxAttr::Kind kind, const char* wanted) {
+  const auto it = node.attrs.find(key);
+  if (it == node.attrs.end()) return static_cast<const OnnxAttr*>(nullptr);
+  if (it->second.kind != kind) return bad_input(cat("attribute '", key, "' must be ", wanted));
+  return &it->second;
+}
+
+}  // namespace
+
+Result<ValueId> OnnxCall::operand(size_t i) const {
+  if (!has(i)) return bad_input(cat("operand ", i, " is missing"));
+  return in[i];
+}
+
+Result<int64_t> OnnxCall::integer(const std::string& key, int64_t fallback) const {
+  TS_ASSIGN(const OnnxAttr* a, find_attr(node, key, OnnxAttr::Kind::kInt, "an integer"));
+  return a == nullptr ? fallback : a->i;
+}
+
+Result<double> OnnxCall::number(const std::string& key, double fallback) const {
+  TS_ASSIGN(const OnnxAttr* a, find_attr(node, key, OnnxAttr::Kind::kFloat, "a number"));
+  return a == nullptr ? fallback : a->f;
+}
+
+Result<std::string> OnnxCall::word(const std::string& key, const std::string& fallback) const {
+  TS_ASSIGN(const OnnxAttr* a, find_attr(node, key, OnnxAttr::Kind::kString, "a string"));
+  return a == nullptr ? fallback : a->s;
+}
+
+Result<std::vector<int64_t>> OnnxCall::integers(const std::string& key) const {
+  TS_ASSIGN(const OnnxAttr* a, find_attr(node, key, OnnxAttr::Kind::kInts, "a list of integers"));
+  return a == nullptr ? std::vector<int64_t>{} : a->ints;
+}
+
+Result<std::vector<int64_t>> OnnxCall::integers(const std::string& key, size_t operand_index) const {
+  if (has(operand_index)) return b.integers(in[operand_index], key);
+  return integers(key);
+}
+
+std::string OnnxCall::name() const {
+  const std::string op = lower(node.op);
+  return layer.empty() ? cat(op, "_", index) : cat(layer, ".", op);
+}
+
+std::string OnnxCall::name_by(ValueId weight) const {
+  const std::string& constant = b.graph().at(weight).name;
+  for (const char* ending : {".weight", "_weight"}) {
+    if (constant.ends_with(ending) && constant.find('.') != std::string::npos && constant.size() > 7) return constant.substr(0, constant.size() - 7);
+  }
+  return layer.empty() ? name() : layer;
+}
+
+const OnnxOp* find_onnx_op(const OnnxNode& node) {
+  if (!node.domain.empty()) return nullptr;
+  for (const auto& family : {onnx_elementwise_ops(), onnx_shape_ops(), onnx_layer_ops(), onnx_reduction_ops()}) {
+    for (const OnnxOp& op : family) {
+      if (node.op == op.name) return &op;
+    }
+  }
+  return nullptr;
+}
+
+ValueId add_tensor(GraphBuilder& builder, const OnnxTensor& tensor) { return builder.graph().add_constant(tensor.name, tensor.type, tensor.data); }
+
+}  // namespace tessera

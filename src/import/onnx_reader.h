@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// An ONNX file as plain structs: everything that the conversion needs, checked (sizes, types, ranges), without protobuf. Calls of local functions are replaced
+// by the functions' nodes, so that `nodes` is one flat list.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+struct OnnxTensor {
+  std::string name;
+  Type type;
+  Bytes data;  // dense, 64-byte aligned
+};
+
+struct OnnxAttr {
+  enum class Kind : uint8_t { kInt, kFloat, kString, kTensor, kInts, kFloats, kOther };
+  Kind kind = Kind::kOther;
+  int64_t i = 0;
+  double f = 0;
+  std::string s;
+  std::vector<int64_t> ints;
+  std::vector<double> floats;
+  std::shared_ptr<const OnnxTensor> tensor;
+  std::string refers_to;  // in a function: the attribute of the call that gives the value
+};
+
+struct OnnxNode {
+  std::string name, op, domain;
+  int64_t opset = 0;  // of its domain
+  std::vector<std::string> inputs, outputs;  // "" where an optional one is absent
+  std::map<std::string, OnnxAttr> attrs;
+  std::string scope;  // path of the module that the exporter noted, "blocks.0.attn.qkv"; may be empty
+};
+
+struct OnnxDim {
+  int64_t size = -1;   // -1: not known
+  std::string symbol;  // its name, where it has one
+};
+
+struct OnnxInput {
+  std::string name;
+  Element element = Element::f32;
+  std::vector<OnnxDim> dims;
+};
+
+struct OnnxFunction {
+  std::string name, domain, overload;
+  std::vector<std::string> inputs, outputs;
+  std::map<std::string, OnnxAttr> defaults;
+  std::vector<OnnxNode> nodes;
+};
+
+struct OnnxModel {
+  std::string name;
+  std::vector<OnnxTensor> tensors;
+  std::vector<OnnxInput> inputs;
+  std::vector<std::string> outputs;
+  std::vector<OnnxNode> nodes;
+};
+
+// `folder` holds the model's external data files; empty: a model with external data is refused.
+Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder);
+
+// Replaces calls of functions by their nodes, at any depth. A function that calls itself, or a result of more than a million nodes, is an error.
+Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, const std::vector<OnnxFunction>& functions);
+
+// The element that stands for an ONNX data type; doubles become f32, bools u8. Nothing for types that no graph holds.
+std::optional<Element> element_of_onnx(int64_t data_type);
+std::string onnx_type_name(int64_t data_type);
+
+// A name from a file as a message shows it: no control characters, not longer than a line.
+std::string shown(const std::string& name);
+
+}  // namespace tessera

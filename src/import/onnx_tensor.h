@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes of an ONNX tensor, wherever the file keeps them: raw, in a typed list, or in another file beside the model.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "import/onnx_reader.h"
+
+namespace tessera {
+
+// A list of numbers inside the message: `count` entries of the field's own width.
+struct TypedField {
+  const uint8_t* data = nullptr;
+  size_t count = 0;
+};
+
+struct TensorParts {
+  std::string name;
+  int64_t data_type = 0;
+  Shape shape;
+  bool external = false;
+  std::map<std::string, std::string> external_data;  // location, offset, length
+  bool has_raw = false;
+  TypedField raw, floats, doubles, int32s, int64s;
+};
+
+// External files must lie in `folder`: a location that is absolute or climbs out of it is refused.
+Result<OnnxTensor> make_tensor(const TensorParts& parts, const std::string& folder);
+
+}  // namespace tessera

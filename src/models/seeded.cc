@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/seeded.h"
+
+#include "base/parallel.h"
+
+namespace tessera {
+namespace {
+
+uint64_t mix(uint64_t x) {  // splitmix64
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+uint64_t hash_name(std::string_view name) {  // FNV-1a
+  uint64_t h = 0xcbf29ce484222325;
+  for (char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return h;
+}
+
+// Four uniform whole numbers in [0, 65535]: their sum has mean 2 * 65535 and variance 4 * (65536^2 - 1) / 12.
+constexpr int kMean = 2 * 65535;
+constexpr float kInverseDeviation = 1.0f / 37837.227f;
+
+}  // namespace
+
+std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_t count, float mean, float deviation) {
+  const uint64_t start = mix(seed ^ hash_name(stream));
+  std::vector<float> out(static_cast<size_t>(count));
+  parallel_for(count, int64_t{1} << 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t r = mix(start + static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15);
+      const int sum = static_cast<int>(r & 0xffff) + static_cast<int>(r >> 16 & 0xffff) + static_cast<int>(r >> 32 & 0xffff) + static_cast<int>(r >> 48);
+      out[static_cast<size_t>(i)] = mean + static_cast<float>(sum - kMean) * (kInverseDeviation * deviation);
+    }
+  });
+  return out;
+}
+
+}  // namespace tessera

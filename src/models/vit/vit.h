@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vision transformers as Dosovitskiy et al. drew them: patches by a convolution, learnt positions, pre-norm blocks with erf GELU, a linear head.
+// Tokens: (image / patch)^2, and a class token in front where there is one; without it the head reads the mean of the tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct VitConfig {
+  std::string name;
+  int64_t image, patch, width, depth, heads, mlp, classes = 1000;
+  bool class_token = true;
+  int64_t channels = 3;
+
+  int64_t patches() const { return (image / patch) * (image / patch); }
+  int64_t tokens() const { return patches() + (class_token ? 1 : 0); }
+  int64_t parameters() const;
+};
+
+const std::vector<VitConfig>& vit_configs();
+
+}  // namespace tessera

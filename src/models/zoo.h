@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The zoo: well-known architectures with seeded random weights, as ONNX files. They have the shapes and costs of the real models, and nothing to download.
+// The same name and seed give the same bytes on every machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tessera {
+
+struct ZooEntry {
+  std::string name, what;  // "vit-b-16", "224 px, patch 16, 197 tokens ... 86.6 M parameters"
+};
+
+// A family of models: what a folder of this room offers.
+struct Family {
+  std::vector<ZooEntry> (*entries)();
+  // Bytes of a ModelProto. `name` is one of the entries.
+  std::string (*onnx)(const std::string& name, uint64_t seed);
+};
+
+std::vector<ZooEntry> zoo_entries();
+Result<std::string> zoo_onnx(const std::string& name, uint64_t seed);
+
+}  // namespace tessera

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/builder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/reference.h"
+
+namespace tessera {
+namespace {
+
+// Folding is for shape arithmetic and small tables: beyond these sizes (numbers held as f64, seconds of work) a node stays a node.
+constexpr int64_t kFoldElements = int64_t{1} << 24;
+constexpr double kFoldFlops = 0x1p33;
+// A repeated constant is spelt out up to this size; a larger one stays a view.
+constexpr int64_t kSpeltElements = int64_t{1} << 20;
+
+template <class T>
+void gather_elements(const uint8_t* from, const Region& r, uint8_t* to) {
+  const size_t rank = r.shape.size();
+  const int64_t inner = rank == 0 ? 1 : r.shape[rank - 1], step = rank == 0 ? 1 : r.strides[rank - 1];
+  const int64_t rows = inner == 0 ? 0 : elements(r.shape) / inner;
+  Shape index(rank, 0);
+  int64_t at = r.offset;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < inner; ++i, to += sizeof(T)) std::memcpy(to, from + (at + i * step) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    for (size_t a = rank < 2 ? 0 : rank - 1; a-- > 0;) {
+      at += r.strides[a];
+      if (++index[a] < r.shape[a]) break;
+      at -= r.strides[a] * r.shape[a];
+      index[a] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Result<size_t> resolve_axis(int64_t axis, size_t rank) {
+  const int64_t n = static_cast<int64_t>(rank);
+  if (axis < -n || axis >= n) return bad_input(cat("axis ", axis, " does not exist, a tensor of ", n, " axes has ", -n, " to ", n - 1));
+  return static_cast<size_t>(axis < 0 ? axis + n : axis);
+}
+
+Result<Shape> broadcast_shape(const Shape& a, const Shape& b) {
+  Shape out(std::max(a.size(), b.size()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (x != y && x != 1 && y != 1) return bad_input(cat("shapes ", to_string(a), " and ", to_string(b), " do not broadcast"));
+    out[out.size() - 1 - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+GraphBuilder::GraphBuilder(Graph& graph, size_t position) : g_(graph), position_(position), appending_(position == graph.nodes.size()) {
+  for (size_t i = 0; i < position_; ++i) {
+    const Node& n = g_.nodes[i];
+    if (n.op == "view") {
+      Place p = place(n.inputs[0]);
+      p.region = {shape(n.outputs[0]), n.attrs.list("strides"), p.region.offset + n.attrs.integer("offset")};
+      if (places_.size() < g_.values.size()) place(static_cast<ValueId>(g_.values.size()) - 1);
+      places_[static_cast<size_t>(n.outputs[0])] = std::move(p);
+    } else if (n.op == "copy" && g_.at(n.inputs[0]).type.quant == g_.at(n.outputs[0]).type.quant && !g_.at(n.inputs[0]).type.quant.scaled()) {
+      copied_[n.outputs[0]] = n.inputs[0];
+    }
+  }
+}
+
+Place GraphBuilder::place(ValueId v) {
+  while (places_.size() <= static_cast<size_t>(v)) {
+    const ValueId next = static_cast<ValueId>(places_.size());
+    places_.push_back({next, dense_region(shape(next))});
+  }
+  return places_[static_cast<size_t>(v)];
+}
+
+Result<std::vector<int64_t>> GraphBuilder::integers(ValueId v, const std::string& what) {
+  if (v == kNoValue) return bad_input(what + " is missing");
+  const Place p = place(v);
+  const Value& base = g_.at(p.base);
+  const Element e = base.type.quant.element;
+  if (!base.constant) return bad_input(cat(what, " ('", g_.at(v).name, "') must be known at build, but depends on the model's input"));
+  if (info(e).kind != ElementKind::kInteger) return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers are needed"));
+  const int64_t n = elements(shape(v));
+  if (n > 1000000) return bad_input(cat(what, " holds ", n, " numbers"));
+  const size_t width = static_cast<size_t>(info(e).bits / 8);
+  std::vector<uint8_t> bytes(static_cast<size_t>(n) * width);
+  std::vector<int64_t> out(static_cast<size_t>(n));
+  if (e == Element::i64) {
+    gather_elements<int64_t>(base.data.data(), p.region, reinterpret_cast<uint8_t*>(out.data()));
+    return out;
+  }
+  if (e == Element::i32) {
+    gather_elements<int32_t>(base.data.data(), p.region, bytes.data());
+  } else {
+    gather_elements<uint8_t>(base.data.data(), p.region, bytes.data());
+  }
+  std::vector<double> numbers(static_cast<size_t>(n));
+  info(e).decode_f64(bytes.data(), 0, n, numbers.data());
+  std::transform(numbers.begin(), numbers.end(), out.begin(), [](double x) { return static_cast<int64_t>(x); });
+  return out;
+}
+
+ValueId GraphBuilder::add(Node node, Type type) {
+  const ValueId id = g_.add_value({.name = node.name.empty() ? node.op : node.name, .type = std::move(type), .constant = false, .data = {}});
+  node.outputs = {id};
+  g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(position_), std::move(node));
+  ++position_;
+  return id;
+}
+
+Result<ValueId> GraphBuilder::emit(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::string name) {
+  return emit(Node{.name = std::move(name), .op = std::move(op), .inputs = std::move(inputs), .outputs = {}, .attrs = std::move(attrs), .then = {}, .role = {}, .asked = {}});
+}
+
+Result<ValueId> GraphBuilder::emit(Node node) {
+  const OpInfo* op = find_op(node.op);
+  if (op == nullptr) return bad_input(cat("unknown op '", node.op, "'"));
+  Problem problem{.op = node.op, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue) {
+      problem.in.emplace_back();
+      continue;
+    }
+    Operand o = dense_operand(shape(id), g_.at(id).type.quant, g_.at(id).constant);
+    o.strides = place(id).region.strides;
+    problem.in.push_back(std::move(o));
+  }
+  TS_ASSIGN(const std::vector<Type> types, infer_types(*op, problem));
+  TS_CHECK(types.size() == 1, node.op, " has ", types.size(), " results");
+  if (!checked_elements(types[0].shape, kMaxElements)) return bad_input(cat(node.op, ": its result ", to_string(types[0].shape), " is too large"));
+  problem.out.push_back(dense_operand(types[0].shape, types[0].quant));
+  TS_ASSIGN(const std::optional<ValueId> folded, fold(*op, node, problem));
+  if (folded) return *folded;
+  const bool plain_copy = node.op == "copy" && problem.in[0].type == types[0].quant;
+  const ValueId source = node.inputs.empty() ? kNoValue : node.inputs[0];
+  const ValueId id = add(std::move(node), types[0]);
+  if (plain_copy) copied_[id] = source;
+  return id;
+}
+
+Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& node, const Problem& problem) {
+  const std::optional<ValueId> none;
+  int64_t work = elements(problem.out[0].shape);
+  for (ValueId id : node.inputs) {
+    if (id == kNoValue) continue;
+    if (!is_constant(id) || g_.at(id).type.quant.scaled()) return none;
+    work = std::max(work, elements(shape(id)));
+  }
+  if (work > kFoldElements || (op.flops != nullptr && op.flops(problem) > kFoldFlops)) return none;
+  std::vector<TensorView> in;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    TensorView t;
+    if (node.inputs[i] != kNoValue) {
+      const Place p = place(node.inputs[i]);
+      const Value& base = g_.at(p.base);
+      t.desc = &problem.in[i];
+      // Read only: evaluate() writes to its results alone.
+      t.data = const_cast<uint8_t*>(base.data.data()) + p.region.offset * (info(base.type.quant.element).bits / 8);
+    }
+    in.push_back(t);
+  }
+  TS_ASSIGN(std::vector<Bytes> bytes, evaluate(op, problem, in));
+  return std::optional<ValueId>(
+      g_.add_constant(node.name.empty() ? node.op : node.name, Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
+}
+
+Result<ValueId> GraphBuilder::map(std::string fn, std::vector<ValueId> inputs, std::string name) {
+  return emit("map", std::move(inputs), {{"fn", std::move(fn)}}, std::move(name));
+}
+
+Result<ValueId> GraphBuilder::cast(ValueId v, Element element, std::string name) {
+  if (g_.at(v).type.quant == QuantType(element)) return v;
+  return emit("copy", {v}, {{"element", std::string(info(element).name)}}, std::move(name));
+}
+
+Result<ValueId> GraphBuilder::concat(std::vector<ValueId> inputs, int64_t axis, std::string name) {
+  if (inputs.size() == 1) return inputs[0];
+  return emit("concat", std::move(inputs), {{"axis", axis}}, std::move(name));
+}
+
+ValueId GraphBuilder::scalar(double x, Element element, std::string name) {
+  Buffer buffer(static_cast<size_t>(packed_bytes(element, 1)));
+  info(element).encode_f64(&x, 1, buffer.data(), 0);
+  return g_.add_constant(name.empty() ? "scalar" : std::move(name), Type{{}, element}, Bytes::own(std::move(buffer)));
+}
+
+ValueId GraphBuilder::integer_list(const std::vector<int64_t>& numbers, const std::string& name) {
+  Buffer buffer(numbers.size() * sizeof(int64_t));
+  if (!numbers.empty()) std::memcpy(buffer.data(), numbers.data(), buffer.size());
+  return g_.add_constant(name.empty() ? "list" : name, Type{{static_cast<int64_t>(numbers.size())}, Element::i64}, Bytes::own(std::move(buffer)));
+}
+
+std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& region) {
+  const Type type{region.shape, g_.at(constant).type.quant};
+  const int64_t count = elements(region.shape);
+  const int bits = info(type.quant.element).bits;
+  if (type.quant.scaled() || bits % 8 != 0) return std::nullopt;
+  if (count > elements(shape(constant)) && count > kSpeltElements) return std::nullopt;
+  Bytes data = g_.at(constant).data;
+  if (!region.whole() || count != elements(shape(constant))) {
+    Buffer buffer(static_cast<size_t>(packed_bytes(type.quant.element, count)));
+    switch (bits) {
+      case 8: gather_elements<uint8_t>(data.data(), region, buffer.data()); break;
+      case 16: gather_elements<uint16_t>(data.data(), region, buffer.data()); break;
+      case 32: gather_elements<uint32_t>(data.data(), region, buffer.data()); break;
+      default: gather_elements<uint64_t>(data.data(), region, buffer.data()); break;
+    }
+    data = Bytes::own(std::move(buffer));
+  }
+  return g_.add_constant(g_.at(constant).name, type, std::move(data));
+}
+
+Status check_ops(const Graph& graph) {
+  const std::vector<int> producers = graph.producers();
+  for (const Node& n : graph.nodes) {
+    if (n.op == "view") continue;
+    const OpInfo* op = find_op(n.op);
+    if (op == nullptr) return bad_input(cat("node '", n.name, "': unknown op '", n.op, "'"));
+    TS_TRY(check_problem(*op, problem_of(graph, producers, n)).at(cat("node '", n.name, "'")));
+  }
+  return {};
+}
+
+}  // namespace tessera

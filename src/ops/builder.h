@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// GraphBuilder: adds nodes to a graph, with their results' types worked out, and evaluates at once what depends on constants only.
+// Reshapes, transposes, slices and repeats become `view` nodes (of the value that owns the storage: views of views are merged), or, where no strides can say
+// it, a `copy` and a view of that. Views of constants are constants. A view of a copy reads the copied value itself wherever strides allow it.
+// Whatever is asked may come from a user's file: nonsense gives an error, never an abort.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/graph.h"
+#include "ir/region.h"
+#include "ops/op.h"
+
+namespace tessera {
+
+// A value as elements of the storage that holds it.
+struct Place {
+  ValueId base;
+  Region region;
+};
+
+class GraphBuilder {
+ public:
+  // Nodes go before node number `position` of the graph, by default to its end.
+  explicit GraphBuilder(Graph& graph) : GraphBuilder(graph, graph.nodes.size()) {}
+  GraphBuilder(Graph& graph, size_t position);
+
+  Graph& graph() { return g_; }
+  size_t position() const { return position_; }
+  const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
+  size_t rank(ValueId v) const { return shape(v).size(); }
+  Element element(ValueId v) const { return g_.at(v).type.quant.element; }
+  Place place(ValueId v);
+  // A constant, or a view of one that is too large to be spelt out.
+  bool is_constant(ValueId v) { return g_.at(place(v).base).constant; }
+  // Exact integers of a constant; an error where it is no constant of integers (`what` names it) or holds more than a million.
+  Result<std::vector<int64_t>> integers(ValueId v, const std::string& what);
+
+  // One node; its result. `node.outputs` is filled in, an empty name is allowed.
+  Result<ValueId> emit(Node node);
+  Result<ValueId> emit(std::string op, std::vector<ValueId> inputs, Attrs attrs = {}, std::string name = "");
+  Result<ValueId> map(std::string fn, std::vector<ValueId> inputs, std::string name = "");
+  Result<ValueId> cast(ValueId v, Element element, std::string name = "");
+  Result<ValueId> concat(std::vector<ValueId> inputs, int64_t axis, std::string name = "");
+
+  // Negative axes count from the back, everywhere.
+  Result<ValueId> reshape(ValueId v, Shape shape, const std::string& copy_name = "");
+  Result<ValueId> permute(ValueId v, const std::vector<int64_t>& perm);
+  Result<ValueId> slice(ValueId v, int64_t axis, int64_t start, int64_t step, int64_t count);
+  Result<ValueId> expand(ValueId v, Shape shape);
+  Result<ValueId> unsqueeze(ValueId v, std::vector<int64_t> axes);
+  Result<ValueId> squeeze(ValueId v, std::vector<int64_t> axes);
+  // Swaps the last two axes.
+  Result<ValueId> transpose(ValueId v);
+  // The value that lies at `region` of base's storage. Contract: in range.
+  Result<ValueId> view(ValueId base, const Region& region);
+
+  ValueId scalar(double x, Element element, std::string name = "");
+  ValueId integer_list(const std::vector<int64_t>& numbers, const std::string& name = "");
+
+ private:
+  Result<std::optional<ValueId>> fold(const OpInfo& op, const Node& node, const Problem& problem);
+  std::optional<ValueId> spelt_out(ValueId constant, const Region& region);
+  ValueId add(Node node, Type type);
+
+  Graph& g_;
+  size_t position_;
+  bool appending_;
+  std::vector<Place> places_;              // by value; grows on demand
+  std::map<ValueId, ValueId> copied_;      // result of a plain copy -> what it copies
+  std::map<ValueId, std::vector<std::pair<Region, ValueId>>> views_;  // known views, by base
+};
+
+// Axis counted from the front, or an error that says what would be accepted.
+Result<size_t> resolve_axis(int64_t axis, size_t rank);
+// numpy's rule: aligned at the last axis, sizes agree or are 1.
+Result<Shape> broadcast_shape(const Shape& a, const Shape& b);
+
+// Every node but views is a known op whose operands imply its results' shapes and whose program fits. ir/check.h is assumed to hold.
+Status check_ops(const Graph& graph);
+
+}  // namespace tessera

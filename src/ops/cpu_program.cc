@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu_program.h"
+
+namespace tessera {
+namespace {
+
+int64_t columns_of(const Operand& o) { return o.shape.empty() ? 1 : o.shape.back(); }
+
+}  // namespace
+
+bool is_decodable(const QuantType& type) {
+  if (!is_float_code(type.element) || type.dynamic || type.scale2.granularity != Granularity::kNone) return false;
+  return !type.scaled() || (type.scale.granularity == Granularity::kTensor && type.scale.element == Element::f32);
+}
+
+float tensor_scale(const TensorView& tensor) {
+  return tensor.desc->type.scaled() ? *static_cast<const float*>(tensor.scale) : 1.0f;
+}
+
+Verdict CpuProgram::accepts(const Problem& p) {
+  const Operand& y = p.out[0];
+  TS_REQUIRE(is_decodable(y.type), "writes f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(y.type));
+  TS_REQUIRE(y.dense() && y.layout == Layout::kRows, "writes dense rows");
+  TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
+  for (const Step& s : p.then.steps) {
+    const StepOperand wanted = operand_of(s.kind);
+    if (wanted == StepOperand::kNone) continue;
+    const Operand& o = p.step_operand(s);
+    TS_REQUIRE(is_float_code(o.type.element) && !o.type.scaled(), "step ", name_of(s.kind), " reads f32, f16 or bf16, not ", to_string(o.type));
+    TS_REQUIRE(o.layout == Layout::kRows && o.rows().uniform, "step ", name_of(s.kind), " reads uniform rows");
+  }
+  return {};
+}
+
+int64_t CpuProgram::scratch_floats(int64_t n) const {
+  int64_t vectors = 0;
+  for (const Step& s : problem_.then.steps) vectors += operand_of(s.kind) == StepOperand::kVector;
+  return vectors * round_up(n, 16);
+}
+
+CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorView& out, int64_t first, int64_t n, float* scratch) const {
+  Columns c;
+  c.first_ = first, c.n_ = n, c.cols_ = columns_of(problem_.out[0]);
+  c.y_ = out.data, c.y_element_ = problem_.out[0].type.element;
+  if (problem_.out[0].type.scaled()) c.factor_ = 1.0f / *static_cast<const float*>(out.scale);
+  for (const Step& s : problem_.then.steps) {
+    RowStep& step = c.steps_[c.count_];
+    step = {.kind = s.kind, .fn = s.fn};
+    if (s.operand >= 0) {
+      const Operand& o = problem_.step_operand(s);
+      const TensorView& t = in[static_cast<size_t>(s.operand)];
+      step.element = o.type.element;
+      if (operand_of(s.kind) == StepOperand::kVector) {
+        decode_row(step.element, t.data, first, n, scratch);
+        step.vector = scratch;
+        scratch += round_up(n, 16);
+      } else {
+        step.matrix = t.data;
+        c.matrices_[c.count_] = {elements(o.shape) / std::max<int64_t>(1, columns_of(o)), o.rows().row_stride};
+      }
+    }
+    ++c.count_;
+  }
+  return c;
+}
+
+void CpuProgram::Columns::finish(int64_t row, float* v) const {
+  std::array<RowStep, kMaxSteps> steps = steps_;
+  for (size_t i = 0; i < count_; ++i) {
+    if (steps[i].matrix != nullptr) steps[i].first = row % matrices_[i].rows * matrices_[i].row_stride + first_;
+  }
+  run_steps({steps.data(), count_}, v, n_);
+  encode_row(y_element_, v, n_, factor_, y_, row * cols_ + first_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The epilogue program of a CPU kernel: run on finished f32 rows (or pieces of rows) and stored in the result's type.
+// Takes steps in any order; vectors and matrices in f32, f16 or bf16; results in f32, f16, bf16 or e4m3, without scales or with one static scale.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "ops/problem.h"
+#include "ops/variant.h"
+#include "tiles/cpu_rows.h"
+
+namespace tessera {
+
+class CpuProgram {
+ public:
+  static constexpr size_t kMaxSteps = 8;
+
+  // Also checks the type of the result.
+  static Verdict accepts(const Problem& problem);
+  // Contract: accepted; the problem outlives this.
+  explicit CpuProgram(const Problem& problem) : problem_(problem) {}
+
+  // Floats of scratch that `on` wants for pieces of n columns.
+  int64_t scratch_floats(int64_t n) const;
+
+  // The program over columns [first, first + n) of every row.
+  class Columns {
+   public:
+    // Runs the steps on v[0, n), in place, and stores the piece of result row `row`.
+    void finish(int64_t row, float* v) const;
+
+   private:
+    friend class CpuProgram;
+    struct Matrix {
+      int64_t rows, row_stride;
+    };
+    std::array<RowStep, kMaxSteps> steps_;
+    std::array<Matrix, kMaxSteps> matrices_;
+    size_t count_ = 0;
+    int64_t first_ = 0, n_ = 0, cols_ = 0;
+    void* y_ = nullptr;
+    Element y_element_ = Element::f32;
+    float factor_ = 1;  // 1 / scale of the result
+  };
+  Columns on(std::span<const TensorView> in, const TensorView& out, int64_t first, int64_t n, float* scratch) const;
+
+ private:
+  const Problem& problem_;
+};
+
+// "f32, f16, bf16 or e4m3 with at most one static f32 scale": the operands that CPU kernels decode while packing.
+bool is_decodable(const QuantType& type);
+// The scale of such a tensor; 1 where it has none.
+float tensor_scale(const TensorView& tensor);
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// All ids are checked before a row moves: a bad one leaves y as it was.
+#include "ops/gather/gather.h"
+#include "ops/host_numbers.h"
+
+namespace tessera {
+namespace {
+
+class GatherKernel final : public Kernel {
+ public:
+  explicit GatherKernel(GatherProblem problem) : p_(std::move(problem)), ids_(static_cast<size_t>(p_.count)) {}
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
+    TS_TRY(read_ids(in[1]));
+    const int64_t table_bytes = info(p_.table.element).bits / 8;
+    TensorView row = in[0];
+    for (int64_t i = 0; i < p_.count; ++i) {
+      row.data = static_cast<uint8_t*>(in[0].data) + ids_[static_cast<size_t>(i)] * p_.row_elements * table_bytes;
+      convert(row, out[0], i * p_.row_elements, {p_.row_elements}, {1}, {1});
+    }
+    return {};
+  }
+
+ private:
+  Status read_ids(const TensorView& ids) {
+    const ElementInfo& element = info(p_.ids);
+    for (int64_t i = 0; i < p_.count; ++i) {
+      double number = 0;
+      element.decode_f64(ids.data, i, 1, &number);
+      const int64_t id = static_cast<int64_t>(number), row = id < 0 ? id + p_.table_rows : id;
+      if (row < 0 || row >= p_.table_rows) {
+        return bad_input(cat("gather: id ", id, " at position ", i, " is outside the table of ", p_.table_rows, " rows"));
+      }
+      ids_[static_cast<size_t>(i)] = row;
+    }
+    return {};
+  }
+
+  GatherProblem p_;
+  std::vector<int64_t> ids_;
+};
+
+Verdict accepts(const Problem& p) {
+  for (const Operand& o : p.in) TS_REQUIRE(o.dense(), "reads a dense table and dense ids");
+  return accepts_all_numbers(p);
+}
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<GatherKernel>(GatherProblem::of(p)));
+}
+
+}  // namespace
+
+const Variant& gather_cpu() {
+  static const Variant kVariant{.name = "gather/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = generic_arithmetic, .bind = bind};
+  return kVariant;
+}
+
+}  // namespace tessera

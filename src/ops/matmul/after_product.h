@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program of a matmul whose product a library computes. The library adds a bias vector and a residual matrix to its f32 sum before it rounds; every other
+// program runs in a second kernel over the product (tiles/cuda_steps.cuh), which then does all the steps: a bias given to the library would be rounded twice.
+#pragma once
+
+#include "ops/matmul/matmul.h"
+#include "tiles/device_axes.h"
+#include "tiles/device_steps.h"
+
+namespace tessera {
+
+struct AfterProduct {
+  bool second_kernel = false;
+  const Step *bias = nullptr, *residual = nullptr;  // done by the library
+  Element product = Element::f32;                   // what the library writes
+  bool in_place = true;                             // it writes y itself; else the second kernel reads it from the workspace
+};
+
+// What every program needs of its operands, and y of its type.
+inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
+  TS_REQUIRE(is_device_number(q.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(q.y));
+  TS_REQUIRE(q.batch * q.m * q.n <= kMaxDeviceElements, "the result has ", q.batch * q.m * q.n, " elements; its indices have 31 bits");
+  TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ", kMaxDeviceSteps, " run at once");
+  for (const Step& step : q.then->steps) {
+    if (operand_of(step.kind) == StepOperand::kNone) continue;
+    const Operand& o = p.step_operand(step);
+    TS_REQUIRE(o.layout == Layout::kRows, name_of(step.kind), " must lie in rows");
+    if (operand_of(step.kind) == StepOperand::kVector) {
+      TS_REQUIRE(is_device_float(o.type) && o.dense(), name_of(step.kind), " must be a dense vector of f32, f16 or bf16, not ", to_string(o.type));
+    } else {
+      TS_REQUIRE(is_device_number(o.type), name_of(step.kind), " is read as f32, f16, bf16 or e4m3 with one static scale, not ", to_string(o.type));
+      TS_REQUIRE(o.rows().uniform, name_of(step.kind), " must have uniform rows");
+    }
+  }
+  return {};
+}
+
+// `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is not the result itself.
+inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow) {
+  AfterProduct a;
+  a.product = q.y.element;
+  if (q.then->within({StepKind::bias, StepKind::residual})) {
+    a.bias = q.then->find(StepKind::bias);
+    a.residual = q.then->find(StepKind::residual);
+    bool fits = q.y.element == narrow || q.y.element == Element::f32;
+    if (a.bias != nullptr) fits = fits && bias_fits && q.n % 8 == 0 && p.step_operand(*a.bias).type == q.y;
+    if (a.residual != nullptr) {
+      const Operand& r = p.step_operand(*a.residual);
+      // Rows that repeat, or that overlap (an expanded axis), are no matrix to the library.
+      fits = fits && r.type == q.y && elements(r.shape) == q.batch * q.m * q.n && r.rows().row_stride >= q.n;
+    }
+    if (fits) return a;
+  }
+  a.second_kernel = true;
+  a.bias = a.residual = nullptr;
+  a.in_place = q.y.element == narrow || q.y.element == Element::f32;
+  if (!a.in_place) a.product = narrow;
+  return a;
+}
+
+// Half the relative rounding of a product on its way to the second kernel: Arithmetic counts an operand's error twice.
+inline double product_error(const AfterProduct& a) {
+  if (!a.second_kernel || a.product == Element::f32) return 0;
+  return a.product == Element::f16 ? 0x1p-12 : 0x1p-9;
+}
+
+// Contract: accepts_program said yes.
+inline DeviceSteps device_steps(const Problem& p, const MatmulProblem& q, std::span<const TensorView> in, const TensorView& y, DeviceTensor product) {
+  DeviceSteps d;
+  d.rows = q.batch * q.m;
+  d.cols = q.n;
+  d.from = product;
+  d.y = device_tensor(y);
+  for (const Step& step : q.then->steps) {
+    DeviceStep& s = d.step[d.count++];
+    s.kind = step.kind;
+    s.fn = step.fn;
+    if (operand_of(step.kind) == StepOperand::kNone) continue;
+    s.operand = device_tensor(in[static_cast<size_t>(step.operand)]);
+    if (step.kind != StepKind::residual) continue;
+    const RowView rows = p.step_operand(step).rows();
+    s.rows = FastDivide(static_cast<uint32_t>(rows.rows));
+    s.row_stride = rows.row_stride;
+  }
+  return d;
+}
+
+}  // namespace tessera

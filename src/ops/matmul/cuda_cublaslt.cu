@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in a second kernel.
+// SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
+#include <algorithm>
+
+#include "ops/matmul/after_product.h"
+#include "tiles/cublaslt.h"
+
+#ifdef __CUDACC__
+#include "tiles/cuda_steps.cuh"
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr const char* kName = "matmul/cuda_cublaslt";
+
+int64_t bytes_of(Element e) { return info(e).bits / 8; }
+
+AfterProduct split(const Problem& p, const MatmulProblem& q) { return after_product(p, q, /*bias_fits=*/true, q.x.element); }
+
+Verdict accepts(const Problem& p) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  TS_REQUIRE(is_device_float(q.x), "multiplies f32, f16 or bf16, not ", to_string(q.x));
+  TS_REQUIRE(q.w == q.x, "both operands must be of one type; x is ", to_string(q.x), ", w is ", to_string(q.w));
+  TS_REQUIRE(p.in[1].layout == Layout::kRows, "w must lie in rows");
+  TS_REQUIRE(p.in[0].rows().uniform && p.in[1].rows().uniform, "x and w must have uniform rows");
+  TS_REQUIRE(q.x_row_stride >= q.k && q.w_row_stride >= q.k, "rows of x and w may not overlap");
+  return accepts_program(p, q);
+}
+
+Arithmetic arithmetic(const Problem& p) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  Arithmetic a;
+  a.operand_error = product_error(split(p, q));
+  if (q.x.element == Element::f32) {
+    a.computed = "fp32";
+    a.instruction = "cuBLASLt FMA (FFMA), f32 sums";
+  } else {
+    a.computed = q.x.element == Element::f16 ? "fp16" : "bf16";
+    a.instruction = cat("cuBLASLt tensor cores, ", a.computed, " products, f32 sums");
+    a.accumulator_bits = 23;  // tensor cores truncate where they align addends
+  }
+  return a;
+}
+
+int64_t product_bytes(const MatmulProblem& q, const AfterProduct& after) {
+  return after.in_place ? 0 : round_up(q.batch * q.m * q.n * bytes_of(after.product), 256);
+}
+
+int64_t workspace_bytes(const Problem& p) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  return product_bytes(q, split(p, q)) + kCublasWorkspaceBytes;
+}
+
+#ifdef __CUDACC__
+
+class CublasKernel final : public Kernel {
+ public:
+  explicit CublasKernel(const Problem& p) : problem_(p), q_(MatmulProblem::of(problem_)), after_(split(problem_, q_)) {}
+
+  Status prepare() {
+    if (empty()) return {};
+    GemmSpec spec{.batch = q_.batch, .m = q_.m, .n = q_.n, .k = q_.k, .x_row_stride = q_.x_row_stride, .w_row_stride = q_.w_row_stride};
+    spec.in = q_.x.element;
+    spec.out = after_.product;
+    spec.bias = after_.bias != nullptr;
+    spec.c = after_.residual != nullptr;
+    if (spec.c) spec.c_row_stride = problem_.step_operand(*after_.residual).rows().row_stride;
+    // Rows decide what alignment is possible; an operand's offset inside its storage is not known before launch.
+    const auto row_alignment = [](int64_t stride, Element e) { return static_cast<int>(std::min<int64_t>(16, (stride * bytes_of(e)) & -(stride * bytes_of(e)))); };
+    spec.alignment = std::min({row_alignment(spec.x_row_stride, spec.in), row_alignment(spec.w_row_stride, spec.in), row_alignment(spec.n, spec.out)});
+    if (spec.c) spec.alignment = std::min(spec.alignment, row_alignment(spec.c_row_stride, spec.out));
+    alignment_ = spec.alignment;
+    TS_ASSIGN(gemm_, Gemm::make(spec));
+    spec.alignment = static_cast<int>(std::min(bytes_of(spec.in), bytes_of(spec.out)));
+    spec.timed = false;
+    TS_ASSIGN(unaligned_, Gemm::make(spec));
+    if (gemm_ == nullptr || unaligned_ == nullptr) {
+      return machine_error(cat(kName, ": this cuBLASLt has no algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k, " in ", info(spec.in).name));
+    }
+    return {};
+  }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace, Stream stream) override {
+    if (empty()) return {};
+    const int64_t kept = product_bytes(q_, after_);
+    void* product = after_.in_place ? out[0].data : workspace;
+    const auto data_of = [&](const Step* step) { return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data; };
+    const GemmPointers pointers{.x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
+    bool aligned = true;
+    for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(product)}) {
+      aligned = aligned && is_aligned(p, static_cast<uintptr_t>(alignment_));
+    }
+    TS_TRY((aligned ? gemm_ : unaligned_)->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle).at(kName));
+    if (!after_.second_kernel) return {};
+    return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after_.product}), stream.handle);
+  }
+
+ private:
+  bool empty() const { return q_.batch * q_.m * q_.n == 0; }
+
+  const Problem problem_;
+  const MatmulProblem q_;  // points into problem_
+  const AfterProduct after_;
+  std::unique_ptr<Gemm> gemm_, unaligned_;
+  int alignment_ = 16;
+};
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  auto kernel = std::make_unique<CublasKernel>(p);
+  TS_TRY(kernel->prepare());
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+#else
+constexpr auto bind = nullptr;
+#endif
+
+}  // namespace
+
+const Variant& matmul_cuda_cublaslt() {
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .bind = bind};
+  return kVariant;
+}
+
+}  // namespace tessera

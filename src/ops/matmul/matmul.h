@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// y[..., m, n] = sum_k x[..., m, k] * w[..., n, k], then the program (bias, act, scale, residual, quantize).
+// M rows, N outputs, K reduced. A weight is [N, K], a row per output channel, as linear layers store it; w with leading axes (a second activation)
+// has the same ones as x. Scales of x and w multiply the sum, not the operands: sum(codes * codes) * scale_x * scale_w[n].
+#pragma once
+
+#include "ops/op.h"
+
+namespace tessera {
+
+struct MatmulProblem {
+  int64_t batch = 1;        // products of different matrices; 1 where w is shared by all rows
+  int64_t m = 0, n = 0, k = 0;  // m counts all rows of one product (leading axes folded in where w is shared)
+  int64_t x_row_stride = 0;  // elements between rows of x (within one product)
+  int64_t w_row_stride = 0;
+  QuantType x, w, y;
+  bool constant_w = false;
+  const Program* then = nullptr;
+
+  // Contract: inputs have uniform rows (StridedInputs::kRows).
+  static MatmulProblem of(const Problem& p);
+};
+
+}  // namespace tessera

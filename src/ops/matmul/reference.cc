@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/f64_product.h"
+#include "ops/matmul/matmul.h"
+
+namespace tessera {
+
+#define TS_VARIANT(name) const Variant& matmul_##name();
+#include "ops/matmul/variants.inc"
+#undef TS_VARIANT
+
+MatmulProblem MatmulProblem::of(const Problem& p) {
+  const Operand &x = p.in[0], &w = p.in[1];
+  MatmulProblem q;
+  q.k = x.shape.back();
+  q.n = w.shape[w.shape.size() - 2];
+  const RowView rows = x.rows();
+  q.x_row_stride = rows.row_stride;
+  q.w_row_stride = w.layout == Layout::kRows ? w.rows().row_stride : q.k;
+  if (w.shape.size() == 2) {
+    q.m = elements(x.shape) / std::max<int64_t>(1, q.k);
+  } else {
+    q.m = x.shape[x.shape.size() - 2];
+    for (size_t i = 0; i + 2 < w.shape.size(); ++i) q.batch *= w.shape[i];
+  }
+  q.x = x.type, q.w = w.type, q.y = p.out[0].type;
+  q.constant_w = w.constant;
+  q.then = &p.then;
+  return q;
+}
+
+namespace {
+
+Result<std::vector<Type>> infer(const Problem& p) {
+  const Operand *x = p.operand(0), *w = p.operand(1);
+  if (x == nullptr || w == nullptr) return bad_input("matmul: wants two operands, x[...,m,k] and w[n,k] or w[...,n,k]");
+  const auto disagree = [&](const char* what) {
+    return bad_input(cat("matmul: x", to_string(x->shape), " and w", to_string(w->shape), ": ", what));
+  };
+  if (x->shape.empty() || w->shape.size() < 2) return disagree("x needs an axis at least, w two");
+  if (x->shape.back() == 0 || x->shape.back() != w->shape.back()) return disagree("the last axes (k) must be the same and not 0");
+  if (w->shape.size() > 2 && (w->shape.size() != x->shape.size() ||
+                              !std::equal(w->shape.begin(), w->shape.end() - 2, x->shape.begin()))) {
+    return disagree("where w has more than two axes, its leading axes must be those of x");
+  }
+  Type y{.shape = x->shape, .quant = result_element(*x)};
+  y.shape.back() = w->shape[w->shape.size() - 2];
+  return std::vector<Type>{y};
+}
+
+void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  for (int64_t b = 0; b < q.batch; ++b) {
+    f64_product(in[0].v.data() + b * q.m * q.k, in[1].v.data() + b * q.n * q.k, out[0].v.data() + b * q.m * q.n, q.m, q.n, q.k);
+  }
+}
+
+double flops(const Problem& p) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  return 2.0 * static_cast<double>(q.batch) * static_cast<double>(q.m) * static_cast<double>(q.n) * static_cast<double>(q.k);
+}
+
+}  // namespace
+
+const OpInfo& matmul_op() {
+  static const Variant* const kVariants[] = {
+#define TS_VARIANT(name) &matmul_##name(),
+#include "ops/matmul/variants.inc"
+#undef TS_VARIANT
+  };
+  static const OpInfo kInfo{.name = "matmul",
+                            .signature = "x[...,m,k], w[n,k] -> y[...,m,n]",
+                            .strided = StridedInputs::kRows,
+                            .takes_program = true,
+                            .infer = infer,
+                            .reference = reference,
+                            .flops = flops,
+                            .variants = kVariants};
+  return kInfo;
+}
+
+}  // namespace tessera

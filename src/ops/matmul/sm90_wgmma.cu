@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul/sm90_wgmma: persistent, two consumer warpgroups that take turns. While one multiplies its 128 x 128 tile (wgmma, operands by TMA), the other runs
+// the program on its finished tile in registers and stores it by TMA: the epilogue costs no tensor-core time as long as it is shorter than the products.
+// SASS must: HGMMA, QGMMA
+// SASS must not: HMMA
+#include "archs/sm90/fp8.h"
+#include "ops/matmul/matmul.h"
+#include "tiles/device_types.h"
+
+#ifdef __CUDACC__
+#include "archs/sm90/instructions.cuh"
+#include "archs/sm90/swizzle.h"
+#include "tiles/cuda_elements.cuh"
+#include "tiles/cuda_launch.cuh"
+#include "tiles/gelu_fast.h"
+#include "tiles/tensor_map.cuh"
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr const char* kName = "matmul/sm90_wgmma";
+constexpr int kTile = 128;  // rows and columns of a tile
+
+bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
+
+Verdict accepts(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const bool fp8 = p.x.element == Element::e4m3;
+  TS_REQUIRE(p.batch == 1 && p.constant_w, "multiplies by one constant weight");
+  TS_REQUIRE(p.x.element == p.w.element && (fp8 || is_half(p.x.element)), "multiplies f16, bf16 or e4m3 with the same, not ", to_string(p.x), " with ",
+             to_string(p.w));
+  if (fp8) {
+    TS_REQUIRE(p.x == kE4m3PerTensor, "reads e4m3 with one static scale, not ", to_string(p.x));
+    TS_REQUIRE(p.w == kE4m3PerTensor || p.w == kE4m3PerChannel, "reads e4m3 weights scaled per tensor or channel, not ", to_string(p.w));
+    TS_REQUIRE(p.y == QuantType(Element::f16) || p.y == kE4m3PerTensor, "writes f16 or e4m3 with one static scale, not ", to_string(p.y));
+  } else {
+    TS_REQUIRE(!p.x.scaled() && !p.w.scaled() && p.y == QuantType(p.x.element), "writes the type it reads, not ", to_string(p.y));
+  }
+  const int64_t unit = fp8 ? 16 : 8;  // 16 bytes: what the copy engine moves
+  TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
+  const int64_t out_unit = p.y.element == Element::e4m3 ? 16 : 8;
+  TS_REQUIRE(p.n % out_unit == 0, "rows of y must be multiples of 16 bytes: n is ", p.n);
+  TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31), "indices are 32-bit");
+  TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
+             "runs bias, act, scale, residual, quantize in this order only");
+  for (const Step& s : p.then->steps) {
+    if (s.kind == StepKind::act) TS_REQUIRE(s.fn == Unary::gelu_erf, "runs no act but gelu_erf, here ", name_of(s.fn));
+    if (operand_of(s.kind) == StepOperand::kVector) {
+      const Operand& o = problem.step_operand(s);
+      TS_REQUIRE(o.type == QuantType(fp8 ? Element::f16 : p.x.element) && o.dense(), "reads vectors of ", fp8 ? "f16" : info(p.x.element).name);
+    }
+    if (s.kind == StepKind::residual) {
+      const Operand& o = problem.step_operand(s);
+      const RowView rows = o.rows();
+      TS_REQUIRE(o.type == p.y && p.y.element != Element::e4m3, "adds a residual of the result's 16-bit type only");
+      TS_REQUIRE(rows.uniform && rows.rows == p.m && rows.row_stride % 8 == 0, "adds a residual with as many rows as the result");
+    }
+  }
+  return {};
+}
+
+// A tile is 128 rows and nobody splits K: fewer rows leave most of the chip idle.
+Verdict worthwhile(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(p.m >= 1024, "slow below 1024 rows, here ", p.m);
+  return {};
+}
+
+Arithmetic arithmetic(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  if (p.x.element == Element::e4m3) {
+    return {.computed = "e4m3",
+            .instruction = "wgmma e4m3 (QGMMA), fast accumulation",
+            .accumulator_bits = sm90::kFp8AccumulatorBits,
+            .sass_must = "QGMMA",
+            .sass_not = "HMMA"};
+  }
+  const char* computed = p.x.element == Element::f16 ? "fp16" : "bf16";
+  return {.computed = computed, .instruction = cat("wgmma ", computed, " (HGMMA)"), .accumulator_bits = 22, .sass_must = "HGMMA", .sass_not = "HMMA"};
+}
+
+#ifdef __CUDACC__
+
+constexpr int kWarpgroup = 128;                            // threads
+constexpr int kOperandBytes = kTile * 128;                 // 128 rows of 128 bytes
+constexpr int kStageBytes = 2 * kOperandBytes;             // x and w
+constexpr int kResultBytes = kTile * kTile * 2;            // per consumer; e4m3 uses half
+constexpr int kStages = 5;                                 // 5 x 32 KiB + 2 x 32 KiB results: the most that fits 227 KiB
+constexpr int kSharedBytes = kStages * kStageBytes + 2 * kResultBytes + sm90::kSwizzleAtomBytes;
+
+struct Maps {
+  CUtensorMap x, w, y, residual;
+};
+
+struct Params {
+  int tiles_m, tiles_n, k_blocks, n;
+  const float* x_scale;  // e4m3 only
+  const float* w_scale;
+  int w_scale_stride;  // 1: per channel, 0: per tensor
+  const void *bias, *gain;  // null where the program has none
+  const float* y_scale;     // e4m3 results
+  bool residual;
+};
+
+template <class Half>
+__device__ __forceinline__ float2 load_pair(const void* data, int index) {
+  const uint32_t raw = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(data) + index);
+  return std::is_same_v<Half, __half> ? cuda::decode_half_pair(raw) : cuda::decode_bf16_pair(raw);
+}
+
+// Shared memory: stages of x and w, results of the two consumers.
+struct Ring {
+  uint32_t base, full, empty;
+  __device__ uint32_t x(int stage) const { return base + stage * kStageBytes; }
+  __device__ uint32_t w(int stage) const { return base + stage * kStageBytes + kOperandBytes; }
+  __device__ uint32_t results(int consumer) const { return base + kStages * kStageBytes + consumer * kResultBytes; }
+  __device__ uint32_t full_at(int stage) const { return full + stage * 8; }
+  __device__ uint32_t empty_at(int stage) const { return empty + stage * 8; }
+};
+
+template <class In>
+__device__ void load_tiles(const Maps& maps, const Params& p, const Ring& ring) {
+  constexpr int kBlockK = 128 / sizeof(In);
+  uint32_t position = 0;  // of the k block in the ring
+  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
+    const int m = tile / p.tiles_n * kTile, n = tile % p.tiles_n * kTile;
+    for (int kb = 0; kb < p.k_blocks; ++kb, ++position) {
+      const int stage = position % kStages;
+      sm90::wait(ring.empty_at(stage), (position / kStages & 1) ^ 1);
+      sm90::arrive_expecting(ring.full_at(stage), kStageBytes);
+      sm90::load_box(ring.x(stage), &maps.x, kb * kBlockK, m, ring.full_at(stage));
+      sm90::load_box(ring.w(stage), &maps.w, kb * kBlockK, n, ring.full_at(stage));
+    }
+  }
+}
+
+// One tile's products: d[0] rows 0-63, d[1] rows 64-127.
+template <class In>
+__device__ __forceinline__ void multiply_tile(float (&d)[2][64], const Params& p, const Ring& ring, uint32_t position, bool leader) {
+  for (int kb = 0; kb < p.k_blocks; ++kb, ++position) {
+    const int stage = position % kStages;
+    sm90::wait(ring.full_at(stage), position / kStages & 1);
+    const uint64_t x = sm90::operand_descriptor(ring.x(stage)), w = sm90::operand_descriptor(ring.w(stage));
+    sm90::pin(d[0]);
+    sm90::pin(d[1]);
+    sm90::begin_products();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int accumulate = kb > 0 || k > 0;
+      sm90::multiply_64x128<In>(d[0], x + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
+      sm90::multiply_64x128<In>(d[1], x + sm90::kDescriptorStep64Rows + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
+    }
+    sm90::commit_products();
+    sm90::wait_products<1>();  // the block before this one is done: its stage is free
+    if (kb > 0 && leader) sm90::arrive(ring.empty_at((position - 1) % kStages));
+  }
+}
+
+// The program on a tile in registers, then into shared memory where the copy engine takes it (and where it left the residual, place for place).
+template <class In, class Out, bool kGelu>
+__device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Params& p, uint32_t results, int n0) {
+  using Half = std::conditional_t<std::is_same_v<In, __nv_bfloat16>, __nv_bfloat16, __half>;
+  constexpr bool kFp8In = sizeof(In) == 1, kFp8Out = sizeof(Out) == 1;
+  const int thread = threadIdx.x % kWarpgroup, row = sm90::result_row(thread), col = sm90::result_col(thread);
+  const float x_scale = kFp8In ? *p.x_scale : 1.0f;
+  const float inverse = kFp8Out ? 1.0f / *p.y_scale : 1.0f;
+#pragma unroll
+  for (int j = 0; j < kTile / 8; ++j) {
+    const int c = n0 + j * 8 + col;
+    const bool inside = c < p.n;
+    float2 alpha{x_scale, x_scale}, bias{0, 0}, gain{1, 1};
+    if (kFp8In && inside) {
+      alpha.x *= p.w_scale[c * p.w_scale_stride];
+      alpha.y *= p.w_scale[(c + 1) * p.w_scale_stride];
+    }
+    if (p.bias != nullptr && inside) bias = load_pair<Half>(p.bias, c);
+    if (p.gain != nullptr && inside) gain = load_pair<Half>(p.gain, c);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // rows row, row + 8, row + 64, row + 72
+      const int r = row + i % 2 * 8 + i / 2 * 64;
+      float v0 = d[i / 2][j * 4 + i % 2 * 2], v1 = d[i / 2][j * 4 + i % 2 * 2 + 1];
+      if (kFp8In) v0 *= alpha.x, v1 *= alpha.y;
+      v0 += bias.x, v1 += bias.y;
+      if (kGelu) v0 = gelu_erf_fast(v0), v1 = gelu_erf_fast(v1);
+      if (p.gain != nullptr) v0 *= gain.x, v1 *= gain.y;
+      if constexpr (kFp8Out) {
+        const uint32_t at = results + sm90::swizzled_offset(r, j * 8 + col);
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(static_cast<uint16_t>(cuda::encode_e4m3_pair(v0 * inverse, v1 * inverse))) : "memory");
+      } else {
+        // Two boxes of 64 columns side by side.
+        const uint32_t at = results + j / 8 * (kResultBytes / 2) + sm90::swizzled_offset(r, (j % 8 * 8 + col) * 2);
+        if (p.residual) {
+          uint32_t raw;
+          asm volatile("ld.shared.b32 %0, [%1];" : "=r"(raw) : "r"(at) : "memory");
+          const float2 add = std::is_same_v<Half, __half> ? cuda::decode_half_pair(raw) : cuda::decode_bf16_pair(raw);
+          v0 += add.x, v1 += add.y;
+        }
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(cuda::pack_pair<Half>(v0, v1)) : "memory");
+      }
+    }
+  }
+}
+
+template <class In, class Out, bool kGelu>
+__device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& ring, uint32_t residual_barrier, int consumer) {
+  constexpr int kBoxes = sizeof(Out) == 1 ? 1 : 2;
+  // Named barriers: 1, 2 whose turn it is to multiply; 3, 4 the threads of one consumer.
+  const int turn = 1 + consumer, other_turn = 2 - consumer, own = 3 + consumer;
+  const bool leader = threadIdx.x % kWarpgroup == 0;
+  const uint32_t results = ring.results(consumer);
+  float d[2][64];
+  if (consumer == 1) sm90::signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
+  uint32_t position = 0, visits = 0;
+  int index = 0;
+  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x, ++index, position += p.k_blocks) {
+    if (index % 2 != consumer) continue;
+    const int m = tile / p.tiles_n * kTile, n = tile % p.tiles_n * kTile;
+    if (leader) {
+      sm90::wait_stores_read();  // of the tile before: its place is free
+      if (p.residual) {
+        sm90::arrive_expecting(residual_barrier, kResultBytes);
+        sm90::load_box(results, &maps.residual, n, m, residual_barrier);
+        sm90::load_box(results + kResultBytes / 2, &maps.residual, n + 64, m, residual_barrier);
+      }
+    }
+    sm90::sync_threads(turn, 2 * kWarpgroup);
+    multiply_tile<In>(d, p, ring, position, leader);
+    sm90::signal_threads(other_turn, 2 * kWarpgroup);
+    sm90::wait_products<0>();
+    sm90::pin(d[0]);
+    sm90::pin(d[1]);
+    if (leader) sm90::arrive(ring.empty_at((position + p.k_blocks - 1) % kStages));
+    if (p.residual) {
+      sm90::wait(residual_barrier, visits & 1);
+    } else {
+      sm90::sync_threads(own, kWarpgroup);  // the leader has seen the last store read
+    }
+    ++visits;
+    finish_tile<In, Out, kGelu>(d, p, results, n);
+    sm90::fence_for_copy_engine();
+    sm90::sync_threads(own, kWarpgroup);
+    if (leader) {
+#pragma unroll
+      for (int b = 0; b < kBoxes; ++b) sm90::store_box(&maps.y, n + b * 64, m, results + b * (kResultBytes / 2));
+      sm90::commit_stores();
+    }
+  }
+  if (leader) sm90::wait_stores_read();
+}
+
+template <class In, class Out, bool kGelu>
+__global__ void __launch_bounds__(3 * kWarpgroup, 1) multiply(const __grid_constant__ Maps maps, const __grid_constant__ Params p) {
+  extern __shared__ uint8_t shared[];
+  __shared__ alignas(8) uint64_t barriers[2 * kStages + 2];
+  const uint32_t base = (cuda::shared_address(shared) + sm90::kSwizzleAtomBytes - 1) & ~(sm90::kSwizzleAtomBytes - 1);
+  const uint32_t first = cuda::shared_address(barriers);
+  const Ring ring{base, first, first + kStages * 8};
+  const uint32_t residual_barrier = first + 2 * kStages * 8;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2 * kStages + 2; ++i) sm90::init_barrier(first + i * 8, 1);
+    sm90::fence_barrier_init();
+    sm90::prefetch(&maps.x);
+    sm90::prefetch(&maps.w);
+    sm90::prefetch(&maps.y);
+  }
+  __syncthreads();
+  const int warpgroup = threadIdx.x / kWarpgroup;
+  if (warpgroup == 0) {
+    sm90::give_registers<40>();
+    if (threadIdx.x == 0) load_tiles<In>(maps, p, ring);
+  } else {
+    sm90::take_registers<232>();
+    consume_tiles<In, Out, kGelu>(maps, p, ring, residual_barrier + (warpgroup - 1) * 8, warpgroup - 1);
+  }
+}
+
+using KernelFunction = void (*)(Maps, Params);
+
+KernelFunction pick(const MatmulProblem& p) {
+  const bool gelu = p.then->find(StepKind::act) != nullptr;
+  if (p.x.element == Element::f16) return gelu ? multiply<__half, __half, true> : multiply<__half, __half, false>;
+  if (p.x.element == Element::bf16) return gelu ? multiply<__nv_bfloat16, __nv_bfloat16, true> : multiply<__nv_bfloat16, __nv_bfloat16, false>;
+  if (p.y.element == Element::e4m3) {
+    return gelu ? multiply<__nv_fp8_e4m3, __nv_fp8_e4m3, true> : multiply<__nv_fp8_e4m3, __nv_fp8_e4m3, false>;
+  }
+  return gelu ? multiply<__nv_fp8_e4m3, __half, true> : multiply<__nv_fp8_e4m3, __half, false>;
+}
+
+class WgmmaKernel final : public Kernel {
+ public:
+  WgmmaKernel(const Problem& problem, int processors) : problem_(problem), p_(MatmulProblem::of(problem_)), function_(pick(p_)), processors_(processors) {}
+
+  Status prepare() { return cuda::allow_shared_memory(kName, function_, kSharedBytes); }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
+    const int64_t in_bytes = info(p_.x.element).bits / 8;
+    Params params{.tiles_m = static_cast<int>(divide_up(p_.m, kTile)),
+                  .tiles_n = static_cast<int>(divide_up(p_.n, kTile)),
+                  .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
+                  .n = static_cast<int>(p_.n),
+                  .x_scale = static_cast<const float*>(in[0].scale),
+                  .w_scale = static_cast<const float*>(in[1].scale),
+                  .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
+                  .y_scale = static_cast<const float*>(out[0].scale)};
+    Maps maps{};
+    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, kTile));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, kTile));
+    TS_ASSIGN(maps.y, cuda::make_matrix_map(out[0].data, p_.y.element, p_.m, p_.n, p_.n, kTile));
+    for (const Step& s : p_.then->steps) {
+      const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
+      if (s.kind == StepKind::bias) params.bias = operand->data;
+      if (s.kind == StepKind::scale) params.gain = operand->data;
+      if (s.kind == StepKind::residual) {
+        params.residual = true;
+        const RowView rows = operand->desc->rows();
+        TS_ASSIGN(maps.residual, cuda::make_matrix_map(operand->data, p_.y.element, p_.m, p_.n, rows.row_stride, kTile));
+      }
+    }
+    const int64_t blocks = std::min<int64_t>(processors_, int64_t{params.tiles_m} * params.tiles_n);
+    return cuda::launch_kernel(kName, function_, blocks, 3 * kWarpgroup, kSharedBytes, stream.handle, maps, params);
+  }
+
+ private:
+  const Problem problem_;
+  const MatmulProblem p_;
+  const KernelFunction function_;
+  const int processors_;
+};
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  int device = 0, processors = 0;
+  TS_TRY(cuda::cuda_status(kName, cudaGetDevice(&device)));
+  TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
+  auto kernel = std::make_unique<WgmmaKernel>(problem, processors);
+  TS_TRY(kernel->prepare());
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+#endif
+
+}  // namespace
+
+const Variant& matmul_sm90_wgmma() {
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .worthwhile = worthwhile,
+#ifdef __CUDACC__
+                                .bind = bind
+#endif
+  };
+  return kVariant;
+}
+
+}  // namespace tessera

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/matmul/matmul.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference.h"
+#include "testing/variant_harness.h"
+#include "types/e4m3.h"
+
+namespace tessera {
+namespace {
+
+const OpInfo& op() { return *find_op("matmul"); }
+
+struct Types {
+  QuantType x, w, y;
+};
+const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
+const Types kTypes[] = {
+    {kF32, kF32, kF32},
+    {kF16, kF16, kF16},
+    {kF16, kF16, kF32},
+    {kBf16, kBf16, kBf16},
+    {kE4m3PerTensor, kE4m3PerChannel, kF16},
+    {kE4m3PerTensor, kE4m3PerTensor, kF16},
+    {kE4m3PerTensor, kE4m3PerChannel, kF32},
+    {kE4m3PerTensor, kE4m3PerChannel, kE4m3PerTensor},
+    {kE4m3PerTensor, kE4m3PerTensor, kE4m3PerTensor},
+    {kF16, kF16, kE4m3PerTensor},
+};
+
+// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of `few` rows; else an activation.
+Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
+  const int64_t k = x.back();
+  std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
+  Program then;
+  const auto with = [&](StepKind kind, const Shape& shape, Element e) {
+    then.steps.push_back({.kind = kind, .operand = static_cast<int>(in.size())});
+    in.push_back(dense_operand(shape, e, kind != StepKind::residual));
+  };
+  Shape y = x;
+  y.back() = n;
+  for (char c : program) {
+    if (c == 'b') with(StepKind::bias, {n}, side);
+    if (c == 's') with(StepKind::scale, {n}, side);
+    if (c == 'r') with(StepKind::residual, y, side);
+    if (c == 'R') with(StepKind::residual, {x[x.size() - 2], n}, side);
+    if (c == 'g') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_erf});
+    if (c == 't') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_tanh});
+    if (c == 'q') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_quick});
+    if (c == 'i') then.steps.push_back({.kind = StepKind::act, .fn = Unary::silu});
+    if (c == 'u') then.steps.push_back({.kind = StepKind::act, .fn = Unary::relu});
+  }
+  if (t.y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+  return make_problem("matmul", std::move(in), {}, std::move(then), t.y);
+}
+
+Errors derive(const Case& c, const Arithmetic& a) {
+  std::vector<Dense> magnitudes = c.numbers;
+  for (Dense& d : magnitudes) {
+    for (double& v : d.v) v = std::fabs(v);
+  }
+  Problem plain = c.problem;
+  plain.then = {};
+  const Dense sums = compute_reference(op(), plain, magnitudes)[0];
+  const Dense v = before_program(c);
+  const int64_t k = c.problem.in[0].shape.back();
+  Errors e(sums.v.size());
+  // The sum, then its product with the scales of x and w: two roundings, and one for their own product. Products below the smallest normal f32 may be lost.
+  for (size_t i = 0; i < e.size(); ++i) {
+    e[i] = (2 * a.operand_error + a.accumulator_error(k)) * sums.v[i] + 3 * unit_of(a) * std::fabs(v.v[i]) + static_cast<double>(k) * 0x1p-126;
+  }
+  return errors_after_program(c, v, std::move(e));
+}
+
+// Every type over shapes of one, odd ones, and around the multiples of 8, 16, 32, 64 and 128 that kernels cut matrices into.
+std::vector<Problem> small_problems() {
+  const Shape shapes[] = {{1, 1, 1}, {1, 16, 16}, {3, 5, 7}, {2, 15, 17}, {16, 16, 16}, {17, 33, 31}, {7, 64, 48},
+                          {31, 48, 64}, {32, 32, 32}, {33, 16, 80}, {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
+  const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "r", "bR"};
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const Shape& s : shapes) {
+      all.push_back(problem(t, {s[0], s[2]}, s[1], "", side));
+      all.push_back(problem(t, {s[0], s[2]}, s[1], "br", side));
+    }
+    for (const char* program : programs) {
+      all.push_back(problem(t, {3, 16, 32}, 48, program, side));
+      all.push_back(problem(t, {1, 33, 64}, 80, program, side));
+      all.push_back(problem(t, {2, 5, 16}, 32, program, Element::f32));
+    }
+  }
+  return all;
+}
+
+// Layers of a ViT-B and of its head.
+std::vector<Problem> real_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    all.push_back(problem(t, {1, 197, 768}, 768, "br", side));
+    all.push_back(problem(t, {2, 3072}, 768, "b", side));
+    all.push_back(problem(t, {1, 3072}, 768, "b", side));
+    all.push_back(problem(t, {1, 50, 768}, 3072, "bg", side));
+    all.push_back(problem(t, {8, 768}, 1000, "b", side));
+    for (const char* program : {"b", "bg", "br"}) all.push_back(problem(t, {1, 1100, 192}, 272, program, side));  // many tiles, with tails
+  }
+  return all;
+}
+
+// Rows with gaps, and products of two activations with leading axes.
+std::vector<Problem> strided_problems() {
+  std::vector<Problem> all;
+  for (const QuantType& t : {kF32, kF16, kBf16}) {
+    for (const Shape& s : {Shape{5, 9, 7}, Shape{33, 16, 64}, Shape{64, 48, 32}}) {
+      all.push_back(make_problem("matmul", {gapped({s[0], s[2]}, t, 16), dense_operand({s[1], s[2]}, t, true)}));
+      all.push_back(make_problem("matmul", {dense_operand({2, 3, s[0], s[2]}, t), dense_operand({2, 3, s[1], s[2]}, t)}));
+      all.push_back(make_problem("matmul", {gapped({3, s[0], s[2]}, t, 8), gapped({3, s[1], s[2]}, t, 24)}));
+    }
+  }
+  return all;
+}
+
+class MatmulVariant : public ::testing::TestWithParam<const Variant*> {
+ protected:
+  void run(const std::vector<Problem>& problems, Values values) {
+    TS_SKIP_WITHOUT_DEVICE(*GetParam());
+    uint64_t seed = 1;
+    for (const Problem& p : problems) check_variant(*GetParam(), p, seed++, values, derive);
+  }
+};
+
+TEST_P(MatmulVariant, AgreesOnRandom) { run(small_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
+TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
+TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, Sanitize) {
+  std::vector<Problem> some;
+  for (const Types& t : kTypes) {
+    some.push_back(problem(t, {33, 64}, 48, "br", Element::f16));
+    some.push_back(problem(t, {3, 32}, 16, "bg", Element::f16));
+    some.push_back(problem(t, {5, 7}, 3, "", Element::f32));
+  }
+  run(some, Values::kRandom);
+}
+
+// The same operands give the same bits, run after run.
+TEST_P(MatmulVariant, IsReproducible) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  for (const Types& t : kTypes) {
+    const Problem p = problem(t, {65, 784}, 144, "b", Element::f16);
+    if (!GetParam()->accepts(p)) continue;
+    const Case c = make_case(p, 5);
+    const auto first = run_on(*GetParam(), c), second = run_on(*GetParam(), c);
+    ASSERT_TRUE(first.ok() && second.ok());
+    const Buffer &a = (*first)[0].data, &b = (*second)[0].data;
+    EXPECT_TRUE(std::equal(a.data(), a.data() + a.size(), b.data())) << c.text();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+
+TEST(MatmulContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), small_problems()); }
+
+TEST(MatmulRule, ShapesFollowTheOperands) {
+  const auto infer = [](const Shape& x, const Shape& w) {
+    return infer_types(op(), Problem{.op = "matmul", .in = {dense_operand(x, kF16), dense_operand(w, kF16)}});
+  };
+  EXPECT_EQ((*infer({2, 197, 768}, {3072, 768}))[0], (Type{{2, 197, 3072}, kF16}));
+  EXPECT_EQ((*infer({768}, {10, 768}))[0].shape, Shape({10}));
+  EXPECT_EQ((*infer({2, 12, 5, 64}, {2, 12, 7, 64}))[0].shape, Shape({2, 12, 5, 7}));
+  EXPECT_FALSE(infer({2, 5, 64}, {3, 7, 64}).ok());
+  EXPECT_FALSE(infer({5, 64}, {7, 65}).ok());
+  EXPECT_FALSE(infer({5, 0}, {7, 0}).ok());
+  EXPECT_FALSE(infer({}, {7, 64}).ok());
+  EXPECT_FALSE(infer({7}, {7}).ok());
+  EXPECT_FALSE(infer_types(op(), Problem{.op = "matmul", .in = {dense_operand({1, 1}, kF16)}}).ok());
+}
+
+TEST(MatmulRule, ProgramsMustFit) {
+  Problem p = problem(kTypes[0], {4, 8}, 16, "b", Element::f32);
+  p.in[2].shape = {15}, p.in[2].strides = {1};
+  EXPECT_FALSE(check_problem(op(), p).ok());
+  p = problem(kTypes[0], {4, 8}, 16, "r", Element::f32);
+  p.in[2] = dense_operand({3, 16}, kF32);
+  EXPECT_FALSE(check_problem(op(), p).ok());
+  p.in[2] = dense_operand({2, 16}, kF32);
+  EXPECT_TRUE(check_problem(op(), p).ok());
+  p.then.steps[0].operand = 7;
+  EXPECT_FALSE(check_problem(op(), p).ok());
+}
+
+TEST(MatmulReading, FoldsRowsWhereTheWeightIsShared) {
+  const Problem shared = make_problem("matmul", {gapped({2, 5, 8}, kF16, 4), dense_operand({7, 8}, kF16, true)});
+  const MatmulProblem a = MatmulProblem::of(shared);
+  EXPECT_EQ(a.batch, 1);
+  EXPECT_EQ(a.m, 10);
+  EXPECT_EQ(a.n, 7);
+  EXPECT_EQ(a.k, 8);
+  EXPECT_EQ(a.x_row_stride, 12);
+  EXPECT_EQ(a.w_row_stride, 8);
+  const Problem pairs = make_problem("matmul", {dense_operand({2, 5, 8}, kF16), dense_operand({2, 7, 8}, kF16)});
+  const MatmulProblem b = MatmulProblem::of(pairs);
+  EXPECT_EQ(b.batch, 2);
+  EXPECT_EQ(b.m, 5);
+  EXPECT_EQ(op().flops(pairs), 2.0 * 2 * 5 * 7 * 8);
+}
+
+TEST(MatmulReference, SmallNumbersByHand) {
+  // x = [1 2 3; 4 5 6], w = [1 0 -1; 2 1 0], bias = [10, -20], then relu, then + residual [1 1] for every row.
+  Problem p = problem(kTypes[0], {2, 3}, 2, "buR", Element::f32);
+  p.in[3] = dense_operand({1, 2}, kF32);
+  ASSERT_TRUE(check_problem(op(), p).ok());
+  const std::vector<Dense> in = {{{2, 3}, {1, 2, 3, 4, 5, 6}}, {{2, 3}, {1, 0, -1, 2, 1, 0}}, {{2}, {10, -20}}, {{1, 2}, {1, 1}}};
+  EXPECT_EQ(compute_reference(op(), p, in)[0].v, (std::vector<double>{9, 1, 9, 1}));
+}
+
+TEST(MatmulReference, ReadsScalesAndPanels) {
+  // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in either storage order of w.
+  const Problem p = problem(kTypes[6], {1, 1}, 2, "", Element::f32);
+  const uint8_t two = E4m3::encode(2), four = E4m3::encode(4);
+  const float x_scale = 0.5f, w_scales[] = {1, 3};
+  for (Layout layout : {Layout::kRows, Layout::kPanels16}) {
+    Problem here = p;
+    here.in[1].layout = layout;
+    uint8_t x[] = {two}, w[16] = {four, four};
+    float y[2] = {-1, -1};
+    const TensorView in[] = {{.desc = &here.in[0], .data = x, .scale = const_cast<float*>(&x_scale)},
+                             {.desc = &here.in[1], .data = w, .scale = const_cast<float*>(w_scales)}};
+    const TensorView out[] = {{.desc = &here.out[0], .data = y}};
+    ASSERT_TRUE(run_reference(op(), here, in, out).ok());
+    EXPECT_EQ(y[0], 4);
+    EXPECT_EQ(y[1], 12);
+  }
+}
+
+TEST(MatmulReference, NoiseIsBoundedAndSeeded) {
+  const Case c = make_case(problem(kTypes[0], {9, 16}, 31, "", Element::f32), 3);
+  const auto noisy = [&](uint64_t seed) {
+    HostTensor y{.desc = c.problem.out[0], .data = Buffer(9 * 31 * 4), .scale = {}, .scale2 = {}};
+    const TensorView in[] = {c.in[0].view(), c.in[1].view()}, out[] = {y.view()};
+    EXPECT_TRUE(run_reference(op(), c.problem, in, out, {.relative = 0.01, .seed = seed}).ok());
+    return decode(y.view()).v;
+  };
+  const auto a = noisy(1), again = noisy(1), b = noisy(2);
+  EXPECT_EQ(a, again);
+  EXPECT_NE(a, b);
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a[i] / c.exact[0].v[i] - 1));
+  EXPECT_LE(worst, 0.01 + 0x1p-24);
+  EXPECT_GE(worst, 0.009);  // 279 numbers in [-1, 1]: the largest misses 0.9 with probability 1e-13
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// norm/cpu: a row at a time in f32. The row is decoded once and stays in cache for the three passes: sum, deviations from the mean, result.
+#include <algorithm>
+#include <cmath>
+
+#include "archs/cpu/simd.h"
+#include "base/parallel.h"
+#include "ops/cpu_program.h"
+#include "ops/norm/norm.h"
+#include "tiles/cpu_rows.h"
+#include "tiles/cpu_scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/norm/cpu.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = hn::MaxLanes(D());
+
+struct Sums {
+  float deviation, square;
+};
+
+// Sums of v[i] - center and of its square. Two vectors of each: additions wait for one another otherwise, and more partial sums lose fewer bits.
+Sums sum_deviations(const float* v, int64_t n, float center) {
+  const D d;
+  const V c = hn::Set(d, center);
+  V s0 = hn::Zero(d), s1 = hn::Zero(d), q0 = hn::Zero(d), q1 = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const V a = hn::Sub(hn::LoadU(d, v + i), c), b = hn::Sub(hn::LoadU(d, v + i + kLanes), c);
+    s0 = hn::Add(s0, a);
+    s1 = hn::Add(s1, b);
+    q0 = hn::MulAdd(a, a, q0);
+    q1 = hn::MulAdd(b, b, q1);
+  }
+  Sums sums{hn::ReduceSum(d, hn::Add(s0, s1)), hn::ReduceSum(d, hn::Add(q0, q1))};
+  for (; i < n; ++i) {
+    const float a = v[i] - center;
+    sums.deviation += a;
+    sums.square += a * a;
+  }
+  return sums;
+}
+
+// v = (v - mean) * inverse [* gain] [+ shift], in place.
+void apply_norm(float* v, int64_t n, float mean, float inverse, const float* gain, const float* shift) {
+  const D d;
+  const V m = hn::Set(d, mean), r = hn::Set(d, inverse);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    V y = hn::Mul(hn::Sub(hn::LoadU(d, v + i), m), r);
+    if (gain != nullptr) y = hn::Mul(y, hn::LoadU(d, gain + i));
+    if (shift != nullptr) y = hn::Add(y, hn::LoadU(d, shift + i));
+    hn::StoreU(y, d, v + i);
+  }
+  for (; i < n; ++i) {
+    float y = (v[i] - mean) * inverse;
+    if (gain != nullptr) y *= gain[i];
+    if (shift != nullptr) y += shift[i];
+    v[i] = y;
+  }
+}
+
+void normalise_row_simd(NormKind kind, float eps, const float* gain, const float* shift, float* v, int64_t n) {
+  const float count = static_cast<float>(n);
+  float mean = 0, var;
+  if (kind == NormKind::kRms) {
+    var = sum_deviations(v, n, 0).square / count;
+  } else {
+    mean = sum_deviations(v, n, 0).deviation / count;
+    // The deviations sum to 0 but for the rounding of the mean: that remainder corrects both mean and variance.
+    const Sums sums = sum_deviations(v, n, mean);
+    const float rest = sums.deviation / count;
+    var = std::max(0.0f, sums.square / count - rest * rest);
+    mean += rest;
+  }
+  apply_norm(v, n, mean, 1.0f / std::sqrt(var + eps), gain, shift);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+
+HWY_EXPORT(normalise_row_simd);
+
+constexpr int64_t kLeastNumbers = 8192;  // numbers per piece of parallel work: some microseconds
+
+Verdict accepts(const Problem& p) {
+  const Operand* x = p.operand(0);
+  TS_REQUIRE(x != nullptr, "wants x");
+  TS_REQUIRE(is_decodable(x->type), "reads x in f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(x->type));
+  TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads uniform rows");
+  for (size_t i : {1, 2}) {
+    const Operand* o = p.operand(i);
+    if (o == nullptr) continue;
+    TS_REQUIRE(is_float_code(o->type.element) && !o->type.scaled() && o->dense(), "reads gain and shift in f32, f16 or bf16, dense, not ", to_string(o->type));
+  }
+  return CpuProgram::accepts(p);
+}
+
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "fp32 FMA", .accumulator_bits = 24}; }
+
+class NormKernel final : public Kernel {
+ public:
+  explicit NormKernel(const Problem& problem) : problem_(problem), p_(NormProblem::of(problem_)), program_(problem_) {
+    Scratch::reserve(scratch_bytes());
+  }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
+    const int64_t grain = std::max(divide_up(p_.rows, 4 * threads()), divide_up(kLeastNumbers, p_.cols));
+    parallel_for(p_.rows, grain, [&](int64_t begin, int64_t end) { run_rows(in, out, begin, end); });
+    return {};
+  }
+
+ private:
+  int64_t scratch_bytes() const { return 3 * Scratch::bytes_of(p_.cols) + Scratch::bytes_of(program_.scratch_floats(p_.cols)); }
+
+  void run_rows(std::span<const TensorView> in, std::span<const TensorView> out, int64_t begin, int64_t end) const {
+    Scratch scratch(scratch_bytes());
+    float* v = scratch.floats(p_.cols);
+    const auto vector = [&](bool present, size_t i) -> const float* {
+      if (!present) return nullptr;
+      float* numbers = scratch.floats(p_.cols);
+      decode_row(problem_.in[i].type.element, in[i].data, 0, p_.cols, numbers);
+      return numbers;
+    };
+    const float* gain = vector(p_.has_gain, 1);
+    const float* shift = vector(p_.has_shift, 2);
+    const CpuProgram::Columns program = program_.on(in, out[0], 0, p_.cols, scratch.floats(program_.scratch_floats(p_.cols)));
+    for (int64_t r = begin; r < end; ++r) {
+      decode_row(p_.x.element, in[0].data, r * p_.row_stride, p_.cols, v);
+      if (p_.x.scaled()) scale_row(v, p_.cols, tensor_scale(in[0]), nullptr);
+      HWY_DYNAMIC_DISPATCH(normalise_row_simd)(p_.kind, p_.eps, gain, shift, v, p_.cols);
+      program.finish(r, v);
+    }
+  }
+
+  const Problem problem_;
+  const NormProblem p_;
+  const CpuProgram program_;
+};
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) { return std::unique_ptr<Kernel>(std::make_unique<NormKernel>(problem)); }
+
+}  // namespace
+
+const Variant& norm_cpu() {
+  static const Variant kVariant{.name = "norm/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  return kVariant;
+}
+
+}  // namespace tessera
+#endif

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row-wise LayerNorm or RMSNorm, then the program (most often: quantize with a static scale).
+//   n[r,c] = (x[r,c] - mean_r) / sqrt(var_r + eps) * gain[c] + shift[c]      (RMSNorm: mean_r = 0, var_r = mean of squares)
+// Statistics are fp32 or better in every variant; var is taken about the mean (two passes over the row), never as E[x^2] - mean^2.
+#pragma once
+
+#include "ops/op.h"
+
+namespace tessera {
+
+enum class NormKind : uint8_t { kLayer, kRms };
+
+struct NormProblem {
+  int64_t rows = 0, cols = 0, row_stride = 0;
+  NormKind kind = NormKind::kLayer;  // attr `kind`: "layer" or "rms"
+  float eps = 0;                     // attr `eps`
+  bool has_gain = false, has_shift = false;  // inputs 1 and 2
+  QuantType x, y;
+  const Program* then = nullptr;
+
+  static NormProblem of(const Problem& p);
+};
+
+}  // namespace tessera

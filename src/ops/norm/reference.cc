@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "base/parallel.h"
+#include "ops/norm/norm.h"
+
+namespace tessera {
+
+const OpInfo& norm_op();
+#define TS_VARIANT(name) const Variant& norm_##name();
+#include "ops/norm/variants.inc"
+#undef TS_VARIANT
+
+NormProblem NormProblem::of(const Problem& p) {
+  const RowView rows = p.in[0].rows();
+  NormProblem n;
+  n.cols = rows.cols;
+  n.rows = elements(p.in[0].shape) / std::max<int64_t>(1, n.cols);
+  n.row_stride = rows.row_stride;
+  n.kind = p.attrs.word("kind", "layer") == "rms" ? NormKind::kRms : NormKind::kLayer;
+  n.eps = static_cast<float>(p.attrs.number("eps"));
+  n.has_gain = p.operand(1) != nullptr;
+  n.has_shift = p.operand(2) != nullptr;
+  n.x = p.in[0].type, n.y = p.out[0].type;
+  n.then = &p.then;
+  return n;
+}
+
+namespace {
+
+Result<std::vector<Type>> infer(const Problem& p) {
+  const std::string kind = p.attrs.word("kind", "layer");
+  if (kind != "layer" && kind != "rms") return bad_input(cat("norm: kind \"", kind, "\" is unknown; known: layer, rms"));
+  const double eps = p.attrs.number("eps");
+  if (!(eps >= 0) || !std::isfinite(eps)) return bad_input(cat("norm: eps ", eps, " must be a number and not negative"));
+  TS_ASSIGN(std::vector<Type> y, infer_by_signature(norm_op(), p));
+  if (y[0].shape.back() < 1) return bad_input(cat("norm: no elements in a row of x", to_string(y[0].shape)));
+  return y;
+}
+
+void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
+  const NormProblem n = NormProblem::of(p);
+  const double cols = static_cast<double>(n.cols);
+  parallel_for(n.rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const double* x = in[0].v.data() + r * n.cols;
+      double* y = out[0].v.data() + r * n.cols;
+      double mean = 0, var = 0;
+      if (n.kind == NormKind::kLayer) {
+        for (int64_t c = 0; c < n.cols; ++c) mean += x[c];
+        mean /= cols;
+      }
+      for (int64_t c = 0; c < n.cols; ++c) var += (x[c] - mean) * (x[c] - mean);
+      const double inverse = 1.0 / std::sqrt(var / cols + static_cast<double>(n.eps));
+      for (int64_t c = 0; c < n.cols; ++c) {
+        y[c] = (x[c] - mean) * inverse;
+        if (n.has_gain) y[c] *= in[1].v[static_cast<size_t>(c)];
+        if (n.has_shift) y[c] += in[2].v[static_cast<size_t>(c)];
+      }
+    }
+  });
+}
+
+double flops(const Problem& p) { return 8.0 * static_cast<double>(elements(p.out[0].shape)); }
+
+}  // namespace
+
+const OpInfo& norm_op() {
+  static const Variant* const kVariants[] = {
+#define TS_VARIANT(name) &norm_##name(),
+#include "ops/norm/variants.inc"
+#undef TS_VARIANT
+  };
+  static const OpInfo kInfo{.name = "norm",
+                            .signature = "x[...,c], gain[c]?, shift[c]? -> y[...,c]",
+                            .strided = StridedInputs::kRows,
+                            .takes_program = true,
+                            .infer = infer,
+                            .reference = reference,
+                            .flops = flops,
+                            .variants = kVariants};
+  return kInfo;
+}
+
+}  // namespace tessera

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/reference.h"
+
+#include <cmath>
+#include <string>
+
+#include "base/parallel.h"
+#include "tiles/strided.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kGrain = 4096;  // numbers per piece of parallel work: far above the cost of handing one out
+
+int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
+int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, cols_of(shape)); }
+int64_t grain_of(int64_t length) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length)); }
+
+std::vector<double> decode_scales(const ScaleLevel& level, const void* data, int64_t rows, int64_t cols) {
+  std::vector<double> scales(static_cast<size_t>(scale_count(level, rows, cols)));
+  TS_CHECK(scales.empty() || data != nullptr, "a scaled tensor came without its scales");
+  info(level.element).decode_f64(data, 0, static_cast<int64_t>(scales.size()), scales.data());
+  return scales;
+}
+
+// Both levels of a tensor's scales, ready to ask for element (row, col).
+class Scales {
+ public:
+  Scales(const TensorView& t)  // NOLINT: a reading of the tensor
+      : type_(t.desc->type), cols_(cols_of(t.desc->shape)) {
+    const int64_t rows = rows_of(t.desc->shape);
+    first_ = decode_scales(type_.scale, t.scale, rows, cols_);
+    second_ = decode_scales(type_.scale2, t.scale2, rows, cols_);
+  }
+  bool any() const { return !first_.empty(); }
+  double at(int64_t row, int64_t col) const {
+    double s = first_[static_cast<size_t>(scale_index(type_.scale, row, col, cols_))];
+    if (!second_.empty()) s *= second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
+    return s;
+  }
+
+ private:
+  QuantType type_;
+  int64_t cols_;
+  std::vector<double> first_, second_;
+};
+
+// Calls body(index in row order, offset in the tensor, elements, step between them) for the innermost runs of a tensor of Layout::kRows.
+template <class Body>
+void for_each_run(const Operand& o, const Body& body) {
+  Shape shape = o.shape;
+  std::vector<Shape> strides = {o.strides};
+  if (elements(shape) == 0) return;
+  merge_axes(shape, strides);
+  const int64_t length = shape.back(), step = strides[0].back();
+  if (shape.size() == 1) {  // one run: cut it into pieces
+    parallel_for(length, kGrain, [&](int64_t begin, int64_t end) { body(begin, begin * step, end - begin, step); });
+    return;
+  }
+  parallel_for(elements(shape) / length, grain_of(length), [&](int64_t begin, int64_t end) {
+    StridedRuns runs(shape, strides);
+    runs.seek(begin);
+    for (int64_t r = begin; r < end; ++r, runs.next()) body(r * length, runs.offset(0), length, step);
+  });
+}
+
+void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
+  const int64_t cols = cols_of(y.shape);
+  parallel_for(rows_of(y.shape), grain_of(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      double* v = y.v.data() + row * cols;
+      for (const Step& step : problem.then.steps) {
+        const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
+        switch (step.kind) {
+          case StepKind::bias:
+            for (int64_t c = 0; c < cols; ++c) v[c] += other->v[static_cast<size_t>(c)];
+            break;
+          case StepKind::act:
+            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]);
+            break;
+          case StepKind::scale:
+            for (int64_t c = 0; c < cols; ++c) v[c] *= other->v[static_cast<size_t>(c)];
+            break;
+          case StepKind::residual: {
+            const double* r = other->v.data() + row % rows_of(other->shape) * cols;
+            for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
+            break;
+          }
+          case StepKind::quantize: break;  // encode does it
+        }
+      }
+    }
+  });
+}
+
+// A number in [-1, 1] for each seed and index (splitmix64).
+double noise_at(uint64_t seed, uint64_t index) {
+  uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  z ^= z >> 31;
+  return static_cast<double>(static_cast<int64_t>(z)) * 0x1p-63;
+}
+
+class ReferenceKernel final : public Kernel {
+ public:
+  ReferenceKernel(const OpInfo& op, Problem problem) : op_(op), problem_(std::move(problem)) {}
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
+    return run_reference(op_, problem_, in, out);
+  }
+
+ private:
+  const OpInfo& op_;
+  Problem problem_;
+};
+
+Verdict accepts(const Problem& p) {
+  for (const Operand& o : p.out) TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
+  return {};
+}
+
+Arithmetic arithmetic(const Problem&) { return {.computed = "f64", .instruction = "f64", .accumulator_bits = 53}; }
+
+Result<std::unique_ptr<Kernel>> bind_reference(const Problem& p) {
+  if (const Verdict v = accepts(p); !v) return refused(cat(p.op, "/reference: ", v.refusal));
+  const OpInfo* op = find_op(p.op);
+  if (op == nullptr) return bad_input(cat("unknown op \"", p.op, "\""));
+  return std::unique_ptr<Kernel>(std::make_unique<ReferenceKernel>(*op, p));
+}
+
+}  // namespace
+
+Dense decode(const TensorView& t) {
+  const Operand& o = *t.desc;
+  const int64_t cols = cols_of(o.shape), rows = rows_of(o.shape);
+  const ElementInfo& element = info(o.type.element);
+  Dense d{o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))};
+  if (o.layout == Layout::kRows) {
+    for_each_run(o, [&](int64_t at, int64_t offset, int64_t n, int64_t step) {
+      if (step == 1) return element.decode_f64(t.data, offset, n, d.v.data() + at);
+      for (int64_t i = 0; i < n; ++i) element.decode_f64(t.data, offset + i * step, 1, d.v.data() + at + i);
+    });
+  } else {
+    std::vector<double> packed(static_cast<size_t>(layout_elements(o.layout, rows, cols)));
+    element.decode_f64(t.data, 0, static_cast<int64_t>(packed.size()), packed.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) d.v[static_cast<size_t>(r * cols + c)] = packed[static_cast<size_t>(layout_index(o.layout, r, c, cols))];
+    }
+  }
+  if (const Scales scales(t); scales.any()) {
+    parallel_for(rows, grain_of(cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t c = 0; c < cols; ++c) d.v[static_cast<size_t>(r * cols + c)] *= scales.at(r, c);
+      }
+    });
+  }
+  return d;
+}
+
+void encode(const Dense& numbers, const TensorView& t) {
+  const Operand& o = *t.desc;
+  TS_CHECK(o.layout == Layout::kRows && !o.type.dynamic, "results are rows with static scales");
+  TS_CHECK(numbers.v.size() == static_cast<size_t>(elements(o.shape)), "result of shape ", to_string(o.shape));
+  const ElementInfo& element = info(o.type.element);
+  const int64_t cols = cols_of(o.shape);
+  const Scales scales(t);
+  for_each_run(o, [&](int64_t at, int64_t offset, int64_t n, int64_t step) {
+    const double* v = numbers.v.data() + at;
+    std::vector<double> unscaled;
+    if (scales.any()) {
+      unscaled.resize(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) unscaled[static_cast<size_t>(i)] = v[i] / scales.at((at + i) / cols, (at + i) % cols);
+      v = unscaled.data();
+    }
+    if (step == 1) return element.encode_f64(v, n, t.data, offset);
+    for (int64_t i = 0; i < n; ++i) element.encode_f64(v + i, 1, t.data, offset + i * step);
+  });
+}
+
+std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in) {
+  std::vector<Dense> out;
+  for (const Operand& o : problem.out) out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
+  op.reference(problem, in, out);
+  if (!problem.then.empty()) apply_program(problem, in, out[0]);
+  return out;
+}
+
+Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, Noise noise) {
+  std::vector<Dense> numbers;
+  for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
+  if (op.check_numbers != nullptr) TS_TRY(op.check_numbers(problem, numbers));
+  std::vector<Dense> results = compute_reference(op, problem, numbers);
+  for (size_t i = 0; i < results.size(); ++i) {
+    std::vector<double>& v = results[i].v;
+    if (noise.relative > 0) {
+      parallel_for(static_cast<int64_t>(v.size()), kGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) v[static_cast<size_t>(k)] *= 1 + noise.relative * noise_at(noise.seed + i, static_cast<uint64_t>(k));
+      });
+    }
+    encode(results[i], out[i]);
+  }
+  return {};
+}
+
+Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in) {
+  std::vector<Buffer> buffers;
+  std::vector<TensorView> out;
+  for (const Operand& o : problem.out) {
+    if (o.type.scaled() || !o.dense()) return refused(cat(op.name, ": only plain, dense results can be computed at build, not ", to_string(o.type)));
+    buffers.emplace_back(static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
+    out.push_back({.desc = &o, .data = buffers.back().data()});
+  }
+  TS_TRY(run_reference(op, problem, in, out));
+  std::vector<Bytes> bytes;
+  for (Buffer& b : buffers) bytes.push_back(Bytes::own(std::move(b)));
+  return bytes;
+}
+
+double apply(Unary fn, double x) {
+  switch (fn) {
+    case Unary::identity: return x;
+    case Unary::neg: return -x;
+    case Unary::abs: return std::fabs(x);
+    case Unary::exp: return std::exp(x);
+    case Unary::log: return std::log(x);
+    case Unary::sqrt: return std::sqrt(x);
+    case Unary::rsqrt: return 1 / std::sqrt(x);
+    case Unary::reciprocal: return 1 / x;
+    case Unary::erf: return std::erf(x);
+    case Unary::tanh: return std::tanh(x);
+    case Unary::sigmoid: return 1 / (1 + std::exp(-x));
+    case Unary::relu: return x < 0 ? 0 : x;
+    case Unary::silu: return x / (1 + std::exp(-x));
+    case Unary::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Unary::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Unary::gelu_quick: return x / (1 + std::exp(-1.702 * x));
+    case Unary::floor: return std::floor(x);
+    case Unary::ceil: return std::ceil(x);
+    case Unary::round: return std::nearbyint(x);
+    case Unary::sin: return std::sin(x);
+    case Unary::cos: return std::cos(x);
+    case Unary::logical_not: return x == 0 ? 1 : 0;
+  }
+  return x;
+}
+
+const Variant* reference_variant(const OpInfo& op) {
+  struct Named {
+    const OpInfo* op;
+    std::string name;
+    Variant variant;
+  };
+  static const std::vector<Named> kAll = [] {
+    std::vector<Named> all;
+    for (const OpInfo* o : all_ops()) all.push_back({o, cat(o->name, "/reference"), {}});
+    for (Named& n : all) n.variant = {.name = n.name.c_str(), .arch = Arch::ref, .accepts = accepts, .arithmetic = arithmetic, .bind = bind_reference};
+    return all;
+  }();
+  for (const Named& n : kAll) {
+    if (n.op == &op) return &n.variant;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The golden executor of one op: decode the operands to f64, run the op's reference, interpret the program step by step, round to the result's type.
+// Also used to fold constants, and as the yardstick of every variant's test.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace tessera {
+
+// All numbers of a tensor, in row order, scales applied; any type, layout, strides.
+Dense decode(const TensorView& tensor);
+// Rounds numbers into a tensor (dense rows or strided; plain or with static scales).
+void encode(const Dense& numbers, const TensorView& tensor);
+
+// Results before rounding: reference, then the program. Contract: op.check_numbers, where there is one, found nothing.
+std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in);
+
+// compute_reference, then encode. `noise` > 0 multiplies each result by 1 + noise * (a number in [-1, 1] drawn from seed and index) before rounding: the golden
+// bound is the response to noise of the size that a variant's arithmetic implies. Fails only where op.check_numbers does.
+struct Noise {
+  double relative = 0;
+  uint64_t seed = 0;
+};
+Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, Noise noise = {});
+
+// Runs an op over constants: the bytes of each result, dense rows. Used to fold constants.
+Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in);
+
+// f64 value of a unary function.
+double apply(Unary fn, double x);
+
+}  // namespace tessera

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The golden executor itself: decoding and encoding of every form of tensor, the product that references share, shape rules, noise.
+#include "ops/reference.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/parallel.h"
+#include "ops/f64_product.h"
+#include "types/e4m3.h"
+
+namespace tessera {
+namespace {
+
+TEST(Decode, FollowsStrides) {
+  float stored[12];
+  for (int i = 0; i < 12; ++i) stored[i] = static_cast<float>(i);
+  Operand o = dense_operand({3, 4}, Element::f32);
+  o.shape = {4, 2}, o.strides = {1, 8};  // columns of the first and last row
+  EXPECT_EQ(decode({.desc = &o, .data = stored}).v, (std::vector<double>{0, 8, 1, 9, 2, 10, 3, 11}));
+  o.shape = {2, 3}, o.strides = {0, 2};  // a repeated row of every other element
+  EXPECT_EQ(decode({.desc = &o, .data = stored}).v, (std::vector<double>{0, 2, 4, 0, 2, 4}));
+}
+
+TEST(Decode, AppliesBothLevelsOfScales) {
+  const QuantType type = *parse_quant_type("e4m3:block2(e4m3):tensor(f32)");
+  const Operand o = dense_operand({2, 3}, type);
+  const auto code = [](float x) { return E4m3::encode(x); };
+  uint8_t codes[] = {code(1), code(2), code(3), code(4), code(5), code(6)};
+  uint8_t blocks[] = {code(1), code(2), code(4), code(8)};  // two per row: columns 0-1 and 2
+  float whole = 0.5f;
+  EXPECT_EQ(decode({.desc = &o, .data = codes, .scale = blocks, .scale2 = &whole}).v, (std::vector<double>{0.5, 1, 3, 8, 10, 24}));
+}
+
+TEST(Encode, WritesOnlyItsElements) {
+  Operand o = dense_operand({2, 2}, Element::f32);
+  o.strides = {3, 1};
+  float y[6] = {9, 9, 9, 9, 9, 9};
+  encode({{2, 2}, {1, 2, 3, 4}}, {.desc = &o, .data = y});
+  EXPECT_EQ(std::vector<float>(y, y + 6), (std::vector<float>{1, 2, 9, 3, 4, 9}));
+}
+
+TEST(Encode, DividesByTheScaleOfEachRow) {
+  const Operand o = dense_operand({2, 2}, kE4m3PerChannel);
+  float scales[] = {0.5f, 2};
+  uint8_t codes[4];
+  const TensorView t{.desc = &o, .data = codes, .scale = scales};
+  encode({{2, 2}, {1, -8, 1, -8}}, t);
+  EXPECT_EQ(codes[0], E4m3::encode(2));
+  EXPECT_EQ(codes[2], E4m3::encode(0.5f));
+  EXPECT_EQ(decode(t).v, (std::vector<double>{1, -8, 1, -8}));
+}
+
+TEST(F64Product, IsTheSumInOrderOnAnyNumberOfThreads) {
+  std::mt19937 random(1);
+  std::normal_distribution<double> draw;
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 5, 7}, {4, 4, 512}, {65, 67, 513}, {5, 300, 1030}, {130, 9, 40}, {3, 2, 0}}) {
+    std::vector<double> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(n * k)), want(static_cast<size_t>(m * n));
+    for (double& v : x) v = draw(random);
+    for (double& v : w) v = draw(random);
+    for (int64_t i = 0; i < m * n; ++i) {
+      double sum = 0;
+      for (int64_t j = 0; j < k; ++j) sum += x[static_cast<size_t>(i / n * k + j)] * w[static_cast<size_t>(i % n * k + j)];
+      want[static_cast<size_t>(i)] = sum;
+    }
+    for (int used : {1, 3}) {
+      set_threads(used);
+      std::vector<double> y(want.size(), NAN);
+      f64_product(x.data(), w.data(), y.data(), m, n, k);
+      EXPECT_EQ(y, want) << m << " " << n << " " << k << " on " << used;
+    }
+  }
+  set_threads(0);
+}
+
+TEST(Ops, EveryOpHasItsParts) {
+  for (const OpInfo* op : all_ops()) {
+    EXPECT_NE(op->reference, nullptr) << op->name;
+    EXPECT_NE(op->flops, nullptr) << op->name;
+    EXPECT_EQ(find_op(op->name), op);
+    const Variant* reference = reference_variant(*op);
+    ASSERT_NE(reference, nullptr);
+    EXPECT_EQ(find_variant(reference->name), reference);
+    EXPECT_EQ(reference->arch, Arch::ref);
+    bool on_cpu = false;
+    for (const Variant* v : op->variants) {
+      EXPECT_TRUE(std::string(v->name).starts_with(std::string(op->name) + "/")) << v->name;
+      on_cpu |= v->arch == Arch::cpu;
+    }
+    EXPECT_TRUE(on_cpu) << op->name;
+  }
+  EXPECT_EQ(find_op("convolve"), nullptr);
+  EXPECT_EQ(find_variant("matmul/abacus"), nullptr);
+  EXPECT_EQ(find_variant("abacus"), nullptr);
+}
+
+TEST(Signature, NamedDimensionsMustAgree) {
+  static const OpInfo kOp{.name = "op", .signature = "x[...,m,k], w[n,k], b[n]?, r[...,m,n]? -> y[...,m,n], s[...]"};
+  const auto infer = [](std::vector<Shape> shapes) {
+    Problem p;
+    for (const Shape& s : shapes) p.in.push_back(s == Shape{-1} ? Operand{} : dense_operand(s, Element::bf16));
+    return infer_types(kOp, p);
+  };
+  const auto good = infer({{2, 3, 4, 5}, {6, 5}, {6}, {2, 3, 4, 6}});
+  ASSERT_TRUE(good.ok()) << good.status().message();
+  EXPECT_EQ((*good)[0], (Type{{2, 3, 4, 6}, Element::bf16}));
+  EXPECT_EQ((*good)[1].shape, Shape({2, 3}));
+  EXPECT_TRUE(infer({{4, 5}, {6, 5}, {-1}, {4, 6}}).ok());
+  EXPECT_FALSE(infer({{4, 5}, {6, 7}}).ok());                    // k
+  EXPECT_FALSE(infer({{4, 5}, {6, 5}, {7}}).ok());               // n
+  EXPECT_FALSE(infer({{2, 4, 5}, {6, 5}, {6}, {3, 4, 6}}).ok());  // the leading axes
+  EXPECT_FALSE(infer({{5}, {6, 5}}).ok());                       // too few axes
+  EXPECT_FALSE(infer({{4, 5}, {1, 6, 5}}).ok());                 // too many
+  EXPECT_FALSE(infer({{4, 5}}).ok());                            // w is missing
+  EXPECT_NE(infer({{4, 5}, {6, 7}}).status().message().find("k is 5"), std::string::npos);
+}
+
+TEST(CheckProblem, RefusesWhatAFileMightSay) {
+  const OpInfo& op = *find_op("copy");
+  Problem p{.op = "copy", .in = {dense_operand({2, 3}, Element::f32)}, .out = {dense_operand({2, 3}, Element::f32)}};
+  EXPECT_TRUE(check_problem(op, p).ok());
+  Problem other = p;
+  other.out[0] = dense_operand({2, 4}, Element::f32);
+  EXPECT_FALSE(check_problem(op, other).ok());
+  other = p;
+  other.in[0].strides = {1};
+  EXPECT_FALSE(check_problem(op, other).ok());
+  other = p;
+  other.in[0].shape = {-2, 3};
+  EXPECT_FALSE(check_problem(op, other).ok());
+  other = p;
+  other.then.steps.push_back({.kind = StepKind::quantize});
+  EXPECT_FALSE(check_problem(op, other).ok());  // copy runs no program
+  other = p;
+  other.out.clear();
+  EXPECT_FALSE(check_problem(op, other).ok());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// y[r,c] = exp(x[r,c] - max_r) / sum_c exp(x[r,c] - max_r), over the last axis; all other axes are rows.
+// Maximum and sum are fp32 or better in every variant.
+#pragma once
+
+#include "ops/op.h"
+
+namespace tessera {
+
+struct SoftmaxProblem {
+  int64_t rows = 0, cols = 0, row_stride = 0;  // y is dense
+  QuantType x, y;
+
+  // Contract: x has uniform rows (StridedInputs::kRows).
+  static SoftmaxProblem of(const Problem& p);
+};
+
+}  // namespace tessera

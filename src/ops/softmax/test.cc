@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/softmax/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference.h"
+#include "testing/variant_harness.h"
+
+namespace tessera {
+namespace {
+
+const OpInfo& op() { return *find_op("softmax"); }
+const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
+
+// x - max rounds to u |x - max|, which is the relative error of its exponential; the exponential itself adds 4u, the sum its own error, the quotient
+// 2u (twice, where it is a reciprocal and a product). Results below the smallest normal f32 may be flushed to zero.
+Errors derive(const Case& c, const Arithmetic& a) {
+  const SoftmaxProblem s = SoftmaxProblem::of(c.problem);
+  const double u = unit_of(a), sum = a.accumulator_error(s.cols);
+  Errors e(c.exact[0].v.size());
+  for (int64_t r = 0; r < s.rows; ++r) {
+    const double* x = c.numbers[0].v.data() + r * s.cols;
+    const double top = *std::max_element(x, x + s.cols);
+    double spread = 0;  // the sum's terms err too, weighted by themselves
+    for (int64_t i = 0; i < s.cols; ++i) spread += c.exact[0].v[static_cast<size_t>(r * s.cols + i)] * (top - x[i]);
+    for (int64_t i = 0; i < s.cols; ++i) {
+      const size_t at = static_cast<size_t>(r * s.cols + i);
+      e[at] = c.exact[0].v[at] * (u * (top - x[i] + spread) + 2 * 4 * u + sum + 4 * u) + 0x1p-126;
+    }
+  }
+  return e;
+}
+
+std::vector<Problem> problems() {
+  const Shape shapes[] = {{1}, {1, 1}, {3, 2}, {2, 3, 7}, {5, 32}, {4, 33}, {3, 127}, {2, 128}, {7, 197}, {3, 1000}, {2, 1025}};
+  std::vector<Problem> all;
+  for (const QuantType& t : {kF32, kF16, kBf16}) {
+    for (const Shape& s : shapes) all.push_back(make_problem("softmax", {dense_operand(s, t)}));
+    all.push_back(make_problem("softmax", {gapped({6, 25}, t, 7)}));
+  }
+  all.push_back(make_problem("softmax", {dense_operand({5, 64}, kF16)}, {}, {}, kF32));
+  all.push_back(make_problem("softmax", {dense_operand({5, 64}, kF32)}, {}, {}, kF16));
+  return all;
+}
+
+class SoftmaxVariant : public ::testing::TestWithParam<const Variant*> {
+ protected:
+  void run(const std::vector<Problem>& list, Values values) {
+    TS_SKIP_WITHOUT_DEVICE(*GetParam());
+    uint64_t seed = 1;
+    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, derive);
+  }
+};
+
+TEST_P(SoftmaxVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
+TEST_P(SoftmaxVariant, AgreesOnZeros) { run(problems(), Values::kZeros); }
+TEST_P(SoftmaxVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
+TEST_P(SoftmaxVariant, AgreesOnRealShapes) {
+  run({make_problem("softmax", {dense_operand({2, 12, 197, 197}, kF16)}), make_problem("softmax", {dense_operand({3, 30522}, kF32)})}, Values::kRandom);
+}
+TEST_P(SoftmaxVariant, Sanitize) {
+  run({make_problem("softmax", {dense_operand({3, 197}, kF16)}), make_problem("softmax", {dense_operand({2, 1025}, kF32)})}, Values::kRandom);
+}
+INSTANTIATE_TEST_SUITE_P(Variants, SoftmaxVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+
+TEST(SoftmaxContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
+
+TEST(SoftmaxRule, WantsALastAxis) {
+  const auto infer = [](const Shape& x) { return infer_types(op(), Problem{.op = "softmax", .in = {dense_operand(x, kF16)}}); };
+  EXPECT_EQ((*infer({2, 3}))[0], (Type{{2, 3}, kF16}));
+  EXPECT_FALSE(infer({}).ok());
+  EXPECT_FALSE(infer({2, 0}).ok());
+}
+
+TEST(SoftmaxReference, SmallNumbersByHand) {
+  const Problem p = make_problem("softmax", {dense_operand({2, 2}, kF32)});
+  const std::vector<Dense> in = {{{2, 2}, {5, 5, 1000, 1000 + std::log(3.0)}}};
+  const Dense y = compute_reference(op(), p, in)[0];
+  EXPECT_EQ(y.v[0], 0.5);
+  EXPECT_EQ(y.v[1], 0.5);
+  EXPECT_NEAR(y.v[2], 0.25, 1e-13);
+  EXPECT_NEAR(y.v[3], 0.75, 1e-13);
+}
+
+}  // namespace
+}  // namespace tessera

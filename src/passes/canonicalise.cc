@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/canonicalise.h"
+
+#include <set>
+
+#include "ir/check.h"
+#include "ops/builder.h"
+#include "passes/drop_dead.h"
+#include "passes/fold_constants.h"
+#include "passes/fuse.h"
+#include "passes/materialise.h"
+#include "passes/recognise/recognise.h"
+#include "passes/simplify_views.h"
+
+namespace tessera {
+namespace {
+
+void make_unique(std::string& name, std::set<std::string>& taken) {
+  const std::string stem = name;
+  for (int copy = 2; !taken.insert(name).second; ++copy) name = cat(stem, "_", copy);
+}
+
+// Users pick layers by name and calibration finds values by name: each has one of its own. Inputs and outputs keep the caller's names, constants those of the
+// file; any other value is called after the layer that makes it.
+Status name_everything(Graph& graph) {
+  std::set<std::string> layers, values;
+  std::vector<bool> settled(graph.values.size(), false);
+  const auto settle = [&](ValueId id) {
+    if (!settled[static_cast<size_t>(id)]) make_unique(graph.at(id).name, values);
+    settled[static_cast<size_t>(id)] = true;
+  };
+  for (ValueId id : graph.inputs) settle(id);
+  for (ValueId id : graph.outputs) settle(id);
+  for (Node& n : graph.nodes) {
+    const bool view = n.op == "view";
+    if (n.name.empty()) n.name = n.op;
+    if (!view) make_unique(n.name, layers);
+    for (ValueId id : n.outputs) {
+      if (settled[static_cast<size_t>(id)]) continue;
+      graph.at(id).name = view ? graph.at(n.inputs[0]).name + ".view" : n.name;
+      settle(id);
+    }
+    if (view) n.name.clear();
+  }
+  for (size_t i = 0; i < graph.values.size(); ++i) settle(static_cast<ValueId>(i));
+  return {};
+}
+
+}  // namespace
+
+Status canonicalise(Graph& graph) {
+  TS_TRY(check(graph));
+  TS_TRY(check_ops(graph));
+  for (Status (*const pass)(Graph&) : {
+           fold_constants, simplify_views, drop_dead,                                       // as few nodes as possible for what follows
+           recognise_norm, recognise_gelu, recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
+           fuse, simplify_views, materialise, drop_dead, name_everything,
+       }) {
+    TS_TRY(pass(graph));
+  }
+  TS_TRY(check(graph));
+  return check_ops(graph);
+}
+
+}  // namespace tessera

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include "ops/op.h"
+#include "plan/manifest.h"
+
+namespace tessera {
+namespace {
+
+// No tensor, arena or state is larger: sums of a few of these stay far from overflow.
+constexpr int64_t kMostBytes = int64_t{1} << 48;
+
+// Elements of a shape, or nothing where a size is negative or the product too large.
+std::optional<int64_t> checked_elements(const Shape& shape) {
+  int64_t n = 1;
+  bool empty = false;
+  for (int64_t d : shape) {
+    if (d < 0 || (d > 0 && n > kMostBytes / d)) return std::nullopt;
+    empty = empty || d == 0;
+    if (d > 0) n *= d;
+  }
+  return empty ? 0 : n;
+}
+
+bool dense_rows(const Operand& o) { return o.layout == Layout::kRows && o.dense(); }
+
+class PlanCheck {
+ public:
+  PlanCheck(const Engine& engine, const Plan& plan) : e_(engine), p_(plan) {}
+
+  Status run() {
+    if (p_.batch < 1) return bad_input(cat("batch ", p_.batch, " is below 1"));
+    if (p_.arena_bytes < 0 || p_.arena_bytes > kMostBytes) return bad_input(cat("arena of ", p_.arena_bytes, " bytes"));
+    extents_.resize(p_.tensors.size());
+    for (size_t i = 0; i < p_.tensors.size(); ++i) TS_TRY(check_desc(i).at(place(i)));
+    TS_TRY(check_ports(p_.inputs, Storage::kInput, "input"));
+    TS_TRY(check_ports(p_.outputs, Storage::kOutput, "output"));
+    for (size_t i = 0; i < p_.tensors.size(); ++i) {
+      TS_TRY(check_storage(p_.tensors[i], extents_[i]).at(place(i)));
+      TS_TRY(check_scales(p_.tensors[i]).at(place(i)));
+    }
+    for (size_t i = 0; i < p_.steps.size(); ++i) TS_TRY(check_step(p_.steps[i]).at(cat("step ", i, " ('", p_.steps[i].layer, "')")));
+    return {};
+  }
+
+ private:
+  std::string place(size_t tensor) const { return cat("tensor ", tensor, " ('", p_.tensors[tensor].name, "')"); }
+  bool is_tensor(int i) const { return i >= 0 && static_cast<size_t>(i) < p_.tensors.size(); }
+  const PlanTensor& at(int i) const { return p_.tensors[static_cast<size_t>(i)]; }
+
+  // Shape, strides and layout; the bytes that they reach from the first element on.
+  Status check_desc(size_t i) {
+    const Operand& o = p_.tensors[i].desc;
+    const auto count = checked_elements(o.shape);
+    if (!count) return bad_input(cat("shape ", to_string(o.shape), " is impossible"));
+    if (o.strides.size() != o.shape.size()) return bad_input(cat("shape ", to_string(o.shape), " has strides ", to_string(o.strides)));
+    int64_t reach = *count;
+    if (o.layout != Layout::kRows) {
+      if (o.shape.empty() || o.shape[0] > kMostBytes - 64) return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
+      const int64_t rows = o.shape[0], cols = rows > 0 ? *count / rows : 0;
+      if (cols > 0 && rows + 64 > kMostBytes / cols) return bad_input("is too large");
+      reach = layout_elements(o.layout, rows, cols);
+    } else if (*count > 0) {
+      reach = 1;
+      for (size_t a = 0; a < o.shape.size(); ++a) {
+        const int64_t steps = o.shape[a] - 1, stride = o.strides[a];
+        if (stride < 0 || (steps > 0 && stride > (kMostBytes - reach) / steps)) return bad_input(cat("strides ", to_string(o.strides), " are impossible"));
+        reach += steps * stride;
+      }
+    }
+    extents_[i] = packed_bytes(o.type.element, reach);
+    return {};
+  }
+
+  Status check_ports(const std::vector<Port>& ports, Storage storage, const char* what) const {
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const std::string port = cat(what, " '", ports[i].name, "'");
+      if (!is_tensor(ports[i].tensor)) return bad_input(cat("there is no tensor ", ports[i].tensor)).at(port);
+      const PlanTensor& t = at(ports[i].tensor);
+      if (t.storage != storage || t.index != static_cast<int64_t>(i) || t.offset_bytes != 0 || !dense_rows(t.desc)) {
+        return bad_input(cat(place(static_cast<size_t>(ports[i].tensor)), " is not the whole of this port")).at(port);
+      }
+      if (t.desc.shape.empty() || t.desc.shape[0] != p_.batch) {
+        return bad_input(cat("its shape ", to_string(t.desc.shape), " does not begin with the batch, ", p_.batch)).at(port);
+      }
+    }
+    return {};
+  }
+
+  Status check_storage(const PlanTensor& t, int64_t extent) const {
+    const auto in_list = [&](size_t size, const char* what) -> Status {
+      if (t.index >= 0 && static_cast<size_t>(t.index) < size) return {};
+      return bad_input(cat("there is no ", what, " ", t.index));
+    };
+    int64_t room = 0;
+    switch (t.storage) {
+      case Storage::kArena: room = p_.arena_bytes; break;
+      case Storage::kConstant:
+        TS_TRY(in_list(e_.constants.size(), "constant"));
+        room = static_cast<int64_t>(e_.constants[static_cast<size_t>(t.index)].data.size());
+        break;
+      case Storage::kState:
+        TS_TRY(in_list(e_.states.size(), "state"));
+        room = e_.states[static_cast<size_t>(t.index)].bytes;
+        break;
+      case Storage::kInput:
+        TS_TRY(in_list(p_.inputs.size(), "input"));
+        room = extents_[static_cast<size_t>(p_.inputs[static_cast<size_t>(t.index)].tensor)];
+        break;
+      case Storage::kOutput:
+        TS_TRY(in_list(p_.outputs.size(), "output"));
+        room = extents_[static_cast<size_t>(p_.outputs[static_cast<size_t>(t.index)].tensor)];
+        break;
+    }
+    if (t.offset_bytes < 0 || t.offset_bytes > kMostBytes || extent > room || t.offset_bytes > room - extent) {
+      return bad_input(cat("its ", extent, " bytes at offset ", t.offset_bytes, " do not fit the ", room, " bytes it lies in"));
+    }
+    return {};
+  }
+
+  Status check_scales(const PlanTensor& t) const {
+    const Shape& shape = t.desc.shape;
+    const int64_t cols = shape.empty() ? 1 : shape.back(), all = *checked_elements(shape), rows = cols > 0 ? all / cols : 0;
+    const auto check = [&](int scale, const ScaleLevel& level) -> Status {
+      if (level.granularity == Granularity::kNone) {
+        return scale == -1 ? Status() : bad_input("has scales that its type does not know");
+      }
+      if (scale == -1 && t.desc.type.dynamic) return {};
+      if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
+      const Operand& s = at(scale).desc;
+      const int64_t want = scale_count(level, rows, cols);
+      if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) < want) {
+        return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want, " dense numbers of ", info(level.element).name));
+      }
+      return {};
+    };
+    TS_TRY(check(t.scale, t.desc.type.scale));
+    return check(t.scale2, t.desc.type.scale2);
+  }
+
+  Status check_step(const PlanStep& s) const {
+    for (int t : s.in) {
+      if (t != -1 && !is_tensor(t)) return bad_input(cat("there is no tensor ", t));
+    }
+    if (s.out.empty()) return bad_input("it has no result");
+    for (int t : s.out) {
+      if (!is_tensor(t)) return bad_input(cat("there is no tensor ", t));
+      const Storage storage = at(t).storage;
+      if (storage == Storage::kConstant || storage == Storage::kInput) return bad_input(cat("it writes to ", place(static_cast<size_t>(t)), ", which may only be read"));
+    }
+    for (const Step& p : s.then.steps) {
+      const bool reads = operand_of(p.kind) != StepOperand::kNone;
+      if (reads ? p.operand < 0 || static_cast<size_t>(p.operand) >= s.in.size() : p.operand != -1) {
+        return bad_input(cat("program step ", name_of(p.kind), " has operand ", p.operand));
+      }
+    }
+    if (s.workspace_bytes < 0 || s.workspace_offset < 0 || s.workspace_bytes > p_.arena_bytes ||
+        s.workspace_offset > p_.arena_bytes - s.workspace_bytes) {
+      return bad_input(cat("its workspace of ", s.workspace_bytes, " bytes at ", s.workspace_offset, " is not in the arena"));
+    }
+    if (!s.variant.starts_with(s.op + "/")) return bad_input(cat("'", s.variant, "' is no variant of '", s.op, "'"));
+    // An op that this program does not know is refused when the plan is bound; `inspect` may still show it.
+    const OpInfo* op = find_op(s.op);
+    return op == nullptr ? Status() : check_problem(*op, problem_of(p_, s));
+  }
+
+  const Engine& e_;
+  const Plan& p_;
+  std::vector<int64_t> extents_;  // bytes from each tensor's first element to its end
+};
+
+// Golden values repeat along the batch axis to fill a plan's ports.
+Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& plan, const std::vector<Port>& ports) {
+  if (golden.size() != ports.size()) return bad_input(cat("there are ", golden.size(), " of them for ", ports.size(), " ports"));
+  for (size_t i = 0; i < golden.size(); ++i) {
+    const GoldenTensor& g = golden[i];
+    const Operand& port = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc;
+    const auto count = checked_elements(g.shape);
+    const bool fits = count && !g.shape.empty() && g.shape[0] > 0 && g.shape[0] == golden[0].shape[0] && g.shape.size() == port.shape.size() &&
+                      std::equal(g.shape.begin() + 1, g.shape.end(), port.shape.begin() + 1) && g.type == port.type && g.name == ports[i].name;
+    if (!fits) return bad_input(cat("'", g.name, "' ", to_string(g.shape), " does not fit port '", ports[i].name, "' ", to_string(port.shape)));
+    if (packed_bytes(g.type.element, *count) != static_cast<int64_t>(g.data.size())) return bad_input(cat("'", g.name, "' has ", g.data.size(), " bytes"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_engine(const Engine& engine) {
+  if (engine.plans.empty()) return bad_input("it holds no plan");
+  for (const EngineState& s : engine.states) {
+    if (s.bytes < 0 || s.bytes > kMostBytes) return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
+  }
+  const Golden& g = engine.golden;
+  if (g.bounds.size() != g.outputs.size()) return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
+  for (const Plan& p : engine.plans) {
+    TS_TRY(PlanCheck(engine, p).run().at(cat("plan '", p.name, "'")));
+    if (g.outputs.empty() && g.inputs.empty()) continue;
+    TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
+    TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
+  }
+  return {};
+}
+
+}  // namespace tessera

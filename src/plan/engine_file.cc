@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/engine_file.h"
+
+#include <cstring>
+
+#include "base/checksum.h"
+#include "io/atomic_file.h"
+#include "io/mmap.h"
+#include "plan/manifest.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'E', 'R', 'A', '\0'};
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kDataSectionAlign = 4096;  // a page: the data can be mapped and registered by itself
+
+struct Header {
+  char magic[8];
+  uint32_t version, reserved;
+  uint64_t manifest_offset, manifest_bytes, manifest_checksum;
+  uint64_t data_offset, data_bytes, data_checksum;
+};
+static_assert(sizeof(Header) == 64);
+
+std::span<const uint8_t> bytes_of(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+
+uint64_t data_offset_for(uint64_t manifest_bytes) {
+  return (sizeof(Header) + manifest_bytes + kDataSectionAlign - 1) / kDataSectionAlign * kDataSectionAlign;
+}
+
+// Calls piece(bytes) and zeros(count) over the data section in order; between two pieces there are zeros up to the next multiple of kDataAlign.
+template <class Piece, class Zeros>
+Status walk_data(const Engine& engine, Piece piece, Zeros zeros) {
+  size_t at = 0;
+  for (const std::span<const uint8_t> p : data_pieces(engine)) {
+    const size_t begin = static_cast<size_t>(round_up(static_cast<int64_t>(at), kDataAlign));
+    TS_TRY(zeros(begin - at));
+    TS_TRY(piece(p));
+    at = begin + p.size();
+  }
+  return {};
+}
+
+Result<Engine> parse(const Bytes& file) {
+  Header h;
+  if (std::memcmp(file.data(), kMagic, std::min(file.size(), sizeof(kMagic))) != 0) return bad_input("is not an engine file (it does not begin with \"TESSERA\")");
+  if (file.size() < sizeof(h)) return bad_input(cat("is cut short inside its header: ", file.size(), " bytes"));
+  std::memcpy(&h, file.data(), sizeof(h));
+  if (h.version > kVersion) return bad_input(cat("engine file version ", h.version, " is newer than this program reads (", kVersion, ")"));
+  if (h.version == 0 || h.reserved != 0) return bad_input("the header is damaged (version or reserved field)");
+  const uint64_t size = file.size();
+  // Every field has one right value given the sizes, so that a damaged header never goes unseen.
+  if (h.manifest_offset != sizeof(h) || h.manifest_bytes > size || h.data_offset != data_offset_for(h.manifest_bytes) || h.data_bytes > size) {
+    return bad_input("the header is damaged, or the file is cut short: its sections lie outside");
+  }
+  if (h.data_offset + h.data_bytes != size) {
+    return bad_input(cat("the header speaks of ", h.data_offset + h.data_bytes, " bytes, the file has ", size, size < h.data_offset + h.data_bytes ? " (cut short?)" : ""));
+  }
+  const std::span<const uint8_t> manifest = file.span().subspan(h.manifest_offset, h.manifest_bytes);
+  if (checksum64(manifest) != h.manifest_checksum) return bad_input("the manifest does not match its checksum: the file is damaged");
+  for (uint64_t i = h.manifest_offset + h.manifest_bytes; i < h.data_offset; ++i) {
+    if (file.data()[i] != 0) return bad_input(cat("byte ", i, " between manifest and data is not zero: the file is damaged"));
+  }
+  const Bytes data = h.data_bytes == 0 ? Bytes() : file.slice(h.data_offset, h.data_bytes);
+  if (checksum64(data.span()) != h.data_checksum) return bad_input("the data section (weights) does not match its checksum: the file is damaged");
+  auto engine = read_manifest({reinterpret_cast<const char*>(manifest.data()), manifest.size()}, data);
+  if (!engine.ok()) return engine.status().at("manifest");
+  TS_TRY(check_engine(*engine));
+  return engine;
+}
+
+}  // namespace
+
+Status write_engine(const Engine& engine, const std::string& path) {
+  // What cannot be read back is not written.
+  TS_TRY(check_engine(engine).at(path));
+  const std::string manifest = write_manifest(engine);
+  Checksum64 sum;
+  uint64_t data_bytes = 0;
+  TS_TRY(walk_data(
+      engine,
+      [&](std::span<const uint8_t> p) {
+        sum.add(p);
+        data_bytes += p.size();
+        return Status();
+      },
+      [&](size_t zeros) {
+        sum.add_zeros(zeros);
+        data_bytes += zeros;
+        return Status();
+      }));
+  Header h{.version = kVersion,
+           .reserved = 0,
+           .manifest_offset = sizeof(Header),
+           .manifest_bytes = manifest.size(),
+           .manifest_checksum = checksum64(bytes_of(manifest)),
+           .data_offset = data_offset_for(manifest.size()),
+           .data_bytes = data_bytes,
+           .data_checksum = sum.value()};
+  std::memcpy(h.magic, kMagic, sizeof(kMagic));
+  TS_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  TS_TRY(file.write({reinterpret_cast<const uint8_t*>(&h), sizeof(h)}));
+  TS_TRY(file.write(manifest));
+  TS_TRY(file.write_zeros(h.data_offset - h.manifest_offset - h.manifest_bytes));
+  TS_TRY(walk_data(
+      engine, [&](std::span<const uint8_t> p) { return file.write(p); }, [&](size_t zeros) { return file.write_zeros(zeros); }));
+  return file.commit();
+}
+
+Result<Engine> read_engine(const std::string& path) {
+  TS_ASSIGN(const Bytes file, map_file(path));
+  auto engine = parse(file);
+  if (!engine.ok()) return engine.status().at(path);
+  return engine;
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "plan/engine_file.h"
+#include "plan/manifest.h"
+#include "plan/storage_names.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN and no infinities: they are words.
+Json number(double x) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  return x;
+}
+
+Json attrs_json(const Attrs& attrs) {
+  Json out = Json::object();
+  for (const auto& [key, value] : attrs.all()) {
+    Json& a = out[key] = Json::object();
+    if (const auto* i = std::get_if<int64_t>(&value)) a["int"] = *i;
+    if (const auto* f = std::get_if<double>(&value)) a["float"] = number(*f);
+    if (const auto* w = std::get_if<std::string>(&value)) a["word"] = *w;
+    if (const auto* l = std::get_if<std::vector<int64_t>>(&value)) a["list"] = *l;
+  }
+  return out;
+}
+
+Json program_json(const Program& program) {
+  Json out = Json::array();
+  for (const Step& s : program.steps) {
+    Json step = {{"step", name_of(s.kind)}};
+    if (s.fn != Unary::identity) step["fn"] = name_of(s.fn);
+    if (s.operand != -1) step["operand"] = s.operand;
+    out.push_back(std::move(step));
+  }
+  return out;
+}
+
+Json tensor_json(const PlanTensor& t) {
+  Json out = {{"name", t.name},           {"shape", t.desc.shape},   {"type", to_string(t.desc.type)}, {"strides", t.desc.strides},
+              {"storage", kStorageNames[static_cast<size_t>(t.storage)]}, {"index", t.index}, {"offset", t.offset_bytes}};
+  if (t.desc.layout != Layout::kRows) out["layout"] = name_of(t.desc.layout);
+  if (t.desc.constant) out["constant"] = true;
+  if (t.scale != -1) out["scale"] = t.scale;
+  if (t.scale2 != -1) out["scale2"] = t.scale2;
+  return out;
+}
+
+Json step_json(const PlanStep& s) {
+  Json refusals = Json::array();
+  for (const Refusal& r : s.refusals) refusals.push_back({{"variant", r.variant}, {"reason", r.reason}});
+  return {{"layer", s.layer},
+          {"op", s.op},
+          {"variant", s.variant},
+          {"role", s.role},
+          {"asked", s.asked},
+          {"stored", s.stored},
+          {"computed", s.computed},
+          {"arithmetic", s.arithmetic},
+          {"in", s.in},
+          {"out", s.out},
+          {"attrs", attrs_json(s.attrs)},
+          {"then", program_json(s.then)},
+          {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
+          {"refusals", std::move(refusals)}};
+}
+
+Json ports_json(const std::vector<Port>& ports) {
+  Json out = Json::array();
+  for (const Port& p : ports) out.push_back({{"name", p.name}, {"tensor", p.tensor}});
+  return out;
+}
+
+Json plan_json(const Plan& plan) {
+  Json tensors = Json::array(), steps = Json::array();
+  for (const PlanTensor& t : plan.tensors) tensors.push_back(tensor_json(t));
+  for (const PlanStep& s : plan.steps) steps.push_back(step_json(s));
+  return {{"name", plan.name},
+          {"arch", info(plan.arch).name},
+          {"batch", plan.batch},
+          {"arena_bytes", plan.arena_bytes},
+          {"inputs", ports_json(plan.inputs)},
+          {"outputs", ports_json(plan.outputs)},
+          {"steps", std::move(steps)},
+          {"tensors", std::move(tensors)}};
+}
+
+// Hands out the places of the pieces in the order of data_pieces.
+class Places {
+ public:
+  Json next(const Bytes& piece) {
+    Json place = {{"offset", at_}, {"bytes", piece.size()}};
+    at_ = round_up(at_ + static_cast<int64_t>(piece.size()), kDataAlign);
+    return place;
+  }
+
+ private:
+  int64_t at_ = 0;
+};
+
+Json golden_json(const std::vector<GoldenTensor>& tensors, Places& places) {
+  Json out = Json::array();
+  for (const GoldenTensor& t : tensors) {
+    out.push_back({{"name", t.name}, {"shape", t.shape}, {"type", to_string(t.type)}, {"data", places.next(t.data)}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine) {
+  std::vector<std::span<const uint8_t>> pieces;
+  for (const EngineConstant& c : engine.constants) pieces.push_back(c.data.span());
+  for (const GoldenTensor& t : engine.golden.inputs) pieces.push_back(t.data.span());
+  for (const GoldenTensor& t : engine.golden.outputs) pieces.push_back(t.data.span());
+  return pieces;
+}
+
+std::string write_manifest(const Engine& engine) {
+  Json out = {{"model", engine.model},
+              {"precision", engine.precision},
+              {"target", info(engine.target).name},
+              {"calibration", engine.calibration},
+              {"allowed", engine.allowed},
+              {"producer", engine.producer}};
+  Places places;
+  Json& constants = out["constants"] = Json::array();
+  for (const EngineConstant& c : engine.constants) constants.push_back({{"name", c.name}, {"data", places.next(c.data)}});
+  Json& states = out["states"] = Json::array();
+  for (const EngineState& s : engine.states) states.push_back({{"name", s.name}, {"bytes", s.bytes}});
+  Json golden = Json::object();
+  golden["inputs"] = golden_json(engine.golden.inputs, places);
+  golden["outputs"] = golden_json(engine.golden.outputs, places);
+  Json& bounds = golden["bounds"] = Json::array();
+  for (double b : engine.golden.bounds) bounds.push_back(number(b));
+  out["golden"] = std::move(golden);
+  Json& plans = out["plans"] = Json::array();
+  for (const Plan& p : engine.plans) plans.push_back(plan_json(p));
+  // Names come from other people's models: bytes that are no UTF-8 are replaced, not an error.
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string manifest_json(const Engine& engine) { return write_manifest(engine); }
+
+}  // namespace tessera

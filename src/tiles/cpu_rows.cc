@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles/cpu_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tiles/scalar.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tiles/cpu_rows.cc"
+#include "archs/cpu/simd.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "tiles/cpu_codes.h"
+#include "tiles/cpu_math.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+constexpr int64_t kLanes = hn::MaxLanes(D());
+
+// y[i] = f(x[i], i) over vectors; the last, shorter vector goes through copies on the stack, so that f always sees a whole one.
+template <class EIn, class EOut, class F>
+HWY_INLINE void for_each_vector(const typename EIn::Storage* x, typename EOut::Storage* y, int64_t n, const F& f) {
+  const D d;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {  // four chains at once: one polynomial alone waits for its own results
+    const V a = f(load_codes<EIn>(d, x + i)), b = f(load_codes<EIn>(d, x + i + kLanes));
+    const V c = f(load_codes<EIn>(d, x + i + 2 * kLanes)), e = f(load_codes<EIn>(d, x + i + 3 * kLanes));
+    store_codes<EOut>(d, a, y + i);
+    store_codes<EOut>(d, b, y + i + kLanes);
+    store_codes<EOut>(d, c, y + i + 2 * kLanes);
+    store_codes<EOut>(d, e, y + i + 3 * kLanes);
+  }
+  for (; i + kLanes <= n; i += kLanes) store_codes<EOut>(d, f(load_codes<EIn>(d, x + i)), y + i);
+  if (i < n) {
+    typename EIn::Storage in[kLanes] = {};
+    typename EOut::Storage out[kLanes];
+    std::memcpy(in, x + i, static_cast<size_t>(n - i) * sizeof(in[0]));
+    store_codes<EOut>(d, f(load_codes<EIn>(d, in)), out);
+    std::memcpy(y + i, out, static_cast<size_t>(n - i) * sizeof(out[0]));
+  }
+}
+
+// v[i] = f(v[i], x[i]), both read as vectors.
+template <class E, class F>
+HWY_INLINE void combine(float* v, const typename E::Storage* x, int64_t n, const F& f) {
+  const D d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, v + i), load_codes<E>(d, x + i)), d, v + i);
+  if (i < n) {
+    typename E::Storage other[kLanes] = {};
+    float own[kLanes] = {};
+    std::memcpy(other, x + i, static_cast<size_t>(n - i) * sizeof(other[0]));
+    std::memcpy(own, v + i, static_cast<size_t>(n - i) * sizeof(own[0]));
+    hn::StoreU(f(hn::LoadU(d, own), load_codes<E>(d, other)), d, own);
+    std::memcpy(v + i, own, static_cast<size_t>(n - i) * sizeof(own[0]));
+  }
+}
+
+// Long rows of e4m3, at half the cost of load_codes: read as f16 with its exponent off by 8, whole vectors at a time. Returns how many codes were decoded; 0 also
+// where a NaN was among them, which this way would come out as 480.
+int64_t decode_e4m3(const uint8_t* codes, int64_t n, float* out) {
+  const D d;
+  const hn::Repartition<int16_t, D> d16;
+  const hn::Rebind<int8_t, decltype(d16)> d8;
+  const auto factor = hn::Set(d, 256.0f);
+  const auto kept = hn::Set(d16, static_cast<int16_t>(0xbf80)), top = hn::Set(d16, int16_t{0x3f80});
+  auto nan = hn::Zero(d16);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const auto wide = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(codes + i)));
+    const auto bits = hn::And(hn::ShiftLeft<7>(wide), kept);  // sign to bit 15, exponent from bit 10 on
+    nan = hn::Or(nan, hn::VecFromMask(d16, hn::Eq(hn::And(bits, top), top)));
+    const auto half = hn::BitCast(hn::Repartition<hwy::float16_t, D>(), bits);
+    hn::StoreU(hn::Mul(hn::PromoteLowerTo(d, half), factor), d, out + i);
+    hn::StoreU(hn::Mul(hn::PromoteUpperTo(d, half), factor), d, out + i + kLanes);
+  }
+  return hn::AllTrue(d16, hn::Eq(nan, hn::Zero(d16))) ? i : 0;
+}
+
+void decode_row_simd(Element element, const void* codes, int64_t first, int64_t n, float* out) {
+  with_float_element(element, [&](auto e) HWY_ATTR {
+    using E = decltype(e);
+    const auto* from = static_cast<const typename E::Storage*>(codes) + first;
+    int64_t done = 0;
+    if constexpr (std::is_same_v<E, E4m3>) done = decode_e4m3(from, n, out);
+    for_each_vector<E, F32>(from + done, out + done, n - done, [](V v) HWY_ATTR { return v; });
+  });
+}
+
+void encode_row_simd(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first) {
+  with_float_element(element, [&](auto e) HWY_ATTR {
+    using E = decltype(e);
+    const V f = hn::Set(D(), factor);
+    for_each_vector<F32, E>(in, static_cast<typename E::Storage*>(codes) + first, n, [&](V v) HWY_ATTR { return hn::Mul(v, f); });
+  });
+}
+
+template <Unary fn>
+void map_row_of(const float* x, float* y, int64_t n) {
+  if constexpr (has_vector_form(fn)) {
+    for_each_vector<F32, F32>(x, y, n, [](V v) HWY_ATTR { return apply_vector<fn>(D(), v); });
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = apply_unary<fn>(x[i]);
+  }
+}
+
+void map_row_simd(Unary fn, const float* x, float* y, int64_t n) {
+  switch (fn) {
+#define TS_UNARY(name) \
+  case Unary::name: return map_row_of<Unary::name>(x, y, n);
+#include "ir/unary.inc"
+#undef TS_UNARY
+  }
+}
+
+void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
+  for (const RowStep& s : steps) {
+    switch (s.kind) {
+      case StepKind::bias:
+        combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+        break;
+      case StepKind::act: map_row_simd(s.fn, v, v, n); break;
+      case StepKind::scale:
+        combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Mul(a, b); });
+        break;
+      case StepKind::residual:
+        with_float_element(s.element, [&](auto e) HWY_ATTR {
+          using E = decltype(e);
+          combine<E>(v, static_cast<const typename E::Storage*>(s.matrix) + s.first, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+        });
+        break;
+      case StepKind::quantize: break;  // encode_row does it
+    }
+  }
+}
+
+void scale_row_simd(float* v, int64_t n, float a, const float* b) {
+  const V factor = hn::Set(D(), a);
+  if (b != nullptr) {
+    combine<F32>(v, b, n, [&](V x, V y) HWY_ATTR { return hn::Mul(x, hn::Mul(factor, y)); });
+  } else {
+    for_each_vector<F32, F32>(v, v, n, [&](V x) HWY_ATTR { return hn::Mul(x, factor); });
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+
+HWY_EXPORT(decode_row_simd);
+HWY_EXPORT(encode_row_simd);
+HWY_EXPORT(map_row_simd);
+HWY_EXPORT(run_steps_simd);
+HWY_EXPORT(scale_row_simd);
+
+void decode_row(Element element, const void* codes, int64_t first, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(decode_row_simd)(element, codes, first, n, out);
+}
+void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first) {
+  HWY_DYNAMIC_DISPATCH(encode_row_simd)(element, in, n, factor, codes, first);
+}
+void map_row(Unary fn, const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(map_row_simd)(fn, x, y, n); }
+void run_steps(std::span<const RowStep> steps, float* v, int64_t n) { HWY_DYNAMIC_DISPATCH(run_steps_simd)(steps, v, n); }
+void scale_row(float* v, int64_t n, float a, const float* b) { HWY_DYNAMIC_DISPATCH(scale_row_simd)(v, n, a, b); }
+
+}  // namespace tessera
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CPU kernels do to a row of numbers, in the widest SIMD of this machine: decode it to f32, run steps of an epilogue program on it, encode it.
+// Elements: f32, f16, bf16, e4m3 (is_float_code). Rows may have any length and alignment; no byte outside of them is touched.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ir/program.h"
+#include "types/element.h"
+
+namespace tessera {
+
+constexpr bool is_float_code(Element e) {
+  return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3;
+}
+
+// n codes from index `first` of a dense array.
+void decode_row(Element element, const void* codes, int64_t first, int64_t n, float* out);
+// code[i] = encode(in[i] * factor), rounded to nearest even, saturating.
+void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first);
+// y[i] = fn(x[i]); x and y may be the same. Errors: cpu_math.h.
+void map_row(Unary fn, const float* x, float* y, int64_t n);
+
+// A step of a program on a piece of a row: its vector operand already in f32, its matrix operand where this piece's numbers begin.
+struct RowStep {
+  StepKind kind;
+  Unary fn = Unary::identity;
+  const float* vector = nullptr;
+  Element element = Element::f32;  // of the matrix
+  const void* matrix = nullptr;
+  int64_t first = 0;  // index of the piece's first number in the matrix
+};
+void run_steps(std::span<const RowStep> steps, float* v, int64_t n);
+
+// v[i] *= a * b[i], or v[i] *= a where b is null.
+void scale_row(float* v, int64_t n, float a, const float* b);
+
+}  // namespace tessera

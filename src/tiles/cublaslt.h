@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One matrix product through cuBLASLt: y[m,n] = x[m,k] * w[n,k]^T (+ bias[n]) (+ c[m,n]), rows as this product stores them.
+// The library counts columns first, so it is asked for the transposed product: A = w (K x N, transposed), B = x (K x M), D = y (N x M).
+// Making one asks the heuristic for candidates and times them on random numbers, once per process and shape; running one allocates nothing and can be captured.
+// Reductions across thread blocks are in f32 and in a fixed order: identical inputs give identical bits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "types/element.h"
+
+namespace tessera {
+
+constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
+
+enum class GemmScales : uint8_t {
+  kNone,
+  kScalar,  // one f32 factor for x, one for w; either may be absent (1)
+  kOuter,   // f32 factors per row of x and per row of w, both present
+};
+
+struct GemmSpec {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  int64_t x_row_stride = 0, w_row_stride = 0, c_row_stride = 0;  // elements; y's rows are dense; matrices of a batch follow each other
+  Element in = Element::f16, out = Element::f16;                 // of x and w; of y, c and bias
+  bool bias = false, c = false;
+  GemmScales scales = GemmScales::kNone;
+  int alignment = 16;  // bytes, of every pointer
+  bool timed = true;   // false: the heuristic's first choice, untried
+};
+
+struct GemmPointers {
+  const void *x = nullptr, *w = nullptr, *c = nullptr, *bias = nullptr;
+  void* y = nullptr;
+  const void *x_scale = nullptr, *w_scale = nullptr;
+};
+
+class Gemm {
+ public:
+  // Null where the library has no algorithm for it.
+  static Result<std::unique_ptr<Gemm>> make(const GemmSpec& spec);
+  ~Gemm();
+  // `workspace`: kCublasWorkspaceBytes, aligned to 256. `stream`: a cudaStream_t.
+  Status run(const GemmPointers& p, void* workspace, void* stream);
+
+ private:
+  struct Parts;
+  explicit Gemm(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strided tensors into strided tensors, with conversion: y[i] = x[i] over common axes. Eight numbers per thread where both sides have them in a row,
+// else one; equal types without scales are moved as bits.
+#pragma once
+
+#include "base/buffer.h"
+#include "tiles/cuda_axes.cuh"
+#include "tiles/cuda_elements.cuh"
+#include "tiles/cuda_launch.cuh"
+
+namespace tessera::cuda {
+
+struct CopyArgs {
+  DeviceTensor x, y;
+  // Null, or where the address is found when the kernel runs (a caller's buffer).
+  void* const* x_slot = nullptr;
+  void* const* y_slot = nullptr;
+  DeviceAxes<2> axes;  // operand 0: x, 1: y
+  uint32_t count = 0;  // of units
+  bool truncate = false;  // floats become integers towards zero
+};
+
+__device__ __forceinline__ const void* x_of(const CopyArgs& p) { return p.x_slot == nullptr ? p.x.data : *p.x_slot; }
+__device__ __forceinline__ void* y_of(const CopyArgs& p) { return p.y_slot == nullptr ? p.y.data : *p.y_slot; }
+
+static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__ CopyArgs p) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.count) return;
+  const void* x = x_of(p);
+  void* y = y_of(p);
+  int64_t at[2];
+  offsets_at(p.axes, i, at);
+  const float factor = scale_of(p.x) * inverse_scale_of(p.y);
+  float v[8];
+  // A caller's buffer may begin anywhere; ours are aligned.
+  if (reinterpret_cast<uintptr_t>(x) % 16 == 0) {
+    load8(p.x.element, x, at[0], v);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) v[e] = load_one(p.x.element, x, at[0] + e);
+  }
+#pragma unroll
+  for (int e = 0; e < 8; ++e) v[e] *= factor;
+  if (reinterpret_cast<uintptr_t>(y) % 16 == 0) {
+    store8(p.y.element, y, at[1], v);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) store_one(p.y.element, y, at[1] + e, v[e]);
+  }
+}
+
+static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ CopyArgs p) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.count) return;
+  int64_t at[2];
+  offsets_at(p.axes, i, at);
+  double v = load_any(p.x.element, x_of(p), at[0]) * scale_of(p.x);
+  if (p.truncate) v = trunc(v);
+  store_any(p.y.element, y_of(p), at[1], v * inverse_scale_of(p.y));
+}
+
+template <class Bits>
+__global__ void __launch_bounds__(256) copy_bits(const __grid_constant__ CopyArgs p) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.count) return;
+  int64_t at[2];
+  offsets_at(p.axes, i, at);
+  static_cast<Bits*>(y_of(p))[at[1]] = static_cast<const Bits*>(x_of(p))[at[0]];
+}
+
+// Contract: shape and strides are merged to at most kMaxAxes axes, fewer than kMaxDeviceElements elements; is_device_type of both types.
+// Fills in axes, count and truncate; data, scales, elements and slots are the caller's.
+inline Status launch_copy(const char* name, CopyArgs p, const Shape& shape, const Shape& x_strides, const Shape& y_strides, bool same_type, void* stream) {
+  const auto numbers = [](Element e) { return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3; };
+  bool vector = numbers(p.x.element) && numbers(p.y.element) && shape.back() % 8 == 0 && x_strides.back() == 1 && y_strides.back() == 1;
+  for (size_t a = 0; a + 1 < shape.size(); ++a) vector = vector && x_strides[a] % 8 == 0 && y_strides[a] % 8 == 0;
+  const int64_t unit = vector ? 8 : 1, count = elements(shape) / unit;
+  if (count == 0) return {};
+  p.axes.set(shape, unit);
+  p.axes.set_strides(0, x_strides, unit);
+  p.axes.set_strides(1, y_strides, unit);
+  p.count = static_cast<uint32_t>(count);
+  p.truncate = info(p.y.element).kind == ElementKind::kInteger && info(p.x.element).kind == ElementKind::kFloat;
+  const auto launch = [&](auto kernel) { return launch_kernel(name, kernel, divide_up(count, 256), 256, 0, stream, p); };
+  if (vector) return launch(copy_eight);
+  if (!same_type) return launch(copy_one);
+  switch (info(p.x.element).bits) {
+    case 8: return launch(copy_bits<uint8_t>);
+    case 16: return launch(copy_bits<uint16_t>);
+    case 32: return launch(copy_bits<uint32_t>);
+    default: return launch(copy_bits<uint64_t>);
+  }
+}
+
+}  // namespace tessera::cuda

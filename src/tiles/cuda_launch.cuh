@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting kernels: CUDA's errors as Status, a launch that is checked, grid sizes. Host code of .cu files.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/status.h"
+
+namespace tessera::cuda {
+
+inline Status cuda_status(const char* what, cudaError_t error) {
+  return error == cudaSuccess ? Status() : machine_error(cat(what, ": ", cudaGetErrorString(error)));
+}
+
+// `name` is the variant's: it stands in front of the error. A launch that is refused (registers, shared memory, a bad grid) is reported here; a fault while
+// running shows at the next synchronisation.
+template <class... Params, class... Args>
+Status launch_kernel(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream, Args&&... args) {
+  if (blocks == 0) return {};
+  kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), shared_bytes, static_cast<cudaStream_t>(stream)>>>(
+      std::forward<Args>(args)...);
+  return cuda_status(name, cudaGetLastError());
+}
+
+// Lets a kernel use more than 48 KiB of dynamic shared memory per block.
+template <class Kernel>
+Status allow_shared_memory(const char* name, Kernel kernel, size_t bytes) {
+  return cuda_status(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptions of tensors for the copy engine (host code of .cu files). Outside the tensor a load gives zeros and a store writes nothing, so tiles need no
+// tails. Boxes have rows of 128 bytes, swizzled as archs/sm90/swizzle.h says, or of 64 bytes, plain.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <array>
+
+#include "base/status.h"
+#include "types/element.h"
+
+namespace tessera::cuda {
+
+// Axes from the contiguous one outwards. Contract: data is aligned to 16 bytes, strides are multiples of 16 bytes.
+template <int kAxes>
+struct Boxes {
+  const void* data = nullptr;
+  Element element = Element::f16;         // f16, bf16, or a byte-wide element
+  std::array<int64_t, kAxes> sizes;       // elements
+  std::array<int64_t, kAxes - 1> strides;  // elements, of axes 1 ...
+  std::array<int, kAxes> box;             // elements
+};
+
+template <int kAxes>
+Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                              const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static const Encode encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) entry = nullptr;
+    return reinterpret_cast<Encode>(entry);
+  }();
+  if (encode == nullptr) return machine_error("the driver has no cuTensorMapEncodeTiled (CUDA 12 or newer is needed)");
+  const int64_t bytes = info(b.element).bits / 8;
+  cuuint64_t sizes[kAxes], strides[kAxes];
+  cuuint32_t box[kAxes], steps[kAxes];
+  for (size_t i = 0; i < kAxes; ++i) {
+    sizes[i] = static_cast<cuuint64_t>(b.sizes[i]);
+    box[i] = static_cast<cuuint32_t>(b.box[i]);
+    steps[i] = 1;
+    if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(b.strides[i - 1] * bytes);
+  }
+  const CUtensorMapDataType type = b.element == Element::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : b.element == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                                : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  const CUtensorMapSwizzle swizzle = b.box[0] * bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
+  CUtensorMap map;
+  const CUresult result = encode(&map, type, kAxes, const_cast<void*>(b.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return machine_error(cat("cuTensorMapEncodeTiled failed with ", static_cast<int>(result)));
+  return map;
+}
+
+// Boxes of rows x 128 bytes of a matrix.
+inline Result<CUtensorMap> make_matrix_map(const void* data, Element element, int64_t rows, int64_t cols, int64_t row_stride, int box_rows) {
+  return make_tensor_map<2>({data, element, {cols, rows}, {row_stride}, {128 * 8 / info(element).bits, box_rows}});
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole engines: ONNX in, verified logits out, on `ref` and on the CPU, against the logits that ONNX Runtime gave.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "compile/compile.h"
+#include "forge/forge.h"
+#include "io/npz.h"
+#include "plan/engine_file.h"
+#include "runtime/executor.h"
+#include "study/verify.h"
+
+namespace tessera {
+namespace {
+
+const std::string kRoot = TS_SOURCE_DIR;
+const std::string kDigits = kRoot + "/assets/digits";
+
+const Array* find(const std::vector<Array>& arrays, const std::string& name) {
+  for (const Array& a : arrays) {
+    if (a.name == name) return &a;
+  }
+  return nullptr;
+}
+
+struct Scored {
+  Closeness closeness;
+  double top1 = 0;
+};
+
+// Runs every sample of an npz through a plan and compares with the logits stored beside them.
+Scored score(const Engine& engine, const Plan& plan, const std::vector<Array>& test, int64_t limit) {
+  const std::vector<double> want_all = numbers_of(*find(test, "logits")), labels = numbers_of(*find(test, "label"));
+  const int64_t count = std::min<int64_t>(limit, static_cast<int64_t>(labels.size()));
+  const std::vector<double> images = numbers_of(*find(test, "image"));
+  const size_t image = images.size() / labels.size(), classes = want_all.size() / labels.size();
+  auto executor = bind(engine, plan);
+  EXPECT_TRUE(executor.ok()) << executor.status().message();
+  if (!executor.ok()) return {};
+  std::vector<double> got;
+  for (int64_t first = 0; first < count; first += plan.batch) {
+    std::vector<float> in(static_cast<size_t>(plan.batch) * image, 0.0f), out(static_cast<size_t>(plan.batch) * classes, NAN);
+    const int64_t here = std::min(plan.batch, count - first);
+    for (size_t i = 0; i < static_cast<size_t>(here) * image; ++i) in[i] = static_cast<float>(images[static_cast<size_t>(first) * image + i]);
+    const void* ins[] = {in.data()};
+    void* outs[] = {out.data()};
+    const Status s = (*executor)->run(ins, outs);
+    EXPECT_TRUE(s.ok()) << s.message();
+    got.insert(got.end(), out.begin(), out.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(here) * classes));
+  }
+  const std::vector<double> want(want_all.begin(), want_all.begin() + static_cast<std::ptrdiff_t>(got.size()));
+  Scored result{compare(got, want, count)};
+  for (int64_t s = 0; s < count; ++s) {
+    const auto begin = got.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(s) * classes);
+    const auto best = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+    result.top1 += (best == static_cast<int64_t>(labels[static_cast<size_t>(s)])) / static_cast<double>(count);
+  }
+  return result;
+}
+
+Engine built(const BuildOptions& options) {
+  auto e = build_engine(options);
+  EXPECT_TRUE(e.ok()) << e.status().message();
+  return e.ok() ? std::move(e).value() : Engine{};
+}
+
+BuildOptions digits(const std::string& precision, int64_t batch, Arch target = Arch::cpu) {
+  return {.model_path = kDigits + "/vit.onnx", .precision = precision, .batches = {batch}, .target = target, .calib_path = kDigits + "/calib.npz", .quiet = true};
+}
+
+// Bounds on the distance to ONNX Runtime's fp32 logits. fp32: two fp32 runs that sum in other orders. fp16, bf16: about 40 roundings of unit 2^-11 / 2^-8 on
+// the residual stream add as a random walk. fp8: the figure.
+double relative_bound(const std::string& precision) {
+  if (precision == "fp32") return 1e-5;
+  if (precision == "fp16") return std::sqrt(40.0) * 0x1p-11;
+  if (precision == "bf16") return std::sqrt(40.0) * 0x1p-8;
+  return std::sqrt(2 * (1 - 0.999));
+}
+
+class DigitsEngine : public testing::TestWithParam<std::string> {};
+
+TEST_P(DigitsEngine, AgreesWithOnnxRuntimeOnTheCpu) {
+  const auto test = read_npz(kDigits + "/test.npz");
+  ASSERT_TRUE(test.ok());
+  const Engine engine = built(digits(GetParam(), 45));
+  ASSERT_EQ(engine.plans.size(), 2u);
+  const Scored s = score(engine, engine.plans[0], *test, 360);
+  EXPECT_LE(s.closeness.relative_l2, relative_bound(GetParam()));
+  EXPECT_GE(s.closeness.cosine_mean, 0.999);
+  EXPECT_GE(s.top1, 0.98);
+}
+
+TEST_P(DigitsEngine, ReferenceAgreesToo) {
+  const auto test = read_npz(kDigits + "/test.npz");
+  ASSERT_TRUE(test.ok());
+  const Engine engine = built(digits(GetParam(), 30, Arch::ref));
+  const Scored s = score(engine, engine.plans[0], *test, 60);
+  EXPECT_LE(s.closeness.relative_l2, relative_bound(GetParam()));
+}
+
+TEST_P(DigitsEngine, VerifiesLayerByLayer) {
+  const Engine engine = built(digits(GetParam(), 3));
+  const auto report = verify_engine(engine, {.layers = true, .seed = 99});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(report->ok) << report->sentence;
+  EXPECT_EQ(report->layers.size(), engine.plans[0].steps.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, DigitsEngine, testing::Values("fp32", "fp16", "bf16", "fp8"), [](const auto& info) { return info.param; });
+
+TEST(Engine, FilesAreReproducibleByteForByte) {
+  const std::string a = testing::TempDir() + "/a.tess", b = testing::TempDir() + "/b.tess";
+  for (const std::string& path : {a, b}) ASSERT_TRUE(write_engine(built(digits("fp8", 4)), path).ok());
+  const auto bytes = [](const std::string& p) {
+    std::ifstream f(p, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(f), {});
+  };
+  EXPECT_EQ(bytes(a), bytes(b));
+  EXPECT_GT(bytes(a).size(), 200000u);
+}
+
+TEST(Engine, LoadedEngineReproducesItsGoldenValues) {
+  const std::string path = testing::TempDir() + "/golden.tess";
+  ASSERT_TRUE(write_engine(built(digits("fp8", 5)), path).ok());
+  const auto engine = read_engine(path);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  const auto report = check_golden(*engine, engine->plans[0]);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(report->ok) << report->sentence;
+}
+
+TEST(Engine, SeveralBatchesShareWeights) {
+  BuildOptions o = digits("fp16", 1);
+  const Engine one = built(o);
+  o.batches = {1, 4, 9};
+  const Engine three = built(o);
+  ASSERT_EQ(three.plans.size(), 4u);
+  const auto bytes = [](const Engine& e) {
+    size_t sum = 0;
+    for (const EngineConstant& c : e.constants) sum += c.data.size();
+    return sum;
+  };
+  // Only the class token, repeated over the batch, differs.
+  EXPECT_LE(bytes(three), bytes(one) + (1 + 4 + 9) * 64 * 2);
+}
+
+TEST(Engine, ATamperedWeightIsCaught) {
+  Engine engine = built(digits("fp16", 2));
+  size_t largest = 0;
+  for (size_t i = 0; i < engine.constants.size(); ++i) {
+    if (engine.constants[i].data.size() > engine.constants[largest].data.size()) largest = i;
+  }
+  Buffer other(engine.constants[largest].data.size());
+  std::copy_n(engine.constants[largest].data.data(), other.size(), other.data());
+  for (size_t i = 0; i < other.size() / 2; i += 2) std::swap(other.data()[i], other.data()[other.size() - 2 - i]);
+  engine.constants[largest].data = Bytes::own(std::move(other));
+  const auto report = check_golden(engine, engine.plans[0]);
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(report->ok);
+}
+
+TEST(Engine, PromiseIsRecordedPerLayer) {
+  const Engine engine = built(digits("fp8", 2));
+  int fp8 = 0, fp16 = 0, copies = 0;
+  for (const PlanStep& s : engine.plans[0].steps) {
+    if (s.op == "copy") ++copies;
+    if (s.asked == "fp8") {
+      ++fp8;
+      EXPECT_EQ(s.stored, "e4m3") << s.layer;
+      EXPECT_EQ(s.role, "block") << s.layer;
+    } else if (s.asked == "fp16") {
+      ++fp16;
+      EXPECT_EQ(s.stored, "f16") << s.layer;
+    }
+  }
+  EXPECT_EQ(fp8, 16) << "four linear layers in each of four blocks";
+  EXPECT_EQ(fp16, 2) << "patch embedding and head";
+  EXPECT_EQ(copies, 1) << "only the patches are copied";
+}
+
+TEST(Engine, ARefusedLayerFailsTheBuildByName) {
+  // The digits model has heads of 16 and 10 classes: on sm90 nothing may quietly run in another precision. Either every layer is chosen or the
+  // error names the layer, the variant and the reason.
+  auto e = build_engine(digits("fp8", 4, Arch::sm90));
+  if (e.ok()) {
+    for (const PlanStep& s : e->plans[0].steps) {
+      if (s.asked == "fp8") {
+        EXPECT_EQ(s.computed, "e4m3") << s.layer;
+      }
+    }
+  } else {
+    EXPECT_EQ(e.status().code(), Code::kRefused);
+    EXPECT_NE(e.status().message().find("--allow"), std::string::npos) << e.status().message();
+  }
+}
+
+// The trained CIFAR ViT lies beside the project where it is developed; users do not have it.
+class CifarEngine : public testing::TestWithParam<std::string> {
+ protected:
+  static std::string folder() {
+    const char* given = std::getenv("TESSERA_SHARED");
+    return (given != nullptr ? std::string(given) : kRoot + "/../shared") + "/data/cifar10";
+  }
+};
+
+TEST_P(CifarEngine, AgreesWithOnnxRuntime) {
+  const std::string onnx = testing::TempDir() + "/cifar.onnx", calib = testing::TempDir() + "/cifar_calib.npz";
+  if (!std::filesystem::exists(folder() + "/vit.onnx.gz")) GTEST_SKIP() << "no shared data";
+  ASSERT_EQ(std::system(("gzip -dc '" + folder() + "/vit.onnx.gz' > '" + onnx + "'").c_str()), 0);
+  auto normalised = [](std::vector<Array> arrays) {
+    const float mean[] = {0.4914f, 0.4822f, 0.4465f}, std[] = {0.2470f, 0.2435f, 0.2616f};
+    for (Array& a : arrays) {
+      if (a.name != "image") continue;
+      const int64_t n = a.shape[0];
+      std::vector<float> out(static_cast<size_t>(n) * 3072);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t p = 0; p < 1024; ++p) {
+          for (int64_t c = 0; c < 3; ++c) {
+            out[static_cast<size_t>((i * 3 + c) * 1024 + p)] = (static_cast<float>(a.data.data()[(i * 1024 + p) * 3 + c]) / 255 - mean[c]) / std[c];
+          }
+        }
+      }
+      a = make_array("image", {n, 3, 32, 32}, out);
+    }
+    return arrays;
+  };
+  auto test = read_npz(folder() + "/test.npz"), calibration = read_npz(folder() + "/calib.npz");
+  ASSERT_TRUE(test.ok() && calibration.ok());
+  std::vector<Array> few = normalised(*calibration);
+  ASSERT_TRUE(write_npz(calib, few).ok());
+  const Engine engine = built({.model_path = onnx, .precision = GetParam(), .batches = {50}, .target = Arch::cpu, .calib_path = calib, .quiet = true});
+  ASSERT_FALSE(engine.plans.empty());
+  const Scored s = score(engine, engine.plans[0], normalised(*test), 500);
+  // Twice the depth of the digits model: 80 roundings on the stream.
+  EXPECT_LE(s.closeness.relative_l2, relative_bound(GetParam()) * std::sqrt(2.0));
+  EXPECT_GE(s.closeness.cosine_mean, 0.999);
+  RecordProperty("cosine_mean", std::to_string(s.closeness.cosine_mean));
+  std::printf("cifar %s: cosine mean %.6f worst %.6f, relative L2 %.2e, top-1 %.4f\n", GetParam().c_str(), s.closeness.cosine_mean,
+              s.closeness.cosine_worst, s.closeness.relative_l2, s.top1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, CifarEngine, testing::Values("fp32", "fp16", "fp8"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testing/variant_harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "ops/reference.h"
+#include "testing/receipts.h"
+
+namespace tessera {
+namespace {
+
+int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
+int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, cols_of(shape)); }
+
+// Elements from the first to the last that the strides reach.
+int64_t span_of(const Operand& o) {
+  int64_t last = 0;
+  for (size_t i = 0; i < o.shape.size(); ++i) {
+    if (o.shape[i] == 0) return 0;
+    last += (o.shape[i] - 1) * o.strides[i];
+  }
+  return last + 1;
+}
+
+Buffer encoded(Element e, const std::vector<double>& numbers) {
+  Buffer b(static_cast<size_t>(packed_bytes(e, static_cast<int64_t>(numbers.size()))));
+  if (!numbers.empty()) info(e).encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), b.data(), 0);
+  return b;
+}
+
+// Scales between 2^-6 and 2^-5: decoded e4m3 then reaches 14, and products of two such numbers stay far from every limit.
+Buffer random_scales(const ScaleLevel& level, const Shape& shape, std::mt19937_64& random) {
+  std::vector<double> scales(static_cast<size_t>(scale_count(level, rows_of(shape), cols_of(shape))));
+  std::uniform_real_distribution<double> draw(0x1p-6, 0x1p-5);
+  for (double& s : scales) s = draw(random);
+  return encoded(level.element, scales);
+}
+
+// About normal, variance 1: four uniform numbers of 16 bits from one draw.
+double draw_normal(std::mt19937_64& random) {
+  uint64_t bits = random();
+  double sum = -2;
+  for (int i = 0; i < 4; ++i, bits >>= 16) sum += static_cast<double>(bits & 0xffff) * 0x1p-16;
+  return sum * 1.7320508075688772;
+}
+
+double draw_number(const QuantType& type, Values values, double large, std::mt19937_64& random) {
+  const ElementInfo& element = info(type.element);
+  if (values == Values::kZeros) return 0;
+  if (element.kind == ElementKind::kInteger) {
+    const int64_t reach = type.element == Element::u8 ? 255 : 1000;
+    return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint64_t>(reach + 1)) - (type.element == Element::u8 ? 0 : reach / 2));
+  }
+  const double unit = type.scaled() ? 1.5 : 1.0;  // with random_scales: codes of about 64
+  if (values == Values::kRandom) return unit * draw_normal(random);
+  const int least = std::max(element.min_exponent, -60);
+  const double magnitudes[] = {0, std::ldexp(1.0, least - element.mantissa_bits), std::ldexp(1.0, least), 0x1p-12, 0.25, 1, large};
+  const double m = magnitudes[random() % std::size(magnitudes)];
+  return random() % 2 == 0 ? m : -m;
+}
+
+double nearest_integer(Element e, double x) {
+  int64_t code = 0;
+  info(e).encode_f64(&x, 1, &code, 0);
+  info(e).decode_f64(&code, 0, 1, &x);
+  return x;
+}
+
+// Derivatives of the functions that programs name are bounded; the steepest are the GELUs and silu.
+double slope_of(Unary fn) {
+  switch (fn) {
+    case Unary::identity:
+    case Unary::neg:
+    case Unary::abs:
+    case Unary::relu:
+    case Unary::tanh: return 1;
+    case Unary::sigmoid: return 0.25;
+    case Unary::erf:
+    case Unary::silu:
+    case Unary::gelu_erf:
+    case Unary::gelu_tanh:
+    case Unary::gelu_quick: return 1.13;
+    default: ADD_FAILURE() << "no bound on the slope of " << name_of(fn); return 1;
+  }
+}
+
+}  // namespace
+
+TensorView HostTensor::view() const {
+  const auto at = [](const Buffer& b) { return b.size() == 0 ? nullptr : const_cast<uint8_t*>(b.data()); };
+  return {.desc = &desc, .data = at(data), .scale = at(scale), .scale2 = at(scale2)};
+}
+
+double HostTensor::number(int64_t i) const {
+  double v = 0;
+  info(desc.type.element).decode_f64(data.data(), i, 1, &v);
+  const int64_t cols = cols_of(desc.shape);
+  for (const auto& [level, bytes] : {std::pair{&desc.type.scale, &scale}, std::pair{&desc.type.scale2, &scale2}}) {
+    if (level->granularity == Granularity::kNone) continue;
+    double s = 1;
+    info(level->element).decode_f64(bytes->data(), scale_index(*level, i / cols, i % cols, cols), 1, &s);
+    v *= s;
+  }
+  return v;
+}
+
+std::string Case::text() const {
+  std::string out = problem.op;
+  for (const auto& [name, attr] : problem.attrs.all()) {
+    if (const auto* word = std::get_if<std::string>(&attr)) out += " " + name + "=" + *word;
+  }
+  for (const Operand& o : problem.in) {
+    out += " ";
+    out += o.present ? to_string(o.type) + to_string(o.shape) + (o.dense() ? "" : "/" + to_string(o.strides)) : "-";
+  }
+  out += " ->";
+  for (const Step& s : problem.then.steps) out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
+  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape);
+}
+
+Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Program then, std::optional<QuantType> y) {
+  Problem p{.op = std::move(op), .in = std::move(in), .out = {}, .attrs = std::move(attrs), .then = std::move(then)};
+  const auto types = infer_types(*find_op(p.op), p);
+  EXPECT_TRUE(types.ok()) << types.status().message();
+  if (types.ok()) {
+    for (const Type& t : *types) p.out.push_back(dense_operand(t.shape, y.value_or(t.quant)));
+    const Status fits = check_problem(*find_op(p.op), p);
+    EXPECT_TRUE(fits.ok()) << fits.message();
+  }
+  return p;
+}
+
+Operand gapped(const Shape& shape, const QuantType& type, int64_t gap) {
+  Operand o = dense_operand(shape, type);
+  Shape wider = shape;
+  wider.back() += gap;
+  o.strides = dense_strides(wider);
+  return o;
+}
+
+Operand swapped(const Shape& shape, const QuantType& type, size_t axis, size_t other) {
+  Operand o = dense_operand(shape, type);
+  Shape stored = shape;
+  std::swap(stored[axis], stored[other]);
+  o.strides = dense_strides(stored);
+  std::swap(o.strides[axis], o.strides[other]);
+  return o;
+}
+
+Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adjust) {
+  Case c{.problem = problem, .in = {}, .out = {}, .numbers = {}, .exact = {}};
+  std::mt19937_64 random(seed);
+  // A result in f16 holds sums of products up to 65504; elsewhere there is room.
+  const double large = problem.out[0].type.element == Element::f16 ? 8 : 200;
+  for (size_t i = 0; i < problem.in.size(); ++i) {
+    const Operand& o = problem.in[i];
+    HostTensor t{.desc = o, .data = {}, .scale = {}, .scale2 = {}};
+    if (!o.present) {
+      c.in.push_back(std::move(t));
+      c.numbers.emplace_back();
+      continue;
+    }
+    t.data = Buffer(static_cast<size_t>(packed_bytes(o.type.element, span_of(o))));
+    if (t.data.size() > 0) std::memset(t.data.data(), 0xff, t.data.size());  // a NaN in every float
+    t.scale = random_scales(o.type.scale, o.shape, random);
+    t.scale2 = random_scales(o.type.scale2, o.shape, random);
+    Dense numbers{o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))};
+    for (double& v : numbers.v) v = draw_number(o.type, values, large, random);
+    if (adjust != nullptr) adjust(problem, i, numbers.v);
+    encode(numbers, t.view());
+    c.numbers.push_back(decode(t.view()));
+    c.in.push_back(std::move(t));
+  }
+  c.exact = compute_reference(*find_op(problem.op), problem, c.numbers);
+  for (size_t i = 0; i < problem.out.size(); ++i) {
+    HostTensor t{.desc = problem.out[i], .data = {}, .scale = {}, .scale2 = {}};
+    if (t.desc.type.scaled()) {
+      double amax = 0;
+      for (double v : c.exact[i].v) amax = std::max(amax, std::fabs(v));
+      t.scale = encoded(t.desc.type.scale.element, {scale_for_amax(t.desc.type.element, static_cast<float>(0.8 * amax))});
+    }
+    c.out.push_back(std::move(t));
+  }
+  return c;
+}
+
+Dense before_program(const Case& c) {
+  if (c.problem.then.empty()) return c.exact[0];
+  Problem plain = c.problem;
+  plain.then = {};
+  return compute_reference(*find_op(plain.op), plain, c.numbers)[0];
+}
+
+Errors errors_after_program(const Case& c, const Dense& before, Errors e) {
+  constexpr double kUnit = 0x1p-24;
+  std::vector<double> v = before.v;
+  for (const Step& step : c.problem.then.steps) {
+    const Dense* operand = step.operand >= 0 ? &c.numbers[static_cast<size_t>(step.operand)] : nullptr;
+    for (size_t i = 0; i < v.size(); ++i) {
+      // A vector repeats every row, a matrix every so many rows: both are the index modulo the operand's size.
+      const auto other = [&] { return operand->v[i % operand->v.size()]; };
+      switch (step.kind) {
+        case StepKind::bias:
+        case StepKind::residual:
+          v[i] += other();
+          e[i] += kUnit * std::fabs(v[i]);
+          break;
+        case StepKind::act: {
+          // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument: tiles/scalar.h, tiles/cpu_math.h.
+          const double x = v[i];
+          v[i] = apply(step.fn, x);
+          e[i] = slope_of(step.fn) * e[i] + kUnit * (8 * std::fabs(v[i]) + 4 * std::fabs(x));
+          break;
+        }
+        case StepKind::scale:
+          v[i] *= other();
+          e[i] = e[i] * std::fabs(other()) + kUnit * std::fabs(v[i]);
+          break;
+        case StepKind::quantize: break;
+      }
+    }
+  }
+  for (size_t i = 0; i < v.size(); ++i) {
+    const double want = c.exact[0].v[i];
+    if (std::fabs(v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
+      ADD_FAILURE() << "the reference runs the program to " << want << ", this test to " << v[i] << " at " << i;
+      break;
+    }
+  }
+  return e;
+}
+
+void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
+  const HostTensor& y = got[0];
+  const QuantType& type = y.desc.type;
+  double scale = 1;
+  if (type.scaled()) info(type.scale.element).decode_f64(y.scale.data(), 0, 1, &scale);
+  const double max = info(type.element).max * scale;
+  // A static scale: the quotient is taken in fp32, as x / s or as x * (1 / s).
+  const double quotient = type.scaled() ? 0x1p-23 : 0;
+  double worst = 0;
+  int shown = 0;
+  const std::vector<double>& exact = c.exact[0].v;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double here = y.number(static_cast<int64_t>(i));
+    if (std::isnan(exact[i]) && std::isnan(here)) continue;
+    double want = std::clamp(exact[i], -max, max);
+    const double error = allowed[i] + quotient * std::fabs(want);
+    double rounding = 0.5 * scale * step_at(type.element, (std::fabs(want) + error) / scale);
+    if (info(type.element).kind == ElementKind::kInteger) {
+      want = nearest_integer(type.element, exact[i]);
+      rounding = exact[i] == std::nearbyint(exact[i]) ? 0 : 1;  // a number between two of them may go either way
+    }
+    const double tolerance = error + rounding;
+    const double off = std::fabs(here - want);
+    const double share = off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2;
+    worst = std::isnan(share) ? std::numeric_limits<double>::infinity() : std::max(worst, share);
+    if (!(share <= 1) && ++shown <= 4) {
+      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << exact[i] << ", allowed " << tolerance
+                    << " (arithmetic " << allowed[i] << ")";
+    }
+  }
+  record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
+}
+
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive, Adjust adjust) {
+  if (!variant.accepts(problem)) return false;
+  const Case c = make_case(problem, seed, values, adjust);
+  const auto got = run_on(variant, c);
+  if (!got.ok()) {
+    ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
+    record_receipt(variant, 2.0);
+    return true;
+  }
+  expect_close(variant, c, *got, derive(c, variant.arithmetic(problem)));
+  return true;
+}
+
+void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems) {
+  for (const Variant* v : op.variants) {
+    int accepted = 0;
+    for (const Problem& p : problems) {
+      if (!v->accepts(p)) continue;
+      ++accepted;
+      EXPECT_FALSE(v->arithmetic(p).computed.empty()) << v->name;
+    }
+    EXPECT_GT(accepted, 0) << v->name << " accepts none of " << problems.size() << " problems; the first refusal: " << v->accepts(problems[0]).refusal;
+    EXPECT_EQ(find_variant(v->name), v);
+  }
+  EXPECT_EQ(reference_variant(op)->name, cat(op.name, "/reference"));
+}
+
+std::string short_name(const ::testing::TestParamInfo<const Variant*>& info) {
+  const std::string name = info.param->name;
+  return name.substr(name.find('/') + 1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "testing/variant_harness.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint8_t kPoison = 0xa5;
+constexpr size_t kGuard = 256;  // bytes before and after, and the alignment that device allocations have
+
+// Memory of the variant's arch with poisoned guards around it.
+class Guarded {
+ public:
+  Guarded(bool on_device, size_t bytes) : on_device_(on_device), bytes_(bytes), host_(bytes + 2 * kGuard) {
+    std::memset(host_.data(), kPoison, host_.size());
+  }
+  Status put(const void* from) {
+    if (from != nullptr) std::memcpy(host_.data() + kGuard, from, bytes_);
+    if (!on_device_) return {};
+    TS_TRY(device_.allocate(host_.size()));
+    return copy_to_device(device_.data(), host_.data(), host_.size());
+  }
+  // Fetches what is there now; false where a guard was written.
+  Result<bool> fetch() {
+    if (on_device_) TS_TRY(copy_to_host(host_.data(), device_.data(), host_.size()));
+    bool whole = true;
+    for (size_t i = 0; i < kGuard; ++i) whole &= host_.data()[i] == kPoison && host_.data()[kGuard + bytes_ + i] == kPoison;
+    return whole;
+  }
+  void* data() { return (on_device_ ? device_.data() : host_.data()) + kGuard; }
+  const uint8_t* host() const { return host_.data() + kGuard; }
+
+ private:
+  bool on_device_;
+  size_t bytes_;
+  Buffer host_;
+  DeviceBuffer device_;
+};
+
+// A weight's codes in another storage order; padding is zero codes.
+Buffer repacked(const HostTensor& w, Layout layout) {
+  const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
+  const int64_t code = info(w.desc.type.element).bits / 8;
+  Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * code));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      std::memcpy(out.data() + layout_index(layout, r, c, cols) * code, w.data.data() + (r * cols + c) * code, static_cast<size_t>(code));
+    }
+  }
+  return out;
+}
+
+struct Placed {
+  std::vector<std::unique_ptr<Guarded>> all;
+  Result<void*> put(bool on_device, const Buffer& bytes) {
+    if (bytes.size() == 0) return static_cast<void*>(nullptr);
+    all.push_back(std::make_unique<Guarded>(on_device, bytes.size()));
+    TS_TRY(all.back()->put(bytes.data()));
+    return all.back()->data();
+  }
+};
+
+}  // namespace
+
+Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
+  const bool on_device = info(variant.arch).device == DeviceKind::kCuda;
+  if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
+  Problem problem = c.problem;
+  std::vector<Layout> layouts;
+  if (variant.layouts != nullptr) layouts = variant.layouts(problem);
+  layouts.resize(problem.in.size(), Layout::kRows);
+
+  Placed placed;
+  std::vector<TensorView> in(problem.in.size()), out(problem.out.size());
+  for (size_t i = 0; i < in.size(); ++i) {
+    const HostTensor& t = c.in[i];
+    if (!t.desc.present) continue;
+    Operand& desc = problem.in[i];
+    desc.layout = layouts[i];
+    in[i].desc = &desc;
+    if (layouts[i] == Layout::kRows) {
+      TS_ASSIGN(in[i].data, placed.put(on_device, t.data));
+    } else {
+      TS_ASSIGN(in[i].data, placed.put(on_device, repacked(t, layouts[i])));
+    }
+    TS_ASSIGN(in[i].scale, placed.put(on_device, t.scale));
+    TS_ASSIGN(in[i].scale2, placed.put(on_device, t.scale2));
+  }
+  std::vector<std::unique_ptr<Guarded>> results;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Operand& desc = problem.out[i];
+    results.push_back(std::make_unique<Guarded>(on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape)))));
+    TS_TRY(results.back()->put(nullptr));
+    out[i] = {.desc = &desc, .data = results.back()->data()};
+    TS_ASSIGN(out[i].scale, placed.put(on_device, c.out[i].scale));
+  }
+
+  TS_ASSIGN(const std::unique_ptr<Kernel> kernel, variant.bind(problem));
+  Guarded workspace(on_device, static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0));
+  TS_TRY(workspace.put(nullptr));
+  TS_TRY(kernel->launch(in, out, workspace.data(), {}));
+  if (on_device) TS_TRY(device_synchronise());
+
+  const auto expect_whole = [&](Guarded& memory, const char* what) -> Status {
+    TS_ASSIGN(const bool whole, memory.fetch());
+    EXPECT_TRUE(whole) << variant.name << " wrote outside " << what << ": " << c.text();
+    return {};
+  };
+  for (const auto& memory : placed.all) TS_TRY(expect_whole(*memory, "an operand"));
+  TS_TRY(expect_whole(workspace, "its workspace"));
+  std::vector<HostTensor> got;
+  for (size_t i = 0; i < results.size(); ++i) {
+    TS_TRY(expect_whole(*results[i], "its result"));
+    HostTensor t{.desc = c.problem.out[i], .data = Buffer(static_cast<size_t>(packed_bytes(c.problem.out[i].type.element, elements(c.problem.out[i].shape)))),
+                 .scale = Buffer(c.out[i].scale.size()), .scale2 = {}};
+    if (t.data.size() > 0) std::memcpy(t.data.data(), results[i]->host(), t.data.size());
+    if (t.scale.size() > 0) std::memcpy(t.scale.data(), c.out[i].scale.data(), t.scale.size());
+    got.push_back(std::move(t));
+  }
+  return got;
+}
+
+}  // namespace tessera
