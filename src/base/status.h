@@ -3,6 +3,7 @@
 // A Status says what is wrong, where, and what would be accepted, in one sentence; its code picks the exit code of the program.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <sstream>
 #include <string>

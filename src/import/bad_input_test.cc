@@ -53,10 +53,13 @@ TEST_P(Damage, FlippedBits) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     std::mt19937_64 random(seed);
     std::string text(file_.span().begin(), file_.span().end());
-    // Most of a file is weights, where a flip only changes a number: half of the seeds flip names, shapes and attributes near the ends of the file.
+    // Most of a file is weights, where a flip only changes a number: half of the seeds flip names, shapes and
+    // attributes near the ends of the file.
     const size_t edge = text.size() / 8;
     for (int flip = 0; flip < 1 + static_cast<int>(seed % 4); ++flip) {
-      const size_t at = seed % 2 == 0 ? random() % text.size() : random() % 2 == 0 ? random() % edge : text.size() - 1 - random() % edge;
+      const size_t at = seed % 2 == 0       ? random() % text.size()
+                        : random() % 2 == 0 ? random() % edge
+                                            : text.size() - 1 - random() % edge;
       text[at] = static_cast<char>(text[at] ^ (1 << random() % 8));
     }
     const Status status = try_out(bytes_of(text));
@@ -67,7 +70,8 @@ TEST_P(Damage, FlippedBits) {
   EXPECT_LT(accepted, 500) << "flips in structure are";
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Damage, ::testing::Values("timm_ts14", "pool_dyn18", "deit_dyn20"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Files, Damage, ::testing::Values("timm_ts14", "pool_dyn18", "deit_dyn20"),
+                         [](const auto& info) { return info.param; });
 
 TEST(BadInput, NotAModel) {
   EXPECT_FALSE(try_out(bytes_of("")).ok());
@@ -88,7 +92,8 @@ onnx::ModelProto empty_model(int64_t opset = 17) {
   return m;
 }
 
-onnx::NodeProto* add_node(onnx::ModelProto& m, const std::string& op, const std::vector<std::string>& in, const std::string& out) {
+onnx::NodeProto* add_node(onnx::ModelProto& m, const std::string& op, const std::vector<std::string>& in,
+                          const std::string& out) {
   auto* n = m.mutable_graph()->add_node();
   n->set_op_type(op);
   n->set_name("node_" + out);
@@ -97,7 +102,8 @@ onnx::NodeProto* add_node(onnx::ModelProto& m, const std::string& op, const std:
   return n;
 }
 
-onnx::TensorProto* add_tensor(onnx::ModelProto& m, const std::string& name, int32_t type, const std::vector<int64_t>& dims) {
+onnx::TensorProto* add_tensor(onnx::ModelProto& m, const std::string& name, int32_t type,
+                              const std::vector<int64_t>& dims) {
   auto* t = m.mutable_graph()->add_initializer();
   t->set_name(name);
   t->set_data_type(type);
@@ -113,7 +119,8 @@ std::string error_of(const onnx::ModelProto& m) {
 
 void expect_error(const onnx::ModelProto& m, const std::vector<std::string>& words) {
   const std::string message = error_of(m);
-  for (const std::string& w : words) EXPECT_NE(message.find(w), std::string::npos) << "'" << w << "' is not in: " << message;
+  for (const std::string& w : words)
+    EXPECT_NE(message.find(w), std::string::npos) << "'" << w << "' is not in: " << message;
 }
 
 TEST(BadInput, ListsEveryUnsupportedOperator) {
@@ -214,7 +221,8 @@ TEST(BadInput, HugeShapesCostNothing) {
     add_node(m, "Exp", {"c"}, "e");
     add_node(m, "ReduceSum", {"e"}, "r");
     add_node(m, "Add", {"x", "r"}, "z");
-    auto graph = import_onnx(bytes_of(m.SerializeAsString()), "huge");  // 2^39 may stay a node; more is an error; neither may allocate it
+    auto graph = import_onnx(bytes_of(m.SerializeAsString()),
+                             "huge");  // 2^39 may stay a node; more is an error; neither may allocate it
     EXPECT_TRUE(!graph.ok() || testing::count_ops(*graph)["map.exp"] == 1);
     EXPECT_TRUE(!graph.ok() || size == int64_t{1} << 39);
   }
@@ -247,8 +255,9 @@ TEST(BadInput, PaddedConvolution) {
 class ExternalData : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) / ("tessera_external_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "_" +
-                                                             ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              ("tessera_external_" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "_" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_ / "model" / "data");
     std::vector<float> numbers(16, 0);
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
@@ -262,7 +271,8 @@ class ExternalData : public ::testing::Test {
     auto m = empty_model();
     auto* t = add_tensor(m, "w", onnx::TensorProto::FLOAT, {4, 3});
     t->set_data_location(onnx::TensorProto::EXTERNAL);
-    for (const auto& [key, value] : std::map<std::string, std::string>{{"location", location}, {"offset", offset}, {"length", length}}) {
+    for (const auto& [key, value] :
+         std::map<std::string, std::string>{{"location", location}, {"offset", offset}, {"length", length}}) {
       auto* entry = t->add_external_data();
       entry->set_key(key);
       entry->set_value(value);
@@ -289,18 +299,21 @@ TEST_F(ExternalData, IsReadFromTheModelsFolder) {
 }
 
 TEST_F(ExternalData, IsReadFromNowhereElse) {
-  const std::vector<std::string> climbing = {"../outside.bin", "data/../../outside.bin", "..", (folder_ / "outside.bin").string(), "", "data\\..\\x"};
+  const std::vector<std::string> climbing = {
+      "../outside.bin", "data/../../outside.bin", "..", (folder_ / "outside.bin").string(), "", "data\\..\\x"};
   for (const std::string& location : climbing) {
     const auto graph = import_with(location, "0");
     ASSERT_FALSE(graph.ok()) << location;
-    EXPECT_NE(graph.status().message().find("must lie in the model's folder"), std::string::npos) << graph.status().message();
+    EXPECT_NE(graph.status().message().find("must lie in the model's folder"), std::string::npos)
+        << graph.status().message();
   }
   EXPECT_FALSE(import_with("data", "0").ok()) << "a folder";
   EXPECT_FALSE(import_with("data/none.bin", "0").ok());
 }
 
 TEST_F(ExternalData, MustBeAllThere) {
-  for (const char* offset : {"17", "64", "65", "-1", "1x", "9223372036854775807", "99999999999999999999"}) EXPECT_FALSE(import_with("data/w.bin", offset).ok()) << offset;
+  for (const char* offset : {"17", "64", "65", "-1", "1x", "9223372036854775807", "99999999999999999999"})
+    EXPECT_FALSE(import_with("data/w.bin", offset).ok()) << offset;
   EXPECT_FALSE(import_with("data/w.bin", "0", "47").ok());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ViTs as PyTorch's two exporters write them (tests/data/export/make.py): numbers as ONNX Runtime's, structure as if written by hand.
+// ViTs as PyTorch's two exporters write them (tests/data/export/make.py): numbers as ONNX Runtime's, structure as if
+// written by hand.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -57,7 +58,8 @@ TEST_P(ExportTest, ComputesWhatOnnxRuntimeDoes) {
   const std::vector<testing::Numbers> in = {image};
   const auto plain = testing::run_graph(before, in), fused = testing::run_graph(after, in);
   ASSERT_TRUE(plain.ok() && fused.ok()) << plain.status().message() << fused.status().message();
-  // Both sides round every stored value to f32; some 60 roundings deep, with the sums of 64 terms inside ORT, stay under 1e-5.
+  // Both sides round every stored value to f32; some 60 roundings deep, with the sums of 64 terms inside ORT, stay
+  // under 1e-5.
   EXPECT_LE(testing::relative_error((*plain)[0], want), 1e-5);
   EXPECT_LE(testing::relative_error((*fused)[0], want), 1e-5);
   EXPECT_LE(testing::relative_error((*fused)[0], (*plain)[0]), 1e-5);
@@ -72,11 +74,14 @@ TEST_P(ExportTest, HasOneNodePerLayer) {
   EXPECT_EQ(counts["matmul"], (fused_qkv ? 4 : 6) * kDepth + 2);
   EXPECT_EQ(counts["copy"], 1) << "only the patches are copied";
   EXPECT_EQ(counts["concat"], pooled ? 0 : 1);
-  EXPECT_EQ(counts["map.add"], pooled ? 0 : 1) << "only the position embedding behind a class token is an addition of its own";
+  EXPECT_EQ(counts["map.add"], pooled ? 0 : 1)
+      << "only the position embedding behind a class token is an addition of its own";
   EXPECT_EQ(counts["reduce.mean"], pooled ? 1 : 0);
   int others = 0;
   for (const auto& [op, count] : counts) {
-    if (!std::set<std::string>{"attention", "norm", "matmul", "copy", "concat", "map.add", "reduce.mean", "view"}.contains(op)) others += count;
+    if (!std::set<std::string>{"attention", "norm", "matmul", "copy", "concat", "map.add", "reduce.mean", "view"}
+             .contains(op))
+      others += count;
   }
   EXPECT_EQ(others, 0) << print_graph(graph);
   int activations = 0, residuals = 0, biases = 0;
@@ -88,7 +93,8 @@ TEST_P(ExportTest, HasOneNodePerLayer) {
     EXPECT_TRUE(act == nullptr || act->fn == (pooled ? Unary::gelu_tanh : Unary::gelu_erf)) << n.name;
   }
   EXPECT_EQ(activations, kDepth);
-  EXPECT_EQ(residuals, 2 * kDepth + (pooled ? 1 : 0)) << "without a class token the position embedding is a residual, too";
+  EXPECT_EQ(residuals, 2 * kDepth + (pooled ? 1 : 0))
+      << "without a class token the position embedding is a residual, too";
   EXPECT_EQ(biases, counts["matmul"]);
 }
 
@@ -98,8 +104,10 @@ TEST_P(ExportTest, NamesLayersAsTheModelDoes) {
     const std::string block = cat("blocks.", i, ".");
     for (const char* layer : {"norm1", "attn", "norm2", "mlp.fc1", "mlp.fc2"}) want.insert(block + layer);
     if (GetParam().model == "timm") want.insert({block + "attn.qkv", block + "attn.proj"});
-    if (GetParam().model == "pool") want.insert({block + "attn.q", block + "attn.k", block + "attn.v", block + "attn.proj"});
-    if (GetParam().model == "deit") want.insert({block + "attn.query", block + "attn.key", block + "attn.value", block + "attn.dense"});
+    if (GetParam().model == "pool")
+      want.insert({block + "attn.q", block + "attn.k", block + "attn.v", block + "attn.proj"});
+    if (GetParam().model == "deit")
+      want.insert({block + "attn.query", block + "attn.key", block + "attn.value", block + "attn.dense"});
   }
   const Graph graph = canonical(GetParam(), 1);
   std::set<std::string> have, weights, wanted_weights;
@@ -127,7 +135,8 @@ TEST_P(ExportTest, ReadsBackFromText) {
   EXPECT_EQ((*a)[0], (*b)[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ExportTest, ::testing::ValuesIn(exports()), [](const auto& info) { return info.param.file(); });
+INSTANTIATE_TEST_SUITE_P(Files, ExportTest, ::testing::ValuesIn(exports()),
+                         [](const auto& info) { return info.param.file(); });
 
 TEST(Import, FixesTheBatch) {
   const std::string file = kFolder + "timm_ts17.onnx";

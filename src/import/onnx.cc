@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-// "/blocks/blocks.0/attn/qkv/MatMul" -> "blocks.0.attn.qkv": modules from the outside in, a numbered one repeats its parent's name.
+// "/blocks/blocks.0/attn/qkv/MatMul" -> "blocks.0.attn.qkv": modules from the outside in, a numbered one repeats its
+// parent's name.
 std::string module_path(const OnnxNode& node) {
   if (!node.scope.empty()) return node.scope;
   if (!node.name.starts_with("/")) return "";
@@ -37,10 +38,12 @@ Status check_supported(const OnnxModel& model) {
   for (const OnnxNode& n : model.nodes) {
     if (find_onnx_op(n) != nullptr) continue;
     const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
-    if (++count <= 50) list += cat(list.empty() ? "" : ", ", shown(op), " (node '", shown(n.name), "', opset ", n.opset, ")");
+    if (++count <= 50)
+      list += cat(list.empty() ? "" : ", ", shown(op), " (node '", shown(n.name), "', opset ", n.opset, ")");
   }
   if (count == 0) return {};
-  return bad_input(cat(count, count == 1 ? " operator is" : " operators are", " not supported: ", list, count > 50 ? ", ..." : ""));
+  return bad_input(
+      cat(count, count == 1 ? " operator is" : " operators are", " not supported: ", list, count > 50 ? ", ..." : ""));
 }
 
 class Importer {
@@ -52,10 +55,12 @@ class Importer {
     for (const OnnxTensor& t : model.tensors) TS_TRY(define(t.name, add_tensor(builder_, t)));
     for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
     for (const auto& [name, shape] : options_.shapes) {
-      if (!used_shapes_.contains(name)) return bad_input(cat("a shape is given for '", shown(name), "', which is not an input of the model"));
+      if (!used_shapes_.contains(name))
+        return bad_input(cat("a shape is given for '", shown(name), "', which is not an input of the model"));
     }
     int64_t index = 0;
-    for (const OnnxNode& n : model.nodes) TS_TRY(add_node(n, index++).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+    for (const OnnxNode& n : model.nodes)
+      TS_TRY(add_node(n, index++).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
     for (const std::string& name : model.outputs) TS_TRY(add_output(name));
     TS_TRY(check(graph_));
     return std::move(graph_);
@@ -74,27 +79,35 @@ class Importer {
       shape = given->second;
       used_shapes_.insert(input.name);
       bool fits = shape.size() == input.dims.size();
-      for (size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] >= 1 && (input.dims[i].size < 0 || input.dims[i].size == shape[i]);
+      for (size_t i = 0; fits && i < shape.size(); ++i)
+        fits = shape[i] >= 1 && (input.dims[i].size < 0 || input.dims[i].size == shape[i]);
       if (!fits) return bad_input(cat("shape ", to_string(shape), " does not fit the model's ", described(input)));
     } else {
       for (size_t i = 0; i < input.dims.size(); ++i) {
         const OnnxDim& d = input.dims[i];
         const bool open = d.size < 0;
-        if (i == 0 && !open && options_.batch > 0 && options_.batch != d.size) return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
-        if (open && i == 0 && options_.batch < 1) return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
-        if (open && i > 0) return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape"));
+        if (i == 0 && !open && options_.batch > 0 && options_.batch != d.size)
+          return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
+        if (open && i == 0 && options_.batch < 1)
+          return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
+        if (open && i > 0)
+          return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape"));
         shape.push_back(open ? options_.batch : d.size);
       }
     }
     if (!checked_elements(shape, kMaxElements)) return bad_input(cat("shape ", to_string(shape), " is too large"));
-    const ValueId id = graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
+    const ValueId id =
+        graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
     graph_.inputs.push_back(id);
     return define(input.name, id);
   }
 
   static std::string described(const OnnxInput& input) {
     std::string out = "[";
-    for (const OnnxDim& d : input.dims) out += cat(out.size() == 1 ? "" : ",", d.size >= 0 ? std::to_string(d.size) : d.symbol.empty() ? "?" : shown(d.symbol));
+    for (const OnnxDim& d : input.dims)
+      out += cat(out.size() == 1 ? "" : ",", d.size >= 0        ? std::to_string(d.size)
+                                             : d.symbol.empty() ? "?"
+                                                                : shown(d.symbol));
     return out + "]";
   }
 
@@ -102,7 +115,8 @@ class Importer {
     OnnxCall call{.b = builder_, .node = node, .in = {}, .layer = module_path(node), .index = index};
     for (const std::string& name : node.inputs) {
       const auto it = ids_.find(name);
-      if (it == ids_.end() && !name.empty()) return bad_input(cat("reads '", shown(name), "', which no earlier node makes"));
+      if (it == ids_.end() && !name.empty())
+        return bad_input(cat("reads '", shown(name), "', which no earlier node makes"));
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
     const size_t before = graph_.values.size();
@@ -110,7 +124,8 @@ class Importer {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const std::string& name = node.outputs[i];
       if (name.empty()) continue;
-      // Results that we do not make (a norm's statistics, a dropout's mask) may stand in the list as long as nobody reads them.
+      // Results that we do not make (a norm's statistics, a dropout's mask) may stand in the list as long as nobody
+      // reads them.
       if (i >= results.size()) continue;
       Value& v = graph_.at(results[i]);
       if (static_cast<size_t>(results[i]) >= before && (!v.constant || node.op == "Constant")) v.name = name;
@@ -123,11 +138,13 @@ class Importer {
     const auto it = ids_.find(name);
     if (it == ids_.end()) return bad_input(cat("output '", shown(name), "' is made by no node"));
     ValueId id = it->second;
-    // A result has the name that the model gives it. One that has another name already (an input, a constant, another output) is copied.
+    // A result has the name that the model gives it. One that has another name already (an input, a constant, another
+    // output) is copied.
     bool taken = graph_.at(id).constant || !results_.insert(id).second;
     for (ValueId input : graph_.inputs) taken |= input == id;
     if (taken) {
-      Node copy{.name = name, .op = "copy", .inputs = {id}, .outputs = {}, .attrs = {}, .then = {}, .role = {}, .asked = {}};
+      Node copy{
+          .name = name, .op = "copy", .inputs = {id}, .outputs = {}, .attrs = {}, .then = {}, .role = {}, .asked = {}};
       id = graph_.add_value({.name = name, .type = graph_.at(id).type, .constant = false, .data = {}});
       copy.outputs = {id};
       graph_.nodes.push_back(std::move(copy));
@@ -145,7 +162,8 @@ class Importer {
   std::set<ValueId> results_;
 };
 
-Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name, const OnnxOptions& options) {
+Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name,
+                      const OnnxOptions& options) {
   if (options.batch < 0) return usage_error(cat("batch ", options.batch, ": a batch is at least 1"));
   TS_ASSIGN(const OnnxModel model, read_onnx(file, folder));
   TS_ASSIGN(Graph graph, Importer(options).run(model));
@@ -164,6 +182,8 @@ Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
   return graph;
 }
 
-Result<Graph> import_onnx(const Bytes& file, const std::string& name, const OnnxOptions& options) { return convert(file, "", name, options); }
+Result<Graph> import_onnx(const Bytes& file, const std::string& name, const OnnxOptions& options) {
+  return convert(file, "", name, options);
+}
 
 }  // namespace tessera

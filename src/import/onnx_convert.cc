@@ -7,12 +7,14 @@ namespace tessera {
 namespace {
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
   return text;
 }
 
 // The attribute, checked for its kind; null where absent.
-Result<const OnnxAttr*> find_attr(const OnnxNode& node, const std::string& key, OnnxAttr::Kind kind, const char* wanted) {
+Result<const OnnxAttr*> find_attr(const OnnxNode& node, const std::string& key, OnnxAttr::Kind kind,
+                                  const char* wanted) {
   const auto it = node.attrs.find(key);
   if (it == node.attrs.end()) return static_cast<const OnnxAttr*>(nullptr);
   if (it->second.kind != kind) return bad_input(cat("attribute '", key, "' must be ", wanted));
@@ -59,7 +61,8 @@ std::string OnnxCall::name() const {
 std::string OnnxCall::name_by(ValueId weight) const {
   const std::string& constant = b.graph().at(weight).name;
   for (const char* ending : {".weight", "_weight"}) {
-    if (constant.ends_with(ending) && constant.find('.') != std::string::npos && constant.size() > 7) return constant.substr(0, constant.size() - 7);
+    if (constant.ends_with(ending) && constant.find('.') != std::string::npos && constant.size() > 7)
+      return constant.substr(0, constant.size() - 7);
   }
   return layer.empty() ? name() : layer;
 }
@@ -74,6 +77,8 @@ const OnnxOp* find_onnx_op(const OnnxNode& node) {
   return nullptr;
 }
 
-ValueId add_tensor(GraphBuilder& builder, const OnnxTensor& tensor) { return builder.graph().add_constant(tensor.name, tensor.type, tensor.data); }
+ValueId add_tensor(GraphBuilder& builder, const OnnxTensor& tensor) {
+  return builder.graph().add_constant(tensor.name, tensor.type, tensor.data);
+}
 
 }  // namespace tessera

@@ -32,7 +32,8 @@ struct OnnxCall {
   // Integers that older opsets keep in an attribute and newer ones in an operand; empty where neither is there.
   Result<std::vector<int64_t>> integers(const std::string& key, size_t operand) const;
 
-  // Names as users know layers: of an op without weights, and of one whose weights are a constant ("blocks.0.attn.qkv.weight" names "blocks.0.attn.qkv").
+  // Names as users know layers: of an op without weights, and of one whose weights are a constant
+  // ("blocks.0.attn.qkv.weight" names "blocks.0.attn.qkv").
   std::string name() const;
   std::string name_by(ValueId weight) const;
 };

@@ -10,17 +10,20 @@ constexpr int kMaxDepth = 64;
 class Inliner {
  public:
   explicit Inliner(const std::vector<OnnxFunction>& functions) {
-    for (const OnnxFunction& f : functions) by_name_[f.domain + "::" + f.name + (f.overload.empty() ? "" : ":" + f.overload)] = &f;
+    for (const OnnxFunction& f : functions)
+      by_name_[f.domain + "::" + f.name + (f.overload.empty() ? "" : ":" + f.overload)] = &f;
   }
 
   Status add(OnnxNode node, int depth) {
     const auto it = by_name_.find(node.domain + "::" + node.op);
     if (it == by_name_.end()) {
-      if (nodes_.size() >= kMaxNodes) return bad_input(cat("more than ", kMaxNodes, " nodes after replacing calls of functions"));
+      if (nodes_.size() >= kMaxNodes)
+        return bad_input(cat("more than ", kMaxNodes, " nodes after replacing calls of functions"));
       nodes_.push_back(std::move(node));
       return {};
     }
-    if (++calls_ > static_cast<int64_t>(kMaxNodes)) return bad_input(cat("more than ", kMaxNodes, " calls of functions"));
+    if (++calls_ > static_cast<int64_t>(kMaxNodes))
+      return bad_input(cat("more than ", kMaxNodes, " calls of functions"));
     if (depth >= kMaxDepth) return bad_input(cat("function '", shown(node.op), "' calls itself"));
     return call(node, *it->second, depth);
   }
@@ -30,14 +33,17 @@ class Inliner {
  private:
   Status call(const OnnxNode& call, const OnnxFunction& f, int depth) {
     const std::string place = cat("node '", shown(call.name), "' (", shown(f.name), ")");
-    if (call.inputs.size() > f.inputs.size() || call.outputs.size() > f.outputs.size()) return bad_input(place + " has more operands or results than its function");
+    if (call.inputs.size() > f.inputs.size() || call.outputs.size() > f.outputs.size())
+      return bad_input(place + " has more operands or results than its function");
     // Inside names are made unique per call; formal operands and results become the caller's names.
     const std::string prefix = cat(call.name.empty() ? f.name : call.name, "#", calls_, "/");
     std::map<std::string, std::string> names;
     for (size_t i = 0; i < f.inputs.size(); ++i) names[f.inputs[i]] = i < call.inputs.size() ? call.inputs[i] : "";
     for (size_t i = 0; i < f.outputs.size(); ++i) {
-      if (names.contains(f.outputs[i])) return bad_input(place + ": a result of its function is also an operand, which is not supported");
-      names[f.outputs[i]] = i < call.outputs.size() && !call.outputs[i].empty() ? call.outputs[i] : prefix + f.outputs[i];
+      if (names.contains(f.outputs[i]))
+        return bad_input(place + ": a result of its function is also an operand, which is not supported");
+      names[f.outputs[i]] =
+          i < call.outputs.size() && !call.outputs[i].empty() ? call.outputs[i] : prefix + f.outputs[i];
     }
     const auto renamed = [&](const std::string& name) {
       if (name.empty()) return name;
@@ -77,7 +83,8 @@ class Inliner {
 
 }  // namespace
 
-Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, const std::vector<OnnxFunction>& functions) {
+Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes,
+                                               const std::vector<OnnxFunction>& functions) {
   if (functions.empty()) return nodes;
   Inliner inliner(functions);
   for (OnnxNode& n : nodes) TS_TRY(inliner.add(std::move(n), 0));

@@ -82,7 +82,8 @@ Result<Values> gemm(OnnxCall& c) {
       TS_ASSIGN(bias, c.b.map("mul", {bias, c.b.scalar(beta, c.b.element(bias))}, c.b.graph().at(bias).name));
     }
     TS_ASSIGN(const Shape both, broadcast_shape(c.b.shape(y), c.b.shape(bias)));
-    if (both != c.b.shape(y)) return bad_input(cat("Gemm adds ", to_string(c.b.shape(bias)), " to ", to_string(c.b.shape(y))));
+    if (both != c.b.shape(y))
+      return bad_input(cat("Gemm adds ", to_string(c.b.shape(bias)), " to ", to_string(c.b.shape(y))));
     TS_ASSIGN(y, c.b.map("add", {y, bias}, c.name()));
   }
   return Values{y};
@@ -92,7 +93,8 @@ struct Window {
   std::vector<int64_t> kernel;
 };
 
-// Kernel equal to stride, no padding: the patches do not overlap, so that the convolution is a matrix product of reordered pixels.
+// Kernel equal to stride, no padding: the patches do not overlap, so that the convolution is a matrix product of
+// reordered pixels.
 Result<Window> patch_window(OnnxCall& c, const Shape& weight) {
   TS_ASSIGN(const int64_t group, c.integer("group", 1));
   TS_ASSIGN(const std::string auto_pad, c.word("auto_pad", "NOTSET"));
@@ -102,12 +104,16 @@ Result<Window> patch_window(OnnxCall& c, const Shape& weight) {
   TS_ASSIGN(const std::vector<int64_t> dilations, c.integers("dilations"));
   Window w{.kernel = {weight.begin() + 2, weight.end()}};
   if (strides.empty()) strides.assign(w.kernel.size(), 1);
-  const auto all = [](const std::vector<int64_t>& list, int64_t n) { return std::all_of(list.begin(), list.end(), [n](int64_t x) { return x == n; }); };
+  const auto all = [](const std::vector<int64_t>& list, int64_t n) {
+    return std::all_of(list.begin(), list.end(), [n](int64_t x) { return x == n; });
+  };
   const bool wide = std::all_of(w.kernel.begin(), w.kernel.end(), [](int64_t k) { return k >= 1; });
-  if (group != 1 || (auto_pad != "NOTSET" && auto_pad != "VALID") || strides != w.kernel || (!kernel.empty() && kernel != w.kernel) || !all(pads, 0) ||
-      !all(dilations, 1) || !wide) {
-    return bad_input(cat("only convolutions whose stride equals the kernel, without padding, dilation and groups, are supported; this one has kernel ",
-                         to_string(w.kernel), ", stride ", to_string(strides), ", pads ", to_string(pads), ", group ", group));
+  if (group != 1 || (auto_pad != "NOTSET" && auto_pad != "VALID") || strides != w.kernel ||
+      (!kernel.empty() && kernel != w.kernel) || !all(pads, 0) || !all(dilations, 1) || !wide) {
+    return bad_input(
+        cat("only convolutions whose stride equals the kernel, without padding, dilation and groups, are supported; "
+            "this one has kernel ",
+            to_string(w.kernel), ", stride ", to_string(strides), ", pads ", to_string(pads), ", group ", group));
   }
   return w;
 }
@@ -122,7 +128,8 @@ Result<Values> conv(OnnxCall& c) {
   }
   TS_ASSIGN(const Window window, patch_window(c, weight));
   const size_t axes = window.kernel.size();
-  // [b, c, H, W] -> [b, c, h, kh, w, kw] -> [b, h, w, c, kh, kw]: the pixels of a patch in the order of the kernel's weights.
+  // [b, c, H, W] -> [b, c, h, kh, w, kw] -> [b, h, w, c, kh, kw]: the pixels of a patch in the order of the kernel's
+  // weights.
   Shape cells = {image[0], image[1]}, grid = {image[0]};
   std::vector<int64_t> perm = {0};
   for (size_t i = 0; i < axes; ++i) {
@@ -137,7 +144,8 @@ Result<Values> conv(OnnxCall& c) {
   }
   perm.push_back(1);
   for (size_t i = 0; i < axes; ++i) perm.push_back(static_cast<int64_t>(3 + 2 * i));
-  const int64_t patches = elements(Shape(grid.begin() + 1, grid.end())), pixels = elements(Shape(weight.begin() + 1, weight.end()));
+  const int64_t patches = elements(Shape(grid.begin() + 1, grid.end())),
+                pixels = elements(Shape(weight.begin() + 1, weight.end()));
   const std::string name = c.name_by(w);
   name_weight(c, w, name);
   TS_ASSIGN(x, c.b.reshape(x, cells));
@@ -146,7 +154,8 @@ Result<Values> conv(OnnxCall& c) {
   TS_ASSIGN(w, c.b.reshape(w, {weight[0], pixels}));
   TS_ASSIGN(ValueId y, c.b.emit("matmul", {x, w}, {}, name));
   if (c.has(2)) {
-    if (c.b.shape(c.in[2]) != Shape{weight[0]}) return bad_input(cat("Conv with a bias of ", to_string(c.b.shape(c.in[2]))));
+    if (c.b.shape(c.in[2]) != Shape{weight[0]})
+      return bad_input(cat("Conv with a bias of ", to_string(c.b.shape(c.in[2]))));
     TS_ASSIGN(y, c.b.map("add", {y, c.in[2]}, c.name()));
   }
   grid.push_back(weight[0]);
@@ -206,7 +215,12 @@ Result<Values> rms_norm(OnnxCall& c) { return normalise(c, "rms"); }
 
 std::span<const OnnxOp> onnx_layer_ops() {
   static const OnnxOp kOps[] = {
-      {"MatMul", matmul}, {"Gemm", gemm}, {"Conv", conv}, {"Softmax", softmax}, {"LayerNormalization", layer_norm}, {"RMSNormalization", rms_norm},
+      {"MatMul", matmul},
+      {"Gemm", gemm},
+      {"Conv", conv},
+      {"Softmax", softmax},
+      {"LayerNormalization", layer_norm},
+      {"RMSNormalization", rms_norm},
   };
   return kOps;
 }

@@ -54,23 +54,35 @@ Result<OnnxAttr> read_attr(onnx::AttributeProto* a, const std::string& folder) {
                                   : onnx::AttributeProto::UNDEFINED;
   }
   switch (type) {
-    case onnx::AttributeProto::INT: out.kind = Kind::kInt, out.i = a->i(); break;
-    case onnx::AttributeProto::FLOAT: out.kind = Kind::kFloat, out.f = a->f(); break;
-    case onnx::AttributeProto::STRING: out.kind = Kind::kString, out.s = a->s(); break;
-    case onnx::AttributeProto::INTS: out.kind = Kind::kInts, out.ints = {a->ints().begin(), a->ints().end()}; break;
-    case onnx::AttributeProto::FLOATS: out.kind = Kind::kFloats, out.floats = {a->floats().begin(), a->floats().end()}; break;
+    case onnx::AttributeProto::INT:
+      out.kind = Kind::kInt, out.i = a->i();
+      break;
+    case onnx::AttributeProto::FLOAT:
+      out.kind = Kind::kFloat, out.f = a->f();
+      break;
+    case onnx::AttributeProto::STRING:
+      out.kind = Kind::kString, out.s = a->s();
+      break;
+    case onnx::AttributeProto::INTS:
+      out.kind = Kind::kInts, out.ints = {a->ints().begin(), a->ints().end()};
+      break;
+    case onnx::AttributeProto::FLOATS:
+      out.kind = Kind::kFloats, out.floats = {a->floats().begin(), a->floats().end()};
+      break;
     case onnx::AttributeProto::TENSOR: {
       TS_ASSIGN(OnnxTensor tensor, read_tensor(a->mutable_t(), folder));
       out.kind = Kind::kTensor;
       out.tensor = std::make_shared<const OnnxTensor>(std::move(tensor));
       break;
     }
-    default: break;
+    default:
+      break;
   }
   return out;
 }
 
-// The exporter's note lists the modules around a node and then the call: "['', 'blocks', 'blocks.0', 'blocks.0.norm1', 'layer_norm']".
+// The exporter's note lists the modules around a node and then the call: "['', 'blocks', 'blocks.0', 'blocks.0.norm1',
+// 'layer_norm']".
 std::string scope_of(const onnx::NodeProto& n) {
   for (const auto& note : n.metadata_props()) {
     if (note.key() != "pkg.torch.onnx.name_scopes") continue;
@@ -98,8 +110,14 @@ Opsets read_opsets(const Imports& imports) {
 }
 
 Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, const std::string& folder) {
-  OnnxNode out{.name = n->name(), .op = n->op_type(), .domain = n->domain() == "ai.onnx" ? "" : n->domain(), .opset = 0, .inputs = {n->input().begin(), n->input().end()},
-               .outputs = {n->output().begin(), n->output().end()}, .attrs = {}, .scope = scope_of(*n)};
+  OnnxNode out{.name = n->name(),
+               .op = n->op_type(),
+               .domain = n->domain() == "ai.onnx" ? "" : n->domain(),
+               .opset = 0,
+               .inputs = {n->input().begin(), n->input().end()},
+               .outputs = {n->output().begin(), n->output().end()},
+               .attrs = {},
+               .scope = scope_of(*n)};
   if (!n->overload().empty()) out.op += ":" + n->overload();
   const auto opset = opsets.find(out.domain);
   if (opset != opsets.end()) out.opset = opset->second;
@@ -107,14 +125,20 @@ Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, const std::
   for (auto& a : *n->mutable_attribute()) {
     Result<OnnxAttr> attr = read_attr(&a, folder);
     if (!attr.ok()) return attr.status().at(place);
-    if (!out.attrs.emplace(a.name(), std::move(*attr)).second) return bad_input(cat(place, ": attribute '", shown(a.name()), "' is given twice"));
+    if (!out.attrs.emplace(a.name(), std::move(*attr)).second)
+      return bad_input(cat(place, ": attribute '", shown(a.name()), "' is given twice"));
   }
   return out;
 }
 
 Result<OnnxFunction> read_function(onnx::FunctionProto* f, const Opsets& model_opsets, const std::string& folder) {
-  OnnxFunction out{.name = f->name(), .domain = f->domain(), .overload = f->overload(), .inputs = {f->input().begin(), f->input().end()},
-                   .outputs = {f->output().begin(), f->output().end()}, .defaults = {}, .nodes = {}};
+  OnnxFunction out{.name = f->name(),
+                   .domain = f->domain(),
+                   .overload = f->overload(),
+                   .inputs = {f->input().begin(), f->input().end()},
+                   .outputs = {f->output().begin(), f->output().end()},
+                   .defaults = {},
+                   .nodes = {}};
   Opsets opsets = read_opsets(f->opset_import());
   opsets.insert(model_opsets.begin(), model_opsets.end());  // what the function does not say, the model does
   for (auto& a : *f->mutable_attribute_proto()) {
@@ -148,17 +172,21 @@ Result<OnnxInput> read_input(const onnx::ValueInfoProto& v) {
 Status check_opset(const Opsets& opsets) {
   const auto it = opsets.find("");
   if (it == opsets.end()) return bad_input("the file names no opset of the standard ONNX operators");
-  if (it->second < 11 || it->second > 23) return bad_input(cat("opset ", it->second, " is not supported: 11 to 23 are"));
+  if (it->second < 11 || it->second > 23)
+    return bad_input(cat("opset ", it->second, " is not supported: 11 to 23 are"));
   return {};
 }
 
 }  // namespace
 
 Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
-  if (file.size() > static_cast<size_t>(INT_MAX)) return bad_input("the file is larger than 2 GiB, protobuf's limit; export with external data");
+  if (file.size() > static_cast<size_t>(INT_MAX))
+    return bad_input("the file is larger than 2 GiB, protobuf's limit; export with external data");
   onnx::ModelProto model;
-  if (!model.ParseFromArray(file.data(), static_cast<int>(file.size()))) return bad_input("not an ONNX model: the file is damaged, cut short, or of another kind");
-  if (!model.has_graph() || model.graph().output_size() == 0) return bad_input("not an ONNX model: it holds no graph with outputs");
+  if (!model.ParseFromArray(file.data(), static_cast<int>(file.size())))
+    return bad_input("not an ONNX model: the file is damaged, cut short, or of another kind");
+  if (!model.has_graph() || model.graph().output_size() == 0)
+    return bad_input("not an ONNX model: it holds no graph with outputs");
   const Opsets opsets = read_opsets(model.opset_import());
   TS_TRY(check_opset(opsets));
   onnx::GraphProto& graph = *model.mutable_graph();
@@ -191,8 +219,10 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
 }
 
 std::string onnx_type_name(int64_t data_type) {
-  constexpr const char* kNames[] = {"UNDEFINED", "FLOAT",  "UINT8",  "INT8",   "UINT16",    "INT16",      "INT32",    "INT64",        "STRING",         "BOOL",       "FLOAT16", "DOUBLE",
-                                    "UINT32",    "UINT64", "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"};
+  constexpr const char* kNames[] = {
+      "UNDEFINED", "FLOAT",      "UINT8",    "INT8",         "UINT16",         "INT16",      "INT32",
+      "INT64",     "STRING",     "BOOL",     "FLOAT16",      "DOUBLE",         "UINT32",     "UINT64",
+      "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"};
   if (data_type >= 0 && data_type < static_cast<int64_t>(std::size(kNames))) return kNames[data_type];
   return cat("data type ", data_type);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ONNX file as plain structs: everything that the conversion needs, checked (sizes, types, ranges), without protobuf. Calls of local functions are replaced
-// by the functions' nodes, so that `nodes` is one flat list.
+// An ONNX file as plain structs: everything that the conversion needs, checked (sizes, types, ranges), without
+// protobuf. Calls of local functions are replaced by the functions' nodes, so that `nodes` is one flat list.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct OnnxAttr {
 
 struct OnnxNode {
   std::string name, op, domain;
-  int64_t opset = 0;  // of its domain
+  int64_t opset = 0;                         // of its domain
   std::vector<std::string> inputs, outputs;  // "" where an optional one is absent
   std::map<std::string, OnnxAttr> attrs;
   std::string scope;  // path of the module that the exporter noted, "blocks.0.attn.qkv"; may be empty
@@ -71,7 +71,8 @@ struct OnnxModel {
 // `folder` holds the model's external data files; empty: a model with external data is refused.
 Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder);
 
-// Replaces calls of functions by their nodes, at any depth. A function that calls itself, or a result of more than a million nodes, is an error.
+// Replaces calls of functions by their nodes, at any depth. A function that calls itself, or a result of more than a
+// million nodes, is an error.
 Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, const std::vector<OnnxFunction>& functions);
 
 // The element that stands for an ONNX data type; doubles become f32, bools u8. Nothing for types that no graph holds.

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-Result<ValueId> reduce_axes(OnnxCall& c, ValueId x, const std::vector<bool>& reduced, bool keep, const std::string& fn) {
+Result<ValueId> reduce_axes(OnnxCall& c, ValueId x, const std::vector<bool>& reduced, bool keep,
+                            const std::string& fn) {
   const Shape shape = c.b.shape(x);
   std::vector<int64_t> perm, last;
   Shape folded, result;
@@ -67,7 +68,12 @@ Result<Values> global_average_pool(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_reduction_ops() {
   static const OnnxOp kOps[] = {
-      {"ReduceMean", mean}, {"ReduceSum", sum}, {"ReduceMax", max}, {"ReduceMin", min}, {"ReduceSumSquare", sum_square}, {"ReduceL2", l2},
+      {"ReduceMean", mean},
+      {"ReduceSum", sum},
+      {"ReduceMax", max},
+      {"ReduceMin", min},
+      {"ReduceSumSquare", sum_square},
+      {"ReduceL2", l2},
       {"GlobalAveragePool", global_average_pool},
   };
   return kOps;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that move or make numbers without computing on them: views, joins, constants. Shapes are known at build, so shape arithmetic folds away.
+// Operators that move or make numbers without computing on them: views, joins, constants. Shapes are known at build, so
+// shape arithmetic folds away.
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +21,8 @@ Result<Values> reshape(OnnxCall& c) {
   size_t open = shape.size();
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0 && allow_zero == 0) {
-      if (i >= from.size()) return bad_input(cat("shape ", to_string(shape), " keeps axis ", i, " of ", to_string(from)));
+      if (i >= from.size())
+        return bad_input(cat("shape ", to_string(shape), " keeps axis ", i, " of ", to_string(from)));
       shape[i] = from[i];
     }
     if (shape[i] == -1) {
@@ -33,7 +35,8 @@ Result<Values> reshape(OnnxCall& c) {
     known = *product;
   }
   if (open != shape.size()) {
-    if (known == 0 || elements(from) % known != 0) return bad_input(cat("cannot reshape ", to_string(from), " to ", to_string(shape)));
+    if (known == 0 || elements(from) % known != 0)
+      return bad_input(cat("cannot reshape ", to_string(from), " to ", to_string(shape)));
     shape[open] = elements(from) / known;
   }
   return single(c.b.reshape(x, shape, c.name()));
@@ -46,7 +49,8 @@ Result<Values> flatten(OnnxCall& c) {
   const int64_t rank = static_cast<int64_t>(from.size());
   if (axis < -rank || axis > rank) return bad_input(cat("axis ", axis, " does not exist in ", to_string(from)));
   if (axis < 0) axis += rank;
-  const int64_t rows = elements(Shape(from.begin(), from.begin() + axis)), cols = elements(Shape(from.begin() + axis, from.end()));
+  const int64_t rows = elements(Shape(from.begin(), from.begin() + axis)),
+                cols = elements(Shape(from.begin() + axis, from.end()));
   return single(c.b.reshape(x, {rows, cols}, c.name()));
 }
 
@@ -74,13 +78,16 @@ Result<Values> split(OnnxCall& c) {
   const int64_t total = c.b.shape(x)[axis], parts = static_cast<int64_t>(c.node.outputs.size());
   if (sizes.empty() && parts > 0) {
     const int64_t each = (total + parts - 1) / parts;  // the last part may be smaller
-    for (int64_t i = 0, left = total; i < parts; ++i, left -= std::min(left, each)) sizes.push_back(std::min(left, each));
+    for (int64_t i = 0, left = total; i < parts; ++i, left -= std::min(left, each))
+      sizes.push_back(std::min(left, each));
   }
-  if (static_cast<int64_t>(sizes.size()) != parts) return bad_input(cat(sizes.size(), " sizes for ", parts, " results"));
+  if (static_cast<int64_t>(sizes.size()) != parts)
+    return bad_input(cat(sizes.size(), " sizes for ", parts, " results"));
   Values out;
   int64_t start = 0;
   for (int64_t size : sizes) {
-    if (size < 0 || size > total - start) return bad_input(cat("sizes ", to_string(sizes), " do not add up to ", total));
+    if (size < 0 || size > total - start)
+      return bad_input(cat("sizes ", to_string(sizes), " do not add up to ", total));
     TS_ASSIGN(const ValueId part, c.b.slice(x, static_cast<int64_t>(axis), start, 1, size));
     out.push_back(part);
     start += size;
@@ -95,16 +102,22 @@ Result<Values> slice(OnnxCall& c) {
   TS_ASSIGN(const std::vector<int64_t> ends, c.integers("ends", 2));
   TS_ASSIGN(std::vector<int64_t> axes, c.integers("axes", 3));
   TS_ASSIGN(std::vector<int64_t> steps, c.integers("steps", 4));
-  for (size_t i = axes.size(); i < starts.size() && !c.has(3) && !c.node.attrs.contains("axes"); ++i) axes.push_back(static_cast<int64_t>(i));
+  for (size_t i = axes.size(); i < starts.size() && !c.has(3) && !c.node.attrs.contains("axes"); ++i)
+    axes.push_back(static_cast<int64_t>(i));
   if (steps.empty()) steps.assign(starts.size(), 1);
-  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size()) return bad_input("starts, ends, axes and steps differ in length");
+  if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
+    return bad_input("starts, ends, axes and steps differ in length");
   for (size_t i = 0; i < starts.size(); ++i) {
     TS_ASSIGN(const size_t axis, resolve_axis(axes[i], c.b.rank(x)));
     const int64_t size = c.b.shape(x)[axis], step = steps[i];
     if (step == 0 || step == INT64_MIN) return bad_input(cat("a slice with step ", step));
-    const auto from_front = [&](int64_t at) { return at < 0 ? at + size : at; };  // at >= INT64_MIN, size >= 0: no overflow
-    const int64_t start = std::clamp(from_front(starts[i]), int64_t{0}, step > 0 ? size : std::max<int64_t>(0, size - 1));
-    const int64_t end = step > 0 ? std::clamp(from_front(ends[i]), int64_t{0}, size) : std::clamp(from_front(ends[i]), int64_t{-1}, size - 1);
+    const auto from_front = [&](int64_t at) {
+      return at < 0 ? at + size : at;
+    };  // at >= INT64_MIN, size >= 0: no overflow
+    const int64_t start =
+        std::clamp(from_front(starts[i]), int64_t{0}, step > 0 ? size : std::max<int64_t>(0, size - 1));
+    const int64_t end = step > 0 ? std::clamp(from_front(ends[i]), int64_t{0}, size)
+                                 : std::clamp(from_front(ends[i]), int64_t{-1}, size - 1);
     const int64_t distance = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
     const int64_t count = distance <= 0 || size == 0 ? 0 : (distance - 1) / stride + 1;
     TS_ASSIGN(x, c.b.slice(x, static_cast<int64_t>(axis), start, step, count));
@@ -128,7 +141,8 @@ Result<Values> gather(OnnxCall& c) {
   TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
   TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
   const int64_t at = static_cast<int64_t>(axis);
-  if (c.b.is_constant(ids) && elements(c.b.shape(ids)) <= kMaxListed && info(c.b.element(ids)).kind == ElementKind::kInteger) {
+  if (c.b.is_constant(ids) && elements(c.b.shape(ids)) <= kMaxListed &&
+      info(c.b.element(ids)).kind == ElementKind::kInteger) {
     TS_ASSIGN(const std::vector<int64_t> list, checked_ids(c, ids, c.b.shape(x)[axis]));
     bool even = c.b.rank(ids) <= 1 && !list.empty();
     const int64_t step = list.size() > 1 ? list[1] - list[0] : 1;
@@ -139,7 +153,8 @@ Result<Values> gather(OnnxCall& c) {
     }
   }
   if (axis == 0) return single(c.b.emit("gather", {x, ids}, {}, c.name()));
-  // Rows are what can be gathered: bring the axis to the front, and its result, which has the axes of ids, back to its place.
+  // Rows are what can be gathered: bring the axis to the front, and its result, which has the axes of ids, back to its
+  // place.
   std::vector<int64_t> to_front = {at}, back;
   for (size_t i = 0; i < c.b.rank(x); ++i) {
     if (i != axis) to_front.push_back(static_cast<int64_t>(i));
@@ -174,7 +189,8 @@ Result<Values> expand(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
   TS_ASSIGN(const ValueId wanted, c.operand(1));
   TS_ASSIGN(const Shape shape, c.b.integers(wanted, "the shape"));
-  if (!checked_elements(shape, kMaxElements)) return bad_input(cat("shape ", to_string(shape), " is negative or too large"));
+  if (!checked_elements(shape, kMaxElements))
+    return bad_input(cat("shape ", to_string(shape), " is negative or too large"));
   TS_ASSIGN(const Shape both, broadcast_shape(c.b.shape(x), shape));
   return single(c.b.expand(x, both));
 }
@@ -227,7 +243,8 @@ Result<Values> constant(OnnxCall& c) {
     const std::vector<float> numbers(a.floats.begin(), a.floats.end());
     return Values{c.b.graph().add_constant(c.name(), {static_cast<int64_t>(numbers.size())}, numbers)};
   }
-  return bad_input(cat("a Constant given by '", shown(key), "' is not supported; value, value_float(s) and value_int(s) are"));
+  return bad_input(
+      cat("a Constant given by '", shown(key), "' is not supported; value, value_float(s) and value_int(s) are"));
 }
 
 Result<Values> constant_of_shape(OnnxCall& c) {
@@ -250,14 +267,16 @@ Result<Values> range(OnnxCall& c) {
   for (size_t i = 0; i < 3; ++i) {
     TS_ASSIGN(const ValueId v, c.operand(i));
     const std::vector<double> numbers = c.b.graph().numbers(v);
-    if (!c.b.graph().at(v).constant || numbers.size() != 1) return bad_input(cat("operand ", i, " of Range must be one number known at build"));
+    if (!c.b.graph().at(v).constant || numbers.size() != 1)
+      return bad_input(cat("operand ", i, " of Range must be one number known at build"));
     limits[i] = numbers[0];
     element = c.b.element(v);
   }
   const double count = std::ceil((limits[1] - limits[0]) / limits[2]);
   if (!(count <= static_cast<double>(kMaxListed))) return bad_input("Range is endless or too long");
   std::vector<double> numbers;
-  for (int64_t i = 0; i < static_cast<int64_t>(std::max(0.0, count)); ++i) numbers.push_back(limits[0] + static_cast<double>(i) * limits[2]);
+  for (int64_t i = 0; i < static_cast<int64_t>(std::max(0.0, count)); ++i)
+    numbers.push_back(limits[0] + static_cast<double>(i) * limits[2]);
   const int64_t n = static_cast<int64_t>(numbers.size());
   Buffer buffer(static_cast<size_t>(packed_bytes(element, n)));
   info(element).encode_f64(numbers.data(), n, buffer.data(), 0);
@@ -268,9 +287,12 @@ Result<Values> range(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_shape_ops() {
   static const OnnxOp kOps[] = {
-      {"Reshape", reshape}, {"Flatten", flatten},     {"Transpose", transpose}, {"Concat", concat}, {"Split", split},       {"Slice", slice},
-      {"Gather", gather},   {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze},     {"Expand", expand}, {"Tile", tile},         {"Shape", shape_of},
-      {"Size", size_of},    {"Constant", constant},   {"ConstantOfShape", constant_of_shape},       {"Range", range},
+      {"Reshape", reshape}, {"Flatten", flatten},     {"Transpose", transpose},
+      {"Concat", concat},   {"Split", split},         {"Slice", slice},
+      {"Gather", gather},   {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze},
+      {"Expand", expand},   {"Tile", tile},           {"Shape", shape_of},
+      {"Size", size_of},    {"Constant", constant},   {"ConstantOfShape", constant_of_shape},
+      {"Range", range},
   };
   return kOps;
 }

@@ -44,14 +44,18 @@ TEST_P(OperatorTest, AgreesWithOnnxRuntime) {
   for (const Graph* g : {&*graph, &canonical}) {
     const auto out = testing::run_graph(*g, in);
     ASSERT_TRUE(out.ok()) << out.status().message();
-    ASSERT_TRUE(arrays().contains(cat(GetParam(), ".out", out->size() - 1)) && !arrays().contains(cat(GetParam(), ".out", out->size())));
+    ASSERT_TRUE(arrays().contains(cat(GetParam(), ".out", out->size() - 1)) &&
+                !arrays().contains(cat(GetParam(), ".out", out->size())));
     for (size_t i = 0; i < out->size(); ++i) {
       const Array& want = arrays().at(cat(GetParam(), ".out", i));
       EXPECT_EQ(g->at(g->outputs[i]).type.shape, want.shape);
       const testing::Numbers numbers = numbers_of(want);
       ASSERT_EQ((*out)[i].size(), numbers.size());
-      // Sums here have at most 24 terms, of numbers near 1: ORT's f32 sums are off by at most 24 steps of 2^-24, ours by one, and functions by a few steps.
-      for (size_t k = 0; k < numbers.size(); ++k) EXPECT_NEAR((*out)[i][k], numbers[k], 32 * 0x1p-23 * std::max(1.0, std::abs(numbers[k]))) << "output " << i << " at " << k;
+      // Sums here have at most 24 terms, of numbers near 1: ORT's f32 sums are off by at most 24 steps of 2^-24, ours
+      // by one, and functions by a few steps.
+      for (size_t k = 0; k < numbers.size(); ++k)
+        EXPECT_NEAR((*out)[i][k], numbers[k], 32 * 0x1p-23 * std::max(1.0, std::abs(numbers[k])))
+            << "output " << i << " at " << k;
     }
   }
 }
@@ -64,7 +68,8 @@ TEST_P(OperatorTest, KeepsTheNamesOfInputsAndOutputs) {
   EXPECT_EQ(graph->at(graph->outputs[0]).name, "z");
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, OperatorTest, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, OperatorTest, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param; });
 
 TEST(Operators, AllAttentionSpellingsAreRecognised) {
   for (const char* name : {"attention_div", "attention_mul", "attention_plain"}) {

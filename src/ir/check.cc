@@ -39,10 +39,13 @@ class Checker {
 
   Status check_value(const Value& v) const {
     const auto count = checked_elements(v.type.shape, kMaxElements);
-    if (!count) return bad_input(cat("shape ", to_string(v.type.shape), " is negative somewhere or holds more than ", kMaxElements, " elements"));
+    if (!count)
+      return bad_input(cat("shape ", to_string(v.type.shape), " is negative somewhere or holds more than ",
+                           kMaxElements, " elements"));
     const int64_t bytes = packed_bytes(v.type.quant.element, *count);
     if (v.constant && static_cast<int64_t>(v.data.size()) != bytes) {
-      return bad_input(cat("holds ", v.data.size(), " bytes, its type ", to_string(v.type.quant), to_string(v.type.shape), " takes ", bytes));
+      return bad_input(cat("holds ", v.data.size(), " bytes, its type ", to_string(v.type.quant),
+                           to_string(v.type.shape), " takes ", bytes));
     }
     TS_TRY(check_scale(v, v.scale, v.type.quant.scale));
     return check_scale(v, v.scale2, v.type.quant.scale2);
@@ -50,12 +53,14 @@ class Checker {
 
   Status check_scale(const Value& v, ValueId id, const ScaleLevel& level) const {
     if (id == kNoValue) return {};  // not calibrated yet, dynamic, or a plain type
-    if (level.granularity == Granularity::kNone) return bad_input(cat("has a scale, its type ", to_string(v.type.quant), " takes none"));
+    if (level.granularity == Granularity::kNone)
+      return bad_input(cat("has a scale, its type ", to_string(v.type.quant), " takes none"));
     if (!in_list(id) || !g_.at(id).constant) return bad_input("its scale is not a constant of the graph");
     const int64_t cols = v.type.shape.empty() ? 1 : v.type.shape.back();
     const int64_t rows = cols == 0 ? 0 : elements(v.type.shape) / cols;
     const int64_t want = scale_count(level, rows, cols), have = elements(g_.at(id).type.shape);
-    if (have != want) return bad_input(cat("has ", have, " scales, its type ", to_string(v.type.quant), " takes ", want));
+    if (have != want)
+      return bad_input(cat("has ", have, " scales, its type ", to_string(v.type.quant), " takes ", want));
     return {};
   }
 
@@ -75,17 +80,19 @@ class Checker {
   }
 
   Status check_view(const Node& n) const {
-    if (n.inputs.size() != 1 || n.inputs[0] == kNoValue || n.outputs.size() != 1) return bad_input("a view has one input and one result");
+    if (n.inputs.size() != 1 || n.inputs[0] == kNoValue || n.outputs.size() != 1)
+      return bad_input("a view has one input and one result");
     const Value& x = g_.at(n.inputs[0]);
     const Value& y = g_.at(n.outputs[0]);
     if (x.type.quant != y.type.quant) return bad_input("a view keeps its input's type");
     const Region region{y.type.shape, n.attrs.list("strides"), n.attrs.integer("offset")};
-    if (region.strides.size() != region.shape.size()) return bad_input(cat("a view of ", region.shape.size(), " axes needs as many strides"));
+    if (region.strides.size() != region.shape.size())
+      return bad_input(cat("a view of ", region.shape.size(), " axes needs as many strides"));
     // A view of a view addresses the first one's base, so its range is known only there.
     const Placement p = placement_of(g_, producers_, n.outputs[0]);
     if (!in_range({region.shape, p.strides, p.offset}, elements(g_.at(p.base).type.shape))) {
-      return bad_input(cat("a view of shape ", to_string(region.shape), ", strides ", to_string(region.strides), ", offset ", p.offset, " leaves its base ",
-                           to_string(g_.at(p.base).type.shape)));
+      return bad_input(cat("a view of shape ", to_string(region.shape), ", strides ", to_string(region.strides),
+                           ", offset ", p.offset, " leaves its base ", to_string(g_.at(p.base).type.shape)));
     }
     return {};
   }
@@ -93,9 +100,11 @@ class Checker {
   Status check_program(const Node& n) const {
     for (size_t i = 0; i < n.then.steps.size(); ++i) {
       const Step& s = n.then.steps[i];
-      if (s.kind == StepKind::quantize && i + 1 != n.then.steps.size()) return bad_input("quantize must be the program's last step");
+      if (s.kind == StepKind::quantize && i + 1 != n.then.steps.size())
+        return bad_input("quantize must be the program's last step");
       if (operand_of(s.kind) == StepOperand::kNone) continue;
-      if (s.operand < 0 || static_cast<size_t>(s.operand) >= n.inputs.size() || n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
+      if (s.operand < 0 || static_cast<size_t>(s.operand) >= n.inputs.size() ||
+          n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
         return bad_input(cat("step ", name_of(s.kind), " reads operand ", s.operand, ", which is not there"));
       }
       const Shape& y = g_.at(n.outputs[0]).type.shape;
@@ -104,8 +113,10 @@ class Checker {
       if (operand_of(s.kind) == StepOperand::kVector && elements(r) != cols) {
         return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", wanted ", cols, " numbers"));
       }
-      if (operand_of(s.kind) == StepOperand::kMatrix && (r.empty() || r.back() != cols || elements(r) == 0 || elements(y) % elements(r) != 0)) {
-        return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", which does not repeat over rows of ", to_string(y)));
+      if (operand_of(s.kind) == StepOperand::kMatrix &&
+          (r.empty() || r.back() != cols || elements(r) == 0 || elements(y) % elements(r) != 0)) {
+        return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", which does not repeat over rows of ",
+                             to_string(y)));
       }
     }
     return {};

@@ -79,8 +79,8 @@ std::optional<Region> composed(const Region& inner, const Region& outer) {
   if (elements(outer.shape) == 0) return dense_region(outer.shape);
   std::vector<Axis> axes = merged_axes(inner);
   Region r{outer.shape, Shape(outer.shape.size(), 0), inner.offset};
-  // Written in the mixed radix of inner's sizes, an index is a position on each of its axes. Adding strides is adding digits as long as nothing carries:
-  // `room` is what each digit may still grow by.
+  // Written in the mixed radix of inner's sizes, an index is a position on each of its axes. Adding strides is adding
+  // digits as long as nothing carries: `room` is what each digit may still grow by.
   std::vector<int64_t> room;
   for (const Axis& a : axes) {
     const int64_t digit = outer.offset / a.dense % a.size;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Region: which elements of a dense storage a tensor addresses, and in what order. Element (i, j, ...) lies at offset + i * strides[0] + j * strides[1] + ...
-// Reshaping, transposing, slicing and repeating a tensor are arithmetic on its region; only where no strides can say it, a copy is needed.
-// Contracts: axes and permutations are valid (callers check what users gave them); axes of size 1 get the stride of a dense neighbour.
+// Region: which elements of a dense storage a tensor addresses, and in what order. Element (i, j, ...) lies at offset +
+// i * strides[0] + j * strides[1] + ... Reshaping, transposing, slicing and repeating a tensor are arithmetic on its
+// region; only where no strides can say it, a copy is needed. Contracts: axes and permutations are valid (callers check
+// what users gave them); axes of size 1 get the stride of a dense neighbour.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ Region sliced(const Region& region, size_t axis, int64_t start, int64_t step, in
 // Aligned at the last axis; axes of size 1, and new ones in front, repeat.
 Region expanded(const Region& region, const Shape& shape);
 
-// `outer` addresses a dense tensor of shape inner.shape, whose elements are copies of those that `inner` addresses. The same elements straight from inner's
-// storage; nothing where no strides say it.
+// `outer` addresses a dense tensor of shape inner.shape, whose elements are copies of those that `inner` addresses. The
+// same elements straight from inner's storage; nothing where no strides say it.
 std::optional<Region> composed(const Region& inner, const Region& outer);
 
 // True where every element lies in a storage of `count` elements. Safe for any numbers: nothing overflows.

@@ -105,7 +105,8 @@ TEST(Region, ComposedReadsTheSameElements) {
 }
 
 TEST(Region, ComposedFindsWhatStridesCanSay) {
-  // Heads taken out of [2, 5, 24], copied, merged into one axis with the batch, transposed and split again: k^T as one exporter writes it.
+  // Heads taken out of [2, 5, 24], copied, merged into one axis with the batch, transposed and split again: k^T as one
+  // exporter writes it.
   const Region heads{{2, 3, 5, 8}, {120, 8, 24, 1}, 0};
   const Region outer{{2, 3, 8, 5}, {120, 40, 1, 8}, 0};
   EXPECT_EQ(composed(heads, outer), (Region{{2, 3, 8, 5}, {120, 8, 1, 24}, 0}));

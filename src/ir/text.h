@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs as text. Printing is deterministic, and printing what was parsed from printed text gives the same text.
+// Graphs as text. Printing is deterministic; printing what was parsed from printed text gives the same text.
 //   graph tiny {
 //     in %image: f32[2,3,8,8]
-//     const %w: f32[64,48] = seed(3)            normal(0, 1) * 0.05, made from the seed; also = {1, 2.5} and = data(<hex>); without `=` all zeros
-//     %y: f32[2,17,64] = matmul(%x, %w, %b, _) {eps=0.5, perm=[0,2,1], kind="layer"} then bias(2) act(gelu_erf) @"blocks.0.fc1" role block asked fp8
+//     const %w: f32[64,48] = seed(3)       (normal numbers * 0.05; or {1, 2.5}, or data(<hex>); nothing: zeros)
+//     %y: f32[2,17,64] = matmul(%x, %w, %b) {eps=0.5, perm=[0,2,1], kind="layer"} then bias(2) act(gelu_erf) @"fc1"
 //     out %y
 //   }
-// A step's number is an index into the operands; `_` is an absent one. Scales: `%q: e4m3:tensor(f32)[2,3] scale=%s = copy(%x)`. `#` starts a comment.
+// `_` is an absent operand; a step's number is an index into the operands. After the layer's name: `role block`,
+// `asked fp8`. Scales: `%q: e4m3:tensor(f32)[2,3] scale=%s = copy(%x)`. `#` starts a comment.
 #pragma once
 
 #include <string>

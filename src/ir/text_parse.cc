@@ -67,10 +67,12 @@ class Parser {
   }
   Status want(char c) {
     if (take(c)) return {};
-    return bad_input(at_ < text_.size() ? cat("expected '", c, "', found '", text_[at_], "'") : cat("expected '", c, "', found the end"));
+    return bad_input(at_ < text_.size() ? cat("expected '", c, "', found '", text_[at_], "'")
+                                        : cat("expected '", c, "', found the end"));
   }
   static bool plain(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' || c == ':' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '/' || c == ':' || c == '-';
   }
 
   Result<std::string> quoted() {
@@ -82,7 +84,8 @@ class Parser {
         c = text_[at_++];
         if (c == 'x') {
           unsigned code = 0;
-          if (at_ + 2 > text_.size() || std::from_chars(&text_[at_], &text_[at_] + 2, code, 16).ptr != &text_[at_] + 2) return bad_input("bad \\x in a word");
+          if (at_ + 2 > text_.size() || std::from_chars(&text_[at_], &text_[at_] + 2, code, 16).ptr != &text_[at_] + 2)
+            return bad_input("bad \\x in a word");
           at_ += 2;
           c = static_cast<char>(code);
         }
@@ -119,7 +122,8 @@ class Parser {
     const std::string_view token(begin, static_cast<size_t>(read.ptr - begin));
     at_ += token.size();
     int64_t i = 0;
-    if (std::from_chars(begin, read.ptr, i).ptr == read.ptr && token.find_first_of(".eni") == std::string_view::npos) return Attr(i);
+    if (std::from_chars(begin, read.ptr, i).ptr == read.ptr && token.find_first_of(".eni") == std::string_view::npos)
+      return Attr(i);
     return Attr(d);
   }
   Result<int64_t> integer() {
@@ -152,7 +156,8 @@ class Parser {
     if (!quant) return bad_input(cat("unknown type '", type_text.substr(0, 40), "'"));
     at_ = open;
     TS_ASSIGN(Shape shape, list());
-    if (!checked_elements(shape, kMaxElements)) return bad_input(cat("%", name, ": shape ", to_string(shape), " is too large or negative"));
+    if (!checked_elements(shape, kMaxElements))
+      return bad_input(cat("%", name, ": shape ", to_string(shape), " is too large or negative"));
     const ValueId id = g_.add_value({.name = name, .type = {std::move(shape), *quant}, .constant = false, .data = {}});
     ids_[std::move(name)] = id;
     for (const bool second : {false, true}) {
@@ -240,9 +245,11 @@ class Parser {
         while (!take('}')) {
           if (!numbers.empty()) TS_TRY(want(','));
           TS_ASSIGN(const Attr x, number());
-          numbers.push_back(std::holds_alternative<int64_t>(x) ? static_cast<double>(std::get<int64_t>(x)) : std::get<double>(x));
+          numbers.push_back(std::holds_alternative<int64_t>(x) ? static_cast<double>(std::get<int64_t>(x))
+                                                               : std::get<double>(x));
         }
-        if (static_cast<int64_t>(numbers.size()) != n) return bad_input(cat(numbers.size(), " numbers for ", n, " elements"));
+        if (static_cast<int64_t>(numbers.size()) != n)
+          return bad_input(cat(numbers.size(), " numbers for ", n, " elements"));
         info(e).encode_f64(numbers.data(), n, buffer.data(), 0);
       }
     }
@@ -255,7 +262,8 @@ class Parser {
     skip();
     for (size_t i = 0; i < buffer->size(); ++i, at_ += 2) {
       unsigned byte = 0;
-      if (at_ + 2 > text_.size() || std::from_chars(text_.data() + at_, text_.data() + at_ + 2, byte, 16).ptr != text_.data() + at_ + 2) {
+      if (at_ + 2 > text_.size() ||
+          std::from_chars(text_.data() + at_, text_.data() + at_ + 2, byte, 16).ptr != text_.data() + at_ + 2) {
         return bad_input(cat("expected ", buffer->size(), " bytes in hexadecimal"));
       }
       buffer->data()[i] = static_cast<uint8_t>(byte);

@@ -9,7 +9,8 @@ namespace tessera {
 namespace {
 
 bool plain_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' || c == ':' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+         c == '/' || c == ':' || c == '-';
 }
 
 std::string quoted(const std::string& text) {
@@ -74,7 +75,9 @@ class Printer {
   }
 
  private:
-  std::string read(ValueId id) const { return id == kNoValue ? std::string("_") : cat("%", word(names_[static_cast<size_t>(id)])); }
+  std::string read(ValueId id) const {
+    return id == kNoValue ? std::string("_") : cat("%", word(names_[static_cast<size_t>(id)]));
+  }
 
   std::string declared(ValueId id) const {
     const Value& v = g_.at(id);
@@ -117,7 +120,8 @@ class Printer {
     for (size_t i = 0; i < n.inputs.size(); ++i) out_ += cat(i ? ", " : "", read(n.inputs[i]));
     out_ += ")";
     std::string attrs;
-    for (const auto& [key, value] : n.attrs.all()) attrs += cat(attrs.empty() ? "" : ", ", word(key), "=", text_of(value));
+    for (const auto& [key, value] : n.attrs.all())
+      attrs += cat(attrs.empty() ? "" : ", ", word(key), "=", text_of(value));
     if (!attrs.empty()) out_ += cat(" {", attrs, "}");
     if (!n.then.empty()) out_ += " then";
     for (const Step& s : n.then.steps) {

@@ -118,7 +118,8 @@ TEST(Text, DamagedTextNeverCrashes) {
     if (!g.ok()) continue;
     for (const Graph& graph : *g) EXPECT_TRUE(check(graph).ok());
   }
-  for (size_t cut = 0; cut < text.size(); ++cut) EXPECT_TRUE(cut == 0 || !parse_graph(text.substr(0, cut)).ok() || cut > text.size() - 3);
+  for (size_t cut = 0; cut < text.size(); ++cut)
+    EXPECT_TRUE(cut == 0 || !parse_graph(text.substr(0, cut)).ok() || cut > text.size() - 3);
 }
 
 TEST(Check, FindsWhatIsWrong) {
@@ -131,16 +132,21 @@ TEST(Check, FindsWhatIsWrong) {
   };
   EXPECT_EQ(broken([](Graph&) {}), "");
   EXPECT_NE(broken([](Graph& g) { g.nodes[1].inputs[0] = 999; }), "");
-  EXPECT_NE(broken([](Graph& g) { g.nodes[0].inputs[0] = g.nodes[1].outputs[0]; }).find("no earlier node"), std::string::npos);
+  EXPECT_NE(broken([](Graph& g) { g.nodes[0].inputs[0] = g.nodes[1].outputs[0]; }).find("no earlier node"),
+            std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.nodes[1].outputs = g.nodes[0].outputs; }).find("made already"), std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.nodes.pop_back(); }).find("output"), std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.values[2].type.shape = {4, 9}; }).find("takes 144"), std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.values[5].scale = 3; }).find("4 scales"), std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.values[3].scale = 6; }).find("takes none"), std::string::npos);
-  EXPECT_NE(broken([](Graph& g) { g.nodes[3].attrs.set("offset", int64_t{13}); }).find("leaves its base"), std::string::npos);
+  EXPECT_NE(broken([](Graph& g) { g.nodes[3].attrs.set("offset", int64_t{13}); }).find("leaves its base"),
+            std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.nodes[3].attrs.set("strides", std::vector<int64_t>{4}); }), "");
   EXPECT_NE(broken([](Graph& g) { g.nodes[0].then.steps[0].operand = 1; }).find("wanted 4 numbers"), std::string::npos);
-  EXPECT_NE(broken([](Graph& g) { g.nodes[0].then.steps.insert(g.nodes[0].then.steps.begin(), Step{.kind = StepKind::quantize}); }).find("last"), std::string::npos);
+  EXPECT_NE(broken([](Graph& g) {
+              g.nodes[0].then.steps.insert(g.nodes[0].then.steps.begin(), Step{.kind = StepKind::quantize});
+            }).find("last"),
+            std::string::npos);
   EXPECT_NE(broken([](Graph& g) { g.inputs.push_back(g.inputs[0]); }), "");
 }
 

@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Folding is for shape arithmetic and small tables: beyond these sizes (numbers held as f64, seconds of work) a node stays a node.
+// Folding is for shape arithmetic and small tables: beyond these sizes (numbers held as f64, seconds of work) a node
+// stays a node.
 constexpr int64_t kFoldElements = int64_t{1} << 24;
 constexpr double kFoldFlops = 0x1p33;
 // A repeated constant is spelt out up to this size; a larger one stays a view.
@@ -23,7 +24,8 @@ void gather_elements(const uint8_t* from, const Region& r, uint8_t* to) {
   Shape index(rank, 0);
   int64_t at = r.offset;
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < inner; ++i, to += sizeof(T)) std::memcpy(to, from + (at + i * step) * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    for (int64_t i = 0; i < inner; ++i, to += sizeof(T))
+      std::memcpy(to, from + (at + i * step) * static_cast<int64_t>(sizeof(T)), sizeof(T));
     for (size_t a = rank < 2 ? 0 : rank - 1; a-- > 0;) {
       at += r.strides[a];
       if (++index[a] < r.shape[a]) break;
@@ -37,7 +39,8 @@ void gather_elements(const uint8_t* from, const Region& r, uint8_t* to) {
 
 Result<size_t> resolve_axis(int64_t axis, size_t rank) {
   const int64_t n = static_cast<int64_t>(rank);
-  if (axis < -n || axis >= n) return bad_input(cat("axis ", axis, " does not exist, a tensor of ", n, " axes has ", -n, " to ", n - 1));
+  if (axis < -n || axis >= n)
+    return bad_input(cat("axis ", axis, " does not exist, a tensor of ", n, " axes has ", -n, " to ", n - 1));
   return static_cast<size_t>(axis < 0 ? axis + n : axis);
 }
 
@@ -45,13 +48,15 @@ Result<Shape> broadcast_shape(const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
   for (size_t i = 0; i < out.size(); ++i) {
     const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (x != y && x != 1 && y != 1) return bad_input(cat("shapes ", to_string(a), " and ", to_string(b), " do not broadcast"));
+    if (x != y && x != 1 && y != 1)
+      return bad_input(cat("shapes ", to_string(a), " and ", to_string(b), " do not broadcast"));
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   return out;
 }
 
-GraphBuilder::GraphBuilder(Graph& graph, size_t position) : g_(graph), position_(position), appending_(position == graph.nodes.size()) {
+GraphBuilder::GraphBuilder(Graph& graph, size_t position)
+    : g_(graph), position_(position), appending_(position == graph.nodes.size()) {
   for (size_t i = 0; i < position_; ++i) {
     const Node& n = g_.nodes[i];
     if (n.op == "view") {
@@ -59,7 +64,8 @@ GraphBuilder::GraphBuilder(Graph& graph, size_t position) : g_(graph), position_
       p.region = {shape(n.outputs[0]), n.attrs.list("strides"), p.region.offset + n.attrs.integer("offset")};
       if (places_.size() < g_.values.size()) place(static_cast<ValueId>(g_.values.size()) - 1);
       places_[static_cast<size_t>(n.outputs[0])] = std::move(p);
-    } else if (n.op == "copy" && g_.at(n.inputs[0]).type.quant == g_.at(n.outputs[0]).type.quant && !g_.at(n.inputs[0]).type.quant.scaled()) {
+    } else if (n.op == "copy" && g_.at(n.inputs[0]).type.quant == g_.at(n.outputs[0]).type.quant &&
+               !g_.at(n.inputs[0]).type.quant.scaled()) {
       copied_[n.outputs[0]] = n.inputs[0];
     }
   }
@@ -78,8 +84,10 @@ Result<std::vector<int64_t>> GraphBuilder::integers(ValueId v, const std::string
   const Place p = place(v);
   const Value& base = g_.at(p.base);
   const Element e = base.type.quant.element;
-  if (!base.constant) return bad_input(cat(what, " ('", g_.at(v).name, "') must be known at build, but depends on the model's input"));
-  if (info(e).kind != ElementKind::kInteger) return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers are needed"));
+  if (!base.constant)
+    return bad_input(cat(what, " ('", g_.at(v).name, "') must be known at build, but depends on the model's input"));
+  if (info(e).kind != ElementKind::kInteger)
+    return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers are needed"));
   const int64_t n = elements(shape(v));
   if (n > 1000000) return bad_input(cat(what, " holds ", n, " numbers"));
   const size_t width = static_cast<size_t>(info(e).bits / 8);
@@ -101,7 +109,8 @@ Result<std::vector<int64_t>> GraphBuilder::integers(ValueId v, const std::string
 }
 
 ValueId GraphBuilder::add(Node node, Type type) {
-  const ValueId id = g_.add_value({.name = node.name.empty() ? node.op : node.name, .type = std::move(type), .constant = false, .data = {}});
+  const ValueId id = g_.add_value(
+      {.name = node.name.empty() ? node.op : node.name, .type = std::move(type), .constant = false, .data = {}});
   node.outputs = {id};
   g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(position_), std::move(node));
   ++position_;
@@ -109,7 +118,14 @@ ValueId GraphBuilder::add(Node node, Type type) {
 }
 
 Result<ValueId> GraphBuilder::emit(std::string op, std::vector<ValueId> inputs, Attrs attrs, std::string name) {
-  return emit(Node{.name = std::move(name), .op = std::move(op), .inputs = std::move(inputs), .outputs = {}, .attrs = std::move(attrs), .then = {}, .role = {}, .asked = {}});
+  return emit(Node{.name = std::move(name),
+                   .op = std::move(op),
+                   .inputs = std::move(inputs),
+                   .outputs = {},
+                   .attrs = std::move(attrs),
+                   .then = {},
+                   .role = {},
+                   .asked = {}});
 }
 
 Result<ValueId> GraphBuilder::emit(Node node) {
@@ -127,7 +143,8 @@ Result<ValueId> GraphBuilder::emit(Node node) {
   }
   TS_ASSIGN(const std::vector<Type> types, infer_types(*op, problem));
   TS_CHECK(types.size() == 1, node.op, " has ", types.size(), " results");
-  if (!checked_elements(types[0].shape, kMaxElements)) return bad_input(cat(node.op, ": its result ", to_string(types[0].shape), " is too large"));
+  if (!checked_elements(types[0].shape, kMaxElements))
+    return bad_input(cat(node.op, ": its result ", to_string(types[0].shape), " is too large"));
   problem.out.push_back(dense_operand(types[0].shape, types[0].quant));
   TS_ASSIGN(const std::optional<ValueId> folded, fold(*op, node, problem));
   if (folded) return *folded;
@@ -160,8 +177,8 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
     in.push_back(t);
   }
   TS_ASSIGN(std::vector<Bytes> bytes, evaluate(op, problem, in));
-  return std::optional<ValueId>(
-      g_.add_constant(node.name.empty() ? node.op : node.name, Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
+  return std::optional<ValueId>(g_.add_constant(node.name.empty() ? node.op : node.name,
+                                                Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
 }
 
 Result<ValueId> GraphBuilder::map(std::string fn, std::vector<ValueId> inputs, std::string name) {
@@ -187,7 +204,8 @@ ValueId GraphBuilder::scalar(double x, Element element, std::string name) {
 ValueId GraphBuilder::integer_list(const std::vector<int64_t>& numbers, const std::string& name) {
   Buffer buffer(numbers.size() * sizeof(int64_t));
   if (!numbers.empty()) std::memcpy(buffer.data(), numbers.data(), buffer.size());
-  return g_.add_constant(name.empty() ? "list" : name, Type{{static_cast<int64_t>(numbers.size())}, Element::i64}, Bytes::own(std::move(buffer)));
+  return g_.add_constant(name.empty() ? "list" : name, Type{{static_cast<int64_t>(numbers.size())}, Element::i64},
+                         Bytes::own(std::move(buffer)));
 }
 
 std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& region) {
@@ -200,10 +218,18 @@ std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& r
   if (!region.whole() || count != elements(shape(constant))) {
     Buffer buffer(static_cast<size_t>(packed_bytes(type.quant.element, count)));
     switch (bits) {
-      case 8: gather_elements<uint8_t>(data.data(), region, buffer.data()); break;
-      case 16: gather_elements<uint16_t>(data.data(), region, buffer.data()); break;
-      case 32: gather_elements<uint32_t>(data.data(), region, buffer.data()); break;
-      default: gather_elements<uint64_t>(data.data(), region, buffer.data()); break;
+      case 8:
+        gather_elements<uint8_t>(data.data(), region, buffer.data());
+        break;
+      case 16:
+        gather_elements<uint16_t>(data.data(), region, buffer.data());
+        break;
+      case 32:
+        gather_elements<uint32_t>(data.data(), region, buffer.data());
+        break;
+      default:
+        gather_elements<uint64_t>(data.data(), region, buffer.data());
+        break;
     }
     data = Bytes::own(std::move(buffer));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GraphBuilder: adds nodes to a graph, with their results' types worked out, and evaluates at once what depends on constants only.
-// Reshapes, transposes, slices and repeats become `view` nodes (of the value that owns the storage: views of views are merged), or, where no strides can say
-// it, a `copy` and a view of that. Views of constants are constants. A view of a copy reads the copied value itself wherever strides allow it.
-// Whatever is asked may come from a user's file: nonsense gives an error, never an abort.
+// GraphBuilder: adds nodes to a graph, with their results' types worked out, and evaluates at once what depends on
+// constants only. Reshapes, transposes, slices and repeats become `view` nodes (of the value that owns the storage:
+// views of views are merged), or, where no strides can say it, a `copy` and a view of that. Views of constants are
+// constants. A view of a copy reads the copied value itself wherever strides allow it. Whatever is asked may come from
+// a user's file: nonsense gives an error, never an abort.
 #pragma once
 
 #include <map>
@@ -38,7 +39,8 @@ class GraphBuilder {
   Place place(ValueId v);
   // A constant, or a view of one that is too large to be spelt out.
   bool is_constant(ValueId v) { return g_.at(place(v).base).constant; }
-  // Exact integers of a constant; an error where it is no constant of integers (`what` names it) or holds more than a million.
+  // Exact integers of a constant; an error where it is no constant of integers (`what` names it) or holds more than a
+  // million.
   Result<std::vector<int64_t>> integers(ValueId v, const std::string& what);
 
   // One node; its result. `node.outputs` is filled in, an empty name is allowed.
@@ -71,8 +73,8 @@ class GraphBuilder {
   Graph& g_;
   size_t position_;
   bool appending_;
-  std::vector<Place> places_;              // by value; grows on demand
-  std::map<ValueId, ValueId> copied_;      // result of a plain copy -> what it copies
+  std::vector<Place> places_;                                         // by value; grows on demand
+  std::map<ValueId, ValueId> copied_;                                 // result of a plain copy -> what it copies
   std::map<ValueId, std::vector<std::pair<Region, ValueId>>> views_;  // known views, by base
 };
 
@@ -81,7 +83,8 @@ Result<size_t> resolve_axis(int64_t axis, size_t rank);
 // numpy's rule: aligned at the last axis, sizes agree or are 1.
 Result<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
-// Every node but views is a known op whose operands imply its results' shapes and whose program fits. ir/check.h is assumed to hold.
+// Every node but views is a known op whose operands imply its results' shapes and whose program fits. ir/check.h is
+// assumed to hold.
 Status check_ops(const Graph& graph);
 
 }  // namespace tessera

@@ -12,9 +12,13 @@ struct Fixture {
   Graph graph;
   ValueId x;
   GraphBuilder b{graph};
-  explicit Fixture(const Shape& shape) : x(graph.add_value({.name = "x", .type = {shape, Element::f32}, .constant = false, .data = {}})) { graph.inputs = {x}; }
+  explicit Fixture(const Shape& shape)
+      : x(graph.add_value({.name = "x", .type = {shape, Element::f32}, .constant = false, .data = {}})) {
+    graph.inputs = {x};
+  }
   size_t count(const std::string& op) const {
-    return static_cast<size_t>(std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == op; }));
+    return static_cast<size_t>(
+        std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == op; }));
   }
 };
 
@@ -40,7 +44,8 @@ TEST(GraphBuilder, CopiesOnlyWhereStridesCannotSayIt) {
   const ValueId t = value(f.b.permute(f.x, {1, 0, 2}));
   const ValueId flat = value(f.b.reshape(t, {6, 4}));
   EXPECT_EQ(f.count("copy"), 1u);
-  EXPECT_EQ(value(f.b.permute(value(f.b.reshape(flat, {3, 2, 4})), {1, 0, 2})), f.x) << "splitting again needs the copy no more";
+  EXPECT_EQ(value(f.b.permute(value(f.b.reshape(flat, {3, 2, 4})), {1, 0, 2})), f.x)
+      << "splitting again needs the copy no more";
 }
 
 TEST(GraphBuilder, FoldsConstants) {
@@ -55,7 +60,8 @@ TEST(GraphBuilder, FoldsConstants) {
   EXPECT_EQ(f.graph.numbers(sum), (std::vector<double>{11, 14, 12, 15, 13, 16}));
   EXPECT_EQ(f.graph.numbers(value(f.b.slice(w, 1, 2, -2, 2))), (std::vector<double>{3, 1, 6, 4}));
   EXPECT_EQ(f.graph.numbers(value(f.b.expand(f.b.scalar(7, Element::i64), {2}))), (std::vector<double>{7, 7}));
-  EXPECT_EQ(f.graph.numbers(value(f.b.cast(f.graph.add_constant("c", {2}, {1.75f, -1.75f}), Element::i64))), (std::vector<double>{1, -1}));
+  EXPECT_EQ(f.graph.numbers(value(f.b.cast(f.graph.add_constant("c", {2}, {1.75f, -1.75f}), Element::i64))),
+            (std::vector<double>{1, -1}));
   EXPECT_TRUE(f.graph.nodes.empty());
 }
 

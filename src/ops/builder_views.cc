@@ -21,7 +21,14 @@ Result<ValueId> GraphBuilder::view(ValueId base, const Region& region) {
   std::optional<ValueId> id;
   if (constant) id = spelt_out(base, region);
   if (!id) {
-    Node node{.name = {}, .op = "view", .inputs = {base}, .outputs = {}, .attrs = {{"strides", region.strides}, {"offset", region.offset}}, .then = {}, .role = {}, .asked = {}};
+    Node node{.name = {},
+              .op = "view",
+              .inputs = {base},
+              .outputs = {},
+              .attrs = {{"strides", region.strides}, {"offset", region.offset}},
+              .then = {},
+              .role = {},
+              .asked = {}};
     id = add(std::move(node), Type{region.shape, g_.at(base).type.quant});
     g_.at(*id).name = g_.at(base).name + ".view";
     g_.at(*id).scale = g_.at(base).scale;
@@ -36,7 +43,8 @@ Result<ValueId> GraphBuilder::view(ValueId base, const Region& region) {
 Result<ValueId> GraphBuilder::reshape(ValueId v, Shape wanted, const std::string& copy_name) {
   const auto count = checked_elements(wanted, kMaxElements);
   if (!count || *count != elements(shape(v))) {
-    return bad_input(cat("cannot reshape ", to_string(shape(v)), " to ", to_string(wanted), ": another number of elements"));
+    return bad_input(
+        cat("cannot reshape ", to_string(shape(v)), " to ", to_string(wanted), ": another number of elements"));
   }
   if (wanted == shape(v)) return v;
   const Place p = place(v);
@@ -54,7 +62,8 @@ Result<ValueId> GraphBuilder::permute(ValueId v, const std::vector<int64_t>& per
     seen[a] = true;
     axes.push_back(static_cast<int64_t>(a));
   }
-  if (axes.size() != rank(v)) return bad_input(cat("permutation ", to_string(perm), " is not one of the axes of ", to_string(shape(v))));
+  if (axes.size() != rank(v))
+    return bad_input(cat("permutation ", to_string(perm), " is not one of the axes of ", to_string(shape(v))));
   const Place p = place(v);
   return view(p.base, permuted(p.region, axes));
 }
@@ -64,9 +73,11 @@ Result<ValueId> GraphBuilder::slice(ValueId v, int64_t axis, int64_t start, int6
   const int64_t size = shape(v)[a];
   const __int128 last = static_cast<__int128>(start) + static_cast<__int128>(step) * (count - 1);
   if (count < 0 || (count > 0 && (start < 0 || start >= size || last < 0 || last >= size))) {
-    return bad_input(cat("slice from ", start, ", ", count, " elements, step ", step, " leaves axis ", a, " of ", to_string(shape(v))));
+    return bad_input(cat("slice from ", start, ", ", count, " elements, step ", step, " leaves axis ", a, " of ",
+                         to_string(shape(v))));
   }
-  if (step <= 0 && count > 1 && !is_constant(v)) return bad_input(cat("slice with step ", step, " along axis ", a, ": only forward steps are supported"));
+  if (step <= 0 && count > 1 && !is_constant(v))
+    return bad_input(cat("slice with step ", step, " along axis ", a, ": only forward steps are supported"));
   const Place p = place(v);
   return view(p.base, sliced(p.region, a, start, count > 1 ? step : 1, count));
 }
@@ -74,7 +85,8 @@ Result<ValueId> GraphBuilder::slice(ValueId v, int64_t axis, int64_t start, int6
 Result<ValueId> GraphBuilder::expand(ValueId v, Shape wanted) {
   const Shape& have = shape(v);
   bool fits = have.size() <= wanted.size() && checked_elements(wanted, kMaxElements);
-  for (size_t i = 0; fits && i < have.size(); ++i) fits = have[have.size() - 1 - i] == 1 || have[have.size() - 1 - i] == wanted[wanted.size() - 1 - i];
+  for (size_t i = 0; fits && i < have.size(); ++i)
+    fits = have[have.size() - 1 - i] == 1 || have[have.size() - 1 - i] == wanted[wanted.size() - 1 - i];
   if (!fits) return bad_input(cat("cannot repeat ", to_string(have), " to ", to_string(wanted)));
   const Place p = place(v);
   return view(p.base, expanded(p.region, wanted));
@@ -98,7 +110,8 @@ Result<ValueId> GraphBuilder::squeeze(ValueId v, std::vector<int64_t> axes) {
   std::vector<bool> gone(rank(v), false);
   for (int64_t axis : axes) {
     TS_ASSIGN(const size_t a, resolve_axis(axis, rank(v)));
-    if (shape(v)[a] != 1) return bad_input(cat("axis ", axis, " of ", to_string(shape(v)), " is not of size 1 and cannot be dropped"));
+    if (shape(v)[a] != 1)
+      return bad_input(cat("axis ", axis, " of ", to_string(shape(v)), " is not of size 1 and cannot be dropped"));
     gone[a] = true;
   }
   Shape wanted;

@@ -18,8 +18,8 @@ constexpr int64_t kDepth = 512;
 // Columns n0 .. n0 + 3 of the product's right side, k by k; missing ones are zero.
 void pack(const double* w, int64_t n0, int64_t n, int64_t k, double* panel) {
   for (int64_t c = 0; c < kCols; ++c) {
-    const double* row = w + (n0 + c) * k;
     const bool there = n0 + c < n;
+    const double* row = there ? w + (n0 + c) * k : nullptr;
     for (int64_t i = 0; i < k; ++i) panel[i * kCols + c] = there ? row[i] : 0.0;
   }
 }
@@ -51,13 +51,16 @@ void f64_product(const double* x, const double* w, double* y, int64_t m, int64_t
   parallel_for(panels, 16, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) pack(w, p * kCols, n, k, packed.data() + p * kCols * k);
   });
-  // A piece: up to 16 bands of rows, against all panels. Small products are split along n too, so that every thread has work.
-  const int64_t band_group = std::min<int64_t>(16, bands), panel_group = std::max<int64_t>(1, std::min<int64_t>(64, panels));
+  // A piece: up to 16 bands of rows, against all panels. Small products are split along n too, so that every thread has
+  // work.
+  const int64_t band_group = std::min<int64_t>(16, bands),
+                panel_group = std::max<int64_t>(1, std::min<int64_t>(64, panels));
   const int64_t across = divide_up(panels, panel_group);
   parallel_for(divide_up(bands, band_group) * across, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first_band = piece / across * band_group, first_panel = piece % across * panel_group;
-      const int64_t last_band = std::min(bands, first_band + band_group), last_panel = std::min(panels, first_panel + panel_group);
+      const int64_t last_band = std::min(bands, first_band + band_group),
+                    last_panel = std::min(panels, first_panel + panel_group);
       for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
         const int64_t depth = std::min(kDepth, k - k0);
         for (int64_t p = first_panel; p < last_panel; ++p) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product of the references: y[m,n] = sum_k x[m,k] * w[n,k] in f64. Each sum runs over k in order, whatever the blocking and the number of
-// threads, so the same operands always give the same bits.
+// The matrix product of the references: y[m,n] = sum_k x[m,k] * w[n,k] in f64. Each sum runs over k in order, whatever
+// the blocking and the number of threads, so the same operands always give the same bits.
 #pragma once
 
 #include <cstdint>

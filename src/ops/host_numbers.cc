@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tiles/cpu_rows.h"
+
 namespace tessera {
 namespace {
 
@@ -33,7 +35,7 @@ bool stored_as(Element e) {
 template <class T>
 void decode(Element e, const void* codes, int64_t first, int64_t n, T* out) {
   if constexpr (std::is_same_v<T, float>) {
-    info(e).decode(codes, first, n, out);
+    is_float_code(e) ? decode_row(e, codes, first, n, out) : info(e).decode(codes, first, n, out);
   } else {
     info(e).decode_f64(codes, first, n, out);
   }
@@ -42,7 +44,7 @@ void decode(Element e, const void* codes, int64_t first, int64_t n, T* out) {
 template <class T>
 void encode(Element e, const T* in, int64_t n, void* codes, int64_t first) {
   if constexpr (std::is_same_v<T, float>) {
-    info(e).encode(in, n, codes, first);
+    is_float_code(e) ? encode_row(e, in, n, 1.0f, codes, first) : info(e).encode(in, n, codes, first);
   } else {
     info(e).encode_f64(in, n, codes, first);
   }
@@ -53,7 +55,8 @@ bool is_integer(Element e) { return info(e).kind == ElementKind::kInteger; }
 bool is_wide(Element e) { return info(e).bits >= 32 && e != Element::f32; }
 
 template <class T>
-void convert_as(const TensorView& x, const TensorView& y, int64_t y_offset, const Shape& shape, const std::vector<Shape>& strides) {
+void convert_as(const TensorView& x, const TensorView& y, int64_t y_offset, const Shape& shape,
+                const std::vector<Shape>& strides) {
   const Reader<T> from(x);
   const Writer<T> to(y);
   const bool truncate = is_integer(y.desc->type.element) && !is_integer(x.desc->type.element);
@@ -71,12 +74,14 @@ void convert_as(const TensorView& x, const TensorView& y, int64_t y_offset, cons
 }
 
 // Same plain type on both sides: codes move as they are.
-void move_codes(const TensorView& x, const TensorView& y, int64_t y_offset, const Shape& shape, const std::vector<Shape>& strides) {
+void move_codes(const TensorView& x, const TensorView& y, int64_t y_offset, const Shape& shape,
+                const std::vector<Shape>& strides) {
   const Element e = x.desc->type.element;
   const int64_t bytes = info(e).bits / 8;
   for_each_chunk(shape, strides, [&](const int64_t* at, int64_t n) {
     const int64_t first = y_offset + at[1];
-    if (strides[1].back() == 1) return pack_codes(x.data, e, at[0], strides[0].back(), n, static_cast<uint8_t*>(y.data) + first * bytes);
+    if (strides[1].back() == 1)
+      return pack_codes(x.data, e, at[0], strides[0].back(), n, static_cast<uint8_t*>(y.data) + first * bytes);
     alignas(8) uint8_t packed[8 * kChunk];
     pack_codes(x.data, e, at[0], strides[0].back(), n, packed);
     spread_codes(packed, e, n, y.data, first, strides[1].back());
@@ -90,7 +95,8 @@ Verdict accepts_numbers(const Operand& o) {
   TS_REQUIRE(o.layout == Layout::kRows, "reads rows, not ", name_of(o.layout));
   TS_REQUIRE(info(o.type.element).bits >= 8, "reads whole bytes, not ", info(o.type.element).name);
   const ScaleLevel& s = o.type.scale;
-  TS_REQUIRE(!o.type.dynamic && (!o.type.scaled() || (s.granularity == Granularity::kTensor && s.element == Element::f32)) &&
+  TS_REQUIRE(!o.type.dynamic &&
+                 (!o.type.scaled() || (s.granularity == Granularity::kTensor && s.element == Element::f32)) &&
                  o.type.scale2.granularity == Granularity::kNone,
              "knows plain types and one static f32 scale for the tensor, not ", to_string(o.type));
   return {};
@@ -120,19 +126,27 @@ Arithmetic generic_arithmetic(const Problem& p) {
 
 void pack_codes(const void* codes, Element e, int64_t first, int64_t step, int64_t n, void* out) {
   switch (info(e).bits) {
-    case 8: return pack_as<uint8_t>(codes, first, step, n, out);
-    case 16: return pack_as<uint16_t>(codes, first, step, n, out);
-    case 32: return pack_as<uint32_t>(codes, first, step, n, out);
-    default: return pack_as<uint64_t>(codes, first, step, n, out);
+    case 8:
+      return pack_as<uint8_t>(codes, first, step, n, out);
+    case 16:
+      return pack_as<uint16_t>(codes, first, step, n, out);
+    case 32:
+      return pack_as<uint32_t>(codes, first, step, n, out);
+    default:
+      return pack_as<uint64_t>(codes, first, step, n, out);
   }
 }
 
 void spread_codes(const void* packed, Element e, int64_t n, void* codes, int64_t first, int64_t step) {
   switch (info(e).bits) {
-    case 8: return spread_as<uint8_t>(packed, n, codes, first, step);
-    case 16: return spread_as<uint16_t>(packed, n, codes, first, step);
-    case 32: return spread_as<uint32_t>(packed, n, codes, first, step);
-    default: return spread_as<uint64_t>(packed, n, codes, first, step);
+    case 8:
+      return spread_as<uint8_t>(packed, n, codes, first, step);
+    case 16:
+      return spread_as<uint16_t>(packed, n, codes, first, step);
+    case 32:
+      return spread_as<uint32_t>(packed, n, codes, first, step);
+    default:
+      return spread_as<uint64_t>(packed, n, codes, first, step);
   }
 }
 
@@ -182,7 +196,8 @@ template class Reader<double>;
 template class Writer<float>;
 template class Writer<double>;
 
-void convert(const TensorView& x, const TensorView& y, int64_t y_offset, Shape shape, Shape x_strides, Shape y_strides) {
+void convert(const TensorView& x, const TensorView& y, int64_t y_offset, Shape shape, Shape x_strides,
+             Shape y_strides) {
   std::vector<Shape> strides = {std::move(x_strides), std::move(y_strides)};
   merge_axes(shape, strides);
   const QuantType &from = x.desc->type, &to = y.desc->type;

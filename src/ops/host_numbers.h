@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the generic host variants (map, reduce, softmax, copy, concat, gather) see tensors: as runs of float, or of double where f64 or wide integers
-// take part. A chunk of a run is decoded, worked on and encoded; where a tensor's bytes are numbers of T already, nothing is copied.
+// How the generic host variants (map, reduce, softmax, copy, concat, gather) see tensors: as runs of float, or of
+// double where f64 or wide integers take part. A chunk of a run is decoded, worked on and encoded; where a tensor's
+// bytes are numbers of T already, nothing is copied.
 //   for_each_chunk(shape, strides, body)  ->  body(offset per operand, n)
 #pragma once
 
@@ -33,7 +34,9 @@ template <class T>
 class Reader {
  public:
   explicit Reader(const TensorView& t)
-      : data_(t.data), element_(t.desc->type.element), scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f) {}
+      : data_(t.data),
+        element_(t.desc->type.element),
+        scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f) {}
   // n numbers from element `first` on. `scratch` holds kChunk numbers; the result points there or into the tensor.
   const T* read(int64_t first, int64_t step, int64_t n, T* scratch) const;
 
@@ -47,7 +50,9 @@ template <class T>
 class Writer {
  public:
   explicit Writer(const TensorView& t)
-      : data_(t.data), element_(t.desc->type.element), scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f) {}
+      : data_(t.data),
+        element_(t.desc->type.element),
+        scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f) {}
   // Where n numbers for element `first` on are best computed: in the tensor, or in `scratch`.
   T* place(int64_t first, int64_t step, T* scratch) const;
   // Encodes them unless they were computed in the tensor. May overwrite `numbers`.
@@ -60,12 +65,12 @@ class Writer {
   float scale_;
 };
 
-// y[...] = x[...] over a shape, converting between any two types that accepts_numbers takes. Floats become integers towards zero.
-// Offsets are in elements; strides may differ between both.
+// y[...] = x[...] over a shape, converting between any two types that accepts_numbers takes. Floats become integers
+// towards zero. Offsets are in elements; strides may differ between both.
 void convert(const TensorView& x, const TensorView& y, int64_t y_offset, Shape shape, Shape x_strides, Shape y_strides);
 
-// Calls body(offsets, n) for pieces of at most kChunk numbers along the last axis, on all threads; offsets[i] is where operand i's piece starts.
-// Contract: merge_axes was here (one axis at least).
+// Calls body(offsets, n) for pieces of at most kChunk numbers along the last axis, on all threads; offsets[i] is where
+// operand i's piece starts. Contract: merge_axes was here (one axis at least).
 template <class Body>
 void for_each_chunk(const Shape& shape, const std::vector<Shape>& strides, const Body& body) {
   const int64_t length = shape.back();

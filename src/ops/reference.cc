@@ -45,7 +45,8 @@ class Scales {
   std::vector<double> first_, second_;
 };
 
-// Calls body(index in row order, offset in the tensor, elements, step between them) for the innermost runs of a tensor of Layout::kRows.
+// Calls body(index in row order, offset in the tensor, elements, step between them) for the innermost runs of a tensor
+// of Layout::kRows.
 template <class Body>
 void for_each_run(const Operand& o, const Body& body) {
   Shape shape = o.shape;
@@ -86,7 +87,8 @@ void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) 
             for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
             break;
           }
-          case StepKind::quantize: break;  // encode does it
+          case StepKind::quantize:
+            break;  // encode does it
         }
       }
     }
@@ -115,7 +117,8 @@ class ReferenceKernel final : public Kernel {
 };
 
 Verdict accepts(const Problem& p) {
-  for (const Operand& o : p.out) TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
+  for (const Operand& o : p.out)
+    TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
   return {};
 }
 
@@ -144,7 +147,8 @@ Dense decode(const TensorView& t) {
     std::vector<double> packed(static_cast<size_t>(layout_elements(o.layout, rows, cols)));
     element.decode_f64(t.data, 0, static_cast<int64_t>(packed.size()), packed.data());
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) d.v[static_cast<size_t>(r * cols + c)] = packed[static_cast<size_t>(layout_index(o.layout, r, c, cols))];
+      for (int64_t c = 0; c < cols; ++c)
+        d.v[static_cast<size_t>(r * cols + c)] = packed[static_cast<size_t>(layout_index(o.layout, r, c, cols))];
     }
   }
   if (const Scales scales(t); scales.any()) {
@@ -169,7 +173,8 @@ void encode(const Dense& numbers, const TensorView& t) {
     std::vector<double> unscaled;
     if (scales.any()) {
       unscaled.resize(static_cast<size_t>(n));
-      for (int64_t i = 0; i < n; ++i) unscaled[static_cast<size_t>(i)] = v[i] / scales.at((at + i) / cols, (at + i) % cols);
+      for (int64_t i = 0; i < n; ++i)
+        unscaled[static_cast<size_t>(i)] = v[i] / scales.at((at + i) / cols, (at + i) % cols);
       v = unscaled.data();
     }
     if (step == 1) return element.encode_f64(v, n, t.data, offset);
@@ -179,13 +184,15 @@ void encode(const Dense& numbers, const TensorView& t) {
 
 std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in) {
   std::vector<Dense> out;
-  for (const Operand& o : problem.out) out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
+  for (const Operand& o : problem.out)
+    out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
   op.reference(problem, in, out);
   if (!problem.then.empty()) apply_program(problem, in, out[0]);
   return out;
 }
 
-Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, Noise noise) {
+Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in,
+                     std::span<const TensorView> out, Noise noise) {
   std::vector<Dense> numbers;
   for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
   if (op.check_numbers != nullptr) TS_TRY(op.check_numbers(problem, numbers));
@@ -194,7 +201,8 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
     std::vector<double>& v = results[i].v;
     if (noise.relative > 0) {
       parallel_for(static_cast<int64_t>(v.size()), kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k) v[static_cast<size_t>(k)] *= 1 + noise.relative * noise_at(noise.seed + i, static_cast<uint64_t>(k));
+        for (int64_t k = begin; k < end; ++k)
+          v[static_cast<size_t>(k)] *= 1 + noise.relative * noise_at(noise.seed + i, static_cast<uint64_t>(k));
       });
     }
     encode(results[i], out[i]);
@@ -206,7 +214,8 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
   std::vector<Buffer> buffers;
   std::vector<TensorView> out;
   for (const Operand& o : problem.out) {
-    if (o.type.scaled() || !o.dense()) return refused(cat(op.name, ": only plain, dense results can be computed at build, not ", to_string(o.type)));
+    if (o.type.scaled() || !o.dense())
+      return refused(cat(op.name, ": only plain, dense results can be computed at build, not ", to_string(o.type)));
     buffers.emplace_back(static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
     out.push_back({.desc = &o, .data = buffers.back().data()});
   }
@@ -218,28 +227,50 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
 
 double apply(Unary fn, double x) {
   switch (fn) {
-    case Unary::identity: return x;
-    case Unary::neg: return -x;
-    case Unary::abs: return std::fabs(x);
-    case Unary::exp: return std::exp(x);
-    case Unary::log: return std::log(x);
-    case Unary::sqrt: return std::sqrt(x);
-    case Unary::rsqrt: return 1 / std::sqrt(x);
-    case Unary::reciprocal: return 1 / x;
-    case Unary::erf: return std::erf(x);
-    case Unary::tanh: return std::tanh(x);
-    case Unary::sigmoid: return 1 / (1 + std::exp(-x));
-    case Unary::relu: return x < 0 ? 0 : x;
-    case Unary::silu: return x / (1 + std::exp(-x));
-    case Unary::gelu_erf: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Unary::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Unary::gelu_quick: return x / (1 + std::exp(-1.702 * x));
-    case Unary::floor: return std::floor(x);
-    case Unary::ceil: return std::ceil(x);
-    case Unary::round: return std::nearbyint(x);
-    case Unary::sin: return std::sin(x);
-    case Unary::cos: return std::cos(x);
-    case Unary::logical_not: return x == 0 ? 1 : 0;
+    case Unary::identity:
+      return x;
+    case Unary::neg:
+      return -x;
+    case Unary::abs:
+      return std::fabs(x);
+    case Unary::exp:
+      return std::exp(x);
+    case Unary::log:
+      return std::log(x);
+    case Unary::sqrt:
+      return std::sqrt(x);
+    case Unary::rsqrt:
+      return 1 / std::sqrt(x);
+    case Unary::reciprocal:
+      return 1 / x;
+    case Unary::erf:
+      return std::erf(x);
+    case Unary::tanh:
+      return std::tanh(x);
+    case Unary::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Unary::relu:
+      return x < 0 ? 0 : x;
+    case Unary::silu:
+      return x / (1 + std::exp(-x));
+    case Unary::gelu_erf:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Unary::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Unary::gelu_quick:
+      return x / (1 + std::exp(-1.702 * x));
+    case Unary::floor:
+      return std::floor(x);
+    case Unary::ceil:
+      return std::ceil(x);
+    case Unary::round:
+      return std::nearbyint(x);
+    case Unary::sin:
+      return std::sin(x);
+    case Unary::cos:
+      return std::cos(x);
+    case Unary::logical_not:
+      return x == 0 ? 1 : 0;
   }
   return x;
 }
@@ -253,7 +284,12 @@ const Variant* reference_variant(const OpInfo& op) {
   static const std::vector<Named> kAll = [] {
     std::vector<Named> all;
     for (const OpInfo* o : all_ops()) all.push_back({o, cat(o->name, "/reference"), {}});
-    for (Named& n : all) n.variant = {.name = n.name.c_str(), .arch = Arch::ref, .accepts = accepts, .arithmetic = arithmetic, .bind = bind_reference};
+    for (Named& n : all)
+      n.variant = {.name = n.name.c_str(),
+                   .arch = Arch::ref,
+                   .accepts = accepts,
+                   .arithmetic = arithmetic,
+                   .bind = bind_reference};
     return all;
   }();
   for (const Named& n : kAll) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The golden executor itself: decoding and encoding of every form of tensor, the product that references share, shape rules, noise.
+// The golden executor itself: decoding and encoding of every form of tensor, the product that references share, shape
+// rules, noise.
 #include "ops/reference.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +32,8 @@ TEST(Decode, AppliesBothLevelsOfScales) {
   uint8_t codes[] = {code(1), code(2), code(3), code(4), code(5), code(6)};
   uint8_t blocks[] = {code(1), code(2), code(4), code(8)};  // two per row: columns 0-1 and 2
   float whole = 0.5f;
-  EXPECT_EQ(decode({.desc = &o, .data = codes, .scale = blocks, .scale2 = &whole}).v, (std::vector<double>{0.5, 1, 3, 8, 10, 24}));
+  EXPECT_EQ(decode({.desc = &o, .data = codes, .scale = blocks, .scale2 = &whole}).v,
+            (std::vector<double>{0.5, 1, 3, 8, 10, 24}));
 }
 
 TEST(Encode, WritesOnlyItsElements) {
@@ -56,13 +58,20 @@ TEST(Encode, DividesByTheScaleOfEachRow) {
 TEST(F64Product, IsTheSumInOrderOnAnyNumberOfThreads) {
   std::mt19937 random(1);
   std::normal_distribution<double> draw;
-  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 5, 7}, {4, 4, 512}, {65, 67, 513}, {5, 300, 1030}, {130, 9, 40}, {3, 2, 0}}) {
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                {3, 5, 7},
+                                {4, 4, 512},
+                                {65, 67, 513},
+                                {5, 300, 1030},
+                                {130, 9, 40},
+                                {3, 2, 0}}) {
     std::vector<double> x(static_cast<size_t>(m * k)), w(static_cast<size_t>(n * k)), want(static_cast<size_t>(m * n));
     for (double& v : x) v = draw(random);
     for (double& v : w) v = draw(random);
     for (int64_t i = 0; i < m * n; ++i) {
       double sum = 0;
-      for (int64_t j = 0; j < k; ++j) sum += x[static_cast<size_t>(i / n * k + j)] * w[static_cast<size_t>(i % n * k + j)];
+      for (int64_t j = 0; j < k; ++j)
+        sum += x[static_cast<size_t>(i / n * k + j)] * w[static_cast<size_t>(i % n * k + j)];
       want[static_cast<size_t>(i)] = sum;
     }
     for (int used : {1, 3}) {
@@ -108,12 +117,12 @@ TEST(Signature, NamedDimensionsMustAgree) {
   EXPECT_EQ((*good)[0], (Type{{2, 3, 4, 6}, Element::bf16}));
   EXPECT_EQ((*good)[1].shape, Shape({2, 3}));
   EXPECT_TRUE(infer({{4, 5}, {6, 5}, {-1}, {4, 6}}).ok());
-  EXPECT_FALSE(infer({{4, 5}, {6, 7}}).ok());                    // k
-  EXPECT_FALSE(infer({{4, 5}, {6, 5}, {7}}).ok());               // n
+  EXPECT_FALSE(infer({{4, 5}, {6, 7}}).ok());                     // k
+  EXPECT_FALSE(infer({{4, 5}, {6, 5}, {7}}).ok());                // n
   EXPECT_FALSE(infer({{2, 4, 5}, {6, 5}, {6}, {3, 4, 6}}).ok());  // the leading axes
-  EXPECT_FALSE(infer({{5}, {6, 5}}).ok());                       // too few axes
-  EXPECT_FALSE(infer({{4, 5}, {1, 6, 5}}).ok());                 // too many
-  EXPECT_FALSE(infer({{4, 5}}).ok());                            // w is missing
+  EXPECT_FALSE(infer({{5}, {6, 5}}).ok());                        // too few axes
+  EXPECT_FALSE(infer({{4, 5}, {1, 6, 5}}).ok());                  // too many
+  EXPECT_FALSE(infer({{4, 5}}).ok());                             // w is missing
   EXPECT_NE(infer({{4, 5}, {6, 7}}).status().message().find("k is 5"), std::string::npos);
 }
 

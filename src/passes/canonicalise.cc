@@ -20,8 +20,8 @@ void make_unique(std::string& name, std::set<std::string>& taken) {
   for (int copy = 2; !taken.insert(name).second; ++copy) name = cat(stem, "_", copy);
 }
 
-// Users pick layers by name and calibration finds values by name: each has one of its own. Inputs and outputs keep the caller's names, constants those of the
-// file; any other value is called after the layer that makes it.
+// Users pick layers by name and calibration finds values by name: each has one of its own. Inputs and outputs keep the
+// caller's names, constants those of the file; any other value is called after the layer that makes it.
 Status name_everything(Graph& graph) {
   std::set<std::string> layers, values;
   std::vector<bool> settled(graph.values.size(), false);
@@ -52,9 +52,19 @@ Status canonicalise(Graph& graph) {
   TS_TRY(check(graph));
   TS_TRY(check_ops(graph));
   for (Status (*const pass)(Graph&) : {
-           fold_constants, simplify_views, drop_dead,                                       // as few nodes as possible for what follows
-           recognise_norm, recognise_gelu, recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
-           fuse, simplify_views, materialise, drop_dead, name_everything,
+           fold_constants,
+           simplify_views,
+           drop_dead,  // as few nodes as possible for what follows
+           recognise_norm,
+           recognise_gelu,
+           recognise_attention,
+           simplify_views,
+           drop_dead,  // what was a pattern's inside is no reader any more
+           fuse,
+           simplify_views,
+           materialise,
+           drop_dead,
+           name_everything,
        }) {
     TS_TRY(pass(graph));
   }

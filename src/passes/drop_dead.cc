@@ -13,9 +13,11 @@ Status drop_dead(Graph& graph) {
   for (ValueId id : graph.outputs) mark(id);
   for (ValueId id : graph.inputs) mark(id);
   std::vector<Node> kept;
-  for (size_t i = graph.nodes.size(); i-- > 0;) {  // readers come after what they read, so one walk from the back is enough
+  for (size_t i = graph.nodes.size();
+       i-- > 0;) {  // readers come after what they read, so one walk from the back is enough
     Node& n = graph.nodes[i];
-    const bool needed = std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId id) { return live[static_cast<size_t>(id)]; });
+    const bool needed =
+        std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId id) { return live[static_cast<size_t>(id)]; });
     if (!needed) continue;
     for (ValueId id : n.outputs) mark(id);
     for (ValueId id : n.inputs) mark(id);

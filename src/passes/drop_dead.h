@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes nodes and values that no result of the graph depends on, and numbers the remaining values anew. Inputs stay, read or not. Changes no number.
+// Removes nodes and values that no result of the graph depends on, and numbers the remaining values anew. Inputs stay,
+// read or not. Changes no number.
 #pragma once
 
 #include "base/status.h"

@@ -17,8 +17,10 @@ bool is_activation(Unary fn) {
     case Unary::gelu_tanh:
     case Unary::gelu_quick:
     case Unary::tanh:
-    case Unary::sigmoid: return true;
-    default: return false;
+    case Unary::sigmoid:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -52,8 +54,8 @@ class Fuser {
   // The view shows the same rows, grouped differently.
   bool keeps_rows(const Node& view) const {
     const Shape &from = g_.at(view.inputs[0]).type.shape, &to = g_.at(view.outputs[0]).type.shape;
-    return !from.empty() && !to.empty() && from.back() == to.back() && elements(from) == elements(to) && view.attrs.integer("offset") == 0 &&
-           is_dense(to, view.attrs.list("strides"));
+    return !from.empty() && !to.empty() && from.back() == to.back() && elements(from) == elements(to) &&
+           view.attrs.integer("offset") == 0 && is_dense(to, view.attrs.list("strides"));
   }
 
   Result<bool> absorb_next(size_t at) {
@@ -123,7 +125,9 @@ class Fuser {
     size_t lead = 0;
     while (lead < s.size() && s[lead] == 1) ++lead;
     const size_t same = s.size() - lead;
-    return same > 0 && same <= shape.size() && std::equal(s.begin() + static_cast<std::ptrdiff_t>(lead), s.end(), shape.end() - static_cast<std::ptrdiff_t>(same)) &&
+    return same > 0 && same <= shape.size() &&
+           std::equal(s.begin() + static_cast<std::ptrdiff_t>(lead), s.end(),
+                      shape.end() - static_cast<std::ptrdiff_t>(same)) &&
            s.back() == shape.back() && elements(s) > 0;
   }
 
@@ -142,8 +146,14 @@ class Fuser {
     } else {
       const ValueId own = node.outputs[0];
       made.push_back(std::move(node));
-      made.push_back({.name = {}, .op = "view", .inputs = {own}, .outputs = {result},
-                      .attrs = {{"strides", dense_strides(g_.at(result).type.shape)}, {"offset", int64_t{0}}}, .then = {}, .role = {}, .asked = {}});
+      made.push_back({.name = {},
+                      .op = "view",
+                      .inputs = {own},
+                      .outputs = {result},
+                      .attrs = {{"strides", dense_strides(g_.at(result).type.shape)}, {"offset", int64_t{0}}},
+                      .then = {},
+                      .role = {},
+                      .asked = {}});
     }
     std::vector<Node> nodes;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {

@@ -12,13 +12,17 @@ namespace {
 
 bool readable(StridedInputs strided, const Shape& shape, const Shape& strides) {
   switch (strided) {
-    case StridedInputs::kAny: return true;
-    case StridedInputs::kLastAxis: return shape.empty() || shape.back() == 1 || strides.back() == 1;
+    case StridedInputs::kAny:
+      return true;
+    case StridedInputs::kLastAxis:
+      return shape.empty() || shape.back() == 1 || strides.back() == 1;
     case StridedInputs::kRows: {
       const RowView rows = as_rows(shape, strides);
-      return rows.uniform && (rows.rows == 1 || rows.row_stride >= rows.cols);  // rows that repeat or overlap are no matrix
+      return rows.uniform &&
+             (rows.rows == 1 || rows.row_stride >= rows.cols);  // rows that repeat or overlap are no matrix
     }
-    case StridedInputs::kDense: return is_dense(shape, strides);
+    case StridedInputs::kDense:
+      return is_dense(shape, strides);
   }
   return false;
 }
@@ -27,7 +31,8 @@ class Materialiser {
  public:
   explicit Materialiser(Graph& graph) : g_(graph) {
     const std::vector<int> producers = graph.producers();
-    for (size_t v = 0; v < graph.values.size(); ++v) strides_.push_back(placement_of(graph, producers, static_cast<ValueId>(v)).strides);
+    for (size_t v = 0; v < graph.values.size(); ++v)
+      strides_.push_back(placement_of(graph, producers, static_cast<ValueId>(v)).strides);
   }
 
   Status run() {
@@ -38,7 +43,8 @@ class Materialiser {
       for (size_t i = 0; op != nullptr && i < n.inputs.size(); ++i) {
         const ValueId v = n.inputs[i];
         if (v == kNoValue) continue;
-        const bool of_program = std::any_of(n.then.steps.begin(), n.then.steps.end(), [&](const Step& s) { return s.operand == static_cast<int>(i); });
+        const bool of_program = std::any_of(n.then.steps.begin(), n.then.steps.end(),
+                                            [&](const Step& s) { return s.operand == static_cast<int>(i); });
         const StridedInputs strided = of_program ? StridedInputs::kDense : op->strided;
         if (!readable(strided, g_.at(v).type.shape, strides_[static_cast<size_t>(v)])) n.inputs[i] = copy_of(v, nodes);
       }
@@ -62,7 +68,8 @@ class Materialiser {
     value.constant = false;
     value.data = {};
     const ValueId id = g_.add_value(std::move(value));
-    nodes.push_back({.name = name, .op = "copy", .inputs = {v}, .outputs = {id}, .attrs = {}, .then = {}, .role = {}, .asked = {}});
+    nodes.push_back(
+        {.name = name, .op = "copy", .inputs = {v}, .outputs = {id}, .attrs = {}, .then = {}, .role = {}, .asked = {}});
     return id;
   }
 

@@ -84,9 +84,11 @@ TEST_P(PassTest, TurnsBeforeIntoAfter) {
   const auto want = testing::run_graph(before, in), have = testing::run_graph(got, in);
   ASSERT_TRUE(want.ok() && have.ok()) << want.status().message() << have.status().message();
   ASSERT_EQ(want->size(), have->size());
-  // Each stored f32 is off by at most 2^-24 of itself, in either graph; a step amplifies what came before it by at most 4 here (a square, and its root's slope).
+  // Each stored f32 is off by at most 2^-24 of itself, in either graph; a step amplifies what came before it by at most
+  // 4 here (a square, and its root's slope).
   const double bound = 2 * 4 * static_cast<double>(before.nodes.size()) * 0x1p-24;
-  for (size_t i = 0; i < want->size(); ++i) EXPECT_LE(testing::relative_error((*have)[i], (*want)[i]), bound) << "output " << i;
+  for (size_t i = 0; i < want->size(); ++i)
+    EXPECT_LE(testing::relative_error((*have)[i], (*want)[i]), bound) << "output " << i;
 }
 
 // Running a pass once more changes nothing.
@@ -127,7 +129,8 @@ TEST(Canonicalise, GivesEveryLayerAndValueItsOwnName) {
   for (const Node& n : g->nodes) layers.push_back(n.name);
   for (const Value& v : g->values) values.push_back(v.name);
   EXPECT_EQ(layers, (std::vector<std::string>{"fc", "norm", "fc_2", "softmax"}));
-  EXPECT_EQ(values, (std::vector<std::string>{"x", "w", "fc_2", "norm", "fc_2_2", "fc"})) << "the caller's name for the result stays";
+  EXPECT_EQ(values, (std::vector<std::string>{"x", "w", "fc_2", "norm", "fc_2_2", "fc"}))
+      << "the caller's name for the result stays";
 }
 
 }  // namespace

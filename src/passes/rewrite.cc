@@ -7,12 +7,14 @@ namespace tessera {
 
 Status take_over(GraphBuilder& builder, ValueId from, ValueId to) {
   Graph& graph = builder.graph();
-  if (std::find(graph.outputs.begin(), graph.outputs.end(), from) != graph.outputs.end()) std::swap(graph.at(from).name, graph.at(to).name);
+  if (std::find(graph.outputs.begin(), graph.outputs.end(), from) != graph.outputs.end())
+    std::swap(graph.at(from).name, graph.at(to).name);
   const Place place = builder.place(to);
   ValueId dense = place.base == to ? to : kNoValue;
   for (size_t i = builder.position(); i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].op != "view" || graph.nodes[i].inputs[0] != from) continue;
-    const Region region{graph.at(graph.nodes[i].outputs[0]).type.shape, graph.nodes[i].attrs.list("strides"), graph.nodes[i].attrs.integer("offset")};
+    const Region region{graph.at(graph.nodes[i].outputs[0]).type.shape, graph.nodes[i].attrs.list("strides"),
+                        graph.nodes[i].attrs.integer("offset")};
     if (const auto straight = composed(place.region, region)) {
       graph.nodes[i].inputs[0] = place.base;
       graph.nodes[i].attrs.set("strides", straight->strides);
@@ -36,7 +38,8 @@ std::string parent_layer(const std::string& name, const std::string& fallback) {
 
 std::string layer_of_constant(const Value& constant) {
   for (const std::string ending : {".weight", ".bias"}) {
-    if (constant.name.ends_with(ending) && constant.name.size() > ending.size()) return constant.name.substr(0, constant.name.size() - ending.size());
+    if (constant.name.ends_with(ending) && constant.name.size() > ending.size())
+      return constant.name.substr(0, constant.name.size() - ending.size());
   }
   return "";
 }

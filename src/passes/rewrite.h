@@ -10,9 +10,10 @@
 
 namespace tessera {
 
-// Every read of `from`, a dense value, becomes a read of `to`, which has the same shape and holds the same numbers but may be a view. Views of `from` become
-// views of what `to` is a view of, or of a dense copy of it. Where `from` is a result of the graph, `to` takes its name.
-// Contract: `builder` stands right after `to`; views are merged (simplify_views).
+// Every read of `from`, a dense value, becomes a read of `to`, which has the same shape and holds the same numbers but
+// may be a view. Views of `from` become views of what `to` is a view of, or of a dense copy of it. Where `from` is a
+// result of the graph, `to` takes its name. Contract: `builder` stands right after `to`; views are merged
+// (simplify_views).
 Status take_over(GraphBuilder& builder, ValueId from, ValueId to);
 
 // "blocks.0.attn.matmul" -> "blocks.0.attn"; a name without a dot, or an empty one: `fallback`.

@@ -18,7 +18,8 @@ class Simplifier {
  public:
   explicit Simplifier(Graph& graph) : g_(graph), fixed_(graph.outputs.begin(), graph.outputs.end()) {
     fixed_.insert(graph.inputs.begin(), graph.inputs.end());
-    for (size_t i = 0; i < graph.values.size(); ++i) places_.push_back({static_cast<ValueId>(i), dense_region(graph.values[i].type.shape)});
+    for (size_t i = 0; i < graph.values.size(); ++i)
+      places_.push_back({static_cast<ValueId>(i), dense_region(graph.values[i].type.shape)});
   }
 
   void run() {

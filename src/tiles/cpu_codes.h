@@ -42,6 +42,15 @@ HWY_INLINE hn::Vec<D> load_codes(D d, const typename E::Storage* codes) {
   const hn::RebindToSigned<D> di;
   if constexpr (std::is_same_v<E, F32>) {
     return hn::LoadU(d, codes);
+  } else if constexpr (std::is_same_v<E, F16> && HWY_TARGET == HWY_SSE2) {
+    // No conversion in the instruction set, and Highway's replacement reads Inf as 65536: as for e4m3 below, with Inf and NaN put right.
+    const auto wide = hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), codes));
+    const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(du, 0x8000u)));
+    const auto placed = hn::ShiftLeft<13>(hn::And(wide, hn::Set(du, 0x7fffu)));
+    const auto value = hn::BitCast(du, hn::Mul(hn::BitCast(d, placed), hn::Set(d, 0x1p112f)));
+    const auto top = hn::Set(du, 0x0f800000u);
+    const auto special = hn::IfThenElseZero(hn::Eq(hn::And(placed, top), top), hn::Set(du, 0x7f800000u));
+    return hn::BitCast(d, hn::Or(hn::Or(value, special), sign));
   } else if constexpr (std::is_same_v<E, F16>) {
     return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::LoadU(hn::Rebind<uint16_t, D>(), codes)));
   } else if constexpr (std::is_same_v<E, Bf16>) {

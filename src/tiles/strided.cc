@@ -10,7 +10,8 @@ void merge_axes(Shape& shape, std::vector<Shape>& strides) {
   std::vector<Shape> steps(strides.size());
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;
-    // Axis i follows the last kept axis without a gap in every operand: one step of that axis is shape[i] steps of this one.
+    // Axis i follows the last kept axis without a gap in every operand: one step of that axis is shape[i] steps of this
+    // one.
     bool joins = !merged.empty();
     for (size_t o = 0; joins && o < strides.size(); ++o) joins = steps[o].back() == strides[o][i] * shape[i];
     if (joins) {
@@ -53,7 +54,8 @@ void StridedRuns::seek(int64_t run) {
 void StridedRuns::next() {
   for (size_t i = shape_.size() - 1; i-- > 0;) {
     const bool carry = ++at_[i] == shape_[i];
-    for (size_t o = 0; o < offsets_.size(); ++o) offsets_[o] += carry ? (1 - shape_[i]) * strides_[o][i] : strides_[o][i];
+    for (size_t o = 0; o < offsets_.size(); ++o)
+      offsets_[o] += carry ? (1 - shape_[i]) * strides_[o][i] : strides_[o][i];
     if (!carry) return;
     at_[i] = 0;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walking strided tensors: fewer and longer axes first, then one innermost run after the other.
-//   merge_axes(shape, strides);  StridedRuns runs(shape, strides);  for each run: runs.seek(i), runs.offset(operand), ..., runs.next()
+//   merge_axes(shape, strides);  StridedRuns runs(shape, strides);  for each run: runs.seek(i), runs.offset(operand),
+//   ..., runs.next()
 // A run is the last axis; an operand's step along it is strides.back().
 #pragma once
 
@@ -10,7 +11,8 @@
 
 namespace tessera {
 
-// Drops axes of size 1 and merges neighbours wherever every operand's strides allow it. At least one axis is left; order is kept.
+// Drops axes of size 1 and merges neighbours wherever every operand's strides allow it. At least one axis is left;
+// order is kept.
 void merge_axes(Shape& shape, std::vector<Shape>& strides);
 
 // Strides of an operand over a result's axes, aligned at the last one as numpy does: 0 where it is broadcast.

@@ -48,7 +48,8 @@ TEST(StridedRuns, VisitsEveryRunFromAnyStart) {
     for (int64_t run = start; run < runs.count(); ++run, runs.next()) {
       const int64_t a = run / 12, b = run / 4 % 3, c = run % 4;
       for (size_t o = 0; o < strides.size(); ++o) {
-        ASSERT_EQ(runs.offset(o), a * strides[o][0] + b * strides[o][1] + c * strides[o][2]) << "operand " << o << " run " << run;
+        ASSERT_EQ(runs.offset(o), a * strides[o][0] + b * strides[o][1] + c * strides[o][2])
+            << "operand " << o << " run " << run;
       }
     }
   }

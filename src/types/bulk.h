@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow floats by the array: the same bits as SmallFloat's encode (saturating) and decode, without branches, so that compilers turn the loops
-// into SIMD for whatever machine they are built for. ElementInfo's conversions are these.
-//   below the smallest normal, encode adds a power of two whose last place is the subnormal step: the adder itself rounds to nearest even
+// Narrow floats by the array: the same bits as SmallFloat's encode (saturating) and decode, without branches, so that
+// compilers turn the loops into SIMD for whatever machine they are built for. ElementInfo's conversions are these.
+//   below the smallest normal, encode adds a power of two whose last place is the subnormal step: the adder itself
+//   rounds to nearest even
 #pragma once
 
 #include <bit>
@@ -23,7 +24,8 @@ constexpr uint32_t encode_branch_free(SmallFloat<kExp, kMan, kForm>, float x) {
     // 2^(kMinExponent - kMan + 23) has a last place of 2^(kMinExponent - kMan), one subnormal step.
     constexpr uint32_t kMagic = static_cast<uint32_t>(Bits::kMinExponent - kMan + 23 + 127) << 23;
     constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(Bits::kMinExponent + 127) << 23;
-    const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kMagic)) - kMagic;
+    const uint32_t small =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kMagic)) - kMagic;
     code = magnitude < kSmallestNormal ? small : code;
   }
   code = code > Bits::kMaxCode ? Bits::kMaxCode : code;
@@ -39,9 +41,11 @@ constexpr float decode_branch_free(SmallFloat<kExp, kMan, kForm>, uint32_t code)
   const uint32_t sign = (code & Bits::kSign) << (31 - kExp - kMan);
   uint32_t bits = magnitude << (23 - kMan);
   if constexpr (Bits::kBias != 127) {
-    // A subnormal under the exponent of the smallest normal is that normal plus the number wanted: the difference is exact.
+    // A subnormal under the exponent of the smallest normal is that normal plus the number wanted: the difference is
+    // exact.
     constexpr uint32_t kSmallestNormal = kRebias + (1u << 23);
-    const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(bits + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal));
+    const uint32_t small =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(bits + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal));
     bits = magnitude < (1u << kMan) ? small : bits + kRebias;
   }
   if constexpr (kForm == SmallFloatForm::kFn) {
@@ -59,7 +63,8 @@ void decode_array(const typename E::Storage* in, int64_t n, float* out) {
 
 template <class E>
 void encode_array(const float* in, int64_t n, typename E::Storage* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<typename E::Storage>(encode_branch_free(typename E::Bits{}, in[i]));
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<typename E::Storage>(encode_branch_free(typename E::Bits{}, in[i]));
 }
 
 }  // namespace tessera

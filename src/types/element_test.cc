@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow floats against a second implementation that knows no bit tricks: all codes as numbers, and a search for the nearest one in f64.
-// ElementDump hands codes to tests/types_test.py, which compares them with a third one.
+// Narrow floats against a second implementation that knows no bit tricks: all codes as numbers, and a search for the
+// nearest one in f64. ElementDump hands codes to tests/types_test.py, which compares them with a third one.
 #include "types/element.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@
 namespace tessera {
 namespace {
 
-// A format in words: exponent bits, fraction bits, whether the top exponent is Inf and NaN or (but for the last code) numbers.
+// A format in words: exponent bits, fraction bits, whether the top exponent is Inf and NaN or (but for the last code)
+// numbers.
 struct Format {
   int exponent, fraction;
   bool ieee;
@@ -104,7 +105,8 @@ TYPED_TEST(NarrowFloat, TiesAndTheirNeighboursEncode) {
   const std::vector<double> numbers = positive_numbers(TypeParam::kFormat);
   ASSERT_EQ(numbers.back(), E::kMax);
   const auto check = [&](float x) {
-    const uint32_t want = nearest(numbers, std::fabs(static_cast<double>(x))) | (std::signbit(x) ? 1u << (E::kBits - 1) : 0);
+    const uint32_t want =
+        nearest(numbers, std::fabs(static_cast<double>(x))) | (std::signbit(x) ? 1u << (E::kBits - 1) : 0);
     ASSERT_EQ(E::encode(x), want) << x;
   };
   for (size_t i = 0; i + 1 < numbers.size(); ++i) {
@@ -139,12 +141,14 @@ TYPED_TEST(NarrowFloat, RandomNumbersEncodeToTheNearest) {
   for (int i = 0; i < 200000; ++i) {
     const float x = float_of(static_cast<uint32_t>(random()));
     if (std::isnan(x)) continue;
-    const uint32_t want = nearest(numbers, std::fabs(static_cast<double>(x))) | (std::signbit(x) ? 1u << (E::kBits - 1) : 0);
+    const uint32_t want =
+        nearest(numbers, std::fabs(static_cast<double>(x))) | (std::signbit(x) ? 1u << (E::kBits - 1) : 0);
     ASSERT_EQ(E::encode(x), want) << x;
   }
 }
 
-// The branch-free conversions of arrays give the bits of the plain ones: every code, and floats of every exponent around every rounding.
+// The branch-free conversions of arrays give the bits of the plain ones: every code, and floats of every exponent
+// around every rounding.
 TYPED_TEST(NarrowFloat, ArraysAreBitIdentical) {
   using E = typename TypeParam::E;
   using Code = typename E::Storage;
@@ -155,14 +159,18 @@ TYPED_TEST(NarrowFloat, ArraysAreBitIdentical) {
   for (size_t i = 0; i < codes.size(); ++i) ASSERT_EQ(bits_of(numbers[i]), bits_of(E::decode(codes[i]))) << i;
   std::vector<double> wide(codes.size());
   info(TypeParam::kElement).decode_f64(codes.data(), 0, static_cast<int64_t>(codes.size()), wide.data());
-  for (size_t i = 0; i < codes.size(); ++i) ASSERT_TRUE(wide[i] == static_cast<double>(numbers[i]) || std::isnan(wide[i])) << i;
+  for (size_t i = 0; i < codes.size(); ++i)
+    ASSERT_TRUE(wide[i] == static_cast<double>(numbers[i]) || std::isnan(wide[i])) << i;
 
   std::vector<float> in(back.size());
   std::mt19937 random(3);
   for (uint32_t round = 0; round < 64; ++round) {
     // Each round: all 2^16 upper halves of a float, with a lower half that is zero, all ones, a single bit or random.
     for (size_t i = 0; i < in.size(); ++i) {
-      const uint32_t low = round == 0 ? 0 : round == 1 ? 0xffff : round < 18 ? 1u << (round - 2) : static_cast<uint32_t>(random()) & 0xffff;
+      const uint32_t low = round == 0   ? 0
+                           : round == 1 ? 0xffff
+                           : round < 18 ? 1u << (round - 2)
+                                        : static_cast<uint32_t>(random()) & 0xffff;
       in[i] = float_of(static_cast<uint32_t>(i) << 16 | low);
     }
     info(TypeParam::kElement).encode(in.data(), static_cast<int64_t>(in.size()), back.data(), 0);
@@ -171,7 +179,8 @@ TYPED_TEST(NarrowFloat, ArraysAreBitIdentical) {
 }
 
 TEST(Element, NamesFindTheirElement) {
-  for (Element e : {Element::f32, Element::f16, Element::bf16, Element::e4m3, Element::f64, Element::i64, Element::i32, Element::u8}) {
+  for (Element e : {Element::f32, Element::f16, Element::bf16, Element::e4m3, Element::f64, Element::i64, Element::i32,
+                    Element::u8}) {
     EXPECT_EQ(find_element(info(e).name), e);
   }
   EXPECT_FALSE(find_element("fp8").has_value());
@@ -220,8 +229,8 @@ void write_all(const std::string& path, const std::vector<T>& values) {
   ASSERT_TRUE(out.good()) << path;
 }
 
-// Into the folder that TESSERA_DUMP_TYPES names (else a temporary one): for each narrow float the numbers of all codes (<name>.decoded, f32) and the codes
-// of the floats in inputs.f32 (<name>.codes).
+// Into the folder that TESSERA_DUMP_TYPES names (else a temporary one): for each narrow float the numbers of all codes
+// (<name>.decoded, f32) and the codes of the floats in inputs.f32 (<name>.codes).
 TEST(ElementDump, WritesCodes) {
   const char* asked = std::getenv("TESSERA_DUMP_TYPES");
   const std::string folder = asked != nullptr ? std::string(asked) + "/" : ::testing::TempDir();
@@ -235,9 +244,11 @@ TEST(ElementDump, WritesCodes) {
   }
   for (Element e : {Element::f16, Element::bf16, Element::e4m3}) {
     const ElementInfo& element = info(e);
-    std::vector<uint8_t> all(static_cast<size_t>(element.bits / 8) << element.bits), codes(inputs.size() * static_cast<size_t>(element.bits / 8));
+    std::vector<uint8_t> all(static_cast<size_t>(element.bits / 8) << element.bits),
+        codes(inputs.size() * static_cast<size_t>(element.bits / 8));
     for (size_t i = 0; i < size_t{1} << element.bits; ++i) {
-      for (size_t b = 0; b < static_cast<size_t>(element.bits / 8); ++b) all[i * static_cast<size_t>(element.bits / 8) + b] = static_cast<uint8_t>(i >> (8 * b));
+      for (size_t b = 0; b < static_cast<size_t>(element.bits / 8); ++b)
+        all[i * static_cast<size_t>(element.bits / 8) + b] = static_cast<uint8_t>(i >> (8 * b));
     }
     std::vector<float> decoded(size_t{1} << element.bits);
     element.decode(all.data(), 0, static_cast<int64_t>(decoded.size()), decoded.data());

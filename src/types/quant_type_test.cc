@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 TEST(QuantType, TextReadsBack) {
-  for (const char* text : {"f32", "f16", "bf16", "e4m3", "i64", "u8", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e4m3:token(f32)!", "e4m3:block16(e4m3):tensor(f32)", "f16:block32(bf16)"}) {
+  for (const char* text : {"f32", "f16", "bf16", "e4m3", "i64", "u8", "e4m3:tensor(f32)", "e4m3:channel(f32)",
+                           "e4m3:token(f32)!", "e4m3:block16(e4m3):tensor(f32)", "f16:block32(bf16)"}) {
     const auto type = parse_quant_type(text);
     ASSERT_TRUE(type.has_value()) << text;
     EXPECT_EQ(to_string(*type), text);
@@ -21,16 +22,19 @@ TEST(QuantType, TextReadsBack) {
 }
 
 TEST(QuantType, OtherTextIsRefused) {
-  for (const char* text : {"", "!", "fp8", "f16!", "e4m3:", "e4m3:tensor", "e4m3:tensor(", "e4m3:tensor()", "e4m3:tensor(f99)", "e4m3:row(f32)", "e4m3:block(f32)", "e4m3:block0(f32)",
-                           "e4m3:block-1(f32)", "e4m3:block1x(f32)", "e4m3:tensor(f32):tensor(f32):tensor(f32)", ":tensor(f32)", "e4m3::"}) {
+  for (const char* text :
+       {"", "!", "fp8", "f16!", "e4m3:", "e4m3:tensor", "e4m3:tensor(", "e4m3:tensor()", "e4m3:tensor(f99)",
+        "e4m3:row(f32)", "e4m3:block(f32)", "e4m3:block0(f32)", "e4m3:block-1(f32)", "e4m3:block1x(f32)",
+        "e4m3:tensor(f32):tensor(f32):tensor(f32)", ":tensor(f32)", "e4m3::"}) {
     EXPECT_FALSE(parse_quant_type(text).has_value()) << text;
   }
 }
 
 TEST(QuantType, ScalesCoverEveryElement) {
   const int64_t rows = 5, cols = 37;
-  for (const ScaleLevel& level : {ScaleLevel{Granularity::kTensor}, ScaleLevel{Granularity::kChannel}, ScaleLevel{Granularity::kToken},
-                                  ScaleLevel{Granularity::kBlock, Element::f32, 16}, ScaleLevel{Granularity::kBlock, Element::f32, 37}}) {
+  for (const ScaleLevel& level :
+       {ScaleLevel{Granularity::kTensor}, ScaleLevel{Granularity::kChannel}, ScaleLevel{Granularity::kToken},
+        ScaleLevel{Granularity::kBlock, Element::f32, 16}, ScaleLevel{Granularity::kBlock, Element::f32, 37}}) {
     std::set<int64_t> used;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c) used.insert(scale_index(level, r, c, cols));

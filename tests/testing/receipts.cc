@@ -27,7 +27,8 @@ void merge_into(nlohmann::json& file) {
   for (const auto& [variant, suites] : tallies()) {
     nlohmann::json& entry = file[variant];
     const std::string hash(source_hash(variant));
-    if (!entry.is_object() || entry.value("hash", "") != hash) entry = {{"hash", hash}, {"suites", nlohmann::json::object()}};
+    if (!entry.is_object() || entry.value("hash", "") != hash)
+      entry = {{"hash", hash}, {"suites", nlohmann::json::object()}};
     bool failed = false;
     for (const auto& [suite, tally] : suites) {
       failed |= !(tally.worst <= 1);

@@ -16,7 +16,8 @@ Result<std::vector<Numbers>> run_graph(const Graph& graph, std::span<const Numbe
   const auto pointer = [&](ValueId id) {
     const Placement p = placement_of(graph, producers, id);
     const Value& base = graph.at(p.base);
-    uint8_t* data = base.constant ? const_cast<uint8_t*>(base.data.data()) : storage[static_cast<size_t>(p.base)].data();
+    uint8_t* data =
+        base.constant ? const_cast<uint8_t*>(base.data.data()) : storage[static_cast<size_t>(p.base)].data();
     return data + p.offset * info(base.type.quant.element).bits / 8;
   };
   for (size_t v = 0; v < graph.values.size(); ++v) {
@@ -39,7 +40,8 @@ Result<std::vector<Numbers>> run_graph(const Graph& graph, std::span<const Numbe
     return t;
   };
   if (inputs.size() != graph.inputs.size()) return bad_input("another number of inputs");
-  for (size_t i = 0; i < inputs.size(); ++i) encode({graph.at(graph.inputs[i]).type.shape, inputs[i]}, view(graph.inputs[i]));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    encode({graph.at(graph.inputs[i]).type.shape, inputs[i]}, view(graph.inputs[i]));
   for (const Node& n : graph.nodes) {
     if (n.op == "view") continue;
     const OpInfo* op = find_op(n.op);

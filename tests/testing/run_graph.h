@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a graph node by node with the references, for tests that compare graphs before and after a pass or with another runtime's outputs.
+// Runs a graph node by node with the references, for tests that compare graphs before and after a pass or with another
+// runtime's outputs.
 #pragma once
 
 #include <map>

@@ -32,7 +32,8 @@ Buffer encoded(Element e, const std::vector<double>& numbers) {
   return b;
 }
 
-// Scales between 2^-6 and 2^-5: decoded e4m3 then reaches 14, and products of two such numbers stay far from every limit.
+// Scales between 2^-6 and 2^-5: decoded e4m3 then reaches 14, and products of two such numbers stay far from every
+// limit.
 Buffer random_scales(const ScaleLevel& level, const Shape& shape, std::mt19937_64& random) {
   std::vector<double> scales(static_cast<size_t>(scale_count(level, rows_of(shape), cols_of(shape))));
   std::uniform_real_distribution<double> draw(0x1p-6, 0x1p-5);
@@ -53,12 +54,14 @@ double draw_number(const QuantType& type, Values values, double large, std::mt19
   if (values == Values::kZeros) return 0;
   if (element.kind == ElementKind::kInteger) {
     const int64_t reach = type.element == Element::u8 ? 255 : 1000;
-    return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint64_t>(reach + 1)) - (type.element == Element::u8 ? 0 : reach / 2));
+    return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint64_t>(reach + 1)) -
+                               (type.element == Element::u8 ? 0 : reach / 2));
   }
   const double unit = type.scaled() ? 1.5 : 1.0;  // with random_scales: codes of about 64
   if (values == Values::kRandom) return unit * draw_normal(random);
   const int least = std::max(element.min_exponent, -60);
-  const double magnitudes[] = {0, std::ldexp(1.0, least - element.mantissa_bits), std::ldexp(1.0, least), 0x1p-12, 0.25, 1, large};
+  const double magnitudes[] = {
+      0, std::ldexp(1.0, least - element.mantissa_bits), std::ldexp(1.0, least), 0x1p-12, 0.25, 1, large};
   const double m = magnitudes[random() % std::size(magnitudes)];
   return random() % 2 == 0 ? m : -m;
 }
@@ -77,14 +80,19 @@ double slope_of(Unary fn) {
     case Unary::neg:
     case Unary::abs:
     case Unary::relu:
-    case Unary::tanh: return 1;
-    case Unary::sigmoid: return 0.25;
+    case Unary::tanh:
+      return 1;
+    case Unary::sigmoid:
+      return 0.25;
     case Unary::erf:
     case Unary::silu:
     case Unary::gelu_erf:
     case Unary::gelu_tanh:
-    case Unary::gelu_quick: return 1.13;
-    default: ADD_FAILURE() << "no bound on the slope of " << name_of(fn); return 1;
+    case Unary::gelu_quick:
+      return 1.13;
+    default:
+      ADD_FAILURE() << "no bound on the slope of " << name_of(fn);
+      return 1;
   }
 }
 
@@ -118,7 +126,8 @@ std::string Case::text() const {
     out += o.present ? to_string(o.type) + to_string(o.shape) + (o.dense() ? "" : "/" + to_string(o.strides)) : "-";
   }
   out += " ->";
-  for (const Step& s : problem.then.steps) out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
+  for (const Step& s : problem.then.steps)
+    out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
   return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape);
 }
 
@@ -181,7 +190,8 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
     if (t.desc.type.scaled()) {
       double amax = 0;
       for (double v : c.exact[i].v) amax = std::max(amax, std::fabs(v));
-      t.scale = encoded(t.desc.type.scale.element, {scale_for_amax(t.desc.type.element, static_cast<float>(0.8 * amax))});
+      t.scale =
+          encoded(t.desc.type.scale.element, {scale_for_amax(t.desc.type.element, static_cast<float>(0.8 * amax))});
     }
     c.out.push_back(std::move(t));
   }
@@ -210,7 +220,8 @@ Errors errors_after_program(const Case& c, const Dense& before, Errors e) {
           e[i] += kUnit * std::fabs(v[i]);
           break;
         case StepKind::act: {
-          // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument: tiles/scalar.h, tiles/cpu_math.h.
+          // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument:
+          // tiles/scalar.h, tiles/cpu_math.h.
           const double x = v[i];
           v[i] = apply(step.fn, x);
           e[i] = slope_of(step.fn) * e[i] + kUnit * (8 * std::fabs(v[i]) + 4 * std::fabs(x));
@@ -220,7 +231,8 @@ Errors errors_after_program(const Case& c, const Dense& before, Errors e) {
           v[i] *= other();
           e[i] = e[i] * std::fabs(other()) + kUnit * std::fabs(v[i]);
           break;
-        case StepKind::quantize: break;
+        case StepKind::quantize:
+          break;
       }
     }
   }
@@ -260,14 +272,15 @@ void expect_close(const Variant& variant, const Case& c, const std::vector<HostT
     const double share = off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2;
     worst = std::isnan(share) ? std::numeric_limits<double>::infinity() : std::max(worst, share);
     if (!(share <= 1) && ++shown <= 4) {
-      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << exact[i] << ", allowed " << tolerance
-                    << " (arithmetic " << allowed[i] << ")";
+      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << exact[i]
+                    << ", allowed " << tolerance << " (arithmetic " << allowed[i] << ")";
     }
   }
   record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
 }
 
-bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive, Adjust adjust) {
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive,
+                   Adjust adjust) {
   if (!variant.accepts(problem)) return false;
   const Case c = make_case(problem, seed, values, adjust);
   const auto got = run_on(variant, c);
@@ -288,7 +301,8 @@ void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems)
       ++accepted;
       EXPECT_FALSE(v->arithmetic(p).computed.empty()) << v->name;
     }
-    EXPECT_GT(accepted, 0) << v->name << " accepts none of " << problems.size() << " problems; the first refusal: " << v->accepts(problems[0]).refusal;
+    EXPECT_GT(accepted, 0) << v->name << " accepts none of " << problems.size()
+                           << " problems; the first refusal: " << v->accepts(problems[0]).refusal;
     EXPECT_EQ(find_variant(v->name), v);
   }
   EXPECT_EQ(reference_variant(op)->name, cat(op.name, "/reference"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of all variants share. A Case is a problem with operands and the exact results (f64, before the last rounding). run_on runs a
-// variant on it, host or GPU, results poisoned and guarded; expect_close holds what came out against the exact numbers:
+// What the tests of all variants share. A Case is a problem with operands and the exact results (f64, before the last
+// rounding). run_on runs a variant on it, host or GPU, results poisoned and guarded; expect_close holds what came out
+// against the exact numbers:
 //   |got - exact| <= error of the arithmetic (derived per op, per element) + half a step of the result's type
 // CUDA variants without a device are skipped; those that ran leave a receipt (receipts.h).
 #pragma once
@@ -39,19 +40,23 @@ struct Case {
   std::string text() const;     // the problem in a line
 };
 
-// The problem with its results' types filled in: by the op's rule, or `y` where given. Fails the test where the op refuses the operands.
-Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs = {}, Program then = {}, std::optional<QuantType> y = {});
-// An operand whose rows (last axis) are `gap` elements further apart than they are long, as in a slice of a wider matrix.
+// The problem with its results' types filled in: by the op's rule, or `y` where given. Fails the test where the op
+// refuses the operands.
+Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs = {}, Program then = {},
+                     std::optional<QuantType> y = {});
+// An operand whose rows (last axis) are `gap` elements further apart than they are long, as in a slice of a wider
+// matrix.
 Operand gapped(const Shape& shape, const QuantType& type, int64_t gap);
 // The same elements with two axes exchanged: a view of a dense tensor.
 Operand swapped(const Shape& shape, const QuantType& type, size_t axis, size_t other);
 
-// Operands for any problem. Gaps between strided elements hold NaN; scales are positive and random; a result's scale lets a few numbers saturate.
-// `adjust` may replace the drawn numbers of operand i (ids, masks).
+// Operands for any problem. Gaps between strided elements hold NaN; scales are positive and random; a result's scale
+// lets a few numbers saturate. `adjust` may replace the drawn numbers of operand i (ids, masks).
 using Adjust = void (*)(const Problem& problem, size_t i, std::vector<double>& numbers);
 Case make_case(const Problem& problem, uint64_t seed, Values values = Values::kRandom, Adjust adjust = nullptr);
 
-// Runs the variant as the executor would: weights in its layouts, workspace, memory of its arch. Checks that nothing outside the results was written.
+// Runs the variant as the executor would: weights in its layouts, workspace, memory of its arch. Checks that nothing
+// outside the results was written.
 Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
 // What the arithmetic may do to one result before it is rounded.
@@ -65,9 +70,11 @@ void expect_close(const Variant& variant, const Case& c, const std::vector<HostT
 
 // One problem on one variant: run, derive, compare. Returns false where the variant refuses.
 using DeriveErrors = Errors (*)(const Case& c, const Arithmetic& arithmetic);
-bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive, Adjust adjust = nullptr);
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive,
+                   Adjust adjust = nullptr);
 
-// Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses with a reason.
+// Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses
+// with a reason.
 void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems);
 
 // "cuda_cublaslt" of "matmul/cuda_cublaslt": the name of a parameterised test.
@@ -78,5 +85,5 @@ inline double unit_of(const Arithmetic& a) { return a.accumulator_bits > 24 ? 0x
 
 }  // namespace tessera
 
-#define TS_SKIP_WITHOUT_DEVICE(variant)                                                                       \
+#define TS_SKIP_WITHOUT_DEVICE(variant) \
   if (const std::string ts_why = ::tessera::why_no_device((variant).arch); !ts_why.empty()) GTEST_SKIP() << ts_why

@@ -25,7 +25,8 @@ class Guarded {
   Result<bool> fetch() {
     if (on_device_) TS_TRY(copy_to_host(host_.data(), device_.data(), host_.size()));
     bool whole = true;
-    for (size_t i = 0; i < kGuard; ++i) whole &= host_.data()[i] == kPoison && host_.data()[kGuard + bytes_ + i] == kPoison;
+    for (size_t i = 0; i < kGuard; ++i)
+      whole &= host_.data()[i] == kPoison && host_.data()[kGuard + bytes_ + i] == kPoison;
     return whole;
   }
   void* data() { return (on_device_ ? device_.data() : host_.data()) + kGuard; }
@@ -45,7 +46,8 @@ Buffer repacked(const HostTensor& w, Layout layout) {
   Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * code));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      std::memcpy(out.data() + layout_index(layout, r, c, cols) * code, w.data.data() + (r * cols + c) * code, static_cast<size_t>(code));
+      std::memcpy(out.data() + layout_index(layout, r, c, cols) * code, w.data.data() + (r * cols + c) * code,
+                  static_cast<size_t>(code));
     }
   }
   return out;
@@ -90,14 +92,16 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   std::vector<std::unique_ptr<Guarded>> results;
   for (size_t i = 0; i < out.size(); ++i) {
     const Operand& desc = problem.out[i];
-    results.push_back(std::make_unique<Guarded>(on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape)))));
+    results.push_back(std::make_unique<Guarded>(
+        on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape)))));
     TS_TRY(results.back()->put(nullptr));
     out[i] = {.desc = &desc, .data = results.back()->data()};
     TS_ASSIGN(out[i].scale, placed.put(on_device, c.out[i].scale));
   }
 
   TS_ASSIGN(const std::unique_ptr<Kernel> kernel, variant.bind(problem));
-  Guarded workspace(on_device, static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0));
+  Guarded workspace(on_device,
+                    static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0));
   TS_TRY(workspace.put(nullptr));
   TS_TRY(kernel->launch(in, out, workspace.data(), {}));
   if (on_device) TS_TRY(device_synchronise());
@@ -112,8 +116,12 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   std::vector<HostTensor> got;
   for (size_t i = 0; i < results.size(); ++i) {
     TS_TRY(expect_whole(*results[i], "its result"));
-    HostTensor t{.desc = c.problem.out[i], .data = Buffer(static_cast<size_t>(packed_bytes(c.problem.out[i].type.element, elements(c.problem.out[i].shape)))),
-                 .scale = Buffer(c.out[i].scale.size()), .scale2 = {}};
+    HostTensor t{
+        .desc = c.problem.out[i],
+        .data =
+            Buffer(static_cast<size_t>(packed_bytes(c.problem.out[i].type.element, elements(c.problem.out[i].shape)))),
+        .scale = Buffer(c.out[i].scale.size()),
+        .scale2 = {}};
     if (t.data.size() > 0) std::memcpy(t.data.data(), results[i]->host(), t.data.size());
     if (t.scale.size() > 0) std::memcpy(t.scale.data(), c.out[i].scale.data(), t.scale.size());
     got.push_back(std::move(t));

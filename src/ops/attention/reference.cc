@@ -25,7 +25,8 @@ AttentionProblem AttentionProblem::of(const Problem& p) {
     a.has_bias = true;
     a.bias_strides.assign(4, 0);
     const size_t lead = 4 - bias->shape.size();
-    for (size_t i = 0; i < bias->shape.size(); ++i) a.bias_strides[lead + i] = bias->shape[i] == 1 ? 0 : bias->strides[i];
+    for (size_t i = 0; i < bias->shape.size(); ++i)
+      a.bias_strides[lead + i] = bias->shape[i] == 1 ? 0 : bias->strides[i];
   }
   a.then = &p.then;
   return a;
@@ -36,7 +37,8 @@ namespace {
 Result<std::vector<Type>> infer(const Problem& p) {
   for (size_t i = 0; i < 3; ++i) {
     const Operand* o = p.operand(i);
-    if (o == nullptr || o->shape.size() != 4) return bad_input("attention: wants q, k and v of four axes, [batch, tokens, heads, size] each");
+    if (o == nullptr || o->shape.size() != 4)
+      return bad_input("attention: wants q, k and v of four axes, [batch, tokens, heads, size] each");
   }
   const Shape &q = p.in[0].shape, &k = p.in[1].shape, &v = p.in[2].shape;
   const std::string shapes = cat("attention: q", to_string(q), " k", to_string(k), " v", to_string(v), ": ");
@@ -45,7 +47,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
   if (q[3] != k[3]) return bad_input(shapes + "q and k must have the same head size");
   if (k[2] < 1 || q[2] % k[2] != 0) return bad_input(shapes + "the heads of q must be a multiple of those of k");
   if (k[1] < 1) return bad_input(shapes + "there must be a key at least");
-  if (p.attrs.integer("causal") != 0 && k[1] < q[1]) return bad_input(shapes + "causal: the first queries would have no key");
+  if (p.attrs.integer("causal") != 0 && k[1] < q[1])
+    return bad_input(shapes + "causal: the first queries would have no key");
   if (const Operand* bias = p.operand(3)) {
     const int64_t full[] = {q[0], q[2], q[1], k[1]};
     bool fits = bias->shape.size() <= 4;
@@ -53,7 +56,9 @@ Result<std::vector<Type>> infer(const Problem& p) {
       const int64_t d = bias->shape[bias->shape.size() - 1 - i];
       fits = d == 1 || d == full[3 - i];
     }
-    if (!fits) return bad_input(cat(shapes, "bias", to_string(bias->shape), " does not broadcast to [batch, heads, queries, keys]"));
+    if (!fits)
+      return bad_input(
+          cat(shapes, "bias", to_string(bias->shape), " does not broadcast to [batch, heads, queries, keys]"));
   }
   return std::vector<Type>{{.shape = {q[0], q[1], q[2], v[3]}, .quant = result_element(p.in[0])}};
 }
@@ -82,8 +87,11 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
     for (size_t i = 0; i < dense.size(); ++i) bias_strides[4 - dense.size() + i] = in[3].shape[i] == 1 ? 0 : dense[i];
   }
   parallel_for(a.batch * a.heads, 1, [&](int64_t begin, int64_t end) {
-    const auto matrix = [](int64_t rows, int64_t cols) { return std::vector<double>(static_cast<size_t>(rows * cols)); };
-    std::vector<double> q = matrix(a.queries, a.head_size), k = matrix(a.keys, a.head_size), v = matrix(a.keys, a.value_size);
+    const auto matrix = [](int64_t rows, int64_t cols) {
+      return std::vector<double>(static_cast<size_t>(rows * cols));
+    };
+    std::vector<double> q = matrix(a.queries, a.head_size), k = matrix(a.keys, a.head_size),
+                        v = matrix(a.keys, a.value_size);
     std::vector<double> v_rows = v, scores = matrix(a.queries, a.keys), y = matrix(a.queries, a.value_size);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / a.heads, h = item % a.heads, g = h / (a.heads / a.kv_heads);
@@ -91,14 +99,17 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
       take_head(in[1], b, g, k);
       take_head(in[2], b, g, v_rows);
       for (int64_t j = 0; j < a.keys; ++j) {
-        for (int64_t d = 0; d < a.value_size; ++d) v[static_cast<size_t>(d * a.keys + j)] = v_rows[static_cast<size_t>(j * a.value_size + d)];
+        for (int64_t d = 0; d < a.value_size; ++d)
+          v[static_cast<size_t>(d * a.keys + j)] = v_rows[static_cast<size_t>(j * a.value_size + d)];
       }
       f64_product(q.data(), k.data(), scores.data(), a.queries, a.keys, a.head_size);
       for (int64_t i = 0; i < a.queries; ++i) {
         double* row = scores.data() + i * a.keys;
         for (int64_t j = 0; j < a.keys; ++j) {
           row[j] *= a.scale;
-          if (a.has_bias) row[j] += in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] + j * bias_strides[3])];
+          if (a.has_bias)
+            row[j] += in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] +
+                                                  j * bias_strides[3])];
         }
         const int64_t seen = a.causal ? std::min(a.keys, i + a.keys - a.queries + 1) : a.keys;
         softmax_row(row, seen);
@@ -106,7 +117,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
       }
       f64_product(scores.data(), v.data(), y.data(), a.queries, a.value_size, a.keys);
       for (int64_t i = 0; i < a.queries; ++i) {
-        std::copy_n(y.data() + i * a.value_size, a.value_size, out[0].v.data() + ((b * a.queries + i) * a.heads + h) * a.value_size);
+        std::copy_n(y.data() + i * a.value_size, a.value_size,
+                    out[0].v.data() + ((b * a.queries + i) * a.heads + h) * a.value_size);
       }
     }
   });
@@ -127,14 +139,15 @@ const OpInfo& attention_op() {
 #include "ops/attention/variants.inc"
 #undef TS_VARIANT
   };
-  static const OpInfo kInfo{.name = "attention",
-                            .signature = "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]? -> y[b,sq,heads,e]",
-                            .strided = StridedInputs::kLastAxis,
-                            .takes_program = true,
-                            .infer = infer,
-                            .reference = reference,
-                            .flops = flops,
-                            .variants = kVariants};
+  static const OpInfo kInfo{
+      .name = "attention",
+      .signature = "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]? -> y[b,sq,heads,e]",
+      .strided = StridedInputs::kLastAxis,
+      .takes_program = true,
+      .infer = infer,
+      .reference = reference,
+      .flops = flops,
+      .variants = kVariants};
   return kInfo;
 }
 

@@ -18,7 +18,8 @@ struct Form {
 };
 
 // q, k and v as views of one [batch, tokens, 3, heads, size] matrix, or dense.
-Problem problem(const Form& f, const QuantType& t, bool views = false, bool causal = false, std::optional<Shape> bias = {}, std::optional<QuantType> y = {}) {
+Problem problem(const Form& f, const QuantType& t, bool views = false, bool causal = false,
+                std::optional<Shape> bias = {}, std::optional<QuantType> y = {}) {
   const auto tensor = [&](int64_t tokens, int64_t heads) {
     Operand o = dense_operand({f.batch, tokens, heads, f.size}, t);
     if (views) o.strides = {tokens * 3 * heads * f.size, 3 * heads * f.size, f.size, 1};
@@ -28,18 +29,22 @@ Problem problem(const Form& f, const QuantType& t, bool views = false, bool caus
   if (bias) in.push_back(dense_operand(*bias, t));
   Program then;
   if (y && y->scaled()) then.steps.push_back({.kind = StepKind::quantize});
-  return make_problem("attention", std::move(in), {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}, {"causal", int64_t{causal}}}, std::move(then), y);
+  return make_problem("attention", std::move(in),
+                      {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}, {"causal", int64_t{causal}}},
+                      std::move(then), y);
 }
 
 // fp16 holds every f16 and e4m3 exactly, bf16 every bf16 and e4m3, fp32 all of them.
 bool holds(const std::string& computed, Element e) {
   const std::string name = info(e).name;
-  return computed == "fp32" || computed == "f64" || computed == name || (computed == "fp16" && name == "f16") || (name == "e4m3" && (computed == "fp16" || computed == "bf16"));
+  return computed == "fp32" || computed == "f64" || computed == name || (computed == "fp16" && name == "f16") ||
+         (name == "e4m3" && (computed == "fp16" || computed == "bf16"));
 }
 
-// A score errs by its dot product, its scaling and its distance from the row's maximum, a few roundings each; the weights p by the exponential of twice
-// the worst of the row (a weight and their sum), and by being brought into the type they are multiplied in (fp16: subnormals lose up to 2^-25;
-// fp32: they may be flushed). Running sums are rescaled at most once per key.
+// A score errs by its dot product, its scaling and its distance from the row's maximum, a few roundings each; the
+// weights p by the exponential of twice the worst of the row (a weight and their sum), and by being brought into the
+// type they are multiplied in (fp16: subnormals lose up to 2^-25; fp32: they may be flushed). Running sums are rescaled
+// at most once per key.
 Errors derive(const Case& c, const Arithmetic& arithmetic) {
   const AttentionProblem a = AttentionProblem::of(c.problem);
   const double u = unit_of(arithmetic);
@@ -54,12 +59,15 @@ Errors derive(const Case& c, const Arithmetic& arithmetic) {
     const Shape dense = dense_strides(shape);
     for (size_t i = 0; i < shape.size(); ++i) bias_strides[4 - shape.size() + i] = shape[i] == 1 ? 0 : dense[i];
   }
-  const auto row = [](const Dense& d, int64_t b, int64_t t, int64_t h) { return d.v.data() + ((b * d.shape[1] + t) * d.shape[2] + h) * d.shape[3]; };
+  const auto row = [](const Dense& d, int64_t b, int64_t t, int64_t h) {
+    return d.v.data() + ((b * d.shape[1] + t) * d.shape[2] + h) * d.shape[3];
+  };
   const Dense y = before_program(c);
   Errors e(y.v.size());
   std::vector<double> score(static_cast<size_t>(a.keys));
   for (int64_t item = 0; item < a.batch * a.heads * a.queries; ++item) {
-    const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries, g = h / (a.heads / a.kv_heads);
+    const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries,
+                  g = h / (a.heads / a.kv_heads);
     const int64_t seen = a.causal ? i + a.keys - a.queries + 1 : a.keys;
     const double* q = row(c.numbers[0], b, i, h);
     double top = -INFINITY, most = 0, score_error = 0, sum = 0;
@@ -68,14 +76,17 @@ Errors derive(const Case& c, const Arithmetic& arithmetic) {
       double s = 0, magnitude = 0;
       for (int64_t d = 0; d < a.head_size; ++d) s += q[d] * k[d], magnitude += std::fabs(q[d] * k[d]);
       const double plain = s * a.scale;
-      const double bias = a.has_bias ? c.numbers[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] + j * bias_strides[3])] : 0;
+      const double bias = a.has_bias ? c.numbers[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
+                                                                          i * bias_strides[2] + j * bias_strides[3])]
+                                     : 0;
       score[static_cast<size_t>(j)] = plain + bias;
       top = std::max(top, plain + bias);
       most = std::max(most, std::fabs(plain) + std::fabs(bias));
       score_error = std::max(score_error, dot * a.scale * magnitude);
     }
     for (int64_t j = 0; j < seen; ++j) sum += std::exp(score[static_cast<size_t>(j)] - top);
-    const double weight_error = std::expm1(2 * (score_error + 6 * u * most)) + 16 * u + sums + arithmetic.operand_error + 2 * value;
+    const double weight_error =
+        std::expm1(2 * (score_error + 6 * u * most)) + 16 * u + sums + arithmetic.operand_error + 2 * value;
     for (int64_t d = 0; d < a.value_size; ++d) {
       double magnitude = 0, all = 0;
       for (int64_t j = 0; j < seen; ++j) {
@@ -104,7 +115,8 @@ std::vector<Problem> problems() {
     all.push_back(problem({1, 3, 1100, 4, 2, 64}, t));  // more keys than one block of any kernel
     all.push_back(problem({1, 70, 1100, 2, 1, 64}, t, false, /*causal=*/true));
     all.push_back(problem({1, 3, 1100, 2, 2, 64}, t, false, false, Shape{1, 2, 3, 1100}));
-    for (const Shape& bias : {Shape{2, 3, 17, 17}, Shape{1, 3, 17, 17}, Shape{2, 1, 1, 17}, Shape{17, 17}, Shape{1}}) all.push_back(problem({2, 17, 17, 3, 3, 64}, t, false, false, bias));
+    for (const Shape& bias : {Shape{2, 3, 17, 17}, Shape{1, 3, 17, 17}, Shape{2, 1, 1, 17}, Shape{17, 17}, Shape{1}})
+      all.push_back(problem({2, 17, 17, 3, 3, 64}, t, false, false, bias));
     all.push_back(problem({2, 17, 17, 3, 3, 64}, t, true, false, {}, kE4m3PerTensor));
   }
   return all;
@@ -130,8 +142,9 @@ TEST_P(AttentionVariant, AgreesOnRealShapes) {
 }
 // A mask as models give it: 0 where a key takes part, a large negative number where it does not.
 TEST_P(AttentionVariant, AgreesUnderAMask) {
-  run({problem({2, 17, 17, 3, 3, 64}, kF32, false, false, Shape{2, 1, 1, 17}), problem({2, 17, 17, 3, 3, 64}, kF16, false, false, Shape{2, 1, 1, 17})}, Values::kRandom,
-      [](const Problem&, size_t i, std::vector<double>& numbers) {
+  run({problem({2, 17, 17, 3, 3, 64}, kF32, false, false, Shape{2, 1, 1, 17}),
+       problem({2, 17, 17, 3, 3, 64}, kF16, false, false, Shape{2, 1, 1, 17})},
+      Values::kRandom, [](const Problem&, size_t i, std::vector<double>& numbers) {
         if (i != 3) return;
         for (size_t j = 0; j < numbers.size(); ++j) numbers[j] = j % 17 < 9 ? 0 : -10000;
       });
@@ -145,13 +158,18 @@ TEST_P(AttentionVariant, Sanitize) {
   }
   run(list, Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(AttentionContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(AttentionRule, HeadsTokensAndBias) {
-  const auto infer = [](const Shape& q, const Shape& k, const Shape& v, std::optional<Shape> bias = {}, bool causal = false) {
-    Problem p{.op = "attention", .in = {dense_operand(q, kF16), dense_operand(k, kF16), dense_operand(v, kF16)}, .out = {}, .attrs = {{"causal", int64_t{causal}}}};
+  const auto infer = [](const Shape& q, const Shape& k, const Shape& v, std::optional<Shape> bias = {},
+                        bool causal = false) {
+    Problem p{.op = "attention",
+              .in = {dense_operand(q, kF16), dense_operand(k, kF16), dense_operand(v, kF16)},
+              .out = {},
+              .attrs = {{"causal", int64_t{causal}}}};
     if (bias) p.in.push_back(dense_operand(*bias, kF16));
     return infer_types(op(), p);
   };
@@ -168,7 +186,8 @@ TEST(AttentionRule, HeadsTokensAndBias) {
 }
 
 TEST(AttentionReference, SmallNumbersByHand) {
-  // Two keys with scores ln 1 and ln 3 (k = 0 and k = 1 times q = 2 ln 3, scale 1/2): weights 1/4 and 3/4 of the values 4 and 8.
+  // Two keys with scores ln 1 and ln 3 (k = 0 and k = 1 times q = 2 ln 3, scale 1/2): weights 1/4 and 3/4 of the values
+  // 4 and 8.
   Problem p = problem({1, 1, 2, 1, 1, 1}, kF32);
   p.attrs.set("scale", 0.5);
   const std::vector<Dense> in = {{{1, 1, 1, 1}, {2 * std::log(3.0)}}, {{1, 2, 1, 1}, {0, 1}}, {{1, 2, 1, 1}, {4, 8}}};

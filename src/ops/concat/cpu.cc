@@ -12,7 +12,8 @@ class ConcatKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     for (size_t i = 0; i < p_.pieces.size(); ++i) {
       const ConcatProblem::Piece& piece = p_.pieces[i];
-      convert(in[i], out[0], piece.begin * y_strides_[static_cast<size_t>(p_.axis)], piece.shape, piece.strides, y_strides_);
+      convert(in[i], out[0], piece.begin * y_strides_[static_cast<size_t>(p_.axis)], piece.shape, piece.strides,
+              y_strides_);
     }
     return {};
   }
@@ -29,8 +30,11 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& concat_cpu() {
-  static const Variant kVariant{
-      .name = "concat/cpu", .arch = Arch::cpu, .accepts = accepts_all_numbers, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{.name = "concat/cpu",
+                                .arch = Arch::cpu,
+                                .accepts = accepts_all_numbers,
+                                .arithmetic = generic_arithmetic,
+                                .bind = bind};
   return kVariant;
 }
 

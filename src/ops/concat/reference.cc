@@ -31,7 +31,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
   if (first == nullptr) return bad_input("concat: wants one operand at least");
   const int64_t rank = static_cast<int64_t>(first->shape.size());
   int64_t axis = p.attrs.integer("axis");
-  if (axis < -rank || axis >= rank) return bad_input(cat("concat: axis ", axis, " is not one of x", to_string(first->shape)));
+  if (axis < -rank || axis >= rank)
+    return bad_input(cat("concat: axis ", axis, " is not one of x", to_string(first->shape)));
   if (axis < 0) axis += rank;
   const size_t at = static_cast<size_t>(axis);
   Shape shape = first->shape;
@@ -40,9 +41,13 @@ Result<std::vector<Type>> infer(const Problem& p) {
     const Operand* o = p.operand(i);
     if (o == nullptr) return bad_input(cat("concat: operand ", i, " is missing"));
     Shape rest = o->shape;
-    if (rest.size() != shape.size()) return bad_input(cat("concat: operand ", i, to_string(o->shape), " has another number of axes than ", to_string(first->shape)));
+    if (rest.size() != shape.size())
+      return bad_input(cat("concat: operand ", i, to_string(o->shape), " has another number of axes than ",
+                           to_string(first->shape)));
     const int64_t along = std::exchange(rest[at], shape[at]);
-    if (rest != shape) return bad_input(cat("concat: operand ", i, to_string(o->shape), " differs from ", to_string(first->shape), " beyond axis ", axis));
+    if (rest != shape)
+      return bad_input(cat("concat: operand ", i, to_string(o->shape), " differs from ", to_string(first->shape),
+                           " beyond axis ", axis));
     shape[at] += along;
   }
   return std::vector<Type>{{.shape = shape, .quant = result_element(*first)}};
@@ -56,7 +61,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   const int64_t line = c.shape[axis] * inner;
   for (size_t i = 0; i < in.size(); ++i) {
     const int64_t run = c.pieces[i].shape[axis] * inner;
-    for (int64_t o = 0; o < outer; ++o) std::copy_n(in[i].v.data() + o * run, run, out[0].v.data() + o * line + c.pieces[i].begin * inner);
+    for (int64_t o = 0; o < outer; ++o)
+      std::copy_n(in[i].v.data() + o * run, run, out[0].v.data() + o * line + c.pieces[i].begin * inner);
   }
 }
 

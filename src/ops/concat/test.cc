@@ -12,7 +12,9 @@ namespace {
 const OpInfo& op() { return *find_op("concat"); }
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16, kI64 = Element::i64;
 
-Problem problem(int64_t axis, std::vector<Operand> in, std::optional<QuantType> y = {}) { return make_problem("concat", std::move(in), {{"axis", axis}}, {}, y); }
+Problem problem(int64_t axis, std::vector<Operand> in, std::optional<QuantType> y = {}) {
+  return make_problem("concat", std::move(in), {{"axis", axis}}, {}, y);
+}
 
 // Numbers pass through: only the rounding to y's type is allowed.
 Errors derive(const Case& c, const Arithmetic&) { return Errors(c.exact[0].v.size(), 0.0); }
@@ -52,10 +54,17 @@ class ConcatVariant : public ::testing::TestWithParam<const Variant*> {
 TEST_P(ConcatVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
 TEST_P(ConcatVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
 TEST_P(ConcatVariant, AgreesOnRealShapes) {
-  run({problem(1, {repeated({8, 1, 768}, kF16), dense_operand({8, 196, 768}, kF16)}), problem(1, {repeated({2, 1, 768}, kF32), dense_operand({2, 196, 768}, kF32)})}, Values::kRandom);
+  run({problem(1, {repeated({8, 1, 768}, kF16), dense_operand({8, 196, 768}, kF16)}),
+       problem(1, {repeated({2, 1, 768}, kF32), dense_operand({2, 196, 768}, kF32)})},
+      Values::kRandom);
 }
-TEST_P(ConcatVariant, Sanitize) { run({problem(1, {repeated({2, 1, 768}, kF16), dense_operand({2, 9, 768}, kF16)}), problem(1, {dense_operand({3, 5}, kF32), dense_operand({3, 2}, kF32)})}, Values::kRandom); }
-INSTANTIATE_TEST_SUITE_P(Variants, ConcatVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+TEST_P(ConcatVariant, Sanitize) {
+  run({problem(1, {repeated({2, 1, 768}, kF16), dense_operand({2, 9, 768}, kF16)}),
+       problem(1, {dense_operand({3, 5}, kF32), dense_operand({3, 2}, kF32)})},
+      Values::kRandom);
+}
+INSTANTIATE_TEST_SUITE_P(Variants, ConcatVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(ConcatContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 

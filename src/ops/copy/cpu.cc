@@ -25,8 +25,11 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& copy_cpu() {
-  static const Variant kVariant{
-      .name = "copy/cpu", .arch = Arch::cpu, .accepts = accepts_all_numbers, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{.name = "copy/cpu",
+                                .arch = Arch::cpu,
+                                .accepts = accepts_all_numbers,
+                                .arithmetic = generic_arithmetic,
+                                .bind = bind};
   return kVariant;
 }
 

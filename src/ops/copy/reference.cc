@@ -40,7 +40,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
 
 // Floats become integers towards zero, as everywhere else; encode would round to nearest.
 void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
-  const bool truncate = info(p.out[0].type.element).kind == ElementKind::kInteger && info(p.in[0].type.element).kind == ElementKind::kFloat;
+  const bool truncate = info(p.out[0].type.element).kind == ElementKind::kInteger &&
+                        info(p.in[0].type.element).kind == ElementKind::kFloat;
   for (size_t i = 0; i < in[0].v.size(); ++i) out[0].v[i] = truncate ? std::trunc(in[0].v[i]) : in[0].v[i];
 }
 

@@ -11,7 +11,8 @@ namespace tessera {
 namespace {
 
 const OpInfo& op() { return *find_op("copy"); }
-const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16, kE4m3 = Element::e4m3, kI64 = Element::i64, kI32 = Element::i32, kU8 = Element::u8;
+const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16, kE4m3 = Element::e4m3,
+                kI64 = Element::i64, kI32 = Element::i32, kU8 = Element::u8;
 
 Problem problem(Operand x, std::optional<QuantType> y = {}) { return make_problem("copy", {std::move(x)}, {}, {}, y); }
 
@@ -27,7 +28,9 @@ std::vector<Problem> problems() {
   const QuantType floats[] = {kF32, kF16, kBf16, kE4m3, kE4m3PerTensor};
   for (const QuantType& x : floats) {
     for (const QuantType& y : floats) {
-      for (const Shape& s : {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{3, 5}, Shape{2, 3, 64}, Shape{513}, Shape{5, 1025}}) all.push_back(problem(dense_operand(s, x), y));
+      for (const Shape& s :
+           {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{3, 5}, Shape{2, 3, 64}, Shape{513}, Shape{5, 1025}})
+        all.push_back(problem(dense_operand(s, x), y));
       all.push_back(problem(swapped({6, 35}, x, 0, 1), y));
       all.push_back(problem(swapped({2, 17, 3, 16}, x, 1, 2), y));
       all.push_back(problem(swapped({3, 33, 40}, x, 1, 2), y));
@@ -65,15 +68,17 @@ Operand patches(int64_t batch, int64_t grid, int64_t patch, const QuantType& typ
   return o;
 }
 TEST_P(CopyVariant, AgreesOnRealShapes) {
-  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor), problem(swapped({2, 12, 197, 64}, kF16, 1, 2)),
-       problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
+  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor),
+       problem(swapped({2, 12, 197, 64}, kF16, 1, 2)), problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
       Values::kRandom);
 }
 TEST_P(CopyVariant, Sanitize) {
-  run({problem(patches(1, 2, 8, kF32), kF16), problem(swapped({3, 33, 40}, kF16, 1, 2)), problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16))},
+  run({problem(patches(1, 2, 8, kF32), kF16), problem(swapped({3, 33, 40}, kF16, 1, 2)),
+       problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16))},
       Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, CopyVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, CopyVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(CopyContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
@@ -101,7 +106,8 @@ TEST(CopyReading, MergesAxes) {
 
 TEST(CopyReference, FloatsBecomeIntegersTowardsZero) {
   const std::vector<Dense> in = {{{4}, {1.7, -1.7, 2.5, -0.2}}};
-  EXPECT_EQ(compute_reference(op(), problem(dense_operand({4}, kF32), kI64), in)[0].v, (std::vector<double>{1, -1, 2, 0}));
+  EXPECT_EQ(compute_reference(op(), problem(dense_operand({4}, kF32), kI64), in)[0].v,
+            (std::vector<double>{1, -1, 2, 0}));
 }
 
 TEST(CopyReference, QuantizesWithTheScaleOfTheResult) {

@@ -29,7 +29,8 @@ class GatherKernel final : public Kernel {
       element.decode_f64(ids.data, i, 1, &number);
       const int64_t id = static_cast<int64_t>(number), row = id < 0 ? id + p_.table_rows : id;
       if (row < 0 || row >= p_.table_rows) {
-        return bad_input(cat("gather: id ", id, " at position ", i, " is outside the table of ", p_.table_rows, " rows"));
+        return bad_input(
+            cat("gather: id ", id, " at position ", i, " is outside the table of ", p_.table_rows, " rows"));
       }
       ids_[static_cast<size_t>(i)] = row;
     }
@@ -52,7 +53,8 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& gather_cpu() {
-  static const Variant kVariant{.name = "gather/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = "gather/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = generic_arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -26,9 +26,12 @@ namespace {
 
 Result<std::vector<Type>> infer(const Problem& p) {
   const Operand *table = p.operand(0), *ids = p.operand(1);
-  if (table == nullptr || ids == nullptr || table->shape.empty()) return bad_input("gather: wants a table[n,...] and ids[...]");
-  if (p.attrs.integer("axis") != 0) return bad_input(cat("gather: axis ", p.attrs.integer("axis"), "; only rows (axis 0) can be gathered"));
-  if (info(ids->type.element).kind != ElementKind::kInteger) return bad_input(cat("gather: ids are ", to_string(ids->type), ", wanted integers"));
+  if (table == nullptr || ids == nullptr || table->shape.empty())
+    return bad_input("gather: wants a table[n,...] and ids[...]");
+  if (p.attrs.integer("axis") != 0)
+    return bad_input(cat("gather: axis ", p.attrs.integer("axis"), "; only rows (axis 0) can be gathered"));
+  if (info(ids->type.element).kind != ElementKind::kInteger)
+    return bad_input(cat("gather: ids are ", to_string(ids->type), ", wanted integers"));
   Type y{.shape = ids->shape, .quant = result_element(*table)};
   y.shape.insert(y.shape.end(), table->shape.begin() + 1, table->shape.end());
   return std::vector<Type>{y};
@@ -39,7 +42,8 @@ Status check_numbers(const Problem& p, std::span<const Dense> in) {
   for (size_t i = 0; i < in[1].v.size(); ++i) {
     const double id = in[1].v[i];
     if (id < static_cast<double>(-n) || id >= static_cast<double>(n)) {
-      return bad_input(cat("gather: id ", static_cast<int64_t>(id), " at position ", i, " is outside the table of ", n, " rows"));
+      return bad_input(
+          cat("gather: id ", static_cast<int64_t>(id), " at position ", i, " is outside the table of ", n, " rows"));
     }
   }
   return {};

@@ -13,7 +13,8 @@ namespace {
 const OpInfo& op() { return *find_op("gather"); }
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
 
-Problem problem(const Shape& table, const QuantType& type, const Shape& ids, Element id_type, std::optional<QuantType> y = {}) {
+Problem problem(const Shape& table, const QuantType& type, const Shape& ids, Element id_type,
+                std::optional<QuantType> y = {}) {
   return make_problem("gather", {dense_operand(table, type, true), dense_operand(ids, id_type)}, {}, {}, y);
 }
 
@@ -21,7 +22,8 @@ Problem problem(const Shape& table, const QuantType& type, const Shape& ids, Ele
 void make_ids(const Problem& p, size_t i, std::vector<double>& numbers) {
   if (i != 1) return;
   const double n = static_cast<double>(p.in[0].shape[0]);
-  for (double& v : numbers) v = p.in[1].type.element == Element::u8 ? std::fmod(v, std::min(n, 256.0)) : std::fmod(v, n);
+  for (double& v : numbers)
+    v = p.in[1].type.element == Element::u8 ? std::fmod(v, std::min(n, 256.0)) : std::fmod(v, n);
 }
 
 Errors derive(const Case& c, const Arithmetic&) { return Errors(c.exact[0].v.size(), 0.0); }
@@ -53,8 +55,13 @@ class GatherVariant : public ::testing::TestWithParam<const Variant*> {
 
 TEST_P(GatherVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
 TEST_P(GatherVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
-TEST_P(GatherVariant, AgreesOnRealShapes) { run({problem({3000, 768}, kF16, {2, 128}, Element::i64)}, Values::kRandom); }
-TEST_P(GatherVariant, Sanitize) { run({problem({33, 768}, kF16, {2, 17}, Element::i64), problem({9, 3, 4}, kF32, {2, 5}, Element::i32)}, Values::kRandom); }
+TEST_P(GatherVariant, AgreesOnRealShapes) {
+  run({problem({3000, 768}, kF16, {2, 128}, Element::i64)}, Values::kRandom);
+}
+TEST_P(GatherVariant, Sanitize) {
+  run({problem({33, 768}, kF16, {2, 17}, Element::i64), problem({9, 3, 4}, kF32, {2, 5}, Element::i32)},
+      Values::kRandom);
+}
 
 void make_one_id_too_large(const Problem& p, size_t i, std::vector<double>& numbers) {
   make_ids(p, i, numbers);
@@ -74,16 +81,21 @@ TEST_P(GatherVariant, SaysWhichIdIsOutside) {
     EXPECT_EQ(got.status().code(), Code::kBadInput);
   } else {
     ASSERT_TRUE(got.ok()) << got.status().message();
-    for (int64_t i = 0; i < 30; ++i) EXPECT_EQ((*got)[0].number(i), i / 5 == 3 ? 0.0 : c.exact[0].v[static_cast<size_t>(i)]) << i;
+    for (int64_t i = 0; i < 30; ++i)
+      EXPECT_EQ((*got)[0].number(i), i / 5 == 3 ? 0.0 : c.exact[0].v[static_cast<size_t>(i)]) << i;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Variants, GatherVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, GatherVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(GatherContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(GatherRule, IdsThenTheRestOfTheTable) {
   const auto infer = [](const Shape& table, const Shape& ids, Element e, int64_t axis) {
-    return infer_types(op(), Problem{.op = "gather", .in = {dense_operand(table, kF16), dense_operand(ids, e)}, .out = {}, .attrs = {{"axis", axis}}});
+    return infer_types(op(), Problem{.op = "gather",
+                                     .in = {dense_operand(table, kF16), dense_operand(ids, e)},
+                                     .out = {},
+                                     .attrs = {{"axis", axis}}});
   };
   EXPECT_EQ((*infer({10, 4, 2}, {3, 5}, Element::i64, 0))[0], (Type{{3, 5, 4, 2}, kF16}));
   EXPECT_EQ((*infer({10}, {}, Element::i64, 0))[0].shape, Shape{});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks of up to 512 numbers: decode the operands, one loop of the function, encode. The function is chosen when the kernel is bound.
+// Chunks of up to 512 numbers: decode the operands, one loop of the function, encode. The function is chosen when the
+// kernel is bound.
 #include <cmath>
 
 #include "ops/host_numbers.h"
@@ -49,7 +50,7 @@ template <class T>
 constexpr Named<T> kBinary[] = {
     {"add", TS_CHUNK(a + b), nullptr},
     {"sub", TS_CHUNK(a - b), nullptr},
-    {"mul", TS_CHUNK(a * b), nullptr},
+    {"mul", TS_CHUNK(a* b), nullptr},
     {"div", TS_CHUNK(a / b), TS_CHUNK(b == 0 ? 0 : std::trunc(a / b))},
     {"pow", TS_CHUNK(std::pow(a, b)), TS_CHUNK(std::trunc(std::pow(a, b)))},
     {"min", TS_CHUNK(std::isnan(a) || a < b ? a : b), nullptr},
@@ -117,8 +118,11 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& map_cpu() {
-  static const Variant kVariant{
-      .name = "map/cpu", .arch = Arch::cpu, .accepts = accepts_all_numbers, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{.name = "map/cpu",
+                                .arch = Arch::cpu,
+                                .accepts = accepts_all_numbers,
+                                .arithmetic = generic_arithmetic,
+                                .bind = bind};
   return kVariant;
 }
 

@@ -163,7 +163,7 @@ __device__ __noinline__ double apply_any(Binary fn, double a, double b, bool int
     case Binary::kSub: return a - b;
     case Binary::kMul: return a * b;
     case Binary::kDiv: return !integer ? a / b : b == 0.0 ? 0.0 : trunc(a / b);
-    case Binary::kPow: return integer ? trunc(pow(a, b)) : pow(a, b);
+    case Binary::kPow: return integer ? (b < 0.0 ? trunc(pow(a, b)) : rint(pow(a, b))) : pow(a, b);  // pow errs in its last bits
     case Binary::kMin: return a != a || a < b ? a : b;
     case Binary::kMax: return a != a || a > b ? a : b;
     case Binary::kMod: return !integer ? fmod(a, b) : b == 0.0 ? 0.0 : a - b * floor(a / b);

@@ -53,8 +53,10 @@ constexpr BinaryInfo kBinary[] = {
     {"add", false, [](double a, double b) { return a + b; }, nullptr},
     {"sub", false, [](double a, double b) { return a - b; }, nullptr},
     {"mul", false, [](double a, double b) { return a * b; }, nullptr},
-    {"div", false, [](double a, double b) { return a / b; }, [](double a, double b) { return b == 0 ? 0 : std::trunc(a / b); }},
-    {"pow", false, [](double a, double b) { return std::pow(a, b); }, [](double a, double b) { return std::trunc(std::pow(a, b)); }},
+    {"div", false, [](double a, double b) { return a / b; },
+     [](double a, double b) { return b == 0 ? 0 : std::trunc(a / b); }},
+    {"pow", false, [](double a, double b) { return std::pow(a, b); },
+     [](double a, double b) { return std::trunc(std::pow(a, b)); }},
     {"min", false, [](double a, double b) { return std::isnan(a) || a < b ? a : b; }, nullptr},
     {"max", false, [](double a, double b) { return std::isnan(a) || a > b ? a : b; }, nullptr},
     {"mod", false, [](double a, double b) { return std::fmod(a, b); }, floor_mod},
@@ -95,12 +97,15 @@ Result<std::vector<Type>> infer(const Problem& p) {
     const Operand* o = p.operand(i);
     if (o == nullptr) return bad_input(cat("map: operand ", i, " of ", fn, " is missing"));
     const auto wider = broadcast(shape, o->shape);
-    if (!wider) return bad_input(cat("map: ", fn, ": operand ", i, to_string(o->shape), " does not broadcast with ", to_string(shape)));
+    if (!wider)
+      return bad_input(
+          cat("map: ", fn, ": operand ", i, to_string(o->shape), " does not broadcast with ", to_string(shape)));
     shape = *wider;
   }
   if (arity > 1) {
     const Element a = p.in[arity - 2].type.element, b = p.in[arity - 1].type.element;
-    if (info(a).kind != info(b).kind) return bad_input(cat("map: ", fn, " of ", info(a).name, " and ", info(b).name, ": cast one of them"));
+    if (info(a).kind != info(b).kind)
+      return bad_input(cat("map: ", fn, " of ", info(a).name, " and ", info(b).name, ": cast one of them"));
   }
   const bool truth = binary != nullptr && binary->truth;
   return std::vector<Type>{{.shape = shape, .quant = truth ? Element::u8 : result_element(p.in[arity == 3 ? 1 : 0])}};

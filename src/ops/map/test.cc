@@ -12,7 +12,8 @@ namespace tessera {
 namespace {
 
 const OpInfo& op() { return *find_op("map"); }
-const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16, kI64 = Element::i64, kI32 = Element::i32, kU8 = Element::u8;
+const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16, kI64 = Element::i64,
+                kI32 = Element::i32, kU8 = Element::u8;
 
 constexpr const char* kUnary[] = {
 #define TS_UNARY(name) #name,
@@ -22,13 +23,17 @@ constexpr const char* kUnary[] = {
 constexpr const char* kArithmetic[] = {"add", "sub", "mul", "div", "pow", "min", "max", "mod"};
 constexpr const char* kTruths[] = {"equal", "less", "less_equal", "greater", "greater_equal", "and", "or"};
 
-Problem problem(const std::string& fn, std::vector<Operand> in, std::optional<QuantType> y = {}) { return make_problem("map", std::move(in), {{"fn", fn}}, {}, y); }
+Problem problem(const std::string& fn, std::vector<Operand> in, std::optional<QuantType> y = {}) {
+  return make_problem("map", std::move(in), {{"fn", fn}}, {}, y);
+}
 
-// Exact functions, one correctly rounded operation, or a function of the library: eight units of the result (sixteen for pow), and for functions whose
-// formula cancels four units of the argument, as tiles/scalar.h and tiles/cpu_math.h state. Subnormal results may be flushed.
+// Exact functions, one correctly rounded operation, or a function of the library: eight units of the result (sixteen
+// for pow), and for functions whose formula cancels four units of the argument, as tiles/scalar.h and tiles/cpu_math.h
+// state. Subnormal results may be flushed.
 Errors derive(const Case& c, const Arithmetic& a) {
-  static const std::set<std::string> kExact = {"identity", "neg", "abs", "relu", "floor", "ceil", "round", "logical_not", "min", "max", "mod", "where",
-                                               "equal", "less", "less_equal", "greater", "greater_equal", "and", "or"};
+  static const std::set<std::string> kExact = {
+      "identity", "neg",   "abs",   "relu", "floor",      "ceil",    "round",         "logical_not", "min", "max",
+      "mod",      "where", "equal", "less", "less_equal", "greater", "greater_equal", "and",         "or"};
   static const std::set<std::string> kOne = {"add", "sub", "mul", "div"};
   static const std::set<std::string> kCancels = {"silu", "gelu_erf", "gelu_tanh", "gelu_quick"};
   const std::string fn = c.problem.attrs.word("fn");
@@ -36,7 +41,9 @@ Errors derive(const Case& c, const Arithmetic& a) {
   if (kExact.contains(fn) || info(c.problem.in.back().type.element).kind == ElementKind::kInteger) return e;
   const double units = kOne.contains(fn) ? 1 : fn == "pow" ? 16 : 8;
   for (size_t i = 0; i < e.size(); ++i) {
-    e[i] = unit_of(a) * (units * std::fabs(c.exact[0].v[i]) + (kCancels.contains(fn) ? 4 * std::fabs(c.numbers[0].v[i]) : 0)) + 0x1p-126;
+    e[i] = unit_of(a) *
+               (units * std::fabs(c.exact[0].v[i]) + (kCancels.contains(fn) ? 4 * std::fabs(c.numbers[0].v[i]) : 0)) +
+           0x1p-126;
   }
   return e;
 }
@@ -49,7 +56,8 @@ void inside_domain(const Problem& p, size_t i, std::vector<double>& numbers) {
     if (i == 0 && fn == "reciprocal") v = std::copysign(std::fabs(v) + 0.01, v);
     if (i == 1 && fn == "div") v = std::copysign(std::fabs(v) + 0.01, v);
     if (i == 1 && fn == "pow") v = std::fmod(v, 3.0);
-    if (fn == "mod" && i == 1 && info(p.in[1].type.element).kind == ElementKind::kFloat) v = std::copysign(std::fabs(v) + 0.5, v);
+    if (fn == "mod" && i == 1 && info(p.in[1].type.element).kind == ElementKind::kFloat)
+      v = std::copysign(std::fabs(v) + 0.5, v);
     if (fn == "exp") v = std::fmod(v, 60.0);
   }
 }
@@ -123,16 +131,19 @@ TEST_P(MapVariant, BinaryAgreesOnRandom) { run(binary_problems(), Values::kRando
 TEST_P(MapVariant, BinaryAgreesOnZeros) { run(binary_problems(), Values::kZeros); }
 TEST_P(MapVariant, BinaryAgreesOnExtremes) { run(binary_problems(), Values::kExtremes); }
 TEST_P(MapVariant, AgreesOnRealShapes) {
-  run({problem("add", {dense_operand({8, 197, 768}, kF16), dense_operand({1, 197, 768}, kF16)}), problem("gelu_erf", {dense_operand({197, 3072}, kF16)}),
+  run({problem("add", {dense_operand({8, 197, 768}, kF16), dense_operand({1, 197, 768}, kF16)}),
+       problem("gelu_erf", {dense_operand({197, 3072}, kF16)}),
        problem("mul", {dense_operand({2, 197, 768}, kF32), dense_operand({768}, kF32)})},
       Values::kRandom);
 }
 TEST_P(MapVariant, Sanitize) {
-  run({problem("add", {dense_operand({3, 17, 48}, kF16), dense_operand({48}, kF16)}), problem("gelu_erf", {dense_operand({3, 513}, kF32)}),
+  run({problem("add", {dense_operand({3, 17, 48}, kF16), dense_operand({48}, kF16)}),
+       problem("gelu_erf", {dense_operand({3, 513}, kF32)}),
        problem("where", {dense_operand({17}, kU8), dense_operand({2, 1}, kF16), dense_operand({4, 1, 1}, kF16)})},
       Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, MapVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, MapVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(MapContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), unary_problems()); }
 
@@ -163,7 +174,8 @@ TEST(MapRule, ResultTypes) {
 }
 
 TEST(MapReading, MergesAxesThatAllOperandsAllow) {
-  const MapProblem m = MapProblem::of(problem("add", {dense_operand({4, 17, 48}, kF32), dense_operand({48}, kF32)})).merged();
+  const MapProblem m =
+      MapProblem::of(problem("add", {dense_operand({4, 17, 48}, kF32), dense_operand({48}, kF32)})).merged();
   EXPECT_EQ(m.shape, Shape({68, 48}));
   EXPECT_EQ(m.strides[0], Shape({48, 1}));
   EXPECT_EQ(m.strides[1], Shape({0, 1}));
@@ -207,7 +219,7 @@ TEST(MapReference, UnaryByHand) {
   EXPECT_DOUBLE_EQ(apply(Unary::rsqrt, 16), 0.25);
   EXPECT_NEAR(apply(Unary::sigmoid, std::log(3.0)), 0.75, 1e-15);
   EXPECT_NEAR(apply(Unary::silu, std::log(3.0)), 0.75 * std::log(3.0), 1e-15);
-  EXPECT_NEAR(apply(Unary::gelu_erf, 1), 0.8413447460685429, 1e-15);    // Phi(1)
+  EXPECT_NEAR(apply(Unary::gelu_erf, 1), 0.8413447460685429, 1e-15);  // Phi(1)
   EXPECT_NEAR(apply(Unary::gelu_tanh, 1), 0.8411919906082768, 1e-15);
   EXPECT_NEAR(apply(Unary::gelu_quick, 1), 1 / (1 + std::exp(-1.702)), 1e-15);
   EXPECT_NEAR(apply(Unary::gelu_erf, -8) / -4.976769e-15, 1, 1e-6);  // keeps its digits far out: -8 Phi(-8)

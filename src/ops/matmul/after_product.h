@@ -54,7 +54,7 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
   a.second_kernel = true;
   a.bias = a.residual = nullptr;
   a.in_place = q.y.element == narrow || q.y.element == Element::f32;
-  if (!a.in_place) a.product = narrow;
+  if (!a.in_place) a.product = Element::f32;  // 16 bits would round once more, and f16 overflow where a scaled e4m3 does not
   return a;
 }
 

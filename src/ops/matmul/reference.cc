@@ -37,9 +37,10 @@ Result<std::vector<Type>> infer(const Problem& p) {
     return bad_input(cat("matmul: x", to_string(x->shape), " and w", to_string(w->shape), ": ", what));
   };
   if (x->shape.empty() || w->shape.size() < 2) return disagree("x needs an axis at least, w two");
-  if (x->shape.back() == 0 || x->shape.back() != w->shape.back()) return disagree("the last axes (k) must be the same and not 0");
-  if (w->shape.size() > 2 && (w->shape.size() != x->shape.size() ||
-                              !std::equal(w->shape.begin(), w->shape.end() - 2, x->shape.begin()))) {
+  if (x->shape.back() == 0 || x->shape.back() != w->shape.back())
+    return disagree("the last axes (k) must be the same and not 0");
+  if (w->shape.size() > 2 &&
+      (w->shape.size() != x->shape.size() || !std::equal(w->shape.begin(), w->shape.end() - 2, x->shape.begin()))) {
     return disagree("where w has more than two axes, its leading axes must be those of x");
   }
   Type y{.shape = x->shape, .quant = result_element(*x)};
@@ -50,13 +51,15 @@ Result<std::vector<Type>> infer(const Problem& p) {
 void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
   const MatmulProblem q = MatmulProblem::of(p);
   for (int64_t b = 0; b < q.batch; ++b) {
-    f64_product(in[0].v.data() + b * q.m * q.k, in[1].v.data() + b * q.n * q.k, out[0].v.data() + b * q.m * q.n, q.m, q.n, q.k);
+    f64_product(in[0].v.data() + b * q.m * q.k, in[1].v.data() + b * q.n * q.k, out[0].v.data() + b * q.m * q.n, q.m,
+                q.n, q.k);
   }
 }
 
 double flops(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
-  return 2.0 * static_cast<double>(q.batch) * static_cast<double>(q.m) * static_cast<double>(q.n) * static_cast<double>(q.k);
+  return 2.0 * static_cast<double>(q.batch) * static_cast<double>(q.m) * static_cast<double>(q.n) *
+         static_cast<double>(q.k);
 }
 
 }  // namespace

@@ -103,12 +103,6 @@ struct Params {
   bool residual;
 };
 
-template <class Half>
-__device__ __forceinline__ float2 load_pair(const void* data, int index) {
-  const uint32_t raw = *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(data) + index);
-  return std::is_same_v<Half, __half> ? cuda::decode_half_pair(raw) : cuda::decode_bf16_pair(raw);
-}
-
 // Shared memory: stages of x and w, results of the two consumers.
 struct Ring {
   uint32_t base, full, empty;
@@ -157,46 +151,71 @@ __device__ __forceinline__ void multiply_tile(float (&d)[2][64], const Params& p
   }
 }
 
+// What a thread needs of the vectors over columns: one pair for each group of eight columns. Read in one go while products are still under way: read one by
+// one between the stores of the epilogue, each would cost its whole latency.
+template <class In>
+struct Vectors {
+  static constexpr int kGroups = kTile / 8;
+  uint32_t bias[kGroups], gain[kGroups];
+  float2 scale[sizeof(In) == 1 ? kGroups : 1];
+
+  __device__ __forceinline__ void load(const Params& p, int first) {
+    const auto pair = [&](const void* data, int c) {
+      return data != nullptr && c < p.n ? *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(data) + c) : 0u;
+    };
+    const float x_scale = sizeof(In) == 1 ? *p.x_scale : 1.0f;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      const int c = first + j * 8;
+      bias[j] = pair(p.bias, c);
+      gain[j] = pair(p.gain, c);
+      if constexpr (sizeof(In) == 1) {
+        const int at = c < p.n ? c : 0;
+        scale[j] = {x_scale * p.w_scale[at * p.w_scale_stride], x_scale * p.w_scale[(at + 1) * p.w_scale_stride]};
+      }
+    }
+  }
+};
+
 // The program on a tile in registers, then into shared memory where the copy engine takes it (and where it left the residual, place for place).
 template <class In, class Out, bool kGelu>
-__device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Params& p, uint32_t results, int n0) {
+__device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Params& p, const Vectors<In>& vectors, uint32_t results) {
   using Half = std::conditional_t<std::is_same_v<In, __nv_bfloat16>, __nv_bfloat16, __half>;
   constexpr bool kFp8In = sizeof(In) == 1, kFp8Out = sizeof(Out) == 1;
+  const auto decode = [](uint32_t pair) { return std::is_same_v<Half, __half> ? cuda::decode_half_pair(pair) : cuda::decode_bf16_pair(pair); };
   const int thread = threadIdx.x % kWarpgroup, row = sm90::result_row(thread), col = sm90::result_col(thread);
-  const float x_scale = kFp8In ? *p.x_scale : 1.0f;
   const float inverse = kFp8Out ? 1.0f / *p.y_scale : 1.0f;
+  // Two boxes of 64 columns side by side; e4m3: one of 128.
+  const auto place = [&](int j, int i) {
+    const int r = row + i % 2 * 8 + i / 2 * 64;  // rows row, row + 8, row + 64, row + 72
+    return kFp8Out ? results + sm90::swizzled_offset(r, j * 8 + col) : results + j / 8 * (kResultBytes / 2) + sm90::swizzled_offset(r, (j % 8 * 8 + col) * 2);
+  };
 #pragma unroll
   for (int j = 0; j < kTile / 8; ++j) {
-    const int c = n0 + j * 8 + col;
-    const bool inside = c < p.n;
-    float2 alpha{x_scale, x_scale}, bias{0, 0}, gain{1, 1};
-    if (kFp8In && inside) {
-      alpha.x *= p.w_scale[c * p.w_scale_stride];
-      alpha.y *= p.w_scale[(c + 1) * p.w_scale_stride];
-    }
-    if (p.bias != nullptr && inside) bias = load_pair<Half>(p.bias, c);
-    if (p.gain != nullptr && inside) gain = load_pair<Half>(p.gain, c);
+    uint32_t residual[4] = {};
+    if (!kFp8Out && p.residual) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // rows row, row + 8, row + 64, row + 72
-      const int r = row + i % 2 * 8 + i / 2 * 64;
+      for (int i = 0; i < 4; ++i) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(residual[i]) : "r"(place(j, i)));
+    }
+    const float2 bias = decode(vectors.bias[j]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
       float v0 = d[i / 2][j * 4 + i % 2 * 2], v1 = d[i / 2][j * 4 + i % 2 * 2 + 1];
-      if (kFp8In) v0 *= alpha.x, v1 *= alpha.y;
+      if constexpr (kFp8In) v0 *= vectors.scale[j].x, v1 *= vectors.scale[j].y;
       v0 += bias.x, v1 += bias.y;
       if (kGelu) v0 = gelu_erf_fast(v0), v1 = gelu_erf_fast(v1);
-      if (p.gain != nullptr) v0 *= gain.x, v1 *= gain.y;
+      if (p.gain != nullptr) {
+        const float2 gain = decode(vectors.gain[j]);
+        v0 *= gain.x, v1 *= gain.y;
+      }
       if constexpr (kFp8Out) {
-        const uint32_t at = results + sm90::swizzled_offset(r, j * 8 + col);
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"(static_cast<uint16_t>(cuda::encode_e4m3_pair(v0 * inverse, v1 * inverse))) : "memory");
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(place(j, i)), "h"(static_cast<uint16_t>(cuda::encode_e4m3_pair(v0 * inverse, v1 * inverse))));
       } else {
-        // Two boxes of 64 columns side by side.
-        const uint32_t at = results + j / 8 * (kResultBytes / 2) + sm90::swizzled_offset(r, (j % 8 * 8 + col) * 2);
         if (p.residual) {
-          uint32_t raw;
-          asm volatile("ld.shared.b32 %0, [%1];" : "=r"(raw) : "r"(at) : "memory");
-          const float2 add = std::is_same_v<Half, __half> ? cuda::decode_half_pair(raw) : cuda::decode_bf16_pair(raw);
+          const float2 add = decode(residual[i]);
           v0 += add.x, v1 += add.y;
         }
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(cuda::pack_pair<Half>(v0, v1)) : "memory");
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(place(j, i)), "r"(cuda::pack_pair<Half>(v0, v1)));
       }
     }
   }
@@ -227,6 +246,8 @@ __device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& rin
     sm90::sync_threads(turn, 2 * kWarpgroup);
     multiply_tile<In>(d, p, ring, position, leader);
     sm90::signal_threads(other_turn, 2 * kWarpgroup);
+    Vectors<In> vectors;
+    vectors.load(p, n + sm90::result_col(threadIdx.x % kWarpgroup));
     sm90::wait_products<0>();
     sm90::pin(d[0]);
     sm90::pin(d[1]);
@@ -237,7 +258,7 @@ __device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& rin
       sm90::sync_threads(own, kWarpgroup);  // the leader has seen the last store read
     }
     ++visits;
-    finish_tile<In, Out, kGelu>(d, p, results, n);
+    finish_tile<In, Out, kGelu>(d, p, vectors, results);
     sm90::fence_for_copy_engine();
     sm90::sync_threads(own, kWarpgroup);
     if (leader) {

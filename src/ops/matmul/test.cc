@@ -30,7 +30,8 @@ const Types kTypes[] = {
     {kF16, kF16, kE4m3PerTensor},
 };
 
-// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of `few` rows; else an activation.
+// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
+// `few` rows; else an activation.
 Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
   std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
@@ -67,17 +68,21 @@ Errors derive(const Case& c, const Arithmetic& a) {
   const Dense v = before_program(c);
   const int64_t k = c.problem.in[0].shape.back();
   Errors e(sums.v.size());
-  // The sum, then its product with the scales of x and w: two roundings, and one for their own product. Products below the smallest normal f32 may be lost.
+  // The sum, then its product with the scales of x and w: two roundings, and one for their own product. Products below
+  // the smallest normal f32 may be lost.
   for (size_t i = 0; i < e.size(); ++i) {
-    e[i] = (2 * a.operand_error + a.accumulator_error(k)) * sums.v[i] + 3 * unit_of(a) * std::fabs(v.v[i]) + static_cast<double>(k) * 0x1p-126;
+    e[i] = (2 * a.operand_error + a.accumulator_error(k)) * sums.v[i] + 3 * unit_of(a) * std::fabs(v.v[i]) +
+           static_cast<double>(k) * 0x1p-126;
   }
   return errors_after_program(c, v, std::move(e));
 }
 
-// Every type over shapes of one, odd ones, and around the multiples of 8, 16, 32, 64 and 128 that kernels cut matrices into.
+// Every type over shapes of one, odd ones, and around the multiples of 8, 16, 32, 64 and 128 that kernels cut matrices
+// into.
 std::vector<Problem> small_problems() {
-  const Shape shapes[] = {{1, 1, 1}, {1, 16, 16}, {3, 5, 7}, {2, 15, 17}, {16, 16, 16}, {17, 33, 31}, {7, 64, 48},
-                          {31, 48, 64}, {32, 32, 32}, {33, 16, 80}, {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
+  const Shape shapes[] = {{1, 1, 1},      {1, 16, 16},    {3, 5, 7},       {2, 15, 17},    {16, 16, 16},
+                          {17, 33, 31},   {7, 64, 48},    {31, 48, 64},    {32, 32, 32},   {33, 16, 80},
+                          {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
   const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "r", "bR"};
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
@@ -105,7 +110,8 @@ std::vector<Problem> real_problems() {
     all.push_back(problem(t, {1, 3072}, 768, "b", side));
     all.push_back(problem(t, {1, 50, 768}, 3072, "bg", side));
     all.push_back(problem(t, {8, 768}, 1000, "b", side));
-    for (const char* program : {"b", "bg", "br"}) all.push_back(problem(t, {1, 1100, 192}, 272, program, side));  // many tiles, with tails
+    for (const char* program : {"b", "bg", "br"})
+      all.push_back(problem(t, {1, 1100, 192}, 272, program, side));  // many tiles, with tails
   }
   return all;
 }
@@ -116,7 +122,8 @@ std::vector<Problem> strided_problems() {
   for (const QuantType& t : {kF32, kF16, kBf16}) {
     for (const Shape& s : {Shape{5, 9, 7}, Shape{33, 16, 64}, Shape{64, 48, 32}}) {
       all.push_back(make_problem("matmul", {gapped({s[0], s[2]}, t, 16), dense_operand({s[1], s[2]}, t, true)}));
-      all.push_back(make_problem("matmul", {dense_operand({2, 3, s[0], s[2]}, t), dense_operand({2, 3, s[1], s[2]}, t)}));
+      all.push_back(
+          make_problem("matmul", {dense_operand({2, 3, s[0], s[2]}, t), dense_operand({2, 3, s[1], s[2]}, t)}));
       all.push_back(make_problem("matmul", {gapped({3, s[0], s[2]}, t, 8), gapped({3, s[1], s[2]}, t, 24)}));
     }
   }
@@ -161,7 +168,8 @@ TEST_P(MatmulVariant, IsReproducible) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(MatmulContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), small_problems()); }
 
@@ -214,12 +222,14 @@ TEST(MatmulReference, SmallNumbersByHand) {
   Problem p = problem(kTypes[0], {2, 3}, 2, "buR", Element::f32);
   p.in[3] = dense_operand({1, 2}, kF32);
   ASSERT_TRUE(check_problem(op(), p).ok());
-  const std::vector<Dense> in = {{{2, 3}, {1, 2, 3, 4, 5, 6}}, {{2, 3}, {1, 0, -1, 2, 1, 0}}, {{2}, {10, -20}}, {{1, 2}, {1, 1}}};
+  const std::vector<Dense> in = {
+      {{2, 3}, {1, 2, 3, 4, 5, 6}}, {{2, 3}, {1, 0, -1, 2, 1, 0}}, {{2}, {10, -20}}, {{1, 2}, {1, 1}}};
   EXPECT_EQ(compute_reference(op(), p, in)[0].v, (std::vector<double>{9, 1, 9, 1}));
 }
 
 TEST(MatmulReference, ReadsScalesAndPanels) {
-  // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in either storage order of w.
+  // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in either storage order
+  // of w.
   const Problem p = problem(kTypes[6], {1, 1}, 2, "", Element::f32);
   const uint8_t two = E4m3::encode(2), four = E4m3::encode(4);
   const float x_scale = 0.5f, w_scales[] = {1, 3};

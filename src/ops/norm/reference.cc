@@ -30,9 +30,11 @@ namespace {
 
 Result<std::vector<Type>> infer(const Problem& p) {
   const std::string kind = p.attrs.word("kind", "layer");
-  if (kind != "layer" && kind != "rms") return bad_input(cat("norm: kind \"", kind, "\" is unknown; known: layer, rms"));
+  if (kind != "layer" && kind != "rms")
+    return bad_input(cat("norm: kind \"", kind, "\" is unknown; known: layer, rms"));
   const double eps = p.attrs.number("eps");
-  if (!(eps >= 0) || !std::isfinite(eps)) return bad_input(cat("norm: eps ", eps, " must be a number and not negative"));
+  if (!(eps >= 0) || !std::isfinite(eps))
+    return bad_input(cat("norm: eps ", eps, " must be a number and not negative"));
   TS_ASSIGN(std::vector<Type> y, infer_by_signature(norm_op(), p));
   if (y[0].shape.back() < 1) return bad_input(cat("norm: no elements in a row of x", to_string(y[0].shape)));
   return y;

@@ -15,15 +15,18 @@ const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
 
 Problem problem(Operand x, const std::string& kind, bool gain, bool shift, Element side, const QuantType& y) {
   const int64_t cols = x.shape.back();
-  std::vector<Operand> in = {std::move(x), gain ? dense_operand({cols}, side, true) : Operand{}, shift ? dense_operand({cols}, side, true) : Operand{}};
+  std::vector<Operand> in = {std::move(x), gain ? dense_operand({cols}, side, true) : Operand{},
+                             shift ? dense_operand({cols}, side, true) : Operand{}};
   Program then;
   if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
   return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}}, std::move(then), y);
 }
 
-// Roundings of a two-pass norm, row by row. u: one rounding; s: a sum of `cols` terms, relative to the sum of their magnitudes.
-//   mean is off by m = s mean|x| + u |mean|; a difference d = x - mean by m + u |d|; var by 2 m mean|d| + m^2 + (s + 2u) var
-//   1 / sqrt(var + eps) by half of var's relative error + 4u (quotient, sum, root, reciprocal, each possibly two units on a GPU)
+// Roundings of a two-pass norm, row by row. u: one rounding; s: a sum of `cols` terms, relative to the sum of their
+// magnitudes.
+//   mean is off by m = s mean|x| + u |mean|; a difference d = x - mean by m + u |d|; var by 2 m mean|d| + m^2 + (s +
+//   2u) var 1 / sqrt(var + eps) by half of var's relative error + 4u (quotient, sum, root, reciprocal, each possibly
+//   two units on a GPU)
 Errors derive(const Case& c, const Arithmetic& a) {
   const NormProblem n = NormProblem::of(c.problem);
   const double u = unit_of(a), s = a.accumulator_error(n.cols), cols = static_cast<double>(n.cols);
@@ -34,7 +37,8 @@ Errors derive(const Case& c, const Arithmetic& a) {
     double mean = 0, mean_abs = 0, var = 0, mean_d = 0;
     for (int64_t i = 0; i < n.cols; ++i) mean += x[i] / cols, mean_abs += std::fabs(x[i]) / cols;
     if (n.kind == NormKind::kRms) mean = 0;
-    for (int64_t i = 0; i < n.cols; ++i) var += (x[i] - mean) * (x[i] - mean) / cols, mean_d += std::fabs(x[i] - mean) / cols;
+    for (int64_t i = 0; i < n.cols; ++i)
+      var += (x[i] - mean) * (x[i] - mean) / cols, mean_d += std::fabs(x[i] - mean) / cols;
     const double m = n.kind == NormKind::kRms ? 0 : s * mean_abs + u * std::fabs(mean);
     const double inverse = 1 / std::sqrt(var + static_cast<double>(n.eps));
     const double var_error = 2 * m * mean_d + m * m + (s + 2 * u) * var;
@@ -43,20 +47,24 @@ Errors derive(const Case& c, const Arithmetic& a) {
       const double gain = n.has_gain ? c.numbers[1].v[static_cast<size_t>(i)] : 1;
       const double d = x[i] - mean, scaled = std::fabs(d * inverse * gain);
       const size_t at = static_cast<size_t>(r * n.cols + i);
-      e[at] = std::fabs(gain) * inverse * (m + u * std::fabs(d)) + scaled * (inverse_error + 3 * u) + u * std::fabs(y.v[at]);
+      e[at] = std::fabs(gain) * inverse * (m + u * std::fabs(d)) + scaled * (inverse_error + 3 * u) +
+              u * std::fabs(y.v[at]);
     }
   }
   return errors_after_program(c, y, std::move(e));
 }
 
 std::vector<Problem> problems() {
-  const Shape shapes[] = {{1, 1}, {1, 8}, {3, 7}, {2, 3, 31}, {5, 32}, {4, 33}, {3, 255}, {2, 256}, {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023}, {3, 1024}, {3, 2048}, {2, 4096}};
+  const Shape shapes[] = {{1, 1},   {1, 8},   {3, 7},      {2, 3, 31}, {5, 32},   {4, 33},   {3, 255}, {2, 256},
+                          {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023},  {3, 1024}, {3, 2048}, {2, 4096}};
   struct Types {
     QuantType x, y;
     Element side;
   };
-  const Types types[] = {{kF32, kF32, Element::f32}, {kF16, kF16, Element::f16}, {kF16, kF16, Element::f32},  {kBf16, kBf16, Element::bf16},
-                         {kF16, kE4m3PerTensor, Element::f16}, {kF32, kE4m3PerTensor, Element::f32}, {kF32, kF16, Element::f32}};
+  const Types types[] = {
+      {kF32, kF32, Element::f32},    {kF16, kF16, Element::f16},           {kF16, kF16, Element::f32},
+      {kBf16, kBf16, Element::bf16}, {kF16, kE4m3PerTensor, Element::f16}, {kF32, kE4m3PerTensor, Element::f32},
+      {kF32, kF16, Element::f32}};
   std::vector<Problem> all;
   for (const Types& t : types) {
     for (const Shape& s : shapes) {
@@ -98,17 +106,22 @@ TEST_P(NormVariant, AgreesOnRealShapes) {
       Values::kRandom);
 }
 TEST_P(NormVariant, Sanitize) {
-  run({problem(dense_operand({5, 768}, kF16), "layer", true, true, Element::f16, kF16), problem(dense_operand({3, 257}, kF32), "rms", true, false, Element::f32, kF32),
+  run({problem(dense_operand({5, 768}, kF16), "layer", true, true, Element::f16, kF16),
+       problem(dense_operand({3, 257}, kF32), "rms", true, false, Element::f32, kF32),
        problem(dense_operand({3, 48}, kF16), "layer", true, true, Element::f32, kE4m3PerTensor)},
       Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, NormVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, NormVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(NormContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(NormRule, RefusesWhatDoesNotFit) {
   const auto infer = [](const Shape& x, const Shape& gain, Attrs attrs) {
-    return infer_types(op(), Problem{.op = "norm", .in = {dense_operand(x, kF16), dense_operand(gain, kF16)}, .out = {}, .attrs = std::move(attrs)});
+    return infer_types(op(), Problem{.op = "norm",
+                                     .in = {dense_operand(x, kF16), dense_operand(gain, kF16)},
+                                     .out = {},
+                                     .attrs = std::move(attrs)});
   };
   EXPECT_EQ((*infer({2, 3, 8}, {8}, {{"eps", 1e-6}}))[0], (Type{{2, 3, 8}, kF16}));
   EXPECT_FALSE(infer({2, 3, 8}, {7}, {{"eps", 1e-6}}).ok());

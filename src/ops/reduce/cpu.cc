@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two orders of work: where x is contiguous along the result's last axis (a mean over tokens), whole chunks of results grow side by side; else each
-// result reads its own run.
+// Two orders of work: where x is contiguous along the result's last axis (a mean over tokens), whole chunks of results
+// grow side by side; else each result reads its own run.
 #include <cmath>
 
 #include "ops/host_numbers.h"
@@ -11,21 +11,31 @@ namespace {
 
 struct Sum {
   template <class T>
-  static T join(T a, T b) { return a + b; }
+  static T join(T a, T b) {
+    return a + b;
+  }
   template <class T>
-  static T take(T x) { return x; }
+  static T take(T x) {
+    return x;
+  }
 };
 struct SumSquares : Sum {
   template <class T>
-  static T take(T x) { return x * x; }
+  static T take(T x) {
+    return x * x;
+  }
 };
 struct Max : Sum {
   template <class T>
-  static T join(T a, T b) { return std::isnan(a) || a > b ? a : b; }
+  static T join(T a, T b) {
+    return std::isnan(a) || a > b ? a : b;
+  }
 };
 struct Min : Sum {
   template <class T>
-  static T join(T a, T b) { return std::isnan(a) || a < b ? a : b; }
+  static T join(T a, T b) {
+    return std::isnan(a) || a < b ? a : b;
+  }
 };
 
 // Partial results side by side: lets the compiler use SIMD, and shortens the chain of roundings.
@@ -53,7 +63,10 @@ template <class F, class T>
 class ReduceKernel final : public Kernel {
  public:
   explicit ReduceKernel(const ReduceProblem& p)
-      : length_(p.length), length_stride_(p.length_stride), shape_(p.shape), strides_{p.strides, dense_strides(p.shape)},
+      : length_(p.length),
+        length_stride_(p.length_stride),
+        shape_(p.shape),
+        strides_{p.strides, dense_strides(p.shape)},
         integer_(info(p.y.element).kind == ElementKind::kInteger) {
     divisor_ = static_cast<T>(p.fn == "mean" ? p.length : 1);
     merge_axes(shape_, strides_);
@@ -128,8 +141,11 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& reduce_cpu() {
-  static const Variant kVariant{
-      .name = "reduce/cpu", .arch = Arch::cpu, .accepts = accepts_all_numbers, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{.name = "reduce/cpu",
+                                .arch = Arch::cpu,
+                                .accepts = accepts_all_numbers,
+                                .arithmetic = generic_arithmetic,
+                                .bind = bind};
   return kVariant;
 }
 

@@ -36,7 +36,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
   }
   TS_ASSIGN(std::vector<Type> y, infer_by_signature(reduce_op(), p));
   const Shape& x = p.in[0].shape;
-  if (x.back() < 1 && fn != "sum" && fn != "sum_squares") return bad_input(cat("reduce: ", fn, " over no elements, x", to_string(x)));
+  if (x.back() < 1 && fn != "sum" && fn != "sum_squares")
+    return bad_input(cat("reduce: ", fn, " over no elements, x", to_string(x)));
   return y;
 }
 

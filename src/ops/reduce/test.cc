@@ -18,7 +18,8 @@ Problem problem(const char* fn, Operand x, std::optional<QuantType> y = {}) {
   return make_problem("reduce", {std::move(x)}, {{"fn", std::string(fn)}}, {}, y);
 }
 
-// Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or two. Extremes are exact.
+// Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or
+// two. Extremes are exact.
 Errors derive(const Case& c, const Arithmetic& a) {
   const std::string fn = c.problem.attrs.word("fn");
   std::vector<Dense> magnitudes = c.numbers;
@@ -26,7 +27,8 @@ Errors derive(const Case& c, const Arithmetic& a) {
   const Dense sums = compute_reference(op(), c.problem, magnitudes)[0];
   Errors e(sums.v.size(), 0.0);
   const bool exact = fn == "max" || fn == "min" || info(c.problem.in[0].type.element).kind == ElementKind::kInteger;
-  for (size_t i = 0; !exact && i < e.size(); ++i) e[i] = (a.accumulator_error(c.problem.in[0].shape.back()) + 3 * unit_of(a)) * sums.v[i];
+  for (size_t i = 0; !exact && i < e.size(); ++i)
+    e[i] = (a.accumulator_error(c.problem.in[0].shape.back()) + 3 * unit_of(a)) * sums.v[i];
   return e;
 }
 
@@ -34,10 +36,12 @@ std::vector<Problem> problems() {
   std::vector<Problem> all;
   for (const char* fn : kFunctions) {
     for (const QuantType& t : {kF32, kF16, kBf16}) {
-      for (const Shape& s : {Shape{1}, Shape{1, 1}, Shape{3, 5}, Shape{2, 3, 31}, Shape{5, 257}, Shape{4, 1024}, Shape{33, 7}}) all.push_back(problem(fn, dense_operand(s, t)));
-      all.push_back(problem(fn, swapped({2, 48, 13}, t, 1, 2)));   // a middle axis: results are contiguous in x
+      for (const Shape& s :
+           {Shape{1}, Shape{1, 1}, Shape{3, 5}, Shape{2, 3, 31}, Shape{5, 257}, Shape{4, 1024}, Shape{33, 7}})
+        all.push_back(problem(fn, dense_operand(s, t)));
+      all.push_back(problem(fn, swapped({2, 48, 13}, t, 1, 2)));  // a middle axis: results are contiguous in x
       all.push_back(problem(fn, swapped({6, 4, 10}, t, 0, 1)));
-      all.push_back(problem(fn, swapped({17, 3, 9}, t, 0, 2)));    // the first axis
+      all.push_back(problem(fn, swapped({17, 3, 9}, t, 0, 2)));  // the first axis
       all.push_back(problem(fn, gapped({4, 9, 20}, t, 12)));
     }
     all.push_back(problem(fn, dense_operand({3, 64}, kF16), kF32));
@@ -59,20 +63,24 @@ TEST_P(ReduceVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
 TEST_P(ReduceVariant, AgreesOnZeros) { run(problems(), Values::kZeros); }
 TEST_P(ReduceVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
 TEST_P(ReduceVariant, AgreesOnRealShapes) {
-  run({problem("mean", swapped({8, 768, 197}, kF16, 1, 2)), problem("mean", swapped({2, 768, 196}, kF32, 1, 2)), problem("sum", dense_operand({2, 5000}, kF32)),
-       problem("max", dense_operand({197, 1000}, kF16))},
+  run({problem("mean", swapped({8, 768, 197}, kF16, 1, 2)), problem("mean", swapped({2, 768, 196}, kF32, 1, 2)),
+       problem("sum", dense_operand({2, 5000}, kF32)), problem("max", dense_operand({197, 1000}, kF16))},
       Values::kRandom);
 }
 TEST_P(ReduceVariant, Sanitize) {
-  run({problem("mean", swapped({2, 768, 13}, kF16, 1, 2)), problem("sum", dense_operand({3, 1000}, kF32)), problem("max", dense_operand({5, 7}, kF16))}, Values::kRandom);
+  run({problem("mean", swapped({2, 768, 13}, kF16, 1, 2)), problem("sum", dense_operand({3, 1000}, kF32)),
+       problem("max", dense_operand({5, 7}, kF16))},
+      Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, ReduceVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, ReduceVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(ReduceContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(ReduceRule, DropsTheLastAxis) {
   const auto infer = [](const Shape& x, const char* fn) {
-    return infer_types(op(), Problem{.op = "reduce", .in = {dense_operand(x, kF16)}, .out = {}, .attrs = {{"fn", std::string(fn)}}});
+    return infer_types(
+        op(), Problem{.op = "reduce", .in = {dense_operand(x, kF16)}, .out = {}, .attrs = {{"fn", std::string(fn)}}});
   };
   EXPECT_EQ((*infer({2, 3, 8}, "mean"))[0], (Type{{2, 3}, kF16}));
   EXPECT_EQ((*infer({8}, "sum"))[0].shape, Shape{});
@@ -86,7 +94,8 @@ TEST(ReduceReference, SmallNumbersByHand) {
   const std::vector<Dense> in = {{{2, 3}, {1, 2, 6, -1, 0, -5}}};
   const std::vector<std::vector<double>> want = {{3, -2}, {9, -6}, {6, 0}, {1, -5}, {41, 26}};
   for (size_t f = 0; f < std::size(kFunctions); ++f) {
-    EXPECT_EQ(compute_reference(op(), problem(kFunctions[f], dense_operand({2, 3}, kF32)), in)[0].v, want[f]) << kFunctions[f];
+    EXPECT_EQ(compute_reference(op(), problem(kFunctions[f], dense_operand({2, 3}, kF32)), in)[0].v, want[f])
+        << kFunctions[f];
   }
   const std::vector<Dense> odd = {{{1, 2}, {-4, -3}}};
   EXPECT_EQ(compute_reference(op(), problem("mean", dense_operand({1, 2}, kI64)), odd)[0].v[0], -3);  // towards zero

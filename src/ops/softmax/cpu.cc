@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLanes = 8;  // partial results side by side: lets the compiler use SIMD, and shortens the chain of roundings
+constexpr int64_t kLanes =
+    8;  // partial results side by side: lets the compiler use SIMD, and shortens the chain of roundings
 
 float row_maximum(const float* v, int64_t n) {
   float top[kLanes];
@@ -80,7 +81,8 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
 }  // namespace
 
 const Variant& softmax_cpu() {
-  static const Variant kVariant{.name = "softmax/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = generic_arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = "softmax/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = generic_arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -13,8 +13,9 @@ namespace {
 const OpInfo& op() { return *find_op("softmax"); }
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
 
-// x - max rounds to u |x - max|, which is the relative error of its exponential; the exponential itself adds 4u, the sum its own error, the quotient
-// 2u (twice, where it is a reciprocal and a product). Results below the smallest normal f32 may be flushed to zero.
+// x - max rounds to u |x - max|, which is the relative error of its exponential; the exponential itself adds 4u, the
+// sum its own error, the quotient 2u (twice, where it is a reciprocal and a product). Results below the smallest normal
+// f32 may be flushed to zero.
 Errors derive(const Case& c, const Arithmetic& a) {
   const SoftmaxProblem s = SoftmaxProblem::of(c.problem);
   const double u = unit_of(a), sum = a.accumulator_error(s.cols);
@@ -33,7 +34,8 @@ Errors derive(const Case& c, const Arithmetic& a) {
 }
 
 std::vector<Problem> problems() {
-  const Shape shapes[] = {{1}, {1, 1}, {3, 2}, {2, 3, 7}, {5, 32}, {4, 33}, {3, 127}, {2, 128}, {7, 197}, {3, 1000}, {2, 1025}};
+  const Shape shapes[] = {{1},      {1, 1},   {3, 2},   {2, 3, 7}, {5, 32},  {4, 33},
+                          {3, 127}, {2, 128}, {7, 197}, {3, 1000}, {2, 1025}};
   std::vector<Problem> all;
   for (const QuantType& t : {kF32, kF16, kBf16}) {
     for (const Shape& s : shapes) all.push_back(make_problem("softmax", {dense_operand(s, t)}));
@@ -57,17 +59,24 @@ TEST_P(SoftmaxVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
 TEST_P(SoftmaxVariant, AgreesOnZeros) { run(problems(), Values::kZeros); }
 TEST_P(SoftmaxVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
 TEST_P(SoftmaxVariant, AgreesOnRealShapes) {
-  run({make_problem("softmax", {dense_operand({2, 12, 197, 197}, kF16)}), make_problem("softmax", {dense_operand({3, 30522}, kF32)})}, Values::kRandom);
+  run({make_problem("softmax", {dense_operand({2, 12, 197, 197}, kF16)}),
+       make_problem("softmax", {dense_operand({3, 30522}, kF32)})},
+      Values::kRandom);
 }
 TEST_P(SoftmaxVariant, Sanitize) {
-  run({make_problem("softmax", {dense_operand({3, 197}, kF16)}), make_problem("softmax", {dense_operand({2, 1025}, kF32)})}, Values::kRandom);
+  run({make_problem("softmax", {dense_operand({3, 197}, kF16)}),
+       make_problem("softmax", {dense_operand({2, 1025}, kF32)})},
+      Values::kRandom);
 }
-INSTANTIATE_TEST_SUITE_P(Variants, SoftmaxVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, SoftmaxVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(SoftmaxContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(SoftmaxRule, WantsALastAxis) {
-  const auto infer = [](const Shape& x) { return infer_types(op(), Problem{.op = "softmax", .in = {dense_operand(x, kF16)}}); };
+  const auto infer = [](const Shape& x) {
+    return infer_types(op(), Problem{.op = "softmax", .in = {dense_operand(x, kF16)}});
+  };
   EXPECT_EQ((*infer({2, 3}))[0], (Type{{2, 3}, kF16}));
   EXPECT_FALSE(infer({}).ok());
   EXPECT_FALSE(infer({2, 0}).ok());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations are polynomials in x and t, t = erf, tanh or sigmoid of a polynomial in x. Both are worked out from whatever order of multiplications and additions
-// the exporter wrote, and compared with the known ones.
+// Activations are polynomials in x and t, t = erf, tanh or sigmoid of a polynomial in x. Both are worked out from
+// whatever order of multiplications and additions the exporter wrote, and compared with the known ones.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -114,7 +114,8 @@ struct Found {
 std::optional<Found> match(const Graph& graph, const Node& inner) {
   const Matcher m(graph);
   const ValueId t = inner.outputs[0];
-  const double tolerance = 8 * std::ldexp(1.0, -info(graph.at(t).type.quant.element).mantissa_bits);  // a few roundings of constants
+  const double tolerance =
+      8 * std::ldexp(1.0, -info(graph.at(t).type.quant.element).mantissa_bits);  // a few roundings of constants
   for (const Activation& a : activations()) {
     if (inner.attrs.word("fn") != a.inner) continue;
     for (const ValueId x : candidates(graph, m, inner.inputs[0])) {
@@ -130,7 +131,8 @@ std::optional<Found> match(const Graph& graph, const Node& inner) {
             if (graph.nodes[n].op != "map") continue;
             const ValueId out = graph.nodes[n].outputs[0];
             const auto whole = reader.read(out);
-            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, tolerance)) return Found{out, x, a.name};
+            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, tolerance))
+              return Found{out, x, a.name};
             next.push_back(out);
           }
         }
@@ -153,7 +155,8 @@ Status recognise_gelu(Graph& graph) {
     if (!found) continue;
     const size_t root = static_cast<size_t>(graph.producers()[static_cast<size_t>(found->root)]);
     GraphBuilder builder(graph, root);
-    TS_ASSIGN(const ValueId y, builder.map(found->name, {found->x}, parent_layer(graph.nodes[root].name, "act") + "." + found->name));
+    TS_ASSIGN(const ValueId y,
+              builder.map(found->name, {found->x}, parent_layer(graph.nodes[root].name, "act") + "." + found->name));
     TS_TRY(take_over(builder, found->root, y));
   }
   return {};

@@ -22,7 +22,8 @@ const Node* Matcher::mapped(ValueId v, std::string_view fn) const {
 }
 
 std::optional<double> Matcher::number(ValueId v) const {
-  if (v == kNoValue || !g_.at(v).constant || elements(g_.at(v).type.shape) != 1 || g_.at(v).type.quant.scaled()) return std::nullopt;
+  if (v == kNoValue || !g_.at(v).constant || elements(g_.at(v).type.shape) != 1 || g_.at(v).type.quant.scaled())
+    return std::nullopt;
   return g_.numbers(v)[0];
 }
 

@@ -43,7 +43,8 @@ class NormPattern {
     if (const Node* rsqrt = m_.mapped(v, "rsqrt")) return rsqrt->inputs[0];
     if (const Node* inverse = m_.mapped(v, "reciprocal")) return root(inverse->inputs[0]);
     if (const auto pow = m_.with_number(v, "pow"); pow && pow->number == -0.5) return pow->x;
-    if (const Node* div = m_.mapped(v, "div"); div != nullptr && m_.number(div->inputs[0]) == 1.0) return root(div->inputs[1]);
+    if (const Node* div = m_.mapped(v, "div"); div != nullptr && m_.number(div->inputs[0]) == 1.0)
+      return root(div->inputs[1]);
     return std::nullopt;
   }
 
@@ -68,7 +69,9 @@ class NormPattern {
   std::optional<ValueId> mean_over_last(ValueId v) const {
     const Placement p = placement_of(g_, m_.producers(), v);
     const Node* reduce = m_.made_by(p.base, "reduce");
-    if (reduce == nullptr || reduce->attrs.word("fn") != "mean" || p.offset != 0 || !is_dense(g_.at(v).type.shape, p.strides)) return std::nullopt;
+    if (reduce == nullptr || reduce->attrs.word("fn") != "mean" || p.offset != 0 ||
+        !is_dense(g_.at(v).type.shape, p.strides))
+      return std::nullopt;
     Shape kept = g_.at(reduce->inputs[0]).type.shape;
     kept.back() = 1;
     if (kept != g_.at(v).type.shape) return std::nullopt;
@@ -77,7 +80,8 @@ class NormPattern {
 
   std::optional<ValueId> square_root_of(ValueId v) const {
     if (const auto pow = m_.with_number(v, "pow"); pow && pow->number == 2) return pow->x;
-    if (const Node* mul = m_.mapped(v, "mul"); mul != nullptr && mul->inputs[0] == mul->inputs[1]) return mul->inputs[0];
+    if (const Node* mul = m_.mapped(v, "mul"); mul != nullptr && mul->inputs[0] == mul->inputs[1])
+      return mul->inputs[0];
     return std::nullopt;
   }
 
@@ -92,7 +96,8 @@ class NormPattern {
   Matcher m_;
 };
 
-// Lets a norm take over the multiplication (operand 1) or addition (operand 2) of a constant vector that follows it alone.
+// Lets a norm take over the multiplication (operand 1) or addition (operand 2) of a constant vector that follows it
+// alone.
 Status absorb(Graph& graph, ValueId y, const char* fn, size_t operand) {
   const Matcher m(graph);
   const std::vector<size_t> readers = m.readers(y);
@@ -132,9 +137,12 @@ Status recognise_norm(Graph& graph) {
     if (!found || graph.at(found->x).type != graph.at(old).type) continue;
     const std::string name = parent_layer(graph.nodes[i].name, "norm");
     GraphBuilder builder(graph, i);
-    TS_ASSIGN(const ValueId y, builder.emit("norm", {found->x}, {{"kind", std::string(found->layer ? "layer" : "rms")}, {"eps", found->eps}}, name));
+    TS_ASSIGN(const ValueId y,
+              builder.emit("norm", {found->x},
+                           {{"kind", std::string(found->layer ? "layer" : "rms")}, {"eps", found->eps}}, name));
     TS_TRY(take_over(builder, old, y));
-    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(builder.position()));  // nobody reads it, and it must not match again
+    graph.nodes.erase(graph.nodes.begin() +
+                      static_cast<std::ptrdiff_t>(builder.position()));  // nobody reads it, and it must not match again
     TS_TRY(absorb(graph, y, "mul", 1));
     TS_TRY(absorb(graph, y, "add", 2));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns that exporters spell out in small operators, found again and replaced by the op that stands for them. One file per pattern.
-// Each computes the same function; what changes is where roundings fall (fewer of them: the ops keep f32 or better inside). Constants of a pattern (0.5,
-// sqrt(2), 1.702 ...) must agree with the op's to a few steps of their own type, else nothing is replaced: erf and tanh GELU are never mistaken for each other.
-// Contract: views are merged (simplify_views). Nodes that nobody reads any more are left for drop_dead.
+// Patterns that exporters spell out in small operators, found again and replaced by the op that stands for them. One
+// file per pattern. Each computes the same function; what changes is where roundings fall (fewer of them: the ops keep
+// f32 or better inside). Constants of a pattern (0.5, sqrt(2), 1.702 ...) must agree with the op's to a few steps of
+// their own type, else nothing is replaced: erf and tanh GELU are never mistaken for each other. Contract: views are
+// merged (simplify_views). Nodes that nobody reads any more are left for drop_dead.
 #pragma once
 
 #include "base/status.h"
@@ -10,9 +11,11 @@
 
 namespace tessera {
 
-// (x - mean) / sqrt(mean((x - mean)^2) + eps), x / sqrt(mean(x^2) + eps), in their various spellings, then gain and shift by constant vectors -> norm.
+// (x - mean) / sqrt(mean((x - mean)^2) + eps), x / sqrt(mean(x^2) + eps), in their various spellings, then gain and
+// shift by constant vectors -> norm.
 Status recognise_norm(Graph& graph);
-// x/2 (1 + erf(x / sqrt 2)), x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x sigmoid(1.702 x), x sigmoid(x), in any association -> map.
+// x/2 (1 + erf(x / sqrt 2)), x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x sigmoid(1.702 x), x sigmoid(x), in any
+// association -> map.
 Status recognise_gelu(Graph& graph);
 // softmax(scale * q k^T + bias) v, with the scale on q, on k, on both or on the product -> attention.
 Status recognise_attention(Graph& graph);

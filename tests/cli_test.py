@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The program as users meet it: commands, exit codes, messages, files. Argument: the folder with the program."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("no numpy: skipped")
+    sys.exit(77)
+
+PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
+COMMANDS = ["demo", "build", "run", "verify", "inspect", "bench", "kernels", "zoo", "version"]
+MASK = (1 << 64) - 1
+
+
+def checksum64(data):
+    """As base/checksum.h describes it, from its words alone."""
+    factor, start = 0xB7E151628AED2A6B, 0x243F6A8885A308D3
+
+    def step(state, word):
+        product = ((state ^ word) * factor) & MASK
+        return product ^ (product >> 32)
+
+    def fold(state, part):
+        return step(step(state ^ part, 0), 0)
+
+    folded = start
+    for at in range(0, len(data), 1 << 20):
+        chunk = data[at : at + (1 << 20)]
+        words = np.frombuffer(chunk + bytes(-len(chunk) % 64), "<u8").tolist()
+        lanes = [start + i for i in range(8)]
+        for i, word in enumerate(words):
+            lanes[i % 8] = step(lanes[i % 8], word)
+        total = len(chunk)
+        for lane in lanes:
+            total = fold(total, lane)
+        folded = fold(folded, total)
+    return step(fold(folded, len(data)), 0)
+
+
+def tessera(*words, code=0):
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=Cli.folder)
+    assert done.returncode == code, f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def failure(*words, code):
+    """The one sentence on stderr; nothing else may be printed."""
+    done = tessera(*words, code=code)
+    assert done.stderr.startswith("tessera: ") and done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == "", done.stdout
+    return done.stderr
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        Cli.folder = pathlib.Path(cls.scratch.name)
+        tessera("zoo", "vit-tiny-test", "-o", "tiny.onnx", "--seed", 5)
+        tessera("build", "tiny.onnx", "-o", "tiny.tess", "--precision", "fp16", "--batch", "1,3")
+        cls.images = np.random.default_rng(8).standard_normal((8, 3, 32, 32)).astype("f4")
+        np.savez(Cli.folder / "in.npz", image=cls.images)
+
+    def expect_narrow(self, text):
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 100, line)
+
+    def test_help_fits_and_has_examples(self):
+        main = tessera("--help").stdout
+        self.expect_narrow(main)
+        self.assertIn("Exit codes", main)
+        for command in COMMANDS:
+            self.assertIn(f"\n  {command} ", main)
+            text = tessera(command, "--help").stdout
+            self.expect_narrow(text)
+            self.assertIn(f"Examples:\n  tessera {command}", text)
+            self.assertIn("--json", text)
+
+    def test_usage_errors(self):
+        self.assertIn("subcommand", failure(code=2))
+        self.assertIn("tessera build --help", failure("build", code=2))
+        failure("build", "tiny.onnx", "--nonsense", code=2)
+        failure("nonsense", code=2)
+        self.assertIn("fp32, fp16", failure("build", "tiny.onnx", "--precision", "fp17", code=2))
+        self.assertIn("ref, cpu, cuda, sm90", failure("build", "tiny.onnx", "--target", "sm1", code=2))
+        self.assertIn("vit-b-16", failure("zoo", "vit-x", code=2))
+        failure("build", "tiny.onnx", "--batch", "0", code=2)
+        self.assertIn("batch1, batch3, golden", failure("inspect", "tiny.tess", "--plan", "none", code=2))
+        error = json.loads(tessera("zoo", "vit-x", "--json", code=2).stdout)
+        self.assertEqual(error["code"], 2)
+        self.assertIn("vit-x", error["error"])
+        self.assertEqual(json.loads(tessera("build", "--json", code=2).stdout)["code"], 2)
+
+    def test_bad_files(self):
+        (self.folder / "empty").write_bytes(b"")
+        (self.folder / "text.onnx").write_text("this is no model")
+        for command in ("inspect", "verify", "bench"):
+            self.assertIn("No such file", failure(command, "missing.tess", code=3))
+            self.assertIn("the file is empty", failure(command, "empty", code=3))
+            self.assertIn("is a folder", failure(command, ".", code=3))
+            self.assertIn("is not an engine file", failure(command, "text.onnx", code=3))
+        self.assertIn("No such file", failure("build", "missing.onnx", code=3))
+        failure("build", "text.onnx", code=3)
+        failure("run", "text.onnx", "-i", "in.npz", code=3)
+        self.assertIn("No such file", failure("run", "tiny.tess", "-i", "missing.npz", code=3))
+        self.assertIn("neither a .npz nor a .npy", failure("run", "tiny.tess", "-i", "text.onnx", code=3))
+        self.assertIn("cannot be written", failure("zoo", "vit-tiny-test", "-o", "no/such/folder.onnx", code=3))
+        good = (self.folder / "tiny.tess").read_bytes()
+        (self.folder / "cut.tess").write_bytes(good[: len(good) // 2])
+        self.assertIn("cut short", failure("inspect", "cut.tess", code=3))
+        newer = bytearray(good)
+        newer[8] = 7
+        (self.folder / "newer.tess").write_bytes(newer)
+        self.assertIn("engine file version 7 is newer than this program reads (1)", failure("inspect", "newer.tess", code=3))
+        error = json.loads(tessera("inspect", "cut.tess", "--json", code=3).stdout)
+        self.assertEqual(error["code"], 3)
+        self.assertFalse([p for p in self.folder.iterdir() if p.name.endswith(".new")], "temporary files are left")
+
+    def test_inputs_by_name_shape_and_type(self):
+        save = lambda **arrays: np.savez(self.folder / "other.npz", **arrays)
+        save(picture=self.images)
+        self.assertIn("no array 'image'; wanted 'image' [batch,3,32,32]", failure("run", "tiny.tess", "-i", "other.npz", code=3))
+        save(image=self.images[:, :, :, :31])
+        self.assertIn("has shape [8,3,32,31]; wanted 'image' [batch,3,32,32]", failure("run", "tiny.tess", "-i", "other.npz", code=3))
+        whole = np.round(self.images * 20).clip(0, 200)
+        outputs = []
+        for kind in ("f4", "f8", "f2", "u1", "i2", "i8"):
+            save(image=whole.astype(kind), unused=np.zeros(3))
+            tessera("run", "tiny.tess", "-i", "other.npz", "-o", "out.npz")
+            outputs.append(np.load(self.folder / "out.npz")["logits"])
+        for other in outputs[1:]:
+            np.testing.assert_array_equal(outputs[0], other)
+
+    def test_any_number_of_samples_runs_in_chunks(self):
+        said = json.loads(tessera("run", "tiny.tess", "-i", "in.npz", "-o", "out.npz", "--json").stdout)
+        self.assertEqual((said["samples"], said["runs"], said["plans"]), (8, 4, ["batch3", "batch1"]))  # 3 + 3 + 1 + 1
+        got = np.load(self.folder / "out.npz")
+        self.assertEqual((got.files, got["logits"].shape, got["logits"].dtype), (["logits"], (8, 10), np.dtype("f4")))
+        # One sample at a time gives the same numbers: nothing of a chunk reaches its neighbours.
+        for i in range(8):
+            np.savez(self.folder / "one.npz", image=self.images[i : i + 1])
+            tessera("run", "tiny.tess", "-i", "one.npz", "-o", "one_out.npz")
+            np.testing.assert_allclose(np.load(self.folder / "one_out.npz")["logits"][0], got["logits"][i], rtol=0, atol=2e-3)
+        # A last chunk that is not full is filled up and cut off.
+        tessera("build", "tiny.onnx", "-o", "five.tess", "--precision", "fp16", "--batch", 5)
+        said = json.loads(tessera("run", "five.tess", "-i", "in.npz", "-o", "five.npz", "--json").stdout)
+        self.assertEqual(said["runs"], 2)
+        np.testing.assert_allclose(np.load(self.folder / "five.npz")["logits"], got["logits"], rtol=0, atol=2e-3)
+
+    def test_run_builds_a_model_in_memory(self):
+        said = json.loads(tessera("run", "tiny.onnx", "-i", "in.npz", "-o", "direct.npz", "--precision", "fp32", "--json").stdout)
+        self.assertEqual((said["plans"], said["runs"]), (["batch8"], 1))
+        tessera("run", "tiny.tess", "-i", "in.npz", "-o", "out.npz")
+        direct, half = (np.load(self.folder / f)["logits"] for f in ("direct.npz", "out.npz"))
+        error = np.linalg.norm(direct - half) / np.linalg.norm(direct)
+        self.assertLess(error, 20**0.5 * 2.0**-11)  # about 20 roundings to fp16 on the way
+        self.assertGreater(error, 0)
+        tessera("run", "tiny.onnx", "-i", "in.npz", "--precision", "fp8", "--calib", "in.npz", "--target", "ref", "--no-verify")
+
+    def test_builds_are_reproducible(self):
+        for name in ("a.tess", "b.tess"):
+            tessera("build", "tiny.onnx", "-o", name, "--precision", "fp8", "--calib", "in.npz", "--batch", 2, "--quiet")
+        self.assertEqual((self.folder / "a.tess").read_bytes(), (self.folder / "b.tess").read_bytes())
+        tessera("zoo", "vit-tiny-test", "-o", "same.onnx", "--seed", 5)
+        tessera("zoo", "vit-tiny-test", "-o", "other.onnx", "--seed", 6)
+        model = (self.folder / "tiny.onnx").read_bytes()
+        self.assertEqual((self.folder / "same.onnx").read_bytes(), model)
+        self.assertNotEqual((self.folder / "other.onnx").read_bytes(), model)
+
+    def test_build_says_what_it_did(self):
+        said = json.loads(tessera("build", "tiny.onnx", "-o", "j.tess", "--precision", "fp8", "--calib", "in.npz", "--allow", "blocks.0.mlp.fc2=fp16", "--json").stdout)
+        self.assertEqual(said["bytes"], (self.folder / "j.tess").stat().st_size)
+        self.assertTrue(said["ran_on_target"])
+        groups = {(g["asked"], g["stored"]): g["layers"] for g in said["layers"]}
+        self.assertEqual(groups[("fp8", "e4m3")], 7, groups)  # four linear layers in two blocks, less the allowed one
+        self.assertIn("8 samples of in.npz", said["calibration"])
+        text = tessera("build", "tiny.onnx", "-o", "j.tess", "--precision", "fp8", "--calib", "in.npz", "--quiet").stdout
+        self.expect_narrow(text)
+        self.assertIn("golden values reproduced here", text)
+        default = tessera("build", "tiny.onnx", "--no-verify").stdout
+        self.assertTrue((self.folder / "tiny.tess").exists())
+        self.assertIn("no golden values", default)
+        tessera("build", "tiny.onnx", "-o", "tiny.tess", "--precision", "fp16", "--batch", "1,3")
+
+    def test_inspect_shows_the_promise(self):
+        text = tessera("inspect", "tiny.tess").stdout
+        self.expect_narrow(text)
+        for words in ("precision    fp16", "target       cpu", "golden       logits [2,10]", "batch 3", "matmul/cpu", "blocks.1.mlp.fc2"):
+            self.assertIn(words, text)
+        self.assertNotIn("compiled, not run", text)
+        self.assertIn("24-bit sums", tessera("inspect", "tiny.tess", "--verbose").stdout)
+        self.assertIn("matmul/reference", tessera("inspect", "tiny.tess", "--plan", "golden").stdout)
+        manifest = json.loads(tessera("inspect", "tiny.tess", "--json").stdout)
+        self.assertEqual([p["name"] for p in manifest["plans"]], ["batch1", "batch3", "golden"])
+        self.assertEqual([p["arch"] for p in manifest["plans"]], ["cpu", "cpu", "ref"])
+
+    def test_gpu_engines_without_a_receipt_are_marked(self):
+        done = subprocess.run([PROGRAM, "build", "tiny.onnx", "-o", "gpu.tess", "--precision", "fp16", "--target", "cuda"], capture_output=True, text=True, cwd=self.folder)
+        if done.returncode == 4:  # refused by name, which is a promise kept
+            self.assertIn("--allow", done.stderr)
+            return
+        self.assertEqual(done.returncode, 0, done.stderr)
+        empty = {"TESSERA_RECEIPTS_DIR": str(self.folder)}
+        text = subprocess.run([PROGRAM, "inspect", "gpu.tess"], capture_output=True, text=True, cwd=self.folder, env=empty).stdout
+        self.assertIn("! compiled, not run", text)
+        variants = json.loads(tessera("kernels", "--arch", "cuda", "--json").stdout)["variants"]
+        receipts = self.folder / "receipts"
+        receipts.mkdir()
+        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": v["hash"], "tests": 3} for v in variants}))
+        proven = {"TESSERA_RECEIPTS_DIR": str(receipts)}
+        text = subprocess.run([PROGRAM, "inspect", "gpu.tess"], capture_output=True, text=True, cwd=self.folder, env=proven).stdout
+        self.assertNotIn("compiled, not run", text)
+        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": "0", "tests": 3} for v in variants}))
+        text = subprocess.run([PROGRAM, "inspect", "gpu.tess"], capture_output=True, text=True, cwd=self.folder, env=proven).stdout
+        self.assertIn("! compiled, not run", text)
+
+    def test_kernels_lists_every_variant_once(self):
+        text = tessera("kernels").stdout
+        self.expect_narrow(text)
+        names = [v["variant"] for v in json.loads(tessera("kernels", "--json").stdout)["variants"]]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertIn("matmul/cpu", names)
+        on_cpu = json.loads(tessera("kernels", "--arch", "cpu", "--json").stdout)["variants"]
+        self.assertEqual({v["arch"] for v in on_cpu}, {"cpu"})
+        self.assertIn("ref, cpu", failure("kernels", "--arch", "x", code=2))
+
+    def test_verify_passes_and_bench_measures(self):
+        text = tessera("verify", "tiny.tess", "--layers", "--seed", 3).stdout
+        self.expect_narrow(text)
+        self.assertNotIn("FAILED", text)
+        said = json.loads(tessera("verify", "tiny.tess", "--json").stdout)
+        self.assertTrue(said["ok"])
+        self.assertEqual([(c["plan"], c["what"]) for c in said["checks"]],
+                         [("batch1", "golden values"), ("batch1", "seed 1"), ("batch3", "golden values"), ("batch3", "seed 1")])
+        self.expect_narrow(tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout)
+        said = json.loads(tessera("bench", "tiny.tess", "--repeats", 5, "--steps", "--plan", "batch3", "--json").stdout)
+        (plan,) = said["plans"]
+        self.assertTrue(0 < plan["p10_ms"] <= plan["median_ms"] <= plan["p90_ms"])
+        self.assertAlmostEqual(plan["per_second"] * plan["median_ms"], 3000, places=3)
+        self.assertTrue(plan["steps"])
+        failure("bench", "tiny.tess", "--plan", "none", code=2)
+
+    def test_an_engine_with_other_weights_does_not_serve(self):
+        data = bytearray((self.folder / "tiny.tess").read_bytes())
+        field = lambda at: int.from_bytes(data[at : at + 8], "little")
+        manifest = json.loads(data[64 : 64 + field(24)])
+        self.assertEqual(checksum64(bytes(data[64 : 64 + field(24)])), field(32))
+        self.assertEqual(checksum64(bytes(data[field(40) :])), field(56))
+        largest = max(manifest["constants"], key=lambda c: c["data"]["bytes"])["data"]
+        begin = field(40) + largest["offset"]
+        weight = np.frombuffer(bytes(data[begin : begin + largest["bytes"]]), "<f2")
+        data[begin : begin + largest["bytes"]] = weight[::-1].tobytes()
+        data[56:64] = checksum64(bytes(data[field(40) :])).to_bytes(8, "little")
+        (self.folder / "tampered.tess").write_bytes(data)
+        tessera("inspect", "tampered.tess")  # a well-formed file
+        said = failure("run", "tampered.tess", "-i", "in.npz", "-o", "tampered.npz", code=1)
+        self.assertIn("does not reproduce its golden values", said)
+        self.assertFalse((self.folder / "tampered.npz").exists())
+        tessera("run", "tampered.tess", "-i", "in.npz", "--no-verify")
+        self.assertIn("FAILED", tessera("verify", "tampered.tess", code=1).stdout)
+        self.assertFalse(json.loads(tessera("verify", "tampered.tess", "--json", code=1).stdout)["ok"])
+
+    def test_demo(self):
+        said = json.loads(tessera("demo", "--json").stdout)
+        self.assertTrue(said["ok"])
+        self.assertEqual([r["precision"] for r in said["rows"]], ["fp32", "fp16", "bf16", "fp8"])
+        for row in said["rows"]:
+            self.assertGreater(row["cosine_mean"], 0.999)
+            self.assertGreater(row["top1"], 0.98)
+        sizes = [r["engine_bytes"] for r in said["rows"]]
+        self.assertGreater(sizes[0], sizes[1])
+        self.assertGreater(sizes[1], sizes[3])
+        self.expect_narrow(tessera("demo").stdout)
+        self.assertIn("No such file", failure("demo", "--assets", "nowhere", code=3))
+
+    def test_version_and_zoo_list(self):
+        self.assertRegex(tessera("version").stdout, r"^tessera \d+\.\d+\.\d+ \(")
+        self.assertIn("version", json.loads(tessera("version", "--json").stdout))
+        self.expect_narrow(tessera("zoo", "--list").stdout)
+        names = [m["name"] for m in json.loads(tessera("zoo", "--list", "--json").stdout)["models"]]
+        self.assertEqual(names[:2], ["vit-ti-16", "vit-s-16"])
+        failure("zoo", code=2)
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"no {PROGRAM}: skipped")
+        sys.exit(77)
+    unittest.main(verbosity=1)
