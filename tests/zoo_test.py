@@ -66,7 +66,8 @@ def main():
         model = make("vit-tiny-test")
         onnx.checker.check_model(model, full_check=True)
         weights = {t.name: numpy_helper.to_array(t).astype("f8") for t in model.graph.initializer}
-        for name, (mean, deviation) in {"blocks.0.attn.qkv.weight": (0, 0.02), "blocks.1.mlp.fc1.weight": (0, 0.02), "positions": (0, 0.02), "norm.weight": (1, 0.1)}.items():
+        drawn = (("blocks.0.attn.qkv.weight", 0, 0.02), ("blocks.1.mlp.fc1.weight", 0, 0.02), ("positions", 0, 0.02), ("norm.weight", 1, 0.1))
+        for name, mean, deviation in drawn:
             count = weights[name].size
             got_mean, got_deviation = weights[name].mean(), weights[name].std()
             assert abs(got_mean - mean) < 5 * deviation / count**0.5, (name, got_mean)
@@ -78,7 +79,7 @@ def main():
             got = ReferenceEvaluator(model).run(None, {"image": image})[0]
             assert got.shape == (batch, 10) and want.std() > 0.01
             error = np.linalg.norm(got - want) / np.linalg.norm(want)
-            assert error < 1e-5, error  # fp32 with sums of up to 192 terms, some twenty in a row
+            assert error < 20 * 192**0.5 * 2**-24, error  # fp32 sums of up to 192 terms, some twenty in a row
         # Shapes of a real one, and the form without a class token.
         for name, tokens in (("vit-ti-16", 197), ("vit-b-256", 256)):
             model = make(name)

@@ -17,12 +17,15 @@ namespace {
 // numpy's word for an element, where it has one.
 std::string dtype_of(Element e) {
   const std::string name = info(e).name;
-  const std::map<std::string, std::string> words = {{"f16", "<f2"}, {"f32", "<f4"}, {"f64", "<f8"}, {"i32", "<i4"}, {"i64", "<i8"}, {"u8", "|u1"}};
+  const std::map<std::string, std::string> words = {{"f16", "<f2"}, {"f32", "<f4"}, {"f64", "<f8"},
+                                                    {"i32", "<i4"}, {"i64", "<i8"}, {"u8", "|u1"}};
   const auto it = words.find(name);
   return it == words.end() ? "" : it->second;
 }
 
-const Operand& desc_of(const Plan& plan, const Port& port) { return plan.tensors[static_cast<size_t>(port.tensor)].desc; }
+const Operand& desc_of(const Plan& plan, const Port& port) {
+  return plan.tensors[static_cast<size_t>(port.tensor)].desc;
+}
 
 // All samples of one output port, gathered chunk by chunk.
 class Gather {
@@ -70,7 +73,9 @@ std::vector<Chunk> split_into_chunks(const std::vector<const Plan*>& plans, int6
     const Plan* best = nullptr;
     for (const Plan* p : plans) {
       const bool filled = p->batch <= left, best_filled = best != nullptr && best->batch <= left;
-      if (best == nullptr || (filled && !best_filled) || (filled == best_filled && (filled ? p->batch > best->batch : p->batch < best->batch))) best = p;
+      if (best == nullptr || (filled && !best_filled) ||
+          (filled == best_filled && (filled ? p->batch > best->batch : p->batch < best->batch)))
+        best = p;
     }
     const int64_t count = std::min(left, best->batch);
     chunks.push_back({best, first, count});
@@ -98,7 +103,9 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
     if (executor == nullptr) {
       if (check_golden_first && !engine.golden.outputs.empty()) {
         TS_ASSIGN(const VerifyReport report, check_golden(engine, *c.plan));
-        if (!report.ok) return Status(Code::kVerifyFailed, cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence));
+        if (!report.ok)
+          return Status(Code::kVerifyFailed,
+                        cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence));
       }
       TS_ASSIGN(executor, bind(engine, *c.plan, sharing));
       result.used.push_back(c.plan);

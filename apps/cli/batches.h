@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs any number of samples through an engine's plans of fixed batch sizes: the largest plan that is filled, again and again, then the smallest
-// that holds the rest; what a last chunk has too few is filled up and cut off again.
+// Runs any number of samples through an engine's plans of fixed batch sizes: the largest plan that is filled, again and
+// again, then the smallest that holds the rest; what a last chunk has too few is filled up and cut off again.
 #pragma once
 
 #include <memory>

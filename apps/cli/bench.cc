@@ -51,21 +51,30 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
   TS_ASSIGN(std::vector<double> times, executor->time_runs(inputs.pointers, o.repeats));
   if (times.empty()) return machine_error("the executor measured nothing");
   std::sort(times.begin(), times.end());
-  Timing t{.plan = &plan, .machine = executor->machine(), .median = percentile(times, 0.5), .p10 = percentile(times, 0.1), .p90 = percentile(times, 0.9), .steps = {}};
+  Timing t{.plan = &plan,
+           .machine = executor->machine(),
+           .median = percentile(times, 0.5),
+           .p10 = percentile(times, 0.1),
+           .p90 = percentile(times, 0.9),
+           .steps = {}};
   if (o.steps) {
     TS_ASSIGN(const std::vector<double> each, executor->time_steps(inputs.pointers));
     std::map<std::tuple<std::string, std::string, std::string>, double> sums;
-    for (size_t i = 0; i < each.size() && i < plan.steps.size(); ++i) sums[{plan.steps[i].layer, plan.steps[i].op, plan.steps[i].variant}] += each[i];
+    for (size_t i = 0; i < each.size() && i < plan.steps.size(); ++i)
+      sums[{plan.steps[i].layer, plan.steps[i].op, plan.steps[i].variant}] += each[i];
     for (const auto& [key, ms] : sums) t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), ms});
-    std::stable_sort(t.steps.begin(), t.steps.end(), [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
+    std::stable_sort(t.steps.begin(), t.steps.end(),
+                     [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
   }
   return t;
 }
 
 Json timing_json(const Timing& t) {
   Json steps = Json::array();
-  for (const StepTime& s : t.steps) steps.push_back({{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"ms", s.milliseconds}});
-  return {{"plan", t.plan->name}, {"batch", t.plan->batch}, {"median_ms", t.median}, {"p10_ms", t.p10}, {"p90_ms", t.p90}, {"per_second", t.per_second()}, {"steps", steps}};
+  for (const StepTime& s : t.steps)
+    steps.push_back({{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"ms", s.milliseconds}});
+  return {{"plan", t.plan->name}, {"batch", t.plan->batch},       {"median_ms", t.median}, {"p10_ms", t.p10},
+          {"p90_ms", t.p90},      {"per_second", t.per_second()}, {"steps", steps}};
 }
 
 void print_steps(const Timing& t) {
@@ -77,7 +86,8 @@ void print_steps(const Timing& t) {
   }
   const auto share = [&](double ms) { return fmt::format("{:.1f} %", total > 0 ? ms / total * 100 : 0); };
   Table layers({"layer", "op", "variant", ">ms", ">share"});
-  for (const StepTime& s : t.steps) layers.add({s.layer, s.op, s.variant, fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
+  for (const StepTime& s : t.steps)
+    layers.add({s.layer, s.op, s.variant, fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
   fmt::print("\nplan {}, step by step: {:.3f} ms in all\n{}", t.plan->name, total, layers.text());
   std::vector<std::pair<std::string, double>> sorted(by_variant.begin(), by_variant.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -98,14 +108,20 @@ Status bench(const Options& o, const Common& common) {
   if (common.json) {
     Json plans = Json::array();
     for (const Timing& t : timings) plans.push_back(timing_json(t));
-    print_json({{"engine", o.engine}, {"model", engine.model}, {"precision", engine.precision}, {"machine", timings[0].machine}, {"repeats", o.repeats}, {"plans", plans}});
+    print_json({{"engine", o.engine},
+                {"model", engine.model},
+                {"precision", engine.precision},
+                {"machine", timings[0].machine},
+                {"repeats", o.repeats},
+                {"plans", plans}});
     return {};
   }
-  fmt::print("{} in {} on {}, {} each\n", printable(engine.model), engine.precision, timings[0].machine, plural(o.repeats, "run"));
+  fmt::print("{} in {} on {}, {} each\n", printable(engine.model), engine.precision, timings[0].machine,
+             plural(o.repeats, "run"));
   Table table({"plan", ">batch", ">median ms", ">p10 ms", ">p90 ms", ">samples/s"});
   for (const Timing& t : timings) {
-    table.add({t.plan->name, std::to_string(t.plan->batch), fmt::format("{:.3f}", t.median), fmt::format("{:.3f}", t.p10), fmt::format("{:.3f}", t.p90),
-               fmt::format("{:.1f}", t.per_second())});
+    table.add({t.plan->name, std::to_string(t.plan->batch), fmt::format("{:.3f}", t.median),
+               fmt::format("{:.3f}", t.p10), fmt::format("{:.3f}", t.p90), fmt::format("{:.1f}", t.per_second())});
   }
   fmt::print("{}", table.text());
   for (const Timing& t : timings) {
@@ -117,7 +133,9 @@ Status bench(const Options& o, const Common& common) {
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("--repeats", o->repeats, "timed runs after a warm-up (default: 20)")->check(within(1, 1000000))->type_name("N");
+  app.add_option("--repeats", o->repeats, "timed runs after a warm-up (default: 20)")
+      ->check(within(1, 1000000))
+      ->type_name("N");
   app.add_option("--plan", o->plan, "only this plan")->type_name("NAME");
   app.add_flag("--steps", o->steps, "also the time of each layer and variant, measured step by step");
   return [o, &common] { return bench(*o, common); };

@@ -25,16 +25,21 @@ std::string join(const List& words) {
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
-  app.add_option("--precision", flags.precision, "of the linear layers: " + join(precision_names()) + " (default: fp16)")->type_name("NAME");
-  app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")->type_name("ARCH");
-  app.add_option("--calib", flags.calib, "npz with inputs that the scales of activations are taken from")->type_name("FILE");
+  app.add_option("--precision", flags.precision,
+                 "of the linear layers: " + join(precision_names()) + " (default: fp16)")
+      ->type_name("NAME");
+  app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
+      ->type_name("ARCH");
+  app.add_option("--calib", flags.calib, "npz with inputs that the scales of activations are taken from")
+      ->type_name("FILE");
   app.add_option("--allow", flags.allow, "accept another precision for layers; * and ? match; repeatable")
       ->type_name("LAYER=PRECISION")
       ->allow_extra_args(false);
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values");
 }
 
-Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches, bool quiet) {
+Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
+                                   bool quiet) {
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
   BuildOptions o;
   o.model_path = model;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that say how a model becomes an engine: of `build`, and of commands that take an ONNX model and build it in memory.
+// Options that say how a model becomes an engine: of `build`, and of commands that take an ONNX model and build it in
+// memory.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +18,8 @@ struct BuildFlags {
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);
-Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches, bool quiet);
+Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
+                                   bool quiet);
 
 // The range of a whole number, without a line of its own in the help.
 inline CLI::Validator within(int64_t low, int64_t high) { return CLI::Range(low, high).description(""); }

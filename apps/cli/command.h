@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command of the program: one file each, listed in commands.inc. It adds its options to a subcommand and gives back what to run once the line is parsed.
+// A command of the program: one file each, listed in commands.inc. It adds its options to a subcommand and gives back
+// what to run once the line is parsed.
 #pragma once
 
 #include <CLI/CLI.hpp>

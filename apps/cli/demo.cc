@@ -62,7 +62,8 @@ double top1_of(const std::vector<double>& logits, const std::vector<double>& lab
   int64_t right = 0;
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-    right += std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin == static_cast<std::ptrdiff_t>(labels[i]);
+    right += std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin ==
+             static_cast<std::ptrdiff_t>(labels[i]);
   }
   return static_cast<double>(right) / static_cast<double>(labels.size());
 }
@@ -86,14 +87,16 @@ Result<TestSet> read_tests(const std::string& path) {
 std::string words_of(const Plan& plan, const std::string& precision, std::string PromiseGroup::*field) {
   std::vector<std::string> words;
   for (const PromiseGroup& g : promise_groups(plan)) {
-    if (g.asked == precision && std::find(words.begin(), words.end(), g.*field) == words.end()) words.push_back(g.*field);
+    if (g.asked == precision && std::find(words.begin(), words.end(), g.*field) == words.end())
+      words.push_back(g.*field);
   }
   std::string out;
   for (const std::string& w : words) out += (out.empty() ? "" : "/") + w;
   return out;
 }
 
-Result<Row> try_precision(const std::string& precision, const std::string& assets, const std::string& scratch, const TestSet& tests) {
+Result<Row> try_precision(const std::string& precision, const std::string& assets, const std::string& scratch,
+                          const TestSet& tests) {
   Row row{.precision = precision};
   BuildFlags flags{.precision = precision, .calib = assets + "/calib.npz"};
   TS_ASSIGN(const BuildOptions options, build_options(flags, assets + "/vit.onnx", {kBatch}, /*quiet=*/true));
@@ -111,7 +114,9 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   TS_ASSIGN(const Samples samples, read_samples(engine.plans[0], tests.images));
   TS_ASSIGN(const BatchedRun run, run_batched(engine, samples, /*check_golden_first=*/true));
   const std::vector<double> got = numbers_of(run.outputs[0]);
-  if (got.size() != tests.logits.size()) return bad_input(cat(tests.images, ": 'logits' has ", tests.logits.size(), " numbers, the model gives ", got.size()));
+  if (got.size() != tests.logits.size())
+    return bad_input(
+        cat(tests.images, ": 'logits' has ", tests.logits.size(), " numbers, the model gives ", got.size()));
   row.closeness = compare(got, tests.logits, samples.count);
   row.top1 = top1_of(got, tests.labels);
   row.ms_per_image = run.milliseconds / static_cast<double>(samples.count);
@@ -128,7 +133,8 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
 Status demo(const std::string& given, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
   const std::string assets = given.empty() ? find_bundled("assets/digits") : given;
-  if (assets.empty()) return bad_input("the bundled model (assets/digits) is not beside the program; give --assets DIR");
+  if (assets.empty())
+    return bad_input("the bundled model (assets/digits) is not beside the program; give --assets DIR");
   TS_ASSIGN(const TestSet tests, read_tests(assets + "/test.npz"));
   const ScratchFolder scratch;
   if (scratch.path().empty()) return machine_error("no temporary folder could be made");
@@ -147,18 +153,30 @@ Status demo(const std::string& given, const Common& common) {
   bool ok = true;
   for (const Row& r : rows) {
     ok = ok && r.verdict.empty();
-    all.push_back({{"precision", r.precision}, {"stored", r.stored}, {"computed", r.computed}, {"top1", r.top1}, {"cosine_mean", r.closeness.cosine_mean},
-                   {"cosine_worst", r.closeness.cosine_worst}, {"engine_bytes", r.bytes}, {"ms_per_image", r.ms_per_image}, {"ok", r.verdict.empty()}, {"verdict", r.verdict}});
-    table.add({r.precision, r.stored, r.computed, fmt::format("{:.2f} %", r.top1 * 100), fmt::format("{:.6f}", r.closeness.cosine_mean),
-               fmt::format("{:.6f}", r.closeness.cosine_worst), megabytes(r.bytes), fmt::format("{:.3f}", r.ms_per_image), r.verdict.empty() ? "ok" : "FAILED"});
+    all.push_back({{"precision", r.precision},
+                   {"stored", r.stored},
+                   {"computed", r.computed},
+                   {"top1", r.top1},
+                   {"cosine_mean", r.closeness.cosine_mean},
+                   {"cosine_worst", r.closeness.cosine_worst},
+                   {"engine_bytes", r.bytes},
+                   {"ms_per_image", r.ms_per_image},
+                   {"ok", r.verdict.empty()},
+                   {"verdict", r.verdict}});
+    table.add({r.precision, r.stored, r.computed, fmt::format("{:.2f} %", r.top1 * 100),
+               fmt::format("{:.6f}", r.closeness.cosine_mean), fmt::format("{:.6f}", r.closeness.cosine_worst),
+               megabytes(r.bytes), fmt::format("{:.3f}", r.ms_per_image), r.verdict.empty() ? "ok" : "FAILED"});
   }
   if (common.json) {
-    print_json({{"images", tests.labels.size()}, {"top1_fp32", tests.top1}, {"rows", all}, {"seconds", seconds}, {"ok", ok}});
+    print_json(
+        {{"images", tests.labels.size()}, {"top1_fp32", tests.top1}, {"rows", all}, {"seconds", seconds}, {"ok", ok}});
     return ok ? Status() : verification_failed();
   }
-  fmt::print("A ViT that reads digits, compiled in {} precisions and run on {} test images (fp32 by ONNX Runtime: top-1 {:.2f} %).\n"
-             "Cosines are to its fp32 logits; every engine also agrees with its own f64 golden plan.\n\n{}\n{:.1f} s in all.\n",
-             rows.size(), tests.labels.size(), tests.top1 * 100, table.text(), seconds);
+  fmt::print(
+      "A ViT that reads digits, compiled in {} precisions and run on {} test images.\n"
+      "Cosines are to the fp32 logits of ONNX Runtime (top-1 {:.2f} %); each engine is also compared\n"
+      "with its own golden plan (f64 on the same codes).\n\n{}\n{:.1f} s in all.\n",
+      rows.size(), tests.labels.size(), tests.top1 * 100, table.text(), seconds);
   for (const Row& r : rows) {
     if (!r.verdict.empty()) return Status(Code::kVerifyFailed, cat("demo: ", r.precision, ": ", r.verdict));
   }
@@ -167,7 +185,8 @@ Status demo(const std::string& given, const Common& common) {
 
 Runner add(CLI::App& app, const Common& common) {
   auto assets = std::make_shared<std::string>();
-  app.add_option("--assets", *assets, "folder with vit.onnx, calib.npz and test.npz (default: the bundled digits)")->type_name("DIR");
+  app.add_option("--assets", *assets, "folder with vit.onnx, calib.npz and test.npz (default: bundled)")
+      ->type_name("DIR");
   return [assets, &common] { return demo(*assets, common); };
 }
 

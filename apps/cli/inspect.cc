@@ -29,19 +29,23 @@ void print_summary(const Options& o, const Engine& e) {
   fmt::print("{}: {}, made by {}\n", o.engine, printable(or_dash(e.model)), printable(e.producer));
   fmt::print("  precision    {} (asked)\n", printable(e.precision));
   const std::string why_not = why_not_here(e.target);
-  fmt::print("  target       {}: {}{}\n", info(e.target).name, info(e.target).what, why_not.empty() ? "" : "\n               not run on its target here: " + why_not);
-  fmt::print("  size         {}, of which {} in {}\n", megabytes(bytes), megabytes(constants), plural(static_cast<int64_t>(e.constants.size()), "constant"));
+  fmt::print("  target       {}: {}{}\n", info(e.target).name, info(e.target).what,
+             why_not.empty() ? "" : "\n               not run on its target here: " + why_not);
+  fmt::print("  size         {}, of which {} in {}\n", megabytes(bytes), megabytes(constants),
+             plural(static_cast<int64_t>(e.constants.size()), "constant"));
   for (const EngineState& s : e.states) fmt::print("  state        {}: {}\n", printable(s.name), megabytes(s.bytes));
   if (!e.calibration.empty()) fmt::print("  scales       {}\n", printable(e.calibration));
   for (const std::string& a : e.allowed) fmt::print("  allowed      {}\n", printable(a));
   if (e.golden.outputs.empty()) fmt::print("  golden       none (built with --no-verify)\n");
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
-    fmt::print("  golden       {} {}: relative L2 error of at most {:.2e}\n", printable(e.golden.outputs[i].name), to_string(e.golden.outputs[i].shape), e.golden.bounds[i]);
+    fmt::print("  golden       {} {}: relative L2 error of at most {:.2e}\n", printable(e.golden.outputs[i].name),
+               to_string(e.golden.outputs[i].shape), e.golden.bounds[i]);
   }
   for (const Plan& p : e.plans) {
     const Moves moves = count_moves(p);
-    fmt::print("  plan         {}: arch {}, batch {}, {}, {} of working memory, {} and {} left\n", printable(p.name), info(p.arch).name, p.batch,
-               plural(static_cast<int64_t>(p.steps.size()), "step"), megabytes(p.arena_bytes), plural(moves.copies, "copy", "copies"), plural(moves.casts, "cast"));
+    fmt::print("  plan         {}: {}, batch {}, {}, {} of memory, {} and {} left\n", printable(p.name),
+               info(p.arch).name, p.batch, plural(static_cast<int64_t>(p.steps.size()), "step"),
+               megabytes(p.arena_bytes), plural(moves.copies, "copy", "copies"), plural(moves.casts, "cast"));
   }
 }
 
@@ -51,7 +55,8 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
   for (const PlanStep& s : plan.steps) {
     const bool proven = receipts.state_of(s.variant).proven;
     unproven = unproven || !proven;
-    table.add({s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed), s.variant + (proven ? "" : " !")});
+    table.add(
+        {s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed), s.variant + (proven ? "" : " !")});
   }
   fmt::print("\nplan {}, batch {}\n{}", printable(plan.name), plan.batch, table.text());
   if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant's present sources\n");
@@ -85,7 +90,7 @@ Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
   app.add_option("--plan", o->plan, "which plan to list (default: the first)")->type_name("NAME");
-  app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic, and every variant that refused it, with the reason");
+  app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
   return [o, &common] { return inspect(*o, common); };
 }
 

@@ -28,7 +28,8 @@ Runner add(CLI::App& app, const Common& common) {
     const auto show = [&](const Variant& v) {
       if (only && !runs(*only, v.arch)) return;
       const Receipts::State state = receipts.state_of(v);
-      all.push_back({{"variant", v.name}, {"arch", info(v.arch).name}, {"state", state.words}, {"hash", source_hash(v.name)}});
+      all.push_back(
+          {{"variant", v.name}, {"arch", info(v.arch).name}, {"state", state.words}, {"hash", source_hash(v.name)}});
       table.add({v.name, info(v.arch).name, state.words});
     };
     for (const OpInfo* op : all_ops()) {
@@ -46,7 +47,7 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command kernels_command{"kernels", "list every variant of every op, and whether its present sources ran on a GPU",
+const Command kernels_command{"kernels", "list every variant of every op, and which ran on a GPU",
                               "  tessera kernels\n"
                               "  tessera kernels --arch sm90 --json\n",
                               false, add};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The promise of a plan in a few words: for the layers that were asked a precision, what is stored and what is computed.
+// The promise of a plan in a few words: for the layers that were asked a precision, what is stored and what is
+// computed.
 #pragma once
 
 #include <string>

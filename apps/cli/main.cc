@@ -61,7 +61,9 @@ int run(int argc, char** argv) {
     Runner runner = c->add(*sub, common);
     sub->add_flag("--json", common.json, "print one JSON object instead of text");
     if (c->computes) {
-      sub->add_option("--threads", common.threads, "threads to use (default: every core)")->check(within(0, 4096))->type_name("N");
+      sub->add_option("--threads", common.threads, "threads to use (default: every core)")
+          ->check(within(0, 4096))
+          ->type_name("N");
       sub->add_flag("--quiet", common.quiet, "no progress and no notes");
     }
     commands.emplace_back(sub, std::move(runner));
@@ -76,7 +78,9 @@ int run(int argc, char** argv) {
     for (const auto& [sub, runner] : commands) {
       if (sub->parsed()) named = sub;
     }
-    return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()), named ? named->get_name() + " " : "")), wants_json);
+    return report(
+        usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()), named ? named->get_name() + " " : "")),
+        wants_json);
   }
   set_quiet(common.quiet || common.json);
   if (common.threads > 0) set_threads(common.threads);

@@ -21,7 +21,8 @@ class Table {
   // A title that begins with '>' heads a column of numbers, set to the right.
   explicit Table(std::vector<std::string> titles);
   void add(std::vector<std::string> row);
-  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut in the middle ("blocks.1..n.qkv").
+  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut in the
+  // middle ("blocks.1..n.qkv").
   std::string text() const;
 
  private:

@@ -37,7 +37,8 @@ Receipts Receipts::load() {
     if (!file.is_object()) continue;
     for (const auto& [variant, entry] : file.items()) {
       if (!entry.is_object() || !entry.contains("hash") || !entry["hash"].is_string()) continue;
-      const int64_t tests = entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
+      const int64_t tests =
+          entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
       out.by_variant_.insert({variant, {it->path().stem().string(), entry["hash"].get<std::string>(), tests}});
     }
   }
@@ -48,7 +49,8 @@ Receipts::State Receipts::state_of(const Variant& variant) const {
   if (info(variant.arch).device == DeviceKind::kHost) return {"host", true};
   const auto [begin, end] = by_variant_.equal_range(variant.name);
   for (auto it = begin; it != end; ++it) {
-    if (it->second.hash == source_hash(variant.name)) return {cat("ran on ", it->second.gpu, ", ", it->second.tests, " tests"), true};
+    if (it->second.hash == source_hash(variant.name))
+      return {cat("ran on ", it->second.gpu, ", ", it->second.tests, " tests"), true};
   }
   if (variant.bind == nullptr) return {"contract only, not run", false};
   return {"compiled, not run", false};

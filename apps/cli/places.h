@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that come with the program: the bundled model, and the receipts of what ran on a GPU. Looked for beside the program and in the folders above it
-// (a build folder lies inside the repository), then in the working folder.
+// Files that come with the program: the bundled model, and the receipts of what ran on a GPU. Looked for beside the
+// program and in the folders above it (a build folder lies inside the repository), then in the working folder.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class Receipts {
   static Receipts load();
 
   struct State {
-    std::string words;  // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
+    std::string words;   // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
     bool proven = true;  // a receipt for the present sources, or none needed
   };
   State state_of(const Variant& variant) const;

@@ -67,30 +67,44 @@ Status run(const Options& o, const Common& common) {
     names += (names.empty() ? "" : ", ") + p->name;
   }
   if (common.json) {
-    print_json({{"samples", samples.count}, {"runs", done.runs}, {"plans", used}, {"milliseconds", done.milliseconds}, {"machine", done.machine},
-                {"precision", engine.precision}, {"outputs", outputs}, {"file", o.outputs}});
+    print_json({{"samples", samples.count},
+                {"runs", done.runs},
+                {"plans", used},
+                {"milliseconds", done.milliseconds},
+                {"machine", done.machine},
+                {"precision", engine.precision},
+                {"outputs", outputs},
+                {"file", o.outputs}});
     return {};
   }
-  fmt::print("{} in {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), plural(done.runs, "run"), names, done.milliseconds, done.machine);
+  fmt::print("{} in {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), plural(done.runs, "run"),
+             names, done.milliseconds, done.machine);
   fmt::print("{}: {}\n", o.outputs.empty() ? "not written (no --outputs)" : o.outputs, listed);
   return {};
 }
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an engine (.tess), or an ONNX model that is built in memory first")->type_name("FILE")->required();
-  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]")->type_name("FILE")->required();
+  app.add_option("model", o->model, "an engine (.tess), or an ONNX model that is built in memory first")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]")
+      ->type_name("FILE")
+      ->required();
   app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output")->type_name("FILE");
-  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs)")->check(within(1, 1 << 20))->type_name("N");
+  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs)")
+      ->check(within(1, 1 << 20))
+      ->type_name("N");
   add_build_flags(app, o->flags);
   return [o, &common] { return run(*o, common); };
 }
 
 }  // namespace
 
-const Command run_command{"run", "run an engine or a model on arrays from an npz file",
-                          "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
-                          "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",
-                          true, add};
+const Command run_command{
+    "run", "run an engine or a model on arrays from an npz file",
+    "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
+    "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",
+    true, add};
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ namespace {
 struct Options {
   std::string engine;
   bool layers = false;
-  uint64_t seed = 1;
+  uint64_t seed = 2;  // golden values have 1: these inputs are fresh
 };
 
 struct Check {
@@ -27,20 +27,32 @@ struct Check {
 Json check_json(const Check& c) {
   Json outputs = Json::array(), layers = Json::array();
   for (const OutputReport& o : c.report.outputs) {
-    outputs.push_back({{"name", o.name}, {"cosine_mean", o.cosine_mean}, {"cosine_worst", o.cosine_worst}, {"relative_l2", o.relative_l2}, {"bound", o.bound}, {"ok", o.ok}});
+    outputs.push_back({{"name", o.name},
+                       {"cosine_mean", o.cosine_mean},
+                       {"cosine_worst", o.cosine_worst},
+                       {"relative_l2", o.relative_l2},
+                       {"bound", o.bound},
+                       {"ok", o.ok}});
   }
   for (const LayerReport& l : c.report.layers) {
-    layers.push_back({{"layer", l.layer}, {"op", l.op}, {"relative_l2", l.relative_l2}, {"bound", l.bound}, {"cosine", l.cosine}});
+    layers.push_back(
+        {{"layer", l.layer}, {"op", l.op}, {"relative_l2", l.relative_l2}, {"bound", l.bound}, {"cosine", l.cosine}});
   }
-  return {{"plan", c.plan}, {"what", c.what}, {"ok", c.report.ok}, {"sentence", c.report.sentence}, {"machine", c.report.machine}, {"outputs", outputs}, {"layers", layers}};
+  return {{"plan", c.plan},
+          {"what", c.what},
+          {"ok", c.report.ok},
+          {"sentence", c.report.sentence},
+          {"machine", c.report.machine},
+          {"outputs", outputs},
+          {"layers", layers}};
 }
 
 void print(const std::vector<Check>& checks) {
   Table table({"plan", "inputs", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
   for (const Check& c : checks) {
     for (const OutputReport& o : c.report.outputs) {
-      table.add({c.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean), fmt::format("{:.7f}", o.cosine_worst), fmt::format("{:.2e}", o.relative_l2),
-                 fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
+      table.add({c.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean), fmt::format("{:.7f}", o.cosine_worst),
+                 fmt::format("{:.2e}", o.relative_l2), fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
     }
   }
   fmt::print("{}", table.text());
@@ -48,7 +60,8 @@ void print(const std::vector<Check>& checks) {
     if (c.report.layers.empty()) continue;
     Table layers({"layer", "op", ">relative L2", ">bound", ">cosine", ""});
     for (const LayerReport& l : c.report.layers) {
-      layers.add({l.layer, l.op, fmt::format("{:.2e}", l.relative_l2), fmt::format("{:.2e}", l.bound), fmt::format("{:.7f}", l.cosine), l.relative_l2 <= l.bound ? "ok" : "FAILED"});
+      layers.add({l.layer, l.op, fmt::format("{:.2e}", l.relative_l2), fmt::format("{:.2e}", l.bound),
+                  fmt::format("{:.7f}", l.cosine), l.relative_l2 <= l.bound ? "ok" : "FAILED"});
     }
     fmt::print("\nlayers of plan {}\n{}", c.plan, layers.text());
   }
@@ -78,7 +91,8 @@ Status verify(const Options& o, const Common& common) {
     return failed == nullptr ? Status() : verification_failed();
   }
   print(checks);
-  if (failed != nullptr) return Status(Code::kVerifyFailed, cat("plan ", failed->plan, ", ", failed->what, ": ", failed->report.sentence));
+  if (failed != nullptr)
+    return Status(Code::kVerifyFailed, cat("plan ", failed->plan, ", ", failed->what, ": ", failed->report.sentence));
   if (!checks.empty()) fmt::print("\n{} on {}\n", checks.front().report.sentence, checks.front().report.machine);
   return {};
 }
@@ -87,13 +101,13 @@ Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
   app.add_flag("--layers", o->layers, "compare layer by layer (plans that run on the host)");
-  app.add_option("--seed", o->seed, "of the fresh inputs (default: 1)")->type_name("N");
+  app.add_option("--seed", o->seed, "of the fresh inputs (default: 2)")->type_name("N");
   return [o, &common] { return verify(*o, common); };
 }
 
 }  // namespace
 
-const Command verify_command{"verify", "compare an engine's numbers with its golden plan (f64 on the same codes)",
+const Command verify_command{"verify", "compare an engine with its golden plan (f64 on the same codes)",
                              "  tessera verify vit.tess\n"
                              "  tessera verify vit.tess --layers --seed 42\n",
                              true, add};

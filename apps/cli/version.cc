@@ -20,6 +20,7 @@ Runner add(CLI::App&, const Common& common) {
 
 }  // namespace
 
-const Command version_command{"version", "print the version and what this program was built with", "  tessera version\n", false, add};
+const Command version_command{"version", "print the version and what this program was built with",
+                              "  tessera version\n", false, add};
 
 }  // namespace tessera

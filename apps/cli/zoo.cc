@@ -47,7 +47,8 @@ Runner add(CLI::App& app, const Common& common) {
     if (common.json) {
       print_json({{"model", o->name}, {"seed", o->seed}, {"file", path}, {"bytes", bytes.size()}});
     } else {
-      fmt::print("{}: {} with seeded random weights (seed {}), {}\n", path, o->name, o->seed, megabytes(static_cast<int64_t>(bytes.size())));
+      fmt::print("{}: {} with seeded random weights (seed {}), {}\n", path, o->name, o->seed,
+                 megabytes(static_cast<int64_t>(bytes.size())));
     }
     return {};
   };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// checksum64: a fast 64-bit checksum for files (not against an adversary). Bytes are cut into chunks of 1 MiB; in a chunk, word i goes to lane i mod 8,
-//   lane = p ^ (p >> 32), p = (lane ^ word) * odd constant        (a bijection of the lane: a change of one word always shows)
-// and lanes, then chunks, then the length are folded in order by the same kind of step. A short last word is padded with zeros.
+// checksum64: a fast 64-bit checksum for files (not against an adversary). Bytes are cut into chunks of 1 MiB; in a
+// chunk, word i goes to lane i mod 8,
+//   lane = p ^ (p >> 32), p = (lane ^ word) * odd constant      (a bijection: a change of one word always shows)
+// and lanes, then chunks, then the length are folded in order by two such steps each. A last word is padded with zeros.
 // The value does not depend on the number of threads or on how a stream was cut into pieces.
 #pragma once
 

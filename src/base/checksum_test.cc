@@ -24,7 +24,8 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 TEST(Checksum, PiecesAndThreadsDoNotMatter) {
   std::mt19937_64 random(7);
-  for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, kMiB - 1, kMiB, kMiB + 1, 3 * kMiB + 12345}) {
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, kMiB - 1, kMiB, kMiB + 1, 3 * kMiB + 12345}) {
     const std::vector<uint8_t> bytes = random_bytes(size, size);
     set_threads(1);
     const uint64_t want = checksum64(bytes);
@@ -63,7 +64,8 @@ TEST(Checksum, EveryFlipAndLengthShows) {
     bytes[bit / 8] ^= static_cast<uint8_t>(1 << (bit % 8));
   }
   const std::vector<uint8_t> zeros(500, 0);
-  for (size_t n = 0; n < zeros.size(); ++n) EXPECT_TRUE(seen.insert(checksum64({zeros.data(), n})).second) << n << " zeros";
+  for (size_t n = 0; n < zeros.size(); ++n)
+    EXPECT_TRUE(seen.insert(checksum64({zeros.data(), n})).second) << n << " zeros";
 }
 
 // The value is part of the engine file's format: it may not change.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines for people, on stderr: results go to stdout and never through here. `quiet` silences notes and progress bars, not warnings.
+// Lines for people, on stderr: results go to stdout and never through here. `quiet` silences notes and progress bars,
+// not warnings.
 #pragma once
 
 #include <string>

@@ -23,7 +23,8 @@ bool on_terminal() {
 }
 
 void print_line(const char* kind, const std::string& line) {
-  // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next advance.
+  // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next
+  // advance.
   std::fprintf(stderr, "%stessera: %s%s\n", on_terminal() ? kErase : "", kind, line.c_str());
 }
 
@@ -43,11 +44,12 @@ std::string progress_line(const std::string& name, int64_t count, int64_t total,
   char tail[96];
   std::snprintf(tail, sizeof(tail), "] %3d %%  %lld of %lld, %.0f s", static_cast<int>(share * 100),
                 static_cast<long long>(count), static_cast<long long>(total), seconds);
-  return name + " [" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(kBarWidth - filled), '.') +
-         tail;
+  return name + " [" + std::string(static_cast<size_t>(filled), '#') +
+         std::string(static_cast<size_t>(kBarWidth - filled), '.') + tail;
 }
 
-Progress::Progress(std::string name, int64_t total) : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {}
+Progress::Progress(std::string name, int64_t total)
+    : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {}
 
 void Progress::advance(int64_t items) {
   count_ += items;

@@ -24,7 +24,10 @@ TEST(Progress, WritesNothingToAPipe) {
   {
     Progress progress("work", 400);
     std::vector<std::thread> threads;
-    for (int t = 0; t < 4; ++t) threads.emplace_back([&] { for (int i = 0; i < 100; ++i) progress.advance(); });
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 100; ++i) progress.advance();
+      });
     for (std::thread& t : threads) t.join();
     progress.done();
     progress.done();

@@ -25,7 +25,8 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   file.target_ = error ? path : target.string();
   struct stat about;
   if (stat(file.target_.c_str(), &about) == 0 && !S_ISREG(about.st_mode)) {
-    return bad_input(cat(path, ": cannot be written: it is ", S_ISDIR(about.st_mode) ? "a folder" : "not a regular file"));
+    return bad_input(
+        cat(path, ": cannot be written: it is ", S_ISDIR(about.st_mode) ? "a folder" : "not a regular file"));
   }
   file.temporary_ = cat(file.target_, ".", getpid(), ".", counter++, ".new");
   file.fd_ = open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -70,7 +71,8 @@ Status AtomicFile::write(std::span<const uint8_t> bytes) {
 
 Status AtomicFile::write_zeros(size_t count) {
   static constexpr uint8_t kZeros[4096] = {};
-  for (; count > 0; count -= std::min(count, sizeof(kZeros))) TS_TRY(write(std::span(kZeros, std::min(count, sizeof(kZeros)))));
+  for (; count > 0; count -= std::min(count, sizeof(kZeros)))
+    TS_TRY(write(std::span(kZeros, std::min(count, sizeof(kZeros)))));
   return {};
 }
 

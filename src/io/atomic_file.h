@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a file whole or not at all: to a temporary name in the same folder, flushed to the disk, then renamed over the target.
-// Without commit(), or after any failure, nothing is left and an older file of that name stays as it was.
+// Writes a file whole or not at all: to a temporary name in the same folder, flushed to the disk, then renamed over the
+// target. Without commit(), or after any failure, nothing is left and an older file of that name stays as it was.
 #pragma once
 
 #include <cstdint>

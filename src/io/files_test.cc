@@ -90,7 +90,8 @@ TEST_F(Files, MapsAndOutlivesTheFile) {
 }
 
 TEST_F(Files, WhatCannotBeMapped) {
-  EXPECT_EQ(map_file(path("missing")).status().message(), path("missing") + ": cannot be opened: No such file or directory");
+  EXPECT_EQ(map_file(path("missing")).status().message(),
+            path("missing") + ": cannot be opened: No such file or directory");
   EXPECT_EQ(map_file(folder_.string()).status().message(), folder_.string() + ": is a folder, not a file");
   EXPECT_EQ(map_file("/dev/null").status().message(), "/dev/null: is not a regular file");
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);

@@ -32,16 +32,18 @@ double half_number(const uint8_t* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double magnitude = exponent == 31 ? (fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity())
-                           : exponent == 0 ? std::ldexp(fraction, -24)
-                                           : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 31  ? (fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity())
+      : exponent == 0 ? std::ldexp(fraction, -24)
+                      : std::ldexp(1024 + fraction, exponent - 25);
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
 constexpr Dtype kDtypes[] = {
-    {"<f4", 4, number<float>},    {"<f8", 8, number<double>},   {"<f2", 2, half_number},      {"|i1", 1, number<int8_t>},
-    {"<i2", 2, number<int16_t>},  {"<i4", 4, number<int32_t>},  {"<i8", 8, number<int64_t>},  {"|u1", 1, number<uint8_t>},
-    {"<u2", 2, number<uint16_t>}, {"<u4", 4, number<uint32_t>}, {"<u8", 8, number<uint64_t>}, {"|b1", 1, number<uint8_t>},
+    {"<f4", 4, number<float>},    {"<f8", 8, number<double>},   {"<f2", 2, half_number},
+    {"|i1", 1, number<int8_t>},   {"<i2", 2, number<int16_t>},  {"<i4", 4, number<int32_t>},
+    {"<i8", 8, number<int64_t>},  {"|u1", 1, number<uint8_t>},  {"<u2", 2, number<uint16_t>},
+    {"<u4", 4, number<uint32_t>}, {"<u8", 8, number<uint64_t>}, {"|b1", 1, number<uint8_t>},
 };
 static_assert(std::endian::native == std::endian::little);
 
@@ -83,12 +85,15 @@ class DictReader {
     }
     skip_blanks();
     if (at_ < text_.size()) return wrong("nothing more");
-    if (!have_descr || !have_order || !have_shape) return bad_input("the .npy header lacks one of descr, fortran_order, shape");
+    if (!have_descr || !have_order || !have_shape)
+      return bad_input("the .npy header lacks one of descr, fortran_order, shape");
     return {};
   }
 
  private:
-  Status wrong(const char* wanted) const { return bad_input(cat("the .npy header is not understood at character ", at_, ": want ", wanted)); }
+  Status wrong(const char* wanted) const {
+    return bad_input(cat("the .npy header is not understood at character ", at_, ": want ", wanted));
+  }
   void skip_blanks() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
@@ -129,8 +134,9 @@ class DictReader {
       header->dtype = d.word;
       return {};
     }
-    return bad_input(cat("the array's type '", *descr,
-                         "' is not read; little-endian floats (f2 f4 f8), integers (i1 to i8, u1 to u8) and bools (b1) are"));
+    return bad_input(
+        cat("the array's type '", *descr,
+            "' is not read; little-endian floats (f2 f4 f8), integers (i1 to i8, u1 to u8) and bools (b1) are"));
   }
 
   Status read_shape(NpyHeader* header) {
@@ -141,7 +147,8 @@ class DictReader {
       const size_t begin = at_;
       for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
         const int digit = text_[at_] - '0';
-        if (size > (std::numeric_limits<int64_t>::max() - digit) / 10) return bad_input("a size in the array's shape is too large");
+        if (size > (std::numeric_limits<int64_t>::max() - digit) / 10)
+          return bad_input("a size in the array's shape is too large");
         size = size * 10 + digit;
       }
       if (at_ == begin) return wrong("a size that is a whole number");
@@ -214,9 +221,11 @@ Result<NpyHeader> parse_npy_header(std::span<const uint8_t> bytes) {
   if (version < 1 || version > 3) return bad_input(cat(".npy version ", version, " is not known (1 to 3 are)"));
   const size_t prefix = version == 1 ? 10 : 12;
   if (text.size() < prefix) return bad_input("the .npy header is cut short");
-  const size_t length = version == 1 ? size_t{bytes[8]} | size_t{bytes[9]} << 8
-                                     : size_t{bytes[8]} | size_t{bytes[9]} << 8 | size_t{bytes[10]} << 16 | size_t{bytes[11]} << 24;
-  if (length > kLongestHeader) return bad_input(cat("the .npy header claims ", length, " bytes; at most ", kLongestHeader, " are read"));
+  const size_t length =
+      version == 1 ? size_t{bytes[8]} | size_t{bytes[9]} << 8
+                   : size_t{bytes[8]} | size_t{bytes[9]} << 8 | size_t{bytes[10]} << 16 | size_t{bytes[11]} << 24;
+  if (length > kLongestHeader)
+    return bad_input(cat("the .npy header claims ", length, " bytes; at most ", kLongestHeader, " are read"));
   if (text.size() < prefix + length) return bad_input("the .npy header is cut short");
   NpyHeader header;
   TS_TRY(DictReader(text.substr(prefix, length)).read(&header));
@@ -232,7 +241,8 @@ Result<Array> parse_npy(std::span<const uint8_t> bytes, const std::string& name)
   const int64_t size = dtype_bytes(header.dtype);
   const size_t want = static_cast<size_t>(header.count * size), have = bytes.size() - header.header_bytes;
   if (have != want) {
-    return bad_input(cat("the array's shape needs ", want, " bytes of numbers, the file has ", have, have < want ? " (cut short?)" : ""));
+    return bad_input(cat("the array's shape needs ", want, " bytes of numbers, the file has ", have,
+                         have < want ? " (cut short?)" : ""));
   }
   Buffer data(want);
   const uint8_t* numbers = bytes.data() + header.header_bytes;
@@ -250,7 +260,8 @@ std::string npy_header(const Array& array) {
     dict += std::to_string(array.shape[i]) + (array.shape.size() == 1 ? "," : i + 1 < array.shape.size() ? ", " : "");
   }
   dict += "), }";
-  // 10 bytes in front, a newline at the end, blanks between: the numbers begin at a multiple of 64. 64 axes of 19 digits fit version 1.
+  // 10 bytes in front, a newline at the end, blanks between: the numbers begin at a multiple of 64. 64 axes of 19
+  // digits fit version 1.
   dict.append(64 - (10 + dict.size() + 1) % 64, ' ');
   dict += '\n';
   std::string out(kMagic);

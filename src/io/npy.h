@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One .npy array as bytes: "\x93NUMPY", version, header length, a Python dict {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, then the numbers.
+// One .npy array as bytes: "\x93NUMPY", version, header length, a Python dict {'descr': '<f4', 'fortran_order': False,
+// 'shape': (2, 3), }, then the numbers.
 #pragma once
 
 #include "io/npz.h"
@@ -10,8 +11,8 @@ struct NpyHeader {
   std::string dtype;
   bool fortran_order = false;
   std::vector<int64_t> shape;
-  int64_t count = 0;         // elements
-  size_t header_bytes = 0;   // where the numbers begin
+  int64_t count = 0;        // elements
+  size_t header_bytes = 0;  // where the numbers begin
 };
 
 // `bytes` may end after the header.

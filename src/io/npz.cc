@@ -17,7 +17,8 @@ namespace tessera {
 namespace {
 
 // Records of a zip file; sizes without the names and extras that follow.
-constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
+                   kLocator64 = 0x07064b50;
 constexpr size_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
 constexpr uint32_t kFull32 = 0xffffffff;  // "see the zip64 field"
 constexpr uint16_t kFixedDate = 33;       // 1 January 1980, the first day that zip knows
@@ -39,8 +40,13 @@ class ZipReader {
     std::vector<Member> out;
     uint64_t at = directory.offset;
     for (uint64_t i = 0; i < directory.count; ++i) {
-      if (!has(at, kCentralBytes) || u32(at) != kCentral) return bad_input(cat("the zip directory is damaged at byte ", at));
-      Member m{.flags = u16(at + 8), .method = u16(at + 10), .crc = u32(at + 16), .packed = u32(at + 20), .unpacked = u32(at + 24),
+      if (!has(at, kCentralBytes) || u32(at) != kCentral)
+        return bad_input(cat("the zip directory is damaged at byte ", at));
+      Member m{.flags = u16(at + 8),
+               .method = u16(at + 10),
+               .crc = u32(at + 16),
+               .packed = u32(at + 20),
+               .unpacked = u32(at + 24),
                .local_offset = u32(at + 42)};
       const uint64_t name_bytes = u16(at + 28), extra_bytes = u16(at + 30), comment_bytes = u16(at + 32);
       if (!has(at + kCentralBytes, name_bytes + extra_bytes + comment_bytes)) {
@@ -60,7 +66,8 @@ class ZipReader {
       return bad_input(cat("no zip member begins at byte ", m.local_offset));
     }
     const uint64_t begin = m.local_offset + kLocalBytes + u16(m.local_offset + 26) + u16(m.local_offset + 28);
-    if (!has(begin, m.packed)) return bad_input(cat("its ", m.packed, " bytes at byte ", begin, " reach beyond the end of the file"));
+    if (!has(begin, m.packed))
+      return bad_input(cat("its ", m.packed, " bytes at byte ", begin, " reach beyond the end of the file"));
     return file_.subspan(begin, m.packed);
   }
 
@@ -93,7 +100,8 @@ class ZipReader {
     uint64_t bytes = u32(at + 12), end = at;
     if (at >= kLocatorBytes && u32(at - kLocatorBytes) == kLocator64) {
       const uint64_t at64 = u64(at - kLocatorBytes + 8);
-      if (!has(at64, kEnd64Bytes) || u32(at64) != kEnd64) return bad_input(cat("the zip64 directory is not at byte ", at64));
+      if (!has(at64, kEnd64Bytes) || u32(at64) != kEnd64)
+        return bad_input(cat("the zip64 directory is not at byte ", at64));
       d = {.offset = u64(at64 + 48), .count = u64(at64 + 32)};
       bytes = u64(at64 + 40), end = at64;
     }
@@ -147,7 +155,8 @@ Status inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
   inflateEnd(&stream);
   if (state == Z_MEM_ERROR) return machine_error("no memory to unpack it");
   if (state != Z_STREAM_END || written != out.size() || read != packed.size()) {
-    return bad_input(cat("its packed bytes are damaged near byte ", read, " (", written, " of ", out.size(), " bytes unpacked)"));
+    return bad_input(
+        cat("its packed bytes are damaged near byte ", read, " (", written, " of ", out.size(), " bytes unpacked)"));
   }
   return {};
 }
@@ -169,7 +178,8 @@ Result<Array> read_member(const ZipReader& zip, const Member& m, const std::stri
   } else if (m.packed != m.unpacked) {
     return bad_input("is stored, but its two sizes differ");
   }
-  if (crc32_z(0, bytes.data(), bytes.size()) != m.crc) return bad_input("does not match its CRC-32: the file is damaged");
+  if (crc32_z(0, bytes.data(), bytes.size()) != m.crc)
+    return bad_input("does not match its CRC-32: the file is damaged");
   return parse_npy(bytes, name);
 }
 
@@ -185,8 +195,10 @@ Result<std::vector<Array>> parse_zip(std::span<const uint8_t> file, int64_t limi
     const std::string name = m.name.substr(0, m.name.size() - 4);
     if (!names.insert(name).second) return bad_input("appears twice").at(place);
     // Each sum stays far below 2^64: both terms are checked against their limit first.
-    if (m.packed > file.size() || (packed += m.packed) > file.size()) return bad_input("the members overlap: more bytes than the file has").at(place);
-    if (m.unpacked > static_cast<uint64_t>(limit_bytes) || (unpacked += m.unpacked) > static_cast<uint64_t>(limit_bytes)) {
+    if (m.packed > file.size() || (packed += m.packed) > file.size())
+      return bad_input("the members overlap: more bytes than the file has").at(place);
+    if (m.unpacked > static_cast<uint64_t>(limit_bytes) ||
+        (unpacked += m.unpacked) > static_cast<uint64_t>(limit_bytes)) {
       return bad_input(cat("the arrays take more than ", limit_bytes, " bytes, which is the limit")).at(place);
     }
     auto array = read_member(zip, m, name);
@@ -213,7 +225,8 @@ struct Record {
 Result<std::vector<Array>> parse_npz(std::span<const uint8_t> file, const std::string& name, int64_t limit_bytes) {
   if (file.size() >= 4 && std::memcmp(file.data(), "PK", 2) == 0) return parse_zip(file, limit_bytes);
   if (file.empty() || file[0] != 0x93) return bad_input("is neither a .npz nor a .npy file");
-  if (file.size() > static_cast<uint64_t>(limit_bytes)) return bad_input(cat("is larger than ", limit_bytes, " bytes, which is the limit"));
+  if (file.size() > static_cast<uint64_t>(limit_bytes))
+    return bad_input(cat("is larger than ", limit_bytes, " bytes, which is the limit"));
   std::vector<Array> arrays;
   TS_ASSIGN(Array array, parse_npy(file, name));
   arrays.push_back(std::move(array));
@@ -233,8 +246,10 @@ Status write_npz(const std::string& path, std::span<const Array> arrays) {
     const int64_t size = dtype_bytes(a.dtype);
     if (size == 0) return bad_input(cat("array '", a.name, "': type '", a.dtype, "' cannot be written to ", path));
     TS_CHECK(a.count() * size == static_cast<int64_t>(a.data.size()), "array ", a.name);
-    if (a.name.empty() || a.name.size() > 60000) return bad_input(cat("an array without a usable name cannot be written to ", path));
-    if (!names.insert(a.name).second) return bad_input(cat("two arrays named '", a.name, "' cannot be written to ", path));
+    if (a.name.empty() || a.name.size() > 60000)
+      return bad_input(cat("an array without a usable name cannot be written to ", path));
+    if (!names.insert(a.name).second)
+      return bad_input(cat("two arrays named '", a.name, "' cannot be written to ", path));
   }
   TS_ASSIGN(AtomicFile file, AtomicFile::create(path));
   Record directory;
@@ -252,7 +267,13 @@ Status write_npz(const std::string& path, std::span<const Array> arrays) {
     if (big) local.u16(1).u16(16).u64(size).u64(size);
     directory.u32(kCentral).u16(45).u16(big || far ? 45 : 20).u16(0x800).u16(0).u16(0).u16(kFixedDate).u32(crc);
     directory.u32(big ? kFull32 : size).u32(big ? kFull32 : size).u16(name.size());
-    directory.u16(big || far ? 4 + 16 * big + 8 * far : 0).u16(0).u16(0).u16(0).u32(0).u32(far ? kFull32 : begin).bytes += name;
+    directory.u16(big || far ? 4 + 16 * big + 8 * far : 0)
+        .u16(0)
+        .u16(0)
+        .u16(0)
+        .u32(0)
+        .u32(far ? kFull32 : begin)
+        .bytes += name;
     if (big || far) directory.u16(1).u16(static_cast<uint64_t>(16 * big + 8 * far));
     if (big) directory.u64(size).u64(size);
     if (far) directory.u64(begin);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -36,8 +37,9 @@ Array random_array(const std::string& name, std::vector<int64_t> shape, const st
 }
 
 std::vector<Array> several() {
-  return {random_array("image", {3, 1, 4, 5}, "<f4", 1), random_array("half", {7}, "<f2", 2), random_array("scalar", {}, "<i8", 3),
-          random_array("none", {4, 0, 2}, "|u1", 4), random_array("a/b.c", {2, 3}, "<f8", 5)};
+  return {random_array("image", {3, 1, 4, 5}, "<f4", 1), random_array("half", {7}, "<f2", 2),
+          random_array("scalar", {}, "<i8", 3), random_array("none", {4, 0, 2}, "|u1", 4),
+          random_array("a/b.c", {2, 3}, "<f8", 5)};
 }
 
 void expect_same(const std::vector<Array>& got, const std::vector<Array>& want) {
@@ -68,8 +70,8 @@ std::string error_of(std::span<const uint8_t> bytes, int64_t limit = kNpzLimitBy
 }
 
 std::vector<uint8_t> npy_with_header(const std::string& dict, size_t numbers) {
-  const std::string text = std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(dict.size() & 255) + static_cast<char>(dict.size() >> 8) +
-                           dict + std::string(numbers, '\x01');
+  const std::string text = std::string("\x93NUMPY\x01\0", 8) + static_cast<char>(dict.size() & 255) +
+                           static_cast<char>(dict.size() >> 8) + dict + std::string(numbers, '\x01');
   return {text.begin(), text.end()};
 }
 
@@ -84,9 +86,12 @@ std::vector<uint8_t> deflated(const std::vector<uint8_t>& content, uint32_t clai
   packed.resize(s.total_out);
   deflateEnd(&s);
   std::vector<uint8_t> out;
-  const auto put = [&](uint64_t v, int n) { for (int i = 0; i < n; ++i) out.push_back(static_cast<uint8_t>(v >> (8 * i))); };
+  const auto put = [&](uint64_t v, int n) {
+    for (int i = 0; i < n; ++i) out.push_back(static_cast<uint8_t>(v >> (8 * i)));
+  };
   const auto fields = [&] {  // version, flags, method, time, date, crc, sizes, length of the name, of the extras
-    put(20, 2), put(0, 2), put(8, 2), put(0, 2), put(33, 2), put(crc, 4), put(packed.size(), 4), put(claimed_unpacked, 4), put(5, 2), put(0, 2);
+    put(20, 2), put(0, 2), put(8, 2), put(0, 2), put(33, 2), put(crc, 4), put(packed.size(), 4),
+        put(claimed_unpacked, 4), put(5, 2), put(0, 2);
   };
   put(0x04034b50, 4), fields();
   for (char c : std::string("x.npy")) out.push_back(static_cast<uint8_t>(c));
@@ -118,11 +123,15 @@ TEST(Npz, ReadsDeflated) {
   auto got = parse_npz(deflated(content, static_cast<uint32_t>(content.size()), crc), "x");
   ASSERT_TRUE(got.ok()) << got.status().message();
   expect_same(*got, {a});
-  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()), crc ^ 1)).find("CRC-32"), std::string::npos);
-  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()) + 1, crc)).find("damaged"), std::string::npos);
-  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()) - 1, crc)).find("damaged"), std::string::npos);
+  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()), crc ^ 1)).find("CRC-32"),
+            std::string::npos);
+  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()) + 1, crc)).find("damaged"),
+            std::string::npos);
+  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()) - 1, crc)).find("damaged"),
+            std::string::npos);
   EXPECT_NE(error_of(deflated(content, 0xfffffff0, crc)).find("more than its"), std::string::npos);
-  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()), crc), 1000).find("the limit"), std::string::npos);
+  EXPECT_NE(error_of(deflated(content, static_cast<uint32_t>(content.size()), crc), 1000).find("the limit"),
+            std::string::npos);
 }
 
 TEST(Npz, FortranOrderIsTransposed) {
@@ -176,7 +185,8 @@ TEST(Npz, HeadersThatAreRefused) {
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "too large"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", "too large for any memory"},
       {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 4294967296), }", "too large for any memory"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "needs 8 bytes of numbers, the file has 4 (cut short?)"},
+      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
+       "needs 8 bytes of numbers, the file has 4 (cut short?)"},
       {"{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }", "needs 2 bytes of numbers, the file has 4"},
       {"{'descr': '<f4', 'fortran_order': False, }", "lacks one of"},
       {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "repeated key"},
@@ -187,11 +197,14 @@ TEST(Npz, HeadersThatAreRefused) {
   };
   for (const auto& c : cases) {
     const std::string says = error_of(npy_with_header(c.dict, 4));
-    EXPECT_NE(says.find(std::string(c.says).starts_with("quoted") ? "structured" : c.says), std::string::npos) << c.dict << "\n  -> " << says;
+    EXPECT_NE(says.find(std::string(c.says).starts_with("quoted") ? "structured" : c.says), std::string::npos)
+        << c.dict << "\n  -> " << says;
   }
   EXPECT_NE(error_of(std::vector<uint8_t>{1, 2, 3}).find("neither"), std::string::npos);
-  EXPECT_NE(error_of(std::vector<uint8_t>{0x93, 'N', 'U', 'M', 'P', 'Y', 9, 0, 1, 0, 0, 0}).find("version 9"), std::string::npos);
-  EXPECT_NE(error_of(std::vector<uint8_t>{0x93, 'N', 'U', 'M', 'P', 'Y', 2, 0, 255, 255, 255, 255}).find("at most"), std::string::npos);
+  EXPECT_NE(error_of(std::vector<uint8_t>{0x93, 'N', 'U', 'M', 'P', 'Y', 9, 0, 1, 0, 0, 0}).find("version 9"),
+            std::string::npos);
+  EXPECT_NE(error_of(std::vector<uint8_t>{0x93, 'N', 'U', 'M', 'P', 'Y', 2, 0, 255, 255, 255, 255}).find("at most"),
+            std::string::npos);
   // Sizes by other programs: no mark of the byte order, '=' or, for single bytes, any.
   for (const char* word : {"f4", "=f4", "<f4"}) {
     auto got = parse_npz(npy_with_header(cat("{'descr': '", word, "', 'fortran_order': False, 'shape': (1)}"), 4), "x");
@@ -202,7 +215,8 @@ TEST(Npz, HeadersThatAreRefused) {
 
 TEST(Npz, EveryTruncationIsReported) {
   const std::vector<uint8_t> bytes = written(several());
-  for (size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(parse_npz({bytes.data(), n}, "x").ok()) << n << " of " << bytes.size();
+  for (size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(parse_npz({bytes.data(), n}, "x").ok()) << n << " of " << bytes.size();
 }
 
 TEST(Npz, FlipsNeverCrashAndNeverGiveOtherNumbers) {
@@ -212,7 +226,8 @@ TEST(Npz, FlipsNeverCrashAndNeverGiveOtherNumbers) {
   int reported = 0;
   for (int round = 0; round < 4000; ++round) {
     std::vector<uint8_t> broken = bytes;
-    for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips) broken[random() % broken.size()] ^= static_cast<uint8_t>(1 << random() % 8);
+    for (int flips = 1 + static_cast<int>(random() % 3); flips > 0; --flips)
+      broken[random() % broken.size()] ^= static_cast<uint8_t>(1 << random() % 8);
     const auto got = parse_npz(broken, "x");
     if (!got.ok()) {
       ++reported;
@@ -222,7 +237,8 @@ TEST(Npz, FlipsNeverCrashAndNeverGiveOtherNumbers) {
     // A date, a comment or the name may change unseen; numbers, guarded by the CRC, may not.
     ASSERT_LE(got->size(), want.size());
     for (size_t i = 0; i < got->size(); ++i) {
-      ASSERT_TRUE(std::equal((*got)[i].data.span().begin(), (*got)[i].data.span().end(), want[i].data.data(), want[i].data.data() + want[i].data.size()));
+      ASSERT_TRUE(std::equal((*got)[i].data.span().begin(), (*got)[i].data.span().end(), want[i].data.data(),
+                             want[i].data.data() + want[i].data.size()));
     }
   }
   EXPECT_GT(reported, 1000);

@@ -39,8 +39,12 @@ OnnxWriter::OnnxWriter(const std::string& graph_name, int opset) : proto_(std::m
 }
 OnnxWriter::~OnnxWriter() = default;
 
-void OnnxWriter::input(const std::string& name, const Dims& dims) { set_type(*proto_->model.mutable_graph()->add_input(), name, dims); }
-void OnnxWriter::output(const std::string& name, const Dims& dims) { set_type(*proto_->model.mutable_graph()->add_output(), name, dims); }
+void OnnxWriter::input(const std::string& name, const Dims& dims) {
+  set_type(*proto_->model.mutable_graph()->add_input(), name, dims);
+}
+void OnnxWriter::output(const std::string& name, const Dims& dims) {
+  set_type(*proto_->model.mutable_graph()->add_output(), name, dims);
+}
 
 std::string OnnxWriter::weight(const std::string& name, const Dims& dims, std::span<const float> numbers) {
   onnx::TensorProto& t = *proto_->model.mutable_graph()->add_initializer();
@@ -67,8 +71,8 @@ std::string OnnxWriter::integers(const std::string& name, const Dims& dims, cons
 
 std::string OnnxWriter::scalar(const std::string& name, float number) { return weight(name, {}, {&number, 1}); }
 
-std::string OnnxWriter::node(const std::string& op, const std::string& name, const Names& inputs, const std::vector<Attribute>& attributes,
-                             const std::string& result) {
+std::string OnnxWriter::node(const std::string& op, const std::string& name, const Names& inputs,
+                             const std::vector<Attribute>& attributes, const std::string& result) {
   onnx::NodeProto& n = *proto_->model.mutable_graph()->add_node();
   n.set_op_type(op);
   n.set_name(name);

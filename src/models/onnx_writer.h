@@ -30,8 +30,8 @@ class OnnxWriter {
   std::string integers(const std::string& name, const Dims& dims, const std::vector<int64_t>& numbers);
   std::string scalar(const std::string& name, float number);
   // A node with one result, which has the node's name (or `result`, for outputs of the graph).
-  std::string node(const std::string& op, const std::string& name, const Names& inputs, const std::vector<Attribute>& attributes = {},
-                   const std::string& result = "");
+  std::string node(const std::string& op, const std::string& name, const Names& inputs,
+                   const std::vector<Attribute>& attributes = {}, const std::string& result = "");
   std::string finish();  // the ModelProto's bytes
 
  private:

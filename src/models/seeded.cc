@@ -31,7 +31,8 @@ std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_
   parallel_for(count, int64_t{1} << 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const uint64_t r = mix(start + static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15);
-      const int sum = static_cast<int>(r & 0xffff) + static_cast<int>(r >> 16 & 0xffff) + static_cast<int>(r >> 32 & 0xffff) + static_cast<int>(r >> 48);
+      const int sum = static_cast<int>(r & 0xffff) + static_cast<int>(r >> 16 & 0xffff) +
+                      static_cast<int>(r >> 32 & 0xffff) + static_cast<int>(r >> 48);
       out[static_cast<size_t>(i)] = mean + static_cast<float>(sum - kMean) * (kInverseDeviation * deviation);
     }
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The zoo: well-known architectures with seeded random weights, as ONNX files. They have the shapes and costs of the real models, and nothing to download.
-// The same name and seed give the same bytes on every machine.
+// The zoo: well-known architectures with seeded random weights, as ONNX files. They have the shapes and costs of the
+// real models, and nothing to download. The same name and seed give the same bytes on every machine.
 #pragma once
 
 #include <cstdint>

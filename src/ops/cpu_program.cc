@@ -19,14 +19,16 @@ float tensor_scale(const TensorView& tensor) {
 
 Verdict CpuProgram::accepts(const Problem& p) {
   const Operand& y = p.out[0];
-  TS_REQUIRE(is_decodable(y.type), "writes f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(y.type));
+  TS_REQUIRE(is_decodable(y.type), "writes f32, f16, bf16 or e4m3 with at most one static scale, not ",
+             to_string(y.type));
   TS_REQUIRE(y.dense() && y.layout == Layout::kRows, "writes dense rows");
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);
     if (wanted == StepOperand::kNone) continue;
     const Operand& o = p.step_operand(s);
-    TS_REQUIRE(is_float_code(o.type.element) && !o.type.scaled(), "step ", name_of(s.kind), " reads f32, f16 or bf16, not ", to_string(o.type));
+    TS_REQUIRE(is_float_code(o.type.element) && !o.type.scaled(), "step ", name_of(s.kind),
+               " reads f32, f16 or bf16, not ", to_string(o.type));
     TS_REQUIRE(o.layout == Layout::kRows && o.rows().uniform, "step ", name_of(s.kind), " reads uniform rows");
   }
   return {};
@@ -38,7 +40,8 @@ int64_t CpuProgram::scratch_floats(int64_t n) const {
   return vectors * round_up(n, 16);
 }
 
-CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorView& out, int64_t first, int64_t n, float* scratch) const {
+CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorView& out, int64_t first, int64_t n,
+                                   float* scratch) const {
   Columns c;
   c.first_ = first, c.n_ = n, c.cols_ = columns_of(problem_.out[0]);
   c.y_ = out.data, c.y_element_ = problem_.out[0].type.element;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The epilogue program of a CPU kernel: run on finished f32 rows (or pieces of rows) and stored in the result's type.
-// Takes steps in any order; vectors and matrices in f32, f16 or bf16; results in f32, f16, bf16 or e4m3, without scales or with one static scale.
+// Takes steps in any order; vectors and matrices in f32, f16 or bf16; results in f32, f16, bf16 or e4m3, without scales
+// or with one static scale.
 #pragma once
 
 #include <array>

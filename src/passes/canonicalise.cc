@@ -11,6 +11,7 @@
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
 #include "passes/simplify_views.h"
+#include "passes/straighten_rows.h"
 
 namespace tessera {
 namespace {
@@ -51,21 +52,15 @@ Status name_everything(Graph& graph) {
 Status canonicalise(Graph& graph) {
   TS_TRY(check(graph));
   TS_TRY(check_ops(graph));
+  // clang-format off
   for (Status (*const pass)(Graph&) : {
-           fold_constants,
-           simplify_views,
-           drop_dead,  // as few nodes as possible for what follows
-           recognise_norm,
-           recognise_gelu,
-           recognise_attention,
-           simplify_views,
-           drop_dead,  // what was a pattern's inside is no reader any more
-           fuse,
-           simplify_views,
-           materialise,
-           drop_dead,
-           name_everything,
-       }) {
+           fold_constants, simplify_views, drop_dead,
+           recognise_norm, recognise_gelu, recognise_attention,
+           simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
+           fuse, straighten_rows, simplify_views, drop_dead,
+           fuse, simplify_views,       // results that straightening brought into order meet their residuals
+           materialise, drop_dead, name_everything}) {
+    // clang-format on
     TS_TRY(pass(graph));
   }
   TS_TRY(check(graph));

@@ -16,6 +16,7 @@
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
 #include "passes/simplify_views.h"
+#include "passes/straighten_rows.h"
 #include "testing/run_graph.h"
 
 namespace tessera {
@@ -37,6 +38,7 @@ const std::vector<Pass>& passes() {
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
       {"materialise", {materialise}},
+      {"straighten_rows", {straighten_rows, simplify_views, drop_dead}},
   };
   return kAll;
 }

@@ -39,7 +39,8 @@ class PlanCheck {
       TS_TRY(check_storage(p_.tensors[i], extents_[i]).at(place(i)));
       TS_TRY(check_scales(p_.tensors[i]).at(place(i)));
     }
-    for (size_t i = 0; i < p_.steps.size(); ++i) TS_TRY(check_step(p_.steps[i]).at(cat("step ", i, " ('", p_.steps[i].layer, "')")));
+    for (size_t i = 0; i < p_.steps.size(); ++i)
+      TS_TRY(check_step(p_.steps[i]).at(cat("step ", i, " ('", p_.steps[i].layer, "')")));
     return {};
   }
 
@@ -53,10 +54,12 @@ class PlanCheck {
     const Operand& o = p_.tensors[i].desc;
     const auto count = checked_elements(o.shape);
     if (!count) return bad_input(cat("shape ", to_string(o.shape), " is impossible"));
-    if (o.strides.size() != o.shape.size()) return bad_input(cat("shape ", to_string(o.shape), " has strides ", to_string(o.strides)));
+    if (o.strides.size() != o.shape.size())
+      return bad_input(cat("shape ", to_string(o.shape), " has strides ", to_string(o.strides)));
     int64_t reach = *count;
     if (o.layout != Layout::kRows) {
-      if (o.shape.empty() || o.shape[0] > kMostBytes - 64) return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
+      if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
+        return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
       const int64_t rows = o.shape[0], cols = rows > 0 ? *count / rows : 0;
       if (cols > 0 && rows + 64 > kMostBytes / cols) return bad_input("is too large");
       reach = layout_elements(o.layout, rows, cols);
@@ -64,7 +67,8 @@ class PlanCheck {
       reach = 1;
       for (size_t a = 0; a < o.shape.size(); ++a) {
         const int64_t steps = o.shape[a] - 1, stride = o.strides[a];
-        if (stride < 0 || (steps > 0 && stride > (kMostBytes - reach) / steps)) return bad_input(cat("strides ", to_string(o.strides), " are impossible"));
+        if (stride < 0 || (steps > 0 && stride > (kMostBytes - reach) / steps))
+          return bad_input(cat("strides ", to_string(o.strides), " are impossible"));
         reach += steps * stride;
       }
     }
@@ -81,7 +85,8 @@ class PlanCheck {
         return bad_input(cat(place(static_cast<size_t>(ports[i].tensor)), " is not the whole of this port")).at(port);
       }
       if (t.desc.shape.empty() || t.desc.shape[0] != p_.batch) {
-        return bad_input(cat("its shape ", to_string(t.desc.shape), " does not begin with the batch, ", p_.batch)).at(port);
+        return bad_input(cat("its shape ", to_string(t.desc.shape), " does not begin with the batch, ", p_.batch))
+            .at(port);
       }
     }
     return {};
@@ -94,7 +99,9 @@ class PlanCheck {
     };
     int64_t room = 0;
     switch (t.storage) {
-      case Storage::kArena: room = p_.arena_bytes; break;
+      case Storage::kArena:
+        room = p_.arena_bytes;
+        break;
       case Storage::kConstant:
         TS_TRY(in_list(e_.constants.size(), "constant"));
         room = static_cast<int64_t>(e_.constants[static_cast<size_t>(t.index)].data.size());
@@ -113,14 +120,16 @@ class PlanCheck {
         break;
     }
     if (t.offset_bytes < 0 || t.offset_bytes > kMostBytes || extent > room || t.offset_bytes > room - extent) {
-      return bad_input(cat("its ", extent, " bytes at offset ", t.offset_bytes, " do not fit the ", room, " bytes it lies in"));
+      return bad_input(
+          cat("its ", extent, " bytes at offset ", t.offset_bytes, " do not fit the ", room, " bytes it lies in"));
     }
     return {};
   }
 
   Status check_scales(const PlanTensor& t) const {
     const Shape& shape = t.desc.shape;
-    const int64_t cols = shape.empty() ? 1 : shape.back(), all = *checked_elements(shape), rows = cols > 0 ? all / cols : 0;
+    const int64_t cols = shape.empty() ? 1 : shape.back(), all = *checked_elements(shape),
+                  rows = cols > 0 ? all / cols : 0;
     const auto check = [&](int scale, const ScaleLevel& level) -> Status {
       if (level.granularity == Granularity::kNone) {
         return scale == -1 ? Status() : bad_input("has scales that its type does not know");
@@ -130,7 +139,8 @@ class PlanCheck {
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
       if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) < want) {
-        return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want, " dense numbers of ", info(level.element).name));
+        return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want,
+                             " dense numbers of ", info(level.element).name));
       }
       return {};
     };
@@ -146,7 +156,8 @@ class PlanCheck {
     for (int t : s.out) {
       if (!is_tensor(t)) return bad_input(cat("there is no tensor ", t));
       const Storage storage = at(t).storage;
-      if (storage == Storage::kConstant || storage == Storage::kInput) return bad_input(cat("it writes to ", place(static_cast<size_t>(t)), ", which may only be read"));
+      if (storage == Storage::kConstant || storage == Storage::kInput)
+        return bad_input(cat("it writes to ", place(static_cast<size_t>(t)), ", which may only be read"));
     }
     for (const Step& p : s.then.steps) {
       const bool reads = operand_of(p.kind) != StepOperand::kNone;
@@ -156,7 +167,8 @@ class PlanCheck {
     }
     if (s.workspace_bytes < 0 || s.workspace_offset < 0 || s.workspace_bytes > p_.arena_bytes ||
         s.workspace_offset > p_.arena_bytes - s.workspace_bytes) {
-      return bad_input(cat("its workspace of ", s.workspace_bytes, " bytes at ", s.workspace_offset, " is not in the arena"));
+      return bad_input(
+          cat("its workspace of ", s.workspace_bytes, " bytes at ", s.workspace_offset, " is not in the arena"));
     }
     if (!s.variant.starts_with(s.op + "/")) return bad_input(cat("'", s.variant, "' is no variant of '", s.op, "'"));
     // An op that this program does not know is refused when the plan is bound; `inspect` may still show it.
@@ -171,15 +183,21 @@ class PlanCheck {
 
 // Golden values repeat along the batch axis to fill a plan's ports.
 Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& plan, const std::vector<Port>& ports) {
-  if (golden.size() != ports.size()) return bad_input(cat("there are ", golden.size(), " of them for ", ports.size(), " ports"));
+  if (golden.size() != ports.size())
+    return bad_input(cat("there are ", golden.size(), " of them for ", ports.size(), " ports"));
   for (size_t i = 0; i < golden.size(); ++i) {
     const GoldenTensor& g = golden[i];
     const Operand& port = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc;
     const auto count = checked_elements(g.shape);
-    const bool fits = count && !g.shape.empty() && g.shape[0] > 0 && g.shape[0] == golden[0].shape[0] && g.shape.size() == port.shape.size() &&
-                      std::equal(g.shape.begin() + 1, g.shape.end(), port.shape.begin() + 1) && g.type == port.type && g.name == ports[i].name;
-    if (!fits) return bad_input(cat("'", g.name, "' ", to_string(g.shape), " does not fit port '", ports[i].name, "' ", to_string(port.shape)));
-    if (packed_bytes(g.type.element, *count) != static_cast<int64_t>(g.data.size())) return bad_input(cat("'", g.name, "' has ", g.data.size(), " bytes"));
+    const bool fits = count && !g.shape.empty() && g.shape[0] > 0 && g.shape[0] == golden[0].shape[0] &&
+                      g.shape.size() == port.shape.size() &&
+                      std::equal(g.shape.begin() + 1, g.shape.end(), port.shape.begin() + 1) && g.type == port.type &&
+                      g.name == ports[i].name;
+    if (!fits)
+      return bad_input(cat("'", g.name, "' ", to_string(g.shape), " does not fit port '", ports[i].name, "' ",
+                           to_string(port.shape)));
+    if (packed_bytes(g.type.element, *count) != static_cast<int64_t>(g.data.size()))
+      return bad_input(cat("'", g.name, "' has ", g.data.size(), " bytes"));
   }
   return {};
 }
@@ -192,7 +210,8 @@ Status check_engine(const Engine& engine) {
     if (s.bytes < 0 || s.bytes > kMostBytes) return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
   }
   const Golden& g = engine.golden;
-  if (g.bounds.size() != g.outputs.size()) return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
+  if (g.bounds.size() != g.outputs.size())
+    return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
   for (const Plan& p : engine.plans) {
     TS_TRY(PlanCheck(engine, p).run().at(cat("plan '", p.name, "'")));
     if (g.outputs.empty() && g.inputs.empty()) continue;

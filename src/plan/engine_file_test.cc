@@ -19,7 +19,8 @@ namespace tessera {
 namespace {
 
 std::string scratch(const std::string& name) {
-  return (std::filesystem::temp_directory_path() / ("tessera_engine_" + std::to_string(getpid()) + "_" + name)).string();
+  return (std::filesystem::temp_directory_path() / ("tessera_engine_" + std::to_string(getpid()) + "_" + name))
+      .string();
 }
 
 std::string read_all(const std::string& path) {
@@ -34,7 +35,8 @@ Bytes random_bytes(size_t n, uint64_t seed) {
   return Bytes::own(std::move(b));
 }
 
-PlanTensor tensor(const std::string& name, const Shape& shape, const QuantType& type, Storage storage, int64_t index, int64_t offset = 0) {
+PlanTensor tensor(const std::string& name, const Shape& shape, const QuantType& type, Storage storage, int64_t index,
+                  int64_t offset = 0) {
   PlanTensor t;
   t.name = name;
   t.desc = dense_operand(shape, type, storage == Storage::kConstant);
@@ -44,7 +46,8 @@ PlanTensor tensor(const std::string& name, const Shape& shape, const QuantType& 
   return t;
 }
 
-// One of everything: both layouts, scales, a view, a state, a program, attributes of each kind, refusals. `toy` is no op of ours, so its shapes are its own affair.
+// One of everything: both layouts, scales, a view, a state, a program, attributes of each kind, refusals. `toy` is no
+// op of ours, so its shapes are its own affair.
 Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
   Plan p{.name = name, .arch = arch, .batch = batch, .arena_bytes = 4096};
   p.tensors = {tensor("x", {batch, 8}, Element::f32, Storage::kInput, 0),
@@ -58,7 +61,11 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
   p.tensors[1].desc.layout = Layout::kPanels16;
   p.tensors[1].scale = 2;
   p.tensors[4].desc.strides = {1, 20};
-  PlanStep first{.layer = "blocks.0.\"mlp\"\n.fc1 \xc3\xa9", .op = "toy", .variant = "toy/cpu", .in = {0, 1, -1, 7}, .out = {3, 5}};
+  PlanStep first{.layer = "blocks.0.\"mlp\"\n.fc1 \xc3\xa9",
+                 .op = "toy",
+                 .variant = "toy/cpu",
+                 .in = {0, 1, -1, 7},
+                 .out = {3, 5}};
   first.attrs.set("axis", int64_t{-3});
   first.attrs.set("large", std::numeric_limits<int64_t>::max());
   first.attrs.set("eps", 0.1);
@@ -69,10 +76,13 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
   first.attrs.set("word", std::string("nan"));
   first.attrs.set("perm", std::vector<int64_t>{2, 0, 1});
   first.attrs.set("none", std::vector<int64_t>{});
-  first.then.steps = {{.kind = StepKind::bias, .operand = 3}, {.kind = StepKind::act, .fn = Unary::gelu_erf}, {.kind = StepKind::quantize}};
+  first.then.steps = {{.kind = StepKind::bias, .operand = 3},
+                      {.kind = StepKind::act, .fn = Unary::gelu_erf},
+                      {.kind = StepKind::quantize}};
   first.workspace_offset = 1024;
   first.workspace_bytes = 512;
-  first.role = "block", first.asked = "fp8", first.stored = "e4m3", first.computed = "fp32", first.arithmetic = "FMA, 24-bit sums";
+  first.role = "block", first.asked = "fp8", first.stored = "e4m3", first.computed = "fp32",
+  first.arithmetic = "FMA, 24-bit sums";
   first.refusals = {{"toy/fast", "wants rows of 16"}, {"toy/other", ""}};
   PlanStep second{.layer = "head", .op = "toy", .variant = "toy/cpu", .in = {4}, .out = {6}};
   p.steps = {first, second};
@@ -85,7 +95,8 @@ Engine one_of_everything() {
   Engine e;
   e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz";
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
-  e.constants = {{"w", random_bytes(32 * 8, 1)}, {"w scale", random_bytes(80, 2)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
+  e.constants = {
+      {"w", random_bytes(32 * 8, 1)}, {"w scale", random_bytes(80, 2)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
   e.states = {{"cache", 64}};
   e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2)};
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)}};
@@ -115,7 +126,8 @@ void expect_same(const Plan& a, const Plan& b) {
     const PlanStep &s = a.steps[i], &t = b.steps[i];
     EXPECT_EQ(std::tie(s.layer, s.op, s.variant, s.in, s.out, s.workspace_offset, s.workspace_bytes),
               std::tie(t.layer, t.op, t.variant, t.in, t.out, t.workspace_offset, t.workspace_bytes));
-    EXPECT_EQ(std::tie(s.role, s.asked, s.stored, s.computed, s.arithmetic), std::tie(t.role, t.asked, t.stored, t.computed, t.arithmetic));
+    EXPECT_EQ(std::tie(s.role, s.asked, s.stored, s.computed, s.arithmetic),
+              std::tie(t.role, t.asked, t.stored, t.computed, t.arithmetic));
     EXPECT_EQ(s.attrs, t.attrs);
     EXPECT_EQ(std::signbit(s.attrs.number("minus_zero")), std::signbit(t.attrs.number("minus_zero")));
     EXPECT_EQ(s.then, t.then);
@@ -159,7 +171,8 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   EXPECT_EQ(got->states[0].bytes, 64);
   ASSERT_EQ(got->plans.size(), 2u);
   for (size_t i = 0; i < 2; ++i) expect_same(got->plans[i], want.plans[i]);
-  for (const auto& [g, w] : {std::pair(got->golden.inputs, want.golden.inputs), std::pair(got->golden.outputs, want.golden.outputs)}) {
+  for (const auto& [g, w] :
+       {std::pair(got->golden.inputs, want.golden.inputs), std::pair(got->golden.outputs, want.golden.outputs)}) {
     ASSERT_EQ(g.size(), w.size());
     EXPECT_EQ(std::tie(g[0].name, g[0].shape, g[0].type), std::tie(w[0].name, w[0].shape, w[0].type));
     expect_same_bytes(g[0].data, w[0].data);
@@ -232,7 +245,8 @@ TEST(EngineFile, OtherFilesAndVersions) {
   EXPECT_NE(error_for("TESS").find("cut short"), std::string::npos);
 }
 
-// A file whose manifest says something else but whose checksums are right: what only an attacker or our own mistake would make.
+// A file whose manifest says something else but whose checksums are right: what only an attacker or our own mistake
+// would make.
 std::string with_manifest(const std::string& good, const std::string& from, const std::string& to) {
   uint64_t bytes, data_offset;
   std::memcpy(&bytes, good.data() + 24, 8);
@@ -265,15 +279,18 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"offset\":256,\"bytes\":80", "\"offset\":-256,\"bytes\":80", "constants[1]: its 80 bytes at offset -256"},
       {"\"offset\":256,\"bytes\":80", "\"offset\":9223372036854775552,\"bytes\":80", "constants[1]: its 80 bytes"},
       {"\"offset\":256,\"bytes\":80", "\"offset\":18446744073709551615,\"bytes\":80", "'offset' is not a whole number"},
-      {"\"offset\":256,\"bytes\":80", "\"offset\":256,\"bytes\":64", "its 80 bytes at offset 0 do not fit the 64 bytes"},
+      {"\"offset\":256,\"bytes\":80", "\"offset\":256,\"bytes\":64",
+       "its 80 bytes at offset 0 do not fit the 64 bytes"},
       {"\"bytes\":64}]", "\"bytes\":63}]", "tensor 5 ('cache'): its 32 bytes at offset 32 do not fit the 63 bytes"},
       {"\"batch\":4", "\"batch\":0", "plan 'batch4': batch 0"},
       {"\"batch\":4", "\"batch\":3", "plan 'batch4': input 'x': its shape [4,8] does not begin with the batch, 3"},
-      {"\"arena_bytes\":4096", "\"arena_bytes\":300", "tensor 3 ('h'): its 160 bytes at offset 256 do not fit the 300 bytes"},
+      {"\"arena_bytes\":4096", "\"arena_bytes\":300",
+       "tensor 3 ('h'): its 160 bytes at offset 256 do not fit the 300 bytes"},
       {"\"arena_bytes\":4096", "\"arena_bytes\":1100", "its workspace of 512 bytes at 1024 is not in the arena"},
       {"\"arena_bytes\":4096", "\"arena_bytes\":-1", "arena of -1 bytes"},
       {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":8", "input 'x': there is no tensor 8"},
-      {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":3", "input 'x': tensor 3 ('h') is not the whole of this port"},
+      {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":3",
+       "input 'x': tensor 3 ('h') is not the whole of this port"},
       {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":-2", "'tensor' is not an index"},
       {"\"shape\":[4,8],\"type\":\"f32\"", "\"shape\":[4,-8],\"type\":\"f32\"", "shape [4,-8] is impossible"},
       {"\"shape\":[4,8],\"type\":\"f32\"", "\"shape\":[4,4611686018427387904],\"type\":\"f32\"", "is impossible"},
@@ -297,7 +314,8 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"{\"int\":-3}", "{\"int\":-3,\"float\":1.0}", "not one value with its kind"},
       {"{\"int\":-3}", "{\"bool\":1}", "kind of attribute 'bool'"},
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[]", "golden values: 0 bounds for 1 outputs"},
-      {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,4],\"type\":\"f32\"", "golden outputs: 'y' [2,4] does not fit port 'y' [4,3]"},
+      {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,4],\"type\":\"f32\"",
+       "golden outputs: 'y' [2,4] does not fit port 'y' [4,3]"},
       {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,3],\"type\":\"f64\"", "golden outputs"},
       {"\"plans\":[", "\"plans\":[],\"others\":[", "it holds no plan"},
       {"{\"model\"", "[{\"model\"", "is not a JSON object"},
@@ -334,13 +352,15 @@ TEST(EngineFile, WritingRefusesWhatCouldNotBeRead) {
 TEST(EngineFile, LoadsALargeEngine) {
   const std::string path = scratch("large.tess");
   Engine e = one_of_everything();
-  for (int i = 0; i < 50; ++i) e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
+  for (int i = 0; i < 50; ++i)
+    e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
   ASSERT_TRUE(write_engine(e, path).ok());
   const auto start = std::chrono::steady_clock::now();
   auto got = read_engine(path);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ASSERT_TRUE(got.ok()) << got.status().message();
-  std::printf("%.0f MB loaded and checked in %.3f s\n", static_cast<double>(std::filesystem::file_size(path)) / 1e6, seconds);
+  std::printf("%.0f MB loaded and checked in %.3f s\n", static_cast<double>(std::filesystem::file_size(path)) / 1e6,
+              seconds);
   expect_same_bytes(got->constants.back().data, e.constants.back().data);
   std::filesystem::remove(path);
 }

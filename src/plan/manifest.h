@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest of an engine file: everything of an Engine but the bytes of its constants and golden values, as JSON.
-// Types are written by their text form, layouts, archs and storages by name, attributes with their kind ({"int": 3}, {"float": 0.5} ...), numbers so that
-// they read back exactly. Bytes are given as {"offset", "bytes"} in the data section.
+// Types are written by their text form, layouts, archs and storages by name, attributes with their kind ({"int": 3},
+// {"float": 0.5} ...), numbers so that they read back exactly. Bytes are given as {"offset", "bytes"} in the data
+// section.
 #pragma once
 
 #include <span>
@@ -17,14 +18,16 @@ namespace tessera {
 
 constexpr int64_t kDataAlign = 256;  // of each piece: as CUDA aligns its own allocations
 
-// The pieces of the data section in order: constants, golden inputs, golden outputs; each begins at the next multiple of kDataAlign.
+// The pieces of the data section in order: constants, golden inputs, golden outputs; each begins at the next multiple
+// of kDataAlign.
 std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine);
 
 std::string write_manifest(const Engine& engine);
 // Pieces become slices of `data`. The result is well formed; check_engine tells whether it makes sense.
 Result<Engine> read_manifest(std::string_view text, const Bytes& data);
 
-// Every index, offset and size of an engine lies in range, every step's operands fit its op. The error names the plan, the tensor or the step.
+// Every index, offset and size of an engine lies in range, every step's operands fit its op. The error names the plan,
+// the tensor or the step.
 Status check_engine(const Engine& engine);
 
 }  // namespace tessera

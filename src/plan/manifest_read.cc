@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Reads fields and remembers the first thing that was wrong; what is read after that has no meaning, and the caller sees the error at the end.
+// Reads fields and remembers the first thing that was wrong; what is read after that has no meaning, and the caller
+// sees the error at the end.
 class Reader {
  public:
   explicit Reader(const Bytes& data) : data_(data) {}
@@ -82,7 +83,8 @@ class Reader {
     return j.get_ref<const std::string&>();
   }
   int64_t as_integer(const Json& j, const char* key) {
-    const bool fits = j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
+    const bool fits = j.is_number_integer() &&
+                      (!j.is_number_unsigned() || j.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()});
     if (!fits) {
       fail("'", key, "' is not a whole number");
       return 0;
@@ -105,7 +107,9 @@ class Reader {
 
   std::string text(const Json& j, const char* key) { return as_text(field(j, key), key); }
   int64_t integer(const Json& j, const char* key) { return as_integer(field(j, key), key); }
-  int index_or_none(const Json& j, const char* key) { return j.is_object() && j.contains(key) ? as_index(j[key], key) : -1; }
+  int index_or_none(const Json& j, const char* key) {
+    return j.is_object() && j.contains(key) ? as_index(j[key], key) : -1;
+  }
   std::vector<int64_t> integers(const Json& j, const char* key) {
     std::vector<int64_t> out;
     each(j, key, [&](const Json& i) { out.push_back(as_integer(i, key)); });
@@ -124,12 +128,17 @@ class Reader {
     if (!found) fail(what, " '", name, "' is not known");
     return found.value_or(typename decltype(find(name))::value_type{});
   }
-  Arch arch(const Json& j, const char* key) { return named(text(j, key), "arch", [](const std::string& n) { return find_arch(n); }); }
-  QuantType type(const Json& j) { return named(text(j, "type"), "type", [](const std::string& n) { return parse_quant_type(n); }); }
+  Arch arch(const Json& j, const char* key) {
+    return named(text(j, key), "arch", [](const std::string& n) { return find_arch(n); });
+  }
+  QuantType type(const Json& j) {
+    return named(text(j, "type"), "type", [](const std::string& n) { return parse_quant_type(n); });
+  }
 
   Bytes piece(const Json& j) {
     const Json& place = object(j, "data");
-    const int64_t offset = integer(place, "offset"), bytes = integer(place, "bytes"), have = static_cast<int64_t>(data_.size());
+    const int64_t offset = integer(place, "offset"), bytes = integer(place, "bytes"),
+                  have = static_cast<int64_t>(data_.size());
     if (offset < 0 || bytes < 0 || offset > have || bytes > have - offset || offset % kDataAlign != 0) {
       fail("its ", bytes, " bytes at offset ", offset, " are not in the data section of ", have, " bytes");
       return {};
@@ -179,7 +188,8 @@ class Reader {
 
   Step program_step(const Json& j) {
     Step s{.kind = named(text(j, "step"), "program step", [](const std::string& n) { return find_step(n); })};
-    if (j.is_object() && j.contains("fn")) s.fn = named(text(j, "fn"), "function", [](const std::string& n) { return find_unary(n); });
+    if (j.is_object() && j.contains("fn"))
+      s.fn = named(text(j, "fn"), "function", [](const std::string& n) { return find_unary(n); });
     s.operand = index_or_none(j, "operand");
     return s;
   }
@@ -211,8 +221,12 @@ class Reader {
     p.arch = arch(j, "arch");
     p.batch = integer(j, "batch");
     p.arena_bytes = integer(j, "arena_bytes");
-    each(j, "inputs", [&](const Json& i) { p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")}); });
-    each(j, "outputs", [&](const Json& o) { p.outputs.push_back({text(o, "name"), as_index(field(o, "tensor"), "tensor")}); });
+    each(j, "inputs", [&](const Json& i) {
+      p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")});
+    });
+    each(j, "outputs", [&](const Json& o) {
+      p.outputs.push_back({text(o, "name"), as_index(field(o, "tensor"), "tensor")});
+    });
     each(j, "tensors", [&](const Json& t) { p.tensors.push_back(tensor(t)); });
     each(j, "steps", [&](const Json& s) { p.steps.push_back(step(s)); });
     return p;

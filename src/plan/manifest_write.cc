@@ -42,8 +42,13 @@ Json program_json(const Program& program) {
 }
 
 Json tensor_json(const PlanTensor& t) {
-  Json out = {{"name", t.name},           {"shape", t.desc.shape},   {"type", to_string(t.desc.type)}, {"strides", t.desc.strides},
-              {"storage", kStorageNames[static_cast<size_t>(t.storage)]}, {"index", t.index}, {"offset", t.offset_bytes}};
+  Json out = {{"name", t.name},
+              {"shape", t.desc.shape},
+              {"type", to_string(t.desc.type)},
+              {"strides", t.desc.strides},
+              {"storage", kStorageNames[static_cast<size_t>(t.storage)]},
+              {"index", t.index},
+              {"offset", t.offset_bytes}};
   if (t.desc.layout != Layout::kRows) out["layout"] = name_of(t.desc.layout);
   if (t.desc.constant) out["constant"] = true;
   if (t.scale != -1) out["scale"] = t.scale;
@@ -130,7 +135,8 @@ std::string write_manifest(const Engine& engine) {
               {"producer", engine.producer}};
   Places places;
   Json& constants = out["constants"] = Json::array();
-  for (const EngineConstant& c : engine.constants) constants.push_back({{"name", c.name}, {"data", places.next(c.data)}});
+  for (const EngineConstant& c : engine.constants)
+    constants.push_back({{"name", c.name}, {"data", places.next(c.data)}});
   Json& states = out["states"] = Json::array();
   for (const EngineState& s : engine.states) states.push_back({{"name", s.name}, {"bytes", s.bytes}});
   Json golden = Json::object();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of f32 from and to codes of f32, f16, bf16 and e4m3, compiled once per SIMD target. Equal to decode and encode of the element's struct
-// (NaN becomes some NaN): encoding rounds to nearest even and saturates.
+// Vectors of f32 from and to codes of f32, f16, bf16 and e4m3, compiled once per SIMD target. Equal to decode and
+// encode of the element's struct (NaN becomes some NaN): encoding rounds to nearest even and saturates.
 #if defined(TESSERA_TILES_CPU_CODES_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_TILES_CPU_CODES_H
 #undef TESSERA_TILES_CPU_CODES_H
@@ -27,11 +27,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class Body>
 HWY_INLINE void with_float_element(Element e, const Body& body) {
   switch (e) {
-    case Element::f32: return body(F32{});
-    case Element::f16: return body(F16{});
-    case Element::bf16: return body(Bf16{});
-    case Element::e4m3: return body(E4m3{});
-    default: return;  // refused by every variant's contract
+    case Element::f32:
+      return body(F32{});
+    case Element::f16:
+      return body(F16{});
+    case Element::bf16:
+      return body(Bf16{});
+    case Element::e4m3:
+      return body(E4m3{});
+    default:
+      return;  // refused by every variant's contract
   }
 }
 
@@ -43,7 +48,8 @@ HWY_INLINE hn::Vec<D> load_codes(D d, const typename E::Storage* codes) {
   if constexpr (std::is_same_v<E, F32>) {
     return hn::LoadU(d, codes);
   } else if constexpr (std::is_same_v<E, F16> && HWY_TARGET == HWY_SSE2) {
-    // No conversion in the instruction set, and Highway's replacement reads Inf as 65536: as for e4m3 below, with Inf and NaN put right.
+    // No conversion in the instruction set, and Highway's replacement reads Inf as 65536: as for e4m3 below, with Inf
+    // and NaN put right.
     const auto wide = hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), codes));
     const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(du, 0x8000u)));
     const auto placed = hn::ShiftLeft<13>(hn::And(wide, hn::Set(du, 0x7fffu)));
@@ -57,7 +63,8 @@ HWY_INLINE hn::Vec<D> load_codes(D d, const typename E::Storage* codes) {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), codes))));
   } else {
     static_assert(std::is_same_v<E, E4m3>);
-    // Exponent and fraction moved to their places in an f32 read as value * 2^-120, subnormals included; one product puts the exponent right.
+    // Exponent and fraction moved to their places in an f32 read as value * 2^-120, subnormals included; one product
+    // puts the exponent right.
     const auto wide = hn::PromoteTo(di, hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(codes)));
     const auto placed = hn::And(hn::ShiftLeft<20>(wide), hn::Set(di, static_cast<int32_t>(0x87f00000u)));
     const auto value = hn::Mul(hn::BitCast(d, placed), hn::Set(d, 0x1p120f));
@@ -70,18 +77,25 @@ template <class E, class D>
 HWY_INLINE void store_codes(D d, hn::Vec<D> v, typename E::Storage* codes) {
   if constexpr (std::is_same_v<E, F32>) {
     hn::StoreU(v, d, codes);
+  } else if constexpr (std::is_same_v<E, F16> && HWY_TARGET != HWY_SSE2) {
+    const hn::Rebind<uint16_t, D> d16;
+    const auto max = hn::Set(d, static_cast<float>(F16::kMax));
+    const auto kept = hn::IfThenElse(hn::Gt(hn::Abs(v), max), hn::CopySign(max, v), v);
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), kept)), d16, codes);
   } else {
     using Bits = typename E::Bits;
     const hn::RebindToUnsigned<D> du;
     constexpr int kDrop = 23 - E::kMantissaBits;
     const auto bits = hn::BitCast(du, v);
     const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
-    // Normal numbers: move the exponent to the new bias, then round the dropped bits; a carry runs into the exponent by itself.
+    // Normal numbers: move the exponent to the new bias, then round the dropped bits; a carry runs into the exponent by
+    // itself.
     const auto rebased = hn::Sub(magnitude, hn::Set(du, static_cast<uint32_t>(127 - Bits::kBias) << 23));
     const auto odd = hn::And(hn::ShiftRight<kDrop>(rebased), hn::Set(du, 1u));
     auto code = hn::ShiftRight<kDrop>(hn::Add(hn::Add(rebased, hn::Set(du, (1u << (kDrop - 1)) - 1)), odd));
     if constexpr (Bits::kBias != 127) {
-      // Below the smallest normal: adding 2^23 units of the smallest subnormal makes the f32 addition itself round to such units.
+      // Below the smallest normal: adding 2^23 units of the smallest subnormal makes the f32 addition itself round to
+      // such units.
       constexpr uint32_t kMagic = static_cast<uint32_t>(Bits::kMinExponent - E::kMantissaBits + 23 + 127) << 23;
       const auto moved = hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, kMagic)));
       const auto small = hn::Sub(hn::BitCast(du, moved), hn::Set(du, kMagic));

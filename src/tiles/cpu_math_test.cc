@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector functions against the C library in f64, over every exponent of f32 and many fractions; and the vector codes against the elements' own
-// encode and decode, over every code and every tie.
+// The vector functions against the C library in f64, over every exponent of f32 and many fractions; and the vector
+// codes against the elements' own encode and decode, over every code and every tie.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kU = 0x1p-24;        // one rounding to f32, relative
-constexpr double kTiny = 0x1p-149;    // the smallest subnormal
+constexpr double kU = 0x1p-24;      // one rounding to f32, relative
+constexpr double kTiny = 0x1p-149;  // the smallest subnormal
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -29,7 +29,8 @@ const std::vector<float>& arguments() {
     std::mt19937 random(7);
     for (uint32_t top = 0; top < 512; ++top) {
       if ((top & 255) == 255) continue;
-      for (uint32_t i = 0; i < 2000; ++i) all.push_back(float_of(top << 23 | (i < 2 ? i * 0x7fffff : random() & 0x7fffff)));
+      for (uint32_t i = 0; i < 2000; ++i)
+        all.push_back(float_of(top << 23 | (i < 2 ? i * 0x7fffff : random() & 0x7fffff)));
     }
     for (int i = -1'200'000; i <= 1'200'000; ++i) all.push_back(static_cast<float>(i) * 1e-4f);
     return all;
@@ -44,7 +45,8 @@ std::vector<float> mapped(Unary fn, const std::vector<float>& x) {
 }
 
 // Worst |got - exact| / allowed(x, exact), which must not exceed 1.
-void expect_within(Unary fn, const std::function<double(double)>& exact, const std::function<double(double, double)>& allowed) {
+void expect_within(Unary fn, const std::function<double(double)>& exact,
+                   const std::function<double(double, double)>& allowed) {
   const std::vector<float>& x = arguments();
   const std::vector<float> y = mapped(fn, x);
   double worst = 0;
@@ -52,10 +54,12 @@ void expect_within(Unary fn, const std::function<double(double)>& exact, const s
   for (size_t i = 0; i < x.size(); ++i) {
     const double want = exact(x[i]);
     if (std::fabs(want) > std::numeric_limits<float>::max()) {
-      ASSERT_TRUE(std::isinf(y[i]) || std::fabs(y[i]) > 0.9999f * std::numeric_limits<float>::max()) << name_of(fn) << "(" << x[i] << ") = " << y[i];
+      ASSERT_TRUE(std::isinf(y[i]) || std::fabs(y[i]) > 0.9999f * std::numeric_limits<float>::max())
+          << name_of(fn) << "(" << x[i] << ") = " << y[i];
       continue;
     }
-    const double share = std::fabs(y[i] - want) / (allowed(x[i], want) + kTiny * std::max(1.0, std::fabs(static_cast<double>(x[i]))));
+    const double share =
+        std::fabs(y[i] - want) / (allowed(x[i], want) + kTiny * std::max(1.0, std::fabs(static_cast<double>(x[i]))));
     if (!(share <= worst)) worst = share, at = x[i];
   }
   EXPECT_LE(worst, 1.0) << name_of(fn) << " at " << at << ": share of the bound";
@@ -67,23 +71,44 @@ std::function<double(double, double)> relative(double units) {
 double exact_gelu_erf(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
 double tanh_argument(double x) { return std::sqrt(8 / M_PI) * (x + 0.044715 * x * x * x); }
 
-TEST(CpuMath, Exp) { expect_within(Unary::exp, [](double x) { return std::exp(x); }, relative(3)); }
-TEST(CpuMath, Erf) { expect_within(Unary::erf, [](double x) { return std::erf(x); }, relative(2.5)); }
-TEST(CpuMath, Tanh) { expect_within(Unary::tanh, [](double x) { return std::tanh(x); }, relative(4)); }
-TEST(CpuMath, Sigmoid) { expect_within(Unary::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, relative(6)); }
-TEST(CpuMath, Silu) { expect_within(Unary::silu, [](double x) { return x / (1 + std::exp(-x)); }, relative(6)); }
+TEST(CpuMath, Exp) {
+  expect_within(
+      Unary::exp, [](double x) { return std::exp(x); }, relative(3));
+}
+TEST(CpuMath, Erf) {
+  expect_within(
+      Unary::erf, [](double x) { return std::erf(x); }, relative(2.5));
+}
+TEST(CpuMath, Tanh) {
+  expect_within(
+      Unary::tanh, [](double x) { return std::tanh(x); }, relative(4));
+}
+TEST(CpuMath, Sigmoid) {
+  expect_within(
+      Unary::sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, relative(6));
+}
+TEST(CpuMath, Silu) {
+  expect_within(
+      Unary::silu, [](double x) { return x / (1 + std::exp(-x)); }, relative(6));
+}
 TEST(CpuMath, GeluQuick) {
   // The product 1.702 x is rounded (its constant too) before the exponential.
   const auto allowed = [](double x, double want) { return (6 + 2 * std::fabs(1.702 * x)) * kU * std::fabs(want); };
-  expect_within(Unary::gelu_quick, [](double x) { return x / (1 + std::exp(-1.702 * x)); }, allowed);
+  expect_within(
+      Unary::gelu_quick, [](double x) { return x / (1 + std::exp(-1.702 * x)); }, allowed);
 }
 TEST(CpuMath, GeluErf) {
-  const auto allowed = [](double x, double want) { return kU * (std::fabs(x) < 1 ? 8 * std::fabs(want) : 3 * std::fabs(want) + 2 * std::fabs(x)); };
+  const auto allowed = [](double x, double want) {
+    return kU * (std::fabs(x) < 1 ? 8 * std::fabs(want) : 3 * std::fabs(want) + 2 * std::fabs(x));
+  };
   expect_within(Unary::gelu_erf, exact_gelu_erf, allowed);
 }
 TEST(CpuMath, GeluTanh) {
-  const auto allowed = [](double x, double want) { return (6 + 4 * std::fabs(tanh_argument(x))) * kU * std::fabs(want); };
-  expect_within(Unary::gelu_tanh, [](double x) { return x / (1 + std::exp(-tanh_argument(x))); }, allowed);
+  const auto allowed = [](double x, double want) {
+    return (6 + 4 * std::fabs(tanh_argument(x))) * kU * std::fabs(want);
+  };
+  expect_within(
+      Unary::gelu_tanh, [](double x) { return x / (1 + std::exp(-tanh_argument(x))); }, allowed);
 }
 TEST(CpuMath, RoundedOnce) {  // what the processor does itself: half a unit
   for (Unary fn : {Unary::sqrt, Unary::reciprocal}) {
@@ -91,13 +116,15 @@ TEST(CpuMath, RoundedOnce) {  // what the processor does itself: half a unit
     const std::vector<float> y = mapped(fn, x);
     for (size_t i = 0; i < x.size(); ++i) {
       const float want = apply_unary(fn, x[i]);
-      ASSERT_TRUE(y[i] == want || (std::isnan(y[i]) && std::isnan(want))) << name_of(fn) << "(" << x[i] << ") = " << y[i];
+      ASSERT_TRUE(y[i] == want || (std::isnan(y[i]) && std::isnan(want)))
+          << name_of(fn) << "(" << x[i] << ") = " << y[i];
     }
   }
 }
 
 TEST(CpuMath, ExactFunctionsEqualScalarOnes) {
-  for (Unary fn : {Unary::identity, Unary::neg, Unary::abs, Unary::relu, Unary::floor, Unary::ceil, Unary::round, Unary::logical_not}) {
+  for (Unary fn : {Unary::identity, Unary::neg, Unary::abs, Unary::relu, Unary::floor, Unary::ceil, Unary::round,
+                   Unary::logical_not}) {
     const std::vector<float>& x = arguments();
     const std::vector<float> y = mapped(fn, x);
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], apply_unary(fn, x[i])) << name_of(fn) << "(" << x[i] << ")";
@@ -106,7 +133,8 @@ TEST(CpuMath, ExactFunctionsEqualScalarOnes) {
 
 TEST(CpuMath, EdgesAndEveryLength) {
   const std::vector<float> edges = {kNan, kInf, -kInf, 0.0f, -0.0f, 88.73f, -104.0f, 1e30f, -1e30f};
-  for (Unary fn : {Unary::exp, Unary::erf, Unary::tanh, Unary::sigmoid, Unary::gelu_erf, Unary::gelu_tanh, Unary::silu, Unary::relu}) {
+  for (Unary fn : {Unary::exp, Unary::erf, Unary::tanh, Unary::sigmoid, Unary::gelu_erf, Unary::gelu_tanh, Unary::silu,
+                   Unary::relu}) {
     EXPECT_TRUE(std::isnan(mapped(fn, edges)[0])) << name_of(fn) << " of NaN";
   }
   EXPECT_EQ(mapped(Unary::exp, edges)[1], kInf);
@@ -142,10 +170,13 @@ void expect_decodes(Element e) {
   info(e).decode(codes.data(), 0, count, want.data());
   const auto same = [](float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); };
   decode_row(e, codes.data(), 0, count, got.data());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(same(got[i], want[i])) << info(e).name << " code " << i << ": " << got[i] << ", not " << want[i];
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_TRUE(same(got[i], want[i])) << info(e).name << " code " << i << ": " << got[i] << ", not " << want[i];
   for (int64_t first = 0; first + 13 <= count; first += 13) {
     decode_row(e, codes.data(), first, 13, piece.data());
-    for (size_t i = 0; i < 13; ++i) ASSERT_TRUE(same(piece[i], want[static_cast<size_t>(first) + i])) << info(e).name << " code " << first + static_cast<int64_t>(i);
+    for (size_t i = 0; i < 13; ++i)
+      ASSERT_TRUE(same(piece[i], want[static_cast<size_t>(first) + i]))
+          << info(e).name << " code " << first + static_cast<int64_t>(i);
   }
 }
 TEST(CpuCodes, DecodeEveryCode) {
@@ -174,9 +205,16 @@ TEST(CpuCodes, EncodeAsTheElementsDo) {
     std::vector<uint8_t> got(static_cast<size_t>(n * bytes), 0xa5), want(got);
     encode_row(e, x.data(), n, 1.0f, got.data(), 0);
     info(e).encode(x.data(), n, want.data(), 0);
+    std::vector<float> back(x.size());
+    info(e).decode(got.data(), 0, n, back.data());
     for (int64_t i = 0; i < n; ++i) {
+      const float v = x[static_cast<size_t>(i)];
+      if (std::isnan(v)) {
+        ASSERT_TRUE(std::isnan(back[static_cast<size_t>(i)])) << info(e).name;
+        continue;
+      }
       ASSERT_EQ(std::memcmp(got.data() + i * bytes, want.data() + i * bytes, static_cast<size_t>(bytes)), 0)
-          << info(e).name << " of " << x[static_cast<size_t>(i)] << " (bits " << std::hex << bits_of(x[static_cast<size_t>(i)]) << ")";
+          << info(e).name << " of " << v << " (bits " << std::hex << bits_of(v) << ")";
     }
   }
 }

@@ -23,7 +23,8 @@ using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 constexpr int kLanes = hn::MaxLanes(D());
 constexpr int kVectors = 16 / kLanes;  // per row of a tile
-// NEON: 6 x 4 accumulators + 4 of w + 2 of x = 30 of 32 registers. AVX2: 6 x 2 + 2 + 1 of 16. AVX-512: 12 x 1 accumulators hide the latency of 4 on 2 ports.
+// NEON: 6 x 4 accumulators + 4 of w + 2 of x = 30 of 32 registers. AVX2: 6 x 2 + 2 + 1 of 16. AVX-512: 12 x 1
+// accumulators hide the latency of 4 on 2 ports.
 constexpr int kRows = kLanes == 16 ? 12 : 6;
 
 // Registers are named members, never array elements: compilers keep only the former out of memory.
@@ -65,7 +66,8 @@ struct FromMemory {
     return hn::Set(D(), p[kRow]);
   }
 };
-// NEON multiplies by a lane of a register for free: six rows lie in two vectors, the second of which reaches into the next column.
+// NEON multiplies by a lane of a register for free: six rows lie in two vectors, the second of which reaches into the
+// next column.
 struct FromLanes {
   V v0, v1;
   explicit HWY_INLINE FromLanes(const float* p) : v0(hn::LoadU(D(), p)), v1(hn::LoadU(D(), p + 4)) {}
@@ -113,15 +115,18 @@ HWY_NOINLINE void multiply_rows(const float* x, const float* w, int64_t k, bool 
 
 // The last panel, with fewer rows.
 template <int kCount>
-HWY_INLINE void multiply_last(int64_t rows, const float* x, const float* w, int64_t k, bool first, float* out, int64_t stride) {
+HWY_INLINE void multiply_last(int64_t rows, const float* x, const float* w, int64_t k, bool first, float* out,
+                              int64_t stride) {
   if constexpr (kCount > 0) {
     if (rows == kCount) return multiply_rows<kCount>(x, w, k, first, out, stride);
     multiply_last<kCount - 1>(rows, x, w, k, first, out, stride);
   }
 }
 
-void multiply_panel_simd(const float* x, const float* w, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
-  for (; rows >= kRows; rows -= kRows, x += kRows * k, tile += kRows * stride) multiply_rows<kRows>(x, w, k, first, tile, stride);
+void multiply_panel_simd(const float* x, const float* w, int64_t rows, int64_t k, bool first, float* tile,
+                         int64_t stride) {
+  for (; rows >= kRows; rows -= kRows, x += kRows * k, tile += kRows * stride)
+    multiply_rows<kRows>(x, w, k, first, tile, stride);
   multiply_last<kRows - 1>(rows, x, w, k, first, tile, stride);
 }
 
@@ -135,7 +140,8 @@ HWY_INLINE void interleave(const float* const* rows, int64_t n, float* HWY_RESTR
   }
 }
 
-void pack_x_simd(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, float* panels) {
+void pack_x_simd(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                 float* scratch, float* panels) {
   const float* from[kRows];
   for (int64_t r = 0; r < rows; r += kRows, panels += kRows * k) {
     for (int64_t i = 0; i < kRows; ++i) {
@@ -153,7 +159,8 @@ void pack_x_simd(Element element, const void* x, int64_t row_stride, int64_t fir
   }
 }
 
-void pack_x_transposed_simd(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, float* panels) {
+void pack_x_transposed_simd(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                            float* scratch, float* panels) {
   for (int64_t i = 0; i < k; ++i) {
     const float* from = static_cast<const float*>(v) + first + i * row_stride;
     if (element != Element::f32) {
@@ -167,7 +174,8 @@ void pack_x_transposed_simd(Element element, const void* v, int64_t row_stride, 
   }
 }
 
-void pack_w_simd(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch, float* panel) {
+void pack_w_simd(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
+                 float* panel) {
   const float* from[kPanelCols];
   for (int64_t c = 0; c < kPanelCols; ++c) {
     from[c] = scratch + c * k;
@@ -198,16 +206,20 @@ HWY_EXPORT(multiply_panel_simd);
 
 int64_t panel_rows() { return HWY_DYNAMIC_DISPATCH(panel_rows_simd)(); }
 int64_t x_panels_floats(int64_t rows, int64_t k) { return round_up(rows, panel_rows()) * k + 2; }
-void pack_x(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, float* panels) {
+void pack_x(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch,
+            float* panels) {
   HWY_DYNAMIC_DISPATCH(pack_x_simd)(element, x, row_stride, first, rows, k, scratch, panels);
 }
-void pack_x_transposed(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, float* panels) {
+void pack_x_transposed(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                       float* scratch, float* panels) {
   HWY_DYNAMIC_DISPATCH(pack_x_transposed_simd)(element, v, row_stride, first, rows, k, scratch, panels);
 }
-void pack_w(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch, float* panel) {
+void pack_w(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
+            float* panel) {
   HWY_DYNAMIC_DISPATCH(pack_w_simd)(element, w, offsets, rows, k, scratch, panel);
 }
-void multiply_panel(const float* x_panels, const float* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
+void multiply_panel(const float* x_panels, const float* w_panel, int64_t rows, int64_t k, bool first, float* tile,
+                    int64_t stride) {
   HWY_DYNAMIC_DISPATCH(multiply_panel_simd)(x_panels, w_panel, rows, k, first, tile, stride);
 }
 

@@ -23,7 +23,8 @@ using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 constexpr int64_t kLanes = hn::MaxLanes(D());
 
-// y[i] = f(x[i], i) over vectors; the last, shorter vector goes through copies on the stack, so that f always sees a whole one.
+// y[i] = f(x[i], i) over vectors; the last, shorter vector goes through copies on the stack, so that f always sees a
+// whole one.
 template <class EIn, class EOut, class F>
 HWY_INLINE void for_each_vector(const typename EIn::Storage* x, typename EOut::Storage* y, int64_t n, const F& f) {
   const D d;
@@ -62,8 +63,8 @@ HWY_INLINE void combine(float* v, const typename E::Storage* x, int64_t n, const
   }
 }
 
-// Long rows of e4m3, at half the cost of load_codes: read as f16 with its exponent off by 8, whole vectors at a time. Returns how many codes were decoded; 0 also
-// where a NaN was among them, which this way would come out as 480.
+// Long rows of e4m3, at half the cost of load_codes: read as f16 with its exponent off by 8, whole vectors at a time.
+// Returns how many codes were decoded; 0 also where a NaN was among them, which this way would come out as 480.
 int64_t decode_e4m3(const uint8_t* codes, int64_t n, float* out) {
   const D d;
   const hn::Repartition<int16_t, D> d16;
@@ -97,7 +98,8 @@ void encode_row_simd(Element element, const float* in, int64_t n, float factor, 
   with_float_element(element, [&](auto e) HWY_ATTR {
     using E = decltype(e);
     const V f = hn::Set(D(), factor);
-    for_each_vector<F32, E>(in, static_cast<typename E::Storage*>(codes) + first, n, [&](V v) HWY_ATTR { return hn::Mul(v, f); });
+    for_each_vector<F32, E>(in, static_cast<typename E::Storage*>(codes) + first, n,
+                            [&](V v) HWY_ATTR { return hn::Mul(v, f); });
   });
 }
 
@@ -113,7 +115,8 @@ void map_row_of(const float* x, float* y, int64_t n) {
 void map_row_simd(Unary fn, const float* x, float* y, int64_t n) {
   switch (fn) {
 #define TS_UNARY(name) \
-  case Unary::name: return map_row_of<Unary::name>(x, y, n);
+  case Unary::name:    \
+    return map_row_of<Unary::name>(x, y, n);
 #include "ir/unary.inc"
 #undef TS_UNARY
   }
@@ -125,17 +128,21 @@ void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
       case StepKind::bias:
         combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
         break;
-      case StepKind::act: map_row_simd(s.fn, v, v, n); break;
+      case StepKind::act:
+        map_row_simd(s.fn, v, v, n);
+        break;
       case StepKind::scale:
         combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Mul(a, b); });
         break;
       case StepKind::residual:
         with_float_element(s.element, [&](auto e) HWY_ATTR {
           using E = decltype(e);
-          combine<E>(v, static_cast<const typename E::Storage*>(s.matrix) + s.first, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
+          combine<E>(v, static_cast<const typename E::Storage*>(s.matrix) + s.first, n,
+                     [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
         });
         break;
-      case StepKind::quantize: break;  // encode_row does it
+      case StepKind::quantize:
+        break;  // encode_row does it
     }
   }
 }
@@ -170,7 +177,9 @@ void encode_row(Element element, const float* in, int64_t n, float factor, void*
   HWY_DYNAMIC_DISPATCH(encode_row_simd)(element, in, n, factor, codes, first);
 }
 void map_row(Unary fn, const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(map_row_simd)(fn, x, y, n); }
-void run_steps(std::span<const RowStep> steps, float* v, int64_t n) { HWY_DYNAMIC_DISPATCH(run_steps_simd)(steps, v, n); }
+void run_steps(std::span<const RowStep> steps, float* v, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(run_steps_simd)(steps, v, n);
+}
 void scale_row(float* v, int64_t n, float a, const float* b) { HWY_DYNAMIC_DISPATCH(scale_row_simd)(v, n, a, b); }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CPU kernels do to a row of numbers, in the widest SIMD of this machine: decode it to f32, run steps of an epilogue program on it, encode it.
-// Elements: f32, f16, bf16, e4m3 (is_float_code). Rows may have any length and alignment; no byte outside of them is touched.
+// What CPU kernels do to a row of numbers, in the widest SIMD of this machine: decode it to f32, run steps of an
+// epilogue program on it, encode it. Elements: f32, f16, bf16, e4m3 (is_float_code). Rows may have any length and
+// alignment; no byte outside of them is touched.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ void encode_row(Element element, const float* in, int64_t n, float factor, void*
 // y[i] = fn(x[i]); x and y may be the same. Errors: cpu_math.h.
 void map_row(Unary fn, const float* x, float* y, int64_t n);
 
-// A step of a program on a piece of a row: its vector operand already in f32, its matrix operand where this piece's numbers begin.
+// A step of a program on a piece of a row: its vector operand already in f32, its matrix operand where this piece's
+// numbers begin.
 struct RowStep {
   StepKind kind;
   Unary fn = Unary::identity;

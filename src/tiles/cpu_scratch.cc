@@ -43,7 +43,8 @@ Scratch::~Scratch() {
   Blocks& all = blocks();
   std::lock_guard lock(all.mutex);
   // One that became too small meanwhile, or more than any number of threads needs, is let go.
-  if (static_cast<int64_t>(block_.size()) >= all.bytes && all.free.size() < all.free.capacity()) all.free.push_back(std::move(block_));
+  if (static_cast<int64_t>(block_.size()) >= all.bytes && all.free.size() < all.free.capacity())
+    all.free.push_back(std::move(block_));
 }
 
 float* Scratch::floats(int64_t n) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch memory of a piece of CPU work. Blocks are shared by all kernels of the process and handed out last used first, so they stay in cache; kernels
-// reserve what they need when they are bound, so that launching does not allocate.
+// Scratch memory of a piece of CPU work. Blocks are shared by all kernels of the process and handed out last used
+// first, so they stay in cache; kernels reserve what they need when they are bound, so that launching does not
+// allocate.
 #pragma once
 
 #include <cstdint>

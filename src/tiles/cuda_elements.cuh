@@ -35,10 +35,7 @@ __device__ __forceinline__ Raw8 load_raw8(Element e, const void* data, int64_t i
   return r;
 }
 
-__device__ __forceinline__ float2 decode_half_pair(uint32_t pair) {
-  const __half2_raw raw{static_cast<uint16_t>(pair), static_cast<uint16_t>(pair >> 16)};
-  return __half22float2(__half2(raw));
-}
+__device__ __forceinline__ float2 decode_half_pair(uint32_t pair) { return __half22float2(*reinterpret_cast<const __half2*>(&pair)); }
 __device__ __forceinline__ float2 decode_bf16_pair(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }

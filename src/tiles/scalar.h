@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one f32 number, host and device: what the program step `act` and the op `map` compute, one element at a time.
-// CUDA kernels call apply_unary<fn> inside their loops; CPU kernels have vector forms (cpu_math.h) and come here for the rare functions.
-// Errors: a few ulp of the result, but for the GELUs, which are within |x| * 2^-23 of the exact value (1 + erf cancels for negative x).
+// Functions of one f32 number, host and device: what the program step `act` and the op `map` compute, one element at a
+// time. CUDA kernels call apply_unary<fn> inside their loops; CPU kernels have vector forms (cpu_math.h) and come here
+// for the rare functions. Errors: a few ulp of the result, but for the GELUs, which are within |x| * 2^-23 of the exact
+// value (1 + erf cancels for negative x).
 #pragma once
 
 #include <cmath>
@@ -49,7 +50,8 @@ TS_HOST_DEVICE inline float apply_unary(float x) {
 TS_HOST_DEVICE inline float apply_unary(Unary fn, float x) {
   switch (fn) {
 #define TS_UNARY(name) \
-  case Unary::name: return apply_unary<Unary::name>(x);
+  case Unary::name:    \
+    return apply_unary<Unary::name>(x);
 #include "ir/unary.inc"
 #undef TS_UNARY
   }

@@ -24,8 +24,11 @@ class VitBuilder {
     std::string x = embed();
     for (int64_t i = 0; i < c_.depth; ++i) x = block("blocks." + std::to_string(i), x);
     x = norm("norm", x);
-    x = c_.class_token ? w_.node("Gather", "pool", {x, w_.integers("pool.index", {}, {0})}, {{"axis", int64_t{1}}})
-                       : w_.node("ReduceMean", "pool", {x}, {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{0}}});
+    if (c_.class_token) {
+      x = w_.node("Gather", "pool", {x, w_.integers("pool.index", {}, {0})}, {{"axis", int64_t{1}}});
+    } else {
+      x = w_.node("ReduceMean", "pool", {x}, {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{0}}});
+    }
     const std::string weight = random("head.weight", {c_.classes, c_.width}), bias = random("head.bias", {c_.classes});
     w_.node("Gemm", "head", {x, weight, bias}, {{"transB", int64_t{1}}}, "logits");
     return w_.finish();
@@ -34,7 +37,8 @@ class VitBuilder {
  private:
   using Names = OnnxWriter::Names;
 
-  std::string random(const std::string& name, const OnnxWriter::Dims& dims, float mean = 0, float deviation = kDeviation) {
+  std::string random(const std::string& name, const OnnxWriter::Dims& dims, float mean = 0,
+                     float deviation = kDeviation) {
     int64_t count = 1;
     for (int64_t d : dims) count *= d;
     return w_.weight(name, dims, seeded_normals(seed_, name, count, mean, deviation));
@@ -47,23 +51,29 @@ class VitBuilder {
   }
 
   std::string norm(const std::string& name, const std::string& x) {
-    return w_.node("LayerNormalization", name, {x, random(name + ".weight", {c_.width}, 1, kGainDeviation), random(name + ".bias", {c_.width})},
+    return w_.node("LayerNormalization", name,
+                   {x, random(name + ".weight", {c_.width}, 1, kGainDeviation), random(name + ".bias", {c_.width})},
                    {{"axis", int64_t{-1}}, {"epsilon", kEpsilon}});
   }
 
   std::string embed() {
     const std::vector<int64_t> kernel{c_.patch, c_.patch};
-    std::string x = w_.node("Conv", "patch_embed", {"image", random("patch_embed.weight", {c_.width, c_.channels, c_.patch, c_.patch}), random("patch_embed.bias", {c_.width})},
+    std::string x = w_.node("Conv", "patch_embed",
+                            {"image", random("patch_embed.weight", {c_.width, c_.channels, c_.patch, c_.patch}),
+                             random("patch_embed.bias", {c_.width})},
                             {{"kernel_shape", kernel}, {"strides", kernel}});
-    x = w_.node("Reshape", "patch_embed.flatten", {x, w_.integers("patch_embed.shape", {3}, {0, c_.width, c_.patches()})});
+    x = w_.node("Reshape", "patch_embed.flatten",
+                {x, w_.integers("patch_embed.shape", {3}, {0, c_.width, c_.patches()})});
     x = w_.node("Transpose", "patch_embed.transpose", {x}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
     if (c_.class_token) {
       // The token is one vector; its batch is known only while running.
       const std::string shape = w_.node("Shape", "class_token.shape", {"image"});
-      const std::string batch = w_.node("Gather", "class_token.batch", {shape, w_.integers("class_token.axis", {1}, {0})}, {{"axis", int64_t{0}}});
+      const std::string batch = w_.node("Gather", "class_token.batch",
+                                        {shape, w_.integers("class_token.axis", {1}, {0})}, {{"axis", int64_t{0}}});
       const std::string rest = w_.integers("class_token.rest", {2}, {1, c_.width});
       const std::string wanted = w_.node("Concat", "class_token.wanted", {batch, rest}, {{"axis", int64_t{0}}});
-      const std::string token = w_.node("Expand", "class_token.expand", {random("class_token", {1, 1, c_.width}), wanted});
+      const std::string token =
+          w_.node("Expand", "class_token.expand", {random("class_token", {1, 1, c_.width}), wanted});
       x = w_.node("Concat", "tokens", {token, x}, {{"axis", int64_t{1}}});
     }
     return w_.node("Add", "positions.add", {x, random("positions", {1, c_.tokens(), c_.width})});
@@ -72,17 +82,20 @@ class VitBuilder {
   std::string attention(const std::string& name, std::string x) {
     const int64_t head = c_.width / c_.heads;
     x = linear(name + ".qkv", x, c_.width, 3 * c_.width);
-    x = w_.node("Reshape", name + ".split", {x, w_.integers(name + ".split.shape", {5}, {0, c_.tokens(), 3, c_.heads, head})});
+    x = w_.node("Reshape", name + ".split",
+                {x, w_.integers(name + ".split.shape", {5}, {0, c_.tokens(), 3, c_.heads, head})});
     x = w_.node("Transpose", name + ".heads", {x}, {{"perm", std::vector<int64_t>{2, 0, 3, 1, 4}}});
     const auto part = [&](const std::string& which, int64_t index) {
-      return w_.node("Gather", name + "." + which, {x, w_.integers(name + "." + which + ".index", {}, {index})}, {{"axis", int64_t{0}}});
+      return w_.node("Gather", name + "." + which, {x, w_.integers(name + "." + which + ".index", {}, {index})},
+                     {{"axis", int64_t{0}}});
     };
     const std::string q = part("q", 0), k = part("k", 1), v = part("v", 2);
     // 1 / sqrt(head): heads of the zoo are 16, 64, so this is exact.
     float root = 1;
     while (root * root < static_cast<float>(head)) root *= 2;
     const std::string scaled = w_.node("Mul", name + ".scale", {q, w_.scalar(name + ".scale.value", 1 / root)});
-    const std::string kt = w_.node("Transpose", name + ".k_transposed", {k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    const std::string kt =
+        w_.node("Transpose", name + ".k_transposed", {k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
     const std::string scores = w_.node("MatMul", name + ".scores", {scaled, kt});
     const std::string weights = w_.node("Softmax", name + ".softmax", {scores}, {{"axis", int64_t{-1}}});
     x = w_.node("MatMul", name + ".context", {weights, v});
@@ -117,9 +130,10 @@ std::vector<ZooEntry> entries() {
   std::vector<ZooEntry> out;
   for (const VitConfig& c : vit_configs()) {
     char what[160];
-    std::snprintf(what, sizeof(what), "%d px, patch %d, %d tokens%s, width %d, depth %d, %d heads, %.1f M parameters", static_cast<int>(c.image),
-                  static_cast<int>(c.patch), static_cast<int>(c.tokens()), c.class_token ? "" : " (mean)", static_cast<int>(c.width),
-                  static_cast<int>(c.depth), static_cast<int>(c.heads), static_cast<double>(c.parameters()) * 1e-6);
+    std::snprintf(what, sizeof(what), "%d px, patch %d, %d tokens%s, width %d, depth %d, %d heads, %.1f M parameters",
+                  static_cast<int>(c.image), static_cast<int>(c.patch), static_cast<int>(c.tokens()),
+                  c.class_token ? "" : " (mean)", static_cast<int>(c.width), static_cast<int>(c.depth),
+                  static_cast<int>(c.heads), static_cast<double>(c.parameters()) * 1e-6);
     out.push_back({c.name, what});
   }
   return out;
@@ -135,8 +149,10 @@ std::string onnx(const std::string& name, uint64_t seed) {
 }  // namespace
 
 int64_t VitConfig::parameters() const {
-  const int64_t block = 4 * width + (width + 1) * 3 * width + (width + 1) * width + (width + 1) * mlp + (mlp + 1) * width;
-  return width * (channels * patch * patch + 1) + (class_token ? width : 0) + tokens() * width + depth * block + 2 * width + (width + 1) * classes;
+  const int64_t block =
+      4 * width + (width + 1) * 3 * width + (width + 1) * width + (width + 1) * mlp + (mlp + 1) * width;
+  return width * (channels * patch * patch + 1) + (class_token ? width : 0) + tokens() * width + depth * block +
+         2 * width + (width + 1) * classes;
 }
 
 const std::vector<VitConfig>& vit_configs() {
@@ -146,8 +162,22 @@ const std::vector<VitConfig>& vit_configs() {
       {.name = "vit-b-16", .image = 224, .patch = 16, .width = 768, .depth = 12, .heads = 12, .mlp = 3072},
       {.name = "vit-l-16", .image = 224, .patch = 16, .width = 1024, .depth = 24, .heads = 16, .mlp = 4096},
       // 256 tokens, a multiple of every tile and block size: the shape that low-precision kernels like best.
-      {.name = "vit-b-256", .image = 256, .patch = 16, .width = 768, .depth = 12, .heads = 12, .mlp = 3072, .class_token = false},
-      {.name = "vit-tiny-test", .image = 32, .patch = 8, .width = 64, .depth = 2, .heads = 4, .mlp = 128, .classes = 10},
+      {.name = "vit-b-256",
+       .image = 256,
+       .patch = 16,
+       .width = 768,
+       .depth = 12,
+       .heads = 12,
+       .mlp = 3072,
+       .class_token = false},
+      {.name = "vit-tiny-test",
+       .image = 32,
+       .patch = 8,
+       .width = 64,
+       .depth = 2,
+       .heads = 4,
+       .mlp = 128,
+       .classes = 10},
   };
   return kConfigs;
 }

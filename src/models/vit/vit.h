@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vision transformers as Dosovitskiy et al. drew them: patches by a convolution, learnt positions, pre-norm blocks with erf GELU, a linear head.
-// Tokens: (image / patch)^2, and a class token in front where there is one; without it the head reads the mean of the tokens.
+// Vision transformers in their plain form: patches by a convolution, learnt positions, pre-norm blocks with erf GELU, a
+// linear head. Tokens: (image / patch)^2, and a class token in front where there is one; without it the head reads the
+// mean of the tokens.
 #pragma once
 
 #include <cstdint>

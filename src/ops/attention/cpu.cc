@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/cpu: fp32 over decoded codes, keys in blocks, with a running maximum and sum per query (no score matrix in memory).
-// Queries lie along the lanes, 16 to a panel; the query heads that share keys are rows of one list. Scores are computed transposed, s[key][query]: so maxima and
-// sums need no shuffles, and the probabilities are already the packed panel that the second product reads.
+// attention/cpu: fp32 over decoded codes, keys in blocks, with a running maximum and sum per query (no score matrix in
+// memory). Queries lie along the lanes, 16 to a panel; the query heads that share keys are rows of one list. Scores are
+// computed transposed, s[key][query]: so maxima and sums need no shuffles, and the probabilities are already the packed
+// panel that the second product reads.
 //   s = K Q^T     p = exp(scale s + bias - max)     o = o * exp(old max - max) + V^T p      y = (o / sum)^T
 #include <algorithm>
 #include <atomic>
@@ -29,8 +30,8 @@ namespace {
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
-// For each of the 16 columns of s[keys][16]: brings maximum and sum up to date, turns scores into probabilities (to be divided by the sum at the end), and
-// multiplies what was collected so far, o[rows][16], by exp(old maximum - maximum).
+// For each of the 16 columns of s[keys][16]: brings maximum and sum up to date, turns scores into probabilities (to be
+// divided by the sum at the end), and multiplies what was collected so far, o[rows][16], by exp(old maximum - maximum).
 void softmax_columns_simd(float* s, int64_t keys, float scale, float* maximum, float* sum, float* o, int64_t rows) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -60,7 +61,8 @@ void softmax_columns_simd(float* s, int64_t keys, float scale, float* maximum, f
     const V shrink = vector_exp(d, hn::Sub(before, base));
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + c), shrink, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))), d, sum + c);
     hn::StoreU(top, d, maximum + c);
-    for (int64_t r = 0; r < rows; ++r) hn::StoreU(hn::Mul(hn::LoadU(d, o + r * kPanelCols + c), shrink), d, o + r * kPanelCols + c);
+    for (int64_t r = 0; r < rows; ++r)
+      hn::StoreU(hn::Mul(hn::LoadU(d, o + r * kPanelCols + c), shrink), d, o + r * kPanelCols + c);
   }
 }
 
@@ -75,10 +77,12 @@ namespace {
 
 HWY_EXPORT(softmax_columns_simd);
 
-constexpr int64_t kMostKeys = 504;          // scores of a panel are 31.5 KiB: half of a 64 KiB first-level cache
-constexpr int64_t kBlockFloats = 32 * 1024;  // packed keys and packed values: 128 KiB each at most, in the second-level cache
-constexpr int64_t kMostRows = 256;          // queries that share one packing of keys and values
-constexpr int64_t kLeastRows = 64;
+// The scores of a panel are 31.5 KiB: half of a 64 KiB first-level cache.
+constexpr int64_t kMostKeys = 504;
+// Packed keys and packed values: 128 KiB each at most, in the second-level cache.
+constexpr int64_t kBlockFloats = 32 * 1024;
+// Queries that share one packing of keys and values.
+constexpr int64_t kMostRows = 256, kLeastRows = 64;
 constexpr int64_t kPiecesPerThread = 4;
 
 Verdict accepts(const Problem& p) {
@@ -86,11 +90,14 @@ Verdict accepts(const Problem& p) {
   for (size_t i = 0; i < 3; ++i) {
     const Operand* o = p.operand(i);
     TS_REQUIRE(o != nullptr, "wants q, k and v");
-    TS_REQUIRE(is_decodable(o->type), "reads ", names[i], " in f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(o->type));
-    TS_REQUIRE(o->layout == Layout::kRows && (o->shape.back() == 1 || o->strides.back() == 1), "reads ", names[i], " with a contiguous last axis");
+    TS_REQUIRE(is_decodable(o->type), "reads ", names[i],
+               " in f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(o->type));
+    TS_REQUIRE(o->layout == Layout::kRows && (o->shape.back() == 1 || o->strides.back() == 1), "reads ", names[i],
+               " with a contiguous last axis");
   }
   if (const Operand* bias = p.operand(3)) {
-    TS_REQUIRE(is_float_code(bias->type.element) && !bias->type.scaled(), "adds a bias in f32, f16 or bf16, not ", to_string(bias->type));
+    TS_REQUIRE(is_float_code(bias->type.element) && !bias->type.scaled(), "adds a bias in f32, f16 or bf16, not ",
+               to_string(bias->type));
   }
   return CpuProgram::accepts(p);
 }
@@ -102,9 +109,14 @@ Arithmetic arithmetic(const Problem&) {
 class AttentionKernel final : public Kernel {
  public:
   explicit AttentionKernel(const Problem& problem)
-      : problem_(problem), p_(AttentionProblem::of(problem_)), program_(problem_), group_(p_.heads / p_.kv_heads), rows_(group_ * p_.queries) {
+      : problem_(problem),
+        p_(AttentionProblem::of(problem_)),
+        program_(problem_),
+        group_(p_.heads / p_.kv_heads),
+        rows_(group_ * p_.queries) {
     // Blocks of equal size, so that the last is not a small rest.
-    const int64_t most = std::max<int64_t>(1, std::min(kMostKeys, kBlockFloats / std::max(p_.head_size, p_.value_size)));
+    const int64_t size = std::max<int64_t>({1, p_.head_size, p_.value_size});
+    const int64_t most = std::max<int64_t>(1, std::min(kMostKeys, kBlockFloats / size));
     block_keys_ = divide_up(p_.keys, divide_up(p_.keys, most));
     if (p_.has_bias) bias_element_ = problem_.in[3].type.element;
     Scratch::reserve(scratch_bytes(std::min(kMostRows, round_up(rows_, kPanelCols))));
@@ -115,7 +127,8 @@ class AttentionKernel final : public Kernel {
     if (keyed * rows_ * p_.value_size == 0) return {};
     const int64_t fewest = divide_up(rows_, kMostRows);
     const int64_t wanted = divide_up(kPiecesPerThread * threads(), keyed);
-    const int64_t rows = round_up(divide_up(rows_, std::clamp(wanted, fewest, std::max(fewest, rows_ / kLeastRows))), kPanelCols);
+    const int64_t rows =
+        round_up(divide_up(rows_, std::clamp(wanted, fewest, std::max(fewest, rows_ / kLeastRows))), kPanelCols);
     const int64_t cuts = divide_up(rows_, rows), pieces = keyed * cuts;
     std::atomic<int64_t> next{0};
     parallel_for(std::min<int64_t>(threads(), pieces), 1, [&](int64_t, int64_t) {
@@ -129,21 +142,26 @@ class AttentionKernel final : public Kernel {
   }
 
  private:
-  // Rows [first, first + rows) of the queries that read key head `kv_head` of one batch item: row r is query r % queries of head r / queries of the group.
+  // Rows [first, first + rows) of the queries that read key head `kv_head` of one batch item: row r is query r %
+  // queries of head r / queries of the group.
   struct Piece {
     std::span<const TensorView> in, out;
     int64_t batch, kv_head, first, rows;
   };
-  int64_t head_of(const Piece& piece, int64_t row) const { return piece.kv_head * group_ + (piece.first + row) / p_.queries; }
+  int64_t head_of(const Piece& piece, int64_t row) const {
+    return piece.kv_head * group_ + (piece.first + row) / p_.queries;
+  }
   int64_t query_of(const Piece& piece, int64_t row) const { return (piece.first + row) % p_.queries; }
 
   int64_t decoded_floats() const { return std::max(kPanelCols * p_.head_size, p_.value_size); }
   int64_t scratch_bytes(int64_t rows) const {
     const int64_t panels = divide_up(rows, kPanelCols);
-    return Scratch::bytes_of(panels * kPanelCols * p_.head_size) + Scratch::bytes_of(panels * kPanelCols * p_.value_size) +
-           2 * Scratch::bytes_of(panels * kPanelCols) + Scratch::bytes_of(x_panels_floats(block_keys_, p_.head_size)) +
-           Scratch::bytes_of(x_panels_floats(p_.value_size, block_keys_)) + Scratch::bytes_of(block_keys_ * kPanelCols) +
-           Scratch::bytes_of(decoded_floats()) + Scratch::bytes_of(block_keys_) + Scratch::bytes_of(program_.scratch_floats(p_.value_size));
+    return Scratch::bytes_of(panels * kPanelCols * p_.head_size) +
+           Scratch::bytes_of(panels * kPanelCols * p_.value_size) + 2 * Scratch::bytes_of(panels * kPanelCols) +
+           Scratch::bytes_of(x_panels_floats(block_keys_, p_.head_size)) +
+           Scratch::bytes_of(x_panels_floats(p_.value_size, block_keys_)) +
+           Scratch::bytes_of(block_keys_ * kPanelCols) + Scratch::bytes_of(decoded_floats()) +
+           Scratch::bytes_of(block_keys_) + Scratch::bytes_of(program_.scratch_floats(p_.value_size));
   }
 
   void run(const Piece& piece) const {
@@ -168,21 +186,26 @@ class AttentionKernel final : public Kernel {
     const int64_t v_begin = piece.batch * p_.v_strides[0] + piece.kv_head * p_.v_strides[2];
     for (int64_t first = 0; first < p_.keys; first += keys) {
       const int64_t n = std::min(keys, p_.keys - first);
-      pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n, p_.head_size, decoded, k_panels);
-      pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], v_begin + first * p_.v_strides[1], p_.value_size, n, decoded, v_panels);
+      pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n, p_.head_size,
+             decoded, k_panels);
+      pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], v_begin + first * p_.v_strides[1],
+                        p_.value_size, n, decoded, v_panels);
       for (int64_t i = 0; i < panels; ++i) {
         const int64_t seen = std::min(n, keys_seen(piece, i) - first);
         if (seen <= 0) continue;
         float* collected = o + i * kPanelCols * p_.value_size;
-        multiply_panel(k_panels, q_panels + i * kPanelCols * p_.head_size, seen, p_.head_size, true, scores, kPanelCols);
+        multiply_panel(k_panels, q_panels + i * kPanelCols * p_.head_size, seen, p_.head_size, true, scores,
+                       kPanelCols);
         const bool changed = add_bias_and_mask(piece, i, first, seen, scale, bias, scores);
         HWY_DYNAMIC_DISPATCH(softmax_columns_simd)
-        (scores, seen, changed ? 1.0f : scale, maximum + i * kPanelCols, sum + i * kPanelCols, collected, p_.value_size);
+        (scores, seen, changed ? 1.0f : scale, maximum + i * kPanelCols, sum + i * kPanelCols, collected,
+         p_.value_size);
         std::fill(scores + seen * kPanelCols, scores + n * kPanelCols, 0.0f);
         multiply_panel(v_panels, scores, p_.value_size, n, false, collected, kPanelCols);
       }
     }
-    const CpuProgram::Columns program = program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
+    const CpuProgram::Columns program =
+        program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
     for (int64_t r = 0; r < piece.rows; ++r) {
       const float* from = o + r / kPanelCols * kPanelCols * p_.value_size + r % kPanelCols;
       const float factor = tensor_scale(piece.in[2]) / sum[r];
@@ -196,23 +219,29 @@ class AttentionKernel final : public Kernel {
     const int64_t n = std::min(kPanelCols, piece.rows - panel * kPanelCols);
     for (int64_t c = 0; c < n; ++c) {
       const int64_t row = panel * kPanelCols + c;
-      offsets[c] = piece.batch * p_.q_strides[0] + query_of(piece, row) * p_.q_strides[1] + head_of(piece, row) * p_.q_strides[2];
+      offsets[c] = piece.batch * p_.q_strides[0] + query_of(piece, row) * p_.q_strides[1] +
+                   head_of(piece, row) * p_.q_strides[2];
     }
     pack_w(p_.q.element, piece.in[0].data, offsets, n, p_.head_size, decoded, to);
   }
 
   // Keys that query i may see: all, or with `causal` those up to i + keys - queries.
-  int64_t seen_by(int64_t query) const { return p_.causal ? std::clamp<int64_t>(query + p_.keys - p_.queries + 1, 0, p_.keys) : p_.keys; }
+  int64_t seen_by(int64_t query) const {
+    return p_.causal ? std::clamp<int64_t>(query + p_.keys - p_.queries + 1, 0, p_.keys) : p_.keys;
+  }
   // Keys that some query of the panel may see.
   int64_t keys_seen(const Piece& piece, int64_t panel) const {
     if (!p_.causal) return p_.keys;
     int64_t most = 0;
-    for (int64_t r = panel * kPanelCols; r < std::min(piece.rows, (panel + 1) * kPanelCols); ++r) most = std::max(most, seen_by(query_of(piece, r)));
+    for (int64_t r = panel * kPanelCols; r < std::min(piece.rows, (panel + 1) * kPanelCols); ++r)
+      most = std::max(most, seen_by(query_of(piece, r)));
     return most;
   }
 
-  // s[j][c] = scale * s[j][c] + bias for keys first + j; -Inf where a query may not see the key. False where there was nothing to do (s unscaled).
-  bool add_bias_and_mask(const Piece& piece, int64_t panel, int64_t first, int64_t n, float scale, float* bias, float* s) const {
+  // s[j][c] = scale * s[j][c] + bias for keys first + j; -Inf where a query may not see the key. False where there was
+  // nothing to do (s unscaled).
+  bool add_bias_and_mask(const Piece& piece, int64_t panel, int64_t first, int64_t n, float scale, float* bias,
+                         float* s) const {
     if (!p_.has_bias && !p_.causal) return false;
     scale_row(s, n * kPanelCols, scale, nullptr);
     for (int64_t c = 0; c < std::min(kPanelCols, piece.rows - panel * kPanelCols); ++c) {
@@ -227,7 +256,8 @@ class AttentionKernel final : public Kernel {
         }
         for (int64_t j = 0; j < n; ++j) s[j * kPanelCols + c] += bias[j];
       }
-      for (int64_t j = std::max<int64_t>(0, seen_by(query) - first); j < n; ++j) s[j * kPanelCols + c] = -std::numeric_limits<float>::infinity();
+      for (int64_t j = std::max<int64_t>(0, seen_by(query) - first); j < n; ++j)
+        s[j * kPanelCols + c] = -std::numeric_limits<float>::infinity();
     }
     return true;
   }
@@ -240,12 +270,15 @@ class AttentionKernel final : public Kernel {
   Element bias_element_ = Element::f32;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& problem) { return std::unique_ptr<Kernel>(std::make_unique<AttentionKernel>(problem)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  return std::unique_ptr<Kernel>(std::make_unique<AttentionKernel>(problem));
+}
 
 }  // namespace
 
 const Variant& attention_cpu() {
-  static const Variant kVariant{.name = "attention/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = "attention/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

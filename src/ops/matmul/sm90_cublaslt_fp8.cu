@@ -20,7 +20,7 @@ constexpr const char* kName = "matmul/sm90_cublaslt_fp8";
 bool per_channel(const MatmulProblem& q) { return q.w.scale.granularity == Granularity::kChannel; }
 
 AfterProduct split(const Problem& p, const MatmulProblem& q) {
-  // The library's bias has f16 or bf16 elements: with f32 results the second kernel adds it. Products on their way to e4m3 are f16.
+  // The library's bias has f16 or bf16 elements: with f32 results the second kernel adds it. Products on their way to e4m3 are f32.
   const Element narrow = q.y.element == Element::bf16 ? Element::bf16 : Element::f16;
   return after_product(p, q, /*bias_fits=*/q.y.element != Element::f32, narrow);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_wgmma: persistent, two consumer warpgroups that take turns. While one multiplies its 128 x 128 tile (wgmma, operands by TMA), the other runs
 // the program on its finished tile in registers and stores it by TMA: the epilogue costs no tensor-core time as long as it is shorter than the products.
+// docs/design/0006 has the measurements.
 // SASS must: HGMMA, QGMMA
 // SASS must not: HMMA
 #include "archs/sm90/fp8.h"
@@ -60,9 +61,11 @@ Verdict accepts(const Problem& problem) {
   return {};
 }
 
-// A tile is 128 rows and nobody splits K: fewer rows leave most of the chip idle.
+// A tile is 128 rows and nobody splits K: fewer rows leave most of the chip idle. Where cuBLASLt can run the whole program (no act) it is ahead in 16 bits
+// (ViT-B b64, fc2: 90 against 111 us on an H200) and even in FP8 (55 against 57 us, but it needs f16 results).
 Verdict worthwhile(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(p.x.element == Element::e4m3 || p.then->find(StepKind::act) != nullptr, "slower than cuBLASLt in 16 bits without an activation");
   TS_REQUIRE(p.m >= 1024, "slow below 1024 rows, here ", p.m);
   return {};
 }
@@ -82,19 +85,21 @@ Arithmetic arithmetic(const Problem& problem) {
 
 #ifdef __CUDACC__
 
-constexpr int kWarpgroup = 128;                            // threads
-constexpr int kOperandBytes = kTile * 128;                 // 128 rows of 128 bytes
-constexpr int kStageBytes = 2 * kOperandBytes;             // x and w
-constexpr int kResultBytes = kTile * kTile * 2;            // per consumer; e4m3 uses half
-constexpr int kStages = 5;                                 // 5 x 32 KiB + 2 x 32 KiB results: the most that fits 227 KiB
-constexpr int kSharedBytes = kStages * kStageBytes + 2 * kResultBytes + sm90::kSwizzleAtomBytes;
+constexpr int kWarpgroup = 128;                  // threads
+constexpr int kOperandBytes = kTile * 128;       // 128 rows of 128 bytes
+constexpr int kStageBytes = 2 * kOperandBytes;   // x and w
+constexpr int kResultBytes = kTile * kTile * 2;  // per consumer; e4m3 uses half
+constexpr int kStages = 5;                       // 5 x 32 KiB + 2 x 32 KiB results: the most that fits 227 KiB
+constexpr int kColumnBytes = kTile * 8;          // per consumer: factor and bias of each column
+constexpr int kBarriers = 2 * kStages + 2;
+constexpr int kSharedBytes = kStages * kStageBytes + 2 * kResultBytes + 2 * kColumnBytes + kBarriers * 8;
 
 struct Maps {
   CUtensorMap x, w, y, residual;
 };
 
 struct Params {
-  int tiles_m, tiles_n, k_blocks, n;
+  int tiles, tiles_n, k_blocks, n;
   const float* x_scale;  // e4m3 only
   const float* w_scale;
   int w_scale_stride;  // 1: per channel, 0: per tensor
@@ -103,28 +108,43 @@ struct Params {
   bool residual;
 };
 
-// Shared memory: stages of x and w, results of the two consumers.
+template <class In>
+using HalfOf = std::conditional_t<std::is_same_v<In, __nv_bfloat16>, __nv_bfloat16, __half>;
+template <class In>
+__device__ __forceinline__ float load_half(const void* data, int index) {
+  return static_cast<float>(static_cast<const HalfOf<In>*>(data)[index]);
+}
+
+// Shared memory: stages of x and w, results and columns of the two consumers, barriers.
 struct Ring {
-  uint32_t base, full, empty;
+  uint32_t base;
   __device__ uint32_t x(int stage) const { return base + stage * kStageBytes; }
   __device__ uint32_t w(int stage) const { return base + stage * kStageBytes + kOperandBytes; }
   __device__ uint32_t results(int consumer) const { return base + kStages * kStageBytes + consumer * kResultBytes; }
-  __device__ uint32_t full_at(int stage) const { return full + stage * 8; }
-  __device__ uint32_t empty_at(int stage) const { return empty + stage * 8; }
+  __device__ uint32_t columns(int consumer) const { return base + kStages * kStageBytes + 2 * kResultBytes + consumer * kColumnBytes; }
+  __device__ uint32_t full(int stage) const { return base + kSharedBytes - kBarriers * 8 + stage * 8; }
+  __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
+  __device__ uint32_t residual(int consumer) const { return full(2 * kStages + consumer); }
+};
+
+// Neighbouring blocks take tiles of the same rows: x is read from memory once, w stays in the L2.
+struct Tile {
+  int m, n;
+  __device__ Tile(const Params& p, int index) : m(index / p.tiles_n * kTile), n(index % p.tiles_n * kTile) {}
 };
 
 template <class In>
 __device__ void load_tiles(const Maps& maps, const Params& p, const Ring& ring) {
   constexpr int kBlockK = 128 / sizeof(In);
   uint32_t position = 0;  // of the k block in the ring
-  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
-    const int m = tile / p.tiles_n * kTile, n = tile % p.tiles_n * kTile;
+  for (int index = blockIdx.x; index < p.tiles; index += gridDim.x) {
+    const Tile tile(p, index);
     for (int kb = 0; kb < p.k_blocks; ++kb, ++position) {
       const int stage = position % kStages;
-      sm90::wait(ring.empty_at(stage), (position / kStages & 1) ^ 1);
-      sm90::arrive_expecting(ring.full_at(stage), kStageBytes);
-      sm90::load_box(ring.x(stage), &maps.x, kb * kBlockK, m, ring.full_at(stage));
-      sm90::load_box(ring.w(stage), &maps.w, kb * kBlockK, n, ring.full_at(stage));
+      sm90::wait(ring.empty(stage), (position / kStages & 1) ^ 1);
+      sm90::arrive_expecting(ring.full(stage), kStageBytes);
+      sm90::load_box(ring.x(stage), &maps.x, kb * kBlockK, tile.m, ring.full(stage));
+      sm90::load_box(ring.w(stage), &maps.w, kb * kBlockK, tile.n, ring.full(stage));
     }
   }
 }
@@ -134,7 +154,7 @@ template <class In>
 __device__ __forceinline__ void multiply_tile(float (&d)[2][64], const Params& p, const Ring& ring, uint32_t position, bool leader) {
   for (int kb = 0; kb < p.k_blocks; ++kb, ++position) {
     const int stage = position % kStages;
-    sm90::wait(ring.full_at(stage), position / kStages & 1);
+    sm90::wait(ring.full(stage), position / kStages & 1);
     const uint64_t x = sm90::operand_descriptor(ring.x(stage)), w = sm90::operand_descriptor(ring.w(stage));
     sm90::pin(d[0]);
     sm90::pin(d[1]);
@@ -147,41 +167,25 @@ __device__ __forceinline__ void multiply_tile(float (&d)[2][64], const Params& p
     }
     sm90::commit_products();
     sm90::wait_products<1>();  // the block before this one is done: its stage is free
-    if (kb > 0 && leader) sm90::arrive(ring.empty_at((position - 1) % kStages));
+    if (kb > 0 && leader) sm90::arrive(ring.empty((position - 1) % kStages));
   }
 }
 
-// What a thread needs of the vectors over columns: one pair for each group of eight columns. Read in one go while products are still under way: read one by
-// one between the stores of the epilogue, each would cost its whole latency.
+// Factor and bias of a column: one thread reads them, before the products so that the latency is hidden, and leaves them for all.
 template <class In>
-struct Vectors {
-  static constexpr int kGroups = kTile / 8;
-  uint32_t bias[kGroups], gain[kGroups];
-  float2 scale[sizeof(In) == 1 ? kGroups : 1];
-
-  __device__ __forceinline__ void load(const Params& p, int first) {
-    const auto pair = [&](const void* data, int c) {
-      return data != nullptr && c < p.n ? *reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(data) + c) : 0u;
-    };
-    const float x_scale = sizeof(In) == 1 ? *p.x_scale : 1.0f;
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      const int c = first + j * 8;
-      bias[j] = pair(p.bias, c);
-      gain[j] = pair(p.gain, c);
-      if constexpr (sizeof(In) == 1) {
-        const int at = c < p.n ? c : 0;
-        scale[j] = {x_scale * p.w_scale[at * p.w_scale_stride], x_scale * p.w_scale[(at + 1) * p.w_scale_stride]};
-      }
-    }
-  }
-};
+__device__ __forceinline__ float2 load_column(const Params& p, int c) {
+  float2 column{1, 0};
+  if (c >= p.n) return column;
+  if (sizeof(In) == 1) column.x = *p.x_scale * p.w_scale[c * p.w_scale_stride];
+  if (p.bias != nullptr) column.y = load_half<In>(p.bias, c);
+  return column;
+}
 
 // The program on a tile in registers, then into shared memory where the copy engine takes it (and where it left the residual, place for place).
 template <class In, class Out, bool kGelu>
-__device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Params& p, const Vectors<In>& vectors, uint32_t results) {
-  using Half = std::conditional_t<std::is_same_v<In, __nv_bfloat16>, __nv_bfloat16, __half>;
-  constexpr bool kFp8In = sizeof(In) == 1, kFp8Out = sizeof(Out) == 1;
+__device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Params& p, uint32_t columns, uint32_t results, int n) {
+  using Half = HalfOf<In>;
+  constexpr bool kFp8Out = sizeof(Out) == 1;
   const auto decode = [](uint32_t pair) { return std::is_same_v<Half, __half> ? cuda::decode_half_pair(pair) : cuda::decode_bf16_pair(pair); };
   const int thread = threadIdx.x % kWarpgroup, row = sm90::result_row(thread), col = sm90::result_col(thread);
   const float inverse = kFp8Out ? 1.0f / *p.y_scale : 1.0f;
@@ -197,16 +201,15 @@ __device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Param
 #pragma unroll
       for (int i = 0; i < 4; ++i) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(residual[i]) : "r"(place(j, i)));
     }
-    const float2 bias = decode(vectors.bias[j]);
+    float factor0, bias0, factor1, bias1;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(factor0), "=f"(bias0), "=f"(factor1), "=f"(bias1) : "r"(columns + (j * 8 + col) * 8));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float v0 = d[i / 2][j * 4 + i % 2 * 2], v1 = d[i / 2][j * 4 + i % 2 * 2 + 1];
-      if constexpr (kFp8In) v0 *= vectors.scale[j].x, v1 *= vectors.scale[j].y;
-      v0 += bias.x, v1 += bias.y;
+      float v0 = fmaf(d[i / 2][j * 4 + i % 2 * 2], factor0, bias0), v1 = fmaf(d[i / 2][j * 4 + i % 2 * 2 + 1], factor1, bias1);
       if (kGelu) v0 = gelu_erf_fast(v0), v1 = gelu_erf_fast(v1);
       if (p.gain != nullptr) {
-        const float2 gain = decode(vectors.gain[j]);
-        v0 *= gain.x, v1 *= gain.y;
+        const int c = n + j * 8 + col;
+        if (c < p.n) v0 *= load_half<In>(p.gain, c), v1 *= load_half<In>(p.gain, c + 1);
       }
       if constexpr (kFp8Out) {
         asm volatile("st.shared.b16 [%0], %1;" ::"r"(place(j, i)), "h"(static_cast<uint16_t>(cuda::encode_e4m3_pair(v0 * inverse, v1 * inverse))));
@@ -222,48 +225,46 @@ __device__ __forceinline__ void finish_tile(const float (&d)[2][64], const Param
 }
 
 template <class In, class Out, bool kGelu>
-__device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& ring, uint32_t residual_barrier, int consumer) {
+__device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& ring, int consumer) {
   constexpr int kBoxes = sizeof(Out) == 1 ? 1 : 2;
   // Named barriers: 1, 2 whose turn it is to multiply; 3, 4 the threads of one consumer.
   const int turn = 1 + consumer, other_turn = 2 - consumer, own = 3 + consumer;
-  const bool leader = threadIdx.x % kWarpgroup == 0;
-  const uint32_t results = ring.results(consumer);
+  const int thread = threadIdx.x % kWarpgroup;
+  const bool leader = thread == 0;
+  const uint32_t results = ring.results(consumer), columns = ring.columns(consumer), residual = ring.residual(consumer);
   float d[2][64];
   if (consumer == 1) sm90::signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
   uint32_t position = 0, visits = 0;
-  int index = 0;
-  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x, ++index, position += p.k_blocks) {
-    if (index % 2 != consumer) continue;
-    const int m = tile / p.tiles_n * kTile, n = tile % p.tiles_n * kTile;
+  int round = 0;
+  for (int index = blockIdx.x; index < p.tiles; index += gridDim.x, ++round, position += p.k_blocks) {
+    if (round % 2 != consumer) continue;
+    const Tile tile(p, index);
+    const float2 column = load_column<In>(p, tile.n + thread);
     if (leader) {
       sm90::wait_stores_read();  // of the tile before: its place is free
       if (p.residual) {
-        sm90::arrive_expecting(residual_barrier, kResultBytes);
-        sm90::load_box(results, &maps.residual, n, m, residual_barrier);
-        sm90::load_box(results + kResultBytes / 2, &maps.residual, n + 64, m, residual_barrier);
+        sm90::arrive_expecting(residual, kResultBytes);
+        sm90::load_box(results, &maps.residual, tile.n, tile.m, residual);
+        sm90::load_box(results + kResultBytes / 2, &maps.residual, tile.n + 64, tile.m, residual);
       }
     }
     sm90::sync_threads(turn, 2 * kWarpgroup);
     multiply_tile<In>(d, p, ring, position, leader);
     sm90::signal_threads(other_turn, 2 * kWarpgroup);
-    Vectors<In> vectors;
-    vectors.load(p, n + sm90::result_col(threadIdx.x % kWarpgroup));
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(columns + thread * 8), "f"(column.x), "f"(column.y));
     sm90::wait_products<0>();
     sm90::pin(d[0]);
     sm90::pin(d[1]);
-    if (leader) sm90::arrive(ring.empty_at((position + p.k_blocks - 1) % kStages));
-    if (p.residual) {
-      sm90::wait(residual_barrier, visits & 1);
-    } else {
-      sm90::sync_threads(own, kWarpgroup);  // the leader has seen the last store read
-    }
+    if (leader) sm90::arrive(ring.empty((position + p.k_blocks - 1) % kStages));
+    if (p.residual) sm90::wait(residual, visits & 1);
     ++visits;
-    finish_tile<In, Out, kGelu>(d, p, vectors, results);
+    sm90::sync_threads(own, kWarpgroup);  // the columns are there, and the leader has seen the last store read
+    finish_tile<In, Out, kGelu>(d, p, columns, results, tile.n);
     sm90::fence_for_copy_engine();
     sm90::sync_threads(own, kWarpgroup);
     if (leader) {
 #pragma unroll
-      for (int b = 0; b < kBoxes; ++b) sm90::store_box(&maps.y, n + b * 64, m, results + b * (kResultBytes / 2));
+      for (int b = 0; b < kBoxes; ++b) sm90::store_box(&maps.y, tile.n + b * 64, tile.m, results + b * (kResultBytes / 2));
       sm90::commit_stores();
     }
   }
@@ -272,14 +273,14 @@ __device__ void consume_tiles(const Maps& maps, const Params& p, const Ring& rin
 
 template <class In, class Out, bool kGelu>
 __global__ void __launch_bounds__(3 * kWarpgroup, 1) multiply(const __grid_constant__ Maps maps, const __grid_constant__ Params p) {
-  extern __shared__ uint8_t shared[];
-  __shared__ alignas(8) uint64_t barriers[2 * kStages + 2];
-  const uint32_t base = (cuda::shared_address(shared) + sm90::kSwizzleAtomBytes - 1) & ~(sm90::kSwizzleAtomBytes - 1);
-  const uint32_t first = cuda::shared_address(barriers);
-  const Ring ring{base, first, first + kStages * 8};
-  const uint32_t residual_barrier = first + 2 * kStages * 8;
+  extern __shared__ __align__(1024) uint8_t shared[];  // sm90::kSwizzleAtomBytes
+  const Ring ring{cuda::shared_address(shared)};
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * kStages + 2; ++i) sm90::init_barrier(first + i * 8, 1);
+    for (int i = 0; i < kStages; ++i) {
+      sm90::init_barrier(ring.full(i), 1);
+      sm90::init_barrier(ring.empty(i), 1);
+    }
+    for (int i = 0; i < 2; ++i) sm90::init_barrier(ring.residual(i), 1);
     sm90::fence_barrier_init();
     sm90::prefetch(&maps.x);
     sm90::prefetch(&maps.w);
@@ -292,7 +293,7 @@ __global__ void __launch_bounds__(3 * kWarpgroup, 1) multiply(const __grid_const
     if (threadIdx.x == 0) load_tiles<In>(maps, p, ring);
   } else {
     sm90::take_registers<232>();
-    consume_tiles<In, Out, kGelu>(maps, p, ring, residual_barrier + (warpgroup - 1) * 8, warpgroup - 1);
+    consume_tiles<In, Out, kGelu>(maps, p, ring, warpgroup - 1);
   }
 }
 
@@ -316,7 +317,7 @@ class WgmmaKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     const int64_t in_bytes = info(p_.x.element).bits / 8;
-    Params params{.tiles_m = static_cast<int>(divide_up(p_.m, kTile)),
+    Params params{.tiles = static_cast<int>(divide_up(p_.m, kTile) * divide_up(p_.n, kTile)),
                   .tiles_n = static_cast<int>(divide_up(p_.n, kTile)),
                   .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
                   .n = static_cast<int>(p_.n),
@@ -338,7 +339,7 @@ class WgmmaKernel final : public Kernel {
         TS_ASSIGN(maps.residual, cuda::make_matrix_map(operand->data, p_.y.element, p_.m, p_.n, rows.row_stride, kTile));
       }
     }
-    const int64_t blocks = std::min<int64_t>(processors_, int64_t{params.tiles_m} * params.tiles_n);
+    const int64_t blocks = std::min(processors_, params.tiles);
     return cuda::launch_kernel(kName, function_, blocks, 3 * kWarpgroup, kSharedBytes, stream.handle, maps, params);
   }
 

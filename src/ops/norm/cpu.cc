@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// norm/cpu: a row at a time in f32. The row is decoded once and stays in cache for the three passes: sum, deviations from the mean, result.
+// norm/cpu: a row at a time in f32. The row is decoded once and stays in cache for the three passes: sum, deviations
+// from the mean, result.
 #include <algorithm>
 #include <cmath>
 
@@ -29,7 +30,8 @@ struct Sums {
   float deviation, square;
 };
 
-// Sums of v[i] - center and of its square. Two vectors of each: additions wait for one another otherwise, and more partial sums lose fewer bits.
+// Sums of v[i] - center and of its square. Two vectors of each: additions wait for one another otherwise, and more
+// partial sums lose fewer bits.
 Sums sum_deviations(const float* v, int64_t n, float center) {
   const D d;
   const V c = hn::Set(d, center);
@@ -102,17 +104,21 @@ constexpr int64_t kLeastNumbers = 8192;  // numbers per piece of parallel work: 
 Verdict accepts(const Problem& p) {
   const Operand* x = p.operand(0);
   TS_REQUIRE(x != nullptr, "wants x");
-  TS_REQUIRE(is_decodable(x->type), "reads x in f32, f16, bf16 or e4m3 with at most one static scale, not ", to_string(x->type));
+  TS_REQUIRE(is_decodable(x->type), "reads x in f32, f16, bf16 or e4m3 with at most one static scale, not ",
+             to_string(x->type));
   TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads uniform rows");
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
     if (o == nullptr) continue;
-    TS_REQUIRE(is_float_code(o->type.element) && !o->type.scaled() && o->dense(), "reads gain and shift in f32, f16 or bf16, dense, not ", to_string(o->type));
+    TS_REQUIRE(is_float_code(o->type.element) && !o->type.scaled() && o->dense(),
+               "reads gain and shift in f32, f16 or bf16, dense, not ", to_string(o->type));
   }
   return CpuProgram::accepts(p);
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "fp32 FMA", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = "fp32", .instruction = "fp32 FMA", .accumulator_bits = 24};
+}
 
 class NormKernel final : public Kernel {
  public:
@@ -127,7 +133,9 @@ class NormKernel final : public Kernel {
   }
 
  private:
-  int64_t scratch_bytes() const { return 3 * Scratch::bytes_of(p_.cols) + Scratch::bytes_of(program_.scratch_floats(p_.cols)); }
+  int64_t scratch_bytes() const {
+    return 3 * Scratch::bytes_of(p_.cols) + Scratch::bytes_of(program_.scratch_floats(p_.cols));
+  }
 
   void run_rows(std::span<const TensorView> in, std::span<const TensorView> out, int64_t begin, int64_t end) const {
     Scratch scratch(scratch_bytes());
@@ -140,7 +148,8 @@ class NormKernel final : public Kernel {
     };
     const float* gain = vector(p_.has_gain, 1);
     const float* shift = vector(p_.has_shift, 2);
-    const CpuProgram::Columns program = program_.on(in, out[0], 0, p_.cols, scratch.floats(program_.scratch_floats(p_.cols)));
+    const CpuProgram::Columns program =
+        program_.on(in, out[0], 0, p_.cols, scratch.floats(program_.scratch_floats(p_.cols)));
     for (int64_t r = begin; r < end; ++r) {
       decode_row(p_.x.element, in[0].data, r * p_.row_stride, p_.cols, v);
       if (p_.x.scaled()) scale_row(v, p_.cols, tensor_scale(in[0]), nullptr);
@@ -154,12 +163,15 @@ class NormKernel final : public Kernel {
   const CpuProgram program_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& problem) { return std::unique_ptr<Kernel>(std::make_unique<NormKernel>(problem)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  return std::unique_ptr<Kernel>(std::make_unique<NormKernel>(problem));
+}
 
 }  // namespace
 
 const Variant& norm_cpu() {
-  static const Variant kVariant{.name = "norm/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = "norm/cpu", .arch = Arch::cpu, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing of host variants with Google Benchmark. The operands are those of a test case; before the first timing the
+// result is held against the exact one: for random operands the relative L2 error is at most one step of the result's
+// type plus the arithmetic's error over `terms` products, whose magnitudes sum to about sqrt(terms) times the magnitude
+// of their sum.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "ops/reference.h"
+#include "testing/variant_harness.h"
+
+namespace tessera {
+
+inline double relative_l2(const HostTensor& got, const Dense& exact) {
+  double off = 0, all = 0;
+  for (size_t i = 0; i < exact.v.size(); ++i) {
+    const double d = got.number(static_cast<int64_t>(i)) - exact.v[i];
+    off += d * d;
+    all += exact.v[i] * exact.v[i];
+  }
+  return std::sqrt(off / all);
+}
+
+// A case bound to a host variant, ready to launch.
+class Bound {
+ public:
+  Bound(const Variant& variant, const Case& c) : problem_(c.problem), views_(c.in.size()) {
+    std::vector<Layout> layouts;
+    if (variant.layouts != nullptr) layouts = variant.layouts(problem_);
+    layouts.resize(problem_.in.size(), Layout::kRows);
+    for (size_t i = 0; i < c.in.size(); ++i) {
+      if (!c.in[i].desc.present) continue;
+      views_[i] = c.in[i].view();
+      views_[i].desc = &problem_.in[i];
+      problem_.in[i].layout = layouts[i];
+      if (layouts[i] != Layout::kRows) views_[i].data = repack(c.in[i], layouts[i]);
+    }
+    const Operand& y = problem_.out[0];
+    result_ = Buffer(static_cast<size_t>(packed_bytes(y.type.element, elements(y.shape))));
+    result_view_ = c.out[0].view();
+    result_view_.desc = &y, result_view_.data = result_.data();
+    workspace_ =
+        Buffer(static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem_) : 0));
+    kernel_ = std::move(variant.bind(problem_)).value();
+  }
+  Status launch() { return kernel_->launch(views_, {&result_view_, 1}, workspace_.data(), {}); }
+
+ private:
+  uint8_t* repack(const HostTensor& w, Layout layout) {
+    const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
+    const int64_t code = info(w.desc.type.element).bits / 8;
+    packed_.emplace_back(static_cast<size_t>(layout_elements(layout, rows, cols) * code));
+    uint8_t* to = packed_.back().data();
+    for (int64_t i = 0; i < rows * cols; ++i) {
+      std::memcpy(to + layout_index(layout, i / cols, i % cols, cols) * code, w.data.data() + i * code,
+                  static_cast<size_t>(code));
+    }
+    return to;
+  }
+
+  Problem problem_;
+  std::vector<TensorView> views_;
+  TensorView result_view_;
+  std::vector<Buffer> packed_;
+  Buffer result_, workspace_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+// Adds "<variant>/<label>/<threads>" for one thread and for all. FLOP/s are of wall time; the CPU column is the time of
+// all threads together, which a busy machine disturbs less.
+inline void add_benchmark(const Variant& variant, const std::string& label, const Problem& problem, int64_t terms) {
+  const auto bench = [&variant, problem, terms, c = std::shared_ptr<Case>()](benchmark::State& state) mutable {
+    if (!c) {  // Google Benchmark calls this several times
+      c = std::make_shared<Case>(make_case(problem, 1));
+      const auto got = run_on(variant, *c);
+      if (!got.ok()) return state.SkipWithError(got.status().message().c_str());
+      const double step = std::ldexp(1.0, -info(problem.out[0].type.element).mantissa_bits);
+      const double bound =
+          step + variant.arithmetic(problem).accumulator_error(terms) * std::sqrt(static_cast<double>(terms));
+      if (!(relative_l2((*got)[0], c->exact[0]) <= bound)) return state.SkipWithError("wrong result");
+    }
+    set_threads(static_cast<int>(state.range(0)));
+    Bound bound(variant, *c);
+    for (auto _ : state) {
+      if (const Status s = bound.launch(); !s.ok()) return state.SkipWithError(s.message().c_str());
+    }
+    state.counters["FLOP/s"] =
+        benchmark::Counter(find_op(problem.op)->flops(problem), benchmark::Counter::kIsIterationInvariantRate);
+  };
+  auto* added = benchmark::RegisterBenchmark((std::string(variant.name) + "/" + label).c_str(), bench);
+  added->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMicrosecond)->Arg(1);
+  if (threads() > 1) added->Arg(threads());
+}
+
+// Every host variant of an op that takes the problem.
+inline void add_benchmarks(const std::string& label, const Problem& problem, int64_t terms) {
+  for (const Variant* v : find_op(problem.op)->variants) {
+    if (info(v->arch).device == DeviceKind::kHost && v->accepts(problem)) add_benchmark(*v, label, problem, terms);
+  }
+}
+
+}  // namespace tessera
