@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "archs/sm90/register_lists.cuh"
+
 namespace tessera::sm90 {
 
 // ---- barriers in shared memory (addresses are 32-bit shared addresses)
@@ -91,58 +93,21 @@ __device__ __forceinline__ void pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define TS_ACCUMULATORS(d) \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
-  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
-  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
-  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
-  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
-  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
-  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-
 template <class Operand>
 __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t x, uint64_t w, int accumulate);
-template <>
-__device__ __forceinline__ void multiply_64x128<__half>(float (&d)[64], uint64_t x, uint64_t w, int accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1, 0, 0;\n}"
-      : TS_ACCUMULATORS(d)
-      : "l"(x), "l"(w), "r"(accumulate));
-}
-template <>
-__device__ __forceinline__ void multiply_64x128<__nv_bfloat16>(float (&d)[64], uint64_t x, uint64_t w, int accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1, 0, 0;\n}"
-      : TS_ACCUMULATORS(d)
-      : "l"(x), "l"(w), "r"(accumulate));
-}
-template <>
-__device__ __forceinline__ void multiply_64x128<__nv_fp8_e4m3>(float (&d)[64], uint64_t x, uint64_t w, int accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1;\n}"
-      : TS_ACCUMULATORS(d)
-      : "l"(x), "l"(w), "r"(accumulate));
-}
 
-#undef TS_ACCUMULATORS
+// `transposes`: the flags that only 16-bit operands have.
+#define TS_MULTIPLY_64X128(Operand, shape_and_types, transposes)                                                                        \
+  template <>                                                                                                                         \
+  __device__ __forceinline__ void multiply_64x128<Operand>(float (&d)[64], uint64_t x, uint64_t w, int accumulate) {                   \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned." shape_and_types " {" TS_REGISTERS_64        \
+                 "}, %64, %65, p, 1, 1" transposes ";\n}"                                                                              \
+                 : TS_RESULTS_64(d)                                                                                                   \
+                 : "l"(x), "l"(w), "r"(accumulate));                                                                                  \
+  }
+TS_MULTIPLY_64X128(__half, "m64n128k16.f32.f16.f16", ", 0, 0")
+TS_MULTIPLY_64X128(__nv_bfloat16, "m64n128k16.f32.bf16.bf16", ", 0, 0")
+TS_MULTIPLY_64X128(__nv_fp8_e4m3, "m64n128k32.f32.e4m3.e4m3", "")
+#undef TS_MULTIPLY_64X128
 
 }  // namespace tessera::sm90
