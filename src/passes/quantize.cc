@@ -238,7 +238,7 @@ class Quantizer {
       const ValueId scale = g_.add_constant(g_.at(base).name + ".scale", {1}, {scale_for_amax(activation_.element, amax)});
       const int maker = producers[static_cast<size_t>(base)];
       const OpInfo* op = maker >= 0 ? find_op(g_.nodes[static_cast<size_t>(maker)].op) : nullptr;
-      if (op != nullptr && op->takes_program && only_codes_read(base, producers)) {
+      if (op != nullptr && op->takes_program && only_codes_read(base)) {
         g_.nodes[static_cast<size_t>(maker)].then.steps.push_back({StepKind::quantize});
         retype(base, scale);
       } else {
@@ -279,7 +279,8 @@ class Quantizer {
   }
 
   // True where every reader of the storage, through views, is a matmul that wants codes as its input 0, and the caller does not read it.
-  bool only_codes_read(ValueId base, const std::vector<int>& producers) const {
+  bool only_codes_read(ValueId base) const {
+    const std::vector<int> producers = g_.producers();  // fresh: scales and copies were added meanwhile
     const auto in_storage = [&](ValueId id) { return id != kNoValue && placement_of(g_, producers, id).base == base; };
     for (ValueId out : g_.outputs) {
       if (in_storage(out)) return false;
