@@ -93,7 +93,7 @@ class Cli(unittest.TestCase):
             self.assertIn("--json", text)
 
     def test_usage_errors(self):
-        self.assertIn("subcommand", failure(code=2))
+        self.assertIn("no command", failure(code=2))
         self.assertIn("tessera build --help", failure("build", code=2))
         failure("build", "tiny.onnx", "--nonsense", code=2)
         failure("nonsense", code=2)

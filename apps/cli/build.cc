@@ -16,7 +16,7 @@ namespace {
 
 struct Options {
   std::string model, output;
-  std::vector<int64_t> batches = {1};
+  std::vector<int64_t> batches;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
   BuildFlags flags;
@@ -29,13 +29,18 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 }
 
 Status build(const Options& o, const Common& common) {
+  const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".tess" : o.output;
+  std::error_code none;
+  if (std::filesystem::equivalent(o.model, path, none)) return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
+  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, none)) {
+    return usage_error(cat("-o ", path, ": there is no folder ", folder.string()));
+  }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, o.batches, common.quiet || common.json));
   options.golden_samples = o.golden_samples;
   options.seed = o.seed;
   BuildTimes times;
   bool ran = false;
   TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran));
-  const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".tess" : o.output;
   TS_TRY(write_engine(engine, path));
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
@@ -69,8 +74,11 @@ Status build(const Options& o, const Common& common) {
     fmt::print("  plan {}: {}, {} of working memory\n", p->name, plural(static_cast<int64_t>(p->steps.size()), "step"),
                megabytes(p->arena_bytes));
   }
-  for (const PromiseGroup& g : groups)
+  for (const PromiseGroup& g : groups) {
     fmt::print("  {}: asked {}, stored {}, computed {}\n", plural(g.layers, "layer"), g.asked, g.stored, g.computed);
+    // Layers that are not in the precision of the command line are few, and they are named.
+    if (g.asked != engine.precision) fmt::print("    kept: {}\n", printable(g.names));
+  }
   if (!engine.calibration.empty()) fmt::print("  scales: {}\n", printable(engine.calibration));
   for (const std::string& a : engine.allowed) fmt::print("  allowed: {}\n", printable(a));
   fmt::print("  {}\n", golden_sentence(engine, ran));
@@ -85,7 +93,7 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
   app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")
       ->type_name("FILE");
-  app.add_option("--batch", o->batches, "batch sizes, one plan each: 1,8,64 (default: 1)")
+  app.add_option("--batch", o->batches, "batch sizes, one plan each: 1,8,64 (default: the model's, or 1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(within(1, 1 << 20))

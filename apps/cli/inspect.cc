@@ -41,6 +41,18 @@ void print_summary(const Options& o, const Engine& e) {
     fmt::print("  golden       {} {}: relative L2 error of at most {:.2e}\n", printable(e.golden.outputs[i].name),
                to_string(e.golden.outputs[i].shape), e.golden.bounds[i]);
   }
+  if (!e.plans.empty()) {
+    const auto print_ports = [&](const char* what, const std::vector<Port>& ports) {
+      for (const Port& port : ports) {
+        const Operand& d = e.plans[0].tensors[static_cast<size_t>(port.tensor)].desc;
+        std::string shape = "[batch";
+        for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
+        fmt::print("  {:<12} {} {}] {}\n", what, printable(port.name), shape, to_string(d.type));
+      }
+    };
+    print_ports("input", e.plans[0].inputs);
+    print_ports("output", e.plans[0].outputs);
+  }
   for (const Plan& p : e.plans) {
     const Moves moves = count_moves(p);
     fmt::print("  plan         {}: {}, batch {}, {}, {} of memory, {} and {} left\n", printable(p.name),

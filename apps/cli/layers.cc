@@ -11,8 +11,9 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
     for (PromiseGroup& g : groups) {
       if (g.asked == s.asked && g.stored == s.stored && g.computed == s.computed) group = &g;
     }
-    if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, 0});
+    if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
     ++group->layers;
+    group->names += cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
   }
   return groups;
 }

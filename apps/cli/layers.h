@@ -12,6 +12,7 @@ namespace tessera {
 
 struct PromiseGroup {
   std::string asked, stored, computed;
+  std::string names;  // of its layers, with their role where it is not that of a block
   int64_t layers = 0;
 };
 // Groups in the order of the plan's first layer of each.

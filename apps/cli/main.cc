@@ -50,7 +50,8 @@ std::string one_line(std::string text) {
 
 int run(int argc, char** argv) {
   CLI::App app("Tessera compiles transformers to low-precision engines and runs them.", "tessera");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", std::string("tessera ") + TS_VERSION);
   app.footer(kFooter);
   app.get_formatter()->column_width(30);
   Common common;
@@ -71,7 +72,7 @@ int run(int argc, char** argv) {
   const bool wants_json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& e) {
+  } catch (const CLI::Success& e) {  // help, version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     const CLI::App* named = nullptr;
@@ -81,6 +82,9 @@ int run(int argc, char** argv) {
     return report(
         usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()), named ? named->get_name() + " " : "")),
         wants_json);
+  }
+  if (app.get_subcommands().empty()) {
+    return report(usage_error("no command: tessera --help lists them"), wants_json);
   }
   set_quiet(common.quiet || common.json);
   if (common.threads > 0) set_threads(common.threads);

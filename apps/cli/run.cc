@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
+#include "base/log.h"
 #include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
@@ -21,7 +23,16 @@ struct Options {
   std::string model, inputs, outputs;
   int64_t batch = 0;
   BuildFlags flags;
+  const CLI::App* app = nullptr;
 };
+
+// The first option on the command line that says how to build; empty where there is none.
+std::string build_option(const Options& o) {
+  for (const char* name : {"--precision", "--target", "--calib", "--allow", "--batch"}) {
+    if (o.app->count(name) > 0) return name;
+  }
+  return "";
+}
 
 // How many samples the file holds for the model: the first size of the array that is the model's first input.
 Result<int64_t> samples_in(const std::string& path, const std::string& model) {
@@ -39,17 +50,29 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model) {
 
 Result<Engine> open_engine(const Options& o, const Common& common) {
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
-  if (engine_file) return read_engine(o.model);
+  if (engine_file) {
+    // An engine is what it was built as: an option that would change it must not be ignored.
+    if (const std::string option = build_option(o); !option.empty()) {
+      return usage_error(cat(o.model, " is an engine, already built: ", option, " is for ONNX models"));
+    }
+    return read_engine(o.model);
+  }
   int64_t batch = o.batch;
   if (batch == 0) {
     TS_ASSIGN(batch, samples_in(o.inputs, o.model));
     batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
   }
   TS_ASSIGN(const BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
-  return build_engine(options);
+  TS_ASSIGN(Engine engine, build_engine(options));
+  if (!engine.calibration.empty()) note(cat("scales: ", engine.calibration));
+  return engine;
 }
 
 Status run(const Options& o, const Common& common) {
+  std::error_code none;
+  for (const std::string& in : {o.model, o.inputs}) {
+    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none)) return usage_error(cat("--outputs would overwrite ", in));
+  }
   TS_ASSIGN(const Engine engine, open_engine(o, common));
   const std::vector<const Plan*> plans = runnable_plans(engine);
   if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
@@ -77,8 +100,8 @@ Status run(const Options& o, const Common& common) {
                 {"file", o.outputs}});
     return {};
   }
-  fmt::print("{} in {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), plural(done.runs, "run"),
-             names, done.milliseconds, done.machine);
+  fmt::print("{} in {}, {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), engine.precision,
+             plural(done.runs, "run"), names, done.milliseconds, done.machine);
   fmt::print("{}: {}\n", o.outputs.empty() ? "not written (no --outputs)" : o.outputs, listed);
   return {};
 }
@@ -96,6 +119,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->check(within(1, 1 << 20))
       ->type_name("N");
   add_build_flags(app, o->flags);
+  o->app = &app;
   return [o, &common] { return run(*o, common); };
 }
 

@@ -7,11 +7,16 @@
 
 namespace tessera {
 
-Result<Graph> load_model(const std::string& path, int64_t batch) {
+Result<Graph> load_model(const std::string& path, int64_t batch, bool exact) {
   OnnxOptions options;
   options.batch = batch;
-  TS_ASSIGN(Graph graph, import_onnx(path, options));
-  TS_TRY(canonicalise(graph));
+  Result<Graph> graph = import_onnx(path, options);
+  if (!graph.ok() && !exact) {
+    options.batch = 0;  // the model's own
+    if (Result<Graph> fixed = import_onnx(path, options); fixed.ok()) graph = std::move(fixed);
+  }
+  if (!graph.ok()) return graph.status();
+  TS_TRY(canonicalise(*graph));
   return graph;
 }
 

@@ -14,8 +14,9 @@
 
 namespace tessera {
 
-// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused).
-Result<Graph> load_model(const std::string& path, int64_t batch);
+// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused). A model that leaves its batch open gets `batch`; one that
+// fixes it must fix it to `batch`, or to anything where `exact` is false.
+Result<Graph> load_model(const std::string& path, int64_t batch, bool exact = true);
 
 struct LowerOptions {
   PlanOptions plan;

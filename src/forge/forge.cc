@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "compile/compile.h"
+#include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
 #include "study/verify.h"
@@ -57,7 +58,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch));
+      TS_ASSIGN(graph, load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
     }
     const Stopwatch watch(t.calibrate_s);
     CalibrateOptions calibration{.path = options.calib_path, .quiet = options.quiet};
@@ -68,18 +69,20 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
 
   ConstantPool pool(engine.constants);
   std::vector<int64_t> batches = options.batches;
-  if (batches.empty()) batches = {1};
+  std::sort(batches.begin(), batches.end());
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  const bool asked = !batches.empty();
+  if (!asked) batches = {1};
   lowering.plan.target = options.target;
   int64_t largest = 1;
   for (int64_t batch : batches) {
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, batch));
+      TS_ASSIGN(graph, load_model(options.model_path, batch, asked));
     }
     const Stopwatch watch(t.compile_s);
     engine.model = graph.name;
-    // A model with a fixed batch is built with that one, whatever was asked; import says so where they disagree.
     lowering.plan.batch = batch_of(graph);
     lowering.plan.name = cat("batch", lowering.plan.batch);
     largest = std::max(largest, lowering.plan.batch);
@@ -90,7 +93,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, std::min(largest, options.golden_samples)));
+      TS_ASSIGN(graph, load_model(options.model_path, std::min(largest, options.golden_samples), /*exact=*/false));
     }
     const Stopwatch watch(t.compile_s);
     lowering.plan.batch = batch_of(graph);
@@ -99,6 +102,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
     engine.plans.push_back(std::move(plan));
   }
+  TS_TRY(check_engine(engine));
   if (options.golden) {
     const Stopwatch watch(t.golden_s);
     TS_ASSIGN(engine.golden, make_golden(engine, options.seed));

@@ -14,7 +14,7 @@ namespace tessera {
 struct BuildOptions {
   std::string model_path;
   std::string precision = "fp16";
-  std::vector<int64_t> batches = {1};  // one plan each
+  std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   Arch target = Arch::cpu;
   std::string calib_path;            // npz; empty: seeded random inputs where scales are needed
   std::vector<std::string> allow;    // "LAYER=PRECISION"

@@ -76,6 +76,12 @@ class Quantizer {
       node.asked = p->name;
       layer_[n] = p;
     }
+    bool realised = !default_->weight.scaled();
+    for (const Precision* p : layer_) realised = realised || (p != nullptr && p->weight.scaled());
+    if (!realised) {
+      return refused(cat("no layer would be ", default_->name, ": every linear layer of this model is an embedding or a head, which stay ", carrier_name(),
+                         "; --allow '*=", default_->name, "' takes them too"));
+    }
     for (size_t a = 0; a < used.size(); ++a) {
       if (!used[a]) return usage_error(cat("--allow ", options_.allow[a].pattern, ": no linear layer has such a name"));
     }
@@ -341,8 +347,8 @@ Result<Allowance> parse_allowance(const std::string& text) {
 }
 
 void assign_roles(Graph& g) {
-  // Forward: has a norm or attention been met? Backward: will one be met? Views and maps hand both on.
-  const auto is_mark = [](const Node& n) { return n.op == "norm" || n.op == "attention"; };
+  // Forward: has a layer been met? Backward: will one be met? Views and maps hand both on.
+  const auto is_mark = [&](const Node& n) { return n.op == "norm" || n.op == "attention" || is_linear(g, n); };
   std::vector<bool> after(g.values.size(), false), before(g.values.size(), false);
   for (Node& n : g.nodes) {
     bool seen = false;
@@ -354,7 +360,8 @@ void assign_roles(Graph& g) {
     Node& n = g.nodes[i];
     bool coming = false;
     for (ValueId out : n.outputs) coming = coming || before[static_cast<size_t>(out)];
-    if (is_linear(g, n) && n.role != "embed") n.role = coming ? "block" : "head";
+    // A layer that adds to a residual stream belongs to a block, even where nothing follows.
+    if (is_linear(g, n) && n.role != "embed") n.role = coming || n.then.find(StepKind::residual) != nullptr ? "block" : "head";
     for (ValueId in : n.inputs) {
       if (in != kNoValue && (coming || is_mark(n))) before[static_cast<size_t>(in)] = true;
     }

@@ -36,7 +36,8 @@ struct QuantizeOptions {
   const Ranges* ranges = nullptr;
 };
 
-// "embed", "block" or "head" for each matmul with a constant weight: no norm or attention before it, both, none after it.
+// "embed", "block" or "head" for each matmul with a constant weight: no other layer (linear, norm, attention) before it; layers on both sides, or a residual
+// that it adds to; no other layer after it.
 void assign_roles(Graph& graph);
 Status quantize(Graph& graph, const QuantizeOptions& options);
 

@@ -51,6 +51,19 @@ TEST(Quantize, RolesFollowNorms) {
   EXPECT_EQ(node(g, "head").role, "head");
 }
 
+TEST(Quantize, ABlockWithoutNormsAroundItIsABlock) {
+  std::string text = kBlock;  // no final norm: fc2's result goes straight to the head
+  const size_t norm2 = text.find("  %m:"), end = text.find('\n', norm2);
+  text.erase(norm2, end - norm2 + 1);
+  text.replace(text.find("matmul(%m, %wh)"), 15, "matmul(%r, %wh)");
+  Graph g = parsed(text.c_str());
+  assign_roles(g);
+  EXPECT_EQ(node(g, "mlp.fc1").role, "block");
+  EXPECT_EQ(node(g, "mlp.fc2").role, "block");
+  EXPECT_EQ(node(g, "head").role, "head");
+  EXPECT_EQ(node(g, "embed").role, "embed");
+}
+
 TEST(Quantize, Fp8RoundsWhereTheValueIsMade) {
   Graph g = parsed(kBlock);
   const Ranges r = ranges();

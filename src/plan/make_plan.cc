@@ -53,7 +53,6 @@ class Planner {
     if (v.constant) return constant(id, layout);
     if (tensor_of_[static_cast<size_t>(id)] >= 0) return tensor_of_[static_cast<size_t>(id)];
     const Placement p = placement_of(g_, producers_, id);
-    if (g_.at(p.base).constant) TS_CHECK(false, "a view of a constant was not folded: ", v.name);
     int t;
     if (p.base == id) {
       t = add_tensor(id, dense_operand(v.type.shape, v.type.quant), Storage::kArena);
@@ -105,10 +104,18 @@ class Planner {
   Status add_step(const Node& node) {
     const OpInfo* op = find_op(node.op);
     if (op == nullptr) return bad_input(cat("node ", node.name, ": no op is called '", node.op, "'"));
+    for (ValueId in : node.inputs) {
+      if (in == kNoValue || g_.at(in).constant) continue;
+      const Value& base = g_.at(placement_of(g_, producers_, in).base);
+      if (base.constant) {  // too large to be folded at import
+        return bad_input(cat("node ", node.name, ": its operand '", g_.at(in).name, "' expands the constant '", base.name, "' to ",
+                             to_string(g_.at(in).type.shape), ", which is too large to store; give it as an input"));
+      }
+    }
     const Problem problem = problem_of(g_, producers_, node);
     Choice choice = choose(*op, problem, options_.target);
     if (choice.variant == nullptr) {
-      failures_.push_back({node.name, node.asked, choice.refusals});
+      failures_.push_back({node.name, node.op, node.asked, choice.refusals});
       return {};
     }
     PlanStep step{.layer = node.name, .op = node.op, .variant = choice.variant->name, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
@@ -136,13 +143,27 @@ class Planner {
     return {};
   }
 
+  // Every layer is named; layers that are refused for the same reasons share them.
   std::string failure_text() const {
     std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
-    for (const Failure& f : failures_) {
-      text += cat("\n  ", f.layer, f.asked.empty() ? "" : cat(" (asked ", f.asked, ")"), ":");
+    std::vector<bool> told(failures_.size(), false);
+    for (size_t i = 0; i < failures_.size(); ++i) {
+      if (told[i]) continue;
+      const Failure& f = failures_[i];
+      std::string names;
+      for (size_t j = i; j < failures_.size(); ++j) {
+        if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals) continue;
+        told[j] = true;
+        names += cat(names.empty() ? "" : ", ", failures_[j].layer);
+      }
+      text += cat("\n  ", names, " (", f.op, f.asked.empty() ? "" : cat(", asked ", f.asked), "):");
       if (f.refusals.empty()) text += " no variant of this op runs there";
       for (const Refusal& r : f.refusals) text += cat("\n    ", r.variant, ": ", r.reason);
-      if (!f.asked.empty()) text += cat("\n    to accept another precision for it: --allow '", f.layer, "=fp16'");
+      if (f.asked.empty()) {
+        text += "\n    --precision fp32 or --target cpu may run it";
+      } else {
+        text += cat("\n    to accept another precision: --allow '", f.layer, "=fp16' (* and ? match)");
+      }
     }
     return text;
   }
@@ -194,7 +215,7 @@ class Planner {
   }
 
   struct Failure {
-    std::string layer, asked;
+    std::string layer, op, asked;
     std::vector<Refusal> refusals;
   };
 

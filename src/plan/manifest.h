@@ -28,6 +28,5 @@ Result<Engine> read_manifest(std::string_view text, const Bytes& data);
 
 // Every index, offset and size of an engine lies in range, every step's operands fit its op. The error names the plan,
 // the tensor or the step.
-Status check_engine(const Engine& engine);
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ struct PlanTensor {
 
 struct Refusal {
   std::string variant, reason;
+  bool operator==(const Refusal&) const = default;
 };
 
 struct PlanStep {

@@ -11,6 +11,13 @@
 namespace tessera {
 namespace {
 
+// Kernels on Arm do not give their processor's name.
+#ifdef __aarch64__
+constexpr const char* kUnnamed = "aarch64 CPU";
+#else
+constexpr const char* kUnnamed = "CPU";
+#endif
+
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -67,7 +74,7 @@ class HostExecutor : public Executor {
 
   std::string machine() const override {
     std::ifstream cpuinfo("/proc/cpuinfo");
-    std::string line, name = "CPU";
+    std::string line, name = kUnnamed;
     while (std::getline(cpuinfo, line)) {
       if (line.starts_with("model name")) {
         name = line.substr(line.find(':') + 2);

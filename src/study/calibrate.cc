@@ -15,7 +15,7 @@ namespace {
 void record(Ranges& ranges, const std::string& name, const Dense& numbers) {
   float& amax = ranges.amax[name];
   for (double x : numbers.v) {
-    // A NaN must stay visible: it compares false with everything, so it is stored as such and refused by passes/quantize.
+    if (std::isnan(amax)) return;  // it must stay visible: passes/quantize refuses it
     if (!(std::fabs(x) <= amax)) amax = static_cast<float>(std::fabs(x));
   }
 }
@@ -55,7 +55,14 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     const Filled inputs = fill_inputs(plan, samples, std::min(first, std::max<int64_t>(0, used - plan.batch)));
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const Operand& desc = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc;
-      record(ranges, plan.inputs[i].name, decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])}));
+      const Dense numbers = decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])});
+      for (double x : numbers.v) {
+        if (!std::isfinite(x)) {
+          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first, " to ", first + plan.batch - 1,
+                               "; calibration data must be finite"));
+        }
+      }
+      record(ranges, plan.inputs[i].name, numbers);
     }
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
     if (progress) progress->advance(std::min(plan.batch, used - first));

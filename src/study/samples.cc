@@ -47,17 +47,30 @@ std::string wanted_inputs(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+// Ids must name rows of the table that reads them; an integer input that no table reads directly may be a mask or a position: 0 or 1.
+int64_t ids_below(const Plan& plan, int tensor) {
+  for (const PlanStep& s : plan.steps) {
+    if (s.op == "gather" && s.in.size() > 1 && s.in[1] == tensor) return std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
+  }
+  return 2;
+}
+
+}  // namespace
+
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
   Samples s{.count = count, .names = {}, .data = {}};
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Port& port = plan.inputs[i];
     const Element e = desc_of(plan, port).type.element;
     const int64_t n = sample_elements(plan, port) * count;
+    const uint64_t ids = static_cast<uint64_t>(ids_below(plan, port.tensor));
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
       numbers[static_cast<size_t>(j)] =
-          info(e).kind == ElementKind::kInteger ? static_cast<float>(mix(seed + i * 7919 + index) % 1000) : normal_at(seed + i * 7919, index);
+          info(e).kind == ElementKind::kInteger ? static_cast<float>(mix(seed + i * 7919 + index) % ids) : normal_at(seed + i * 7919, index);
       if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));

@@ -19,7 +19,7 @@ struct Samples {
   std::vector<Bytes> data;  // per input, count * bytes_per_sample
 };
 
-// Seeded standard-normal numbers (integers: ids in [0, 1000)), the same on every machine.
+// Seeded standard-normal numbers (integers: rows of the table that reads them, else 0 or 1), the same on every machine.
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed);
 // Arrays by input name from an npz file, converted to the ports' types; shapes must be those of the plan but for the batch.
 Result<Samples> read_samples(const Plan& plan, const std::string& path);

@@ -115,7 +115,7 @@ std::optional<Found> match(const Graph& graph, const Node& inner) {
   const Matcher m(graph);
   const ValueId t = inner.outputs[0];
   const double tolerance =
-      8 * std::ldexp(1.0, -info(graph.at(t).type.quant.element).mantissa_bits);  // a few roundings of constants
+      2 * std::ldexp(1.0, -1 - info(graph.at(t).type.quant.element).mantissa_bits);  // two constants multiplied, each rounded once
   for (const Activation& a : activations()) {
     if (inner.attrs.word("fn") != a.inner) continue;
     for (const ValueId x : candidates(graph, m, inner.inputs[0])) {
