@@ -11,6 +11,7 @@
 #include "compile/compile.h"
 #include "forge/forge.h"
 #include "io/npz.h"
+#include "ir/text.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/verify.h"
@@ -210,6 +211,38 @@ TEST(Engine, ARefusedLayerFailsTheBuildByName) {
     EXPECT_EQ(e.status().code(), Code::kRefused);
     EXPECT_NE(e.status().message().find("--allow"), std::string::npos) << e.status().message();
   }
+}
+
+TEST(Engine, SamplesThatInfluenceEachOtherAreFound) {
+  auto graph = parse_graph(R"(graph mix {
+    in %x: f32[2,4]
+    %t: f32[4,2] = view(%x) {offset=0, strides=[1,4]} @"t"
+    %c: f32[4,2] = copy(%t) @"c"
+    %p: f32[4,2] = softmax(%c) @"over the batch"
+    %v: f32[2,4] = view(%p) {offset=0, strides=[1,2]} @"v"
+    %y: f32[2,4] = copy(%v) @"y"
+    out %y
+  })");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  Engine engine;
+  ConstantPool pool(engine.constants);
+  LowerOptions options;
+  options.types.precision = "fp32";
+  options.plan.batch = 2;
+  for (bool reference : {false, true}) {
+    options.plan.as_reference = reference;
+    options.plan.name = reference ? "golden" : "batch2";
+    auto plan = lower(*graph, options, pool);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    engine.plans.push_back(std::move(plan).value());
+  }
+  auto golden = make_golden(engine, 1);
+  ASSERT_TRUE(golden.ok()) << golden.status().message();
+  engine.golden = std::move(golden).value();
+  const auto report = check_golden(engine, engine.plans[0]);
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(report->ok);
+  EXPECT_NE(report->sentence.find("depends on the other samples"), std::string::npos) << report->sentence;
 }
 
 // The trained CIFAR ViT lies beside the project where it is developed; users do not have it.

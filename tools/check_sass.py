@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that kernels keep their promises in machine code: the instructions they name are there, forbidden ones are not, nothing spills.
+"""Checks that kernels keep their promises in machine code: the instructions they name are there, forbidden ones are not, nothing spills, no wgmma is serialised.
 
 Each src/ops/<op>/<variant>.cu says in its first lines what its SASS shows:
   // SASS must: HMMA, LDSM          every one of these appears in some kernel of the file
@@ -11,6 +11,7 @@ nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. Exit code 77: nothing to check h
 """
 
 import argparse
+import collections
 import os
 import re
 import shutil
@@ -39,13 +40,13 @@ def read_promises(text):
 
 
 def read_sass(text):
-    """kernel -> the set of its instructions' base names."""
+    """kernel -> its instructions' base names and how often each stands there."""
     kernels, current = {}, None
     for line in text.splitlines():
         if match := FUNCTION.match(line):
-            current = kernels.setdefault(match[1], set())
+            current = kernels.setdefault(match[1], collections.Counter())
         elif current is not None and (match := INSTRUCTION.match(line)):
-            current.add(match[1])
+            current[match[1]] += 1
     return kernels
 
 
@@ -70,7 +71,11 @@ def judge(name, promises, kernels, resources):
             complaints.append(f"{name}: no kernel has {wanted}")
     for forbidden in promises["must not"]:
         complaints += [f"{name}: {kernel} has {forbidden}" for kernel, found in kernels.items() if forbidden in found]
-    for kernel in kernels:
+    for kernel, found in kernels.items():
+        # Serialised products (ptxas: C7510) have a fence and a wait around each one.
+        products = sum(found[word] for word in ("HGMMA", "QGMMA", "IGMMA"))
+        if products and found["WARPGROUP"] >= products:
+            complaints.append(f"{name}: {kernel} waits after each of its {products} wgmma: ptxas serialised them")
         if kernel not in resources:
             complaints.append(f"{name}: {kernel}: its resources are not reported")
             continue
@@ -143,6 +148,7 @@ def self_test():
         (source, sass, usage.replace("STACK:0", "STACK:16"), "keeps 16 bytes on the stack"),
         (source, sass, usage.replace("LOCAL:0", "LOCAL:8"), "8 in local memory"),
         (source + "// SASS local: a table\n", sass, usage.replace("STACK:0", "STACK:16"), None),
+        (source, sass.replace("EXIT", "HGMMA.64x64x16.F32 R24").replace("LDC R1", "WARPGROUP.DEPBAR"), usage, "serialised"),
         (source, "", usage, "no kernels"),
         (source, sass, "", "not reported"),
     ]
