@@ -31,9 +31,8 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
       choice.refusals.push_back({v->name, verdict.refusal});
       continue;
     }
-    // Only products of two operands have an arithmetic to promise; other ops read and write, their math is fp32 everywhere.
-    if (op.flops != nullptr && problem.in.size() > 1 && (problem.op == "matmul" || problem.op == "attention")) {
-      const Element stored = problem.in[1].type.element;
+    if (op.promises >= 0) {
+      const Element stored = problem.in[static_cast<size_t>(op.promises)].type.element;
       const Arithmetic a = v->arithmetic(problem);
       if (!keeps_promise(target, stored, a.computed)) {
         choice.refusals.push_back({v->name, cat("multiplies in ", a.computed, ", asked for ", info(stored).name)});

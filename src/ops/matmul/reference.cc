@@ -74,6 +74,7 @@ const OpInfo& matmul_op() {
                             .signature = "x[...,m,k], w[n,k] -> y[...,m,n]",
                             .strided = StridedInputs::kRows,
                             .takes_program = true,
+                            .promises = 1,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
