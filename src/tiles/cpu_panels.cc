@@ -223,5 +223,41 @@ void multiply_panel(const float* x_panels, const float* w_panel, int64_t rows, i
   HWY_DYNAMIC_DISPATCH(multiply_panel_simd)(x_panels, w_panel, rows, k, first, tile, stride);
 }
 
+namespace {
+
+void pack_x_fp32(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                 float* scratch, void* panels) {
+  pack_x(element, x, row_stride, first, rows, k, scratch, static_cast<float*>(panels));
+}
+void pack_w_fp32(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
+                 void* panel) {
+  pack_w(element, w, offsets, rows, k, scratch, static_cast<float*>(panel));
+}
+const void* take_w_fp32(Element element, const void* w, int64_t first, int64_t k, void* panel) {
+  if (element == Element::f32) return static_cast<const float*>(w) + first;
+  decode_row(element, w, first, kPanelCols * k, static_cast<float*>(panel));
+  return panel;
+}
+void multiply_fp32(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
+                   int64_t stride) {
+  multiply_panel(static_cast<const float*>(x_panels), static_cast<const float*>(w_panel), rows, k, first, tile, stride);
+}
+
+}  // namespace
+
+const PanelProduct& fp32_product() {
+  static const PanelProduct kProduct{.instruction = "FMA",
+                                     .layout = Layout::kPanels16,
+                                     .rows = panel_rows(),
+                                     .depth = 1,
+                                     .bytes = sizeof(float),
+                                     .block_k = 384,
+                                     .pack_x = pack_x_fp32,
+                                     .pack_w = pack_w_fp32,
+                                     .take_w = take_w_fp32,
+                                     .multiply = multiply_fp32};
+  return kProduct;
+}
+
 }  // namespace tessera
 #endif

@@ -9,11 +9,10 @@
 
 #include <cstdint>
 
+#include "tiles/cpu_product.h"
 #include "types/element.h"
 
 namespace tessera {
-
-constexpr int64_t kPanelCols = 16;
 
 // Rows of an x panel on this machine: what its registers hold beside 16 columns of w.
 int64_t panel_rows();

@@ -94,6 +94,39 @@ void decode_row_simd(Element element, const void* codes, int64_t first, int64_t 
   });
 }
 
+// e4m3 in bf16 by integer operations alone: whole vectors, how many codes were decoded. Normal numbers move their exponent and fraction and add the
+// difference of the biases; the eight subnormals, m * 2^-9, come from a table.
+int64_t e4m3_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
+  const hn::Repartition<uint16_t, D> d16;
+  const hn::Repartition<uint8_t, D> bytes;
+  const hn::Rebind<uint8_t, decltype(d16)> d8;
+  const auto set = [&](int bits) HWY_ATTR { return hn::Set(d16, static_cast<uint16_t>(bits)); };
+  alignas(16) static constexpr uint16_t kSubnormals[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const auto table = hn::LoadDup128(d16, kSubnormals);
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const auto wide = hn::PromoteTo(d16, hn::LoadU(d8, codes + i));
+    const auto magnitude = hn::And(wide, set(0x7f));
+    const auto index = hn::Add(hn::Or(hn::ShiftLeft<1>(magnitude), hn::ShiftLeft<9>(magnitude)), set(0x100));  // bytes 2m, 2m + 1
+    const auto small = hn::TableLookupBytes(hn::BitCast(bytes, table), hn::BitCast(bytes, index));
+    const auto normal = hn::Add(hn::ShiftLeft<4>(magnitude), set((127 - 7) << 7));
+    auto bits = hn::IfThenElse(hn::Lt(magnitude, set(8)), hn::BitCast(d16, small), normal);
+    bits = hn::IfThenElse(hn::Eq(magnitude, set(0x7f)), set(0x7fc0), bits);
+    hn::StoreU(hn::Or(bits, hn::ShiftLeft<8>(hn::And(wide, set(0x80)))), d16, out + i);
+  }
+  return i;
+}
+
+void decode_row_bf16_simd(Element element, const void* codes, int64_t first, int64_t n, uint16_t* out) {
+  if (element == Element::bf16) {
+    std::memcpy(out, static_cast<const uint16_t*>(codes) + first, static_cast<size_t>(n) * sizeof(uint16_t));
+  } else {
+    const auto* from = static_cast<const uint8_t*>(codes) + first;
+    const int64_t done = e4m3_to_bf16(from, n, out);
+    for_each_vector<E4m3, Bf16>(from + done, out + done, n - done, [](V v) HWY_ATTR { return v; });
+  }
+}
+
 void encode_row_simd(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first) {
   with_float_element(element, [&](auto e) HWY_ATTR {
     using E = decltype(e);
@@ -165,6 +198,7 @@ HWY_AFTER_NAMESPACE();
 namespace tessera {
 
 HWY_EXPORT(decode_row_simd);
+HWY_EXPORT(decode_row_bf16_simd);
 HWY_EXPORT(encode_row_simd);
 HWY_EXPORT(map_row_simd);
 HWY_EXPORT(run_steps_simd);
@@ -172,6 +206,9 @@ HWY_EXPORT(scale_row_simd);
 
 void decode_row(Element element, const void* codes, int64_t first, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(decode_row_simd)(element, codes, first, n, out);
+}
+void decode_row_bf16(Element element, const void* codes, int64_t first, int64_t n, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(decode_row_bf16_simd)(element, codes, first, n, out);
 }
 void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first) {
   HWY_DYNAMIC_DISPATCH(encode_row_simd)(element, in, n, factor, codes, first);

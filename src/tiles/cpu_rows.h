@@ -16,8 +16,12 @@ constexpr bool is_float_code(Element e) {
   return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3;
 }
 
+constexpr bool is_exact_in_bf16(Element e) { return e == Element::bf16 || e == Element::e4m3; }
+
 // n codes from index `first` of a dense array.
 void decode_row(Element element, const void* codes, int64_t first, int64_t n, float* out);
+// The same in bf16. Contract: is_exact_in_bf16(element).
+void decode_row_bf16(Element element, const void* codes, int64_t first, int64_t n, uint16_t* out);
 // code[i] = encode(in[i] * factor), rounded to nearest even, saturating.
 void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first);
 // y[i] = fn(x[i]); x and y may be the same. Errors: cpu_math.h.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Storage orders of a matrix of `rows` x `cols` codes beyond plain rows: a weight [outputs, inputs] is brought into one of these at build.
 // Each order is a function (row, col) -> element index, so that anyone (the reference included) can read a packed weight back.
-//   rows       r * cols + c
-//   panels16   panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads);
-//              the last panel is padded with zero codes
+//   rows        r * cols + c
+//   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads)
+//   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions read that multiply along k
+// Rows that are missing in the last panel and columns that are missing in the last group hold zero codes.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +13,32 @@
 
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16 };
+enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4 };
+inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4};
 
-constexpr const char* name_of(Layout layout) { return layout == Layout::kRows ? "rows" : "panels16"; }
+constexpr const char* name_of(Layout layout) {
+  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4"};
+  return kNames[static_cast<size_t>(layout)];
+}
 constexpr std::optional<Layout> find_layout(std::string_view name) {
-  for (Layout l : {Layout::kRows, Layout::kPanels16}) {
+  for (Layout l : kLayouts) {
     if (name == name_of(l)) return l;
   }
   return std::nullopt;
 }
 
+// Columns that are kept together.
+constexpr int64_t layout_group(Layout layout) { return layout == Layout::kPanels16x4 ? 4 : 1; }
+
 constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
-  return layout == Layout::kRows ? rows * cols : (rows + 15) / 16 * 16 * cols;
+  const int64_t group = layout_group(layout);
+  return layout == Layout::kRows ? rows * cols : (rows + 15) / 16 * 16 * ((cols + group - 1) / group * group);
 }
 
 constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t cols) {
-  return layout == Layout::kRows ? row * cols + col : (row / 16 * cols + col) * 16 + row % 16;
+  if (layout == Layout::kRows) return row * cols + col;
+  const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
+  return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
 }
 
 }  // namespace tessera

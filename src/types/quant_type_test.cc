@@ -53,7 +53,7 @@ TEST(QuantType, ScaleMapsTheLargestToTheLargest) {
 }
 
 TEST(Layout, EveryElementHasItsOwnPlace) {
-  for (Layout layout : {Layout::kRows, Layout::kPanels16}) {
+  for (Layout layout : kLayouts) {
     for (int64_t rows : {1, 15, 16, 17, 48}) {
       const int64_t cols = 7;
       std::set<int64_t> places;

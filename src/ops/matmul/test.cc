@@ -228,15 +228,16 @@ TEST(MatmulReference, SmallNumbersByHand) {
 }
 
 TEST(MatmulReference, ReadsScalesAndPanels) {
-  // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in either storage order
-  // of w.
+  // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in any storage order of
+  // w.
   const Problem p = problem(kTypes[6], {1, 1}, 2, "", Element::f32);
   const uint8_t two = E4m3::encode(2), four = E4m3::encode(4);
   const float x_scale = 0.5f, w_scales[] = {1, 3};
-  for (Layout layout : {Layout::kRows, Layout::kPanels16}) {
+  for (Layout layout : kLayouts) {
     Problem here = p;
     here.in[1].layout = layout;
-    uint8_t x[] = {two}, w[16] = {four, four};
+    uint8_t x[] = {two}, w[64] = {};
+    for (int64_t row : {0, 1}) w[layout_index(layout, row, 0, 1)] = four;
     float y[2] = {-1, -1};
     const TensorView in[] = {{.desc = &here.in[0], .data = x, .scale = const_cast<float*>(&x_scale)},
                              {.desc = &here.in[1], .data = w, .scale = const_cast<float*>(w_scales)}};
