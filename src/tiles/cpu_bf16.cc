@@ -65,6 +65,38 @@ void pack_x_groups(Element element, const void* x, int64_t row_stride, int64_t f
   }
 }
 
+// Groups of 4 rows of v, interleaved: [rows][4] each, handed to `place` with the group's number. Missing rows of v are zeros.
+template <class Place>
+void transpose_groups(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                      float* scratch, const Place& place) {
+  auto* decoded = reinterpret_cast<uint16_t*>(scratch);        // 4 rows
+  uint16_t* zeros = decoded + 4 * rows;
+  uint16_t* group = zeros + rows;                              // 4 rows interleaved
+  std::fill_n(zeros, rows, uint16_t{0});
+  for (int64_t g = 0; 4 * g < k; ++g) {
+    const uint16_t* from[4];
+    for (int64_t i = 0; i < 4; ++i)
+      from[i] = 4 * g + i < k ? bf16_row(element, v, first + (4 * g + i) * row_stride, rows, decoded + i * rows) : zeros;
+    interleave_rows(from, rows, group);
+    place(g, group);
+  }
+}
+
+template <int64_t kRows>
+void pack_x_transposed_groups(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows,
+                              int64_t k, float* scratch, void* panels) {
+  const int64_t groups = divide_up(k, 4);
+  transpose_groups(element, v, row_stride, first, rows, k, scratch, [&](int64_t g, const uint16_t* group) {
+    uint16_t* to = static_cast<uint16_t*>(panels) + g * 4 * kRows;
+    int64_t r = 0;
+    for (; r + kRows <= rows; r += kRows, to += groups * 4 * kRows) std::memcpy(to, group + 4 * r, 8 * kRows);
+    if (r < rows) {
+      std::memcpy(to, group + 4 * r, static_cast<size_t>(8 * (rows - r)));
+      std::memset(to + 4 * (rows - r), 0, static_cast<size_t>(8 * (kRows - (rows - r))));
+    }
+  });
+}
+
 void pack_w_groups(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
                    void* panel) {
   auto* to = static_cast<uint16_t*>(panel);
@@ -80,6 +112,18 @@ void pack_w_groups(Element element, const void* w, const int64_t* offsets, int64
 const void* take_w_groups(Element element, const void* w, int64_t first, int64_t k, void* panel) {
   if (element == Element::bf16) return static_cast<const uint16_t*>(w) + first;
   decode_row_bf16(element, w, first, kPanelCols * round_up(k, 4), static_cast<uint16_t*>(panel));
+  return panel;
+}
+
+const void* round_w_groups(const float* s, int64_t k, void* panel) {
+  auto* to = static_cast<uint16_t*>(panel);
+  int64_t c = 0;
+  for (; c + 4 <= k; c += 4) round_group(s + c * kPanelCols, to + c * kPanelCols);
+  if (c < k) {
+    float last[4 * kPanelCols] = {};
+    std::copy(s + c * kPanelCols, s + k * kPanelCols, last);
+    round_group(last, to + c * kPanelCols);
+  }
   return panel;
 }
 
@@ -112,6 +156,16 @@ void pack_x_tiles(Element element, const void* x, int64_t row_stride, int64_t fi
   }
 }
 
+void pack_x_transposed_tiles(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                             float* scratch, void* panels) {
+  std::memset(panels, 0, static_cast<size_t>(round_up(rows, kAmxRows) * round_up(k, 32)) * sizeof(uint16_t));
+  transpose_groups(element, v, row_stride, first, rows, k, scratch, [&](int64_t g, const uint16_t* group) {
+    uint16_t* to = static_cast<uint16_t*>(panels) + g / 8 * 32 * kAmxRows + g % 8 * 4;
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(to + r / kAmxRows * round_up(k, 32) * kAmxRows + r % kAmxRows * 32, group + 4 * r, 8);
+  });
+}
+
 void pad_tiles(int64_t k, uint16_t* panel) {
   const int64_t filled = round_up(k, 4), all = round_up(k, 32);
   std::memset(panel + filled * kPanelCols, 0, static_cast<size_t>((all - filled) * kPanelCols) * sizeof(uint16_t));
@@ -135,6 +189,12 @@ void pack_w_tiles(Element element, const void* w, const int64_t* offsets, int64_
     pack_w_groups(element, w, from, rows, n, scratch, groups);
     return groups;
   });
+}
+const void* round_w_tiles(const float* s, int64_t k, void* panel) {
+  pair_groups(k, static_cast<uint16_t*>(panel), [&](int64_t c, int64_t n, uint16_t* groups) {
+    return static_cast<const uint16_t*>(round_w_groups(s + c * kPanelCols, n, groups));
+  });
+  return panel;
 }
 const void* take_w_tiles(Element element, const void* w, int64_t first, int64_t k, void* panel) {
   pair_groups(k, static_cast<uint16_t*>(panel), [&](int64_t c, int64_t n, uint16_t* groups) {
@@ -164,19 +224,22 @@ struct Products {
 #if defined(__aarch64__)
     if (cpu_features().neon_bf16) {
       p.instruction = "BFMMLA", p.rows = kNeonBf16Rows;
-      p.pack_x = pack_x_groups<kNeonBf16Rows>, p.pack_w = pack_w_groups, p.take_w = take_w_groups;
+      p.pack_x = pack_x_groups<kNeonBf16Rows>, p.pack_x_transposed = pack_x_transposed_groups<kNeonBf16Rows>;
+      p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
       p.multiply = multiply_bf16_neon;
       add(p);
     }
 #elif defined(__x86_64__)
     if (cpu_features().amx_bf16) {
       p.instruction = "AMX TDPBF16PS", p.rows = kAmxRows, p.depth = 32;
-      p.pack_x = pack_x_tiles, p.pack_w = pack_w_tiles, p.take_w = take_w_tiles, p.multiply = multiply_bf16_amx;
+      p.pack_x = pack_x_tiles, p.pack_x_transposed = pack_x_transposed_tiles;
+      p.pack_w = pack_w_tiles, p.take_w = take_w_tiles, p.round_w = round_w_tiles, p.multiply = multiply_bf16_amx;
       add(p);
     }
     if (cpu_features().avx512_bf16) {
       p.instruction = "VDPBF16PS", p.rows = kAvx512Bf16Rows, p.depth = 4;
-      p.pack_x = pack_x_groups<kAvx512Bf16Rows>, p.pack_w = pack_w_groups, p.take_w = take_w_groups;
+      p.pack_x = pack_x_groups<kAvx512Bf16Rows>, p.pack_x_transposed = pack_x_transposed_groups<kAvx512Bf16Rows>;
+      p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
       p.multiply = multiply_bf16_avx512;
       add(p);
     }

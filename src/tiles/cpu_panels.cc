@@ -229,6 +229,10 @@ void pack_x_fp32(Element element, const void* x, int64_t row_stride, int64_t fir
                  float* scratch, void* panels) {
   pack_x(element, x, row_stride, first, rows, k, scratch, static_cast<float*>(panels));
 }
+void pack_x_transposed_fp32(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
+                            float* scratch, void* panels) {
+  pack_x_transposed(element, v, row_stride, first, rows, k, scratch, static_cast<float*>(panels));
+}
 void pack_w_fp32(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
                  void* panel) {
   pack_w(element, w, offsets, rows, k, scratch, static_cast<float*>(panel));
@@ -238,6 +242,7 @@ const void* take_w_fp32(Element element, const void* w, int64_t first, int64_t k
   decode_row(element, w, first, kPanelCols * k, static_cast<float*>(panel));
   return panel;
 }
+const void* round_w_fp32(const float* s, int64_t, void*) { return s; }
 void multiply_fp32(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
                    int64_t stride) {
   multiply_panel(static_cast<const float*>(x_panels), static_cast<const float*>(w_panel), rows, k, first, tile, stride);
@@ -253,8 +258,10 @@ const PanelProduct& fp32_product() {
                                      .bytes = sizeof(float),
                                      .block_k = 384,
                                      .pack_x = pack_x_fp32,
+                                     .pack_x_transposed = pack_x_transposed_fp32,
                                      .pack_w = pack_w_fp32,
                                      .take_w = take_w_fp32,
+                                     .round_w = round_w_fp32,
                                      .multiply = multiply_fp32};
   return kProduct;
 }

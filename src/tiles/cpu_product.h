@@ -27,10 +27,14 @@ struct PanelProduct {
 
   // Packs rows [0, rows) of x: row r begins at element first + r * row_stride. `scratch`: this->rows * k floats.
   void (*pack_x)(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, void* panels);
+  // The transpose, x[r][i] = v[i][r]: row i of v (of k) begins at element first + i * row_stride. `scratch`: 6 * rows floats.
+  void (*pack_x_transposed)(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, void* panels);
   // Packs up to 16 rows of w; row c begins at element offsets[c]. `scratch`: 16 * k floats.
   void (*pack_w)(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch, void* panel);
   // k columns of a panel of w stored in `layout`, from element `first` on: where they lie, or unpacked into `panel`.
   const void* (*take_w)(Element element, const void* w, int64_t first, int64_t k, void* panel);
+  // w[c][i] = s[i][c] for k rows of 16 f32, rounded to the numbers that this product multiplies: s itself, or packed into `panel`.
+  const void* (*round_w)(const float* s, int64_t k, void* panel);
   void (*multiply)(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride);
 
   int64_t x_bytes(int64_t x_rows, int64_t k) const { return round_up(x_rows, rows) * round_up(k, depth) * bytes + 64; }

@@ -22,6 +22,10 @@ constexpr bool is_exact_in_bf16(Element e) { return e == Element::bf16 || e == E
 void decode_row(Element element, const void* codes, int64_t first, int64_t n, float* out);
 // The same in bf16. Contract: is_exact_in_bf16(element).
 void decode_row_bf16(Element element, const void* codes, int64_t first, int64_t n, uint16_t* out);
+// out[4 * i + j] = rows[j][i]
+void interleave_rows(const uint16_t* const (&rows)[4], int64_t n, uint16_t* out);
+// out[4 * i + j] = s[16 * j + i] rounded to bf16, i < 16. NaN stays NaN; nothing saturates.
+void round_group(const float* s, uint16_t* out);
 // code[i] = encode(in[i] * factor), rounded to nearest even, saturating.
 void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first);
 // y[i] = fn(x[i]); x and y may be the same. Errors: cpu_math.h.

@@ -21,7 +21,7 @@ void add_forms() {
                         {"patches_256", 1, 256, 256, 16, 16, 72},
                         {"shared_keys", 1, 50, 968, 8, 1, 256}};
   for (const Form& f : forms) {
-    for (Element e : {Element::f32, Element::f16}) {
+    for (Element e : {Element::f32, Element::f16, Element::bf16}) {
       const Problem p = make_problem("attention",
                                      {dense_operand({f.batch, f.queries, f.heads, f.size}, e),
                                       dense_operand({f.batch, f.keys, f.kv_heads, f.size}, e),

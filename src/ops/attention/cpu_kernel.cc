@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/cpu_kernel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "archs/cpu/simd.h"
+#include "base/parallel.h"
+#include "ops/attention/attention.h"
+#include "ops/cpu_program.h"
+#include "tiles/cpu_rows.h"
+#include "tiles/cpu_scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/attention/cpu_kernel.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "tiles/cpu_math.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera {
+namespace HWY_NAMESPACE {
+namespace {
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+// For each of the 16 columns of s[keys][16]: brings maximum and sum up to date, turns scores into probabilities (to be
+// divided by the sum at the end), and multiplies what was collected so far, o[rows][16], by exp(old maximum - maximum).
+void softmax_columns_simd(float* s, int64_t keys, float scale, float* maximum, float* sum, float* o, int64_t rows) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V factor = hn::Set(d, scale), lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t c = 0; c < kPanelCols; c += lanes) {
+    float* column = s + c;
+    const V before = hn::LoadU(d, maximum + c);
+    V top = before;
+    for (int64_t j = 0; j < keys; ++j) top = hn::Max(top, hn::Mul(hn::LoadU(d, column + j * kPanelCols), factor));
+    // Where every key so far is masked, the maximum is -Inf: subtract 0 instead, so that p = 0 and not NaN.
+    const V base = hn::IfThenElse(hn::Eq(top, lowest), hn::Zero(d), top);
+    const auto probability = [&](float* at) HWY_ATTR {
+      const V p = vector_exp_down(d, hn::Sub(hn::Mul(hn::LoadU(d, at), factor), base));
+      hn::StoreU(p, d, at);
+      return p;
+    };
+    V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+    int64_t j = 0;
+    for (; j + 4 <= keys; j += 4) {
+      float* at = column + j * kPanelCols;
+      s0 = hn::Add(s0, probability(at));
+      s1 = hn::Add(s1, probability(at + kPanelCols));
+      s2 = hn::Add(s2, probability(at + 2 * kPanelCols));
+      s3 = hn::Add(s3, probability(at + 3 * kPanelCols));
+    }
+    for (; j < keys; ++j) s0 = hn::Add(s0, probability(column + j * kPanelCols));
+    const V shrink = vector_exp_down(d, hn::Sub(before, base));
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + c), shrink, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))), d, sum + c);
+    hn::StoreU(top, d, maximum + c);
+    for (int64_t r = 0; r < rows; ++r)
+      hn::StoreU(hn::Mul(hn::LoadU(d, o + r * kPanelCols + c), shrink), d, o + r * kPanelCols + c);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera {
+namespace {
+
+HWY_EXPORT(softmax_columns_simd);
+
+// The scores of a panel are 31.5 KiB: half of a 64 KiB first-level cache.
+constexpr int64_t kMostKeys = 504;
+// Packed keys and packed values: 128 KiB each at most, in the second-level cache.
+constexpr int64_t kBlockFloats = 32 * 1024;
+// Queries that share one packing of keys and values.
+constexpr int64_t kMostRows = 256, kLeastRows = 64;
+constexpr int64_t kPiecesPerThread = 4;
+
+class AttentionKernel final : public Kernel {
+ public:
+  AttentionKernel(const Problem& problem, const PanelProduct& product)
+      : problem_(problem),
+        product_(product),
+        p_(AttentionProblem::of(problem_)),
+        program_(problem_),
+        group_(p_.heads / p_.kv_heads),
+        rows_(group_ * p_.queries) {
+    // Blocks of equal size, so that the last is not a small rest.
+    const int64_t size = std::max<int64_t>({1, p_.head_size, p_.value_size});
+    const int64_t most = std::max<int64_t>(1, std::min(kMostKeys, kBlockFloats / size));
+    block_keys_ = divide_up(p_.keys, divide_up(p_.keys, most));
+    if (p_.has_bias) bias_element_ = problem_.in[3].type.element;
+    Scratch::reserve(scratch_bytes(std::min(kMostRows, round_up(rows_, kPanelCols))));
+  }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
+    const int64_t keyed = p_.batch * p_.kv_heads;
+    if (keyed * rows_ * p_.value_size == 0) return {};
+    const int64_t fewest = divide_up(rows_, kMostRows);
+    const int64_t wanted = divide_up(kPiecesPerThread * threads(), keyed);
+    const int64_t rows =
+        round_up(divide_up(rows_, std::clamp(wanted, fewest, std::max(fewest, rows_ / kLeastRows))), kPanelCols);
+    const int64_t cuts = divide_up(rows_, rows), pieces = keyed * cuts;
+    std::atomic<int64_t> next{0};
+    parallel_for(std::min<int64_t>(threads(), pieces), 1, [&](int64_t, int64_t) {
+      for (int64_t i = next++; i < pieces; i = next++) {
+        const int64_t first = i % cuts * rows;
+        Piece piece{in, out, i / cuts / p_.kv_heads, i / cuts % p_.kv_heads, first, std::min(rows, rows_ - first)};
+        run(piece);
+      }
+    });
+    return {};
+  }
+
+ private:
+  // Rows [first, first + rows) of the queries that read key head `kv_head` of one batch item: row r is query r %
+  // queries of head r / queries of the group.
+  struct Piece {
+    std::span<const TensorView> in, out;
+    int64_t batch, kv_head, first, rows;
+  };
+  int64_t head_of(const Piece& piece, int64_t row) const {
+    return piece.kv_head * group_ + (piece.first + row) / p_.queries;
+  }
+  int64_t query_of(const Piece& piece, int64_t row) const { return (piece.first + row) % p_.queries; }
+
+  int64_t decoded_floats() const {
+    return std::max(std::max(kPanelCols, product_.rows) * p_.head_size, 6 * p_.value_size);
+  }
+  int64_t scratch_bytes(int64_t rows) const {
+    const int64_t panels = divide_up(rows, kPanelCols);
+    return panels * product_.w_bytes(p_.head_size) + Scratch::bytes_of(panels * kPanelCols * p_.value_size) +
+           2 * Scratch::bytes_of(panels * kPanelCols) + product_.x_bytes(block_keys_, p_.head_size) +
+           product_.x_bytes(p_.value_size, block_keys_) + product_.w_bytes(block_keys_) +
+           Scratch::bytes_of(block_keys_ * kPanelCols) + Scratch::bytes_of(decoded_floats()) +
+           Scratch::bytes_of(block_keys_) + Scratch::bytes_of(program_.scratch_floats(p_.value_size)) + 4 * 64;
+  }
+
+  void run(const Piece& piece) const {
+    const int64_t panels = divide_up(piece.rows, kPanelCols), keys = block_keys_;
+    Scratch scratch(scratch_bytes(piece.rows));
+    const int64_t q_bytes = product_.w_bytes(p_.head_size);
+    auto* q_panels = static_cast<uint8_t*>(scratch.bytes(panels * q_bytes));
+    float* o = scratch.floats(panels * kPanelCols * p_.value_size);
+    float* maximum = scratch.floats(panels * kPanelCols);
+    float* sum = scratch.floats(panels * kPanelCols);
+    void* k_panels = scratch.bytes(product_.x_bytes(keys, p_.head_size));
+    void* v_panels = scratch.bytes(product_.x_bytes(p_.value_size, keys));
+    void* p_panel = scratch.bytes(product_.w_bytes(keys));
+    float* scores = scratch.floats(keys * kPanelCols);
+    float* decoded = scratch.floats(decoded_floats());
+    float* bias = scratch.floats(keys);
+
+    for (int64_t i = 0; i < panels; ++i) pack_queries(piece, i, decoded, q_panels + i * q_bytes);
+    std::fill_n(maximum, panels * kPanelCols, -std::numeric_limits<float>::infinity());
+    std::fill_n(sum, panels * kPanelCols, 0.0f);
+    std::fill_n(o, panels * kPanelCols * p_.value_size, 0.0f);
+    const float scale = static_cast<float>(p_.scale) * tensor_scale(piece.in[0]) * tensor_scale(piece.in[1]);
+    const int64_t k_begin = piece.batch * p_.k_strides[0] + piece.kv_head * p_.k_strides[2];
+    const int64_t v_begin = piece.batch * p_.v_strides[0] + piece.kv_head * p_.v_strides[2];
+    for (int64_t first = 0; first < p_.keys; first += keys) {
+      const int64_t n = std::min(keys, p_.keys - first);
+      product_.pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n, p_.head_size,
+             decoded, k_panels);
+      product_.pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], v_begin + first * p_.v_strides[1],
+                        p_.value_size, n, decoded, v_panels);
+      for (int64_t i = 0; i < panels; ++i) {
+        const int64_t seen = std::min(n, keys_seen(piece, i) - first);
+        if (seen <= 0) continue;
+        float* collected = o + i * kPanelCols * p_.value_size;
+        product_.multiply(k_panels, q_panels + i * q_bytes, seen, p_.head_size, true, scores, kPanelCols);
+        const bool changed = add_bias_and_mask(piece, i, first, seen, scale, bias, scores);
+        HWY_DYNAMIC_DISPATCH(softmax_columns_simd)
+        (scores, seen, changed ? 1.0f : scale, maximum + i * kPanelCols, sum + i * kPanelCols, collected,
+         p_.value_size);
+        std::fill(scores + seen * kPanelCols, scores + n * kPanelCols, 0.0f);
+        product_.multiply(v_panels, product_.round_w(scores, n, p_panel), p_.value_size, n, false, collected, kPanelCols);
+      }
+    }
+    const CpuProgram::Columns program =
+        program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
+    for (int64_t r = 0; r < piece.rows; ++r) {
+      const float* from = o + r / kPanelCols * kPanelCols * p_.value_size + r % kPanelCols;
+      const float factor = tensor_scale(piece.in[2]) / sum[r];
+      for (int64_t e = 0; e < p_.value_size; ++e) decoded[e] = from[e * kPanelCols] * factor;
+      program.finish((piece.batch * p_.queries + query_of(piece, r)) * p_.heads + head_of(piece, r), decoded);
+    }
+  }
+
+  void pack_queries(const Piece& piece, int64_t panel, float* decoded, void* to) const {
+    int64_t offsets[kPanelCols];
+    const int64_t n = std::min(kPanelCols, piece.rows - panel * kPanelCols);
+    for (int64_t c = 0; c < n; ++c) {
+      const int64_t row = panel * kPanelCols + c;
+      offsets[c] = piece.batch * p_.q_strides[0] + query_of(piece, row) * p_.q_strides[1] +
+                   head_of(piece, row) * p_.q_strides[2];
+    }
+    product_.pack_w(p_.q.element, piece.in[0].data, offsets, n, p_.head_size, decoded, to);
+  }
+
+  // Keys that query i may see: all, or with `causal` those up to i + keys - queries.
+  int64_t seen_by(int64_t query) const {
+    return p_.causal ? std::clamp<int64_t>(query + p_.keys - p_.queries + 1, 0, p_.keys) : p_.keys;
+  }
+  // Keys that some query of the panel may see.
+  int64_t keys_seen(const Piece& piece, int64_t panel) const {
+    if (!p_.causal) return p_.keys;
+    int64_t most = 0;
+    for (int64_t r = panel * kPanelCols; r < std::min(piece.rows, (panel + 1) * kPanelCols); ++r)
+      most = std::max(most, seen_by(query_of(piece, r)));
+    return most;
+  }
+
+  // s[j][c] = scale * s[j][c] + bias for keys first + j; -Inf where a query may not see the key. False where there was
+  // nothing to do (s unscaled).
+  bool add_bias_and_mask(const Piece& piece, int64_t panel, int64_t first, int64_t n, float scale, float* bias,
+                         float* s) const {
+    if (!p_.has_bias && !p_.causal) return false;
+    scale_row(s, n * kPanelCols, scale, nullptr);
+    for (int64_t c = 0; c < std::min(kPanelCols, piece.rows - panel * kPanelCols); ++c) {
+      const int64_t row = panel * kPanelCols + c, query = query_of(piece, row);
+      if (p_.has_bias) {
+        const Shape& t = p_.bias_strides;
+        const int64_t begin = piece.batch * t[0] + head_of(piece, row) * t[1] + query * t[2] + first * t[3];
+        if (t[3] == 1) {
+          decode_row(bias_element_, piece.in[3].data, begin, n, bias);
+        } else {
+          for (int64_t j = 0; j < n; ++j) decode_row(bias_element_, piece.in[3].data, begin + j * t[3], 1, bias + j);
+        }
+        for (int64_t j = 0; j < n; ++j) s[j * kPanelCols + c] += bias[j];
+      }
+      for (int64_t j = std::max<int64_t>(0, seen_by(query) - first); j < n; ++j)
+        s[j * kPanelCols + c] = -std::numeric_limits<float>::infinity();
+    }
+    return true;
+  }
+
+  const Problem problem_;
+  const PanelProduct& product_;
+  const AttentionProblem p_;
+  const CpuProgram program_;
+  const int64_t group_, rows_;
+  int64_t block_keys_ = 0;
+  Element bias_element_ = Element::f32;
+};
+
+}  // namespace
+
+Verdict accepts_cpu_attention(const Problem& p, bool (*reads)(Element), const char* elements) {
+  const char* names[] = {"q", "k", "v"};
+  for (size_t i = 0; i < 3; ++i) {
+    const Operand* o = p.operand(i);
+    TS_REQUIRE(o != nullptr, "wants q, k and v");
+    TS_REQUIRE(is_decodable(o->type) && reads(o->type.element), "reads ", names[i], " in ", elements,
+               " with at most one static scale, not ", to_string(o->type));
+    TS_REQUIRE(o->layout == Layout::kRows && (o->shape.back() == 1 || o->strides.back() == 1), "reads ", names[i],
+               " with a contiguous last axis");
+  }
+  if (const Operand* bias = p.operand(3)) {
+    TS_REQUIRE(is_float_code(bias->type.element) && !bias->type.scaled(), "adds a bias in f32, f16 or bf16, not ",
+               to_string(bias->type));
+  }
+  return CpuProgram::accepts(p);
+}
+
+std::unique_ptr<Kernel> make_cpu_attention(const Problem& problem, const PanelProduct& product) {
+  return std::make_unique<AttentionKernel>(problem, product);
+}
+
+}  // namespace tessera
+#endif
