@@ -37,7 +37,7 @@ class Pool {
   }
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  void run(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  void run(int64_t n, int64_t grain, const PieceBody& body) {
     std::lock_guard one_job(job_mutex_);
     {
       std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex job_mutex_, mutex_;
   std::condition_variable wake_, done_;
-  const std::function<void(int64_t, int64_t)>* body_ = nullptr;
+  const PieceBody* body_ = nullptr;
   std::atomic<int64_t> next_{0};
   int64_t n_ = 0, grain_ = 1;
   uint64_t generation_ = 0;
@@ -106,7 +106,7 @@ void set_threads(int threads) {
 
 int threads() { return the_pool().size(); }
 
-void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+void parallel_for(int64_t n, int64_t grain, PieceBody body) {
   if (n <= 0) return;
   grain = std::max<int64_t>(1, grain);
   if (inside_pool || n <= grain) return body(0, n);

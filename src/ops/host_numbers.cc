@@ -196,14 +196,17 @@ template class Reader<double>;
 template class Writer<float>;
 template class Writer<double>;
 
-void convert(const TensorView& x, const TensorView& y, int64_t y_offset, Shape shape, Shape x_strides,
-             Shape y_strides) {
-  std::vector<Shape> strides = {std::move(x_strides), std::move(y_strides)};
-  merge_axes(shape, strides);
+Conversion::Conversion(Shape shape, Shape x_strides, Shape y_strides)
+    : shape_(std::move(shape)), strides_{std::move(x_strides), std::move(y_strides)} {
+  merge_axes(shape_, strides_);
+}
+
+void Conversion::run(const TensorView& x, const TensorView& y, int64_t y_offset) const {
   const QuantType &from = x.desc->type, &to = y.desc->type;
-  if (from == to && !from.scaled()) return move_codes(x, y, y_offset, shape, strides);
+  if (from == to && !from.scaled()) return move_codes(x, y, y_offset, shape_, strides_);
   const bool wide = is_wide(from.element) || is_wide(to.element);
-  return wide ? convert_as<double>(x, y, y_offset, shape, strides) : convert_as<float>(x, y, y_offset, shape, strides);
+  return wide ? convert_as<double>(x, y, y_offset, shape_, strides_)
+              : convert_as<float>(x, y, y_offset, shape_, strides_);
 }
 
 }  // namespace tessera

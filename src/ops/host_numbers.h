@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "base/parallel.h"
@@ -66,8 +67,16 @@ class Writer {
 };
 
 // y[...] = x[...] over a shape, converting between any two types that accepts_numbers takes. Floats become integers
-// towards zero. Offsets are in elements; strides may differ between both.
-void convert(const TensorView& x, const TensorView& y, int64_t y_offset, Shape shape, Shape x_strides, Shape y_strides);
+// towards zero. Offsets are in elements; strides may differ between both. Running allocates nothing.
+class Conversion {
+ public:
+  Conversion(Shape shape, Shape x_strides, Shape y_strides);
+  void run(const TensorView& x, const TensorView& y, int64_t y_offset = 0) const;
+
+ private:
+  Shape shape_;
+  std::vector<Shape> strides_;
+};
 
 // Calls body(offsets, n) for pieces of at most kChunk numbers along the last axis, on all threads; offsets[i] is where
 // operand i's piece starts. Contract: merge_axes was here (one axis at least).
@@ -81,10 +90,10 @@ void for_each_chunk(const Shape& shape, const std::vector<Shape>& strides, const
   parallel_for(runs * chunks, grain, [&](int64_t begin, int64_t end) {
     StridedRuns walk(shape, strides);
     walk.seek(begin / chunks);
-    std::vector<int64_t> offsets(strides.size());
+    std::array<int64_t, StridedRuns::kFew> offsets;
     int64_t chunk = begin % chunks;
     for (int64_t item = begin; item < end; ++item) {
-      for (size_t o = 0; o < offsets.size(); ++o) offsets[o] = walk.offset(o) + chunk * kChunk * strides[o].back();
+      for (size_t o = 0; o < strides.size(); ++o) offsets[o] = walk.offset(o) + chunk * kChunk * strides[o].back();
       body(offsets.data(), std::min(kChunk, length - chunk * kChunk));
       if (++chunk == chunks) {
         chunk = 0;

@@ -22,6 +22,8 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     auto kernel = variant->bind(b.problem);
     if (!kernel.ok()) return kernel.status().at(cat("layer ", step.layer, ", ", step.variant));
     b.kernel = std::move(kernel).value();
+    b.in.reserve(step.in.size());  // running allocates nothing
+    b.out.reserve(step.out.size());
     bound.push_back(std::move(b));
   }
   return bound;

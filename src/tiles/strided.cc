@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+
 namespace tessera {
 
 void merge_axes(Shape& shape, std::vector<Shape>& strides) {
@@ -38,23 +40,28 @@ Shape broadcast_strides(const Shape& shape, const Shape& strides, const Shape& r
 }
 
 StridedRuns::StridedRuns(const Shape& shape, const std::vector<Shape>& strides)
-    : shape_(shape), strides_(strides), at_(shape.size(), 0), offsets_(strides.size(), 0) {
+    : shape_(shape), strides_(strides), at_(few_at_.data()), offsets_(few_offsets_.data()) {
+  TS_CHECK(strides.size() <= kFew, strides.size(), " operands");
+  if (shape.size() > kFew) {
+    many_at_.assign(shape.size(), 0);
+    at_ = many_at_.data();
+  }
   for (size_t i = 0; i + 1 < shape.size(); ++i) count_ *= shape[i];
 }
 
 void StridedRuns::seek(int64_t run) {
-  std::fill(offsets_.begin(), offsets_.end(), 0);
+  few_offsets_.fill(0);
   for (size_t i = shape_.size() - 1; i-- > 0;) {
     at_[i] = run % shape_[i];
     run /= shape_[i];
-    for (size_t o = 0; o < offsets_.size(); ++o) offsets_[o] += at_[i] * strides_[o][i];
+    for (size_t o = 0; o < strides_.size(); ++o) offsets_[o] += at_[i] * strides_[o][i];
   }
 }
 
 void StridedRuns::next() {
   for (size_t i = shape_.size() - 1; i-- > 0;) {
     const bool carry = ++at_[i] == shape_[i];
-    for (size_t o = 0; o < offsets_.size(); ++o)
+    for (size_t o = 0; o < strides_.size(); ++o)
       offsets_[o] += carry ? (1 - shape_[i]) * strides_[o][i] : strides_[o][i];
     if (!carry) return;
     at_[i] = 0;

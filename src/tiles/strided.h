@@ -5,6 +5,7 @@
 // A run is the last axis; an operand's step along it is strides.back().
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "ir/shape.h"
@@ -20,8 +21,11 @@ Shape broadcast_strides(const Shape& shape, const Shape& strides, const Shape& r
 
 class StridedRuns {
  public:
-  // Contract: one axis at least; both outlive this.
+  static constexpr size_t kFew = 16;  // axes without an allocation
+  // Contract: one axis at least, at most kFew operands; shape and strides outlive this.
   StridedRuns(const Shape& shape, const std::vector<Shape>& strides);
+  StridedRuns(const StridedRuns&) = delete;
+  StridedRuns& operator=(const StridedRuns&) = delete;
   int64_t count() const { return count_; }
   int64_t length() const { return shape_.back(); }
   void seek(int64_t run);
@@ -32,8 +36,10 @@ class StridedRuns {
   const Shape& shape_;
   const std::vector<Shape>& strides_;
   int64_t count_ = 1;
-  Shape at_;
-  std::vector<int64_t> offsets_;
+  std::array<int64_t, kFew> few_at_{}, few_offsets_{};
+  Shape many_at_;  // beyond kFew axes
+  int64_t* at_;
+  int64_t* offsets_;
 };
 
 }  // namespace tessera

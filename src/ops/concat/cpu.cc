@@ -8,19 +8,21 @@ namespace {
 
 class ConcatKernel final : public Kernel {
  public:
-  explicit ConcatKernel(ConcatProblem problem) : p_(std::move(problem)), y_strides_(dense_strides(p_.shape)) {}
-  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
-    for (size_t i = 0; i < p_.pieces.size(); ++i) {
-      const ConcatProblem::Piece& piece = p_.pieces[i];
-      convert(in[i], out[0], piece.begin * y_strides_[static_cast<size_t>(p_.axis)], piece.shape, piece.strides,
-              y_strides_);
+  explicit ConcatKernel(const ConcatProblem& p) {
+    const Shape y_strides = dense_strides(p.shape);
+    for (const ConcatProblem::Piece& piece : p.pieces) {
+      pieces_.emplace_back(piece.shape, piece.strides, y_strides);
+      begins_.push_back(piece.begin * y_strides[static_cast<size_t>(p.axis)]);
     }
+  }
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
+    for (size_t i = 0; i < pieces_.size(); ++i) pieces_[i].run(in[i], out[0], begins_[i]);
     return {};
   }
 
  private:
-  ConcatProblem p_;
-  Shape y_strides_;
+  std::vector<Conversion> pieces_;
+  std::vector<int64_t> begins_;
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) {

@@ -8,14 +8,14 @@ namespace {
 
 class CopyKernel final : public Kernel {
  public:
-  explicit CopyKernel(CopyProblem problem) : p_(std::move(problem)) {}
+  explicit CopyKernel(const CopyProblem& p) : conversion_(p.shape, p.strides, dense_strides(p.shape)) {}
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
-    convert(in[0], out[0], 0, p_.shape, p_.strides, dense_strides(p_.shape));
+    conversion_.run(in[0], out[0]);
     return {};
   }
 
  private:
-  CopyProblem p_;
+  Conversion conversion_;
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) {

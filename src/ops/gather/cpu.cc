@@ -8,7 +8,7 @@ namespace {
 
 class GatherKernel final : public Kernel {
  public:
-  explicit GatherKernel(GatherProblem problem) : p_(std::move(problem)), ids_(static_cast<size_t>(p_.count)) {}
+  explicit GatherKernel(GatherProblem problem) : p_(std::move(problem)), ids_(static_cast<size_t>(p_.count)), row_({p_.row_elements}, {1}, {1}) {}
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     TS_TRY(read_ids(in[1]));
@@ -16,7 +16,7 @@ class GatherKernel final : public Kernel {
     TensorView row = in[0];
     for (int64_t i = 0; i < p_.count; ++i) {
       row.data = static_cast<uint8_t*>(in[0].data) + ids_[static_cast<size_t>(i)] * p_.row_elements * table_bytes;
-      convert(row, out[0], i * p_.row_elements, {p_.row_elements}, {1}, {1});
+      row_.run(row, out[0], i * p_.row_elements);
     }
     return {};
   }
@@ -39,6 +39,7 @@ class GatherKernel final : public Kernel {
 
   GatherProblem p_;
   std::vector<int64_t> ids_;
+  Conversion row_;
 };
 
 Verdict accepts(const Problem& p) {

@@ -2,6 +2,7 @@
 // Chunks of up to 512 numbers: decode the operands, one loop of the function, encode. The function is chosen when the
 // kernel is bound.
 #include <cmath>
+#include <optional>
 
 #include "ops/host_numbers.h"
 #include "ops/map/map.h"
@@ -87,14 +88,14 @@ class MapKernel final : public Kernel {
   }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
-    std::vector<Reader<T>> from;
-    for (const TensorView& t : in) from.emplace_back(t);
+    std::optional<Reader<T>> from[3];
+    for (size_t i = 0; i < in.size(); ++i) from[i].emplace(in[i]);
     const Writer<T> to(out[0]);
     for_each_chunk(shape_, strides_, [&](const int64_t* at, int64_t n) {
       T scratch[3][kChunk], result[kChunk];
       const T* operand[3] = {};
-      for (size_t i = 0; i < from.size(); ++i) operand[i] = from[i].read(at[i], strides_[i].back(), n, scratch[i]);
-      const int64_t first = at[from.size()];
+      for (size_t i = 0; i < in.size(); ++i) operand[i] = from[i]->read(at[i], strides_[i].back(), n, scratch[i]);
+      const int64_t first = at[in.size()];
       T* y = to.place(first, 1, result);
       run_(unary_, operand[0], operand[1], operand[2], y, n);
       to.write(y, n, first, 1);

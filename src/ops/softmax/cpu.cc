@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row is decoded once into a thread's own f32 scratch; maximum, exponentials, sum and quotient pass over it there.
+// A row is decoded once into f32 scratch; maximum, exponentials, sum and quotient pass over it there.
 #include "ops/host_numbers.h"
 #include "ops/softmax/softmax.h"
 #include "tiles/cpu_rows.h"
+#include "tiles/cpu_scratch.h"
 
 namespace tessera {
 namespace {
@@ -33,14 +34,14 @@ float row_sum(const float* v, int64_t n) {
 
 class SoftmaxKernel final : public Kernel {
  public:
-  explicit SoftmaxKernel(SoftmaxProblem problem) : p_(std::move(problem)) {}
+  explicit SoftmaxKernel(SoftmaxProblem problem) : p_(std::move(problem)) { Scratch::reserve(Scratch::bytes_of(p_.cols)); }
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     const Reader<float> from(in[0]);
     const Writer<float> to(out[0]);
     parallel_for(p_.rows, std::max<int64_t>(1, 4096 / p_.cols), [&](int64_t begin, int64_t end) {
-      thread_local std::vector<float> scratch;
-      if (static_cast<int64_t>(scratch.size()) < p_.cols) scratch.resize(static_cast<size_t>(p_.cols));
-      for (int64_t row = begin; row < end; ++row) one_row(from, to, row, scratch.data());
+      Scratch scratch(Scratch::bytes_of(p_.cols));
+      float* v = scratch.floats(p_.cols);
+      for (int64_t row = begin; row < end; ++row) one_row(from, to, row, v);
     });
     return {};
   }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running an engine on the CPU allocates nothing, the first time included. This program's own malloc family counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/parallel.h"
+#include "forge/forge.h"
+#include "runtime/bind.h"
+#include "runtime/executor.h"
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#define TS_COUNTS 1
+#endif
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+#ifdef TS_COUNTS
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void* malloc(size_t n) {
+  ++allocations;
+  return __libc_malloc(n);
+}
+void* calloc(size_t n, size_t size) {
+  ++allocations;
+  return __libc_calloc(n, size);
+}
+void* realloc(void* p, size_t n) {
+  ++allocations;
+  return __libc_realloc(p, n);
+}
+void* aligned_alloc(size_t alignment, size_t n) {
+  ++allocations;
+  return __libc_memalign(alignment, n);
+}
+int posix_memalign(void** out, size_t alignment, size_t n) {
+  ++allocations;
+  *out = __libc_memalign(alignment, n);
+  return *out == nullptr ? ENOMEM : 0;
+}
+}
+#endif
+
+namespace tessera {
+namespace {
+
+TEST(Allocation, RunningAllocatesNothing) {
+#ifndef TS_COUNTS
+  GTEST_SKIP() << "malloc cannot be counted here";
+#endif
+  const std::string model = std::string(TS_SOURCE_DIR) + "/assets/digits/vit.onnx";
+  ASSERT_TRUE(std::filesystem::exists(model));
+  set_threads(3);
+  for (const char* precision : {"fp32", "fp16", "bf16", "fp8"}) {
+    SCOPED_TRACE(precision);
+    BuildOptions options;
+    options.model_path = model, options.target = Arch::cpu, options.batches = {5};
+    options.precision = precision, options.quiet = true, options.golden = false;
+    const auto built = build_engine(options);
+    ASSERT_TRUE(built.ok()) << built.status().message();
+    const Engine& engine = *built;
+    const Plan& plan = engine.plans.front();
+    EXPECT_GT(allocations, 0) << "nothing was counted so far: this test would say nothing";
+    auto executor = bind(engine, plan);
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    const auto floats = [](int64_t bytes) { return std::vector<float>(static_cast<size_t>(bytes) / sizeof(float), 0.5f); };
+    std::vector<float> in = floats(port_bytes(plan, plan.inputs[0])), out = floats(port_bytes(plan, plan.outputs[0]));
+    const void* ins[] = {in.data()};
+    void* outs[] = {out.data()};
+    for (int run = 0; run < 2; ++run) {
+      const int64_t before = allocations;
+      const Status s = (*executor)->run(ins, outs);
+      EXPECT_EQ(allocations - before, 0) << "run " << run;
+      EXPECT_TRUE(s.ok()) << s.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
