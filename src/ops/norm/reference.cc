@@ -4,12 +4,12 @@
 #include "base/parallel.h"
 #include "ops/norm/norm.h"
 
+#define TS_OP_FOLDER norm
+#include "ops/list_variants.inc"
+
 namespace tessera {
 
 const OpInfo& norm_op();
-#define TS_VARIANT(name) const Variant& norm_##name();
-#include "ops/norm/variants.inc"
-#undef TS_VARIANT
 
 NormProblem NormProblem::of(const Problem& p) {
   const RowView rows = p.in[0].rows();
@@ -68,11 +68,6 @@ double flops(const Problem& p) { return 8.0 * static_cast<double>(elements(p.out
 }  // namespace
 
 const OpInfo& norm_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &norm_##name(),
-#include "ops/norm/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "norm",
                             .signature = "x[...,c], gain[c]?, shift[c]? -> y[...,c]",
                             .strided = StridedInputs::kRows,
@@ -80,7 +75,7 @@ const OpInfo& norm_op() {
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 
