@@ -55,7 +55,7 @@ Status canonicalise(Graph& graph) {
   // clang-format off
   for (Status (*const pass)(Graph&) : {
            fold_constants, simplify_views, drop_dead,
-           recognise_norm, recognise_gelu, recognise_attention,
+           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, drop_dead, recognise_attention,
            simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, straighten_rows, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals

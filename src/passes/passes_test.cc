@@ -35,6 +35,7 @@ const std::vector<Pass>& passes() {
       {"simplify_views", {simplify_views, drop_dead}},
       {"recognise_norm", {recognise_norm, drop_dead}},
       {"recognise_gelu", {recognise_gelu, drop_dead}},
+      {"recognise_rotary", {recognise_rotary, simplify_views, drop_dead}},
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
       {"materialise", {materialise}},
