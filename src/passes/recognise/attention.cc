@@ -30,15 +30,15 @@ class AttentionPattern {
     if (softmax == nullptr) return std::nullopt;
     auto scores = read_scores(g_, m_, softmax->inputs[0]);
     if (!scores) return std::nullopt;
-    Found f{.q = {}, .k = {}, .v = {}, .scores = *scores};
-    if (!split_heads(node, &f)) return std::nullopt;
-    Place value = m_.place(node.inputs[1]);
-    std::swap(value.region.shape.end()[-1], value.region.shape.end()[-2]);
-    std::swap(value.region.strides.end()[-1], value.region.strides.end()[-2]);
-    const auto q = by_head(m_.place(scores->product->inputs[0]), f);
-    const auto k = by_head(m_.place(scores->product->inputs[1]), f), v = by_head(value, f);
-    if (!q || !k || !v || !take_operands(*q, *k, *v, &f)) return std::nullopt;
-    return f;
+    std::optional<Found> best;
+    int fewest = 4;
+    for (const auto& [batch, heads] : splits(node, *scores)) {
+      Found f{.q = {}, .k = {}, .v = {}, .scores = *scores, .batch = batch, .heads = heads};
+      if (!take_operands(node, &f)) continue;
+      const int copies = is_copied(f.q) + is_copied(f.k) + is_copied(f.v);
+      if (copies < fewest) best = f, fewest = copies;
+    }
+    return best;
   }
 
  private:
@@ -61,28 +61,33 @@ class AttentionPattern {
     return equal->inputs[0];
   }
 
-  // Batch and heads, where both are one axis of the products: as the scores or the result are seen elsewhere, or as q
-  // was before it was copied into that order.
-  bool split_heads(const Node& node, Found* f) const {
-    const Shape& product = g_.at(f->scores.product->outputs[0]).type.shape;
+  // How one axis of the products may be batch and heads: as the scores or the result are seen elsewhere; else as one
+  // head, or in any way that lets q, k and v be read as they were before they were copied into this order.
+  std::vector<std::pair<int64_t, int64_t>> splits(const Node& node, const ScoreChain& scores) const {
+    const Shape& product = g_.at(scores.product->outputs[0]).type.shape;
     const Shape& result = g_.at(node.outputs[0]).type.shape;
-    const int64_t lead = elements(product) / std::max<int64_t>(1, product.end()[-1] * product.end()[-2]);
-    const auto take = [&](const Shape& shape) {
-      if (shape.size() != 4 || shape[0] * shape[1] != lead) return false;
-      f->batch = shape[0], f->heads = shape[1];
-      return true;
-    };
-    bool found = take(product) || take(result);
-    for (const AddedScores& a : f->scores.added) found = found || take(a.over);
-    if (const Node* copy = m_.made_by(m_.place(f->scores.product->inputs[0]).base, "copy"); copy != nullptr)
-      found = found || take(g_.at(copy->inputs[0]).type.shape);
-    if (!found) f->batch = lead, f->heads = 1;
-    const Shape split = {f->batch, f->heads, product.end()[-2], product.end()[-1]};
-    const Shape merged = {lead, split[2], split[3]};
-    for (const AddedScores& a : f->scores.added) {
-      if (a.over != split && a.over != merged) return false;
+    const int64_t size = product.end()[-1] * product.end()[-2], lead = elements(product) / std::max<int64_t>(1, size);
+    if (size == 0 || lead == 0 || elements(result) != lead * product.end()[-2] * result.back()) return {};
+    std::vector<Shape> seen = {product, result};
+    for (const AddedScores& a : scores.added) seen.push_back(a.over);
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (const Shape& s : seen) {
+      if (s.size() == 4 && s[0] * s[1] == lead) out = {{s[0], s[1]}};
     }
-    return elements(result) == lead * split[2] * result.back();
+    if (out.empty()) {
+      out.emplace_back(lead, 1);
+      for (int64_t heads = lead; heads > 1; --heads) {
+        if (lead % heads == 0) out.emplace_back(lead / heads, heads);
+      }
+    }
+    // What is added must be seen in one of the two ways.
+    for (const AddedScores& a : scores.added) {
+      std::erase_if(out, [&](const auto& split) {
+        return a.over != Shape{split.first, split.second, product.end()[-2], product.end()[-1]} &&
+               a.over != Shape{lead, product.end()[-2], product.end()[-1]};
+      });
+    }
+    return out;
   }
 
   std::optional<Place> by_head(Place p, const Found& f) const {
@@ -95,6 +100,7 @@ class AttentionPattern {
   bool is_plain_copy(const Node* copy, ValueId v) const {
     return copy != nullptr && g_.at(copy->inputs[0]).type.quant == g_.at(v).type.quant;
   }
+  bool is_copied(const Place& p) const { return is_plain_copy(m_.made_by(p.base, "copy"), p.base); }
 
   // The same numbers straight from where they were made, scalings on the way moved into `scale`.
   Place straight(Place p, double* scale) const {
@@ -122,14 +128,20 @@ class AttentionPattern {
     return out;
   }
 
-  bool take_operands(const Place& q, const Place& k, const Place& v, Found* f) const {
+  bool take_operands(const Node& node, Found* f) const {
+    Place value = m_.place(node.inputs[1]);
+    std::swap(value.region.shape.end()[-1], value.region.shape.end()[-2]);
+    std::swap(value.region.strides.end()[-1], value.region.strides.end()[-2]);
+    const auto q = by_head(m_.place(f->scores.product->inputs[0]), *f);
+    const auto k = by_head(m_.place(f->scores.product->inputs[1]), *f), v = by_head(value, *f);
+    if (!q || !k || !v) return false;
     for (int64_t group = f->heads; group >= 1; --group) {
       if (f->heads % group != 0) continue;
       double scale = 1, of_values = 1;
-      const auto keys = shared_by(k, group, &scale), values = shared_by(v, group, &of_values);
+      const auto keys = shared_by(*k, group, &scale), values = shared_by(*v, group, &of_values);
       if (!keys || !values || of_values != 1) continue;
       f->k = *keys, f->v = *values;
-      f->q = straight(q, &scale);
+      f->q = straight(*q, &scale);
       f->scores.scale *= scale;
       return true;
     }
