@@ -10,6 +10,7 @@
 #include "passes/fuse.h"
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
+#include "passes/shape_outputs.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
 
@@ -55,11 +56,11 @@ Status canonicalise(Graph& graph) {
   // clang-format off
   for (Status (*const pass)(Graph&) : {
            fold_constants, simplify_views, drop_dead,
-           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, drop_dead, recognise_attention,
-           simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
+           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, drop_dead,
+           recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, straighten_rows, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals
-           materialise, drop_dead, name_everything}) {
+           shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
     // clang-format on
     TS_TRY(pass(graph));
   }

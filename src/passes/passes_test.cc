@@ -15,6 +15,7 @@
 #include "passes/fuse.h"
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
+#include "passes/shape_outputs.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
 #include "testing/run_graph.h"
@@ -38,6 +39,7 @@ const std::vector<Pass>& passes() {
       {"recognise_rotary", {recognise_rotary, simplify_views, drop_dead}},
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
+      {"shape_outputs", {shape_outputs, simplify_views, drop_dead}},
       {"materialise", {materialise}},
       {"straighten_rows", {straighten_rows, simplify_views, drop_dead}},
   };
