@@ -5,12 +5,14 @@
 
 #include "ir/check.h"
 #include "ops/builder.h"
+#include "passes/drop_casts.h"
 #include "passes/drop_dead.h"
 #include "passes/fold_constants.h"
 #include "passes/fuse.h"
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
 #include "passes/shape_outputs.h"
+#include "passes/share_equal.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
 
@@ -55,8 +57,8 @@ Status canonicalise(Graph& graph) {
   TS_TRY(check_ops(graph));
   // clang-format off
   for (Status (*const pass)(Graph&) : {
-           fold_constants, simplify_views, drop_dead,
-           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, drop_dead,
+           fold_constants, simplify_views, drop_dead, drop_casts, simplify_views, share_equal, drop_dead,
+           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, share_equal, drop_dead,
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, straighten_rows, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals

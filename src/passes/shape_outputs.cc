@@ -25,11 +25,13 @@ class OutputShaper {
     const Placement p = placement_of(g_, producers, out);
     const Type made = g_.at(p.base).type, wanted = g_.at(out).type;
     const int maker = producers[static_cast<size_t>(p.base)];
-    const auto is_result = [&](ValueId v) { return std::count(g_.outputs.begin(), g_.outputs.end(), v); };
     if (maker < 0 || made.shape.empty() || wanted.shape.empty() || made.shape.back() != wanted.shape.back() ||
-        elements(made.shape) != elements(wanted.shape) || p.offset != 0 || !is_dense(wanted.shape, p.strides) ||
-        is_result(p.base) != 0 || is_result(out) != 1)
+        std::count(g_.outputs.begin(), g_.outputs.end(), out) != 1)
       return {};
+    const bool whole =
+        elements(made.shape) == elements(wanted.shape) && p.offset == 0 && is_dense(wanted.shape, p.strides);
+    const bool also_result = std::count(g_.outputs.begin(), g_.outputs.end(), p.base) != 0;
+    if (!whole || also_result) return make_rows_again(out, static_cast<size_t>(maker), {wanted.shape, p.strides, p.offset});
     const Node node = g_.nodes[static_cast<size_t>(maker)];
     GraphBuilder builder(g_, static_cast<size_t>(maker));
     TS_ASSIGN(const bool fits, reshape_operands(builder, node, made.shape, wanted.shape));
@@ -82,6 +84,24 @@ class OutputShaper {
       g_.nodes[builder.position()].inputs[rows[i]] = v;
     }
     return true;
+  }
+
+  // Some rows of a norm's result, made once more from the same rows of its operand.
+  Status make_rows_again(ValueId out, size_t maker, const Region& rows) {
+    const Node node = g_.nodes[maker];
+    if (node.op != "norm" || !node.then.empty() || (rows.shape.back() > 1 && rows.strides.back() != 1) ||
+        rows.offset % rows.shape.back() != 0)
+      return {};
+    GraphBuilder builder(g_, maker + 1);
+    const Place x = builder.place(node.inputs[0]);
+    const auto region = composed(x.region, rows);
+    if (!region) return {};
+    Node again = node;
+    again.outputs = {out};
+    TS_ASSIGN(again.inputs[0], builder.view(x.base, *region));
+    std::erase_if(g_.nodes, [&](const Node& n) { return n.op == "view" && n.outputs[0] == out; });
+    g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(builder.position()), std::move(again));
+    return {};
   }
 
   Graph& g_;

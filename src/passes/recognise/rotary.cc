@@ -47,32 +47,88 @@ Region tokens_first(const Region& r, const Axes& axes) {
   return permuted(out, {0, 1, 2, 3});  // strides of axes of size 1 as everywhere else
 }
 
+// Numbers first, first + step, ... of the last axis of a value that is computed while running, worked out from as few
+// numbers as that takes: functions of a value that was joined with itself or repeated become functions of that value.
+class Narrower {
+ public:
+  explicit Narrower(GraphBuilder& builder) : b_(builder), m_(builder.graph()) {}
+
+  Result<ValueId> narrowed(ValueId v, int64_t first, int64_t step, int64_t count) {
+    const Shape shape = b_.shape(v);
+    if (first == 0 && step == 1 && count == shape.back()) return v;
+    const Place p = b_.place(v);
+    if (p.base != v && p.region.whole() && b_.shape(p.base).back() == shape.back() &&
+        elements(b_.shape(p.base)) == elements(shape)) {
+      TS_ASSIGN(const ValueId inner, narrowed(p.base, first, step, count));
+      Shape narrow = shape;
+      narrow.back() = count;
+      return b_.reshape(inner, narrow);
+    }
+    const Node* n = m_.maker(v);
+    if (n != nullptr && n->op == "map" && n->then.empty()) {
+      Node fresh = *n;
+      if (const auto at = only_operand(fresh)) {
+        TS_ASSIGN(fresh.inputs[*at], narrowed(fresh.inputs[*at], first, step, count));
+        fresh.outputs.clear();
+        return b_.emit(std::move(fresh));
+      }
+    }
+    if (n != nullptr && n->op == "concat" && is_last_axis(n->attrs.integer("axis"), shape)) {
+      int64_t begin = 0;
+      for (const ValueId in : n->inputs) {
+        const int64_t length = b_.shape(in).back(), last = first + (count - 1) * step;
+        if (first >= begin && last < begin + length) return narrowed(in, first - begin, step, count);
+        begin += length;
+      }
+    }
+    return b_.slice(v, -1, first, step, count);
+  }
+
+ private:
+  static bool is_last_axis(int64_t axis, const Shape& shape) {
+    return axis == -1 || axis == static_cast<int64_t>(shape.size()) - 1;
+  }
+  // The one operand that is no number.
+  std::optional<size_t> only_operand(const Node& map) const {
+    std::optional<size_t> found;
+    for (size_t i = 0; i < map.inputs.size(); ++i) {
+      if (m_.number(map.inputs[i])) continue;
+      if (found || b_.shape(map.inputs[i]) != b_.shape(map.outputs[0])) return std::nullopt;
+      found = i;
+    }
+    return found;
+  }
+
+  GraphBuilder& b_;
+  const Matcher m_;  // of the graph before anything is added: what is read was there
+};
+
 // Cosines or sines as [1 or batch, tokens, pairs]: a constant anew, or a view of what is computed while running.
 Result<std::optional<ValueId>> angles(GraphBuilder& builder, const AngleTable& table, const Axes& axes, size_t lead,
                                       int64_t tokens) {
+  const std::optional<ValueId> none;
+  int wide = 0;  // axes of the tail that are longer than 1
   const Shape shape = builder.shape(table.value);
-  const Place p = builder.place(table.value);
+  for (size_t a = shape.size() - table.tail; a < shape.size(); ++a) wide += shape[a] > 1;
+  const int64_t pairs = static_cast<int64_t>(table.at.size()), apart = pairs > 1 ? table.at[1] - table.at[0] : 1;
+  bool even = apart > 0 && wide <= 1 && shape.back() > 1;
+  for (int64_t i = 0; i < pairs; ++i) even = even && table.at[static_cast<size_t>(i)] == table.at[0] + i * apart;
+  if (!even) return none;
+  ValueId value = table.value;
+  if (!builder.is_constant(value)) {
+    TS_ASSIGN(value, Narrower(builder).narrowed(value, table.at[0], apart, pairs));
+  } else {
+    TS_ASSIGN(value, builder.slice(value, -1, table.at[0], apart, pairs));
+  }
+  const Place p = builder.place(value);
   const auto along = [&](int axis) -> std::pair<int64_t, int64_t> {  // size, stride
     if (axis == kNone || size_along(shape, table.tail, lead, axis) == 1) return {1, 0};
     const size_t at = shape.size() - table.tail - (lead - static_cast<size_t>(axis));
     return {shape[at], p.region.strides[at]};
   };
   const auto [batches, batch_stride] = along(axes.batch);
-  const auto [rows, row_stride] = along(axes.tokens);
-  int64_t wide = 0, step = 1;  // the one axis of the tail that is longer than 1
-  for (size_t a = shape.size() - table.tail; a < shape.size(); ++a) {
-    if (shape[a] == 1) continue;
-    if (wide > 1) return std::optional<ValueId>();
-    wide = shape[a], step = p.region.strides[a];
-  }
-  const int64_t pairs = static_cast<int64_t>(table.at.size());
-  const int64_t apart = pairs > 1 ? table.at[1] - table.at[0] : 1;
-  for (int64_t i = 0; i < pairs; ++i) {
-    if (table.at[static_cast<size_t>(i)] != table.at[0] + i * apart || apart < 0) return std::optional<ValueId>();
-  }
-  const Region region{{batches, tokens, pairs},
-                      {batch_stride, rows == 1 ? 0 : row_stride, apart * step},
-                      p.region.offset + table.at[0] * step};
+  const int64_t token_stride = along(axes.tokens).second;
+  const Region region{{batches, tokens, pairs}, {batch_stride, token_stride, p.region.strides.back()}, p.region.offset};
   TS_ASSIGN(const ValueId v, builder.view(p.base, permuted(region, {0, 1, 2})));
   return std::optional(v);
 }
@@ -204,23 +260,31 @@ class Joined {
   Region whole_;
 };
 
-// The value that a node makes and that may be a rotary's result: a sum, or pieces joined (and stacked ones seen flat).
-bool may_be_turned(const Graph& graph, const Matcher& m, const Node& node) {
-  if (node.op == "map") return node.attrs.word("fn") == "add" || node.attrs.word("fn") == "sub";
-  if (node.op == "view") return m.made_by(node.inputs[0], "concat") != nullptr && !graph.at(node.inputs[0]).constant;
-  return node.op == "concat";
+// The head's axes of what may be a rotary's result: a sum, pieces joined, or pairs stacked on an axis of their own.
+std::vector<Shape> shapes_to_try(const Graph& graph, const Node& node) {
+  const std::string fn = node.attrs.word("fn");
+  if (node.op != "concat" && (node.op != "map" || (fn != "add" && fn != "sub"))) return {};
+  Shape shape = graph.at(node.outputs[0]).type.shape;
+  std::vector<Shape> out = {shape};
+  if (node.op == "concat" && shape.size() > 2 && shape.back() == 2) {
+    shape.pop_back();
+    shape.back() *= 2;
+    out.push_back(shape);
+  }
+  return out;
 }
 
 }  // namespace
 
 Status recognise_rotary(Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Matcher m(graph);
-    if (!may_be_turned(graph, m, graph.nodes[i])) continue;
-    const ValueId root = graph.nodes[i].outputs[0];
-    const auto found = find_turned_pairs(graph, m, root);
-    if (!found || graph.at(found->x.base).type.quant != graph.at(root).type.quant) continue;
-    if (const auto axes = axes_of(graph, *found)) TS_TRY(replace(graph, i, root, *found, *axes));
+    for (const Shape& shape : shapes_to_try(graph, graph.nodes[i])) {
+      const ValueId root = graph.nodes[i].outputs[0];
+      const auto found = find_turned_pairs(graph, Matcher(graph), root, shape);
+      if (!found || graph.at(found->x.base).type.quant != graph.at(root).type.quant) continue;
+      if (const auto axes = axes_of(graph, *found)) TS_TRY(replace(graph, i, root, *found, *axes));
+      break;
+    }
   }
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].op == "concat") TS_TRY(Joined(graph, i).run());

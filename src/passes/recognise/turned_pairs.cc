@@ -174,9 +174,8 @@ class FormReader {
 
 // Places that could be x: what y is computed from, where it has y's shape; for slices of x, the head that would begin
 // with them. Whether one is x shows when y is read with it.
-std::vector<Place> candidates(const Graph& graph, const Matcher& m, ValueId y) {
+std::vector<Place> candidates(const Graph& graph, const Matcher& m, ValueId y, const Shape& shape) {
   std::vector<Place> out;
-  const Shape& shape = graph.at(y).type.shape;
   const auto add = [&](const Place& p) {
     for (const Place& known : out) {
       if (known.base == p.base && known.region == p.region) return;
@@ -332,10 +331,9 @@ std::optional<TurnedPairs> as_pairs(const Graph& graph, const Matcher& m, const 
 
 }  // namespace
 
-std::optional<TurnedPairs> find_turned_pairs(const Graph& graph, const Matcher& m, ValueId y) {
-  const Shape& shape = graph.at(y).type.shape;
+std::optional<TurnedPairs> find_turned_pairs(const Graph& graph, const Matcher& m, ValueId y, const Shape& shape) {
   if (shape.size() < 2 || shape.back() < 2 || shape.back() > kMaxHead) return std::nullopt;
-  for (const Place& x : candidates(graph, m, y)) {
+  for (const Place& x : candidates(graph, m, y, shape)) {
     const auto form = FormReader(graph, m, x).read(y);
     if (!form || static_cast<int64_t>(form->size()) != shape.back()) continue;
     for (const bool interleaved : {false, true}) {

@@ -26,6 +26,7 @@ struct TurnedPairs {
   AngleTable cos, sin;
 };
 
-std::optional<TurnedPairs> find_turned_pairs(const Graph& graph, const Matcher& matcher, ValueId y);
+// y has `shape` = [lead..., d], or lies so but for its last axis being several.
+std::optional<TurnedPairs> find_turned_pairs(const Graph& graph, const Matcher& matcher, ValueId y, const Shape& shape);
 
 }  // namespace tessera
