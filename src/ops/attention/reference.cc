@@ -72,6 +72,10 @@ void take_head(const Dense& from, int64_t b, int64_t h, std::vector<double>& to)
 
 void softmax_row(double* s, int64_t n) {
   const double top = *std::max_element(s, s + n);
+  if (top == -INFINITY) {  // every key is hidden
+    std::fill_n(s, n, 0.0);
+    return;
+  }
   double sum = 0;
   for (int64_t j = 0; j < n; ++j) sum += s[j] = std::exp(s[j] - top);
   for (int64_t j = 0; j < n; ++j) s[j] /= sum;
