@@ -32,7 +32,7 @@ Status try_out(const Bytes& file) {
 class Damage : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto map = map_file(std::string(TS_SOURCE_DIR "/tests/data/export/") + GetParam() + ".onnx");
+    auto map = map_file(std::string(TS_SOURCE_DIR "/tests/data/models/") + GetParam() + ".onnx");
     ASSERT_TRUE(map.ok()) << map.status().message();
     file_ = *map;
     ASSERT_TRUE(try_out(file_).ok());
@@ -70,7 +70,7 @@ TEST_P(Damage, FlippedBits) {
   EXPECT_LT(accepted, 500) << "flips in structure are";
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Damage, ::testing::Values("timm_ts14", "pool_dyn18", "deit_dyn20"),
+INSTANTIATE_TEST_SUITE_P(Files, Damage, ::testing::Values("vit_ts14", "siglip_dyn18", "beit_shared_dyn20"),
                          [](const auto& info) { return info.param; });
 
 TEST(BadInput, NotAModel) {
