@@ -15,9 +15,11 @@ namespace {
 const std::map<std::string, Array>& arrays() {
   static const std::map<std::string, Array> kAll = [] {
     std::map<std::string, Array> all;
-    auto read = read_npz(TS_SOURCE_DIR "/tests/data/onnx/cases.npz");
-    if (!read.ok()) return all;  // no cases: gtest reports a suite without tests
-    for (Array& a : *read) all[a.name] = std::move(a);
+    for (const char* file : {"cases", "indices", "natives"}) {
+      auto read = read_npz(cat(TS_SOURCE_DIR "/tests/data/onnx/", file, ".npz"));
+      if (!read.ok()) return std::map<std::string, Array>{};  // no cases: gtest reports a suite without tests
+      for (Array& a : *read) all[a.name] = std::move(a);
+    }
     return all;
   }();
   return kAll;
