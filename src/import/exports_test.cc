@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transformers as PyTorch's two exporters write them (tests/data/models/make.py): numbers as ONNX Runtime's, op by op and
-// recognised, on `ref` and on the CPU; structure as tests/data/models/counts.txt says.
+// Transformers as PyTorch's two exporters write them (tests/data/models/make.py): numbers as ONNX Runtime's, op by op
+// and recognised, on `ref` and on the CPU; structure as tests/data/models/counts.txt says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -88,8 +88,8 @@ Result<std::vector<testing::Numbers>> run_on(Arch target, const Graph& graph, co
     ins.push_back(buffers.back().data());
   }
   for (ValueId id : graph.outputs) {
-    buffers.emplace_back(static_cast<size_t>(
-        packed_bytes(graph.at(id).type.quant.element, elements(graph.at(id).type.shape))));
+    buffers.emplace_back(
+        static_cast<size_t>(packed_bytes(graph.at(id).type.quant.element, elements(graph.at(id).type.shape))));
     std::fill_n(buffers.back().data(), buffers.back().size(), uint8_t{0xff});
     outs.push_back(buffers.back().data());
   }
@@ -128,7 +128,8 @@ TEST_P(ExportTest, ComputesWhatOnnxRuntimeDoes) {
   }
 }
 
-// counts.txt: a line per file, "vit_ts14 attention=2 norm=5 ...": nodes of each op after canonicalise, steps of programs
+// counts.txt: a line per file, "vit_ts14 attention=2 norm=5 ...": nodes of each op after canonicalise, steps of
+// programs
 // ("then.act"), and `copies`: nodes that move numbers only. What a line does not name must not occur.
 std::map<std::string, int> counted(const Graph& graph) {
   std::map<std::string, int> counts;
@@ -180,7 +181,8 @@ TEST_P(ExportTest, ReadsBackFromText) {
   EXPECT_EQ((*a)[0], (*b)[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ExportTest, ::testing::ValuesIn(exports()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Files, ExportTest, ::testing::ValuesIn(exports()),
+                         [](const auto& info) { return info.param; });
 
 TEST(Exports, TheTableNamesFilesThatAreThere) {
   const auto names = exports();
@@ -238,8 +240,7 @@ TEST(Import, FixesTheLengthOfATextByOneOfItsInputs) {
     for (ValueId id : graph->inputs) EXPECT_EQ(graph->at(id).type.shape, (Shape{3, length}));
     EXPECT_EQ(graph->at(graph->outputs[0]).type.shape, (Shape{3, 5}));
   }
-  const auto conflict =
-      import_onnx(file, {.batch = 0, .shapes = {{"attention_mask", {3, 5}}, {"input_ids", {3, 6}}}});
+  const auto conflict = import_onnx(file, {.batch = 0, .shapes = {{"attention_mask", {3, 5}}, {"input_ids", {3, 6}}}});
   EXPECT_NE(conflict.status().message().find("does not fit"), std::string::npos);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "import/onnx_convert.h"
 #include "import/onnx_reader.h"
@@ -69,6 +70,7 @@ class Importer {
     TS_TRY(check_supported(model));
     for (const OnnxNode& n : model.nodes) {
       for (const std::string& name : n.inputs) ++context_.readers[name];
+      made_.insert(n.outputs.begin(), n.outputs.end());
     }
     for (const OnnxTensor& t : model.tensors) {
       const ValueId id = add_tensor(builder_, t);
@@ -96,6 +98,7 @@ class Importer {
   Status fix_sizes(const OnnxModel& model) {
     std::set<std::string> used;
     for (const OnnxInput& input : model.inputs) {
+      batch_open_ |= !input.dims.empty() && input.dims[0].size < 0;
       const auto given = options_.shapes.find(input.name);
       if (given == options_.shapes.end()) continue;
       used.insert(input.name);
@@ -107,8 +110,8 @@ class Importer {
         if (d.size < 0 && !d.symbol.empty()) fits &= sizes_.emplace(d.symbol, shape[i]).first->second == shape[i];
       }
       if (!fits)
-        return bad_input(cat("input '", shown(input.name), "': shape ", to_string(shape),
-                             " does not fit the model's ", described(input)));
+        return bad_input(cat("input '", shown(input.name), "': shape ", to_string(shape), " does not fit the model's ",
+                             described(input)));
     }
     for (const auto& [name, shape] : options_.shapes) {
       if (!used.contains(name))
@@ -126,7 +129,8 @@ class Importer {
         const OnnxDim& d = input.dims[i];
         const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
         const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : i == 0 ? options_.batch : 0;
-        if (i == 0 && d.size >= 0 && options_.batch > 0 && options_.batch != d.size)
+        // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
+        if (i == 0 && d.size >= 0 && !batch_open_ && options_.batch > 0 && options_.batch != d.size)
           return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
         if (size < 1 && i == 0)
           return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
@@ -153,12 +157,13 @@ class Importer {
   }
 
   Status add_node(const OnnxNode& node, int64_t index) {
-    OnnxCall call{
-        .b = builder_, .file = context_, .node = node, .in = {}, .layer = module_path(node), .index = index};
+    OnnxCall call{.b = builder_, .file = context_, .node = node, .in = {}, .layer = module_path(node), .index = index};
     for (const std::string& name : node.inputs) {
       const auto it = ids_.find(name);
       if (it == ids_.end() && !name.empty())
-        return bad_input(cat("reads '", shown(name), "', which no earlier node makes"));
+        return bad_input(
+            cat("reads '", shown(name), "', which no earlier node makes",
+                made_.contains(name) ? ", but this one or a later one: a cycle, or nodes out of order" : ""));
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
     const size_t before = graph_.values.size();
@@ -218,7 +223,9 @@ class Importer {
   OnnxContext context_;
   std::unordered_map<std::string, ValueId> ids_;
   std::map<std::string, int64_t> sizes_;  // of open axes, by their names
+  bool batch_open_ = false;               // some input leaves its first axis open
   std::set<ValueId> results_;
+  std::unordered_set<std::string> made_;  // by any node of the file
 };
 
 Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name,
@@ -236,7 +243,7 @@ Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
   TS_ASSIGN(const Bytes file, map_file(path));
   const std::filesystem::path p(path);
   const std::string folder = p.has_parent_path() ? p.parent_path().string() : ".";
-  Result<Graph> graph = convert(file, folder, p.stem().string(), options);
+  Result<Graph> graph = convert(file, folder, as_utf8(p.stem().string()), options);
   if (!graph.ok()) return graph.status().at(path);
   return graph;
 }

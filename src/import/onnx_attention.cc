@@ -112,7 +112,8 @@ class AttentionCall {
       if (!shape.empty() && shape.back() < keys_ && shape.back() > 1) {  // keys beyond the mask take no part
         Shape rest = shape;
         rest.back() = keys_ - shape.back();
-        TS_ASSIGN(const ValueId none, c_.b.expand(truth ? c_.b.scalar(0, c_.b.element(mask)) : number(-INFINITY), rest));
+        TS_ASSIGN(const ValueId none,
+                  c_.b.expand(truth ? c_.b.scalar(0, c_.b.element(mask)) : number(-INFINITY), rest));
         TS_ASSIGN(mask, c_.b.concat({mask, none}, -1, c_.name() + ".mask"));
       }
       if (truth) {
@@ -206,7 +207,7 @@ class AttentionCall {
   ValueId number(double x) { return c_.b.scalar(x, c_.b.element(q_)); }
 
   OnnxCall& c_;
-  size_t rank_ = 0;  // of the operands as they came
+  size_t rank_ = 0;                                     // of the operands as they came
   ValueId q_ = kNoValue, k_ = kNoValue, v_ = kNoValue;  // [batch, tokens, heads, size]
   int64_t queries_ = 0, keys_ = 0, past_ = 0;
   double scale_ = 1;

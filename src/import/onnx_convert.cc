@@ -73,9 +73,9 @@ std::string OnnxCall::name_by(size_t weight) const {
 
 const OnnxOp* find_onnx_op(const OnnxNode& node) {
   if (!node.domain.empty()) return nullptr;
-  for (const auto& family : {onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(),
-                             onnx_index_ops(), onnx_layer_ops(), onnx_attention_ops(), onnx_reduction_ops(),
-                             onnx_einsum_ops()}) {
+  for (const auto& family :
+       {onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(), onnx_index_ops(),
+        onnx_layer_ops(), onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
     for (const OnnxOp& op : family) {
       if (node.op == op.name) return &op;
     }

@@ -146,9 +146,10 @@ Result<Values> identity(OnnxCall& c) { return single(c.operand(0)); }
 
 std::span<const OnnxOp> onnx_elementwise_ops() {
   static const std::vector<OnnxOp> kOps = [] {
-    std::vector<OnnxOp> ops = {{"Pow", pow},     {"Mod", mod},       {"Xor", exclusive_or},    {"IsNaN", is_nan},
-                               {"IsInf", is_inf}, {"Sign", sign},     {"Clip", clip},           {"Cast", cast},
-                               {"CastLike", cast_like}, {"Identity", identity}, {"Dropout", identity}};
+    std::vector<OnnxOp> ops = {{"Pow", pow},           {"Mod", mod},         {"Xor", exclusive_or},
+                               {"IsNaN", is_nan},      {"IsInf", is_inf},    {"Sign", sign},
+                               {"Clip", clip},         {"Cast", cast},       {"CastLike", cast_like},
+                               {"Identity", identity}, {"Dropout", identity}};
     for (const MapOp& m : kMapOps) ops.push_back({m.name, map});
     return ops;
   }();

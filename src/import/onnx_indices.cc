@@ -187,8 +187,7 @@ Result<Values> gather_nd(OnnxCall& c) {
   TS_ASSIGN(const int64_t batch, c.integer("batch_dims", 0));
   if (batch < 0 || batch >= static_cast<int64_t>(c.b.rank(x))) return bad_input(cat("batch_dims ", batch));
   TS_ASSIGN(const ValueId numbers, row_numbers(c, ids, c.b.shape(x), static_cast<size_t>(batch)));
-  TS_ASSIGN(const ValueId rows,
-            as_rows(c, x, static_cast<size_t>(batch) + static_cast<size_t>(c.b.shape(ids).back())));
+  TS_ASSIGN(const ValueId rows, as_rows(c, x, static_cast<size_t>(batch) + static_cast<size_t>(c.b.shape(ids).back())));
   return single(take(c, rows, 0, numbers));
 }
 
@@ -240,7 +239,7 @@ Result<Values> scatter_elements(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_index_ops() {
   static const OnnxOp kOps[] = {
-      {"Gather", gather},         {"GatherElements", gather_elements},   {"GatherND", gather_nd},
+      {"Gather", gather},        {"GatherElements", gather_elements},   {"GatherND", gather_nd},
       {"ScatterND", scatter_nd}, {"ScatterElements", scatter_elements},
   };
   return kOps;

@@ -21,7 +21,8 @@ TypedField as_bytes(const Field& field) {
 
 // Hands the tensor's parts to make_tensor; frees the file's copy of the bytes.
 Result<OnnxTensor> read_tensor(onnx::TensorProto* t, ExternalFiles& files) {
-  TensorParts parts{.name = as_utf8(t->name()), .data_type = t->data_type(), .shape = {t->dims().begin(), t->dims().end()}};
+  TensorParts parts{
+      .name = as_utf8(t->name()), .data_type = t->data_type(), .shape = {t->dims().begin(), t->dims().end()}};
   const std::string place = cat("tensor '", shown(t->name()), "'");
   if (t->has_segment()) return bad_input(place + " is stored in segments, which is not supported");
   parts.external = t->data_location() == onnx::TensorProto::EXTERNAL;
@@ -112,7 +113,8 @@ using Opsets = std::map<std::string, int64_t>;
 template <class Imports>
 Opsets read_opsets(const Imports& imports) {
   Opsets opsets;
-  for (const auto& entry : imports) opsets[entry.domain() == "ai.onnx" ? "" : as_utf8(entry.domain())] = entry.version();
+  for (const auto& entry : imports)
+    opsets[entry.domain() == "ai.onnx" ? "" : as_utf8(entry.domain())] = entry.version();
   return opsets;
 }
 

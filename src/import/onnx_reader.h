@@ -20,7 +20,7 @@ namespace tessera {
 struct OnnxTensor {
   std::string name;
   Type type;
-  Bytes data;           // dense, 64-byte aligned
+  Bytes data;            // dense, 64-byte aligned
   bool is_byte = false;  // UINT8; u8 is otherwise BOOL
 };
 

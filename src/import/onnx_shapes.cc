@@ -95,8 +95,7 @@ Result<Values> split(OnnxCall& c) {
 
 // x[..., start + step i, ...]; backwards along the axis of a value that is no constant it is a gather.
 Result<ValueId> walk(OnnxCall& c, ValueId x, size_t axis, int64_t start, int64_t step, int64_t count) {
-  if (step > 0 || count < 2 || c.b.is_constant(x))
-    return c.b.slice(x, static_cast<int64_t>(axis), start, step, count);
+  if (step > 0 || count < 2 || c.b.is_constant(x)) return c.b.slice(x, static_cast<int64_t>(axis), start, step, count);
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < count; ++i) ids.push_back(start + i * step);
   return take(c, x, axis, c.b.integer_list(ids));

@@ -149,8 +149,8 @@ Result<Values> cumulative_sum(OnnxCall& c) {
   TS_ASSIGN(x, c.b.permute(x, swap));
   const int64_t n = c.b.shape(x).back();
   TS_ASSIGN(const ValueId ahead, diagonals(c, n, n));  // j - i
-  const char* seen = reverse != 0 ? (exclusive != 0 ? "greater" : "greater_equal")
-                                  : (exclusive != 0 ? "less" : "less_equal");
+  const char* seen =
+      reverse != 0 ? (exclusive != 0 ? "greater" : "greater_equal") : (exclusive != 0 ? "less" : "less_equal");
   TS_ASSIGN(const ValueId counts, c.b.map(seen, {ahead, c.b.scalar(0, Element::i64)}, c.name()));
   TS_ASSIGN(const ValueId rows, c.b.unsqueeze(x, {-2}));
   TS_ASSIGN(const ValueId parts, c.b.map("where", {counts, rows, c.b.scalar(0, c.b.element(x))}, c.name()));
@@ -180,8 +180,9 @@ Result<Values> non_zero(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_table_ops() {
   static const OnnxOp kOps[] = {
-      {"Constant", constant}, {"ConstantOfShape", constant_of_shape}, {"Range", range},
-      {"Trilu", trilu},       {"EyeLike", eye_like},                  {"OneHot", one_hot},
+      {"Constant", constant}, {"ConstantOfShape", constant_of_shape},
+      {"Range", range},       {"Trilu", trilu},
+      {"EyeLike", eye_like},  {"OneHot", one_hot},
       {"NonZero", non_zero},  {"CumSum", cumulative_sum},
   };
   return kOps;

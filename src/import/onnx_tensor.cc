@@ -200,7 +200,8 @@ std::string as_utf8(const std::string& name) {
     size_t length = 0;
     if (b < 0x80) length = 1;
     if (b >= 0xc2 && b <= 0xdf && follows(1)) length = 2;
-    if (b >= 0xe0 && b <= 0xef && follows(1, b == 0xe0 ? 0xa0 : 0x80, b == 0xed ? 0x9f : 0xbf) && follows(2)) length = 3;
+    if (b >= 0xe0 && b <= 0xef && follows(1, b == 0xe0 ? 0xa0 : 0x80, b == 0xed ? 0x9f : 0xbf) && follows(2))
+      length = 3;
     if (b >= 0xf0 && b <= 0xf4 && follows(1, b == 0xf0 ? 0x90 : 0x80, b == 0xf4 ? 0x8f : 0xbf) && follows(2) &&
         follows(3))
       length = 4;

@@ -25,8 +25,8 @@ struct TensorParts {
   TypedField raw, floats, doubles, int32s, int64s;
 };
 
-// The files beside a model that hold its tensors' bytes, each mapped once. They must lie in the model's folder: a location
-// that is absolute, climbs out of it, or leads out of it by a symbolic link is refused.
+// The files beside a model that hold its tensors' bytes, each mapped once. They must lie in the model's folder: a
+// location that is absolute, climbs out of it, or leads out of it by a symbolic link is refused.
 class ExternalFiles {
  public:
   // Without a folder (a model that was not read from a file) nothing can be opened.
