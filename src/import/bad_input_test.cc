@@ -269,6 +269,31 @@ TEST(Import, NamesLayersByTheirModuleWhereWeightsAreMerged) {
   EXPECT_EQ(names, (std::vector<std::string>{"blocks.0.norm1", "blocks.0.norm2", "blocks.1.norm1", "blocks.1.norm2"}));
 }
 
+TEST(Import, WidensHalvesWhereverTheyStand) {
+  const auto model = [](int32_t type, const std::vector<uint16_t>& codes, bool raw) {
+    auto m = empty_model();
+    m.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(type);
+    auto* t = add_tensor(m, "w", type, {4});
+    if (raw) t->set_raw_data(codes.data(), codes.size() * sizeof(uint16_t));
+    for (const uint16_t code : codes) {
+      if (!raw) t->add_int32_data(code);
+    }
+    add_node(m, "Mul", {"x", "w"}, "z");
+    return m;
+  };
+  const std::vector<uint16_t> f16 = {0x3c00, 0xc000, 0x0001, 0x7bff}, bf16 = {0x3f80, 0xc000, 0x3f00, 0x7f00};
+  const std::vector<double> f16_numbers = {1, -2, 0x1p-24, 65504}, bf16_numbers = {1, -2, 0.5, 0x1p127};
+  for (const bool raw : {false, true}) {
+    for (const auto& [m, numbers] : {std::pair(model(onnx::TensorProto::FLOAT16, f16, raw), f16_numbers),
+                                     std::pair(model(onnx::TensorProto::BFLOAT16, bf16, raw), bf16_numbers)}) {
+      const auto graph = import_onnx(bytes_of(m.SerializeAsString()), "halves");
+      ASSERT_TRUE(graph.ok()) << graph.status().message();
+      for (const Value& v : graph->values) EXPECT_EQ(v.type.quant, QuantType(Element::f32)) << v.name;
+      EXPECT_EQ(graph->numbers(graph->nodes[0].inputs[1]), numbers);
+    }
+  }
+}
+
 TEST(BadInput, HugeShapesCostNothing) {
   for (const int64_t size : {int64_t{1} << 39, int64_t{1} << 62, int64_t{-5}}) {
     auto m = empty_model();

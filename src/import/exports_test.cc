@@ -11,6 +11,8 @@
 
 #include "compile/compile.h"
 #include "import/onnx.h"
+#include "import/testing_models.h"
+#include "io/mmap.h"
 #include "io/npz.h"
 #include "ir/text.h"
 #include "passes/canonicalise.h"
@@ -188,6 +190,36 @@ TEST(Exports, TheTableNamesFilesThatAreThere) {
   const auto names = exports();
   for (const auto& [name, counts] : wanted_counts())
     EXPECT_TRUE(std::find(names.begin(), names.end(), name) != names.end()) << name;
+}
+
+// Weights as Constant nodes instead of initialisers: the same graph.
+TEST(Exports, WeightsMayBeConstantNodes) {
+  for (const char* name : {"vit_dyn18", "llama_ts17"}) {
+    const auto file = map_file(kFolder + name + ".onnx");
+    ASSERT_TRUE(file.ok());
+    onnx::ModelProto model;
+    ASSERT_TRUE(model.ParseFromArray(file->data(), static_cast<int>(file->size())));
+    onnx::GraphProto& graph = *model.mutable_graph();
+    std::vector<onnx::NodeProto> nodes;
+    for (const auto& t : graph.initializer()) {
+      onnx::NodeProto& n = nodes.emplace_back();
+      n.set_op_type("Constant");
+      n.add_output(t.name());
+      auto* value = n.add_attribute();
+      value->set_name("value");
+      value->set_type(onnx::AttributeProto::TENSOR);
+      *value->mutable_t() = t;
+      value->mutable_t()->clear_name();
+    }
+    nodes.insert(nodes.end(), graph.node().begin(), graph.node().end());
+    graph.clear_initializer();
+    graph.clear_node();
+    for (const onnx::NodeProto& n : nodes) *graph.add_node() = n;
+    const OnnxOptions options = Fixture(name).options();
+    const auto moved = import_onnx(testing::bytes_of(model.SerializeAsString()), name, options);
+    ASSERT_TRUE(moved.ok()) << moved.status().message();
+    EXPECT_EQ(print_graph(canonical(*moved)), print_graph(canonical(imported(name, options))));
+  }
 }
 
 class NamesTest : public ::testing::TestWithParam<const char*> {};

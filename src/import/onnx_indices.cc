@@ -148,6 +148,24 @@ Result<Values> gather_elements(OnnxCall& c) {
   return single(take(c, flat, 0, numbers));
 }
 
+// Column k of an index table. Exporters join it from columns, some of them known at build: then it is that column.
+Result<ValueId> column_of(OnnxCall& c, ValueId ids, int64_t k) {
+  const std::vector<int> producers = c.b.graph().producers();
+  const int maker = producers[static_cast<size_t>(ids)];
+  if (maker >= 0) {
+    const Node& join = c.b.graph().nodes[static_cast<size_t>(maker)];
+    const int64_t last = static_cast<int64_t>(c.b.rank(ids)) - 1, axis = join.attrs.integer("axis");
+    int64_t start = 0;
+    for (size_t i = 0; join.op == "concat" && (axis == last || axis == -1) && i < join.inputs.size(); ++i) {
+      const ValueId part = join.inputs[i];
+      const int64_t size = c.b.shape(part).back();
+      if (k < start + size) return c.b.slice(part, -1, k - start, 1, 1);
+      start += size;
+    }
+  }
+  return c.b.slice(ids, -1, k, 1, 1);
+}
+
 // Flat row numbers of x[i0, .., ids[.., 0], ids[.., 1], ..], over the shape of ids but its last axis; a row is what the
 // index leaves of x. The first `batch` axes are common to both.
 Result<ValueId> row_numbers(OnnxCall& c, ValueId ids, Shape x, size_t batch) {
@@ -159,7 +177,7 @@ Result<ValueId> row_numbers(OnnxCall& c, ValueId ids, Shape x, size_t batch) {
   const Shape strides = dense_strides(Shape(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(batch + depth)));
   ValueId sum = kNoValue;
   for (size_t k = 0; k < depth; ++k) {
-    TS_ASSIGN(const ValueId one, c.b.slice(ids, -1, static_cast<int64_t>(k), 1, 1));
+    TS_ASSIGN(const ValueId one, column_of(c, ids, static_cast<int64_t>(k)));
     TS_ASSIGN(const ValueId part, c.b.reshape(one, shape));
     TS_ASSIGN(const ValueId along, counted_from_front(c, part, x[batch + k]));
     TS_ASSIGN(sum, add_part(c, sum, along, strides[batch + k]));

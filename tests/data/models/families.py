@@ -13,6 +13,7 @@ import timm.models.beit
 import timm.models.deit
 import timm.models.eva
 import timm.models.vision_transformer
+import torch
 import transformers
 from torch import nn
 
@@ -37,6 +38,11 @@ def mask(random, batch):
     return (np.arange(TOKENS) < TOKENS - 2 * np.arange(batch)[:, None]).astype(np.int64)
 
 
+def left_mask(random, batch):
+    """Attention mask of a decoder: padding comes first, and its queries see no key at all."""
+    return np.flip(mask(random, batch), axis=1).copy()
+
+
 def segments(random, batch):
     return random.integers(0, 2, (batch, TOKENS))
 
@@ -49,6 +55,7 @@ class Family:
     outputs: tuple = ()  # fields of the result of a transformers model
     options: dict = dataclasses.field(default_factory=dict)  # further arguments of its forward
     open_sequence: tuple = ()  # exporters whose files leave the length of the text open, too
+    dtype: torch.dtype = torch.float32  # of weights and values
 
     @property
     def output_names(self):
@@ -89,6 +96,7 @@ TEXT = dict(hidden_size=WIDTH, intermediate_size=MLP, num_hidden_layers=DEPTH, n
 DECODER = dict(TEXT, num_attention_heads=4, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2, use_cache=False)
 PIXELS, TEXT_IDS = {"pixel_values": image}, {"input_ids": ids}
 MASKED_IDS = {"input_ids": ids, "attention_mask": mask}
+PADDED_IDS = {"input_ids": ids, "attention_mask": left_mask}
 
 
 def of_config(model, config, attention="sdpa", **options):
@@ -143,7 +151,7 @@ FAMILIES = {
     ),
     "llama": Family(
         of_config(transformers.LlamaForCausalLM, transformers.LlamaConfig, **DECODER, num_key_value_heads=2),
-        MASKED_IDS, ("ts17", "dyn18", "dyn23"), ("logits",), {"use_cache": False}, ("dyn18",),
+        PADDED_IDS, ("ts17", "dyn18", "dyn23"), ("logits",), {"use_cache": False}, ("dyn18",),
     ),
     "llama_eager": Family(
         of_config(transformers.LlamaForCausalLM, transformers.LlamaConfig, "eager", **DECODER, num_key_value_heads=2),
@@ -151,10 +159,15 @@ FAMILIES = {
     ),
     "gemma": Family(
         of_config(transformers.GemmaForCausalLM, transformers.GemmaConfig, **DECODER, num_key_value_heads=1, head_dim=16),
-        MASKED_IDS, ("ts17", "dyn20", "dyn23"), ("logits",), {"use_cache": False},
+        PADDED_IDS, ("ts17", "dyn20", "dyn23"), ("logits",), {"use_cache": False},
     ),
     "gemma2": Family(
         of_config(transformers.Gemma2ForCausalLM, transformers.Gemma2Config, "eager", **DECODER, num_key_value_heads=2, head_dim=8, sliding_window=4, query_pre_attn_scalar=8),
-        MASKED_IDS, ("ts17", "dyn20"), ("logits",), {"use_cache": False},
+        PADDED_IDS, ("ts17", "dyn20"), ("logits",), {"use_cache": False},
+    ),
+    "vit_half": Family(timm_vit, {"image": image}, ("ts17", "dyn20"), dtype=torch.float16),
+    "llama_bf16": Family(
+        of_config(transformers.LlamaForCausalLM, transformers.LlamaConfig, **DECODER, num_key_value_heads=2),
+        PADDED_IDS, ("dyn20",), ("logits",), {"use_cache": False}, dtype=torch.bfloat16,
     ),
 }  # fmt: skip

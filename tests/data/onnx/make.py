@@ -269,6 +269,7 @@ def make_native_cases():
     attention("bool_mask", (q4, k4, v4, some), ins="x y w m")
     attention("bool_mask_causal", (*full, (RANDOM.random((t, t)) < 0.6) | np.eye(t, dtype=bool)), {"is_causal": 1}, ins="x y w m")
     attention("bool_mask_constant", (q4, k4, v4), ins="x y w c", constants={"c": some})
+    attention("bool_mask_blind", (q4, k4, v4, blind), ins="x y w m")
     attention("softcap", (q4, k4, v4), {"softcap": 2.0})
     attention("softcap_mask", (q4, k4, v4, some), {"softcap": 2.0}, ins="x y w m")
     attention("softcap_blind", (q4, k4, v4, blind), {"softcap": 2.0}, ins="x y w m")
