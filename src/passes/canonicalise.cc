@@ -34,7 +34,14 @@ Status name_everything(Graph& graph) {
     settled[static_cast<size_t>(id)] = true;
   };
   for (ValueId id : graph.inputs) settle(id);
-  for (ValueId id : graph.outputs) settle(id);
+  // A result that is an input of the model has the input's name, too: ports are two lists.
+  std::set<std::string> results;
+  for (ValueId id : graph.outputs) {
+    if (settled[static_cast<size_t>(id)]) continue;
+    make_unique(graph.at(id).name, results);
+    values.insert(graph.at(id).name);
+    settled[static_cast<size_t>(id)] = true;
+  }
   for (Node& n : graph.nodes) {
     const bool view = n.op == "view";
     if (n.name.empty()) n.name = n.op;
