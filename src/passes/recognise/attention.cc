@@ -19,6 +19,10 @@ struct Found {
   int64_t batch = 0, heads = 0;
 };
 
+// [b, heads, tokens, size] and [b, tokens, heads, size]
+Region tokens_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
+Region heads_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
+
 class AttentionPattern {
  public:
   explicit AttentionPattern(const Graph& graph) : g_(graph), m_(graph) {}
@@ -39,6 +43,19 @@ class AttentionPattern {
       if (copies < fewest) best = f, fewest = copies;
     }
     return best;
+  }
+
+  // An attention that was one already: its operands and scale, read as those of a match are.
+  std::optional<Found> reread(const Node& attention) const {
+    Found f{.q = {}, .k = {}, .v = {}, .scores = {}};
+    f.scores.scale = attention.attrs.number("scale", 1.0);
+    Place operands[3];
+    for (size_t i = 0; i < 3; ++i) {
+      operands[i] = m_.place(attention.inputs[i]);
+      operands[i].region = heads_first(operands[i].region);
+    }
+    if (!read_straight(operands[0], operands[1], operands[2], &f)) return std::nullopt;
+    return f;
   }
 
  private:
@@ -134,14 +151,18 @@ class AttentionPattern {
     std::swap(value.region.strides.end()[-1], value.region.strides.end()[-2]);
     const auto q = by_head(m_.place(f->scores.product->inputs[0]), *f);
     const auto k = by_head(m_.place(f->scores.product->inputs[1]), *f), v = by_head(value, *f);
-    if (!q || !k || !v) return false;
-    for (int64_t group = f->heads; group >= 1; --group) {
-      if (f->heads % group != 0) continue;
+    return q && k && v && read_straight(*q, *k, *v, f);
+  }
+
+  // q, k and v from where they were made; k and v with as few heads as they really have.
+  bool read_straight(const Place& q, const Place& k, const Place& v, Found* f) const {
+    for (int64_t group = k.region.shape[1]; group >= 1; --group) {
+      if (k.region.shape[1] % group != 0) continue;
       double scale = 1, of_values = 1;
-      const auto keys = shared_by(*k, group, &scale), values = shared_by(*v, group, &of_values);
+      const auto keys = shared_by(k, group, &scale), values = shared_by(v, group, &of_values);
       if (!keys || !values || of_values != 1) continue;
       f->k = *keys, f->v = *values;
-      f->q = straight(*q, &scale);
+      f->q = straight(q, &scale);
       f->scores.scale *= scale;
       return true;
     }
@@ -151,8 +172,6 @@ class AttentionPattern {
   const Graph& g_;
   const Matcher m_;
 };
-
-Region tokens_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 
 // Makes one operand of everything that is added to the scores.
 class BiasMaker {
@@ -235,31 +254,57 @@ MaskKind kind_of(const Graph& graph, ValueId bias, int64_t queries, int64_t keys
   return nothing ? MaskKind::kNothing : causal ? MaskKind::kCausal : MaskKind::kOther;
 }
 
+// Views of q, k and v, then the bias unless it says no more than `causal` does.
+Result<std::vector<ValueId>> operands_of(GraphBuilder& builder, const Found& found, ValueId bias, Attrs* attrs) {
+  std::vector<ValueId> out;
+  for (const Place* p : {&found.q, &found.k, &found.v}) {
+    TS_ASSIGN(const ValueId v, builder.view(p->base, tokens_first(p->region)));
+    out.push_back(v);
+  }
+  if (bias == kNoValue) return out;
+  const MaskKind kind = kind_of(builder.graph(), bias, builder.shape(out[0])[1], builder.shape(out[1])[1]);
+  if (kind == MaskKind::kCausal) attrs->set("causal", int64_t{1});
+  if (kind == MaskKind::kOther) out.push_back(bias);
+  return out;
+}
+
+// What exporters wrote as one node: shared keys were still repeated for it, masks may be spelt out.
+Status simplify(Graph& graph, size_t at) {
+  const auto found = AttentionPattern(graph).reread(graph.nodes[at]);
+  if (!found) return {};
+  Node node = graph.nodes[at];
+  const ValueId bias = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
+  GraphBuilder builder(graph, at);
+  node.attrs.set("scale", found->scores.scale);
+  TS_ASSIGN(node.inputs, operands_of(builder, *found, bias, &node.attrs));
+  graph.nodes[builder.position()] = std::move(node);
+  return {};
+}
+
 }  // namespace
 
 Status recognise_attention(Graph& graph) {
   BiasMaker::Known known;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].op == "attention") {
+      const size_t before = graph.nodes.size();
+      TS_TRY(simplify(graph, i));
+      i += graph.nodes.size() - before;
+    }
     if (graph.nodes[i].op != "matmul") continue;
     auto found = AttentionPattern(graph).match(graph.nodes[i]);
     if (!found) continue;
     const Node product = *found->scores.product;  // the graph's own moves when nodes are added
     found->scores.product = &product;
     const ValueId old = graph.nodes[i].outputs[0];
+    const std::string name = parent_layer(graph.nodes[i].name, "attention");
     GraphBuilder builder(graph, i);
-    std::vector<ValueId> operands;
-    for (const Place* p : {&found->q, &found->k, &found->v}) {
-      TS_ASSIGN(const ValueId v, builder.view(p->base, tokens_first(p->region)));
-      operands.push_back(v);
+    ValueId bias = kNoValue;
+    if (!found->scores.added.empty()) {
+      TS_ASSIGN(bias, BiasMaker(builder, *found, known).make());
     }
     Attrs attrs = {{"scale", found->scores.scale}};
-    if (!found->scores.added.empty()) {
-      TS_ASSIGN(const ValueId bias, BiasMaker(builder, *found, known).make());
-      const MaskKind kind = kind_of(graph, bias, builder.shape(operands[0])[1], builder.shape(operands[1])[1]);
-      if (kind == MaskKind::kCausal) attrs.set("causal", int64_t{1});
-      if (kind == MaskKind::kOther) operands.push_back(bias);
-    }
-    const std::string name = parent_layer(graph.nodes[builder.position()].name, "attention");
+    TS_ASSIGN(const std::vector<ValueId> operands, operands_of(builder, *found, bias, &attrs));
     TS_ASSIGN(ValueId y, builder.emit("attention", operands, attrs, name));
     TS_ASSIGN(y, builder.permute(y, {0, 2, 1, 3}));
     TS_ASSIGN(y, builder.reshape(y, builder.shape(old), name + ".reshape"));
