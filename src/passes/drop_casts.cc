@@ -33,8 +33,8 @@ class Readers {
 
  private:
   bool fits(const Node& n, size_t operand) {
-    static const std::set<std::string> kTruth = {"equal",   "less",          "less_equal", "greater",
-                                                 "greater_equal", "and", "or"};
+    static const std::set<std::string> kTruth = {"equal",         "less", "less_equal", "greater",
+                                                 "greater_equal", "and",  "or"};
     const std::string fn = n.attrs.word("fn");
     if (n.op == "copy") return true;
     if (n.op == "map") return kTruth.contains(fn) || (fn == "where" && operand == 0);

@@ -31,7 +31,8 @@ class OutputShaper {
     const bool whole =
         elements(made.shape) == elements(wanted.shape) && p.offset == 0 && is_dense(wanted.shape, p.strides);
     const bool also_result = std::count(g_.outputs.begin(), g_.outputs.end(), p.base) != 0;
-    if (!whole || also_result) return make_rows_again(out, static_cast<size_t>(maker), {wanted.shape, p.strides, p.offset});
+    if (!whole || also_result)
+      return make_rows_again(out, static_cast<size_t>(maker), {wanted.shape, p.strides, p.offset});
     const Node node = g_.nodes[static_cast<size_t>(maker)];
     GraphBuilder builder(g_, static_cast<size_t>(maker));
     TS_ASSIGN(const bool fits, reshape_operands(builder, node, made.shape, wanted.shape));

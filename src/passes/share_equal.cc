@@ -23,7 +23,8 @@ void share_constants(Graph& graph) {
     const Value& value = graph.values[v];
     if (!value.constant || value.type.quant.scaled() || elements(value.type.shape) > kSmallConstant) continue;
     if (std::find(graph.outputs.begin(), graph.outputs.end(), id) != graph.outputs.end()) continue;
-    const auto equal = std::find_if(kept.begin(), kept.end(), [&](ValueId k) { return same_constant(graph.at(k), value); });
+    const auto equal =
+        std::find_if(kept.begin(), kept.end(), [&](ValueId k) { return same_constant(graph.at(k), value); });
     if (equal == kept.end()) {
       kept.push_back(id);
     } else {

@@ -37,7 +37,7 @@ void read_row(const Reader<float>& from, int64_t first, int64_t step, int64_t n,
 }
 
 void rotate_halves(float* v, const float* cos, const float* sin, int64_t pairs) {
-  float *__restrict a = v, *__restrict b = v + pairs;
+  float* __restrict a = v, * __restrict b = v + pairs;
   for (int64_t i = 0; i < pairs; ++i) {
     const float x1 = a[i], x2 = b[i];
     a[i] = x1 * cos[i] - x2 * sin[i];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding: the first 2r numbers of each head are r pairs, each turned by its token's angle; the rest pass through.
+// Rotary position embedding: the first 2r numbers of each head are r pairs, each turned by its token's angle; the rest
+// pass through.
 //   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
-// attr `interleaved`: 0 (default): pair i is (i, i + r), the two halves of what rotates; 1: it is (2i, 2i + 1), neighbours.
+// attr `interleaved`: 0 (default): pair i is (i, i + r), the halves of what rotates; 1: it is (2i, 2i + 1), neighbours.
 // x, y [b, s, heads, d]; cos and sin [1 or b, s, r], 1 <= r <= d / 2. Inputs may have any strides; y is dense.
 #pragma once
 
@@ -13,8 +14,8 @@ struct RotaryProblem {
   int64_t batch = 0, tokens = 0, heads = 0, head_size = 0;
   int64_t pairs = 0;  // r
   bool interleaved = false;
-  Shape x_strides;                  // elements, per axis of x
-  Shape cos_strides, sin_strides;   // per batch (0: one for all), token, pair
+  Shape x_strides;                 // elements, per axis of x
+  Shape cos_strides, sin_strides;  // per batch (0: one for all), token, pair
   QuantType x, cos, sin, y;
   const Program* then = nullptr;
 

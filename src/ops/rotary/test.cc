@@ -55,7 +55,7 @@ std::vector<Problem> problems() {
       for (const Element angles : {Element::f32, t.element}) {
         all.push_back(dense({1, 1, 1, 2}, 1, 1, interleaved, t, angles));
         all.push_back(dense({2, 3, 2, 6}, 3, 1, interleaved, t, angles));
-        all.push_back(dense({2, 3, 2, 7}, 2, 2, interleaved, t, angles));    // one of each head left over and more
+        all.push_back(dense({2, 3, 2, 7}, 2, 2, interleaved, t, angles));  // one of each head left over and more
         all.push_back(dense({3, 5, 4, 16}, 8, 1, interleaved, t, angles));
         all.push_back(dense({2, 5, 3, 64}, 32, 2, interleaved, t, angles));
         all.push_back(dense({2, 5, 3, 80}, 16, 1, interleaved, t, angles));  // partial rotation

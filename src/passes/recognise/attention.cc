@@ -225,7 +225,8 @@ class BiasMaker {
     if (const auto it = known_.find(key); it != known_.end()) return it->second;
     const Element element = b_.element(f_.scores.product->outputs[0]);
     const ValueId seen = b_.scalar(0, element, "seen"), hidden = b_.scalar(a.hidden, element, "hidden");
-    TS_ASSIGN(const ValueId bias, b_.map("where", {mask, a.inverted ? hidden : seen, a.inverted ? seen : hidden}, "mask"));
+    TS_ASSIGN(const ValueId bias,
+              b_.map("where", {mask, a.inverted ? hidden : seen, a.inverted ? seen : hidden}, "mask"));
     known_[key] = bias;
     return bias;
   }

@@ -142,8 +142,8 @@ Status replace(Graph& graph, size_t at, ValueId root, const TurnedPairs& found, 
   TS_ASSIGN(const auto sin, angles(builder, found.sin, axes, lead, x_region.shape[1]));
   if (!cos || !sin || builder.shape(*cos) != builder.shape(*sin)) return {};
   TS_ASSIGN(const ValueId x, builder.view(found.x.base, x_region));
-  TS_ASSIGN(ValueId y, builder.emit("rotary", {x, *cos, *sin},
-                                    {{"interleaved", int64_t{found.interleaved ? 1 : 0}}}, name));
+  TS_ASSIGN(ValueId y,
+            builder.emit("rotary", {x, *cos, *sin}, {{"interleaved", int64_t{found.interleaved ? 1 : 0}}}, name));
   if (axes.heads == 1 && lead == 3) {
     TS_ASSIGN(y, builder.permute(y, {0, 2, 1, 3}));
   }

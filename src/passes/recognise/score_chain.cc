@@ -52,8 +52,9 @@ class ChainReader {
   std::optional<ScoreChain> beside_mask(const Node& where, double factor, int depth) const {
     const ValueId v = where.outputs[0];
     for (const size_t at : {size_t{1}, size_t{2}}) {
+      if (!has_shape_of(where.inputs[at], v)) continue;
       const auto hidden = repeated_number(g_, m_, where.inputs[3 - at]);
-      if (!has_shape_of(where.inputs[at], v) || !hidden || !(*hidden * factor <= kHidden)) continue;
+      if (!hidden || !(*hidden * factor <= kHidden)) continue;
       auto chain = read(where.inputs[at], factor, depth + 1);
       if (!chain) continue;
       chain->added.push_back({.value = where.inputs[0],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The argument of an attention's softmax, read backwards over scalings, additions, masks by `where`, reshapes and casts:
+// The argument of an attention's softmax, read backwards over scalings, additions, masks by `where`, reshapes and
+// casts:
 //   scale * (q k^T) + sum of factor * added + sum of (mask ? 0 : hidden)
 // A `where` that replaces scores by a number that no score comes near (kHidden or less) is an addition of that number:
 // both leave a probability of 0. Anything else (a soft cap's tanh) ends the walk: then there is no chain.

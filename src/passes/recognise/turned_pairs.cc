@@ -301,7 +301,8 @@ std::optional<TurnedPairs> as_pairs(const Graph& graph, const Matcher& m, const 
   while (turned < d && form[static_cast<size_t>(turned)].size() == 2) ++turned;
   for (int64_t c = turned; c < d; ++c) {
     const auto& terms = form[static_cast<size_t>(c)];
-    if (terms.size() != 1 || terms[0].from != c || terms[0].sign != 1 || terms[0].table != kNoValue) return std::nullopt;
+    if (terms.size() != 1 || terms[0].from != c || terms[0].sign != 1 || terms[0].table != kNoValue)
+      return std::nullopt;
   }
   if (turned == 0 || turned % 2 != 0) return std::nullopt;
   const int64_t pairs = turned / 2;
