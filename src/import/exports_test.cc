@@ -130,9 +130,8 @@ TEST_P(ExportTest, ComputesWhatOnnxRuntimeDoes) {
   }
 }
 
-// counts.txt: a line per file, "vit_ts14 attention=2 norm=5 ...": nodes of each op after canonicalise, steps of
-// programs
-// ("then.act"), and `copies`: nodes that move numbers only. What a line does not name must not occur.
+// counts.txt: a line per file, "vit_ts14 attention=2 norm=5 then.gelu_erf=2 ...": nodes of each op after canonicalise
+// and activations that are steps of programs. What a line does not name must not occur.
 std::map<std::string, int> counted(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const auto& [op, count] : testing::count_ops(graph)) {

@@ -80,8 +80,10 @@ class Importer {
     TS_TRY(fix_sizes(model));
     for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
     int64_t index = 0;
-    for (const OnnxNode& n : model.nodes)
-      TS_TRY(add_node(n, index++).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+    for (const OnnxNode& n : model.nodes) {
+      TS_TRY(add_node(n, index).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+      index += n.op != "Constant";
+    }
     for (const std::string& name : model.outputs) TS_TRY(add_output(name));
     TS_TRY(check(graph_));
     return std::move(graph_);

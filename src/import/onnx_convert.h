@@ -28,7 +28,7 @@ struct OnnxCall {
   const OnnxNode& node;
   Values in;          // kNoValue where absent
   std::string layer;  // path of its module, "blocks.0.attn.qkv"; empty where the file does not tell
-  int64_t index = 0;  // position in the file
+  int64_t index = 0;  // position in the file, without Constants: whether weights are nodes changes no name
 
   bool has(size_t i) const { return i < in.size() && in[i] != kNoValue; }
   // An operand that must be there.
