@@ -105,6 +105,15 @@ Result<std::vector<testing::Numbers>> run_on(Arch target, const Graph& graph, co
   return results;
 }
 
+// Both sides round every stored value to f32; some 60 roundings deep, with the sums of 64 terms inside ORT, stay under
+// 1e-5. A file in 16 bits has its constants rounded to them, a root of 2 of 1.4140625: what is recognised computes with
+// the number that was meant, one rounding of that type away.
+double bound(const std::string& file, bool recognised) {
+  if (recognised && file.find("_half_") != std::string::npos) return 0x1p-11;
+  if (recognised && file.find("_bf16_") != std::string::npos) return 0x1p-8;
+  return 1e-5;
+}
+
 class ExportTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ExportTest, ComputesWhatOnnxRuntimeDoes) {
@@ -123,9 +132,8 @@ TEST_P(ExportTest, ComputesWhatOnnxRuntimeDoes) {
     for (size_t i = 0; i < before.outputs.size(); ++i) {
       const Array& want = fixture.arrays.at("expected_" + before.at(before.outputs[i]).name);
       EXPECT_EQ(before.at(before.outputs[i]).type.shape, want.shape) << how;
-      // Both sides round every stored value to f32; some 60 roundings deep, with the sums of 64 terms inside ORT, stay
-      // under 1e-5.
-      EXPECT_LE(testing::relative_error((*results)[i], numbers_of(want)), 1e-5) << how << ", output " << want.name;
+      EXPECT_LE(testing::relative_error((*results)[i], numbers_of(want)), bound(GetParam(), how != runs[0].first))
+          << how << ", output " << want.name;
     }
   }
 }

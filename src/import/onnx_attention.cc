@@ -26,19 +26,6 @@ Result<ValueId> as_before(OnnxCall& c, ValueId y, size_t rank) {
   return c.b.reshape(y, {s[0], s[1], s[2] * s[3]}, c.name());
 }
 
-// Exporters repeat the heads of k and v to as many as q has: [a, b] -> [a, a, b, b]. The heads before that, where each
-// one stands for the same `repeats` others in storage; kNoValue where it does not.
-Result<ValueId> before_repeat(OnnxCall& c, ValueId x, int64_t repeats) {
-  const int64_t heads = c.b.shape(x)[2];
-  ValueId first = kNoValue;
-  for (int64_t i = 0; i < repeats; ++i) {
-    TS_ASSIGN(const ValueId every, c.b.slice(x, 2, i, repeats, heads / repeats));
-    if (i > 0 && every != first) return kNoValue;  // views of the same elements are the same value
-    first = every;
-  }
-  return first;
-}
-
 struct Masks {
   ValueId bias = kNoValue;  // broadcasts to [batch, heads, queries, keys]; -inf where a key takes no part
   bool causal = false;      // what the op's own attribute says
@@ -67,7 +54,7 @@ class AttentionCall {
     }
     TS_ASSIGN(y, as_before(c_, y, rank_));
     Values results = {y};
-    for (ValueId cache : {present_k_, present_v_}) {
+    for (ValueId cache : {k_, v_}) {
       TS_ASSIGN(const ValueId present, c_.b.permute(cache, {0, 2, 1, 3}));
       results.push_back(present);
     }
@@ -93,25 +80,8 @@ class AttentionCall {
       ValueId& own = i == 4 ? k_ : v_;
       TS_ASSIGN(own, c_.b.concat({past, own}, 1, c_.name()));
     }
-    present_k_ = k_, present_v_ = v_;
-    TS_TRY(share_heads());
     queries_ = c_.b.shape(q_)[1], keys_ = c_.b.shape(k_)[1];
     TS_ASSIGN(scale_, c_.number("scale", 1 / std::sqrt(static_cast<double>(c_.b.shape(q_)[3]))));
-    return {};
-  }
-
-  Status share_heads() {
-    const int64_t heads = c_.b.shape(k_)[2];
-    if (c_.b.shape(v_)[2] != heads || c_.b.is_constant(k_) || c_.b.is_constant(v_)) return {};
-    for (int64_t repeats = heads; repeats > 1; --repeats) {
-      if (heads % repeats != 0) continue;
-      TS_ASSIGN(const ValueId k, before_repeat(c_, k_, repeats));
-      if (k == kNoValue) continue;
-      TS_ASSIGN(const ValueId v, before_repeat(c_, v_, repeats));
-      if (v == kNoValue) continue;
-      k_ = k, v_ = v;
-      return {};
-    }
     return {};
   }
 
@@ -237,9 +207,8 @@ class AttentionCall {
   ValueId number(double x) { return c_.b.scalar(x, c_.b.element(q_)); }
 
   OnnxCall& c_;
-  size_t rank_ = 0;                                      // of the operands as they came
-  ValueId q_ = kNoValue, k_ = kNoValue, v_ = kNoValue;   // [batch, tokens, heads, size]
-  ValueId present_k_ = kNoValue, present_v_ = kNoValue;  // with as many heads as the file says
+  size_t rank_ = 0;                                     // of the operands as they came
+  ValueId q_ = kNoValue, k_ = kNoValue, v_ = kNoValue;  // [batch, tokens, heads, size]
   int64_t queries_ = 0, keys_ = 0, past_ = 0;
   double scale_ = 1;
   Masks masks_;
