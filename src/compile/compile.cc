@@ -21,7 +21,9 @@ Result<Graph> load_model(const std::string& path, int64_t batch, bool exact) {
 }
 
 Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool) {
-  TS_TRY(quantize(graph, options.types));
+  QuantizeOptions types = options.types;
+  types.target = options.plan.target;
+  TS_TRY(quantize(graph, types));
   if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "import/onnx.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "import/onnx_convert.h"
 #include "import/onnx_reader.h"
@@ -32,18 +34,32 @@ std::string module_path(const OnnxNode& node) {
   return out;
 }
 
+// One line for all that is missing: every operator once, with how many nodes want it and the first of them.
 Status check_supported(const OnnxModel& model) {
-  std::string list;
+  struct Missing {
+    const OnnxNode* first;
+    size_t count;
+  };
+  std::map<std::string, Missing> missing;
   size_t count = 0;
   for (const OnnxNode& n : model.nodes) {
     if (find_onnx_op(n) != nullptr) continue;
     const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
-    if (++count <= 50)
-      list += cat(list.empty() ? "" : ", ", shown(op), " (node '", shown(n.name), "', opset ", n.opset, ")");
+    ++missing.emplace(op, Missing{&n, 0}).first->second.count;
+    ++count;
   }
   if (count == 0) return {};
-  return bad_input(
-      cat(count, count == 1 ? " operator is" : " operators are", " not supported: ", list, count > 50 ? ", ..." : ""));
+  constexpr size_t kListed = 50;  // more is a file of another kind
+  std::string list;
+  size_t listed = 0;
+  for (const auto& [op, m] : missing) {
+    if (++listed > kListed) break;
+    list += cat(listed == 1 ? "" : ", ", shown(op), " (", m.count > 1 ? cat(m.count, " times, first ") : "", "node '",
+                shown(m.first->name), "', opset ", m.first->opset, ")");
+  }
+  if (missing.size() > kListed) list += cat(" and ", missing.size() - kListed, " more");
+  return bad_input(cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (",
+                       count, count == 1 ? " node" : " nodes", "): ", list));
 }
 
 class Importer {
@@ -52,15 +68,22 @@ class Importer {
 
   Result<Graph> run(const OnnxModel& model) {
     TS_TRY(check_supported(model));
-    for (const OnnxTensor& t : model.tensors) TS_TRY(define(t.name, add_tensor(builder_, t)));
-    for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
-    for (const auto& [name, shape] : options_.shapes) {
-      if (!used_shapes_.contains(name))
-        return bad_input(cat("a shape is given for '", shown(name), "', which is not an input of the model"));
+    for (const OnnxNode& n : model.nodes) {
+      for (const std::string& name : n.inputs) ++context_.readers[name];
+      made_.insert(n.outputs.begin(), n.outputs.end());
     }
+    for (const OnnxTensor& t : model.tensors) {
+      const ValueId id = add_tensor(builder_, t);
+      if (t.is_byte) context_.bytes.insert(id);
+      TS_TRY(define(t.name, id));
+    }
+    TS_TRY(fix_sizes(model));
+    for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
     int64_t index = 0;
-    for (const OnnxNode& n : model.nodes)
-      TS_TRY(add_node(n, index++).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+    for (const OnnxNode& n : model.nodes) {
+      TS_TRY(add_node(n, index).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+      index += n.op != "Constant";
+    }
     for (const std::string& name : model.outputs) TS_TRY(add_output(name));
     TS_TRY(check(graph_));
     return std::move(graph_);
@@ -73,32 +96,56 @@ class Importer {
     return {};
   }
 
+  // Shapes that the caller gives say what the names in them stand for, in other inputs, too.
+  Status fix_sizes(const OnnxModel& model) {
+    std::set<std::string> used;
+    for (const OnnxInput& input : model.inputs) {
+      batch_open_ |= !input.dims.empty() && input.dims[0].size < 0;
+      const auto given = options_.shapes.find(input.name);
+      if (given == options_.shapes.end()) continue;
+      used.insert(input.name);
+      const Shape& shape = given->second;
+      bool fits = shape.size() == input.dims.size();
+      for (size_t i = 0; fits && i < shape.size(); ++i) {
+        const OnnxDim& d = input.dims[i];
+        fits = shape[i] >= 1 && (d.size < 0 || d.size == shape[i]);
+        if (d.size < 0 && !d.symbol.empty()) fits &= sizes_.emplace(d.symbol, shape[i]).first->second == shape[i];
+      }
+      if (!fits)
+        return bad_input(cat("input '", shown(input.name), "': shape ", to_string(shape), " does not fit the model's ",
+                             described(input)));
+    }
+    for (const auto& [name, shape] : options_.shapes) {
+      if (!used.contains(name))
+        return bad_input(cat("a shape is given for '", shown(name), "', which is not an input of the model"));
+    }
+    return {};
+  }
+
   Status add_input(const OnnxInput& input) {
     Shape shape;
     if (const auto given = options_.shapes.find(input.name); given != options_.shapes.end()) {
       shape = given->second;
-      used_shapes_.insert(input.name);
-      bool fits = shape.size() == input.dims.size();
-      for (size_t i = 0; fits && i < shape.size(); ++i)
-        fits = shape[i] >= 1 && (input.dims[i].size < 0 || input.dims[i].size == shape[i]);
-      if (!fits) return bad_input(cat("shape ", to_string(shape), " does not fit the model's ", described(input)));
     } else {
       for (size_t i = 0; i < input.dims.size(); ++i) {
         const OnnxDim& d = input.dims[i];
-        const bool open = d.size < 0;
-        if (i == 0 && !open && options_.batch > 0 && options_.batch != d.size)
+        const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
+        const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : i == 0 ? options_.batch : 0;
+        // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
+        if (i == 0 && d.size >= 0 && !batch_open_ && options_.batch > 0 && options_.batch != d.size)
           return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
-        if (open && i == 0 && options_.batch < 1)
+        if (size < 1 && i == 0)
           return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
-        if (open && i > 0)
+        if (size < 1)
           return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape"));
-        shape.push_back(open ? options_.batch : d.size);
+        shape.push_back(size);
       }
     }
     if (!checked_elements(shape, kMaxElements)) return bad_input(cat("shape ", to_string(shape), " is too large"));
     const ValueId id =
         graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
     graph_.inputs.push_back(id);
+    if (input.is_byte) context_.bytes.insert(id);
     return define(input.name, id);
   }
 
@@ -112,11 +159,13 @@ class Importer {
   }
 
   Status add_node(const OnnxNode& node, int64_t index) {
-    OnnxCall call{.b = builder_, .node = node, .in = {}, .layer = module_path(node), .index = index};
+    OnnxCall call{.b = builder_, .file = context_, .node = node, .in = {}, .layer = module_path(node), .index = index};
     for (const std::string& name : node.inputs) {
       const auto it = ids_.find(name);
       if (it == ids_.end() && !name.empty())
-        return bad_input(cat("reads '", shown(name), "', which no earlier node makes"));
+        return bad_input(
+            cat("reads '", shown(name), "', which no earlier node makes",
+                made_.contains(name) ? ", but this one or a later one: a cycle, or nodes out of order" : ""));
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
     const size_t before = graph_.values.size();
@@ -131,7 +180,23 @@ class Importer {
       if (static_cast<size_t>(results[i]) >= before && (!v.constant || node.op == "Constant")) v.name = name;
       TS_TRY(define(name, results[i]));
     }
+    note_bytes(call, results);
     return {};
+  }
+
+  // UINT8 and BOOL are both u8: what moves bytes gives bytes, what compares gives bools.
+  void note_bytes(const OnnxCall& call, const Values& results) {
+    constexpr const char* kTruths[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And",
+                                       "Or",    "Xor",  "Not",         "IsNaN",   "IsInf"};
+    bool bytes = false;
+    if (call.node.op == "Cast") {
+      bytes = call.integer("to", 0).value() == kOnnxUint8;
+    } else if (std::find(std::begin(kTruths), std::end(kTruths), call.node.op) == std::end(kTruths)) {
+      for (ValueId v : call.in) bytes |= v != kNoValue && context_.bytes.contains(v);
+    }
+    for (ValueId v : results) {
+      if (bytes && builder_.element(v) == Element::u8) context_.bytes.insert(v);
+    }
   }
 
   Status add_output(const std::string& name) {
@@ -157,9 +222,12 @@ class Importer {
   const OnnxOptions& options_;
   Graph graph_;
   GraphBuilder builder_;
+  OnnxContext context_;
   std::unordered_map<std::string, ValueId> ids_;
-  std::set<std::string> used_shapes_;
+  std::map<std::string, int64_t> sizes_;  // of open axes, by their names
+  bool batch_open_ = false;               // some input leaves its first axis open
   std::set<ValueId> results_;
+  std::unordered_set<std::string> made_;  // by any node of the file
 };
 
 Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name,
@@ -177,7 +245,7 @@ Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
   TS_ASSIGN(const Bytes file, map_file(path));
   const std::filesystem::path p(path);
   const std::string folder = p.has_parent_path() ? p.parent_path().string() : ".";
-  Result<Graph> graph = convert(file, folder, p.stem().string(), options);
+  Result<Graph> graph = convert(file, folder, as_utf8(p.stem().string()), options);
   if (!graph.ok()) return graph.status().at(path);
   return graph;
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX model -> graph. Opsets 11 to 23, the operators that transformer exports use, all shapes fixed: shape arithmetic
+// ONNX model -> graph. Opsets 11 to 27, the operators that transformer exports use, all shapes fixed: shape arithmetic
 // is evaluated while reading. What is not understood is an error, never a guess: one message lists every operator that
-// is not supported, with its node and opset. Layers are named as in the source of the model: "blocks.0.attn.qkv".
+// is not supported, with its first node and its opset. Layers are named as in the source of the model:
+// "blocks.0.attn.qkv". Floats of any width (FLOAT16, BFLOAT16, DOUBLE) become f32, weights, values, inputs and outputs
+// alike, and casts between them nothing: in which precision a layer runs is said at build, not by the file.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,9 @@ namespace tessera {
 
 struct OnnxOptions {
   int64_t batch = 0;  // size of inputs' first axis where the model leaves it open; 0: the model must say it
-  std::map<std::string, Shape> shapes;  // whole shapes of inputs, by name; they count more than the model's and `batch`
+  // Whole shapes of inputs, by name; they count more than `batch`. What a name in the model's shape ("sequence") stands
+  // for in one of them, it stands for in all other inputs.
+  std::map<std::string, Shape> shapes;
 };
 
 // External data are read from the folder that the model lies in, and from nowhere else.

@@ -58,18 +58,24 @@ std::string OnnxCall::name() const {
   return layer.empty() ? cat(op, "_", index) : cat(layer, ".", op);
 }
 
-std::string OnnxCall::name_by(ValueId weight) const {
-  const std::string& constant = b.graph().at(weight).name;
-  for (const char* ending : {".weight", "_weight"}) {
-    if (constant.ends_with(ending) && constant.find('.') != std::string::npos && constant.size() > 7)
-      return constant.substr(0, constant.size() - 7);
+std::string OnnxCall::name_by(size_t weight) const {
+  std::string merged;
+  for (const std::string& constant : {node.inputs[weight], b.graph().at(in[weight]).name}) {
+    const bool weighs = constant.ends_with(".weight") || constant.ends_with("_weight");
+    if (!weighs || constant.find('.') == std::string::npos || constant.size() <= 7) continue;
+    const std::string stem = constant.substr(0, constant.size() - 7);
+    const auto readers = file.readers.find(constant);
+    if (readers == file.readers.end() || readers->second <= 1) return stem;
+    merged = stem;
   }
-  return layer.empty() ? name() : layer;
+  return !layer.empty() ? layer : !merged.empty() ? merged : name();
 }
 
 const OnnxOp* find_onnx_op(const OnnxNode& node) {
   if (!node.domain.empty()) return nullptr;
-  for (const auto& family : {onnx_elementwise_ops(), onnx_shape_ops(), onnx_layer_ops(), onnx_reduction_ops()}) {
+  for (const auto& family :
+       {onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(), onnx_index_ops(),
+        onnx_layer_ops(), onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
     for (const OnnxOp& op : family) {
       if (node.op == op.name) return &op;
     }

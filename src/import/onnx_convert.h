@@ -2,8 +2,10 @@
 // How ONNX operators become graph nodes: one function per operator, in files by family; each family lists its own.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "import/onnx_reader.h"
@@ -13,13 +15,20 @@ namespace tessera {
 
 using Values = std::vector<ValueId>;
 
+// What the whole file says about values.
+struct OnnxContext {
+  std::unordered_map<std::string, int> readers;  // how many operands have this name
+  std::set<ValueId> bytes;                       // of element u8: those that are UINT8; all others are BOOL
+};
+
 // One ONNX node being converted.
 struct OnnxCall {
   GraphBuilder& b;
+  const OnnxContext& file;
   const OnnxNode& node;
   Values in;          // kNoValue where absent
   std::string layer;  // path of its module, "blocks.0.attn.qkv"; empty where the file does not tell
-  int64_t index = 0;  // position in the file
+  int64_t index = 0;  // position in the file, without Constants: whether weights are nodes changes no name
 
   bool has(size_t i) const { return i < in.size() && in[i] != kNoValue; }
   // An operand that must be there.
@@ -32,10 +41,13 @@ struct OnnxCall {
   // Integers that older opsets keep in an attribute and newer ones in an operand; empty where neither is there.
   Result<std::vector<int64_t>> integers(const std::string& key, size_t operand) const;
 
-  // Names as users know layers: of an op without weights, and of one whose weights are a constant
-  // ("blocks.0.attn.qkv.weight" names "blocks.0.attn.qkv").
+  // Names as users know layers: of an op without weights, and of one whose operand `weight` is a constant:
+  // "blocks.0.attn.qkv.weight" names "blocks.0.attn.qkv", unless others read it, too (exporters merge equal weights).
   std::string name() const;
-  std::string name_by(ValueId weight) const;
+  std::string name_by(size_t weight) const;
+
+  bool is_integer(ValueId v) const { return info(b.element(v)).kind == ElementKind::kInteger; }
+  bool is_truth(ValueId v) const { return b.element(v) == Element::u8 && !file.bytes.contains(v); }
 };
 
 struct OnnxOp {
@@ -44,15 +56,32 @@ struct OnnxOp {
 };
 
 std::span<const OnnxOp> onnx_elementwise_ops();
+std::span<const OnnxOp> onnx_activation_ops();
 std::span<const OnnxOp> onnx_shape_ops();
+std::span<const OnnxOp> onnx_table_ops();
+std::span<const OnnxOp> onnx_index_ops();
 std::span<const OnnxOp> onnx_layer_ops();
+std::span<const OnnxOp> onnx_attention_ops();
 std::span<const OnnxOp> onnx_reduction_ops();
+std::span<const OnnxOp> onnx_einsum_ops();
 
 // Nothing for an operator of another domain or an unknown one.
 const OnnxOp* find_onnx_op(const OnnxNode& node);
 
 // A constant of the graph that holds a tensor of the file.
 ValueId add_tensor(GraphBuilder& builder, const OnnxTensor& tensor);
+
+constexpr int64_t kMaxListed = 1000000;  // entries of what is spelt out number by number
+
+// What several families are made of.
+// 0, 1, ... along `axis` of a tensor of `rank` axes, size 1 along the others.
+Result<ValueId> count_along(OnnxCall& c, int64_t size, size_t axis, size_t rank);
+// y = x by `ids` along an axis: the axes of ids take that axis' place.
+Result<ValueId> take(OnnxCall& c, ValueId x, size_t axis, ValueId ids);
+// fn over the axes that are marked; they stay with size 1 where `keep`.
+Result<ValueId> reduce_axes(OnnxCall& c, ValueId x, const std::vector<bool>& reduced, bool keep, const std::string& fn);
+// y = x w^T for x [..., m, k] and w [..., n, k] whose leading axes broadcast.
+Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& name);
 
 // One result.
 inline Result<Values> single(Result<ValueId> value) {

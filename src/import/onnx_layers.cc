@@ -5,25 +5,8 @@
 #include "import/onnx_convert.h"
 
 namespace tessera {
-namespace {
 
-// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it.
-void name_weight(OnnxCall& c, ValueId weight, const std::string& layer) {
-  Value& v = c.b.graph().at(weight);
-  if (v.constant && v.name.find('.') == std::string::npos && !layer.empty()) v.name = layer + ".weight";
-}
-
-bool is_weight(OnnxCall& c, ValueId v) { return c.b.graph().at(v).constant && c.b.rank(v) == 2; }
-
-// y = x w^T for x [..., m, k] and w [..., n, k] whose leading axes broadcast.
-Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w) {
-  const bool ones = elements(Shape(c.b.shape(w).begin(), c.b.shape(w).end() - 2)) == 1;
-  if (c.b.rank(w) > 2 && ones && c.b.is_constant(w) && c.b.rank(w) <= c.b.rank(x)) {
-    TS_ASSIGN(w, c.b.reshape(w, Shape(c.b.shape(w).end() - 2, c.b.shape(w).end())));
-  }
-  const bool weighted = is_weight(c, w);
-  const std::string name = weighted ? c.name_by(w) : c.name();
-  if (weighted) name_weight(c, w, name);
+Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& name) {
   if (c.b.rank(w) > 2) {
     Shape xs = c.b.shape(x), ws = c.b.shape(w);
     TS_ASSIGN(const Shape lead, broadcast_shape(Shape(xs.begin(), xs.end() - 2), Shape(ws.begin(), ws.end() - 2)));
@@ -34,6 +17,26 @@ Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w) {
     TS_ASSIGN(w, c.b.expand(w, w_full));
   }
   return c.b.emit("matmul", {x, w}, {}, name);
+}
+
+namespace {
+
+// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it.
+void name_weight(OnnxCall& c, ValueId weight, const std::string& layer) {
+  Value& v = c.b.graph().at(weight);
+  if (v.constant && v.name.find('.') == std::string::npos && !layer.empty()) v.name = layer + ".weight";
+}
+
+// The product with operand 1 of the node, turned to w [..., n, k]; where that is a constant, it is a layer.
+Result<ValueId> layer_product(OnnxCall& c, ValueId x, ValueId w) {
+  const bool ones = elements(Shape(c.b.shape(w).begin(), c.b.shape(w).end() - 2)) == 1;
+  if (c.b.rank(w) > 2 && ones && c.b.is_constant(w) && c.b.rank(w) <= c.b.rank(x)) {
+    TS_ASSIGN(w, c.b.reshape(w, Shape(c.b.shape(w).end() - 2, c.b.shape(w).end())));
+  }
+  const bool weighted = c.b.graph().at(w).constant && c.b.rank(w) == 2;
+  const std::string name = weighted ? c.name_by(1) : c.name();
+  if (weighted) name_weight(c, w, name);
+  return product(c, x, w, name);
 }
 
 Result<Values> matmul(OnnxCall& c) {
@@ -48,7 +51,7 @@ Result<Values> matmul(OnnxCall& c) {
     TS_ASSIGN(w, c.b.unsqueeze(w, {1}));
   }
   TS_ASSIGN(w, c.b.transpose(w));
-  TS_ASSIGN(ValueId y, product(c, x, w));
+  TS_ASSIGN(ValueId y, layer_product(c, x, w));
   if (column) {
     TS_ASSIGN(y, c.b.squeeze(y, {-1}));
   }
@@ -75,7 +78,7 @@ Result<Values> gemm(OnnxCall& c) {
   if (alpha != 1) {
     TS_ASSIGN(w, c.b.map("mul", {w, c.b.scalar(alpha, c.b.element(w))}, c.b.graph().at(w).name));
   }
-  TS_ASSIGN(ValueId y, product(c, x, w));
+  TS_ASSIGN(ValueId y, layer_product(c, x, w));
   if (c.has(2)) {
     ValueId bias = c.in[2];
     if (beta != 1) {
@@ -146,7 +149,7 @@ Result<Values> conv(OnnxCall& c) {
   for (size_t i = 0; i < axes; ++i) perm.push_back(static_cast<int64_t>(3 + 2 * i));
   const int64_t patches = elements(Shape(grid.begin() + 1, grid.end())),
                 pixels = elements(Shape(weight.begin() + 1, weight.end()));
-  const std::string name = c.name_by(w);
+  const std::string name = c.name_by(1);
   name_weight(c, w, name);
   TS_ASSIGN(x, c.b.reshape(x, cells));
   TS_ASSIGN(x, c.b.permute(x, perm));
@@ -203,7 +206,7 @@ Result<Values> normalise(OnnxCall& c, const std::string& kind) {
   }
   while (operands.back() == kNoValue && operands.size() > 1) operands.pop_back();
   TS_ASSIGN(operands[0], c.b.reshape(x, rows));
-  const std::string name = c.has(1) ? c.name_by(c.in[1]) : c.name();
+  const std::string name = c.has(1) ? c.name_by(1) : c.name();
   TS_ASSIGN(const ValueId y, c.b.emit("norm", operands, {{"kind", kind}, {"eps", eps}}, name));
   return single(c.b.reshape(y, shape));
 }

@@ -20,8 +20,9 @@ TypedField as_bytes(const Field& field) {
 }
 
 // Hands the tensor's parts to make_tensor; frees the file's copy of the bytes.
-Result<OnnxTensor> read_tensor(onnx::TensorProto* t, const std::string& folder) {
-  TensorParts parts{.name = t->name(), .data_type = t->data_type(), .shape = {t->dims().begin(), t->dims().end()}};
+Result<OnnxTensor> read_tensor(onnx::TensorProto* t, ExternalFiles& files) {
+  TensorParts parts{
+      .name = as_utf8(t->name()), .data_type = t->data_type(), .shape = {t->dims().begin(), t->dims().end()}};
   const std::string place = cat("tensor '", shown(t->name()), "'");
   if (t->has_segment()) return bad_input(place + " is stored in segments, which is not supported");
   parts.external = t->data_location() == onnx::TensorProto::EXTERNAL;
@@ -32,13 +33,13 @@ Result<OnnxTensor> read_tensor(onnx::TensorProto* t, const std::string& folder) 
   parts.doubles = as_bytes(t->double_data());
   parts.int32s = as_bytes(t->int32_data());
   parts.int64s = as_bytes(t->int64_data());
-  Result<OnnxTensor> made = make_tensor(parts, folder);
+  Result<OnnxTensor> made = make_tensor(parts, files);
   if (!made.ok()) return made.status().at(place);
   t->clear_raw_data();
   return made;
 }
 
-Result<OnnxAttr> read_attr(onnx::AttributeProto* a, const std::string& folder) {
+Result<OnnxAttr> read_attr(onnx::AttributeProto* a, ExternalFiles& files) {
   using Kind = OnnxAttr::Kind;
   OnnxAttr out;
   out.refers_to = a->ref_attr_name();
@@ -70,7 +71,7 @@ Result<OnnxAttr> read_attr(onnx::AttributeProto* a, const std::string& folder) {
       out.kind = Kind::kFloats, out.floats = {a->floats().begin(), a->floats().end()};
       break;
     case onnx::AttributeProto::TENSOR: {
-      TS_ASSIGN(OnnxTensor tensor, read_tensor(a->mutable_t(), folder));
+      TS_ASSIGN(OnnxTensor tensor, read_tensor(a->mutable_t(), files));
       out.kind = Kind::kTensor;
       out.tensor = std::make_shared<const OnnxTensor>(std::move(tensor));
       break;
@@ -100,30 +101,38 @@ std::string scope_of(const onnx::NodeProto& n) {
   return "";
 }
 
+template <class Names>
+std::vector<std::string> read_names(const Names& names) {
+  std::vector<std::string> out;
+  for (const auto& name : names) out.push_back(as_utf8(name));
+  return out;
+}
+
 using Opsets = std::map<std::string, int64_t>;
 
 template <class Imports>
 Opsets read_opsets(const Imports& imports) {
   Opsets opsets;
-  for (const auto& entry : imports) opsets[entry.domain() == "ai.onnx" ? "" : entry.domain()] = entry.version();
+  for (const auto& entry : imports)
+    opsets[entry.domain() == "ai.onnx" ? "" : as_utf8(entry.domain())] = entry.version();
   return opsets;
 }
 
-Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, const std::string& folder) {
-  OnnxNode out{.name = n->name(),
-               .op = n->op_type(),
-               .domain = n->domain() == "ai.onnx" ? "" : n->domain(),
+Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, ExternalFiles& files) {
+  OnnxNode out{.name = as_utf8(n->name()),
+               .op = as_utf8(n->op_type()),
+               .domain = n->domain() == "ai.onnx" ? "" : as_utf8(n->domain()),
                .opset = 0,
-               .inputs = {n->input().begin(), n->input().end()},
-               .outputs = {n->output().begin(), n->output().end()},
+               .inputs = read_names(n->input()),
+               .outputs = read_names(n->output()),
                .attrs = {},
-               .scope = scope_of(*n)};
-  if (!n->overload().empty()) out.op += ":" + n->overload();
+               .scope = as_utf8(scope_of(*n))};
+  if (!n->overload().empty()) out.op += ":" + as_utf8(n->overload());
   const auto opset = opsets.find(out.domain);
   if (opset != opsets.end()) out.opset = opset->second;
   const std::string place = cat("node '", shown(out.name), "' (", shown(out.op), ")");
   for (auto& a : *n->mutable_attribute()) {
-    Result<OnnxAttr> attr = read_attr(&a, folder);
+    Result<OnnxAttr> attr = read_attr(&a, files);
     if (!attr.ok()) return attr.status().at(place);
     if (!out.attrs.emplace(a.name(), std::move(*attr)).second)
       return bad_input(cat(place, ": attribute '", shown(a.name()), "' is given twice"));
@@ -131,22 +140,22 @@ Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, const std::
   return out;
 }
 
-Result<OnnxFunction> read_function(onnx::FunctionProto* f, const Opsets& model_opsets, const std::string& folder) {
-  OnnxFunction out{.name = f->name(),
-                   .domain = f->domain(),
-                   .overload = f->overload(),
-                   .inputs = {f->input().begin(), f->input().end()},
-                   .outputs = {f->output().begin(), f->output().end()},
+Result<OnnxFunction> read_function(onnx::FunctionProto* f, const Opsets& model_opsets, ExternalFiles& files) {
+  OnnxFunction out{.name = as_utf8(f->name()),
+                   .domain = as_utf8(f->domain()),
+                   .overload = as_utf8(f->overload()),
+                   .inputs = read_names(f->input()),
+                   .outputs = read_names(f->output()),
                    .defaults = {},
                    .nodes = {}};
   Opsets opsets = read_opsets(f->opset_import());
   opsets.insert(model_opsets.begin(), model_opsets.end());  // what the function does not say, the model does
   for (auto& a : *f->mutable_attribute_proto()) {
-    TS_ASSIGN(OnnxAttr attr, read_attr(&a, folder));
+    TS_ASSIGN(OnnxAttr attr, read_attr(&a, files));
     out.defaults[a.name()] = std::move(attr);
   }
   for (auto& n : *f->mutable_node()) {
-    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, folder));
+    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, files));
     out.nodes.push_back(std::move(node));
   }
   return out;
@@ -159,11 +168,15 @@ Result<OnnxInput> read_input(const onnx::ValueInfoProto& v) {
   const auto element = element_of_onnx(tensor.elem_type());
   if (!element) return bad_input(cat(place, " holds ", onnx_type_name(tensor.elem_type()), ", which no graph holds"));
   if (!tensor.has_shape()) return bad_input(place + " has no shape");
-  OnnxInput out{.name = v.name(), .element = *element, .dims = {}};
+  OnnxInput out{
+      .name = as_utf8(v.name()), .element = *element, .is_byte = tensor.elem_type() == kOnnxUint8, .dims = {}};
   for (const auto& d : tensor.shape().dim()) {
     OnnxDim dim;
-    if (d.has_dim_value() && d.dim_value() > 0) dim.size = d.dim_value();
-    if (d.has_dim_param()) dim.symbol = d.dim_param();
+    if (d.has_dim_value()) dim.size = d.dim_value();
+    if (d.has_dim_value() && d.dim_value() < 1)
+      return bad_input(cat(place, ": axis ", out.dims.size(), " is of size ", d.dim_value(),
+                           ", a size is at least 1 (an open one has a name, or nothing)"));
+    if (d.has_dim_param()) dim.symbol = as_utf8(d.dim_param());
     out.dims.push_back(std::move(dim));
   }
   return out;
@@ -172,14 +185,15 @@ Result<OnnxInput> read_input(const onnx::ValueInfoProto& v) {
 Status check_opset(const Opsets& opsets) {
   const auto it = opsets.find("");
   if (it == opsets.end()) return bad_input("the file names no opset of the standard ONNX operators");
-  if (it->second < 11 || it->second > 23)
-    return bad_input(cat("opset ", it->second, " is not supported: 11 to 23 are"));
+  if (it->second < 11 || it->second > 27)
+    return bad_input(cat("opset ", it->second, " is not supported: 11 to 27 are"));
   return {};
 }
 
 }  // namespace
 
 Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
+  ExternalFiles files(folder);
   if (file.size() > static_cast<size_t>(INT_MAX))
     return bad_input("the file is larger than 2 GiB, protobuf's limit; export with external data");
   onnx::ModelProto model;
@@ -191,27 +205,27 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
   TS_TRY(check_opset(opsets));
   onnx::GraphProto& graph = *model.mutable_graph();
   if (graph.sparse_initializer_size() > 0) return bad_input("the model holds sparse weights, which are not supported");
-  OnnxModel out{.name = graph.name(), .tensors = {}, .inputs = {}, .outputs = {}, .nodes = {}};
+  OnnxModel out{.name = as_utf8(graph.name()), .tensors = {}, .inputs = {}, .outputs = {}, .nodes = {}};
   for (auto& t : *graph.mutable_initializer()) {
-    TS_ASSIGN(OnnxTensor tensor, read_tensor(&t, folder));
+    TS_ASSIGN(OnnxTensor tensor, read_tensor(&t, files));
     out.tensors.push_back(std::move(tensor));
   }
   std::unordered_set<std::string> weights;
   for (const OnnxTensor& t : out.tensors) weights.insert(t.name);
   for (const auto& v : graph.input()) {
-    if (weights.contains(v.name())) continue;  // old files list the weights among the inputs
+    if (weights.contains(as_utf8(v.name()))) continue;  // old files list the weights among the inputs
     TS_ASSIGN(OnnxInput input, read_input(v));
     out.inputs.push_back(std::move(input));
   }
-  for (const auto& v : graph.output()) out.outputs.push_back(v.name());
+  for (const auto& v : graph.output()) out.outputs.push_back(as_utf8(v.name()));
   std::vector<OnnxFunction> functions;
   for (auto& f : *model.mutable_functions()) {
-    TS_ASSIGN(OnnxFunction function, read_function(&f, opsets, folder));
+    TS_ASSIGN(OnnxFunction function, read_function(&f, opsets, files));
     functions.push_back(std::move(function));
   }
   std::vector<OnnxNode> nodes;
   for (auto& n : *graph.mutable_node()) {
-    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, folder));
+    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, files));
     nodes.push_back(std::move(node));
   }
   TS_ASSIGN(out.nodes, inline_functions(std::move(nodes), functions));

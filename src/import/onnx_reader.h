@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An ONNX file as plain structs: everything that the conversion needs, checked (sizes, types, ranges), without
-// protobuf. Calls of local functions are replaced by the functions' nodes, so that `nodes` is one flat list.
+// protobuf. Calls of local functions are replaced by the functions' nodes, so that `nodes` is one flat list. All names
+// are UTF-8 (as_utf8).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace tessera {
 struct OnnxTensor {
   std::string name;
   Type type;
-  Bytes data;  // dense, 64-byte aligned
+  Bytes data;            // dense, 64-byte aligned
+  bool is_byte = false;  // UINT8; u8 is otherwise BOOL
 };
 
 struct OnnxAttr {
@@ -50,6 +52,7 @@ struct OnnxDim {
 struct OnnxInput {
   std::string name;
   Element element = Element::f32;
+  bool is_byte = false;  // UINT8; u8 is otherwise BOOL
   std::vector<OnnxDim> dims;
 };
 
@@ -75,11 +78,15 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder);
 // million nodes, is an error.
 Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, const std::vector<OnnxFunction>& functions);
 
-// The element that stands for an ONNX data type; doubles become f32, bools u8. Nothing for types that no graph holds.
+// The element that stands for an ONNX data type: f32 for all floats (how they are stored is the build's choice, not the
+// file's), u8 for bools. Nothing for types that no graph holds.
 std::optional<Element> element_of_onnx(int64_t data_type);
 std::string onnx_type_name(int64_t data_type);
+constexpr int64_t kOnnxUint8 = 2, kOnnxBool = 9;
 
-// A name from a file as a message shows it: no control characters, not longer than a line.
+// A name from a file as UTF-8: bytes that are none become %XX, so that whatever prints names prints valid text.
+std::string as_utf8(const std::string& name);
+// A name from a file as a message shows it: UTF-8 without control characters, not longer than a line.
 std::string shown(const std::string& name);
 
 }  // namespace tessera

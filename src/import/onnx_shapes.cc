@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that move or make numbers without computing on them: views, joins, constants. Shapes are known at build, so
-// shape arithmetic folds away.
+// Operators that move numbers without computing on them: views, joins, shapes. Shapes are known at build, so shape
+// arithmetic folds away.
 #include <algorithm>
-#include <cmath>
 
 #include "import/onnx_convert.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kMaxListed = 1000000;  // entries of what is spelt out number by number
 
 Result<Values> reshape(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
@@ -96,6 +93,14 @@ Result<Values> split(OnnxCall& c) {
   return out;
 }
 
+// x[..., start + step i, ...]; backwards along the axis of a value that is no constant it is a gather.
+Result<ValueId> walk(OnnxCall& c, ValueId x, size_t axis, int64_t start, int64_t step, int64_t count) {
+  if (step > 0 || count < 2 || c.b.is_constant(x)) return c.b.slice(x, static_cast<int64_t>(axis), start, step, count);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(start + i * step);
+  return take(c, x, axis, c.b.integer_list(ids));
+}
+
 Result<Values> slice(OnnxCall& c) {
   TS_ASSIGN(ValueId x, c.operand(0));
   TS_ASSIGN(const std::vector<int64_t> starts, c.integers("starts", 1));
@@ -120,52 +125,9 @@ Result<Values> slice(OnnxCall& c) {
                                  : std::clamp(from_front(ends[i]), int64_t{-1}, size - 1);
     const int64_t distance = step > 0 ? end - start : start - end, stride = step > 0 ? step : -step;
     const int64_t count = distance <= 0 || size == 0 ? 0 : (distance - 1) / stride + 1;
-    TS_ASSIGN(x, c.b.slice(x, static_cast<int64_t>(axis), start, step, count));
+    TS_ASSIGN(x, walk(c, x, axis, start, step, count));
   }
   return Values{x};
-}
-
-// ids of a constant, counted from the front and inside the table.
-Result<std::vector<int64_t>> checked_ids(OnnxCall& c, ValueId ids, int64_t size) {
-  TS_ASSIGN(std::vector<int64_t> out, c.b.integers(ids, "the indices"));
-  for (int64_t& id : out) {
-    if (id < -size || id >= size) return bad_input(cat("index ", id, " is outside an axis of ", size));
-    if (id < 0) id += size;
-  }
-  return out;
-}
-
-Result<Values> gather(OnnxCall& c) {
-  TS_ASSIGN(const ValueId x, c.operand(0));
-  TS_ASSIGN(const ValueId ids, c.operand(1));
-  TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
-  TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
-  const int64_t at = static_cast<int64_t>(axis);
-  if (c.b.is_constant(ids) && elements(c.b.shape(ids)) <= kMaxListed &&
-      info(c.b.element(ids)).kind == ElementKind::kInteger) {
-    TS_ASSIGN(const std::vector<int64_t> list, checked_ids(c, ids, c.b.shape(x)[axis]));
-    bool even = c.b.rank(ids) <= 1 && !list.empty();
-    const int64_t step = list.size() > 1 ? list[1] - list[0] : 1;
-    for (size_t i = 1; even && i < list.size(); ++i) even = step > 0 && list[i] - list[i - 1] == step;
-    if (even) {  // an even walk along the axis is a slice
-      TS_ASSIGN(const ValueId part, c.b.slice(x, at, list[0], step, static_cast<int64_t>(list.size())));
-      return single(c.b.rank(ids) == 0 ? c.b.squeeze(part, {at}) : part);
-    }
-  }
-  if (axis == 0) return single(c.b.emit("gather", {x, ids}, {}, c.name()));
-  // Rows are what can be gathered: bring the axis to the front, and its result, which has the axes of ids, back to its
-  // place.
-  std::vector<int64_t> to_front = {at}, back;
-  for (size_t i = 0; i < c.b.rank(x); ++i) {
-    if (i != axis) to_front.push_back(static_cast<int64_t>(i));
-  }
-  const int64_t axes = static_cast<int64_t>(c.b.rank(ids));
-  for (int64_t i = 0; i < at; ++i) back.push_back(axes + i);
-  for (int64_t i = 0; i < axes; ++i) back.push_back(i);
-  for (int64_t i = at + 1; i < static_cast<int64_t>(c.b.rank(x)); ++i) back.push_back(axes + i - 1);
-  TS_ASSIGN(const ValueId table, c.b.permute(x, to_front));
-  TS_ASSIGN(const ValueId rows, c.b.emit("gather", {table, ids}, {}, c.name()));
-  return single(c.b.permute(rows, back));
 }
 
 Result<Values> unsqueeze(OnnxCall& c) {
@@ -230,69 +192,105 @@ Result<Values> size_of(OnnxCall& c) {
   return single(c.b.reshape(c.b.integer_list({elements(c.b.shape(x))}, c.name()), {}));
 }
 
-Result<Values> constant(OnnxCall& c) {
-  const auto& attrs = c.node.attrs;
-  if (attrs.size() != 1) return bad_input("a Constant has exactly one value");
-  const auto& [key, a] = *attrs.begin();
-  using Kind = OnnxAttr::Kind;
-  if (key == "value" && a.kind == Kind::kTensor) return Values{add_tensor(c.b, *a.tensor)};
-  if (key == "value_float" && a.kind == Kind::kFloat) return Values{c.b.scalar(a.f, Element::f32)};
-  if (key == "value_ints" && a.kind == Kind::kInts) return Values{c.b.integer_list(a.ints)};
-  if (key == "value_int" && a.kind == Kind::kInt) return single(c.b.reshape(c.b.integer_list({a.i}), {}));
-  if (key == "value_floats" && a.kind == Kind::kFloats) {
-    const std::vector<float> numbers(a.floats.begin(), a.floats.end());
-    return Values{c.b.graph().add_constant(c.name(), {static_cast<int64_t>(numbers.size())}, numbers)};
-  }
-  return bad_input(
-      cat("a Constant given by '", shown(key), "' is not supported; value, value_float(s) and value_int(s) are"));
+Result<ValueId> filled(OnnxCall& c, ValueId value, Shape shape, size_t axis, int64_t size) {
+  shape[axis] = size;
+  return c.b.expand(value, shape);
 }
 
-Result<Values> constant_of_shape(OnnxCall& c) {
-  TS_ASSIGN(const ValueId wanted, c.operand(0));
-  TS_ASSIGN(const Shape shape, c.b.integers(wanted, "the shape"));
-  ValueId value = kNoValue;
-  if (const auto it = c.node.attrs.find("value"); it == c.node.attrs.end()) {
-    value = c.b.scalar(0, Element::f32);
-  } else if (it->second.kind == OnnxAttr::Kind::kTensor && elements(it->second.tensor->type.shape) == 1) {
-    TS_ASSIGN(value, c.b.reshape(add_tensor(c.b, *it->second.tensor), {}));
+// Where position `at` of the padded axis reads an axis of `size`.
+int64_t source_of(const std::string& mode, int64_t at, int64_t size) {
+  if (mode == "edge") return std::clamp<int64_t>(at, 0, size - 1);
+  const int64_t period = mode == "wrap" ? size : std::max<int64_t>(1, 2 * size - 2);
+  const int64_t folded = ((at % period) + period) % period;
+  return folded < size ? folded : period - folded;  // reflect: the edge is not repeated
+}
+
+Result<ValueId> pad_axis(OnnxCall& c, ValueId x, size_t axis, int64_t before, int64_t after, const std::string& mode,
+                         ValueId value) {
+  const int64_t size = c.b.shape(x)[axis], at = static_cast<int64_t>(axis);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (std::max(before, after) > kMost || std::min(before, after) < -kMost || size + before + after < 0)
+    return bad_input(cat("axis ", axis, " of ", to_string(c.b.shape(x)), " padded by ", before, " and ", after));
+  if (mode != "constant") {
+    if (size == 0 || size + before + after > kMaxListed) return bad_input("Pad: nothing to repeat, or too much");
+    std::vector<int64_t> ids;
+    for (int64_t i = -before; i < size + after; ++i) ids.push_back(source_of(mode, i, size));
+    return take(c, x, axis, c.b.integer_list(ids));
+  }
+  const int64_t skip = std::min(size, std::max<int64_t>(0, -before));
+  const int64_t keep = std::max<int64_t>(0, size - skip - std::max<int64_t>(0, -after));
+  TS_ASSIGN(x, c.b.slice(x, at, skip, 1, keep));
+  Values parts = {x};
+  if (before > 0) {
+    TS_ASSIGN(const ValueId part, filled(c, value, c.b.shape(x), axis, before));
+    parts.insert(parts.begin(), part);
+  }
+  if (after > 0) {
+    TS_ASSIGN(const ValueId part, filled(c, value, c.b.shape(x), axis, after));
+    parts.push_back(part);
+  }
+  return c.b.concat(parts, at, c.name());
+}
+
+Result<Values> pad(OnnxCall& c) {
+  TS_ASSIGN(ValueId x, c.operand(0));
+  TS_ASSIGN(const std::string mode, c.word("mode", "constant"));
+  TS_ASSIGN(const std::vector<int64_t> pads, c.integers("pads", 1));
+  TS_ASSIGN(std::vector<int64_t> axes, c.integers("axes", 3));
+  if (mode != "constant" && mode != "edge" && mode != "reflect" && mode != "wrap")
+    return bad_input(cat("Pad with mode '", shown(mode), "'; known: constant, edge, reflect, wrap"));
+  for (size_t i = 0; i < c.b.rank(x) && !c.has(3); ++i) axes.push_back(static_cast<int64_t>(i));
+  if (pads.size() != 2 * axes.size()) return bad_input(cat(pads.size(), " pads for ", axes.size(), " axes"));
+  ValueId value = c.b.scalar(0, c.b.element(x));
+  if (c.has(2)) {
+    TS_ASSIGN(value, c.b.reshape(c.in[2], {}));
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    TS_ASSIGN(const size_t axis, resolve_axis(axes[i], c.b.rank(x)));
+    const int64_t before = pads[i], after = pads[axes.size() + i];
+    if (before == 0 && after == 0) continue;
+    TS_ASSIGN(x, pad_axis(c, x, axis, before, after, mode, value));
+  }
+  return Values{x};
+}
+
+// Blocks of pixels and channels trade places: [b, c, h, w] <-> [b, c block^2, h / block, w / block].
+Result<Values> depth_and_space(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const int64_t block, c.integer("blocksize", 0));
+  TS_ASSIGN(const std::string mode, c.word("mode", "DCR"));
+  const Shape s = c.b.shape(x);
+  if (s.size() != 4 || block < 1 || block > 65536) return bad_input(cat("blocks of ", block, " in ", to_string(s)));
+  const bool to_space = c.node.op == "DepthToSpace";
+  const int64_t cells = block * block;
+  if (to_space ? s[1] % cells != 0 : s[2] % block != 0 || s[3] % block != 0)
+    return bad_input(cat("blocks of ", block, " do not divide ", to_string(s)));
+  Shape split, result;
+  std::vector<int64_t> perm;
+  if (to_space) {
+    split = mode == "CRD" ? Shape{s[0], s[1] / cells, block, block, s[2], s[3]}
+                          : Shape{s[0], block, block, s[1] / cells, s[2], s[3]};
+    perm = mode == "CRD" ? std::vector<int64_t>{0, 1, 4, 2, 5, 3} : std::vector<int64_t>{0, 3, 4, 1, 5, 2};
+    result = {s[0], s[1] / cells, s[2] * block, s[3] * block};
   } else {
-    return bad_input("the value must be a tensor of one number");
+    split = {s[0], s[1], s[2] / block, block, s[3] / block, block};
+    perm = {0, 3, 5, 1, 2, 4};
+    result = {s[0], s[1] * cells, s[2] / block, s[3] / block};
   }
-  return single(c.b.expand(value, shape));
-}
-
-Result<Values> range(OnnxCall& c) {
-  double limits[3];
-  Element element = Element::i64;
-  for (size_t i = 0; i < 3; ++i) {
-    TS_ASSIGN(const ValueId v, c.operand(i));
-    const std::vector<double> numbers = c.b.graph().numbers(v);
-    if (!c.b.graph().at(v).constant || numbers.size() != 1)
-      return bad_input(cat("operand ", i, " of Range must be one number known at build"));
-    limits[i] = numbers[0];
-    element = c.b.element(v);
-  }
-  const double count = std::ceil((limits[1] - limits[0]) / limits[2]);
-  if (!(count <= static_cast<double>(kMaxListed))) return bad_input("Range is endless or too long");
-  std::vector<double> numbers;
-  for (int64_t i = 0; i < static_cast<int64_t>(std::max(0.0, count)); ++i)
-    numbers.push_back(limits[0] + static_cast<double>(i) * limits[2]);
-  const int64_t n = static_cast<int64_t>(numbers.size());
-  Buffer buffer(static_cast<size_t>(packed_bytes(element, n)));
-  info(element).encode_f64(numbers.data(), n, buffer.data(), 0);
-  return Values{c.b.graph().add_constant(c.name(), Type{{n}, element}, Bytes::own(std::move(buffer)))};
+  TS_ASSIGN(const ValueId parts, c.b.reshape(x, split));
+  TS_ASSIGN(const ValueId turned, c.b.permute(parts, perm));
+  return single(c.b.reshape(turned, result, c.name()));
 }
 
 }  // namespace
 
 std::span<const OnnxOp> onnx_shape_ops() {
   static const OnnxOp kOps[] = {
-      {"Reshape", reshape}, {"Flatten", flatten},     {"Transpose", transpose},
-      {"Concat", concat},   {"Split", split},         {"Slice", slice},
-      {"Gather", gather},   {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze},
-      {"Expand", expand},   {"Tile", tile},           {"Shape", shape_of},
-      {"Size", size_of},    {"Constant", constant},   {"ConstantOfShape", constant_of_shape},
-      {"Range", range},
+      {"Reshape", reshape},     {"Flatten", flatten}, {"Transpose", transpose},
+      {"Concat", concat},       {"Split", split},     {"Slice", slice},
+      {"Unsqueeze", unsqueeze}, {"Squeeze", squeeze}, {"Expand", expand},
+      {"Tile", tile},           {"Pad", pad},         {"DepthToSpace", depth_and_space},
+      {"Shape", shape_of},      {"Size", size_of},    {"SpaceToDepth", depth_and_space},
   };
   return kOps;
 }

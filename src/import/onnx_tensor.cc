@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "import/onnx_tensor.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 
 #include "io/mmap.h"
 #include "ir/region.h"
@@ -53,28 +55,29 @@ Result<int64_t> number_of(const std::map<std::string, std::string>& entries, con
   return n;
 }
 
-Result<Bytes> external_bytes(const TensorParts& parts, const std::string& folder, int64_t want) {
-  const auto location = parts.external_data.find("location");
-  if (location == parts.external_data.end()) return bad_input("external data without a location");
-  const std::string& file = location->second;
-  if (folder.empty())
-    return bad_input(cat("its data lie in '", shown(file), "', but the model was not read from a file"));
-  bool climbs = file.empty() || file.front() == '/' || file.find('\\') != std::string::npos ||
-                file.find('\0') != std::string::npos;
-  for (size_t start = 0; start <= file.size();) {
-    const size_t end = std::min(file.find('/', start), file.size());
-    climbs |= file.substr(start, end - start) == "..";
+// Absolute, or with a part that climbs: what no location inside the folder needs.
+bool leaves_folder(const std::string& location) {
+  bool leaves = location.empty() || location.front() == '/' || location.find('\\') != std::string::npos ||
+                location.find('\0') != std::string::npos;
+  for (size_t start = 0; start <= location.size();) {
+    const size_t end = std::min(location.find('/', start), location.size());
+    leaves |= location.substr(start, end - start) == "..";
     start = end + 1;
   }
-  if (climbs) return bad_input(cat("external data '", shown(file), "' must lie in the model's folder"));
+  return leaves;
+}
+
+Result<Bytes> external_bytes(const TensorParts& parts, ExternalFiles& files, int64_t want) {
+  const auto location = parts.external_data.find("location");
+  if (location == parts.external_data.end()) return bad_input("external data without a location");
   TS_ASSIGN(const int64_t offset, number_of(parts.external_data, "offset", 0));
   TS_ASSIGN(const int64_t length, number_of(parts.external_data, "length", want));
   if (length != want) return bad_input(cat("external data of ", length, " bytes, its shape takes ", want));
-  TS_ASSIGN(const Bytes map, map_file(folder + "/" + file));
+  TS_ASSIGN(const Bytes map, files.open(location->second));
   const int64_t size = static_cast<int64_t>(map.size());
   if (offset > size || want > size - offset)
-    return bad_input(cat("external data '", shown(file), "' ends at byte ", size, ", ", want, " bytes from ", offset,
-                         " are needed"));
+    return bad_input(cat("external data '", shown(location->second), "' ends at byte ", size, ", ", want,
+                         " bytes from ", offset, " are needed"));
   const Bytes slice = map.slice(static_cast<size_t>(offset), static_cast<size_t>(want));
   // Kernels and casts expect aligned numbers; a map begins on a page, so this is the file's own choice of offsets.
   return reinterpret_cast<uintptr_t>(slice.data()) % 64 == 0 ? slice : owned(slice.data(), slice.size());
@@ -113,17 +116,38 @@ Result<Bytes> typed_bytes(const TensorParts& p, int64_t count) {
   }
 }
 
+Bytes widened(const Bytes& codes, Element element, int64_t count) {
+  Buffer buffer(static_cast<size_t>(count) * sizeof(float));
+  info(element).decode(codes.data(), 0, count, reinterpret_cast<float*>(buffer.data()));
+  return Bytes::own(std::move(buffer));
+}
+
 }  // namespace
+
+Result<Bytes> ExternalFiles::open(const std::string& location) {
+  if (folder_.empty())
+    return bad_input(cat("its data lie in '", shown(location), "', but the model was not read from a file"));
+  if (const auto known = open_.find(location); known != open_.end()) return known->second;
+  const Status outside = bad_input(cat("external data '", shown(location), "' must lie in the model's folder"));
+  if (leaves_folder(location)) return outside;
+  const std::string path = folder_ + "/" + location;
+  std::error_code missing;
+  const std::filesystem::path inside = std::filesystem::canonical(folder_, missing);
+  const std::filesystem::path real = std::filesystem::canonical(path, missing);
+  if (!missing && std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first != inside.end())
+    return outside;
+  TS_ASSIGN(const Bytes map, map_file(path));
+  open_[location] = map;
+  return map;
+}
 
 std::optional<Element> element_of_onnx(int64_t data_type) {
   switch (data_type) {
     case kFloat:
     case kDouble:
-      return Element::f32;
     case kFloat16:
-      return Element::f16;
     case kBfloat16:
-      return Element::bf16;
+      return Element::f32;
     case kInt64:
       return Element::i64;
     case kInt32:
@@ -136,7 +160,7 @@ std::optional<Element> element_of_onnx(int64_t data_type) {
   }
 }
 
-Result<OnnxTensor> make_tensor(const TensorParts& parts, const std::string& folder) {
+Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files) {
   const auto element = element_of_onnx(parts.data_type);
   if (!element)
     return bad_input(cat("holds ", onnx_type_name(parts.data_type),
@@ -146,7 +170,7 @@ Result<OnnxTensor> make_tensor(const TensorParts& parts, const std::string& fold
   const int64_t bytes = *count * bytes_of(parts.data_type);
   Bytes data;
   if (parts.external) {
-    TS_ASSIGN(data, external_bytes(parts, folder, bytes));
+    TS_ASSIGN(data, external_bytes(parts, files, bytes));
   } else if (parts.has_raw) {
     if (static_cast<int64_t>(parts.raw.count) != bytes)
       return bad_input(cat("holds ", parts.raw.count, " bytes, its shape ", to_string(parts.shape), " takes ", bytes));
@@ -156,20 +180,51 @@ Result<OnnxTensor> make_tensor(const TensorParts& parts, const std::string& fold
   }
   if (parts.data_type == kDouble) {
     TS_ASSIGN(data, (narrowed<double, float>({data.data(), static_cast<size_t>(*count)}, *count)));
+  } else if (parts.data_type == kFloat16 || parts.data_type == kBfloat16) {
+    data = widened(data, parts.data_type == kFloat16 ? Element::f16 : Element::bf16, *count);
   } else if (parts.data_type == kBool) {  // any byte but 0 is true
     Buffer truth(data.size());
     for (size_t i = 0; i < data.size(); ++i) truth.data()[i] = data.data()[i] != 0;
     data = Bytes::own(std::move(truth));
   }
-  return OnnxTensor{parts.name, Type{parts.shape, *element}, std::move(data)};
+  return OnnxTensor{parts.name, Type{parts.shape, *element}, std::move(data), parts.data_type == kUint8};
+}
+
+std::string as_utf8(const std::string& name) {
+  std::string out;
+  for (size_t i = 0; i < name.size();) {
+    const auto byte = [&](size_t k) { return i + k < name.size() ? static_cast<uint8_t>(name[i + k]) : 0; };
+    const auto follows = [&](size_t k, int low = 0x80, int high = 0xbf) { return byte(k) >= low && byte(k) <= high; };
+    const int b = byte(0);
+    // Lead byte -> length of the sequence; overlong forms, surrogates and numbers above 10FFFF are none.
+    size_t length = 0;
+    if (b < 0x80) length = 1;
+    if (b >= 0xc2 && b <= 0xdf && follows(1)) length = 2;
+    if (b >= 0xe0 && b <= 0xef && follows(1, b == 0xe0 ? 0xa0 : 0x80, b == 0xed ? 0x9f : 0xbf) && follows(2))
+      length = 3;
+    if (b >= 0xf0 && b <= 0xf4 && follows(1, b == 0xf0 ? 0x90 : 0x80, b == 0xf4 ? 0x8f : 0xbf) && follows(2) &&
+        follows(3))
+      length = 4;
+    if (length == 0) {
+      constexpr const char* kHex = "0123456789ABCDEF";
+      out += '%', out += kHex[b >> 4], out += kHex[b & 15];
+    }
+    out += name.substr(i, length);
+    i += std::max<size_t>(1, length);
+  }
+  return out;
 }
 
 std::string shown(const std::string& name) {
-  std::string out = name.substr(0, 120);
+  constexpr size_t kLine = 120;
+  std::string out = as_utf8(name.substr(0, kLine + 8));
   for (char& c : out) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
-  return name.size() > out.size() ? out + "..." : out;
+  if (out.size() <= kLine) return out;
+  size_t end = kLine;  // not inside a character
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xc0) == 0x80) --end;
+  return out.substr(0, end) + "...";
 }
 
 }  // namespace tessera

@@ -25,7 +25,19 @@ struct TensorParts {
   TypedField raw, floats, doubles, int32s, int64s;
 };
 
-// External files must lie in `folder`: a location that is absolute or climbs out of it is refused.
-Result<OnnxTensor> make_tensor(const TensorParts& parts, const std::string& folder);
+// The files beside a model that hold its tensors' bytes, each mapped once. They must lie in the model's folder: a
+// location that is absolute, climbs out of it, or leads out of it by a symbolic link is refused.
+class ExternalFiles {
+ public:
+  // Without a folder (a model that was not read from a file) nothing can be opened.
+  explicit ExternalFiles(std::string folder) : folder_(std::move(folder)) {}
+  Result<Bytes> open(const std::string& location);
+
+ private:
+  std::string folder_;
+  std::map<std::string, Bytes> open_;
+};
+
+Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files);
 
 }  // namespace tessera

@@ -15,9 +15,11 @@ namespace {
 const std::map<std::string, Array>& arrays() {
   static const std::map<std::string, Array> kAll = [] {
     std::map<std::string, Array> all;
-    auto read = read_npz(TS_SOURCE_DIR "/tests/data/onnx/cases.npz");
-    if (!read.ok()) return all;  // no cases: gtest reports a suite without tests
-    for (Array& a : *read) all[a.name] = std::move(a);
+    for (const char* file : {"cases", "indices", "natives"}) {
+      auto read = read_npz(cat(TS_SOURCE_DIR "/tests/data/onnx/", file, ".npz"));
+      if (!read.ok()) return std::map<std::string, Array>{};  // no cases: gtest reports a suite without tests
+      for (Array& a : *read) all[a.name] = std::move(a);
+    }
     return all;
   }();
   return kAll;
@@ -68,8 +70,52 @@ TEST_P(OperatorTest, KeepsTheNamesOfInputsAndOutputs) {
   EXPECT_EQ(graph->at(graph->outputs[0]).name, "z");
 }
 
+TEST(Operators, AnInputThatIsAnOutputKeepsItsName) {
+  auto graph = import_onnx(arrays().at("input_is_output.onnx").data, "same");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  ASSERT_TRUE(canonicalise(*graph).ok());
+  ASSERT_EQ(graph->outputs.size(), 2u);
+  EXPECT_EQ(graph->at(graph->inputs[0]).name, "x");
+  EXPECT_EQ(graph->at(graph->outputs[1]).name, "x");
+  EXPECT_NE(graph->outputs[1], graph->inputs[0]) << "a plan's inputs and outputs are different memory";
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, OperatorTest, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param; });
+
+// Native operators are one node each; a soft cap and scores as a result are written out.
+TEST(Operators, NativesBecomeOps) {
+  for (const std::string& name : cases()) {
+    const bool attention = name.starts_with("attention_") && name != "attention_div" && name != "attention_mul" &&
+                           name != "attention_plain";
+    const std::string op = attention                                                       ? "attention"
+                           : name.starts_with("rotary_")                                   ? "rotary"
+                           : name.starts_with("rms_norm") || name.starts_with("layernorm") ? "norm"
+                                                                                           : "";
+    if (op.empty()) continue;
+    auto graph = import_onnx(arrays().at(name + ".onnx").data, name);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    const bool written_out = name.find("softcap") != std::string::npos || name.find("scores") != std::string::npos;
+    EXPECT_EQ(testing::count_ops(*graph)[op], written_out ? 0 : 1) << name;
+    EXPECT_EQ(testing::count_ops(*graph)["softmax"], written_out ? 1 : 0) << name;
+  }
+}
+
+TEST(Operators, EvenIndicesAreViews) {
+  for (const char* name : {"gather_scalar", "gather_range", "gather_strided", "gather_nd_grid"}) {
+    auto graph = import_onnx(arrays().at(std::string(name) + ".onnx").data, name);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    EXPECT_EQ(testing::count_ops(*graph)["gather"], 0) << name;
+  }
+}
+
+TEST(Operators, FloatsOfAnyWidthBecomeF32) {
+  for (const char* name : {"half_weights", "half_model", "cast_half"}) {
+    auto graph = import_onnx(arrays().at(std::string(name) + ".onnx").data, name);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    for (const Value& v : graph->values) EXPECT_EQ(v.type.quant, QuantType(Element::f32)) << name << ": " << v.name;
+  }
+}
 
 TEST(Operators, AllAttentionSpellingsAreRecognised) {
   for (const char* name : {"attention_div", "attention_mul", "attention_plain"}) {

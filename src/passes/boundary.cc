@@ -46,7 +46,8 @@ void add_boundary_copies(Graph& g) {
   for (ValueId& out : g.outputs) {
     const std::vector<int> makers = g.producers();
     const int maker = makers[static_cast<size_t>(out)];
-    if (maker >= 0 && is_boundary(g.nodes[static_cast<size_t>(maker)])) continue;
+    const bool read_here = g.use_counts()[static_cast<size_t>(out)] > 1;  // by ops that could not reach it
+    if (maker >= 0 && is_boundary(g.nodes[static_cast<size_t>(maker)]) && !read_here) continue;
     Value v;
     v.name = g.at(out).name;
     v.type = g.at(out).type;

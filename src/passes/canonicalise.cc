@@ -5,11 +5,14 @@
 
 #include "ir/check.h"
 #include "ops/builder.h"
+#include "passes/drop_casts.h"
 #include "passes/drop_dead.h"
 #include "passes/fold_constants.h"
 #include "passes/fuse.h"
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
+#include "passes/shape_outputs.h"
+#include "passes/share_equal.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
 
@@ -31,7 +34,14 @@ Status name_everything(Graph& graph) {
     settled[static_cast<size_t>(id)] = true;
   };
   for (ValueId id : graph.inputs) settle(id);
-  for (ValueId id : graph.outputs) settle(id);
+  // A result that is an input of the model has the input's name, too: ports are two lists.
+  std::set<std::string> results;
+  for (ValueId id : graph.outputs) {
+    if (settled[static_cast<size_t>(id)]) continue;
+    make_unique(graph.at(id).name, results);
+    values.insert(graph.at(id).name);
+    settled[static_cast<size_t>(id)] = true;
+  }
   for (Node& n : graph.nodes) {
     const bool view = n.op == "view";
     if (n.name.empty()) n.name = n.op;
@@ -54,12 +64,12 @@ Status canonicalise(Graph& graph) {
   TS_TRY(check_ops(graph));
   // clang-format off
   for (Status (*const pass)(Graph&) : {
-           fold_constants, simplify_views, drop_dead,
-           recognise_norm, recognise_gelu, recognise_attention,
-           simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
+           fold_constants, simplify_views, drop_dead, drop_casts, simplify_views, share_equal, drop_dead,
+           recognise_norm, recognise_gelu, recognise_rotary, simplify_views, share_equal, drop_dead,
+           recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, straighten_rows, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals
-           materialise, drop_dead, name_everything}) {
+           shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
     // clang-format on
     TS_TRY(pass(graph));
   }

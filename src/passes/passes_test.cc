@@ -10,11 +10,14 @@
 #include "ir/text.h"
 #include "ops/builder.h"
 #include "passes/canonicalise.h"
+#include "passes/drop_casts.h"
 #include "passes/drop_dead.h"
 #include "passes/fold_constants.h"
 #include "passes/fuse.h"
 #include "passes/materialise.h"
 #include "passes/recognise/recognise.h"
+#include "passes/shape_outputs.h"
+#include "passes/share_equal.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
 #include "testing/run_graph.h"
@@ -32,11 +35,15 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> kAll = {
       {"fold_constants", {fold_constants, drop_dead}},
       {"drop_dead", {drop_dead}},
+      {"drop_casts", {drop_casts, simplify_views, drop_dead}},
+      {"share_equal", {share_equal, drop_dead}},
       {"simplify_views", {simplify_views, drop_dead}},
       {"recognise_norm", {recognise_norm, drop_dead}},
       {"recognise_gelu", {recognise_gelu, drop_dead}},
+      {"recognise_rotary", {recognise_rotary, simplify_views, drop_dead}},
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
+      {"shape_outputs", {shape_outputs, simplify_views, drop_dead}},
       {"materialise", {materialise}},
       {"straighten_rows", {straighten_rows, simplify_views, drop_dead}},
   };

@@ -47,7 +47,6 @@ class Quantizer {
     }
     assign_roles(g_);
     TS_TRY(choose_per_layer());
-    free_outputs();
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (const Precision* p = layer_[n]; p != nullptr && p->weight.scaled()) TS_TRY(quantize_weight_of(n, *p));
     }
@@ -95,32 +94,19 @@ class Quantizer {
     return "fp32";
   }
 
-  // The caller's outputs stay f32. One that the graph reads too is handed over by a copy, so that the inner value may take the carrier.
-  void free_outputs() {
-    if (default_->carrier == Element::f32) return;
-    const std::vector<int> uses = g_.use_counts();
-    for (ValueId& out : g_.outputs) {
-      if (uses[static_cast<size_t>(out)] == 1 || !is_float(g_.at(out).type.quant.element)) continue;
-      Value v;
-      v.name = g_.at(out).name;
-      v.type = g_.at(out).type;
-      g_.at(out).name += ".inner";
-      const ValueId fresh = g_.add_value(std::move(v));
-      g_.nodes.push_back({.name = g_.at(fresh).name + ".out", .op = "copy", .inputs = {out}, .outputs = {fresh}});
-      layer_.push_back(nullptr);
-      out = fresh;
-    }
-  }
-
-  // Every float value but the caller's inputs and outputs takes the carrier's element; constants are rounded to it.
+  // Every float value but the caller's inputs and outputs, masks and angles takes the carrier's element; constants are
+  // rounded to it.
   void to_carrier() {
-    std::set<ValueId> keep(g_.inputs.begin(), g_.inputs.end());
-    keep.insert(g_.outputs.begin(), g_.outputs.end());
     const Element carrier = default_->carrier;
+    if (carrier == Element::f32) return;
+    std::set<ValueId> callers(g_.inputs.begin(), g_.inputs.end());
+    callers.insert(g_.outputs.begin(), g_.outputs.end());
     // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are settled first.
     for (const Node& n : g_.nodes) {
-      if (n.op == "view" && keep.contains(n.inputs[0])) keep.insert(n.outputs[0]);
+      if (n.op == "view" && callers.contains(n.inputs[0])) callers.insert(n.outputs[0]);
     }
+    std::set<ValueId> keep = only_masks_and_angles();
+    keep.insert(callers.begin(), callers.end());
     for (const Value& v : g_.values) keep.insert(v.scale);  // scales stay as their type says
     for (size_t v = 0; v < g_.values.size(); ++v) {
       Value& value = g_.values[v];
@@ -130,22 +116,48 @@ class Quantizer {
       }
       value.type.quant = carrier;
     }
-    cast_inputs(keep);
+    cast_for_readers(callers);
   }
 
-  // A caller's f32 input meets the carrier in a copy; where its reader is a copy already (patches), that one converts.
-  void cast_inputs(const std::set<ValueId>& keep) {
-    if (default_->carrier == Element::f32) return;
+  // Values that only say which keys a query may see, or by which angle a token is turned, and what those are computed
+  // from: 16 bits have no minus infinity that stays one (it saturates), and positions times frequencies lose their
+  // angle in them. Attention and rotary read such operands in f32.
+  std::set<ValueId> only_masks_and_angles() const {
+    std::vector<int> other_readers(g_.values.size(), 0), readers(g_.values.size(), 0);
+    for (ValueId out : g_.outputs) ++other_readers[static_cast<size_t>(out)];
+    for (size_t n = g_.nodes.size(); n-- > 0;) {
+      const Node& node = g_.nodes[n];
+      bool passes_on = node.op == "map" || node.op == "view" || node.op == "copy" || node.op == "concat" || node.op == "gather";
+      for (ValueId out : node.outputs)
+        passes_on = passes_on && readers[static_cast<size_t>(out)] > 0 && other_readers[static_cast<size_t>(out)] == 0;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] == kNoValue) continue;
+        const bool read_so = (node.op == "attention" && i == 3) || (node.op == "rotary" && i > 0);
+        ++(read_so || passes_on ? readers : other_readers)[static_cast<size_t>(node.inputs[i])];
+      }
+    }
+    std::set<ValueId> found;
+    for (size_t v = 0; v < g_.values.size(); ++v) {
+      if (readers[v] > 0 && other_readers[v] == 0) found.insert(static_cast<ValueId>(v));
+    }
+    return found;
+  }
+
+  // A caller's f32 value is read as it is where a kernel of the target can; else it meets the carrier in a copy. Where
+  // its reader is a copy already (patches), that one converts.
+  void cast_for_readers(const std::set<ValueId>& callers) {
     std::map<ValueId, ValueId> cast;
     std::vector<Node> nodes;
     std::vector<const Precision*> layer;
+    const std::vector<int> producers = g_.producers();
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       Node& node = g_.nodes[n];
-      if (node.op != "copy" && node.op != "view") {
-        for (ValueId& in : node.inputs) {
-          if (in == kNoValue || !keep.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
-          const bool made_here = g_.at(in).constant;
-          if (made_here || !reads_input(in)) continue;
+      if (node.op != "copy" && node.op != "view" && !reads_as_is(node, producers)) {
+        for (size_t i = 0; i < node.inputs.size(); ++i) {
+          ValueId& in = node.inputs[i];
+          if (in == kNoValue || !callers.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
+          const bool to_codes = i == 0 && layer_[n] != nullptr && layer_[n]->weight.scaled();
+          if (to_codes) continue;  // a copy will make them
           auto [it, fresh] = cast.emplace(in, kNoValue);
           if (fresh) {
             Value v;
@@ -165,10 +177,13 @@ class Quantizer {
     layer_ = std::move(layer);
   }
 
-  bool reads_input(ValueId id) const {
-    const ValueId base = placement_of(g_, g_.producers(), id).base;
-    for (ValueId in : g_.inputs) {
-      if (in == base) return true;
+  // A kernel of the target takes the node with the types that its operands have now.
+  bool reads_as_is(const Node& node, const std::vector<int>& producers) const {
+    const OpInfo* op = find_op(node.op);
+    if (op == nullptr || !options_.target) return false;
+    const Problem problem = problem_of(g_, producers, node);
+    for (const Variant* v : op->variants) {
+      if (runs(*options_.target, v->arch) && v->accepts(problem)) return true;
     }
     return false;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "ops/builder.h"
 #include "passes/recognise/match.h"
@@ -16,17 +17,40 @@ struct Rows {
   Region region;  // [..., k]
 };
 
+// Axes so fine that both a and b are groupings of neighbours of them: [12,32] and [6,8,8] -> [6,2,4,8]. Nothing where
+// there are none.
+std::optional<Shape> common_axes(const Shape& a, const Shape& b) {
+  std::set<int64_t> ends;  // elements from an axis on
+  for (const Shape* s : {&a, &b}) {
+    int64_t n = 1;
+    for (size_t i = s->size(); i-- > 0;) ends.insert(n *= (*s)[i]);
+  }
+  Shape out;
+  int64_t before = 1;
+  for (const int64_t end : ends) {
+    if (before == 0 || end % before != 0) return std::nullopt;
+    if (end != before) out.insert(out.begin(), end / before);
+    before = end;
+  }
+  return out;
+}
+
 std::optional<Rows> rows_behind(const Graph& graph, const Matcher& m, ValueId x) {
   const int64_t k = graph.at(x).type.shape.back();
-  const Placement p = placement_of(graph, m.producers(), x);
-  const Node* copy = m.made_by(p.base, "copy");
-  if (copy == nullptr) return Rows{p.base, {graph.at(x).type.shape, p.strides, p.offset}};
-  const Type &from = graph.at(copy->inputs[0]).type, &to = graph.at(p.base).type;
-  const bool whole = p.offset == 0 && is_dense(graph.at(x).type.shape, p.strides) &&
-                     elements(graph.at(x).type.shape) == elements(to.shape);
-  if (!whole || from.quant != to.quant || from.quant.scaled()) return std::nullopt;
-  const Placement source = placement_of(graph, m.producers(), copy->inputs[0]);
-  Shape lead = from.shape;
+  Place p = m.place(x);
+  while (const Node* copy = m.made_by(p.base, "copy")) {
+    const Type &from = graph.at(copy->inputs[0]).type, &to = graph.at(p.base).type;
+    if (from.quant != to.quant || from.quant.scaled()) break;
+    const Place source = m.place(copy->inputs[0]);
+    auto straight = composed(source.region, p.region);
+    if (!straight && p.region.whole() && elements(p.region.shape) == elements(to.shape)) {
+      const auto axes = common_axes(p.region.shape, source.region.shape);
+      if (axes) straight = composed(source.region, dense_region(*axes));
+    }
+    if (!straight) break;
+    p = {source.base, *straight};
+  }
+  Shape lead = p.region.shape;
   int64_t cols = 1;
   while (cols < k && !lead.empty()) {
     cols *= lead.back();
@@ -34,9 +58,9 @@ std::optional<Rows> rows_behind(const Graph& graph, const Matcher& m, ValueId x)
   }
   if (cols != k) return std::nullopt;
   lead.push_back(k);
-  const auto region = reshaped({from.shape, source.strides, source.offset}, lead);
+  const auto region = reshaped(p.region, lead);
   if (!region) return std::nullopt;
-  return Rows{source.base, *region};
+  return Rows{p.base, *region};
 }
 
 // Axes before the last, those with the longest stride first.

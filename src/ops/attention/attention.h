@@ -2,6 +2,7 @@
 // y[b,i,h,:] = sum_j softmax_j(scale * q[b,i,h,:] . k[b,j,g,:] + bias[b,h,i,j]) * v[b,j,g,:],   g = h / (heads / kv_heads)
 // q [b, sq, heads, d], k and v [b, sk, kv_heads, d], y [b, sq, heads, d], dense. q, k and v may be views of one QKV matrix: any strides but a
 // contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is added before the softmax; its axes may be 1 (broadcast).
+// A query whose every key is hidden by a bias of minus infinity gets 0, not NaN.
 // Statistics (row maximum and sum) are fp32 or better.
 #pragma once
 

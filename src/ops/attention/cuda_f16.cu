@@ -33,8 +33,10 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(a.k == a.q && a.v == a.q, "q, k and v must be of one type; they are ", to_string(a.q), ", ", to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y) && a.y.element != Element::f32, "writes f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
   TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
-  TS_REQUIRE(a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ", a.head_size, " and ", a.value_size);
-  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size));
+  TS_REQUIRE(a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ", a.head_size, " and ", a.value_size,
+             ": pad the heads of q, k and v with zeros to a multiple of 8 in the model, or build with --precision fp32");
+  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size),
+             ": more heads of fewer columns, or --target cpu, which has no limit");
   TS_REQUIRE(strides_fit(a.q_strides) && strides_fit(a.k_strides) && strides_fit(a.v_strides),
              "rows of q, k and v must be contiguous and start at multiples of 8 elements");
   TS_REQUIRE(std::isfinite(a.scale) && a.scale > 0, "scale must be positive: the row maximum is taken before scaling");
@@ -253,7 +255,7 @@ __device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8
       float sum = r.sum[t][h];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const float factor = to_code * cuda::reciprocal_fast(sum);
+      const float factor = sum == 0.0f ? 0.0f : to_code * cuda::reciprocal_fast(sum);  // no key at all: 0
       const cuda::Cell cell = cuda::accumulator_cell(lane, 2 * h);
       uint8_t* row = rows_shared + C::Tile::offset_bytes(16 * t + cell.row, 0);
 #pragma unroll

@@ -28,7 +28,8 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(a.q == QuantType(Element::f32) && a.k == a.q && a.v == a.q, "multiplies f32, not ", to_string(a.q), ", ", to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
   TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
-  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size));
+  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size),
+             ": more heads of fewer columns, or --target cpu, which has no limit");
   for (const Shape* s : {&a.q_strides, &a.k_strides, &a.v_strides}) TS_REQUIRE((*s)[3] == 1, "the last axis of q, k and v must be contiguous");
   TS_REQUIRE(std::isfinite(a.scale) && a.scale > 0, "scale must be positive: the row maximum is taken before scaling");
   TS_REQUIRE(!a.has_bias || is_device_float(p.in[3].type), "bias must be f32, f16 or bf16");
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = lane + 32 * c;
-      if (column < p.value_size) cuda::store_one(p.y.element, p.y.data, at + column, o[r][c] / total * to_code);
+      if (column < p.value_size) cuda::store_one(p.y.element, p.y.data, at + column, total == 0.0f ? 0.0f : o[r][c] / total * to_code);
     }
   }
 }

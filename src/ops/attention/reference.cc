@@ -6,11 +6,10 @@
 #include "ops/attention/attention.h"
 #include "ops/f64_product.h"
 
-namespace tessera {
+#define TS_OP_FOLDER attention
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& attention_##name();
-#include "ops/attention/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 AttentionProblem AttentionProblem::of(const Problem& p) {
   const Operand &q = p.in[0], &k = p.in[1], &v = p.in[2];
@@ -73,6 +72,10 @@ void take_head(const Dense& from, int64_t b, int64_t h, std::vector<double>& to)
 
 void softmax_row(double* s, int64_t n) {
   const double top = *std::max_element(s, s + n);
+  if (top == -INFINITY) {  // every key is hidden
+    std::fill_n(s, n, 0.0);
+    return;
+  }
   double sum = 0;
   for (int64_t j = 0; j < n; ++j) sum += s[j] = std::exp(s[j] - top);
   for (int64_t j = 0; j < n; ++j) s[j] /= sum;
@@ -134,11 +137,6 @@ double flops(const Problem& p) {
 }  // namespace
 
 const OpInfo& attention_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &attention_##name(),
-#include "ops/attention/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{
       .name = "attention",
       .signature = "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]? -> y[b,sq,heads,e]",
@@ -148,7 +146,7 @@ const OpInfo& attention_op() {
       .infer = infer,
       .reference = reference,
       .flops = flops,
-      .variants = kVariants};
+      .variants = listed_variants()};
   return kInfo;
 }
 

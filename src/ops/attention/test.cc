@@ -149,6 +149,29 @@ TEST_P(AttentionVariant, AgreesUnderAMask) {
         for (size_t j = 0; j < numbers.size(); ++j) numbers[j] = j % 17 < 9 ? 0 : -10000;
       });
 }
+// In the second batch item no query may see a key.
+TEST_P(AttentionVariant, AQueryWithoutKeysGetsZero) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  for (const QuantType& t : {kF32, kF16}) {
+    for (const int64_t keys : {17, 600}) {
+      Problem p = problem({2, 9, keys, 3, 3, 64}, t, false, false, Shape{2, 1, 1, keys});
+      p.in[3].type = kF32;
+      if (!GetParam()->accepts(p)) continue;
+      const Case c = make_case(p, 3, Values::kRandom, [](const Problem&, size_t i, std::vector<double>& numbers) {
+        if (i != 3) return;
+        for (size_t j = 0; j < numbers.size(); ++j) numbers[j] = j < numbers.size() / 2 ? 0 : -INFINITY;
+      });
+      const auto got = run_on(*GetParam(), c);
+      ASSERT_TRUE(got.ok()) << got.status().message();
+      const int64_t half = 9 * 3 * 64;
+      for (int64_t i = 0; i < half; ++i) {
+        ASSERT_TRUE(std::isfinite((*got)[0].number(i))) << i;
+        ASSERT_EQ((*got)[0].number(half + i), 0) << i;
+        ASSERT_EQ(c.exact[0].v[static_cast<size_t>(half + i)], 0) << i;
+      }
+    }
+  }
+}
 TEST_P(AttentionVariant, Sanitize) {
   std::vector<Problem> list;
   for (const QuantType& t : {kF32, kF16}) {

@@ -4,11 +4,10 @@
 
 #include "ops/concat/concat.h"
 
-namespace tessera {
+#define TS_OP_FOLDER concat
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& concat_##name();
-#include "ops/concat/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 ConcatProblem ConcatProblem::of(const Problem& p) {
   ConcatProblem c;
@@ -71,18 +70,13 @@ double flops(const Problem&) { return 0; }
 }  // namespace
 
 const OpInfo& concat_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &concat_##name(),
-#include "ops/concat/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "concat",
                             .signature = "x[...], more[...] ... -> y[...]",
                             .strided = StridedInputs::kAny,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

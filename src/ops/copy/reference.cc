@@ -5,11 +5,10 @@
 
 #include "tiles/strided.h"
 
-namespace tessera {
+#define TS_OP_FOLDER copy
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& copy_##name();
-#include "ops/copy/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 CopyProblem CopyProblem::of(const Problem& p) {
   return {.shape = p.in[0].shape, .strides = p.in[0].strides, .x = p.in[0].type, .y = p.out[0].type};
@@ -50,11 +49,6 @@ double flops(const Problem&) { return 0; }
 }  // namespace
 
 const OpInfo& copy_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &copy_##name(),
-#include "ops/copy/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "copy",
                             .signature = "x[...] -> y[...]",
                             .strided = StridedInputs::kAny,
@@ -62,7 +56,7 @@ const OpInfo& copy_op() {
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

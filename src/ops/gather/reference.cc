@@ -4,11 +4,10 @@
 
 #include "ops/gather/gather.h"
 
-namespace tessera {
+#define TS_OP_FOLDER gather
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& gather_##name();
-#include "ops/gather/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 GatherProblem GatherProblem::of(const Problem& p) {
   const Operand& table = p.in[0];
@@ -68,18 +67,13 @@ double flops(const Problem&) { return 0; }
 }  // namespace
 
 const OpInfo& gather_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &gather_##name(),
-#include "ops/gather/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "gather",
                             .signature = "table[n,...], ids[...] -> y[...]",
                             .infer = infer,
                             .reference = reference,
                             .check_numbers = check_numbers,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

@@ -9,11 +9,10 @@
 #include "ops/reference.h"
 #include "tiles/strided.h"
 
-namespace tessera {
+#define TS_OP_FOLDER map
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& map_##name();
-#include "ops/map/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 MapProblem MapProblem::of(const Problem& p) {
   MapProblem m;
@@ -151,18 +150,13 @@ double flops(const Problem& p) { return static_cast<double>(elements(p.out[0].sh
 }  // namespace
 
 const OpInfo& map_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &map_##name(),
-#include "ops/map/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "map",
                             .signature = "a[...], b[...]?, c[...]? -> y[...]",
                             .strided = StridedInputs::kAny,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

@@ -2,11 +2,10 @@
 #include "ops/f64_product.h"
 #include "ops/matmul/matmul.h"
 
-namespace tessera {
+#define TS_OP_FOLDER matmul
+#include "ops/list_variants.inc"
 
-#define TS_VARIANT(name) const Variant& matmul_##name();
-#include "ops/matmul/variants.inc"
-#undef TS_VARIANT
+namespace tessera {
 
 MatmulProblem MatmulProblem::of(const Problem& p) {
   const Operand &x = p.in[0], &w = p.in[1];
@@ -65,11 +64,6 @@ double flops(const Problem& p) {
 }  // namespace
 
 const OpInfo& matmul_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &matmul_##name(),
-#include "ops/matmul/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "matmul",
                             .signature = "x[...,m,k], w[n,k] -> y[...,m,n]",
                             .strided = StridedInputs::kRows,
@@ -78,7 +72,7 @@ const OpInfo& matmul_op() {
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

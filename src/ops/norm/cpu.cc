@@ -10,6 +10,7 @@
 #include "ops/norm/norm.h"
 #include "tiles/cpu_rows.h"
 #include "tiles/cpu_scratch.h"
+#include "tiles/strided.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/norm/cpu.cc"
@@ -106,7 +107,8 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(x != nullptr, "wants x");
   TS_REQUIRE(is_decodable(x->type), "reads x in f32, f16, bf16 or e4m3 with at most one static scale, not ",
              to_string(x->type));
-  TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads uniform rows");
+  TS_REQUIRE(x->layout == Layout::kRows && (x->shape.back() == 1 || x->strides.back() == 1),
+             "reads x with a contiguous last axis");
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
     if (o == nullptr) continue;
@@ -123,6 +125,8 @@ Arithmetic arithmetic(const Problem&) {
 class NormKernel final : public Kernel {
  public:
   explicit NormKernel(const Problem& problem) : problem_(problem), p_(NormProblem::of(problem_)), program_(problem_) {
+    shape_.push_back(p_.cols);
+    strides_[0].push_back(1);
     Scratch::reserve(scratch_bytes());
   }
 
@@ -150,8 +154,10 @@ class NormKernel final : public Kernel {
     const float* shift = vector(p_.has_shift, 2);
     const CpuProgram::Columns program =
         program_.on(in, out[0], 0, p_.cols, scratch.floats(program_.scratch_floats(p_.cols)));
-    for (int64_t r = begin; r < end; ++r) {
-      decode_row(p_.x.element, in[0].data, r * p_.row_stride, p_.cols, v);
+    StridedRuns from(shape_, strides_);
+    from.seek(begin);
+    for (int64_t r = begin; r < end; ++r, from.next()) {
+      decode_row(p_.x.element, in[0].data, from.offset(0), p_.cols, v);
       if (p_.x.scaled()) scale_row(v, p_.cols, tensor_scale(in[0]), nullptr);
       HWY_DYNAMIC_DISPATCH(normalise_row_simd)(p_.kind, p_.eps, gain, shift, v, p_.cols);
       program.finish(r, v);
@@ -161,6 +167,8 @@ class NormKernel final : public Kernel {
   const Problem problem_;
   const NormProblem p_;
   const CpuProgram program_;
+  Shape shape_ = p_.lead;  // x, whose runs are its rows
+  std::vector<Shape> strides_ = {p_.lead_strides};
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {

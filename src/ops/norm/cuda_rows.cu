@@ -8,6 +8,7 @@
 #include "tiles/device_types.h"
 
 #ifdef __CUDACC__
+#include "tiles/cuda_axes.cuh"
 #include "tiles/cuda_elements.cuh"
 #include "tiles/cuda_launch.cuh"
 #include "tiles/cuda_sums.cuh"
@@ -22,7 +23,8 @@ Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(is_device_number(n.x) && is_device_number(n.y), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.x), " and ",
              to_string(n.y));
-  TS_REQUIRE(p.in[0].rows().uniform, "x must have uniform rows");
+  TS_REQUIRE(p.in[0].strides.back() == 1 || n.cols == 1, "the last axis of x must be contiguous");
+  TS_REQUIRE(n.lead.size() <= kMaxAxes, "the rows of x have ", n.lead.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
     TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense()), "gain and shift must be dense f32, f16 or bf16");
@@ -40,11 +42,18 @@ constexpr int kThreads = 256;
 
 struct Args {
   DeviceTensor x, y, gain, shift;  // gain, shift: data is null where absent
-  int64_t rows, row_stride;
+  int64_t rows;
+  DeviceAxes<1> lead;  // of the rows of x
   int cols;
   float eps;
   bool rms;
 };
+
+__device__ __forceinline__ int64_t row_of_x(const Args& p, int64_t row) {
+  int64_t at[1];
+  cuda::offsets_at(p.lead, static_cast<uint32_t>(row), at);
+  return at[0];
+}
 
 // The lane's columns are (first + c * step) * 8 ... + 7 for c = 0 .. kChunks - 1. kBlock: the whole block has one row, else each warp has its own.
 template <int kChunks, bool kBlock>
@@ -54,11 +63,12 @@ __device__ __forceinline__ void normalise(const Args& p, int64_t row, int first,
     if constexpr (kBlock) return cuda::across_block<cuda::Add, kThreads>(v, scratch);
     return cuda::sum_across_warp(v);
   };
+  const int64_t from = row_of_x(p, row);
   cuda::Raw8 raw[kChunks];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int col = (first + c * kStep) * 8;
-    if (col < p.cols) raw[c] = cuda::load_raw8(p.x.element, p.x.data, row * p.row_stride + col);
+    if (col < p.cols) raw[c] = cuda::load_raw8(p.x.element, p.x.data, from + col);
   }
   const float scale = cuda::scale_of(p.x);
   float v[kChunks][8], sum = 0.0f;
@@ -127,7 +137,8 @@ __global__ void __launch_bounds__(kThreads) normalise_any(const __grid_constant_
   __shared__ float scratch[kThreads / 32];
   const int64_t row = blockIdx.x;
   const float scale = cuda::scale_of(p.x), to_code = cuda::inverse_scale_of(p.y);
-  const auto number = [&](int col) { return cuda::load_one(p.x.element, p.x.data, row * p.row_stride + col) * scale; };
+  const int64_t from = row_of_x(p, row);
+  const auto number = [&](int col) { return cuda::load_one(p.x.element, p.x.data, from + col) * scale; };
   float mean = 0.0f;
   if (!p.rms) {
     float sum = 0.0f;
@@ -154,13 +165,16 @@ class NormRows final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (n_.rows * n_.cols == 0) return {};
-    Args p{.x = device_tensor(in[0]), .y = device_tensor(out[0]), .gain = {}, .shift = {}, .rows = n_.rows, .row_stride = n_.row_stride};
+    Args p{.x = device_tensor(in[0]), .y = device_tensor(out[0]), .gain = {}, .shift = {}, .rows = n_.rows};
+    p.lead.set(n_.lead, 1);
+    p.lead.set_strides(0, n_.lead_strides, 1);
     if (n_.has_gain) p.gain = device_tensor(in[1]);
     if (n_.has_shift) p.shift = device_tensor(in[2]);
     p.cols = static_cast<int>(n_.cols);
     p.eps = n_.eps;
     p.rms = n_.kind == NormKind::kRms;
-    bool vector = p.cols % 8 == 0 && p.row_stride % 8 == 0 && p.cols <= 64 * kThreads;
+    bool vector = p.cols % 8 == 0 && p.cols <= 64 * kThreads;
+    for (const int64_t stride : n_.lead_strides) vector = vector && (n_.rows == 1 || stride % 8 == 0);
     for (const DeviceTensor* t : {&p.x, &p.y, &p.gain, &p.shift}) vector = vector && is_aligned(t->data, 16);
     if (!vector) return cuda::launch_kernel(kName, normalise_any, p.rows, kThreads, 0, stream.handle, p);
     const auto by_warp = [&](auto kernel) { return cuda::launch_kernel(kName, kernel, divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, p); };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row-wise LayerNorm or RMSNorm, then the program (most often: quantize with a static scale).
 //   n[r,c] = (x[r,c] - mean_r) / sqrt(var_r + eps) * gain[c] + shift[c]      (RMSNorm: mean_r = 0, var_r = mean of squares)
+// x may have any strides but a contiguous last axis: rows inside a wider matrix, heads of a QKV matrix.
 // Statistics are fp32 or better in every variant; var is taken about the mean (two passes over the row), never as E[x^2] - mean^2.
 #pragma once
 
@@ -11,7 +12,8 @@ namespace tessera {
 enum class NormKind : uint8_t { kLayer, kRms };
 
 struct NormProblem {
-  int64_t rows = 0, cols = 0, row_stride = 0;
+  int64_t rows = 0, cols = 0;
+  Shape lead, lead_strides;  // x's axes but the last, merged wherever their strides allow it (uniform rows: one axis)
   NormKind kind = NormKind::kLayer;  // attr `kind`: "layer" or "rms"
   float eps = 0;                     // attr `eps`
   bool has_gain = false, has_shift = false;  // inputs 1 and 2

@@ -3,20 +3,24 @@
 
 #include "base/parallel.h"
 #include "ops/norm/norm.h"
+#include "tiles/strided.h"
+
+#define TS_OP_FOLDER norm
+#include "ops/list_variants.inc"
 
 namespace tessera {
 
 const OpInfo& norm_op();
-#define TS_VARIANT(name) const Variant& norm_##name();
-#include "ops/norm/variants.inc"
-#undef TS_VARIANT
 
 NormProblem NormProblem::of(const Problem& p) {
-  const RowView rows = p.in[0].rows();
+  const Operand& x = p.in[0];
   NormProblem n;
-  n.cols = rows.cols;
-  n.rows = elements(p.in[0].shape) / std::max<int64_t>(1, n.cols);
-  n.row_stride = rows.row_stride;
+  n.cols = x.shape.back();
+  n.rows = elements(x.shape) / std::max<int64_t>(1, n.cols);
+  n.lead.assign(x.shape.begin(), x.shape.end() - 1);
+  std::vector<Shape> strides = {Shape(x.strides.begin(), x.strides.end() - 1)};
+  merge_axes(n.lead, strides);
+  n.lead_strides = strides[0];
   n.kind = p.attrs.word("kind", "layer") == "rms" ? NormKind::kRms : NormKind::kLayer;
   n.eps = static_cast<float>(p.attrs.number("eps"));
   n.has_gain = p.operand(1) != nullptr;
@@ -68,19 +72,14 @@ double flops(const Problem& p) { return 8.0 * static_cast<double>(elements(p.out
 }  // namespace
 
 const OpInfo& norm_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &norm_##name(),
-#include "ops/norm/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "norm",
                             .signature = "x[...,c], gain[c]?, shift[c]? -> y[...,c]",
-                            .strided = StridedInputs::kRows,
+                            .strided = StridedInputs::kLastAxis,
                             .takes_program = true,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

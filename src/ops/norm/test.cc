@@ -75,6 +75,13 @@ std::vector<Problem> problems() {
     all.push_back(problem(dense_operand({5, 768}, t.x), "layer", true, false, t.side, t.y));
     all.push_back(problem(gapped({6, 24}, t.x, 8), "layer", true, true, t.side, t.y));
     all.push_back(problem(gapped({4, 768}, t.x, 768), "layer", true, true, t.side, t.y));
+    // q of a QKV matrix, heads before tokens; and rows that all lie apart.
+    for (const int64_t size : {16, 7}) {
+      Operand q = dense_operand({2, 3, 5, size}, t.x);
+      q.strides = {5 * 9 * size, size, 9 * size, 1};
+      all.push_back(problem(q, "rms", true, false, t.side, t.y));
+      all.push_back(problem(swapped({3, 4, 2, size}, t.x, 0, 2), "layer", true, true, t.side, t.y));
+    }
   }
   return all;
 }

@@ -6,13 +6,12 @@
 #include "base/parallel.h"
 #include "ops/reduce/reduce.h"
 
+#define TS_OP_FOLDER reduce
+#include "ops/list_variants.inc"
+
 namespace tessera {
 
 const OpInfo& reduce_op();
-#define TS_VARIANT(name) const Variant& reduce_##name();
-#include "ops/reduce/variants.inc"
-#undef TS_VARIANT
-
 ReduceProblem ReduceProblem::of(const Problem& p) {
   const Operand& x = p.in[0];
   ReduceProblem r;
@@ -70,18 +69,13 @@ double flops(const Problem& p) { return static_cast<double>(elements(p.in[0].sha
 }  // namespace
 
 const OpInfo& reduce_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &reduce_##name(),
-#include "ops/reduce/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "reduce",
                             .signature = "x[...,c] -> y[...]",
                             .strided = StridedInputs::kAny,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

@@ -5,13 +5,12 @@
 #include "base/parallel.h"
 #include "ops/softmax/softmax.h"
 
+#define TS_OP_FOLDER softmax
+#include "ops/list_variants.inc"
+
 namespace tessera {
 
 const OpInfo& softmax_op();
-#define TS_VARIANT(name) const Variant& softmax_##name();
-#include "ops/softmax/variants.inc"
-#undef TS_VARIANT
-
 SoftmaxProblem SoftmaxProblem::of(const Problem& p) {
   const RowView rows = p.in[0].rows();
   SoftmaxProblem s;
@@ -49,18 +48,13 @@ double flops(const Problem& p) { return 5.0 * static_cast<double>(elements(p.out
 }  // namespace
 
 const OpInfo& softmax_op() {
-  static const Variant* const kVariants[] = {
-#define TS_VARIANT(name) &softmax_##name(),
-#include "ops/softmax/variants.inc"
-#undef TS_VARIANT
-  };
   static const OpInfo kInfo{.name = "softmax",
                             .signature = "x[...,c] -> y[...,c]",
                             .strided = StridedInputs::kRows,
                             .infer = infer,
                             .reference = reference,
                             .flops = flops,
-                            .variants = kVariants};
+                            .variants = listed_variants()};
   return kInfo;
 }
 

@@ -56,15 +56,34 @@ std::optional<Poly> product(const Poly& a, const Poly& b) {
   return out;
 }
 
+// Fraction bits that the number needs.
+int bits_of(double x) {
+  int exponent = 0;
+  double fraction = std::fabs(std::frexp(x, &exponent)) * 2 - 1;
+  int bits = 0;
+  for (; fraction > 0 && bits < 23; ++bits) fraction = fraction * 2 - (fraction >= 0.5 ? 1 : 0);
+  return bits;
+}
+
 class Reader {
  public:
   Reader(const Matcher& matcher, ValueId x, ValueId t) : m_(matcher), x_(x), t_(t) {}
 
+  // Two constants multiplied, each rounded once to the type it was exported in: a model in 16 bits has a root of 2 of
+  // 1.4140625. No f32 constant of a pattern would fit so few bits.
+  double tolerance() const {
+    const int type_bits = bits_ <= 7 ? 7 : bits_ <= 10 ? 10 : 23;  // bf16, f16, f32
+    return 2 * std::ldexp(1.0, -1 - type_bits);
+  }
+
   // v as a polynomial in x and t; nothing where it is none (or one of a high degree).
-  std::optional<Poly> read(ValueId v, int depth = 0) const {
+  std::optional<Poly> read(ValueId v, int depth = 0) {
     if (v == x_) return Poly{{{1, 0}, 1}};
     if (v == t_) return Poly{{{0, 1}, 1}};
-    if (const auto c = m_.number(v)) return Poly{{{0, 0}, *c}};
+    if (const auto c = m_.number(v)) {
+      bits_ = std::max(bits_, bits_of(*c));
+      return Poly{{{0, 0}, *c}};
+    }
     const Node* n = m_.made_by(v, "map");
     if (n == nullptr || depth >= kMaxDepth) return std::nullopt;
     const std::string fn = n->attrs.word("fn");
@@ -75,6 +94,7 @@ class Reader {
     if (fn == "div" || fn == "pow") {
       const auto c = m_.number(n->inputs[1]);
       if (!c) return std::nullopt;
+      bits_ = std::max(bits_, bits_of(*c));
       if (fn == "div") return *c == 0 ? std::nullopt : product(*a, {{{0, 0}, 1 / *c}});
       if (*c != 2 && *c != 3) return std::nullopt;
       const auto square = product(*a, *a);
@@ -90,6 +110,7 @@ class Reader {
  private:
   const Matcher& m_;
   ValueId x_, t_;
+  int bits_ = 0;  // that the constants read so far need
 };
 
 // Values that the argument of t is computed from, nearest first.
@@ -114,15 +135,13 @@ struct Found {
 std::optional<Found> match(const Graph& graph, const Node& inner) {
   const Matcher m(graph);
   const ValueId t = inner.outputs[0];
-  const double tolerance =
-      2 * std::ldexp(1.0, -1 - info(graph.at(t).type.quant.element).mantissa_bits);  // two constants multiplied, each rounded once
   for (const Activation& a : activations()) {
     if (inner.attrs.word("fn") != a.inner) continue;
     for (const ValueId x : candidates(graph, m, inner.inputs[0])) {
       if (graph.at(x).type != graph.at(t).type) continue;
-      const Reader reader(m, x, t);
+      Reader reader(m, x, t);
       const auto argument = reader.read(inner.inputs[0]);
-      if (!argument || !close(*argument, a.argument, tolerance)) continue;
+      if (!argument || !close(*argument, a.argument, reader.tolerance())) continue;
       std::vector<ValueId> front = {t};
       for (int reach = 0; reach < kMaxReach; ++reach) {
         std::vector<ValueId> next;
@@ -131,7 +150,7 @@ std::optional<Found> match(const Graph& graph, const Node& inner) {
             if (graph.nodes[n].op != "map") continue;
             const ValueId out = graph.nodes[n].outputs[0];
             const auto whole = reader.read(out);
-            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, tolerance))
+            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, reader.tolerance()))
               return Found{out, x, a.name};
             next.push_back(out);
           }

@@ -21,6 +21,11 @@ const Node* Matcher::mapped(ValueId v, std::string_view fn) const {
   return n != nullptr && n->attrs.word("fn") == fn ? n : nullptr;
 }
 
+Place Matcher::place(ValueId v) const {
+  const Placement p = placement_of(g_, producers_, v);
+  return {p.base, {g_.at(v).type.shape, p.strides, p.offset}};
+}
+
 std::optional<double> Matcher::number(ValueId v) const {
   if (v == kNoValue || !g_.at(v).constant || elements(g_.at(v).type.shape) != 1 || g_.at(v).type.quant.scaled())
     return std::nullopt;

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/graph.h"
+#include "ops/builder.h"
 
 namespace tessera {
 
@@ -21,6 +21,8 @@ class Matcher {
   // The node that makes v if it is a plain `op` (no program), and a map of function `fn`; else null.
   const Node* made_by(ValueId v, std::string_view op) const;
   const Node* mapped(ValueId v, std::string_view fn) const;
+  // Where v's elements lie in the value that owns the storage.
+  Place place(ValueId v) const;
   // The number that a constant of one element holds.
   std::optional<double> number(ValueId v) const;
   // v = fn(x, number) with x of v's shape; where fn commutes, in either order.

@@ -17,6 +17,9 @@ Status recognise_norm(Graph& graph);
 // x/2 (1 + erf(x / sqrt 2)), x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x sigmoid(1.702 x), x sigmoid(x), in any
 // association -> map.
 Status recognise_gelu(Graph& graph);
+// x cos + rotate(x) sin with rotate = (-x2, x1), pairs being the halves of a head or neighbours, in any order of slices,
+// signs, products and sums -> rotary. Tokens or parts of a head that are joined to it unturned become part of it.
+Status recognise_rotary(Graph& graph);
 // softmax(scale * q k^T + bias) v, with the scale on q, on k, on both or on the product -> attention.
 Status recognise_attention(Graph& graph);
 
