@@ -61,7 +61,7 @@ def export(folder):
     all_tokens = tokens(SENTENCES)
     example = tuple(torch.from_numpy(all_tokens[k][:2]) for k in ("input_ids", "attention_mask"))
     batch = torch.export.Dim("batch")
-    torch.onnx.export(Encoder().eval(), example, f"{folder}/minilm.onnx", input_names=["input_ids", "attention_mask"], output_names=["embedding"],
+    torch.onnx.export(Encoder().eval(), example, f"{folder}/minilm.onnx", input_names=["input_ids", "attention_mask"], output_names=["sentence_embedding"],
                       dynamo=True, opset_version=20, dynamic_shapes=({0: batch}, {0: batch}), external_data=False)
     np.savez(f"{folder}/sentences.npz", **all_tokens)
     # Calibration sees other sentences than the comparison: every second word of neighbours, joined.
@@ -87,7 +87,7 @@ def compare(folder, precisions, target):
             done = subprocess.run([program, *words], capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(f"tessera {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        got = np.load(out)["embedding"].astype(np.float64)
+        got = np.load(out)["sentence_embedding"].astype(np.float64)
         cosine = (got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)
         off = np.abs((got @ got.T)[upper] - similarity)
         rows.append({"precision": precision, "worst_similarity_error": off.max(), "mean_similarity_error": off.mean(), "mean_cosine": cosine.mean(),
