@@ -117,8 +117,11 @@ class ReferenceKernel final : public Kernel {
 };
 
 Verdict accepts(const Problem& p) {
-  for (const Operand& o : p.out)
+  for (const Operand& o : p.out) {
     TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
+    // Threads write pieces of a result, and two pieces may not share a byte.
+    TS_REQUIRE(info(o.type.element).bits >= 8, "writes whole bytes, not ", to_string(o.type));
+  }
   return {};
 }
 
@@ -214,8 +217,8 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
   std::vector<Buffer> buffers;
   std::vector<TensorView> out;
   for (const Operand& o : problem.out) {
-    if (o.type.scaled() || !o.dense())
-      return refused(cat(op.name, ": only plain, dense results can be computed at build, not ", to_string(o.type)));
+    if (o.type.scaled() || !o.dense() || info(o.type.element).bits < 8)
+      return refused(cat(op.name, ": only plain, dense results of whole bytes can be computed at build, not ", to_string(o.type)));
     buffers.emplace_back(static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
     out.push_back({.desc = &o, .data = buffers.back().data()});
   }
