@@ -28,10 +28,10 @@ constexpr uint32_t encode_branch_free(SmallFloat<kExp, kMan, kForm>, float x) {
     constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(Bits::kMinExponent + 127) << 23;
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kMagic)) - kMagic;
-    code = magnitude < kSmallestNormal ? small : code;
+    code = blend_below(magnitude, kSmallestNormal, small, code);
   }
-  code = code > Bits::kMaxCode ? (kSaturate ? Bits::kMaxCode : Bits::kOverflow) : code;
-  code = magnitude > 0x7f800000u ? Bits::kNan : code;
+  code = blend_below(Bits::kMaxCode, code, kSaturate ? Bits::kMaxCode : Bits::kOverflow, code);
+  code = blend_below(0x7f800000u, magnitude, Bits::kNan, code);
   return code ^ (in >> 31) * Bits::kSign;
 }
 
@@ -48,12 +48,12 @@ constexpr float decode_branch_free(SmallFloat<kExp, kMan, kForm>, uint32_t code)
     constexpr uint32_t kSmallestNormal = kRebias + (1u << 23);
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(bits + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal));
-    bits = magnitude < (1u << kMan) ? small : bits + kRebias;
+    bits = blend_below(magnitude, 1u << kMan, small, bits + kRebias);
   }
   if constexpr (kForm == SmallFloatForm::kFn) {
-    bits = magnitude == Bits::kNan ? 0x7fc00000u : bits;
+    bits = blend_below(Bits::kNan - 1, magnitude, 0x7fc00000u, bits);
   } else if constexpr (kForm == SmallFloatForm::kIeee) {
-    bits = magnitude >= Bits::kInf ? (magnitude << (23 - kMan)) | 0x7f800000u : bits;
+    bits = blend_below(Bits::kInf - 1, magnitude, (magnitude << (23 - kMan)) | 0x7f800000u, bits);
   }
   return std::bit_cast<float>(bits | sign);
 }

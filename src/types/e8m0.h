@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OCP E8M0: code b is 2^(b - 127), b = 0 ... 254; 0xFF is NaN. No sign, no zero; code 0 is 2^-127, a subnormal f32.
 // The cast is that of ml_dtypes: to the nearer power, the middle (1.5 * 2^k) upwards; between 2^-127 and 2^-126 always upwards, below 2^-127
-// to code 0; zero, negative numbers and NaN become NaN. Scales of MX blocks are not made by this cast but by a named rule: scale_rule.h.
+// to code 0; zero, negative numbers and NaN become NaN. Scales of MX blocks are not made by this cast but by a named rule: power_rule.h.
 #pragma once
 
 #include "types/small_float.h"

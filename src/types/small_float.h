@@ -31,6 +31,13 @@ TS_HOST_DEVICE inline float float_of(uint32_t bits) {
 #endif
 }
 
+// x < limit ? a : b, for x and limit below 2^31. Written without a comparison: compilers keep a float sum that only one side of ?: needs behind a
+// branch (it might trap), and branches end SIMD.
+TS_HOST_DEVICE constexpr uint32_t blend_below(uint32_t x, uint32_t limit, uint32_t a, uint32_t b) {
+  const auto below = static_cast<uint32_t>(static_cast<int32_t>(x - limit) >> 31);
+  return b ^ ((a ^ b) & below);
+}
+
 enum class SmallFloatForm : uint8_t { kIeee, kFn, kFinite };
 
 template <int kExp, int kMan, SmallFloatForm kForm>

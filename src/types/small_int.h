@@ -16,8 +16,9 @@ struct SmallInteger {
   static constexpr double kMax = kHighest;
   TS_HOST_DEVICE static Storage encode(float x, bool = true) {
     // 1.5 * 2^23 has a last place of 1: the adder rounds, and the sum's low bits are the two's complement.
-    const float number = x == x ? x : 0.0f, high = number > kHighest ? kHighest : number, c = high < kLowest ? kLowest : high;
-    return static_cast<Storage>(bits_of(c + 0x1.8p23f) & ((1u << kWidth) - 1));
+    const float high = x > kHighest ? kHighest : x, c = high < kLowest ? kLowest : high;
+    const uint32_t code = bits_of(c + 0x1.8p23f) & ((1u << kWidth) - 1);
+    return static_cast<Storage>(blend_below(0x7f800000u, bits_of(x) & 0x7fffffffu, 0, code));
   }
   // From f64 in one rounding: 2.5 + 2^-40 is 3.
   static Storage encode(double x, bool = true) {
