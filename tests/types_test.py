@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Types against ml_dtypes and numpy: all codes of narrow elements as numbers and the codes of many floats; quantizers against the rules of
-docs/formats.md written down a second time. Argument: the build's bin folder."""
+"""Types against ml_dtypes and numpy: all codes of narrow elements as numbers and the codes of many floats; quantizers and layouts
+against the rules of docs/formats.md written down a second time. Argument: the build's bin folder."""
 import os
 import pathlib
 import re
@@ -267,11 +267,78 @@ def check_quantizers(folder, program):
     return failures
 
 
+def place(r, k, scales):
+    """Byte of scale k of row r among 128 x 4 tiles."""
+    return ((r // 128) * -(-scales // 4) + k // 4) * 512 + (r % 32) * 16 + ((r % 128) // 32) * 4 + k % 4
+
+
+def tile(scales):
+    rows, cols = scales.shape
+    out = np.zeros(-(-rows // 128) * -(-cols // 4) * 512, np.uint8)
+    for r in range(rows):
+        for k in range(cols):
+            out[place(r, k, cols)] = scales[r, k]
+    return out
+
+
+def compress(codes, zero):
+    """(kept codes, metadata bytes) of 2:4 rows; `zero` says which codes are zeros."""
+    rows, cols = codes.shape
+    padded = np.pad(codes, ((0, 0), (0, -cols % 4)))
+    groups = padded.shape[1] // 4
+    kept, nibbles = np.zeros((rows, 2 * groups), codes.dtype), np.full((rows, groups + groups % 2), 4, np.uint8)
+    for r in range(rows):
+        for g in range(groups):
+            four = padded[r, 4 * g:4 * g + 4]
+            chosen = [i for i in range(4) if not zero(int(four[i]))]
+            chosen += [i for i in range(4) if i not in chosen]
+            low, high = sorted(chosen[:2])
+            kept[r, 2 * g:2 * g + 2] = four[low], four[high]
+            nibbles[r, g] = low | high << 2
+    return kept.reshape(-1), (nibbles[:, 0::2] | nibbles[:, 1::2] << 4).reshape(-1)
+
+
+def prune(x):
+    out = np.zeros_like(x)
+    for r in range(x.shape[0]):
+        for c in range(0, x.shape[1], 4):
+            four = np.abs(x[r, c:c + 4])
+            for i in sorted(range(len(four)), key=lambda i: (-four[i], i))[:2]:
+                out[r, c + i] = x[r, c + i]
+    return out
+
+
+def check_layouts(folder, program):
+    environment = dict(os.environ, TESSERA_DUMP_TYPES=str(folder))
+    subprocess.run([program, "--gtest_filter=LayoutDump.*"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    widths = {"e4m3": (8, 0x7F), "e2m1": (4, 0x7), "f16": (16, 0x7FFF), "i8": (8, 0xFF)}  # bits, and those that count for zero
+    wrong = arrays_seen = 0
+    for path in sorted(folder.glob("scales.*.in")):
+        _, shape, _ = path.name.split(".")
+        rows, cols = map(int, shape.split("x"))
+        read = lambda name, dtype=np.uint8: np.fromfile(folder / name, dtype)
+        tests = {"tiles": (read(f"scales.{shape}.tiles"), tile(read(f"scales.{shape}.in").reshape(rows, cols))),
+                 "pruned": (read(f"prune.{shape}.out", np.float32), prune(read(f"prune.{shape}.in", np.float32).reshape(rows, cols)).reshape(-1))}
+        for element, (bits, mask) in widths.items():
+            codes = unpack(read(f"{element}.{shape}.codes"), bits, rows * cols).reshape(rows, cols)
+            kept, metadata = compress(codes, lambda code: code & mask == 0)
+            tests[element + " kept"] = unpack(read(f"{element}.{shape}.kept"), bits, kept.size), kept
+            tests[element + " metadata"] = read(f"{element}.{shape}.metadata"), metadata
+        for name, (got, want) in tests.items():
+            arrays_seen += 1
+            if not np.array_equal(got, want):
+                print(f"  {shape}: {name} is wrong")
+                wrong += 1
+    print(f"layouts: {arrays_seen} arrays, {wrong} wrong")
+    return wrong + (arrays_seen == 0)
+
+
 def main():
     bin_folder = pathlib.Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as name:
         failures = check_elements(pathlib.Path(name), bin_folder / "types_element_test")
         failures += check_quantizers(pathlib.Path(name), bin_folder / "types_quantize_array_test")
+        failures += check_layouts(pathlib.Path(name), bin_folder / "types_layouts_test")
     return 1 if failures else 0
 
 

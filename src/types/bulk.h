@@ -60,7 +60,9 @@ constexpr float decode_branch_free(SmallFloat<kExp, kMan, kForm>, uint32_t code)
 
 // Binary floats have a form of their own without branches; other narrow elements are written without them.
 template <class E>
-concept BinaryFloat = requires { typename E::Bits; };
+concept BinaryFloat = requires {
+  typename E::Bits;
+};
 
 template <class E, bool kSaturate, class Wide>
 inline typename E::Storage encode_one(Wide x) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (code + 8). No Inf and no NaN: everything beyond 6 saturates, asked or not,
-// and NaN becomes a zero of the other sign (what ml_dtypes does). Two codes share a byte, the even index in the low nibble; Storage holds one.
+// OCP E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives (code + 8). No Inf and no NaN: everything beyond 6
+// saturates, asked or not, and NaN becomes a zero of the other sign (what ml_dtypes does). Two codes share a byte, the
+// even index in the low nibble; Storage holds one.
 #pragma once
 
 #include "types/small_float.h"

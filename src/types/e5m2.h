@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OCP E5M2: bias 15, Inf = S.11111.00, NaN = S.11111.{01,10,11}, max 57344, smallest normal 2^-14, smallest subnormal 2^-16.
+// OCP E5M2: bias 15, Inf = S.11111.00, NaN = S.11111.{01,10,11}, max 57344, smallest normal 2^-14, smallest subnormal
+// 2^-16.
 #pragma once
 
 #include "types/small_float.h"

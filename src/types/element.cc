@@ -18,7 +18,9 @@ namespace tessera {
 namespace {
 
 template <class E>
-concept Integer = requires { E::kInteger; };
+concept Integer = requires {
+  E::kInteger;
+};
 
 template <class E>
 constexpr ElementInfo make_info(const char* name) {

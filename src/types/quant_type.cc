@@ -9,11 +9,20 @@ namespace {
 std::string print_level(const ScaleLevel& level) {
   std::string out = ":";
   switch (level.granularity) {
-    case Granularity::kNone: return "";
-    case Granularity::kTensor: out += "tensor"; break;
-    case Granularity::kChannel: out += "channel"; break;
-    case Granularity::kToken: out += "token"; break;
-    case Granularity::kBlock: out += "block" + std::to_string(level.block); break;
+    case Granularity::kNone:
+      return "";
+    case Granularity::kTensor:
+      out += "tensor";
+      break;
+    case Granularity::kChannel:
+      out += "channel";
+      break;
+    case Granularity::kToken:
+      out += "token";
+      break;
+    case Granularity::kBlock:
+      out += "block" + std::to_string(level.block);
+      break;
   }
   out += std::string("(") + info(level.element).name;
   if (level.rule != PowerRule::kRceil) out += std::string(",") + name_of(level.rule);
@@ -94,11 +103,15 @@ std::optional<QuantType> parse_quant_type(std::string_view text) {
 
 int64_t scale_count(const ScaleLevel& level, int64_t rows, int64_t cols) {
   switch (level.granularity) {
-    case Granularity::kNone: return 0;
-    case Granularity::kTensor: return 1;
+    case Granularity::kNone:
+      return 0;
+    case Granularity::kTensor:
+      return 1;
     case Granularity::kChannel:
-    case Granularity::kToken: return rows;
-    case Granularity::kBlock: return rows * ((cols + level.block - 1) / level.block);
+    case Granularity::kToken:
+      return rows;
+    case Granularity::kBlock:
+      return rows * ((cols + level.block - 1) / level.block);
   }
   return 0;
 }

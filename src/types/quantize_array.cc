@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work goes by pieces of a row that fit the first-level cache. Within a piece every loop is plain enough for the compiler to turn into SIMD, and
-// elements are met only through their bulk conversions, so that no format has code of its own.
+// Work goes by pieces of a row that fit the first-level cache. Within a piece every loop is plain enough for the
+// compiler to turn into SIMD, and elements are met only through their bulk conversions, so that no format has code of
+// its own.
 #include "types/quantize_array.h"
 
 #include <algorithm>
@@ -49,7 +50,8 @@ void block_magnitudes(const float* x, int64_t blocks, int64_t block, int32_t* __
 }
 
 template <int kBlock>
-void divide_blocks(const float* x, int64_t blocks, int64_t block, const float* divisors, float max, float zero, float* __restrict y) {
+void divide_blocks(const float* x, int64_t blocks, int64_t block, const float* divisors, float max, float zero,
+                   float* __restrict y) {
   const int64_t n = kBlock > 0 ? kBlock : block;
   for (int64_t b = 0; b < blocks; ++b, x += n, y += n) {
     const float divisor = divisors[b];
@@ -78,9 +80,12 @@ void multiply_blocks(float* __restrict y, int64_t blocks, int64_t block, const f
 template <class Body>
 void with_block(int64_t block, const Body& body) {
   switch (block) {
-    case 16: return body(std::integral_constant<int, 16>{});
-    case 32: return body(std::integral_constant<int, 32>{});
-    default: return body(std::integral_constant<int, 0>{});
+    case 16:
+      return body(std::integral_constant<int, 16>{});
+    case 32:
+      return body(std::integral_constant<int, 32>{});
+    default:
+      return body(std::integral_constant<int, 0>{});
   }
 }
 
@@ -91,13 +96,16 @@ float tensor_scale(const ScaleLevel& level, const void* scale) {
   return s;
 }
 
-// The numbers that the scales of a level cover, as runs within a row: the length of a run, and how a row is cut into pieces of whole runs.
+// The numbers that the scales of a level cover, as runs within a row: the length of a run, and how a row is cut into
+// pieces of whole runs.
 struct Runs {
   int64_t length, piece;
-  Runs(const ScaleLevel& level, int64_t cols) : length(level.granularity == Granularity::kBlock ? std::min<int64_t>(level.block, cols) : cols) {
+  Runs(const ScaleLevel& level, int64_t cols)
+      : length(level.granularity == Granularity::kBlock ? std::min<int64_t>(level.block, cols) : cols) {
     piece = length > kPiece ? kPiece : kPiece / std::max<int64_t>(length, 1) * length;
   }
-  // Calls body(first column, columns) for the pieces of a row; a piece lies within one run or begins and ends with one (the last run may be short).
+  // Calls body(first column, columns) for the pieces of a row; a piece lies within one run or begins and ends with one
+  // (the last run may be short).
   template <class Body>
   void each_piece(int64_t cols, const Body& body) const {
     for (int64_t run = 0; run < cols;) {
@@ -115,8 +123,13 @@ struct Runs {
 class Quantizer {
  public:
   Quantizer(const QuantType& type, const void* scale2, int64_t cols)
-      : type_(type), cols_(cols), runs_(type.scale, cols), element_(info(type.element)), scale_(info(type.scale.element)),
-        max_(static_cast<float>(element_.max)), scale2_(tensor_scale(type.scale2, scale2)) {}
+      : type_(type),
+        cols_(cols),
+        runs_(type.scale, cols),
+        element_(info(type.element)),
+        scale_(info(type.scale.element)),
+        max_(static_cast<float>(element_.max)),
+        scale2_(tensor_scale(type.scale2, scale2)) {}
 
   // Scales `first` ... of the level from their largest magnitudes.
   void make(const int32_t* magnitudes, int64_t n, void* scale, int64_t first) const {
@@ -138,7 +151,8 @@ class Quantizer {
   void make_piece(const float* x, int64_t r, int64_t c, int64_t n, void* scale) const {
     int32_t magnitudes[kPiece];
     const int64_t blocks = runs_.whole(n);
-    with_block(runs_.length, [&](auto size) { block_magnitudes<decltype(size)::value>(x, blocks, runs_.length, magnitudes); });
+    with_block(runs_.length,
+               [&](auto size) { block_magnitudes<decltype(size)::value>(x, blocks, runs_.length, magnitudes); });
     if (const int64_t rest = runs_.rest(n); rest > 0) magnitudes[blocks] = largest_magnitude(x + n - rest, rest);
     make(magnitudes, runs_.count(n), scale, scale_index(type_.scale, r, c, cols_));
   }
@@ -159,8 +173,9 @@ class Quantizer {
     for (int64_t i = 0; i < runs_.count(n); ++i) divisors[i] *= scale2_;
     // Adding +0 turns -0 into +0, adding -0 changes nothing.
     const float zero = type_.scale.granularity == Granularity::kBlock ? 0.0f : -0.0f;
-    with_block(runs_.length,
-               [&](auto size) { divide_blocks<decltype(size)::value>(x, blocks, runs_.length, divisors, max_, zero, y); });
+    with_block(runs_.length, [&](auto size) {
+      divide_blocks<decltype(size)::value>(x, blocks, runs_.length, divisors, max_, zero, y);
+    });
     if (rest > 0) divide_blocks<0>(x + n - rest, 1, rest, divisors + blocks, max_, zero, y + n - rest);
     element_.encode(y, n, codes, r * cols_ + c);
   }
@@ -175,7 +190,8 @@ class Quantizer {
     element_.decode(codes, r * cols_ + c, n, y);
     scale_.decode(scale, scale_index(type_.scale, r, c, cols_), runs_.count(n), factors);
     const int64_t blocks = n < runs_.length ? 0 : runs_.whole(n), rest = n - blocks * runs_.length;
-    with_block(runs_.length, [&](auto size) { multiply_blocks<decltype(size)::value>(y, blocks, runs_.length, factors); });
+    with_block(runs_.length,
+               [&](auto size) { multiply_blocks<decltype(size)::value>(y, blocks, runs_.length, factors); });
     if (rest > 0) multiply_blocks<0>(y + n - rest, 1, rest, factors + blocks);
   }
 
@@ -211,17 +227,22 @@ bool holds_nan(Element e) {
 
 Status check_quantizable(const QuantType& type) {
   const std::string name = to_string(type);
-  if (is_power(type.element)) return bad_input(cat("type ", name, ": ", info(type.element).name, " has no sign and no zero; it serves as a scale"));
+  if (is_power(type.element))
+    return bad_input(
+        cat("type ", name, ": ", info(type.element).name, " has no sign and no zero; it serves as a scale"));
   for (const ScaleLevel& level : {type.scale, type.scale2}) {
     if (level.granularity == Granularity::kNone) continue;
-    if (!holds_nan(level.element)) return bad_input(cat("type ", name, ": a scale is a float that can be NaN, not ", info(level.element).name));
-    if (level.granularity == Granularity::kBlock && level.block < 1) return bad_input(cat("type ", name, ": a block has at least one number"));
+    if (!holds_nan(level.element))
+      return bad_input(cat("type ", name, ": a scale is a float that can be NaN, not ", info(level.element).name));
+    if (level.granularity == Granularity::kBlock && level.block < 1)
+      return bad_input(cat("type ", name, ": a block has at least one number"));
   }
   if (type.scale2.granularity == Granularity::kNone) return {};
   if (type.scale2.granularity != Granularity::kTensor || is_power(type.scale2.element))
     return bad_input(cat("type ", name, ": the second level is tensor(f32) or another float for the tensor"));
   if (!type.scaled() || type.scale.granularity == Granularity::kTensor || is_power(type.scale.element))
-    return bad_input(cat("type ", name, ": a second level stands over scales of blocks, channels or tokens that are no powers of two"));
+    return bad_input(cat(
+        "type ", name, ": a second level stands over scales of blocks, channels or tokens that are no powers of two"));
   return {};
 }
 
@@ -236,7 +257,8 @@ void make_scale2(const QuantType& type, const float* x, int64_t rows, int64_t co
 
 void make_scales(const QuantType& type, const float* x, int64_t rows, int64_t cols, const void* scale2, void* scale) {
   if (!type.scaled()) return;
-  if (cols == 0 || type.scale.granularity == Granularity::kTensor) {  // rows without numbers have their scales all the same
+  if (cols == 0 ||
+      type.scale.granularity == Granularity::kTensor) {  // rows without numbers have their scales all the same
     const int32_t magnitude = largest_magnitude(x, rows * cols);
     const int64_t count = scale_count(type.scale, rows, cols);
     for (int64_t i = 0; i < count; ++i) Quantizer(type, scale2, cols).make(&magnitude, 1, scale, i);
@@ -247,14 +269,16 @@ void make_scales(const QuantType& type, const float* x, int64_t rows, int64_t co
   for (int64_t r = 0; r < rows; ++r) q.make_row(x + r * cols, r, scale);
 }
 
-void encode_scaled(const QuantType& type, const float* x, int64_t rows, int64_t cols, const void* scale, const void* scale2, void* codes) {
+void encode_scaled(const QuantType& type, const float* x, int64_t rows, int64_t cols, const void* scale,
+                   const void* scale2, void* codes) {
   if (!type.scaled()) return info(type.element).encode(x, rows * cols, codes, 0);
   flatten(type.scale, &rows, &cols);
   const Quantizer q(type, scale2, cols);
   for (int64_t r = 0; r < rows; ++r) q.encode_row(x + r * cols, r, scale, codes);
 }
 
-void quantize_under(const QuantType& type, const float* x, int64_t rows, int64_t cols, const void* scale2, void* scale, void* codes) {
+void quantize_under(const QuantType& type, const float* x, int64_t rows, int64_t cols, const void* scale2, void* scale,
+                    void* codes) {
   if (!type.scaled() || type.scale.granularity == Granularity::kTensor || cols == 0) {
     make_scales(type, x, rows, cols, scale2, scale);
     return encode_scaled(type, x, rows, cols, scale, scale2, codes);
@@ -280,13 +304,15 @@ Result<QuantizedArray> quantize_array(const QuantType& type, const float* x, int
   const auto bytes_of = [&](const ScaleLevel& level) {
     return static_cast<size_t>(packed_bytes(level.element, scale_count(level, rows, cols)));
   };
-  QuantizedArray out{Buffer(static_cast<size_t>(packed_bytes(type.element, rows * cols))), Buffer(bytes_of(type.scale)), Buffer(bytes_of(type.scale2))};
+  QuantizedArray out{Buffer(static_cast<size_t>(packed_bytes(type.element, rows * cols))), Buffer(bytes_of(type.scale)),
+                     Buffer(bytes_of(type.scale2))};
   make_scale2(type, x, rows, cols, out.scale2.data());
   quantize_under(type, x, rows, cols, out.scale2.data(), out.scale.data(), out.codes.data());
   return out;
 }
 
-void dequantize_array(const QuantType& type, const void* codes, const void* scale, const void* scale2, int64_t rows, int64_t cols, float* y) {
+void dequantize_array(const QuantType& type, const void* codes, const void* scale, const void* scale2, int64_t rows,
+                      int64_t cols, float* y) {
   if (!type.scaled()) return info(type.element).decode(codes, 0, rows * cols, y);
   flatten(type.scale, &rows, &cols);
   const Quantizer q(type, scale2, cols);
@@ -305,7 +331,8 @@ void dequantize_array(const QuantType& type, const void* codes, const void* scal
   }
 }
 
-void encode_products(const QuantType& type, const void* codes, const void* scale, int64_t rows, int64_t cols, void* products) {
+void encode_products(const QuantType& type, const void* codes, const void* scale, int64_t rows, int64_t cols,
+                     void* products) {
   TS_CHECK(type.product.has_value(), to_string(type), " enters products as it is");
   QuantType first = type;  // scale2 is not part of the product
   first.scale2 = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantizers: hand-made cases of each rule, and that all roads to the same codes agree. QuantizeDump hands arrays to tests/types_test.py, which
-// compares them with a second implementation.
+// Quantizers: hand-made cases of each rule, and that all roads to the same codes agree. QuantizeDump hands arrays to
+// tests/types_test.py, which compares them with a second implementation.
 #include "types/quantize_array.h"
 
 #include <gtest/gtest.h>
@@ -118,7 +118,8 @@ TEST(QuantizeArray, Nvfp4Block) {
 TEST(QuantizeArray, W4a8LeavesRoomForTheProduct) {
   std::vector<float> x = normal(16 * 64, 4);
   const QuantizedArray q = quantized(kNvfp4AsE4m3, x);
-  const auto amax = std::fabs(*std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+  const auto amax =
+      std::fabs(*std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
   EXPECT_EQ(numbers_of(Element::f32, q.scale2, 1)[0], amax / 448);
   const auto n = static_cast<int64_t>(x.size());
   std::vector<uint8_t> products(x.size());
@@ -126,7 +127,8 @@ TEST(QuantizeArray, W4a8LeavesRoomForTheProduct) {
   std::vector<float> entered(x.size()), back(x.size());
   info(Element::e4m3).decode(products.data(), 0, n, entered.data());
   dequantize_array(kNvfp4AsE4m3, q.codes.data(), q.scale.data(), q.scale2.data(), 1, n, back.data());
-  const std::vector<float> codes = numbers_of(Element::e2m1, q.codes, n), scales = numbers_of(Element::e4m3, q.scale, n / 16);
+  const std::vector<float> codes = numbers_of(Element::e2m1, q.codes, n),
+                           scales = numbers_of(Element::e4m3, q.scale, n / 16);
   for (size_t i = 0; i < x.size(); ++i) {
     const float exact = codes[i] * scales[i / 16];
     ASSERT_LE(std::fabs(exact), 448);
@@ -143,7 +145,8 @@ TEST(QuantizeArray, NanShowsInItsScaleOnly) {
     std::vector<float> back(x.size());
     dequantize_array(type, q.codes.data(), q.scale.data(), q.scale2.data(), 1, 96, back.data());
     for (int i = 0; i < 96; ++i)
-      ASSERT_EQ(std::isnan(back[static_cast<size_t>(i)]), i / type.scale.block == 40 / type.scale.block) << to_string(type) << i;
+      ASSERT_EQ(std::isnan(back[static_cast<size_t>(i)]), i / type.scale.block == 40 / type.scale.block)
+          << to_string(type) << i;
   }
   for (const char* text : {"e4m3:tensor(f32)", "i8:tensor(f32)", "i4:tensor(f16)"}) {
     const QuantType type = type_of(text);
@@ -153,7 +156,8 @@ TEST(QuantizeArray, NanShowsInItsScaleOnly) {
 
 TEST(QuantizeArray, ZerosHaveTheScaleOne) {
   const std::vector<float> x(40, 0.0f);
-  for (const char* text : {"e4m3:tensor(f32)", "e5m2:channel(f32)", "i8:token(f32)", "i4:block7(f16)", "e2m1:block16(e4m3):tensor(f32)"}) {
+  for (const char* text :
+       {"e4m3:tensor(f32)", "e5m2:channel(f32)", "i8:token(f32)", "i4:block7(f16)", "e2m1:block16(e4m3):tensor(f32)"}) {
     const QuantType type = type_of(text);
     const QuantizedArray q = quantized(type, x, 2);
     for (float s : numbers_of(type.scale.element, q.scale, scale_count(type.scale, 2, 20))) EXPECT_EQ(s, 1) << text;
@@ -161,12 +165,23 @@ TEST(QuantizeArray, ZerosHaveTheScaleOne) {
   }
 }
 
-// Scales made alone, then codes under them; a given second level; and each number taken by itself, all give the same bits.
+// Scales made alone, then codes under them; a given second level; and each number taken by itself, all give the same
+// bits.
 TEST(QuantizeArray, AllRoadsAgree) {
-  for (const char* text : {"e4m3:tensor(f32)", "e4m3:channel(f32)", "e5m2:token(f16)", "i8:block3(f32)", "i4:block32(bf16)", "e4m3:block32(e8m0)",
-                           "e2m1:block32(e8m0,floor)", "e2m1:block16(e4m3):tensor(f32)", "i4:channel(f16):tensor(f32)", "f16", "e2m1:block5000(f32)"}) {
+  for (const char* text :
+       {"e4m3:tensor(f32)", "e4m3:channel(f32)", "e5m2:token(f16)", "i8:block3(f32)", "i4:block32(bf16)",
+        "e4m3:block32(e8m0)", "e2m1:block32(e8m0,floor)", "e2m1:block16(e4m3):tensor(f32)",
+        "i4:channel(f16):tensor(f32)", "f16", "e2m1:block5000(f32)"}) {
     const QuantType type = type_of(text);
-    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {5, 33}, {2, 48}, {1, 2049}, {2, 6001}, {7, 31}, {0, 5}, {4, 0}}) {
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1},
+                                     {3, 17},
+                                     {5, 33},
+                                     {2, 48},
+                                     {1, 2049},
+                                     {2, 6001},
+                                     {7, 31},
+                                     {0, 5},
+                                     {4, 0}}) {
       const std::vector<float> x = normal(rows * cols, 6);
       const auto whole = quantize_array(type, x.data(), rows, cols);
       ASSERT_TRUE(whole.ok());
@@ -181,9 +196,12 @@ TEST(QuantizeArray, AllRoadsAgree) {
       dequantize_array(type, codes.data(), scale.data(), whole->scale2.data(), rows, cols, back.data());
       const std::vector<float> decoded = numbers_of(type.element, codes, n),
                                s = numbers_of(type.scale.element, scale, scale_count(type.scale, rows, cols)),
-                               s2 = numbers_of(type.scale2.element, whole->scale2, scale_count(type.scale2, rows, cols));
+                               s2 =
+                                   numbers_of(type.scale2.element, whole->scale2, scale_count(type.scale2, rows, cols));
       for (int64_t i = 0; i < n; ++i) {
-        ASSERT_EQ(code_at(codes.data(), info(type.element).bits, i), code_at(whole->codes.data(), info(type.element).bits, i)) << text << i;
+        ASSERT_EQ(code_at(codes.data(), info(type.element).bits, i),
+                  code_at(whole->codes.data(), info(type.element).bits, i))
+            << text << i;
         float want = decoded[static_cast<size_t>(i)];
         if (type.scaled()) want *= s[static_cast<size_t>(scale_index(type.scale, i / cols, i % cols, cols))];
         if (!s2.empty()) want *= s2[0];
@@ -196,8 +214,9 @@ TEST(QuantizeArray, AllRoadsAgree) {
 
 TEST(QuantizeArray, OtherTypesAreRefused) {
   const float x = 1;
-  for (const char* text : {"e8m0", "e4m3:tensor(i8)", "e4m3:block16(e2m1)", "e4m3:block16(e4m3):channel(f32)", "e4m3:block16(e4m3):tensor(e8m0)",
-                           "e4m3:block32(e8m0):tensor(f32)", "e4m3:tensor(f32):tensor(f32)"}) {
+  for (const char* text :
+       {"e8m0", "e4m3:tensor(i8)", "e4m3:block16(e2m1)", "e4m3:block16(e4m3):channel(f32)",
+        "e4m3:block16(e4m3):tensor(e8m0)", "e4m3:block32(e8m0):tensor(f32)", "e4m3:tensor(f32):tensor(f32)"}) {
     const auto q = quantize_array(type_of(text), &x, 1, 1);
     ASSERT_FALSE(q.ok()) << text;
     EXPECT_NE(q.status().message().find(text), std::string::npos) << q.status().message();
@@ -210,8 +229,8 @@ void write_bytes(const std::string& path, const void* data, size_t bytes) {
   ASSERT_TRUE(out.good()) << path;
 }
 
-// In the folder that TESSERA_DUMP_TYPES names: for each line `case type rows cols` of quantize.txt the array <case>.f32 is read, and
-// <case>.codes, .scale, .scale2, .back (f32) and, where the type has them, .products are written.
+// In the folder that TESSERA_DUMP_TYPES names: for each line `case type rows cols` of quantize.txt the array <case>.f32
+// is read, and <case>.codes, .scale, .scale2, .back (f32) and, where the type has them, .products are written.
 TEST(QuantizeDump, WritesArrays) {
   const char* asked = std::getenv("TESSERA_DUMP_TYPES");
   if (asked == nullptr) GTEST_SKIP() << "tests/types_test.py names the folder";

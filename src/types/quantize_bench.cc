@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantizers on one core, in GB of f32 per second: making the scales and the codes of an array, codes under a given scale, and back.
-// The array (1024 x 4096, 16 MiB) is larger than the first two caches.
+// Quantizers on one core, in GB of f32 per second: making the scales and the codes of an array, codes under a given
+// scale, and back. The array (1024 x 4096, 16 MiB) is larger than the first two caches.
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -25,7 +25,8 @@ const std::vector<float>& numbers() {
 }
 
 void count(benchmark::State& state) {
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(kRows * kCols * 4) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] =
+      benchmark::Counter(static_cast<double>(kRows * kCols * 4) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void add(const char* text) {
@@ -66,8 +67,9 @@ void add(const char* text) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  for (const char* text : {"f16", "e4m3", "e2m1", "i8", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e5m2:tensor(f32)", "i8:channel(f32)", "i4:block32(f16)",
-                           "e4m3:block32(e8m0)", "e2m1:block16(e4m3):tensor(f32)", "e2m1:block16(e4m3):tensor(f32):as(e4m3)"}) {
+  for (const char* text : {"f16", "e4m3", "e2m1", "i8", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e5m2:tensor(f32)",
+                           "i8:channel(f32)", "i4:block32(f16)", "e4m3:block32(e8m0)", "e2m1:block16(e4m3):tensor(f32)",
+                           "e2m1:block16(e4m3):tensor(f32):as(e4m3)"}) {
     tessera::add(text);
   }
   benchmark::RunSpecifiedBenchmarks();

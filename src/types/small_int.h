@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signed integers of at most 8 bits, two's complement: -2^(kWidth-1) ... 2^(kWidth-1) - 1. Rounds to nearest even, always saturates; NaN becomes 0.
-// i4: two codes share a byte, the even index in the low nibble; Storage holds one.
+// Signed integers of at most 8 bits, two's complement: -2^(kWidth-1) ... 2^(kWidth-1) - 1. Rounds to nearest even,
+// always saturates; NaN becomes 0. i4: two codes share a byte, the even index in the low nibble; Storage holds one.
 #pragma once
 
 #include "types/small_float.h"
@@ -22,7 +22,8 @@ struct SmallInteger {
   }
   // From f64 in one rounding: 2.5 + 2^-40 is 3.
   static Storage encode(double x, bool = true) {
-    const double number = x == x ? x : 0.0, high = number > kHighest ? kHighest : number, c = high < kLowest ? kLowest : high;
+    const double number = x == x ? x : 0.0, high = number > kHighest ? kHighest : number,
+                 c = high < kLowest ? kLowest : high;
     return static_cast<Storage>(std::bit_cast<uint64_t>(c + 0x1.8p52) & ((1u << kWidth) - 1));
   }
   TS_HOST_DEVICE static float decode(Storage code) {
