@@ -94,6 +94,9 @@ class Checker {
       return bad_input(cat("a view of shape ", to_string(region.shape), ", strides ", to_string(region.strides),
                            ", offset ", p.offset, " leaves its base ", to_string(g_.at(p.base).type.shape)));
     }
+    if (info(y.type.quant.element).bits < 8 && p.offset % 2 != 0)
+      return bad_input(cat("a view of ", info(y.type.quant.element).name, " at offset ", p.offset,
+                           " begins inside a byte; even offsets are accepted"));
     return {};
   }
 

@@ -91,6 +91,7 @@ TEST(Text, ErrorsNameTheLine) {
       {"graph g { in %x: f32[2] scale=%s }", "%s"},
       {"nonsense", "line 1"},
       {"graph g { in %x: f32[2] %y: f32[2] = view(%x) {offset=1, strides=[1]} out %y }", "leaves its base"},
+      {"graph g { in %x: e2m1[4] %y: e2m1[2] = view(%x) {offset=1, strides=[1]} out %y }", "inside a byte"},
       {"graph g { in %x: f32[2] %y: f32[2] = matmul(%x) then bias(3) out %y }", "operand 3"},
   };
   for (const auto& [text, word] : bad) {

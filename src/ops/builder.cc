@@ -86,8 +86,8 @@ Result<std::vector<int64_t>> GraphBuilder::integers(ValueId v, const std::string
   const Element e = base.type.quant.element;
   if (!base.constant)
     return bad_input(cat(what, " ('", g_.at(v).name, "') must be known at build, but depends on the model's input"));
-  if (info(e).kind != ElementKind::kInteger)
-    return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers are needed"));
+  if (info(e).kind != ElementKind::kInteger || info(e).bits < 8)
+    return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers of whole bytes are needed"));
   const int64_t n = elements(shape(v));
   if (n > 1000000) return bad_input(cat(what, " holds ", n, " numbers"));
   const size_t width = static_cast<size_t>(info(e).bits / 8);
@@ -160,7 +160,8 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
   int64_t work = elements(problem.out[0].shape);
   for (ValueId id : node.inputs) {
     if (id == kNoValue) continue;
-    if (!is_constant(id) || g_.at(id).type.quant.scaled()) return none;
+    const QuantType& type = g_.at(id).type.quant;
+    if (!is_constant(id) || type.scaled() || info(type.element).bits < 8) return none;
     work = std::max(work, elements(shape(id)));
   }
   if (work > kFoldElements || (op.flops != nullptr && op.flops(problem) > kFoldFlops)) return none;

@@ -38,6 +38,17 @@ class Scales {
     if (!second_.empty()) s *= second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
     return s;
   }
+  // The number that a decoded code stands for; with as(element), code * scale is rounded before the second level.
+  double scaled(double number, int64_t row, int64_t col) const {
+    if (!type_.product) return number * at(row, col);
+    const ElementInfo& product = info(*type_.product);
+    double entered = number * first_[static_cast<size_t>(scale_index(type_.scale, row, col, cols_))];
+    uint64_t code = 0;
+    product.encode_f64(&entered, 1, &code, 0);
+    product.decode_f64(&code, 0, 1, &entered);
+    if (second_.empty()) return entered;
+    return entered * second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
+  }
 
  private:
   QuantType type_;
@@ -117,8 +128,12 @@ class ReferenceKernel final : public Kernel {
 };
 
 Verdict accepts(const Problem& p) {
-  for (const Operand& o : p.out)
+  for (const Operand& o : p.out) {
     TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
+    // Threads write pieces of a result, and two pieces may not share a byte.
+    TS_REQUIRE(info(o.type.element).bits >= 8 && !o.type.product, "writes whole bytes, rounded once, not ",
+               to_string(o.type));
+  }
   return {};
 }
 
@@ -154,7 +169,10 @@ Dense decode(const TensorView& t) {
   if (const Scales scales(t); scales.any()) {
     parallel_for(rows, grain_of(cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        for (int64_t c = 0; c < cols; ++c) d.v[static_cast<size_t>(r * cols + c)] *= scales.at(r, c);
+        for (int64_t c = 0; c < cols; ++c) {
+          double& number = d.v[static_cast<size_t>(r * cols + c)];
+          number = scales.scaled(number, r, c);
+        }
       }
     });
   }
@@ -214,8 +232,9 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
   std::vector<Buffer> buffers;
   std::vector<TensorView> out;
   for (const Operand& o : problem.out) {
-    if (o.type.scaled() || !o.dense())
-      return refused(cat(op.name, ": only plain, dense results can be computed at build, not ", to_string(o.type)));
+    if (o.type.scaled() || !o.dense() || info(o.type.element).bits < 8)
+      return refused(cat(op.name, ": only plain, dense results of whole bytes can be computed at build, not ",
+                         to_string(o.type)));
     buffers.emplace_back(static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
     out.push_back({.desc = &o, .data = buffers.back().data()});
   }

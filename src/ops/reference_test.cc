@@ -10,6 +10,7 @@
 
 #include "base/parallel.h"
 #include "ops/f64_product.h"
+#include "tiles/device_types.h"
 #include "types/e4m3.h"
 
 namespace tessera {
@@ -34,6 +35,35 @@ TEST(Decode, AppliesBothLevelsOfScales) {
   float whole = 0.5f;
   EXPECT_EQ(decode({.desc = &o, .data = codes, .scale = blocks, .scale2 = &whole}).v,
             (std::vector<double>{0.5, 1, 3, 8, 10, 24}));
+}
+
+TEST(Decode, RoundsProductsWhereTheTypeSaysSo) {
+  const Operand o = dense_operand({1, 4}, *parse_quant_type("e2m1:block2(e4m3):tensor(f32):as(e4m3)"));
+  uint8_t codes[] = {0x57, 0x72};                           // 6, 3 | 1, 6
+  uint8_t blocks[] = {E4m3::encode(1.125f), E4m3::encode(11)};
+  float whole = 0.5f;
+  // 6.75, 3.375 (a tie of e4m3: to 3.5 or 3.25), 11, 66 (between 64 and 72)
+  EXPECT_EQ(decode({.desc = &o, .data = codes, .scale = blocks, .scale2 = &whole}).v,
+            (std::vector<double>{3.5, 1.75, 5.5, 32}));
+}
+
+TEST(Reference, RefusesResultsThatThreadsCannotShare) {
+  Problem p{.op = "copy", .in = {dense_operand({2, 3}, Element::f32)}, .out = {dense_operand({2, 3}, Element::e2m1)}};
+  const Variant* v = reference_variant(*find_op("copy"));
+  EXPECT_FALSE(v->accepts(p));
+  p.out[0] = dense_operand({2, 3}, Element::e5m2);
+  EXPECT_TRUE(v->accepts(p));
+}
+
+// A kernel that was not written for an element may not read it as another of the same width.
+TEST(DeviceTypes, NewElementsAreRefused) {
+  for (Element e : {Element::e5m2, Element::e8m0, Element::e2m1, Element::i8, Element::i4}) {
+    EXPECT_FALSE(is_device_type(e)) << info(e).name;
+    EXPECT_FALSE(is_device_plain(e)) << info(e).name;
+  }
+  for (Element e : {Element::f32, Element::f16, Element::bf16, Element::e4m3, Element::f64, Element::i64, Element::i32,
+                    Element::u8})
+    EXPECT_TRUE(is_device_type(e)) << info(e).name;
 }
 
 TEST(Encode, WritesOnlyItsElements) {

@@ -18,8 +18,11 @@ inline bool is_device_e4m3(const QuantType& t) {
   return t.element == Element::e4m3 && (!t.scaled() || one_scale);
 }
 inline bool is_device_number(const QuantType& t) { return is_device_float(t) || is_device_e4m3(t); }
-// The above, and integers and f64 (one element at a time).
-inline bool is_device_type(const QuantType& t) { return is_device_number(t) || (!t.scaled() && t.element != Element::e4m3); }
+// Integers and f64 that kernels move and convert one element at a time.
+inline bool is_device_plain(Element e) {
+  return e == Element::f64 || e == Element::i64 || e == Element::i32 || e == Element::u8;
+}
+inline bool is_device_type(const QuantType& t) { return is_device_number(t) || (!t.scaled() && is_device_plain(t.element)); }
 
 // A tensor as kernels see it. scale is null where every number's scale is 1.
 struct DeviceTensor {

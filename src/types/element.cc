@@ -3,59 +3,38 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "types/bf16.h"
 #include "types/bulk.h"
+#include "types/e2m1.h"
 #include "types/e4m3.h"
+#include "types/e5m2.h"
+#include "types/e8m0.h"
 #include "types/f16.h"
 #include "types/plain.h"
+#include "types/small_int.h"
 
 namespace tessera {
 namespace {
 
 template <class E>
-concept NarrowFloat = requires { typename E::Bits; };
-
-template <class E, class Wide>
-void decode_many(const void* codes, int64_t first, int64_t n, Wide* out) {
-  const auto* in = static_cast<const typename E::Storage*>(codes) + first;
-  if constexpr (NarrowFloat<E> && std::is_same_v<Wide, float>) {
-    decode_array<E>(in, n, out);
-  } else if constexpr (NarrowFloat<E>) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Wide>(decode_branch_free(typename E::Bits{}, in[i]));
-  } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<Wide>(E::decode(in[i]));
-  }
-}
-
-template <class E, class Wide>
-void encode_many(const Wide* in, int64_t n, void* codes, int64_t first) {
-  auto* out = static_cast<typename E::Storage*>(codes) + first;
-  if constexpr (NarrowFloat<E> && std::is_same_v<Wide, float>) {
-    encode_array<E>(in, n, out);
-  } else if constexpr (NarrowFloat<E>) {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = static_cast<typename E::Storage>(encode_branch_free(typename E::Bits{}, static_cast<float>(in[i])));
-    }
-  } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = E::encode(in[i]);
-  }
-}
+concept Integer = requires {
+  E::kInteger;
+};
 
 template <class E>
 constexpr ElementInfo make_info(const char* name) {
-  constexpr bool kInteger = std::is_integral_v<typename E::Storage> && E::kMantissaBits == 0;
   return {.name = name,
-          .kind = kInteger ? ElementKind::kInteger : ElementKind::kFloat,
+          .kind = Integer<E> ? ElementKind::kInteger : ElementKind::kFloat,
           .bits = E::kBits,
           .mantissa_bits = E::kMantissaBits,
           .min_exponent = E::kMinExponent,
           .max = E::kMax,
-          .decode = decode_many<E, float>,
-          .decode_f64 = decode_many<E, double>,
-          .encode = encode_many<E, float>,
-          .encode_f64 = encode_many<E, double>};
+          .decode = decode_array<E, float>,
+          .decode_f64 = decode_array<E, double>,
+          .encode = encode_array<E, true, float>,
+          .encode_f64 = encode_array<E, true, double>,
+          .encode_unsaturated = encode_array<E, false, float>};
 }
 
 constexpr ElementInfo kElements[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Narrow floats against a second implementation that knows no bit tricks: all codes as numbers, and a search for the
+// Narrow elements against a second implementation that knows no bit tricks: all codes as numbers, and a search for the
 // nearest one in f64. ElementDump hands codes to tests/types_test.py, which compares them with a third one.
 #include "types/element.h"
 
@@ -16,18 +16,23 @@
 #include <vector>
 
 #include "types/bf16.h"
-#include "types/bulk.h"
+#include "types/codes.h"
+#include "types/e2m1.h"
 #include "types/e4m3.h"
+#include "types/e5m2.h"
+#include "types/e8m0.h"
 #include "types/f16.h"
+#include "types/small_int.h"
 
 namespace tessera {
 namespace {
 
-// A format in words: exponent bits, fraction bits, whether the top exponent is Inf and NaN or (but for the last code)
-// numbers.
+// A format in words: exponent bits, fraction bits, and whether codes of the top exponent are Inf and NaN, numbers but
+// for the last, which is NaN, or all numbers.
+enum class Top { kInfAndNan, kOneNan, kNumbers };
 struct Format {
   int exponent, fraction;
-  bool ieee;
+  Top top;
 };
 
 // The number that a code of the format stands for; NaN and Inf as such.
@@ -36,8 +41,8 @@ double number_of(const Format& f, uint32_t code) {
   const uint32_t fraction = code & ((1u << f.fraction) - 1), exponent = (code >> f.fraction) & ((1u << f.exponent) - 1);
   const double sign = (code >> (f.exponent + f.fraction)) & 1 ? -1 : 1;
   const bool top = exponent == (1u << f.exponent) - 1;
-  if (top && f.ieee) return fraction == 0 ? sign * INFINITY : NAN;
-  if (top && fraction == (1u << f.fraction) - 1) return NAN;
+  if (top && f.top == Top::kInfAndNan) return fraction == 0 ? sign * INFINITY : NAN;
+  if (top && f.top == Top::kOneNan && fraction == (1u << f.fraction) - 1) return NAN;
   if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - f.fraction);
   return sign * std::ldexp(fraction + (1u << f.fraction), static_cast<int>(exponent) - bias - f.fraction);
 }
@@ -45,11 +50,12 @@ double number_of(const Format& f, uint32_t code) {
 // Codes of the finite numbers from 0 up; their order is that of the numbers.
 std::vector<double> positive_numbers(const Format& f) {
   std::vector<double> all;
-  for (uint32_t code = 0;; ++code) {
+  for (uint32_t code = 0; code < 1u << (f.exponent + f.fraction); ++code) {
     const double x = number_of(f, code);
-    if (!std::isfinite(x)) return all;
+    if (!std::isfinite(x)) break;
     all.push_back(x);
   }
+  return all;
 }
 
 // Nearest, ties to the even code; beyond the largest number: the largest.
@@ -68,19 +74,29 @@ class NarrowFloat : public ::testing::Test {};
 struct F16Case {
   using E = F16;
   static constexpr Element kElement = Element::f16;
-  static constexpr Format kFormat{5, 10, true};
+  static constexpr Format kFormat{5, 10, Top::kInfAndNan};
 };
 struct Bf16Case {
   using E = Bf16;
   static constexpr Element kElement = Element::bf16;
-  static constexpr Format kFormat{8, 7, true};
+  static constexpr Format kFormat{8, 7, Top::kInfAndNan};
 };
 struct E4m3Case {
   using E = E4m3;
   static constexpr Element kElement = Element::e4m3;
-  static constexpr Format kFormat{4, 3, false};
+  static constexpr Format kFormat{4, 3, Top::kOneNan};
 };
-using Cases = ::testing::Types<F16Case, Bf16Case, E4m3Case>;
+struct E5m2Case {
+  using E = E5m2;
+  static constexpr Element kElement = Element::e5m2;
+  static constexpr Format kFormat{5, 2, Top::kInfAndNan};
+};
+struct E2m1Case {
+  using E = E2m1;
+  static constexpr Element kElement = Element::e2m1;
+  static constexpr Format kFormat{2, 1, Top::kNumbers};
+};
+using Cases = ::testing::Types<F16Case, Bf16Case, E4m3Case, E5m2Case, E2m1Case>;
 TYPED_TEST_SUITE(NarrowFloat, Cases);
 
 TYPED_TEST(NarrowFloat, AllCodesDecode) {
@@ -126,9 +142,14 @@ TYPED_TEST(NarrowFloat, LimitsEncode) {
     EXPECT_EQ(E::decode(E::encode(x)), max);
     EXPECT_EQ(E::decode(E::encode(-x)), -max);
   }
-  EXPECT_FALSE(std::isfinite(E::decode(E::encode(INFINITY, /*saturate=*/false))));
   EXPECT_EQ(E::decode(E::encode(max, /*saturate=*/false)), max);
-  EXPECT_TRUE(std::isnan(E::decode(E::encode(NAN))));
+  if (TypeParam::kFormat.top == Top::kNumbers) {
+    EXPECT_EQ(E::decode(E::encode(INFINITY, /*saturate=*/false)), max);
+    EXPECT_EQ(E::decode(E::encode(NAN)), 0);
+  } else {
+    EXPECT_FALSE(std::isfinite(E::decode(E::encode(INFINITY, /*saturate=*/false))));
+    EXPECT_TRUE(std::isnan(E::decode(E::encode(NAN))));
+  }
   EXPECT_EQ(E::encode(0.0f), 0);
   EXPECT_EQ(E::encode(-0.0f), 1u << (E::kBits - 1));
   EXPECT_EQ(E::encode(std::numeric_limits<float>::denorm_min()), 0);
@@ -147,44 +168,102 @@ TYPED_TEST(NarrowFloat, RandomNumbersEncodeToTheNearest) {
   }
 }
 
-// The branch-free conversions of arrays give the bits of the plain ones: every code, and floats of every exponent
-// around every rounding.
-TYPED_TEST(NarrowFloat, ArraysAreBitIdentical) {
+// Without saturation what would round beyond the largest number, were there numbers, becomes Inf or NaN.
+TYPED_TEST(NarrowFloat, OverflowWithoutSaturation) {
   using E = typename TypeParam::E;
-  using Code = typename E::Storage;
-  std::vector<Code> codes(size_t{1} << E::kBits), back(1 << 16);
-  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<Code>(i);
-  std::vector<float> numbers(codes.size());
-  info(TypeParam::kElement).decode(codes.data(), 0, static_cast<int64_t>(codes.size()), numbers.data());
-  for (size_t i = 0; i < codes.size(); ++i) ASSERT_EQ(bits_of(numbers[i]), bits_of(E::decode(codes[i]))) << i;
-  std::vector<double> wide(codes.size());
-  info(TypeParam::kElement).decode_f64(codes.data(), 0, static_cast<int64_t>(codes.size()), wide.data());
-  for (size_t i = 0; i < codes.size(); ++i)
-    ASSERT_TRUE(wide[i] == static_cast<double>(numbers[i]) || std::isnan(wide[i])) << i;
-
-  std::vector<float> in(back.size());
-  std::mt19937 random(3);
-  for (uint32_t round = 0; round < 64; ++round) {
-    // Each round: all 2^16 upper halves of a float, with a lower half that is zero, all ones, a single bit or random.
-    for (size_t i = 0; i < in.size(); ++i) {
-      const uint32_t low = round == 0   ? 0
-                           : round == 1 ? 0xffff
-                           : round < 18 ? 1u << (round - 2)
-                                        : static_cast<uint32_t>(random()) & 0xffff;
-      in[i] = float_of(static_cast<uint32_t>(i) << 16 | low);
+  const std::vector<double> numbers = positive_numbers(TypeParam::kFormat);
+  const double max = numbers.back(), step = max - numbers[numbers.size() - 2];
+  const bool even = numbers.size() % 2 != 0;  // the largest code; the next would be odd and a tie falls to the largest
+  const float tie = static_cast<float>(max + step / 2);
+  const auto overflows = [&](float x) {
+    for (float y : {x, -x}) {
+      const float got = E::decode(E::encode(y, /*saturate=*/false));
+      if (TypeParam::kFormat.top == Top::kNumbers) {
+        EXPECT_EQ(got, std::copysign(static_cast<float>(max), y));
+      } else if (TypeParam::kFormat.top == Top::kOneNan) {
+        EXPECT_TRUE(std::isnan(got)) << y;
+      } else {
+        EXPECT_EQ(got, std::copysign(INFINITY, y)) << y;
+      }
     }
-    info(TypeParam::kElement).encode(in.data(), static_cast<int64_t>(in.size()), back.data(), 0);
-    for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(back[i], E::encode(in[i])) << in[i];
+  };
+  for (float x : {std::nextafter(tie, INFINITY), std::numeric_limits<float>::max(), INFINITY}) overflows(x);
+  if (even) {
+    EXPECT_EQ(E::decode(E::encode(tie, /*saturate=*/false)), max);
+  } else {
+    overflows(tie);
   }
+  EXPECT_EQ(E::decode(E::encode(std::nextafter(tie, 0.0f), /*saturate=*/false)), max);
+  EXPECT_EQ(E::decode(E::encode(-std::nextafter(tie, 0.0f), /*saturate=*/false)), -max);
+}
+
+// Nearest power of two, the middle upwards; what lies between 2^-127 and 2^-126 always upwards.
+uint32_t power_code(float x, bool saturate) {
+  if (!(x > 0)) return 0xff;
+  if (std::isinf(x)) return saturate ? 0xfe : 0xff;
+  if (x <= 0x1p-127f) return 0;
+  if (x < 0x1p-126f) return 1;
+  const int below = std::ilogb(x);
+  const int code = below + 127 + (static_cast<double>(x) >= 1.5 * std::ldexp(1.0, below) ? 1 : 0);
+  return code > 0xfe ? (saturate ? 0xfe : 0xff) : static_cast<uint32_t>(code);
+}
+
+TEST(E8m0, AllPowersMiddlesAndNeighbours) {
+  for (int code = 0; code < 255; ++code) {
+    const float x = static_cast<float>(std::ldexp(1.0, code - 127));
+    ASSERT_EQ(E8m0::decode(static_cast<uint8_t>(code)), x);
+    for (float y : {x, x * 1.5f, x * 1.25f, x * 1.75f}) {
+      for (float z : {y, std::nextafter(y, 0.0f), std::nextafter(y, INFINITY)}) {
+        ASSERT_EQ(E8m0::encode(z), power_code(z, true)) << z;
+        ASSERT_EQ(E8m0::encode(z, false), power_code(z, false)) << z;
+        ASSERT_EQ(E8m0::encode(-z), 0xff) << z;
+      }
+    }
+  }
+  EXPECT_TRUE(std::isnan(E8m0::decode(0xff)));
+  for (float x : {0.0f, -0.0f, -INFINITY, NAN, -NAN}) EXPECT_EQ(E8m0::encode(x), 0xff);
+  EXPECT_EQ(E8m0::encode(INFINITY), 0xfe);
+  EXPECT_EQ(E8m0::encode(INFINITY, false), 0xff);
+}
+
+template <class E>
+void check_small_integer() {
+  const int low = -(1 << (E::kBits - 1)), high = -low - 1;
+  for (int code = 0; code < 1 << E::kBits; ++code) {
+    const int want = code > high ? code - (1 << E::kBits) : code;
+    ASSERT_EQ(E::decode(static_cast<uint8_t>(code)), want);
+  }
+  const auto check = [&](float x) {
+    const double want = std::isnan(x) ? 0 : std::clamp(std::nearbyint(static_cast<double>(x)), 1.0 * low, 1.0 * high);
+    ASSERT_EQ(E::decode(E::encode(x)), want) << x;
+    ASSERT_EQ(E::decode(E::encode(static_cast<double>(x))), want) << x;
+    ASSERT_LT(E::encode(x), 1 << E::kBits);
+  };
+  for (int i = 4 * low; i <= 4 * high; ++i) {
+    for (float x : {static_cast<float>(i) / 2, std::nextafter(static_cast<float>(i) / 2, INFINITY),
+                    std::nextafter(static_cast<float>(i) / 2, -INFINITY)}) {
+      check(x);
+    }
+  }
+  for (float x : {INFINITY, -INFINITY, NAN, 3e38f, -3e38f, 1e-45f}) check(x);
+  std::mt19937 random(5);
+  for (int i = 0; i < 200000; ++i) check(float_of(static_cast<uint32_t>(random())));
+  EXPECT_EQ(E::decode(E::encode(2.5 + 0x1p-40)), 3);
+}
+TEST(SmallInteger, RoundsAndSaturates) {
+  check_small_integer<I8>();
+  check_small_integer<I4>();
 }
 
 TEST(Element, NamesFindTheirElement) {
-  for (Element e : {Element::f32, Element::f16, Element::bf16, Element::e4m3, Element::f64, Element::i64, Element::i32,
-                    Element::u8}) {
-    EXPECT_EQ(find_element(info(e).name), e);
-  }
+#define TS_ELEMENT(name, Struct) EXPECT_EQ(find_element(#name), Element::name);
+#include "types/types.inc"
+#undef TS_ELEMENT
   EXPECT_FALSE(find_element("fp8").has_value());
   EXPECT_EQ(packed_bytes(Element::f16, 3), 6);
+  EXPECT_EQ(packed_bytes(Element::e2m1, 3), 2);
+  EXPECT_EQ(info(Element::e8m0).kind, ElementKind::kFloat);
+  EXPECT_EQ(info(Element::i4).kind, ElementKind::kInteger);
 }
 
 TEST(Element, IntegersRoundAndSaturate) {
@@ -220,6 +299,10 @@ TEST(Element, StepsAreDistancesBetweenCodes) {
   EXPECT_EQ(step_at(Element::e4m3, 0x1p-9), 0x1p-9);
   EXPECT_EQ(step_at(Element::bf16, 3), 0x1p-6);
   EXPECT_EQ(step_at(Element::i64, 12345), 1);
+  EXPECT_EQ(step_at(Element::e2m1, 5), 2);
+  EXPECT_EQ(step_at(Element::e2m1, 0.1), 0.5);
+  EXPECT_EQ(step_at(Element::e8m0, 5), 4);
+  EXPECT_EQ(step_at(Element::i4, 5), 1);
 }
 
 template <class T>
@@ -229,8 +312,10 @@ void write_all(const std::string& path, const std::vector<T>& values) {
   ASSERT_TRUE(out.good()) << path;
 }
 
-// Into the folder that TESSERA_DUMP_TYPES names (else a temporary one): for each narrow float the numbers of all codes
-// (<name>.decoded, f32) and the codes of the floats in inputs.f32 (<name>.codes).
+// Into the folder that TESSERA_DUMP_TYPES names (else a temporary one), for each narrow element: the numbers of all
+// codes
+// (<name>.decoded, f32) and the packed codes of the floats in inputs.f32, saturating (<name>.codes) and not
+// (<name>.unsaturated).
 TEST(ElementDump, WritesCodes) {
   const char* asked = std::getenv("TESSERA_DUMP_TYPES");
   const std::string folder = asked != nullptr ? std::string(asked) + "/" : ::testing::TempDir();
@@ -242,19 +327,22 @@ TEST(ElementDump, WritesCodes) {
     inputs.resize(bytes.size() / sizeof(float));
     std::copy_n(bytes.data(), inputs.size() * sizeof(float), reinterpret_cast<char*>(inputs.data()));
   }
-  for (Element e : {Element::f16, Element::bf16, Element::e4m3}) {
+  const auto count = static_cast<int64_t>(inputs.size());
+  for (Element e : {Element::f16, Element::bf16, Element::e4m3, Element::e5m2, Element::e8m0, Element::e2m1,
+                    Element::i8, Element::i4}) {
     const ElementInfo& element = info(e);
-    std::vector<uint8_t> all(static_cast<size_t>(element.bits / 8) << element.bits),
-        codes(inputs.size() * static_cast<size_t>(element.bits / 8));
-    for (size_t i = 0; i < size_t{1} << element.bits; ++i) {
-      for (size_t b = 0; b < static_cast<size_t>(element.bits / 8); ++b)
-        all[i * static_cast<size_t>(element.bits / 8) + b] = static_cast<uint8_t>(i >> (8 * b));
-    }
-    std::vector<float> decoded(size_t{1} << element.bits);
-    element.decode(all.data(), 0, static_cast<int64_t>(decoded.size()), decoded.data());
-    element.encode(inputs.data(), static_cast<int64_t>(inputs.size()), codes.data(), 0);
+    const int64_t all = int64_t{1} << element.bits;
+    std::vector<uint8_t> every(static_cast<size_t>(packed_bytes(e, all)));
+    for (int64_t i = 0; i < all; ++i) set_code(every.data(), element.bits, i, static_cast<uint64_t>(i));
+    std::vector<float> decoded(static_cast<size_t>(all));
+    element.decode(every.data(), 0, all, decoded.data());
     write_all(folder + element.name + ".decoded", decoded);
+    std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(e, count)), 0xa5);
+    element.encode(inputs.data(), count, codes.data(), 0);
     write_all(folder + element.name + ".codes", codes);
+    codes.assign(codes.size(), 0xa5);
+    element.encode_unsaturated(inputs.data(), count, codes.data(), 0);
+    write_all(folder + element.name + ".unsaturated", codes);
   }
 }
 

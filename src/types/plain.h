@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elements that the machine itself has: f32, f64 and the integers that ids, masks and shapes are made of.
-// Integers round to nearest even and saturate; NaN becomes 0.
+// Integers round to nearest even and saturate, asked or not; NaN becomes 0.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct F32 {
   using Storage = float;
   static constexpr int kBits = 32, kMantissaBits = 23, kMinExponent = -126;
   static constexpr double kMax = std::numeric_limits<float>::max();
-  static Storage encode(double x) { return static_cast<float>(x); }
+  static Storage encode(double x, bool = true) { return static_cast<float>(x); }
   static double decode(Storage code) { return code; }
 };
 
@@ -31,7 +31,7 @@ struct F64 {
   using Storage = double;
   static constexpr int kBits = 64, kMantissaBits = 52, kMinExponent = -1022;
   static constexpr double kMax = std::numeric_limits<double>::max();
-  static Storage encode(double x) { return x; }
+  static Storage encode(double x, bool = true) { return x; }
   static double decode(Storage code) { return code; }
 };
 
@@ -39,8 +39,9 @@ template <class T>
 struct PlainInteger {
   using Storage = T;
   static constexpr int kBits = 8 * sizeof(T), kMantissaBits = 0, kMinExponent = 0;
+  static constexpr bool kInteger = true;
   static constexpr double kMax = static_cast<double>(std::numeric_limits<T>::max());
-  static Storage encode(double x) { return saturate_to_integer<T>(x); }
+  static Storage encode(double x, bool = true) { return saturate_to_integer<T>(x); }
   static double decode(Storage code) { return static_cast<double>(code); }
 };
 using I64 = PlainInteger<int64_t>;

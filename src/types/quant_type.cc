@@ -9,22 +9,40 @@ namespace {
 std::string print_level(const ScaleLevel& level) {
   std::string out = ":";
   switch (level.granularity) {
-    case Granularity::kNone: return "";
-    case Granularity::kTensor: out += "tensor"; break;
-    case Granularity::kChannel: out += "channel"; break;
-    case Granularity::kToken: out += "token"; break;
-    case Granularity::kBlock: out += "block" + std::to_string(level.block); break;
+    case Granularity::kNone:
+      return "";
+    case Granularity::kTensor:
+      out += "tensor";
+      break;
+    case Granularity::kChannel:
+      out += "channel";
+      break;
+    case Granularity::kToken:
+      out += "token";
+      break;
+    case Granularity::kBlock:
+      out += "block" + std::to_string(level.block);
+      break;
   }
-  return out + "(" + info(level.element).name + ")";
+  out += std::string("(") + info(level.element).name;
+  if (level.rule != PowerRule::kRceil) out += std::string(",") + name_of(level.rule);
+  return out + ")";
 }
 
 std::optional<ScaleLevel> parse_level(std::string_view text) {
   const size_t open = text.find('(');
   if (open == std::string_view::npos || text.back() != ')') return std::nullopt;
   const std::string_view name = text.substr(0, open);
-  const auto element = find_element(text.substr(open + 1, text.size() - open - 2));
+  const std::string_view inside = text.substr(open + 1, text.size() - open - 2);
+  const size_t comma = inside.find(',');
+  const auto element = find_element(inside.substr(0, comma));
   if (!element) return std::nullopt;
   ScaleLevel level{.element = *element};
+  if (comma != std::string_view::npos) {
+    const auto rule = find_power_rule(inside.substr(comma + 1));
+    if (!rule || !is_power(*element)) return std::nullopt;
+    level.rule = *rule;
+  }
   if (name == "tensor") {
     level.granularity = Granularity::kTensor;
   } else if (name == "channel") {
@@ -41,10 +59,18 @@ std::optional<ScaleLevel> parse_level(std::string_view text) {
   return level;
 }
 
+// The element of `as(element)`.
+std::optional<Element> parse_product(std::string_view text) {
+  if (!text.starts_with("as(") || text.back() != ')') return std::nullopt;
+  return find_element(text.substr(3, text.size() - 4));
+}
+
 }  // namespace
 
 std::string to_string(const QuantType& type) {
-  return std::string(info(type.element).name) + print_level(type.scale) + print_level(type.scale2) + (type.dynamic ? "!" : "");
+  std::string out = info(type.element).name + print_level(type.scale) + print_level(type.scale2);
+  if (type.product) out += std::string(":as(") + info(*type.product).name + ")";
+  return out + (type.dynamic ? "!" : "");
 }
 
 std::optional<QuantType> parse_quant_type(std::string_view text) {
@@ -53,40 +79,46 @@ std::optional<QuantType> parse_quant_type(std::string_view text) {
     type.dynamic = true;
     text.remove_suffix(1);
   }
-  for (int part = 0; part < 3; ++part) {
-    const size_t colon = text.find(':');
-    const std::string_view piece = text.substr(0, colon);
-    if (part == 0) {
-      const auto element = find_element(piece);
-      if (!element) return std::nullopt;
-      type.element = *element;
-    } else {
-      const auto level = parse_level(piece);
-      if (!level) return std::nullopt;
-      (part == 1 ? type.scale : type.scale2) = *level;
+  const size_t colon = text.find(':');
+  const auto element = find_element(text.substr(0, colon));
+  if (!element) return std::nullopt;
+  type.element = *element;
+  for (size_t at = colon; at != std::string_view::npos;) {
+    const size_t next = text.find(':', at + 1);
+    const std::string_view piece = text.substr(at + 1, next == std::string_view::npos ? next : next - at - 1);
+    at = next;
+    if (piece.starts_with("as(")) {
+      type.product = parse_product(piece);
+      const bool last = next == std::string_view::npos;
+      if (!type.product || !last || type.scale.granularity != Granularity::kBlock) return std::nullopt;
+      continue;
     }
-    if (colon == std::string_view::npos) {
-      if (type.dynamic && !type.scaled()) return std::nullopt;
-      return type;
-    }
-    text.remove_prefix(colon + 1);
+    const auto level = parse_level(piece);
+    if (!level || type.scale2.granularity != Granularity::kNone) return std::nullopt;  // the latter: a third level
+    (type.scaled() ? type.scale2 : type.scale) = *level;
   }
-  return std::nullopt;  // a third level
+  if (type.dynamic && !type.scaled()) return std::nullopt;
+  return type;
 }
 
 int64_t scale_count(const ScaleLevel& level, int64_t rows, int64_t cols) {
   switch (level.granularity) {
-    case Granularity::kNone: return 0;
-    case Granularity::kTensor: return 1;
+    case Granularity::kNone:
+      return 0;
+    case Granularity::kTensor:
+      return 1;
     case Granularity::kChannel:
-    case Granularity::kToken: return rows;
-    case Granularity::kBlock: return rows * ((cols + level.block - 1) / level.block);
+    case Granularity::kToken:
+      return rows;
+    case Granularity::kBlock:
+      return rows * ((cols + level.block - 1) / level.block);
   }
   return 0;
 }
 
 float scale_for_amax(Element element, float amax) {
-  return amax > 0 ? amax / static_cast<float>(info(element).max) : 1.0f;
+  const float scale = amax / static_cast<float>(info(element).max);
+  return scale == 0 ? 1.0f : scale;
 }
 
 }  // namespace tessera

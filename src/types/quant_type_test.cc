@@ -11,21 +11,65 @@ namespace tessera {
 namespace {
 
 TEST(QuantType, TextReadsBack) {
-  for (const char* text : {"f32", "f16", "bf16", "e4m3", "i64", "u8", "e4m3:tensor(f32)", "e4m3:channel(f32)",
-                           "e4m3:token(f32)!", "e4m3:block16(e4m3):tensor(f32)", "f16:block32(bf16)"}) {
+  for (const char* text : {"f32",
+                           "f16",
+                           "bf16",
+                           "e4m3",
+                           "i64",
+                           "u8",
+                           "e4m3:tensor(f32)",
+                           "e4m3:channel(f32)",
+                           "e4m3:token(f32)!",
+                           "e4m3:block16(e4m3):tensor(f32)",
+                           "f16:block32(bf16)",
+                           "i8:channel(f32)",
+                           "i4:block128(f16)",
+                           "e5m2:token(f32)!",
+                           "e4m3:block32(e8m0)",
+                           "e4m3:block32(e8m0,floor)",
+                           "e4m3:block32(e8m0,ceil)!",
+                           "e2m1:block32(e8m0,even)",
+                           "e2m1:block16(e4m3):tensor(f32)",
+                           "e2m1:block16(e4m3):tensor(f32):as(e4m3)",
+                           "e2m1:block16(e4m3):as(e4m3)"}) {
     const auto type = parse_quant_type(text);
     ASSERT_TRUE(type.has_value()) << text;
     EXPECT_EQ(to_string(*type), text);
   }
   EXPECT_EQ(to_string(kE4m3PerTensor), "e4m3:tensor(f32)");
   EXPECT_EQ(parse_quant_type("e4m3:channel(f32)"), kE4m3PerChannel);
+  EXPECT_EQ(parse_quant_type("e4m3:block32(e8m0,rceil)"), kMxfp8);
+  EXPECT_EQ(parse_quant_type("e2m1:block16(e4m3):tensor(f32)"), kNvfp4);
+  EXPECT_EQ(parse_quant_type("e2m1:block16(e4m3):tensor(f32):as(e4m3)"), kNvfp4AsE4m3);
 }
 
 TEST(QuantType, OtherTextIsRefused) {
-  for (const char* text :
-       {"", "!", "fp8", "f16!", "e4m3:", "e4m3:tensor", "e4m3:tensor(", "e4m3:tensor()", "e4m3:tensor(f99)",
-        "e4m3:row(f32)", "e4m3:block(f32)", "e4m3:block0(f32)", "e4m3:block-1(f32)", "e4m3:block1x(f32)",
-        "e4m3:tensor(f32):tensor(f32):tensor(f32)", ":tensor(f32)", "e4m3::"}) {
+  for (const char* text : {"",
+                           "!",
+                           "fp8",
+                           "f16!",
+                           "e4m3:",
+                           "e4m3:tensor",
+                           "e4m3:tensor(",
+                           "e4m3:tensor()",
+                           "e4m3:tensor(f99)",
+                           "e4m3:row(f32)",
+                           "e4m3:block(f32)",
+                           "e4m3:block0(f32)",
+                           "e4m3:block-1(f32)",
+                           "e4m3:block1x(f32)",
+                           "e4m3:tensor(f32):tensor(f32):tensor(f32)",
+                           ":tensor(f32)",
+                           "e4m3::",
+                           "e4m3:block32(e8m0,)",
+                           "e4m3:block32(e8m0,round)",
+                           "e4m3:block32(e4m3,floor)",
+                           "e4m3:as(e4m3)",
+                           "e4m3:tensor(f32):as(e4m3)",
+                           "e2m1:block16(e4m3):as(e4m3):tensor(f32)",
+                           "e2m1:block16(e4m3):as()",
+                           "e2m1:block16(e4m3):as(e4m3",
+                           "e2m1:block16(e4m3):as(e4m3):as(e4m3)"}) {
     EXPECT_FALSE(parse_quant_type(text).has_value()) << text;
   }
 }
@@ -50,6 +94,9 @@ TEST(QuantType, ScaleMapsTheLargestToTheLargest) {
   EXPECT_EQ(scale_for_amax(Element::e4m3, 448), 1);
   EXPECT_EQ(scale_for_amax(Element::e4m3, 44.8f), 44.8f / 448);
   EXPECT_EQ(scale_for_amax(Element::e4m3, 0), 1);
+  EXPECT_EQ(scale_for_amax(Element::e4m3, 1e-45f), 1);
+  EXPECT_EQ(scale_for_amax(Element::i8, 254), 2);
+  EXPECT_EQ(scale_for_amax(Element::i4, 3.5f), 0.5f);
 }
 
 TEST(Layout, EveryElementHasItsOwnPlace) {

@@ -20,6 +20,7 @@ Verdict accepts(const Problem& p) {
   const GatherProblem g = GatherProblem::of(p);
   TS_REQUIRE(is_device_type(g.table) && is_device_type(g.y), "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(g.table), " and ",
              to_string(g.y));
+  TS_REQUIRE(is_device_plain(g.ids), "reads ids in i64, i32 or u8, not ", info(g.ids).name);
   TS_REQUIRE(p.in[0].layout == Layout::kRows && p.in[0].dense() && p.in[1].dense(), "table and ids must be dense");
   TS_REQUIRE(g.count * g.row_elements <= kMaxDeviceElements && g.table_rows <= kMaxDeviceElements, "too many elements for 31-bit indices");
   return {};

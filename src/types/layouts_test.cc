@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout maths: scale tiles, 2:4 metadata, nibbles. LayoutDump hands arrays to tests/types_test.py, which has the
+// formulas a second time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "types/codes.h"
+#include "types/scale_tiles.h"
+#include "types/sparse24.h"
+
+namespace tessera {
+namespace {
+
+TEST(Nibbles, EvenIndexIsLow) {
+  uint8_t bytes[2] = {0xff, 0xff};
+  set_code(bytes, 4, 0, 1);
+  set_code(bytes, 4, 3, 2);
+  EXPECT_EQ(bytes[0], 0xf1);
+  EXPECT_EQ(bytes[1], 0x2f);
+  EXPECT_EQ(code_at(bytes, 4, 3), 2u);
+  static_assert(nibble_byte(5) == 2 && nibble_shift(5) == 4 && nibble_shift(4) == 0);
+  uint32_t wide[2] = {1, 2};
+  set_code(wide, 32, 1, 0xdeadbeef);
+  EXPECT_EQ(code_at(wide, 32, 1), 0xdeadbeefu);
+  EXPECT_EQ(wide[0], 1u);
+}
+
+TEST(ScaleTiles, HandCases) {
+  static_assert(tiled_scale_offset(0, 0, 4) == 0 && tiled_scale_offset(1, 0, 4) == 16 &&
+                tiled_scale_offset(32, 0, 4) == 4);
+  static_assert(tiled_scale_offset(127, 3, 4) == 511 && tiled_scale_offset(0, 4, 5) == 512 &&
+                tiled_scale_offset(128, 0, 5) == 1024);
+  static_assert(tiled_scale_bytes(1, 1) == 512 && tiled_scale_bytes(129, 5) == 2048 && tiled_scale_bytes(0, 3) == 0);
+}
+
+TEST(ScaleTiles, RoundTripWithZeroPadding) {
+  std::mt19937 random(2);
+  for (int64_t rows : {0, 1, 31, 32, 33, 127, 128, 129, 300}) {
+    for (int64_t scales : {0, 1, 3, 4, 5, 48, 49}) {
+      std::vector<uint8_t> in(static_cast<size_t>(rows * scales)), back(in.size(), 0xa5);
+      for (uint8_t& b : in) b = static_cast<uint8_t>(1 + random() % 255);
+      std::vector<uint8_t> tiles(static_cast<size_t>(tiled_scale_bytes(rows, scales)), 0xa5);
+      tile_scales(in.data(), rows, scales, tiles.data());
+      untile_scales(tiles.data(), rows, scales, back.data());
+      EXPECT_EQ(back, in) << rows << "x" << scales;
+      EXPECT_EQ(static_cast<size_t>(std::count(tiles.begin(), tiles.end(), 0)), tiles.size() - in.size())
+          << rows << "x" << scales;
+    }
+  }
+}
+
+TEST(Sparse24, MetadataOfEverySet) {
+  // Of the sets {}, {0}, {1}, {0,1}, {2} ...: pairs of places, the lower one first.
+  const int want[16][2] = {{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 2}, {0, 2}, {1, 2}, {},
+                           {0, 3}, {0, 3}, {1, 3}, {},     {2, 3}, {},     {},     {}};
+  for (uint32_t set = 0; set < 16; ++set) {
+    if (std::popcount(set) > 2) continue;
+    EXPECT_EQ(first24(metadata24(set)), want[set][0]) << set;
+    EXPECT_EQ(second24(metadata24(set)), want[set][1]) << set;
+  }
+  static_assert(metadata24(0) == 4 && metadata24(0b1100) == 14);
+}
+
+const Element kWithZero[] = {Element::f32, Element::f16, Element::bf16, Element::e4m3, Element::f64, Element::i64,
+                             Element::i32, Element::u8,  Element::e5m2, Element::e2m1, Element::i8,  Element::i4};
+
+// Random groups with at most two numbers, -0 among the zeros of floats.
+std::vector<uint8_t> sparse_codes(Element e, int64_t rows, int64_t cols, std::mt19937& random) {
+  const int bits = info(e).bits;
+  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(e, rows * cols)));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const uint64_t sign = info(e).kind == ElementKind::kFloat ? uint64_t{1} << (bits - 1) : 0;
+      set_code(codes.data(), bits, r * cols + c, random() % 3 == 0 ? sign : 0);
+    }
+    for (int64_t g = 0; g < cols; g += 4) {
+      for (int k = 0; k < 2; ++k) {
+        const int64_t c = g + static_cast<int64_t>(random() % 4);
+        if (c < cols && random() % 4 != 0) set_code(codes.data(), bits, r * cols + c, 1 + random() % 7);
+      }
+    }
+  }
+  return codes;
+}
+
+TEST(Sparse24, RoundTripsOfEveryElement) {
+  std::mt19937 random(3);
+  for (Element e : kWithZero) {
+    const int bits = info(e).bits;
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{1, 4}, {3, 5}, {2, 7}, {5, 64}, {3, 33}, {1, 1}, {0, 8}, {4, 0}}) {
+      const std::vector<uint8_t> codes = sparse_codes(e, rows, cols, random);
+      const auto sparse = compress24(e, codes.data(), rows, cols);
+      ASSERT_TRUE(sparse.ok()) << sparse.status().message();
+      ASSERT_EQ(sparse->kept.size(), static_cast<size_t>(packed_bytes(e, rows * kept24_cols(cols))));
+      std::vector<uint8_t> back(codes.size(), 0xa5);
+      expand24(e, sparse->kept.data(), sparse->metadata.data(), rows, cols, back.data());
+      std::vector<double> a(static_cast<size_t>(rows * cols)), b(a.size());
+      info(e).decode_f64(codes.data(), 0, rows * cols, a.data());
+      info(e).decode_f64(back.data(), 0, rows * cols, b.data());
+      EXPECT_EQ(a, b) << info(e).name << " " << rows << "x" << cols;  // -0 equals 0
+      for (int64_t i = 0; i < rows * cols; ++i) {                     // numbers keep their codes
+        if (a[static_cast<size_t>(i)] != 0) {
+          EXPECT_EQ(code_at(codes.data(), bits, i), code_at(back.data(), bits, i));
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t g = 0; g < 2 * meta24_row_bytes(cols); ++g) {
+          const uint32_t pair = sparse->metadata.data()[meta24_byte(r, g, cols)] >> meta24_shift(g) & 15u;
+          EXPECT_LT(first24(pair), second24(pair));
+        }
+      }
+    }
+  }
+}
+
+TEST(Sparse24, DenseGroupsAndElementsWithoutZeroAreErrors) {
+  const uint8_t codes[] = {1, 0, 2, 0, 0, 1, 1, 1};
+  const auto dense = compress24(Element::e4m3, codes, 1, 8);
+  ASSERT_FALSE(dense.ok());
+  EXPECT_NE(dense.status().message().find("row 0, columns 4 to 7"), std::string::npos) << dense.status().message();
+  EXPECT_FALSE(compress24(Element::e8m0, codes, 1, 8).ok());
+}
+
+TEST(Sparse24, PruningKeepsTheLargestAndTheLowerOfEqualOnes) {
+  std::vector<float> x = {1, -3, 2, 0.5f, /**/ 1, -1, 1, -1, /**/ 0, 0, -0.0f, 5, /**/ 2, 1, 2};
+  prune24(x.data(), 1, 15);
+  EXPECT_EQ(x, (std::vector<float>{0, -3, 2, 0, 1, -1, 0, 0, 0, 0, 0, 5, 2, 0, 2}));
+  std::vector<float> nan = {3, NAN, 4, 5};
+  prune24(nan.data(), 1, 4);
+  EXPECT_TRUE(std::isnan(nan[1]));
+  EXPECT_EQ(nan[3], 5);
+  EXPECT_EQ(nan[2], 0);
+}
+
+void write_bytes(const std::string& path, const void* data, size_t bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  ASSERT_TRUE(out.good()) << path;
+}
+
+// Into the folder that TESSERA_DUMP_TYPES names, for a list of shapes: scales.RxC.in and .tiles; <element>.RxC.codes,
+// .kept, .metadata; and prune.RxC.in (f32), .out.
+TEST(LayoutDump, WritesArrays) {
+  const char* asked = std::getenv("TESSERA_DUMP_TYPES");
+  if (asked == nullptr) GTEST_SKIP() << "tests/types_test.py names the folder";
+  std::mt19937 random(4);
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 1}, {5, 33}, {128, 4}, {130, 9}, {257, 48}, {64, 128}}) {
+    const std::string shape = cat(".", rows, "x", cols), folder = std::string(asked) + "/";
+    std::vector<uint8_t> scales(static_cast<size_t>(rows * cols)),
+        tiles(static_cast<size_t>(tiled_scale_bytes(rows, cols)), 0xa5);
+    for (uint8_t& b : scales) b = static_cast<uint8_t>(random());
+    tile_scales(scales.data(), rows, cols, tiles.data());
+    write_bytes(folder + "scales" + shape + ".in", scales.data(), scales.size());
+    write_bytes(folder + "scales" + shape + ".tiles", tiles.data(), tiles.size());
+    for (Element e : {Element::e4m3, Element::e2m1, Element::f16, Element::i8}) {
+      const std::vector<uint8_t> codes = sparse_codes(e, rows, cols, random);
+      const auto sparse = compress24(e, codes.data(), rows, cols);
+      ASSERT_TRUE(sparse.ok());
+      write_bytes(folder + info(e).name + shape + ".codes", codes.data(), codes.size());
+      write_bytes(folder + info(e).name + shape + ".kept", sparse->kept.data(), sparse->kept.size());
+      write_bytes(folder + info(e).name + shape + ".metadata", sparse->metadata.data(), sparse->metadata.size());
+    }
+    std::vector<float> x(static_cast<size_t>(rows * cols));
+    for (float& v : x) v = static_cast<float>(static_cast<int>(random() % 9) - 4);  // many equal magnitudes
+    write_bytes(folder + "prune" + shape + ".in", x.data(), x.size() * sizeof(float));
+    prune24(x.data(), rows, cols);
+    write_bytes(folder + "prune" + shape + ".out", x.data(), x.size() * sizeof(float));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
