@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/places.h"
 #include "plan/engine_file.h"
+#include "plan/moves.h"
 #include "runtime/executor.h"
 
 namespace tessera {

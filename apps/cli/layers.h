@@ -21,12 +21,4 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan);
 // Plans that users run: all but the golden one.
 std::vector<const Plan*> runnable_plans(const Engine& engine);
 
-// Steps that only move numbers: copies, and casts where the type changes. The one that lays the patches of a picture
-// out as rows, in whatever type, is part of the patch embedding that reads them and not counted: a convolution reads
-// them so, too.
-struct Moves {
-  int64_t copies = 0, casts = 0;
-};
-Moves count_moves(const Plan& plan);
-
 }  // namespace tessera

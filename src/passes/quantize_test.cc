@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "ir/text.h"
 
 namespace tessera {
@@ -117,6 +120,53 @@ TEST(Quantize, AllowKeepsALayerAndStaysVisible) {
   EXPECT_TRUE(node(g, "mlp.fc1").then.is({StepKind::act}));
   Graph other = parsed(kBlock);
   EXPECT_EQ(quantize(other, {.precision = "fp8", .allow = {{"nothing", "fp16"}}, .ranges = &r}).code(), Code::kUsage);
+}
+
+// 16 bits would make minus infinity a number, and lose the angle of a late token.
+TEST(Quantize, MasksAndAnglesStayF32) {
+  Graph g = parsed(R"(graph g {
+    in %x: f32[1,3,2,4]
+    in %see: f32[1,1,3,3]
+    const %zero: f32[] = {0}
+    const %hidden: f32[] = {-inf}
+    const %angle: f32[1,3,2] = seed(1)
+    %mask: u8[1,1,3,3] = map(%see, %zero) {fn="greater"}
+    %bias: f32[1,1,3,3] = map(%mask, %zero, %hidden) {fn="where"} @"bias"
+    %cos: f32[1,3,2] = map(%angle) {fn="cos"} @"cos"
+    %sin: f32[1,3,2] = map(%angle) {fn="sin"} @"sin"
+    %r: f32[1,3,2,4] = rotary(%x, %cos, %sin) {interleaved=0} @"rotary"
+    %a: f32[1,3,2,4] = attention(%r, %r, %r, %bias) {scale=0.5} @"attn"
+    %y: f32[1,3,2,4] = map(%a) {fn="relu"} @"relu"
+    out %y
+  })");
+  ASSERT_TRUE(quantize(g, {.precision = "fp16", .target = Arch::cpu}).ok());
+  const auto element = [&](const std::string& name) { return g.at(node(g, name).outputs[0]).type.quant.element; };
+  for (const char* name : {"bias", "cos", "sin"}) EXPECT_EQ(element(name), Element::f32) << name;
+  for (const char* name : {"rotary", "attn"}) EXPECT_EQ(element(name), Element::f16) << name;
+  const ValueId hidden = node(g, "bias").inputs[2];
+  EXPECT_EQ(g.at(hidden).type.quant.element, Element::f32);
+  EXPECT_TRUE(std::isinf(g.numbers(hidden)[0]));
+}
+
+TEST(Quantize, ACallersValueIsCastOnlyForKernelsThatCannotReadIt) {
+  const char* text = R"(graph g {
+    in %x: f32[4,16]
+    const %w: f32[8,16] = seed(1)
+    const %v: f32[8,8] = seed(2)
+    %y: f32[4,8] = matmul(%x, %w) @"first"
+    %z: f32[4,8] = matmul(%y, %v) @"second"
+    out %y
+    out %z
+  })";
+  const auto casts = [&](std::optional<Arch> target) {
+    Graph g = parsed(text);
+    EXPECT_TRUE(quantize(g, {.precision = "fp16", .target = target}).ok());
+    EXPECT_EQ(g.at(g.outputs[0]).type.quant, QuantType(Element::f32));
+    return std::count_if(g.nodes.begin(), g.nodes.end(), [](const Node& n) { return n.op == "copy"; });
+  };
+  EXPECT_EQ(casts(Arch::cpu), 0) << "it decodes whatever it reads";
+  EXPECT_EQ(casts(Arch::sm90), 2) << "both operands must be of one type there";
+  EXPECT_EQ(casts({}), 2);
 }
 
 TEST(Quantize, RefusesBadNumbers) {

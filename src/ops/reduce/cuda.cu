@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is (mean over tokens), 32 lanes take 32
-// neighbouring results and 8 warps share the reduced axis. Sums are fp32, in a fixed order.
+// neighbouring results and 8 warps share the reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a
+// thread per result.
 // SASS must: LDG
 #include "base/buffer.h"
 #include "ops/reduce/reduce.h"
@@ -28,9 +29,11 @@ ReduceProblem merged(const Problem& p) {
   return r;
 }
 
+bool all_numbers(const ReduceProblem& r) { return is_device_number(r.x) && is_device_number(r.y); }
+
 Verdict accepts(const Problem& p) {
   const ReduceProblem r = merged(p);
-  TS_REQUIRE(is_device_number(r.x) && is_device_number(r.y), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(r.x), " and ",
+  TS_REQUIRE(is_device_type(r.x) && is_device_type(r.y), "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(r.x), " and ",
              to_string(r.y));
   TS_REQUIRE(p.in[0].layout == Layout::kRows, "x must lie in rows");
   TS_REQUIRE(r.shape.size() <= kMaxAxes, "x has ", r.shape.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
@@ -38,7 +41,10 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FADD", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem& p) {
+  const bool numbers = all_numbers(ReduceProblem::of(p));
+  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "FADD" : "DADD", .accumulator_bits = numbers ? 24 : 53, .sass_must = "LDG"};
+}
 
 #ifdef __CUDACC__
 
@@ -54,6 +60,7 @@ struct Args {
   int64_t length_stride;
   Fn fn;
   float factor;  // on the result: 1 / length for the mean
+  bool mean;
 };
 
 // Everything is a sum or a maximum: min is the negated maximum of negated numbers.
@@ -107,6 +114,26 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
   leave(p, i, total);
 }
 
+__global__ void __launch_bounds__(kThreads) reduce_any(const __grid_constant__ Args p) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= p.count) return;
+  int64_t at[1];
+  cuda::offsets_at(p.axes, i, at);
+  double total = 0.0;
+  for (int c = 0; c < p.length; ++c) {
+    const double v = cuda::load_any(p.x.element, p.x.data, at[0] + c * p.length_stride) * cuda::scale_of(p.x);
+    if (c == 0) {
+      total = p.fn == Fn::kSquares ? v * v : v;
+    } else if (is_sum(p.fn)) {
+      total += p.fn == Fn::kSquares ? v * v : v;
+    } else {
+      total = v != v || (p.fn == Fn::kMax ? v > total : v < total) ? v : total;
+    }
+  }
+  if (p.mean) total /= p.length;
+  cuda::store_any(p.y.element, p.y.data, i, total * cuda::inverse_scale_of(p.y));
+}
+
 class ReduceKernel final : public Kernel {
  public:
   explicit ReduceKernel(const Problem& p) : r_(merged(p)) {}
@@ -122,6 +149,8 @@ class ReduceKernel final : public Kernel {
     p.length_stride = r_.length_stride;
     p.fn = r_.fn == "max" ? Fn::kMax : r_.fn == "min" ? Fn::kMin : r_.fn == "sum_squares" ? Fn::kSquares : Fn::kSum;
     p.factor = r_.fn == "mean" ? 1.0f / static_cast<float>(r_.length) : 1.0f;
+    p.mean = r_.fn == "mean";
+    if (!all_numbers(r_)) return cuda::launch_kernel(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, p);
     if (r_.length_stride != 1 && r_.strides.back() == 1 && count > 1) {
       return cuda::launch_kernel(kName, reduce_across, divide_up(count, 32), kThreads, 0, stream.handle, p);
     }

@@ -46,6 +46,8 @@ std::vector<Problem> problems() {
     }
     all.push_back(problem(fn, dense_operand({3, 64}, kF16), kF32));
     all.push_back(problem(fn, dense_operand({5, 9}, kI64)));
+    all.push_back(problem(fn, swapped({2, 8, 3}, kI64, 1, 2)));
+    all.push_back(problem(fn, dense_operand({2, 7}, Element::u8)));
   }
   return all;
 }
