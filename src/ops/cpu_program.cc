@@ -8,10 +8,12 @@ int64_t columns_of(const Operand& o) { return o.shape.empty() ? 1 : o.shape.back
 
 }  // namespace
 
-bool is_decodable(const QuantType& type) {
-  if (!is_float_code(type.element) || type.dynamic || type.scale2.granularity != Granularity::kNone) return false;
+bool has_one_scale(const QuantType& type) {
+  if (type.dynamic || type.scale2.granularity != Granularity::kNone) return false;
   return !type.scaled() || (type.scale.granularity == Granularity::kTensor && type.scale.element == Element::f32);
 }
+
+bool is_decodable(const QuantType& type) { return is_float_code(type.element) && has_one_scale(type); }
 
 float tensor_scale(const TensorView& tensor) {
   return tensor.desc->type.scaled() ? *static_cast<const float*>(tensor.scale) : 1.0f;

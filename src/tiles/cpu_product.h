@@ -23,6 +23,7 @@ struct PanelProduct {
   int64_t rows;             // of an x panel
   int64_t depth;
   int64_t bytes;            // of a packed number
+  bool integer = false;     // the tile holds int32 sums
   int64_t block_k;          // columns to multiply at a time: a w panel is 24 KiB, which leaves half of a 64 KiB first-level cache; a multiple of depth
 
   // Packs rows [0, rows) of x: row r begins at element first + r * row_stride. `scratch`: this->rows * k floats.
@@ -46,6 +47,9 @@ const PanelProduct& fp32_product();
 // Products of numbers that bf16 holds exactly (is_exact_in_bf16), summed in fp32: each step adds two or four products with roundings of up to one
 // unit of fp32 (23 bits), subnormals may count as zero. Without such instructions: fp32_product's arithmetic on the same panels.
 const PanelProduct& bf16_product();
+// Exact products and int32 sums of int8 numbers (SMMLA, AMX; else in 16 bits). Contract: k * 127 * 127 < 2^31. No transposed x, no rounding of w.
+const PanelProduct& int8_product();
+std::span<const PanelProduct* const> int8_products();
 // Every product for bf16 that this machine can run, best first; the last needs no special instructions.
 std::span<const PanelProduct* const> bf16_products();
 

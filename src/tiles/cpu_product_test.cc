@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -23,7 +24,7 @@ struct Numbers {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     std::vector<float> v(decoded.size());
-    for (float& x : v) x = normal(random);
+    for (float& x : v) x = normal(random) * (e == Element::i8 ? 50.0f : 1.0f);
     info(e).encode(v.data(), n, codes.data(), 0);
     info(e).decode(codes.data(), 0, n, decoded.data());
   }
@@ -68,17 +69,18 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
     }
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < stride; ++c) {
-        const float got = tile[static_cast<size_t>(r * stride + c)];
+        const float stored = tile[static_cast<size_t>(r * stride + c)];
         if (c >= kPanelCols) {
-          EXPECT_TRUE(std::isnan(got)) << "beyond the tile, row " << r;
+          EXPECT_TRUE(std::isnan(stored)) << "beyond the tile, row " << r;
           continue;
         }
+        const double got = p.integer ? std::bit_cast<int32_t>(stored) : double{stored};
         double want = 0, magnitude = 0;
         for (int64_t i = 0; i < k && c < cols; ++i) {
           const double product = double{x.decoded[static_cast<size_t>(5 + r * (k + gap) + i)]} * w.decoded[static_cast<size_t>(c * k + i)];
           want += product, magnitude += std::fabs(product);
         }
-        ASSERT_NEAR(got, want, static_cast<double>(k + 1) * 0x1p-23 * magnitude) << "row " << r << " col " << c;
+        ASSERT_NEAR(got, want, p.integer ? 0 : static_cast<double>(k + 1) * 0x1p-23 * magnitude) << "row " << r << " col " << c;
       }
     }
   }
@@ -93,6 +95,15 @@ TEST(CpuProduct, Bf16AgreesWithF64) {
       for (int64_t rows : kRows) {
         for (int64_t k : kDepths) check(*p, e, rows, rows % 2 == 0 ? 16 : 11, k);
       }
+    }
+  }
+}
+
+TEST(CpuProduct, Int8IsExact) {
+  for (const PanelProduct* p : int8_products()) {
+    EXPECT_EQ(p->block_k % p->depth, 0);
+    for (int64_t rows : kRows) {
+      for (int64_t k : {1, 7, 8, 9, 63, 64, 65, 100, 1535, 1536, 1541}) check(*p, Element::i8, rows, rows % 2 == 0 ? 16 : 11, k);
     }
   }
 }

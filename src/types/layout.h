@@ -4,6 +4,7 @@
 //   rows        r * cols + c
 //   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads)
 //   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions read that multiply along k
+//   panels16x8  the same with groups of 8 columns (int8)
 // Rows that are missing in the last panel and columns that are missing in the last group hold zero codes.
 #pragma once
 
@@ -13,11 +14,11 @@
 
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4 };
-inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4};
+enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8 };
+inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8};
 
 constexpr const char* name_of(Layout layout) {
-  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4"};
+  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8"};
   return kNames[static_cast<size_t>(layout)];
 }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -28,7 +29,10 @@ constexpr std::optional<Layout> find_layout(std::string_view name) {
 }
 
 // Columns that are kept together.
-constexpr int64_t layout_group(Layout layout) { return layout == Layout::kPanels16x4 ? 4 : 1; }
+constexpr int64_t layout_group(Layout layout) {
+  constexpr int64_t kGroups[] = {1, 1, 4, 8};
+  return kGroups[static_cast<size_t>(layout)];
+}
 
 constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
   const int64_t group = layout_group(layout);

@@ -38,11 +38,14 @@ CpuFeatures find() {
   constexpr uint64_t kAvx512 = 0xe6, kTiles = 0x60000;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
   const bool avx512 = (states & kAvx512) == kAvx512 && (b & 1u << 16) && (b & 1u << 30) && (b & 1u << 31);  // F, BW, VL
-  const bool amx = (states & kTiles) == kTiles && (d & 1u << 24) && (d & 1u << 22);                         // TILE, BF16
+  const bool amx = (states & kTiles) == kTiles && (d & 1u << 24);  // AMX-TILE
+  const bool bf16_tiles = (d & 1u << 22) != 0, int8_tiles = (d & 1u << 25) != 0;
   if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return {};
   CpuFeatures f;
   f.avx512_bf16 = avx512 && (a & 1u << 5);
-  f.amx_bf16 = f.avx512_bf16 && amx && may_use_tiles();
+  const bool tiles = avx512 && amx && may_use_tiles();
+  f.amx_bf16 = tiles && bf16_tiles && f.avx512_bf16;
+  f.amx_int8 = tiles && int8_tiles && f.avx512_bf16;  // both kinds rearrange w with instructions compiled for AVX-512 BF16
   return f;
 }
 #else

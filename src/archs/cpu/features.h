@@ -11,6 +11,7 @@ struct CpuFeatures {
   bool neon_i8mm = false;
   bool avx512_bf16 = false;
   bool amx_bf16 = false;
+  bool amx_int8 = false;
 };
 const CpuFeatures& cpu_features();
 

@@ -15,7 +15,11 @@ void add_layers() {
   const Types types[] = {{"f32", Element::f32, Element::f32, Element::f32},
                          {"f16", Element::f16, Element::f16, Element::f16},
                          {"bf16", Element::bf16, Element::bf16, Element::bf16},
-                         {"e4m3", kE4m3PerTensor, kE4m3PerChannel, Element::f16}};
+                         {"e4m3", kE4m3PerTensor, kE4m3PerChannel, Element::f16},
+                         {"i8",
+                          {Element::i8, {Granularity::kTensor, Element::f32}},
+                          {Element::i8, {Granularity::kChannel, Element::f32}},
+                          Element::f16}};
   const Shape layers[] = {{197, 768, 768}, {1576, 768, 2304}, {1576, 768, 3072}, {1576, 3072, 768}, {1, 768, 1000}};
   for (const Shape& s : layers) {
     for (const Types& t : types) {

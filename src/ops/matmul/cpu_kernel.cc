@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/parallel.h"
 #include "ops/cpu_program.h"
@@ -18,6 +19,15 @@ constexpr int64_t kBlockRows = 216;
 // Packing x is shared by as many columns; narrower blocks than the least would pack more than they multiply.
 constexpr int64_t kBlockCols = 768, kLeastCols = 64;
 constexpr int64_t kPiecesPerThread = 4;
+
+// int32 sums become floats where they lie.
+void to_floats(float* v, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t sum;
+    std::memcpy(&sum, v + i, sizeof(sum));
+    v[i] = static_cast<float>(sum);
+  }
+}
 
 class MatmulKernel final : public Kernel {
  public:
@@ -108,6 +118,7 @@ class MatmulKernel final : public Kernel {
     const float scale = tensor_scale(in[0]) * (per_channel ? 1.0f : tensor_scale(in[1]));
     for (int64_t r = 0; r < b.rows; ++r) {
       float* v = tile + r * b.stride();
+      if (product_.integer) to_floats(v, b.cols);
       if (p_.x.scaled() || p_.w.scaled()) scale_row(v, b.cols, scale, channels);
       program.finish(b.batch * p_.m + b.row + r, v);
     }
@@ -124,11 +135,11 @@ class MatmulKernel final : public Kernel {
 Verdict accepts_cpu_matmul(const Problem& p, const PanelProduct& product, bool (*reads)(Element), const char* elements) {
   const Operand *x = p.operand(0), *w = p.operand(1);
   TS_REQUIRE(x != nullptr && w != nullptr, "wants x and w");
-  TS_REQUIRE(is_decodable(x->type) && reads(x->type.element), "reads x in ", elements,
+  TS_REQUIRE(has_one_scale(x->type) && reads(x->type.element), "reads x in ", elements,
              " with at most one static scale, not ", to_string(x->type));
   QuantType per_tensor = w->type;
   if (w->type.scale.granularity == Granularity::kChannel) per_tensor.scale.granularity = Granularity::kTensor;
-  TS_REQUIRE(is_decodable(per_tensor) && reads(w->type.element), "reads w in ", elements,
+  TS_REQUIRE(has_one_scale(per_tensor) && reads(w->type.element), "reads w in ", elements,
              " with static scales per tensor or channel, not ", to_string(w->type));
   TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads x in uniform rows");
   TS_REQUIRE(w->layout == Layout::kRows ? w->rows().uniform

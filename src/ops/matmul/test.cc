@@ -17,6 +17,7 @@ struct Types {
   QuantType x, w, y;
 };
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
+const QuantType kI8PerTensor{Element::i8, {Granularity::kTensor, Element::f32}}, kI8PerChannel{Element::i8, {Granularity::kChannel, Element::f32}};
 const Types kTypes[] = {
     {kF32, kF32, kF32},
     {kF16, kF16, kF16},
@@ -28,6 +29,8 @@ const Types kTypes[] = {
     {kE4m3PerTensor, kE4m3PerChannel, kE4m3PerTensor},
     {kE4m3PerTensor, kE4m3PerTensor, kE4m3PerTensor},
     {kF16, kF16, kE4m3PerTensor},
+    {kI8PerTensor, kI8PerChannel, kF16},
+    {kI8PerTensor, kI8PerChannel, kF32},
 };
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
@@ -236,7 +239,7 @@ TEST(MatmulReference, ReadsScalesAndPanels) {
   for (Layout layout : kLayouts) {
     Problem here = p;
     here.in[1].layout = layout;
-    uint8_t x[] = {two}, w[64] = {};
+    uint8_t x[] = {two}, w[128] = {};
     for (int64_t row : {0, 1}) w[layout_index(layout, row, 0, 1)] = four;
     float y[2] = {-1, -1};
     const TensorView in[] = {{.desc = &here.in[0], .data = x, .scale = const_cast<float*>(&x_scale)},

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul/cpu_int8: exact products of int8 codes in int32 sums by the matrix instructions of the processor (SMMLA, AMX; else 16-bit multiplications);
+// the sum becomes fp32 once, then scales and program follow.
+#include "ops/matmul/cpu_kernel.h"
+#include "tiles/cpu_rows.h"
+
+namespace tessera {
+namespace {
+
+// int32 holds the sum of as many products of -128 ... 127.
+constexpr int64_t kMostColumns = (int64_t{1} << 31) / (128 * 128) - 1;
+
+bool is_int8(Element e) { return e == Element::i8; }
+
+Verdict accepts(const Problem& p) {
+  TS_REQUIRE(p.operand(0) == nullptr || p.operand(0)->shape.empty() || p.operand(0)->shape.back() <= kMostColumns,
+             "sums at most ", kMostColumns, " products in int32");
+  return accepts_cpu_matmul(p, int8_product(), is_int8, "i8");
+}
+
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = "int8", .instruction = "int8 products, int32 sums", .accumulator_bits = 24};
+}
+
+std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, int8_product()); }
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, int8_product()); }
+
+}  // namespace
+
+const Variant& matmul_cpu_int8() {
+  static const Variant kVariant{.name = "matmul/cpu_int8",
+                                .arch = Arch::cpu,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .layouts = layouts,
+                                .bind = bind};
+  return kVariant;
+}
+
+}  // namespace tessera
