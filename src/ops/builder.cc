@@ -13,6 +13,9 @@ namespace {
 // stays a node.
 constexpr int64_t kFoldElements = int64_t{1} << 24;
 constexpr double kFoldFlops = 0x1p33;
+// A thousand small nodes of a file must not make gigabytes out of kilobytes: what is computed here stays below this, or
+// below a few times the constants that were given, whichever is more.
+constexpr int64_t kMadeBytes = int64_t{1} << 30, kMadeTimes = 4;
 // A repeated constant is spelt out up to this size; a larger one stays a view.
 constexpr int64_t kSpeltElements = int64_t{1} << 20;
 
@@ -177,9 +180,24 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
     }
     in.push_back(t);
   }
+  TS_TRY(count_made(packed_bytes(problem.out[0].type.element, elements(problem.out[0].shape))));
   TS_ASSIGN(std::vector<Bytes> bytes, evaluate(op, problem, in));
   return std::optional<ValueId>(g_.add_constant(node.name.empty() ? node.op : node.name,
                                                 Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
+}
+
+Status GraphBuilder::count_made(int64_t bytes) {
+  if (bytes <= made_limit_ - made_bytes_) {
+    made_bytes_ += bytes;
+    return {};
+  }
+  int64_t given = -made_bytes_;
+  for (const Value& v : g_.values) given += static_cast<int64_t>(v.data.size());
+  made_limit_ = std::max(kMadeBytes, kMadeTimes * given);
+  if (bytes > made_limit_ - made_bytes_)
+    return bad_input(cat("constants that are computed at build take more than ", made_limit_, " bytes"));
+  made_bytes_ += bytes;
+  return {};
 }
 
 Result<ValueId> GraphBuilder::map(std::string fn, std::vector<ValueId> inputs, std::string name) {
@@ -217,6 +235,7 @@ std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& r
   if (count > elements(shape(constant)) && count > kSpeltElements) return std::nullopt;
   Bytes data = g_.at(constant).data;
   if (!region.whole() || count != elements(shape(constant))) {
+    if (!count_made(packed_bytes(type.quant.element, count)).ok()) return std::nullopt;
     Buffer buffer(static_cast<size_t>(packed_bytes(type.quant.element, count)));
     switch (bits) {
       case 8:

@@ -68,11 +68,14 @@ class GraphBuilder {
  private:
   Result<std::optional<ValueId>> fold(const OpInfo& op, const Node& node, const Problem& problem);
   std::optional<ValueId> spelt_out(ValueId constant, const Region& region);
+  // Counts constants that are computed here; an error where they grow out of proportion to those that were given.
+  Status count_made(int64_t bytes);
   ValueId add(Node node, Type type);
 
   Graph& g_;
   size_t position_;
   bool appending_;
+  int64_t made_bytes_ = 0, made_limit_ = 0;
   std::vector<Place> places_;                                         // by value; grows on demand
   std::map<ValueId, ValueId> copied_;                                 // result of a plain copy -> what it copies
   std::map<ValueId, std::vector<std::pair<Region, ValueId>>> views_;  // known views, by base
