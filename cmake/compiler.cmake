@@ -30,7 +30,7 @@ endfunction()
 if(TESSERA_FUZZ)
   # Optimised a little: enough for speed under the sanitizers, and quick to compile. NDEBUG is off, and the library's own checks are on.
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -D_GLIBCXX_ASSERTIONS -DHWY_COMPILE_ONLY_STATIC")
-  set(TS_FUZZ_CHECKS address,undefined)
+  set(TS_FUZZ_CHECKS address,undefined,float-cast-overflow)
   add_compile_options(-fsanitize=fuzzer-no-link,${TS_FUZZ_CHECKS} -fno-sanitize-recover=all -fno-sanitize=vptr -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TS_FUZZ_CHECKS})
 endif()

@@ -60,7 +60,7 @@ void feed_engine(std::span<const uint8_t> input) {
   const bool whole = input.size() >= kHeader && std::memcmp(input.data(), "TESSERA", 8) == 0;
   const auto engine = parse_engine(whole ? repaired(input) : file_around(input));
   if (!engine.ok()) {
-    TS_CHECK(!engine.status().message().empty());
+    TS_CHECK(!engine.status().message().empty(), "an error without a sentence");
     return;
   }
   // What was read prints as a manifest that reads back as the same text; the data section is not laid out anew, so only its words are compared.

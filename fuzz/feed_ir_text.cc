@@ -9,7 +9,7 @@ namespace tessera::fuzz {
 void feed_ir_text(std::span<const uint8_t> input) {
   const auto graphs = parse_graphs({reinterpret_cast<const char*>(input.data()), input.size()});
   if (!graphs.ok()) {
-    TS_CHECK(!graphs.status().message().empty());
+    TS_CHECK(!graphs.status().message().empty(), "an error without a sentence");
     return;
   }
   for (const Graph& g : *graphs) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model all the way to a plan for `ref` that runs: import, canonical form, types, plan. External data are read from a folder with one file, w.bin.
+// A model all the way to a plan that runs, for `ref` and for `cpu`: import, canonical form, types, plan. External data are read from a folder with one file, w.bin.
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -47,18 +47,22 @@ void feed_onnx(std::span<const uint8_t> input) {
   std::copy(input.begin(), input.end(), buffer.data());
   const Bytes file = Bytes::own(std::move(buffer));
   if (std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).find("location") != std::string_view::npos) {
-    if (const auto model = read_onnx(file, folder_with_data()); !model.ok()) TS_CHECK(!model.status().message().empty());
+    if (const auto model = read_onnx(file, folder_with_data()); !model.ok()) TS_CHECK(!model.status().message().empty(), "an error without a sentence");
   }
   auto graph = import_onnx(file, "fuzzed", {.batch = 2, .shapes = {}});
   if (!graph.ok()) {
-    TS_CHECK(!graph.status().message().empty());
+    TS_CHECK(!graph.status().message().empty(), "an error without a sentence");
     return;
   }
   if (!canonicalise(*graph).ok() || !small(*graph)) return;
-  for (const char* precision : {"fp32", "fp16"}) {
+  const struct {
+    const char* precision;
+    bool as_reference;
+  } plans[] = {{"fp32", true}, {"fp32", false}, {"fp16", false}};
+  for (const auto& p : plans) {
     LowerOptions options;
-    options.plan = {.name = "golden", .target = Arch::cpu, .batch = batch_of(*graph), .as_reference = true};
-    options.types.precision = precision;
+    options.plan = {.name = "main", .target = Arch::cpu, .batch = batch_of(*graph), .as_reference = p.as_reference};
+    options.types.precision = p.precision;
     Engine engine;
     ConstantPool pool(engine.constants);
     auto plan = lower(*graph, options, pool);

@@ -19,7 +19,7 @@ void feed_safetensors(std::span<const uint8_t> input) {
   std::copy(input.begin(), input.end(), buffer.data());
   const auto file = parse_safetensors(Bytes::own(std::move(buffer)));
   if (!file.ok()) {
-    TS_CHECK(!file.status().message().empty());
+    TS_CHECK(!file.status().message().empty(), "an error without a sentence");
     return;
   }
   uint64_t sum = 0;
@@ -29,7 +29,7 @@ void feed_safetensors(std::span<const uint8_t> input) {
     bytes += t.data.size();
     TS_CHECK(file->find(t.name) == &t, t.name);
   }
-  TS_CHECK(bytes <= input.size() && sum <= 255 * input.size());
+  TS_CHECK(bytes <= input.size() && sum <= 255 * input.size(), "more bytes than were given");
 }
 
 }  // namespace tessera::fuzz

@@ -14,7 +14,7 @@ void feed_words(std::span<const uint8_t> input) {
     TS_CHECK(again && *again == *type, to_string(*type));
   }
   if (const auto allowance = parse_allowance(text); allowance.ok()) {
-    TS_CHECK(allowance->pattern + "=" + allowance->precision == text);
+    TS_CHECK(allowance->pattern + "=" + allowance->precision == text, text);
     (void)find_precision(allowance->precision);
   }
 }
