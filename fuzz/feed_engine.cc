@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine file behind its checksums. Two forms of input: a `.tess` file, whose checksums are put right before it is read; or a manifest, a zero byte
-// and the data section, around which a right header is put, so that a fuzzer may change lengths as it likes.
+// An engine file behind its checksums. Two forms of input: a `.tess` file, whose checksums are put right before it is
+// read; or a manifest, a zero byte and the data section, around which a right header is put, so that a fuzzer may
+// change lengths as it likes.
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +28,8 @@ uint64_t get(const uint8_t* file, size_t at) {
 void repair(std::span<uint8_t> file) {
   for (const size_t section : {size_t{16}, size_t{40}}) {
     const uint64_t offset = get(file.data(), section), bytes = get(file.data(), section + 8);
-    if (offset <= file.size() && bytes <= file.size() - offset) put(file.data(), section + 16, checksum64(file.subspan(offset, bytes)));
+    if (offset <= file.size() && bytes <= file.size() - offset)
+      put(file.data(), section + 16, checksum64(file.subspan(offset, bytes)));
   }
 }
 
@@ -63,7 +65,8 @@ void feed_engine(std::span<const uint8_t> input) {
     TS_CHECK(!engine.status().message().empty(), "an error without a sentence");
     return;
   }
-  // What was read prints as a manifest that reads back as the same text; the data section is not laid out anew, so only its words are compared.
+  // What was read prints as a manifest that reads back as the same text; the data section is not laid out anew, so only
+  // its words are compared.
   (void)manifest_json(*engine);
   run_small(*engine);
 }

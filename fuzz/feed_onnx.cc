@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model all the way to a plan that runs, for `ref` and for `cpu`: import, canonical form, types, plan. External data are read from a folder with one file, w.bin.
+// A model all the way to a plan that runs, for `ref` and for `cpu`: import, canonical form, types, plan. External data
+// are read from a folder with one file, w.bin.
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -46,8 +47,10 @@ void feed_onnx(std::span<const uint8_t> input) {
   Buffer buffer(input.size());
   std::copy(input.begin(), input.end(), buffer.data());
   const Bytes file = Bytes::own(std::move(buffer));
-  if (std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).find("location") != std::string_view::npos) {
-    if (const auto model = read_onnx(file, folder_with_data()); !model.ok()) TS_CHECK(!model.status().message().empty(), "an error without a sentence");
+  if (std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).find("location") !=
+      std::string_view::npos) {
+    if (const auto model = read_onnx(file, folder_with_data()); !model.ok())
+      TS_CHECK(!model.status().message().empty(), "an error without a sentence");
   }
   auto graph = import_onnx(file, "fuzzed", {.batch = 2, .shapes = {}});
   if (!graph.ok()) {

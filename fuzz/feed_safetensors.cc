@@ -10,9 +10,11 @@ namespace tessera::fuzz {
 
 void feed_safetensors(std::span<const uint8_t> input) {
   if (!input.empty() && input[0] == '{') {
-    const auto index = parse_safetensors_index({reinterpret_cast<const char*>(input.data()), input.size()}, "model/index.json");
+    const auto index =
+        parse_safetensors_index({reinterpret_cast<const char*>(input.data()), input.size()}, "model/index.json");
     if (!index.ok()) return;
-    for (const auto& [tensor, path] : *index) TS_CHECK(path.starts_with("model/") && path.find("/../") == std::string::npos, path);
+    for (const auto& [tensor, path] : *index)
+      TS_CHECK(path.starts_with("model/") && path.find("/../") == std::string::npos, path);
     return;
   }
   Buffer buffer(input.size());

@@ -35,11 +35,11 @@ def onnx_seeds():
         if key.endswith(".onnx"):
             write("onnx", key[: -len(".onnx")], cases[key].tobytes())
 
-    def model(nodes, tensors=(), shape=(2, 4), opset=17, functions=()):
+    def model(nodes, tensors=(), shape=(2, 4), opset=17, functions=(), inputs=()):
         graph = helper.make_graph(
             nodes,
             "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), *inputs],
             [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
             tensors,
         )
@@ -137,8 +137,19 @@ def onnx_seeds():
         helper.make_node("Clip", ["f", "half"], ["z"]),
     ]
     write("onnx", "mixed", model(nodes, [
-        weight("table", 5, 8), ints("ids", 1, 4, 0), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
-        number("half", 0.5)], shape=(2, 3, 8)))
+        weight("table", 200, 8), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
+        number("half", 0.5)], shape=(2, 3, 8), inputs=[helper.make_tensor_value_info("ids", TensorProto.UINT8, (2, 3))]))
+    # A list of numbers in a function that is called 2^14 times.
+    functions = [helper.make_function("local", "F0", ["a"], ["b"], [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 500)],
+                                      [helper.make_opsetid("", 17)])]
+    for i in range(1, 15):
+        inner = [helper.make_node(f"F{i - 1}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]
+        functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], inner, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]))
+    write("onnx", "functions_double", model([helper.make_node("F14", ["x"], ["z"], domain="local")], functions=functions))
+    # Numbers by the million out of one number, again and again.
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["c0"])] + [helper.make_node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(30)]
+    nodes += [helper.make_node("ReduceSum", ["c30"], ["r"]), helper.make_node("Add", ["x", "r"], ["z"])]
+    write("onnx", "folds_grow", model(nodes, [ints("s", 1 << 21)]))
 
 
 def npz_seeds():
@@ -160,8 +171,8 @@ def npz_seeds():
     write("npz", "npz_bomb", out.getvalue())
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("x.txt", "hello")
-        archive.writestr("../x.npy", "hello")
+        for name in ("x.txt", "../x.npy"):
+            archive.writestr(zipfile.ZipInfo(name), "hello")  # a fixed date: the same bytes every time
     write("npz", "zip_of_others", out.getvalue())
     dict_text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }"
     write("npz", "npy_huge_shape", b"\x93NUMPY\x01\0" + struct.pack("<H", len(dict_text)) + dict_text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes of a manifest that keep it JSON: a number becomes an awkward one or another one of the file, a word another word, lists grow and shrink.
-// Half of the changes stay libFuzzer's own, on bytes.
+// Changes of a manifest that keep it JSON: a number becomes an awkward one or another one of the file, a word another
+// word, lists grow and shrink. Half of the changes stay libFuzzer's own, on bytes.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -14,9 +14,36 @@ namespace {
 
 using Json = nlohmann::json;
 
-const char* const kWords[] = {"f32",    "f16",   "bf16",     "e4m3",   "f64",     "i64",  "i32",    "u8",      "e4m3:tensor(f32)", "e4m3:channel(f32)",
-                              "matmul", "norm",  "attention", "softmax", "copy",    "map",  "concat", "gather",  "reduce",           "arena",
-                              "input",  "output", "constant", "state",  "panels16", "rows", "ref",    "cpu",     "sm90",             "view"};
+const char* const kWords[] = {"f32",
+                              "f16",
+                              "bf16",
+                              "e4m3",
+                              "f64",
+                              "i64",
+                              "i32",
+                              "u8",
+                              "e4m3:tensor(f32)",
+                              "e4m3:channel(f32)",
+                              "matmul",
+                              "norm",
+                              "attention",
+                              "softmax",
+                              "copy",
+                              "map",
+                              "concat",
+                              "gather",
+                              "reduce",
+                              "arena",
+                              "input",
+                              "output",
+                              "constant",
+                              "state",
+                              "panels16",
+                              "rows",
+                              "ref",
+                              "cpu",
+                              "sm90",
+                              "view"};
 
 class Mutator {
  public:
@@ -44,12 +71,33 @@ class Mutator {
   }
   void change_number(Json& j) {
     const int64_t n = j.is_number_integer() ? j.get<int64_t>() : 1;
-    const int64_t awkward[] = {0, 1, -1, 2, 3, 16, 255, 256, 4096, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 48, int64_t{1} << 62, INT64_MAX, INT64_MIN};
+    const int64_t awkward[] = {0,
+                               1,
+                               -1,
+                               2,
+                               3,
+                               16,
+                               255,
+                               256,
+                               4096,
+                               int64_t{1} << 31,
+                               int64_t{1} << 40,
+                               int64_t{1} << 48,
+                               int64_t{1} << 62,
+                               INT64_MAX,
+                               INT64_MIN};
     switch (pick(4)) {
-      case 0: j = awkward[pick(std::size(awkward))]; break;
-      case 1: j = static_cast<int64_t>(static_cast<uint64_t>(n) + (pick(2) ? 1u : ~uint64_t{0})); break;
-      case 2: j = static_cast<int64_t>(static_cast<uint64_t>(n) * 2); break;
-      default: if (!numbers_.empty()) j = numbers_[pick(numbers_.size())];
+      case 0:
+        j = awkward[pick(std::size(awkward))];
+        break;
+      case 1:
+        j = static_cast<int64_t>(static_cast<uint64_t>(n) + (pick(2) ? 1u : ~uint64_t{0}));
+        break;
+      case 2:
+        j = static_cast<int64_t>(static_cast<uint64_t>(n) * 2);
+        break;
+      default:
+        if (!numbers_.empty()) j = numbers_[pick(numbers_.size())];
     }
   }
   void change_word(Json& j) {
@@ -58,10 +106,17 @@ class Mutator {
   void change_list(Json& j) {
     const size_t at = pick(j.size());
     switch (pick(4)) {
-      case 0: if (!j.empty()) j.erase(at); break;
-      case 1: if (!j.empty()) j.push_back(Json(j[at])); break;
-      case 2: if (!j.empty()) std::swap(j[at], j[pick(j.size())]); break;
-      default: j.push_back(Json(*all_[pick(all_.size())]));
+      case 0:
+        if (!j.empty()) j.erase(at);
+        break;
+      case 1:
+        if (!j.empty()) j.push_back(Json(j[at]));
+        break;
+      case 2:
+        if (!j.empty()) std::swap(j[at], j[pick(j.size())]);
+        break;
+      default:
+        j.push_back(Json(*all_[pick(all_.size())]));
     }
   }
   void change_object(Json& j) {
@@ -85,10 +140,13 @@ class Mutator {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   const uint8_t* zero = std::find(data, data + size, 0);
-  Json manifest = seed % 2 == 0 || size == 0 || data[0] != '{' ? Json() : Json::parse(static_cast<const uint8_t*>(data), zero, nullptr, /*allow_exceptions=*/false);
+  Json manifest = seed % 2 == 0 || size == 0 || data[0] != '{'
+                      ? Json()
+                      : Json::parse(static_cast<const uint8_t*>(data), zero, nullptr, /*allow_exceptions=*/false);
   if (!manifest.is_object()) return LLVMFuzzerMutate(data, size, max_size);
   for (unsigned i = 0; i < 1 + seed / 2 % 3; ++i) Mutator(manifest, seed + i).change();
-  const std::string text = manifest.dump(-1, ' ', false, Json::error_handler_t::replace) + std::string(zero, static_cast<const uint8_t*>(data + size));
+  const std::string text = manifest.dump(-1, ' ', false, Json::error_handler_t::replace) +
+                           std::string(zero, static_cast<const uint8_t*>(data + size));
   if (text.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
   std::memcpy(data, text.data(), text.size());
   return text.size();

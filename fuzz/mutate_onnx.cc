@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes of a model that keep it a model: nodes are renamed, rewired, doubled, moved, taken out, given attributes; sizes and numbers become awkward
-// ones; nodes of another model are taken over. A part of the changes stays libFuzzer's own, on bytes.
+// Changes of a model that keep it a model: nodes are renamed, rewired, doubled, moved, taken out, given attributes;
+// sizes and numbers become awkward ones; nodes of another model are taken over. A part of the changes stays libFuzzer's
+// own, on bytes.
 #include <cstring>
 #include <random>
 #include <string>
@@ -12,14 +13,81 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace {
 
-const char* const kOps[] = {
-    "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Tanh", "Sigmoid", "Relu", "Floor", "Ceil", "Round", "Sin", "Cos", "Not", "Reciprocal", "Add", "Sub", "Mul",
-    "Div", "Equal", "Less", "Greater", "LessOrEqual", "And", "Or", "Pow", "GreaterOrEqual", "Where", "Min", "Max", "Sum", "Mod", "Gelu", "Clip", "Cast",
-    "CastLike", "Identity", "Dropout", "MatMul", "Gemm", "Conv", "Softmax", "LayerNormalization", "RMSNormalization", "ReduceMean", "ReduceSum", "ReduceMax",
-    "ReduceMin", "ReduceSumSquare", "GlobalAveragePool", "Reshape", "Flatten", "Transpose", "Concat", "Split", "Slice", "Gather", "Unsqueeze", "Squeeze",
-    "Expand", "Tile", "Shape", "Size", "Constant", "ConstantOfShape", "Range", "QuantizeLinear", "DequantizeLinear", "Attention", "RotaryEmbedding"};
-const char* const kAttrs[] = {"axis", "axes", "perm", "keepdims", "epsilon", "to", "alpha", "beta", "transA", "transB", "kernel_shape", "strides", "pads", "group",
-                              "allowzero", "noop_with_empty_axes", "start", "end", "split", "approximate", "stash_type", "value", "value_ints", "value_float"};
+const char* const kOps[] = {"Neg",
+                            "Abs",
+                            "Exp",
+                            "Log",
+                            "Sqrt",
+                            "Erf",
+                            "Tanh",
+                            "Sigmoid",
+                            "Relu",
+                            "Floor",
+                            "Ceil",
+                            "Round",
+                            "Sin",
+                            "Cos",
+                            "Not",
+                            "Reciprocal",
+                            "Add",
+                            "Sub",
+                            "Mul",
+                            "Div",
+                            "Equal",
+                            "Less",
+                            "Greater",
+                            "LessOrEqual",
+                            "And",
+                            "Or",
+                            "Pow",
+                            "GreaterOrEqual",
+                            "Where",
+                            "Min",
+                            "Max",
+                            "Sum",
+                            "Mod",
+                            "Gelu",
+                            "Clip",
+                            "Cast",
+                            "CastLike",
+                            "Identity",
+                            "Dropout",
+                            "MatMul",
+                            "Gemm",
+                            "Conv",
+                            "Softmax",
+                            "LayerNormalization",
+                            "RMSNormalization",
+                            "ReduceMean",
+                            "ReduceSum",
+                            "ReduceMax",
+                            "ReduceMin",
+                            "ReduceSumSquare",
+                            "GlobalAveragePool",
+                            "Reshape",
+                            "Flatten",
+                            "Transpose",
+                            "Concat",
+                            "Split",
+                            "Slice",
+                            "Gather",
+                            "Unsqueeze",
+                            "Squeeze",
+                            "Expand",
+                            "Tile",
+                            "Shape",
+                            "Size",
+                            "Constant",
+                            "ConstantOfShape",
+                            "Range",
+                            "QuantizeLinear",
+                            "DequantizeLinear",
+                            "Attention",
+                            "RotaryEmbedding"};
+const char* const kAttrs[] = {
+    "axis",   "axes",   "perm",         "keepdims",    "epsilon",    "to",    "alpha",      "beta",
+    "transA", "transB", "kernel_shape", "strides",     "pads",       "group", "allowzero",  "noop_with_empty_axes",
+    "start",  "end",    "split",        "approximate", "stash_type", "value", "value_ints", "value_float"};
 
 class Mutator {
  public:
@@ -32,16 +100,22 @@ class Mutator {
 
   void change() {
     switch (pick(10)) {
-      case 0: return change_tensor();
-      case 1: return change_input();
-      case 2: return change_order();
-      case 3: return grow();
+      case 0:
+        return change_tensor();
+      case 1:
+        return change_input();
+      case 2:
+        return change_order();
+      case 3:
+        return grow();
       case 4:
         if (g_.output_size() > 0) g_.mutable_output(at(g_.output_size()))->set_name(name());
         return;
       case 5:
-      case 6: return change_attribute();
-      default: return change_node();
+      case 6:
+        return change_attribute();
+      default:
+        return change_node();
     }
   }
 
@@ -50,7 +124,24 @@ class Mutator {
   int at(int n) { return n == 0 ? 0 : static_cast<int>(pick(static_cast<size_t>(n))); }
   const std::string& name() { return names_[pick(names_.size())]; }
   int64_t number(int64_t old) {
-    const int64_t awkward[] = {0, 1, -1, 2, 3, 4, 8, 16, 64, -2, 1 << 10, 1 << 20, 1 << 24, int64_t{1} << 31, int64_t{1} << 40, int64_t{1} << 62, INT64_MAX, INT64_MIN};
+    const int64_t awkward[] = {0,
+                               1,
+                               -1,
+                               2,
+                               3,
+                               4,
+                               8,
+                               16,
+                               64,
+                               -2,
+                               1 << 10,
+                               1 << 20,
+                               1 << 24,
+                               int64_t{1} << 31,
+                               int64_t{1} << 40,
+                               int64_t{1} << 62,
+                               INT64_MAX,
+                               INT64_MIN};
     const size_t i = pick(std::size(awkward) + 4);
     return i < std::size(awkward) ? awkward[i] : static_cast<int64_t>(static_cast<uint64_t>(old) + pick(5) - 2);
   }
@@ -59,11 +150,20 @@ class Mutator {
     if (g_.node_size() == 0) return grow();
     onnx::NodeProto& n = *g_.mutable_node(at(g_.node_size()));
     switch (pick(6)) {
-      case 0: n.set_op_type(kOps[pick(std::size(kOps))]); break;
-      case 1: n.add_input(name()); break;
-      case 2: if (n.input_size() > 0) n.mutable_input()->RemoveLast(); break;
-      case 3: n.add_output("t" + std::to_string(random_() % 1000)); break;
-      default: if (n.input_size() > 0) n.set_input(at(n.input_size()), name());
+      case 0:
+        n.set_op_type(kOps[pick(std::size(kOps))]);
+        break;
+      case 1:
+        n.add_input(name());
+        break;
+      case 2:
+        if (n.input_size() > 0) n.mutable_input()->RemoveLast();
+        break;
+      case 3:
+        n.add_output("t" + std::to_string(random_() % 1000));
+        break;
+      default:
+        if (n.input_size() > 0) n.set_input(at(n.input_size()), name());
     }
   }
   void change_attribute() {
@@ -79,12 +179,24 @@ class Mutator {
     }
     onnx::AttributeProto& a = *n.mutable_attribute(at(n.attribute_size()));
     switch (pick(7)) {
-      case 0: a.set_name(kAttrs[pick(std::size(kAttrs))]); break;
-      case 1: a.set_type(static_cast<onnx::AttributeProto::AttributeType>(pick(15))); break;
-      case 2: a.add_ints(number(0)); break;
-      case 3: if (a.has_t()) return change_tensor(*a.mutable_t()); [[fallthrough]];
-      case 4: n.mutable_attribute()->DeleteSubrange(at(n.attribute_size()), 1); break;
-      case 5: a.set_f(pick(2) ? 1e30f : 0.0f); [[fallthrough]];
+      case 0:
+        a.set_name(kAttrs[pick(std::size(kAttrs))]);
+        break;
+      case 1:
+        a.set_type(static_cast<onnx::AttributeProto::AttributeType>(pick(15)));
+        break;
+      case 2:
+        a.add_ints(number(0));
+        break;
+      case 3:
+        if (a.has_t()) return change_tensor(*a.mutable_t());
+        [[fallthrough]];
+      case 4:
+        n.mutable_attribute()->DeleteSubrange(at(n.attribute_size()), 1);
+        break;
+      case 5:
+        a.set_f(pick(2) ? 1e30f : 0.0f);
+        [[fallthrough]];
       default:
         a.set_i(number(a.i()));
         if (a.ints_size() > 0) {
@@ -99,9 +211,15 @@ class Mutator {
   }
   void change_tensor(onnx::TensorProto& t) {
     switch (pick(5)) {
-      case 0: t.set_data_type(static_cast<int>(pick(24))); break;
-      case 1: if (t.dims_size() > 0) t.set_dims(at(t.dims_size()), number(t.dims(0))); break;
-      case 2: pick(2) ? t.add_dims(1) : t.clear_dims(); break;
+      case 0:
+        t.set_data_type(static_cast<int>(pick(24)));
+        break;
+      case 1:
+        if (t.dims_size() > 0) t.set_dims(at(t.dims_size()), number(t.dims(0)));
+        break;
+      case 2:
+        pick(2) ? t.add_dims(1) : t.clear_dims();
+        break;
       default:
         if (t.data_type() == onnx::TensorProto::INT64 && t.raw_data().size() >= 8) {
           const size_t i = pick(t.raw_data().size() / 8) * 8;
@@ -110,7 +228,8 @@ class Mutator {
           v = number(v);
           std::memcpy(t.mutable_raw_data()->data() + i, &v, 8);
         } else if (t.external_data_size() > 0) {
-          const char* const words[] = {"w.bin", "../w.bin", "/etc/hostname", "64", "0", "-1", "18446744073709551615", "./w.bin", ""};
+          const char* const words[] = {"w.bin",   "../w.bin", "/etc/hostname", "64", "0", "-1", "18446744073709551615",
+                                       "./w.bin", ""};
           t.mutable_external_data(at(t.external_data_size()))->set_value(words[pick(std::size(words))]);
         }
     }
@@ -120,18 +239,29 @@ class Mutator {
     auto& type = *g_.mutable_input(at(g_.input_size()))->mutable_type()->mutable_tensor_type();
     auto& shape = *type.mutable_shape();
     switch (pick(4)) {
-      case 0: type.set_elem_type(static_cast<int>(pick(17))); break;
-      case 1: shape.add_dim()->set_dim_value(1 + static_cast<int64_t>(pick(4))); break;
-      case 2: if (shape.dim_size() > 0) shape.mutable_dim()->RemoveLast(); break;
-      default: if (shape.dim_size() > 0) shape.mutable_dim(at(shape.dim_size()))->set_dim_value(number(2));
+      case 0:
+        type.set_elem_type(static_cast<int>(pick(17)));
+        break;
+      case 1:
+        shape.add_dim()->set_dim_value(1 + static_cast<int64_t>(pick(4)));
+        break;
+      case 2:
+        if (shape.dim_size() > 0) shape.mutable_dim()->RemoveLast();
+        break;
+      default:
+        if (shape.dim_size() > 0) shape.mutable_dim(at(shape.dim_size()))->set_dim_value(number(2));
     }
   }
   void change_order() {
     if (g_.node_size() == 0) return;
     auto& nodes = *g_.mutable_node();
     switch (pick(3)) {
-      case 0: nodes.SwapElements(at(g_.node_size()), at(g_.node_size())); break;
-      case 1: nodes.DeleteSubrange(at(g_.node_size()), 1); break;
+      case 0:
+        nodes.SwapElements(at(g_.node_size()), at(g_.node_size()));
+        break;
+      case 1:
+        nodes.DeleteSubrange(at(g_.node_size()), 1);
+        break;
       default: {
         onnx::NodeProto copy = nodes.Get(at(g_.node_size()));
         for (auto& o : *copy.mutable_output()) o += "_";
@@ -172,7 +302,8 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 }
 
 // The first model, then the second one's tensors and nodes.
-extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1, const uint8_t* data2, size_t size2, uint8_t* out, size_t max_out, unsigned) {
+extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1, const uint8_t* data2, size_t size2,
+                                            uint8_t* out, size_t max_out, unsigned) {
   onnx::ModelProto a, b;
   if (!a.ParseFromArray(data1, static_cast<int>(size1)) || !b.ParseFromArray(data2, static_cast<int>(size2))) return 0;
   for (const auto& t : b.graph().initializer()) *a.mutable_graph()->add_initializer() = t;
@@ -180,7 +311,8 @@ extern "C" size_t LLVMFuzzerCustomCrossOver(const uint8_t* data1, size_t size1, 
     auto* copy = a.mutable_graph()->add_node();
     *copy = n;
     for (auto& o : *copy->mutable_output()) o += "b";
-    if (a.graph().output_size() > 0 && copy->output_size() > 0) a.mutable_graph()->mutable_output(0)->set_name(copy->output(0));
+    if (a.graph().output_size() > 0 && copy->output_size() > 0)
+      a.mutable_graph()->mutable_output(0)->set_name(copy->output(0));
   }
   return put(a, out, max_out);
 }

@@ -10,7 +10,8 @@ namespace {
 namespace fs = std::filesystem;
 
 bool climbs(const std::string& name) {
-  if (name.empty() || name.front() == '/' || name.find('\\') != std::string::npos || name.find('\0') != std::string::npos)
+  if (name.empty() || name.front() == '/' || name.find('\\') != std::string::npos ||
+      name.find('\0') != std::string::npos)
     return true;
   const fs::path path(name);
   return std::any_of(path.begin(), path.end(), [](const fs::path& part) { return part == ".."; });

@@ -225,7 +225,8 @@ TEST(Npz, MembersThatShareBytesAreRefused) {
     std::vector<uint8_t> bad = good;
     std::memcpy(bad.data() + second + 42, &offset, 4);
     const std::string says = error_of(bad);
-    EXPECT_NE(says.find(offset == 0 ? "also those of another member" : "no zip member begins"), std::string::npos) << says;
+    EXPECT_NE(says.find(offset == 0 ? "also those of another member" : "no zip member begins"), std::string::npos)
+        << says;
   }
   // A record inside the first array's numbers that is itself a whole member.
   std::vector<uint8_t> inner = written({random_array("a", {0}, "|u1", 1)});
@@ -267,11 +268,12 @@ TEST(Npz, HostileDictTexts) {
   }();
   const std::string start = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
   for (const std::string& dict :
-       {start + "(" + sizes + ")}", start + "(" + std::string(60000, '9') + ",)}", start + std::string(60000, '(') + "}",
-        start + "(1,,)}", start + "(,)}", start + "(1 1)}", start + "(1", start + "()", start + "(0x10,)}", start + "(1L,)}",
-        start + "(1e3,)}", start + "__import__('os').system('true')}", start + "(1,)} }", start + "(1,)}{}", std::string(60000, '{'),
-        std::string("{'descr': '<f4\0', 'fortran_order': False, 'shape': (1,)}", 57), std::string("{'"), std::string("{'descr"),
-        std::string("{\"descr\": \"<f4', 'fortran_order': False, 'shape': (1,)}")}) {
+       {start + "(" + sizes + ")}", start + "(" + std::string(60000, '9') + ",)}",
+        start + std::string(60000, '(') + "}", start + "(1,,)}", start + "(,)}", start + "(1 1)}", start + "(1",
+        start + "()", start + "(0x10,)}", start + "(1L,)}", start + "(1e3,)}",
+        start + "__import__('os').system('true')}", start + "(1,)} }", start + "(1,)}{}", std::string(60000, '{'),
+        std::string("{'descr': '<f4\0', 'fortran_order': False, 'shape': (1,)}", 57), std::string("{'"),
+        std::string("{'descr"), std::string("{\"descr\": \"<f4', 'fortran_order': False, 'shape': (1,)}")}) {
     EXPECT_NE(error_of(npy_with_header(dict, 4)), "") << dict.substr(0, 80);
   }
 }

@@ -24,9 +24,9 @@ struct TypeInfo {
   int64_t bytes;
 };
 constexpr std::array kTypes = {  // in the order of the enum
-    TypeInfo{"F64", 8}, TypeInfo{"F32", 4}, TypeInfo{"F16", 2}, TypeInfo{"BF16", 2}, TypeInfo{"F8_E4M3", 1},
-    TypeInfo{"F8_E5M2", 1}, TypeInfo{"I64", 8}, TypeInfo{"I32", 4}, TypeInfo{"I16", 2}, TypeInfo{"I8", 1},
-    TypeInfo{"U64", 8}, TypeInfo{"U32", 4}, TypeInfo{"U16", 2}, TypeInfo{"U8", 1}, TypeInfo{"BOOL", 1}};
+    TypeInfo{"F64", 8},     TypeInfo{"F32", 4}, TypeInfo{"F16", 2}, TypeInfo{"BF16", 2}, TypeInfo{"F8_E4M3", 1},
+    TypeInfo{"F8_E5M2", 1}, TypeInfo{"I64", 8}, TypeInfo{"I32", 4}, TypeInfo{"I16", 2},  TypeInfo{"I8", 1},
+    TypeInfo{"U64", 8},     TypeInfo{"U32", 4}, TypeInfo{"U16", 2}, TypeInfo{"U8", 1},   TypeInfo{"BOOL", 1}};
 static_assert(kTypes.size() == static_cast<size_t>(SafetensorsType::BOOL) + 1);
 
 // A name as a message shows it.
@@ -56,7 +56,8 @@ Result<SafetensorsType> read_type(const Json& j) {
 
 // Elements; the shape's sizes are positive or zero and their bytes fit 63 bits, those beside a zero too.
 Result<int64_t> read_shape(const Json& j, int64_t element_bytes, std::vector<int64_t>* shape) {
-  if (!j.is_array() || j.size() > kMostAxes) return bad_input(cat("its shape is not a list of at most ", kMostAxes, " sizes"));
+  if (!j.is_array() || j.size() > kMostAxes)
+    return bad_input(cat("its shape is not a list of at most ", kMostAxes, " sizes"));
   const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max() / element_bytes);
   uint64_t count = 1;
   bool empty = false;
@@ -115,7 +116,8 @@ const char* name_of(SafetensorsType type) { return kTypes[static_cast<size_t>(ty
 int64_t bytes_of(SafetensorsType type) { return kTypes[static_cast<size_t>(type)].bytes; }
 
 const SafetensorsEntry* Safetensors::find(std::string_view name) const {
-  const auto it = std::find_if(tensors.begin(), tensors.end(), [&](const SafetensorsEntry& t) { return t.name == name; });
+  const auto it =
+      std::find_if(tensors.begin(), tensors.end(), [&](const SafetensorsEntry& t) { return t.name == name; });
   return it == tensors.end() ? nullptr : &*it;
 }
 
@@ -124,7 +126,8 @@ Result<Safetensors> parse_safetensors(const Bytes& file) {
   if (file.size() < sizeof(header_bytes)) return bad_input("is too short for a safetensors file");
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
   if (header_bytes > kMostHeaderBytes) {
-    return bad_input(cat("claims a header of ", header_bytes, " bytes; a safetensors file has at most ", kMostHeaderBytes));
+    return bad_input(
+        cat("claims a header of ", header_bytes, " bytes; a safetensors file has at most ", kMostHeaderBytes));
   }
   if (header_bytes > file.size() - sizeof(header_bytes)) {
     return bad_input(cat("is cut short: its header takes ", header_bytes, " bytes, ",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // safetensors, the format of checkpoints:  u64 N (little endian)  |  N bytes of JSON, "{" first  |  the tensors' bytes
-//   {"__metadata__": {"format": "pt"}, "blocks.0.w": {"dtype": "BF16", "shape": [64, 48], "data_offsets": [0, 6144]}, ...}
+//   {"__metadata__": {"format": "pt"}, "blocks.0.w": {"dtype": "BF16", "shape": [64, 48], "data_offsets": [0, 6144]},
+//   ...}
 // Offsets count from the end of the header. Tensors cover the data without holes or overlaps, so that each byte has one
 // owner. Reading maps the file: tensors are slices of the map (numbers may lie at any address), nothing is copied.
 #pragma once
@@ -17,7 +18,23 @@
 namespace tessera {
 
 // The types that are read, by the format's own words.
-enum class SafetensorsType : uint8_t { F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL };
+enum class SafetensorsType : uint8_t {
+  F64,
+  F32,
+  F16,
+  BF16,
+  F8_E4M3,
+  F8_E5M2,
+  I64,
+  I32,
+  I16,
+  I8,
+  U64,
+  U32,
+  U16,
+  U8,
+  BOOL
+};
 const char* name_of(SafetensorsType type);
 int64_t bytes_of(SafetensorsType type);  // of one element
 

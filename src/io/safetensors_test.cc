@@ -70,9 +70,10 @@ TEST(Safetensors, ScalarsEmptyTensorsAndNothing) {
   const auto nothing = parse_safetensors(file_of("{}", ""));
   ASSERT_TRUE(nothing.ok());
   EXPECT_TRUE(nothing->tensors.empty());
-  const auto got = parse_safetensors(file_of(cat("{\"s\":", entry("I32", "[]", 0, 4), ",\"e\":", entry("F32", "[0,9]", 4, 4),
-                                                 ",\"f\":", entry("F32", "[0]", 0, 0), "}"),
-                                             "abcd"));
+  const auto got =
+      parse_safetensors(file_of(cat("{\"s\":", entry("I32", "[]", 0, 4), ",\"e\":", entry("F32", "[0,9]", 4, 4),
+                                    ",\"f\":", entry("F32", "[0]", 0, 0), "}"),
+                                "abcd"));
   ASSERT_TRUE(got.ok()) << got.status().message();
   EXPECT_EQ(got->find("s")->data.size(), 4u);
   EXPECT_TRUE(got->find("e")->data.empty());
@@ -139,7 +140,8 @@ TEST(Safetensors, HostileHeadersCostNoMemory) {
 
 TEST(Safetensors, EveryTruncationAndFlipIsReportedOrHarmless) {
   const std::string data = "0123456789abcdef";
-  const Bytes good = file_of(cat("{\"a\":", entry("F32", "[2,1]", 0, 8), ",\"b\":", entry("U8", "[8]", 8, 16), "}"), data);
+  const Bytes good =
+      file_of(cat("{\"a\":", entry("F32", "[2,1]", 0, 8), ",\"b\":", entry("U8", "[8]", 8, 16), "}"), data);
   ASSERT_TRUE(parse_safetensors(good).ok());
   for (size_t n = 0; n < good.size(); ++n) EXPECT_FALSE(parse_safetensors(good.slice(0, n)).ok()) << n;
   for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
@@ -177,7 +179,8 @@ class Sharded : public testing::Test {
 };
 
 TEST_F(Sharded, NamesMapToFilesOfTheFolder) {
-  const auto got = index(R"({"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"sub/b.safetensors","z":"./a.safetensors"}})");
+  const auto got = index(
+      R"({"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"sub/b.safetensors","z":"./a.safetensors"}})");
   ASSERT_TRUE(got.ok()) << got.status().message();
   ASSERT_EQ(got->size(), 3u);
   for (const auto& [tensor, path] : *got) EXPECT_TRUE(read_safetensors(path).ok()) << path;
@@ -188,8 +191,9 @@ TEST_F(Sharded, FilesElsewhereAreRefusedByTensor) {
   fs::create_directory_symlink(folder_, folder_ / "model" / "up");
   fs::create_symlink("a.safetensors", folder_ / "model" / "good_link.safetensors");
   const std::string outside = (folder_ / "outside.safetensors").string();
-  for (const std::string name : {std::string("../outside.safetensors"), std::string("sub/../../outside.safetensors"), outside, std::string(),
-                                 std::string("link.safetensors"), std::string("up/outside.safetensors"), std::string("a\\\\b")}) {
+  for (const std::string& name :
+       {std::string("../outside.safetensors"), std::string("sub/../../outside.safetensors"), outside, std::string(),
+        std::string("link.safetensors"), std::string("up/outside.safetensors"), std::string("a\\\\b")}) {
     const std::string says = error_of(cat(R"({"weight_map":{"good":"a.safetensors","w":")", name, "\"}}"));
     EXPECT_NE(says.find("tensor 'w': its file"), std::string::npos) << says;
     EXPECT_NE(says.find("folder"), std::string::npos) << says;
@@ -198,9 +202,11 @@ TEST_F(Sharded, FilesElsewhereAreRefusedByTensor) {
 }
 
 TEST_F(Sharded, OtherJson) {
-  for (const char* json : {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{"a":1}})", R"({"weight_map":{"a":"b","a":"b"}})"})
+  for (const char* json :
+       {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{"a":1}})", R"({"weight_map":{"a":"b","a":"b"}})"})
     EXPECT_FALSE(index(json).ok()) << json;
-  EXPECT_NE(read_safetensors((folder_ / "none").string()).status().message().find("cannot be opened"), std::string::npos);
+  EXPECT_NE(read_safetensors((folder_ / "none").string()).status().message().find("cannot be opened"),
+            std::string::npos);
 }
 
 // Downloads are often kept as links into a store: the model and its parts lie together there.

@@ -250,7 +250,8 @@ TEST(EngineFile, OffsetsThatOverflow) {
   for (const size_t field : {16, 24, 40, 48}) {
     uint64_t right;
     std::memcpy(&right, good.data() + field, 8);
-    for (const uint64_t value : {uint64_t{0}, ~uint64_t{0}, ~uint64_t{0} - 4095, uint64_t{1} << 63, ~right + 1, right + 4096, right - 1}) {
+    for (const uint64_t value :
+         {uint64_t{0}, ~uint64_t{0}, ~uint64_t{0} - 4095, uint64_t{1} << 63, ~right + 1, right + 4096, right - 1}) {
       if (value == right) continue;
       std::string bad = good;
       std::memcpy(bad.data() + field, &value, 8);
@@ -313,6 +314,8 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"strides\":[1,20]", "\"strides\":[1,9999]", "tensor 4 ('h view')"},
       {"\"strides\":[1,20]", "\"strides\":[-1,20]", "strides [-1,20] are impossible"},
       {"\"strides\":[1,20]", "\"strides\":[1]", "has strides [1]"},
+      {"\"index\":-1,\"offset\":256", "\"index\":-1,\"offset\":257", "its offset 257 is no multiple of its elements' 2 bytes"},
+      {"{\"offset\":1024,\"bytes\":512}", "{\"offset\":1025,\"bytes\":512}", "its workspace at 1025 is not aligned to 64"},
       {"\"layout\":\"panels16\"", "\"layout\":\"panels17\"", "layout 'panels17' is not known"},
       {"\"scale\":2", "\"scale\":7", "its scales, tensor 7 ('b'), are not 20 dense numbers of f32"},
       {"\"scale\":2", "\"scale\":99", "its scales are missing"},
@@ -359,7 +362,8 @@ TEST(EngineFile, RandomManifestEditsNeverCrash) {
 
 TEST(EngineFile, HostileManifestsCostNoMemory) {
   const std::string good = good_file();
-  EXPECT_NE(error_for(with_manifest(good, "\"fp8\"", std::string(1 << 20, '['))).find("nested deeper than"), std::string::npos);
+  EXPECT_NE(error_for(with_manifest(good, "\"fp8\"", std::string(1 << 20, '['))).find("nested deeper than"),
+            std::string::npos);
   std::string many = "[0";
   for (int i = 0; i < 5 << 20; ++i) many += ",0";
   EXPECT_NE(error_for(with_manifest(good, "\"fp8\"", many + "]")).find("holds more than"), std::string::npos);
