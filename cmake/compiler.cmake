@@ -6,7 +6,7 @@ if(CCACHE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
-  $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)  # -Wrestrict: false alarms of g++ 12 on std::string
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)  # -Wrestrict: false alarms of g++ 12 on std::string
 # Contraction into FMA would make results depend on the compiler's mood; kernels that want FMA say so.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(TESSERA_SANITIZE)
@@ -27,3 +27,10 @@ function(ts_instruction_sets target)
     endif()
   endforeach()
 endfunction()
+if(TESSERA_FUZZ)
+  # Optimised a little: enough for speed under the sanitizers, and quick to compile. NDEBUG is off, and the library's own checks are on.
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -D_GLIBCXX_ASSERTIONS -DHWY_COMPILE_ONLY_STATIC")
+  set(TS_FUZZ_CHECKS address,undefined,float-cast-overflow)
+  add_compile_options(-fsanitize=fuzzer-no-link,${TS_FUZZ_CHECKS} -fno-sanitize-recover=all -fno-sanitize=vptr -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TS_FUZZ_CHECKS})
+endif()

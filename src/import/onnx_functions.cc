@@ -6,6 +6,9 @@ namespace {
 
 constexpr size_t kMaxNodes = 1000000;
 constexpr int kMaxDepth = 64;
+// Text and numbers that calls repeat: a long list in a function that is called a thousand times is there a thousand
+// times.
+constexpr size_t kMaxRepeatedBytes = size_t{256} << 20;
 
 class Inliner {
  public:
@@ -71,14 +74,29 @@ class Inliner {
           it = node.attrs.erase(it);
         }
       }
+      repeated_bytes_ += bytes_of(node);
+      if (repeated_bytes_ > kMaxRepeatedBytes)
+        return bad_input(cat(place, ": calls of functions repeat more than ", kMaxRepeatedBytes, " bytes"));
       TS_TRY(add(std::move(node), depth + 1));
     }
     return {};
   }
 
+  // What a copy of the node takes; tensors are shared.
+  static size_t bytes_of(const OnnxNode& node) {
+    size_t bytes = sizeof(OnnxNode) + node.name.size() + node.op.size() + node.scope.size();
+    for (const auto* names : {&node.inputs, &node.outputs}) {
+      for (const std::string& name : *names) bytes += sizeof(name) + name.size();
+    }
+    for (const auto& [key, a] : node.attrs)
+      bytes += sizeof(a) + key.size() + a.s.size() + 8 * (a.ints.size() + a.floats.size());
+    return bytes;
+  }
+
   std::map<std::string, const OnnxFunction*> by_name_;
   std::vector<OnnxNode> nodes_;
   int64_t calls_ = 0;
+  size_t repeated_bytes_ = 0;
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -77,6 +79,33 @@ TEST_F(Files, WhatCannotBeWritten) {
   EXPECT_EQ(missing.message(), path("no/such/folder") + ": cannot be written: No such file or directory");
   EXPECT_EQ(write_file("", "x").code(), Code::kBadInput);
   EXPECT_EQ(entries(), 0u);
+}
+
+// A limit on the size of files fails a write midway, as a full disk does.
+TEST_F(Files, AFullDiskLeavesTheOldFileAndNothingElse) {
+  ASSERT_TRUE(write_file(path("a"), "old").ok());
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto previous = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{.rlim_cur = 4096, .rlim_max = old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const Status whole = write_file(path("a"), std::string(10000, 'x'));
+  Status pieces, after, late;
+  {
+    auto file = AtomicFile::create(path("b"));
+    if (file.ok()) pieces = file->write_zeros(1 << 20);
+    if (file.ok()) after = file->write("more");
+    if (file.ok()) late = file->commit();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, previous);
+  EXPECT_EQ(whole.code(), Code::kMachine);
+  EXPECT_EQ(whole.message(), path("a") + ": cannot be written: File too large");
+  EXPECT_EQ(pieces.message(), path("b") + ": cannot be written: File too large");
+  EXPECT_FALSE(after.ok());
+  EXPECT_FALSE(late.ok());
+  EXPECT_EQ(content("a"), "old");
+  EXPECT_EQ(entries(), 1u);
 }
 
 TEST_F(Files, MapsAndOutlivesTheFile) {

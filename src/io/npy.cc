@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "base/memory.h"
+
 namespace tessera {
 namespace {
 
@@ -244,7 +246,7 @@ Result<Array> parse_npy(std::span<const uint8_t> bytes, const std::string& name)
     return bad_input(cat("the array's shape needs ", want, " bytes of numbers, the file has ", have,
                          have < want ? " (cut short?)" : ""));
   }
-  Buffer data(want);
+  TS_ASSIGN(Buffer data, allocate(static_cast<int64_t>(want), cat("array '", name, "'")));
   const uint8_t* numbers = bytes.data() + header.header_bytes;
   if (header.fortran_order && header.shape.size() > 1) {
     transpose(numbers, header.shape, header.count, size, data.data());

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string_view>
 
+#include "base/memory.h"
 #include "io/atomic_file.h"
 #include "io/mmap.h"
 #include "io/npy.h"
@@ -35,8 +37,9 @@ class ZipReader {
  public:
   explicit ZipReader(std::span<const uint8_t> file) : file_(file) {}
 
-  Result<std::vector<Member>> members() const {
+  Result<std::vector<Member>> members() {
     TS_ASSIGN(const Directory directory, find_directory());
+    taken_.emplace(directory.offset, file_.size());
     std::vector<Member> out;
     uint64_t at = directory.offset;
     for (uint64_t i = 0; i < directory.count; ++i) {
@@ -60,14 +63,19 @@ class ZipReader {
     return out;
   }
 
-  // The member's bytes as they lie in the file.
-  Result<std::span<const uint8_t>> packed(const Member& m) const {
+  // The member's bytes as they lie in the file. No two members, nor a member and the directory, may share a byte: that
+  // is how a small file claims to hold much.
+  Result<std::span<const uint8_t>> packed(const Member& m) {
     if (!has(m.local_offset, kLocalBytes) || u32(m.local_offset) != kLocal) {
       return bad_input(cat("no zip member begins at byte ", m.local_offset));
     }
     const uint64_t begin = m.local_offset + kLocalBytes + u16(m.local_offset + 26) + u16(m.local_offset + 28);
     if (!has(begin, m.packed))
       return bad_input(cat("its ", m.packed, " bytes at byte ", begin, " reach beyond the end of the file"));
+    const auto next = taken_.lower_bound(begin + m.packed);  // the first that begins at its end or later
+    if (next != taken_.begin() && std::prev(next)->second > m.local_offset)
+      return bad_input(cat("its bytes from byte ", m.local_offset, " on are also those of another member"));
+    taken_.emplace(m.local_offset, begin + m.packed);
     return file_.subspan(begin, m.packed);
   }
 
@@ -133,6 +141,7 @@ class ZipReader {
   }
 
   std::span<const uint8_t> file_;
+  std::map<uint64_t, uint64_t> taken_;  // begin -> end of what has an owner
 };
 
 Status inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
@@ -161,7 +170,7 @@ Status inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
   return {};
 }
 
-Result<Array> read_member(const ZipReader& zip, const Member& m, const std::string& name) {
+Result<Array> read_member(ZipReader& zip, const Member& m, const std::string& name) {
   if (m.flags & 1) return bad_input("is encrypted, which is not read");
   TS_ASSIGN(const std::span<const uint8_t> packed, zip.packed(m));
   Buffer unpacked;
@@ -170,7 +179,7 @@ Result<Array> read_member(const ZipReader& zip, const Member& m, const std::stri
     if (m.unpacked / kDeflateLimit > m.packed + 1) {
       return bad_input(cat("claims ", m.unpacked, " bytes, more than its ", m.packed, " packed bytes can hold"));
     }
-    unpacked = Buffer(m.unpacked);
+    TS_ASSIGN(unpacked, allocate(static_cast<int64_t>(m.unpacked), "its unpacked bytes"));
     TS_TRY(inflate_into(packed, {unpacked.data(), unpacked.size()}));
     bytes = {unpacked.data(), unpacked.size()};
   } else if (m.method != 0) {
@@ -184,7 +193,7 @@ Result<Array> read_member(const ZipReader& zip, const Member& m, const std::stri
 }
 
 Result<std::vector<Array>> parse_zip(std::span<const uint8_t> file, int64_t limit_bytes) {
-  const ZipReader zip(file);
+  ZipReader zip(file);
   TS_ASSIGN(const std::vector<Member> members, zip.members());
   std::vector<Array> arrays;
   std::set<std::string> names;

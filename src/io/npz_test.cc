@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -210,6 +211,70 @@ TEST(Npz, HeadersThatAreRefused) {
     auto got = parse_npz(npy_with_header(cat("{'descr': '", word, "', 'fortran_order': False, 'shape': (1)}"), 4), "x");
     ASSERT_TRUE(got.ok()) << word << got.status().message();
     EXPECT_EQ((*got)[0].dtype, "<f4");
+  }
+}
+
+TEST(Npz, MembersThatShareBytesAreRefused) {
+  const std::vector<Array> two = {random_array("a", {40}, "|u1", 1), random_array("b", {40}, "|u1", 1)};
+  const std::vector<uint8_t> good = written(two);
+  ASSERT_TRUE(parse_npz(good, "x").ok());
+  uint32_t directory = 0;
+  std::memcpy(&directory, good.data() + good.size() - 6, 4);
+  const size_t second = directory + 46 + 5;  // "a.npy" follows the first record
+  for (const uint32_t offset : {uint32_t{0}, directory}) {
+    std::vector<uint8_t> bad = good;
+    std::memcpy(bad.data() + second + 42, &offset, 4);
+    const std::string says = error_of(bad);
+    EXPECT_NE(says.find(offset == 0 ? "also those of another member" : "no zip member begins"), std::string::npos)
+        << says;
+  }
+  // A record inside the first array's numbers that is itself a whole member.
+  std::vector<uint8_t> inner = written({random_array("a", {0}, "|u1", 1)});
+  std::vector<Array> outer = {random_array("a", {static_cast<int64_t>(inner.size())}, "|u1", 1), two[1]};
+  Buffer data(inner.size());
+  std::copy(inner.begin(), inner.end(), data.data());
+  outer[0].data = Bytes::own(std::move(data));
+  std::vector<uint8_t> nested = written(outer);
+  const auto found = std::search(nested.begin(), nested.end(), inner.begin(), inner.end());
+  ASSERT_NE(found, nested.end());
+  const uint32_t at = static_cast<uint32_t>(found - nested.begin());
+  std::memcpy(&directory, nested.data() + nested.size() - 6, 4);
+  uint8_t* record = nested.data() + directory + 46 + 5;
+  std::memcpy(record + 42, &at, 4);
+  std::memcpy(record + 16, inner.data() + 14, 12);  // CRC and sizes
+  EXPECT_NE(error_of(nested).find("also those of another member"), std::string::npos);
+}
+
+TEST(Npz, BombsAreRefusedBeforeTheyAreUnpacked) {
+  Array zeros{"x", {int64_t{1} << 24}, "|u1", {}};
+  const std::string header = npy_header(zeros);
+  std::vector<uint8_t> content(header.begin(), header.end());
+  content.resize(header.size() + (size_t{1} << 24), 0);
+  const auto crc = static_cast<uint32_t>(crc32_z(0, content.data(), content.size()));
+  const std::vector<uint8_t> bomb = deflated(content, static_cast<uint32_t>(content.size()), crc);
+  ASSERT_LT(bomb.size(), 20000u);
+  EXPECT_NE(error_of(bomb, 1 << 20).find("take more than 1048576 bytes, which is the limit"), std::string::npos);
+  EXPECT_TRUE(parse_npz(bomb, "x", 1 << 25).ok());
+  // Claims that no packed bytes could fulfil, to any size.
+  for (const uint32_t claimed : {uint32_t{1} << 26, uint32_t{0xfffffffe}})
+    EXPECT_FALSE(parse_npz(deflated(content, claimed, crc), "x").ok());
+}
+
+TEST(Npz, HostileDictTexts) {
+  const std::string sizes = [] {
+    std::string out;
+    for (int i = 0; i < 65; ++i) out += "1,";
+    return out;
+  }();
+  const std::string start = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
+  for (const std::string& dict :
+       {start + "(" + sizes + ")}", start + "(" + std::string(60000, '9') + ",)}",
+        start + std::string(60000, '(') + "}", start + "(1,,)}", start + "(,)}", start + "(1 1)}", start + "(1",
+        start + "()", start + "(0x10,)}", start + "(1L,)}", start + "(1e3,)}",
+        start + "__import__('os').system('true')}", start + "(1,)} }", start + "(1,)}{}", std::string(60000, '{'),
+        std::string("{'descr': '<f4\0', 'fortran_order': False, 'shape': (1,)}", 57), std::string("{'"),
+        std::string("{'descr"), std::string("{\"descr\": \"<f4', 'fortran_order': False, 'shape': (1,)}")}) {
+    EXPECT_NE(error_of(npy_with_header(dict, 4)), "") << dict.substr(0, 80);
   }
 }
 

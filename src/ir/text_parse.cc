@@ -11,8 +11,9 @@
 namespace tessera {
 namespace {
 
-// A reader of text must not be talked into gigabytes by three characters: seed(1) on a huge shape.
-constexpr int64_t kMaxMadeElements = int64_t{1} << 26;
+// A reader of text must not be talked into gigabytes by three characters: seed(1) on a huge shape. Of all constants
+// together.
+constexpr int64_t kMaxMadeElements = int64_t{1} << 24;
 
 uint64_t next_random(uint64_t* state) {  // splitmix64
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -224,7 +225,9 @@ class Parser {
     const Type& type = g_.at(id).type;
     const Element e = type.quant.element;
     const int64_t n = elements(type.shape);
-    if (n > kMaxMadeElements) return bad_input(cat("constants in text hold at most ", kMaxMadeElements, " elements"));
+    if (n > kMaxMadeElements - made_)
+      return bad_input(cat("constants in text hold at most ", kMaxMadeElements, " elements, all together"));
+    made_ += n;
     Buffer buffer(static_cast<size_t>(packed_bytes(e, n)));
     if (take('=')) {
       if (take_word("seed")) {
@@ -361,6 +364,7 @@ class Parser {
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
+  int64_t made_ = 0;  // elements of constants so far
   Graph g_;
   std::map<std::string, ValueId> ids_;
   std::vector<Scale> scales_;

@@ -13,6 +13,10 @@ namespace {
 // stays a node.
 constexpr int64_t kFoldElements = int64_t{1} << 24;
 constexpr double kFoldFlops = 0x1p33;
+// A FoldBudget: these, and so much for each byte of the graph's constants. Casting and transposing all weights takes two
+// or three times their bytes; a product of two weights of 1024 x 1024 takes 512 operations per byte.
+constexpr double kFreeBytes = 0x1p22, kBytesPerByte = 4, kFreeFlops = 0x1p27, kFlopsPerByte = 0x1p12;
+constexpr double kFlopsPerElement = 32;  // decoding, walking and encoding, in multiplications that take as long
 // A repeated constant is spelt out up to this size; a larger one stays a view.
 constexpr int64_t kSpeltElements = int64_t{1} << 20;
 
@@ -55,8 +59,25 @@ Result<Shape> broadcast_shape(const Shape& a, const Shape& b) {
   return out;
 }
 
-GraphBuilder::GraphBuilder(Graph& graph, size_t position)
-    : g_(graph), position_(position), appending_(position == graph.nodes.size()) {
+bool FoldBudget::take(int64_t bytes, double flops) {
+  for (; seen_ < g_.values.size(); ++seen_) {
+    const Value& v = g_.values[seen_];
+    if (v.constant) given_ += static_cast<double>(v.data.size());
+  }
+  given_ = std::max(0.0, given_ - unseen_);
+  unseen_ = 0;
+  if (made_ + static_cast<double>(bytes) > kFreeBytes + kBytesPerByte * given_ ||
+      worked_ + flops > kFreeFlops + kFlopsPerByte * given_) {
+    return false;
+  }
+  made_ += static_cast<double>(bytes);
+  unseen_ = static_cast<double>(bytes);
+  worked_ += flops;
+  return true;
+}
+
+GraphBuilder::GraphBuilder(Graph& graph, size_t position, FoldBudget* budget)
+    : g_(graph), position_(position), appending_(position == graph.nodes.size()), own_budget_(graph), budget_(budget) {
   for (size_t i = 0; i < position_; ++i) {
     const Node& n = g_.nodes[i];
     if (n.op == "view") {
@@ -177,6 +198,10 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
     }
     in.push_back(t);
   }
+  if (!budget().take(packed_bytes(problem.out[0].type.element, elements(problem.out[0].shape)),
+                     kFlopsPerElement * static_cast<double>(work) + (op.flops != nullptr ? op.flops(problem) : 0))) {
+    return none;
+  }
   TS_ASSIGN(std::vector<Bytes> bytes, evaluate(op, problem, in));
   return std::optional<ValueId>(g_.add_constant(node.name.empty() ? node.op : node.name,
                                                 Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
@@ -217,6 +242,7 @@ std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& r
   if (count > elements(shape(constant)) && count > kSpeltElements) return std::nullopt;
   Bytes data = g_.at(constant).data;
   if (!region.whole() || count != elements(shape(constant))) {
+    if (!budget().take(packed_bytes(type.quant.element, count), 0)) return std::nullopt;
     Buffer buffer(static_cast<size_t>(packed_bytes(type.quant.element, count)));
     switch (bits) {
       case 8:

@@ -25,11 +25,27 @@ struct Place {
   Region region;
 };
 
+// What may be evaluated at once, in proportion to the constants that a graph came with: a file of a few hundred bytes
+// must not keep us busy for minutes or make gigabytes. Whatever goes beyond stays a node.
+class FoldBudget {
+ public:
+  explicit FoldBudget(const Graph& graph) : g_(graph) {}
+  // True where a constant of so many bytes may be made by so much work. The caller then adds it to the graph.
+  bool take(int64_t bytes, double flops);
+
+ private:
+  const Graph& g_;
+  size_t seen_ = 0;                            // values that are counted in given_
+  double given_ = 0;                           // bytes of constants that were not made here
+  double made_ = 0, unseen_ = 0, worked_ = 0;  // bytes made, those of them that were not seen yet, flops
+};
+
 class GraphBuilder {
  public:
-  // Nodes go before node number `position` of the graph, by default to its end.
+  // Nodes go before node number `position` of the graph, by default to its end. Whoever makes many builders for one
+  // graph gives them one budget, which must outlive them.
   explicit GraphBuilder(Graph& graph) : GraphBuilder(graph, graph.nodes.size()) {}
-  GraphBuilder(Graph& graph, size_t position);
+  GraphBuilder(Graph& graph, size_t position, FoldBudget* budget = nullptr);
 
   Graph& graph() { return g_; }
   size_t position() const { return position_; }
@@ -66,6 +82,7 @@ class GraphBuilder {
   ValueId integer_list(const std::vector<int64_t>& numbers, const std::string& name = "");
 
  private:
+  FoldBudget& budget() { return budget_ != nullptr ? *budget_ : own_budget_; }
   Result<std::optional<ValueId>> fold(const OpInfo& op, const Node& node, const Problem& problem);
   std::optional<ValueId> spelt_out(ValueId constant, const Region& region);
   ValueId add(Node node, Type type);
@@ -73,6 +90,8 @@ class GraphBuilder {
   Graph& g_;
   size_t position_;
   bool appending_;
+  FoldBudget own_budget_;
+  FoldBudget* budget_;
   std::vector<Place> places_;                                         // by value; grows on demand
   std::map<ValueId, ValueId> copied_;                                 // result of a plain copy -> what it copies
   std::map<ValueId, std::vector<std::pair<Region, ValueId>>> views_;  // known views, by base

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "tiles/strided.h"
 
@@ -211,6 +212,10 @@ std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, s
 
 Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in,
                      std::span<const TensorView> out, Noise noise) {
+  int64_t count = 0;
+  for (const TensorView& t : in) count += t.desc != nullptr ? elements(t.desc->shape) : 0;
+  for (const Operand& o : problem.out) count += elements(o.shape);
+  TS_TRY(check_memory(count * static_cast<int64_t>(sizeof(double)), cat("the operands and results of ", op.name, " in f64")));
   std::vector<Dense> numbers;
   for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
   if (op.check_numbers != nullptr) TS_TRY(op.check_numbers(problem, numbers));

@@ -8,6 +8,7 @@
 namespace tessera {
 
 Status fold_constants(Graph& graph) {
+  FoldBudget budget(graph);
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto constant = [&](ValueId id) { return id == kNoValue || graph.at(id).constant; };
     const Node node = graph.nodes[i];
@@ -18,7 +19,7 @@ Status fold_constants(Graph& graph) {
     if (std::find(graph.outputs.begin(), graph.outputs.end(), old) != graph.outputs.end())
       continue;  // a result must be made by a node
     if (graph.at(old).type.quant.scaled()) continue;
-    GraphBuilder builder(graph, i);
+    GraphBuilder builder(graph, i, &budget);
     ValueId folded = kNoValue;
     if (node.op == "view") {
       TS_ASSIGN(folded, builder.view(node.inputs[0], {graph.at(old).type.shape, node.attrs.list("strides"),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 
 #include "ops/op.h"
@@ -9,6 +10,8 @@ namespace {
 
 // No tensor, arena or state is larger: sums of a few of these stay far from overflow.
 constexpr int64_t kMostBytes = int64_t{1} << 48;
+// What kernels may expect of their workspace: the alignment of the arena itself on the host.
+constexpr int64_t kWorkspaceAlign = 64;
 
 // Elements of a shape, or nothing where a size is negative or the product too large.
 std::optional<int64_t> checked_elements(const Shape& shape) {
@@ -97,6 +100,8 @@ class PlanCheck {
       if (t.index >= 0 && static_cast<size_t>(t.index) < size) return {};
       return bad_input(cat("there is no ", what, " ", t.index));
     };
+    if (const int64_t align = std::max(1, info(t.desc.type.element).bits / 8); t.offset_bytes % align != 0)
+      return bad_input(cat("its offset ", t.offset_bytes, " is no multiple of its elements' ", align, " bytes"));
     int64_t room = 0;
     switch (t.storage) {
       case Storage::kArena:
@@ -170,6 +175,8 @@ class PlanCheck {
       return bad_input(
           cat("its workspace of ", s.workspace_bytes, " bytes at ", s.workspace_offset, " is not in the arena"));
     }
+    if (s.workspace_offset % kWorkspaceAlign != 0)
+      return bad_input(cat("its workspace at ", s.workspace_offset, " is not aligned to ", kWorkspaceAlign, " bytes"));
     if (!s.variant.starts_with(s.op + "/")) return bad_input(cat("'", s.variant, "' is no variant of '", s.op, "'"));
     // An op that this program does not know is refused when the plan is bound; `inspect` may still show it.
     const OpInfo* op = find_op(s.op);

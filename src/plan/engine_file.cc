@@ -45,41 +45,6 @@ Status walk_data(const Engine& engine, Piece piece, Zeros zeros) {
   return {};
 }
 
-Result<Engine> parse(const Bytes& file) {
-  Header h;
-  if (std::memcmp(file.data(), kMagic, std::min(file.size(), sizeof(kMagic))) != 0)
-    return bad_input("is not an engine file (it does not begin with \"TESSERA\")");
-  if (file.size() < sizeof(h)) return bad_input(cat("is cut short inside its header: ", file.size(), " bytes"));
-  std::memcpy(&h, file.data(), sizeof(h));
-  if (h.version > kVersion)
-    return bad_input(cat("engine file version ", h.version, " is newer than this program reads (", kVersion, ")"));
-  if (h.version == 0 || h.reserved != 0) return bad_input("the header is damaged (version or reserved field)");
-  const uint64_t size = file.size();
-  // Every field has one right value given the sizes, so that a damaged header never goes unseen.
-  if (h.manifest_offset != sizeof(h) || h.manifest_bytes > size || h.data_offset != data_offset_for(h.manifest_bytes) ||
-      h.data_bytes > size) {
-    return bad_input("the header is damaged, or the file is cut short: its sections lie outside");
-  }
-  if (h.data_offset + h.data_bytes != size) {
-    return bad_input(cat("the header speaks of ", h.data_offset + h.data_bytes, " bytes, the file has ", size,
-                         size < h.data_offset + h.data_bytes ? " (cut short?)" : ""));
-  }
-  const std::span<const uint8_t> manifest = file.span().subspan(h.manifest_offset, h.manifest_bytes);
-  if (checksum64(manifest) != h.manifest_checksum)
-    return bad_input("the manifest does not match its checksum: the file is damaged");
-  for (uint64_t i = h.manifest_offset + h.manifest_bytes; i < h.data_offset; ++i) {
-    if (file.data()[i] != 0)
-      return bad_input(cat("byte ", i, " between manifest and data is not zero: the file is damaged"));
-  }
-  const Bytes data = h.data_bytes == 0 ? Bytes() : file.slice(h.data_offset, h.data_bytes);
-  if (checksum64(data.span()) != h.data_checksum)
-    return bad_input("the data section (weights) does not match its checksum: the file is damaged");
-  auto engine = read_manifest({reinterpret_cast<const char*>(manifest.data()), manifest.size()}, data);
-  if (!engine.ok()) return engine.status().at("manifest");
-  TS_TRY(check_engine(*engine));
-  return engine;
-}
-
 }  // namespace
 
 Status write_engine(const Engine& engine, const std::string& path) {
@@ -119,9 +84,44 @@ Status write_engine(const Engine& engine, const std::string& path) {
   return file.commit();
 }
 
+Result<Engine> parse_engine(const Bytes& file) {
+  Header h;
+  if (std::memcmp(file.data(), kMagic, std::min(file.size(), sizeof(kMagic))) != 0)
+    return bad_input("is not an engine file (it does not begin with \"TESSERA\")");
+  if (file.size() < sizeof(h)) return bad_input(cat("is cut short inside its header: ", file.size(), " bytes"));
+  std::memcpy(&h, file.data(), sizeof(h));
+  if (h.version > kVersion)
+    return bad_input(cat("engine file version ", h.version, " is newer than this program reads (", kVersion, ")"));
+  if (h.version == 0 || h.reserved != 0) return bad_input("the header is damaged (version or reserved field)");
+  const uint64_t size = file.size();
+  // Every field has one right value given the sizes, so that a damaged header never goes unseen.
+  if (h.manifest_offset != sizeof(h) || h.manifest_bytes > size || h.data_offset != data_offset_for(h.manifest_bytes) ||
+      h.data_bytes > size) {
+    return bad_input("the header is damaged, or the file is cut short: its sections lie outside");
+  }
+  if (h.data_offset + h.data_bytes != size) {
+    return bad_input(cat("the header speaks of ", h.data_offset + h.data_bytes, " bytes, the file has ", size,
+                         size < h.data_offset + h.data_bytes ? " (cut short?)" : ""));
+  }
+  const std::span<const uint8_t> manifest = file.span().subspan(h.manifest_offset, h.manifest_bytes);
+  if (checksum64(manifest) != h.manifest_checksum)
+    return bad_input("the manifest does not match its checksum: the file is damaged");
+  for (uint64_t i = h.manifest_offset + h.manifest_bytes; i < h.data_offset; ++i) {
+    if (file.data()[i] != 0)
+      return bad_input(cat("byte ", i, " between manifest and data is not zero: the file is damaged"));
+  }
+  const Bytes data = h.data_bytes == 0 ? Bytes() : file.slice(h.data_offset, h.data_bytes);
+  if (checksum64(data.span()) != h.data_checksum)
+    return bad_input("the data section (weights) does not match its checksum: the file is damaged");
+  auto engine = read_manifest({reinterpret_cast<const char*>(manifest.data()), manifest.size()}, data);
+  if (!engine.ok()) return engine.status().at("manifest");
+  TS_TRY(check_engine(*engine));
+  return engine;
+}
+
 Result<Engine> read_engine(const std::string& path) {
   TS_ASSIGN(const Bytes file, map_file(path));
-  auto engine = parse(file);
+  auto engine = parse_engine(file);
   if (!engine.ok()) return engine.status().at(path);
   return engine;
 }

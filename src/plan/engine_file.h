@@ -17,6 +17,8 @@ namespace tessera {
 Status write_engine(const Engine& engine, const std::string& path);
 // Maps the file; constants point into the map. Checks magic, version, sizes, both checksums and that every reference inside is in range.
 Result<Engine> read_engine(const std::string& path);
+// The same from bytes in memory, which the engine's constants keep alive.
+Result<Engine> parse_engine(const Bytes& file);
 // Whether every reference inside an engine is in range and its plans, ports and golden values fit each other.
 Status check_engine(const Engine& engine);
 // The manifest as JSON text, as `inspect --json` shows it.

@@ -189,10 +189,9 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
 }
 
 std::string error_for(const std::string& bytes) {
-  const std::string path = scratch("broken.tess");
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  const auto got = read_engine(path);
-  std::filesystem::remove(path);
+  Buffer file(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), file.data());
+  const auto got = parse_engine(Bytes::own(std::move(file)));
   if (got.ok()) return "";
   EXPECT_EQ(got.status().code(), Code::kBadInput);
   return got.status().message();
@@ -212,11 +211,11 @@ TEST(EngineFile, EveryFlipIsReportedWithThePart) {
   std::memcpy(&manifest_bytes, good.data() + 24, 8);
   std::memcpy(&data_offset, good.data() + 40, 8);
   std::mt19937_64 random(5);
-  for (int round = 0; round < 1200; ++round) {
-    // All of the header, then anywhere.
-    const size_t at = round < 512 ? static_cast<size_t>(round / 8) : random() % good.size();
+  for (size_t round = 0; round < 512 + good.size(); ++round) {
+    // Every bit of the header, then some bit of every byte.
+    const size_t at = round < 512 ? round / 8 : round - 512;
     std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ (1 << (round % 8)));
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (round < 512 ? round % 8 : random() % 8)));
     const std::string says = error_for(bad);
     ASSERT_NE(says, "") << "flip at byte " << at;
     if (at >= 64 && at < 64 + manifest_bytes) {
@@ -229,11 +228,7 @@ TEST(EngineFile, EveryFlipIsReportedWithThePart) {
 
 TEST(EngineFile, EveryTruncationIsReported) {
   const std::string good = good_file();
-  std::mt19937_64 random(6);
-  for (int round = 0; round < 300; ++round) {
-    const size_t n = round < 70 ? static_cast<size_t>(round) : random() % good.size();
-    EXPECT_NE(error_for(good.substr(0, n)), "") << n << " of " << good.size();
-  }
+  for (size_t n = 0; n < good.size(); ++n) EXPECT_NE(error_for(good.substr(0, n)), "") << n << " of " << good.size();
   EXPECT_NE(error_for(good + '\0'), "");
 }
 
@@ -243,6 +238,26 @@ TEST(EngineFile, OtherFilesAndVersions) {
   newer[8] = 7;
   EXPECT_NE(error_for(newer).find("engine file version 7 is newer than this program reads (1)"), std::string::npos);
   EXPECT_NE(error_for("TESS").find("cut short"), std::string::npos);
+  const std::string path = scratch("other.tess");
+  std::ofstream(path) << "hello";
+  EXPECT_NE(read_engine(path).status().message().find(path + ": is not an engine file"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+// Fields of the header at the edge of their range: sums of them must not wrap into something that fits.
+TEST(EngineFile, OffsetsThatOverflow) {
+  const std::string good = good_file();
+  for (const size_t field : {16, 24, 40, 48}) {
+    uint64_t right;
+    std::memcpy(&right, good.data() + field, 8);
+    for (const uint64_t value :
+         {uint64_t{0}, ~uint64_t{0}, ~uint64_t{0} - 4095, uint64_t{1} << 63, ~right + 1, right + 4096, right - 1}) {
+      if (value == right) continue;
+      std::string bad = good;
+      std::memcpy(bad.data() + field, &value, 8);
+      EXPECT_NE(error_for(bad), "") << "field at " << field << " = " << value;
+    }
+  }
 }
 
 // A file whose manifest says something else but whose checksums are right: what only an attacker or our own mistake
@@ -299,9 +314,12 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"strides\":[1,20]", "\"strides\":[1,9999]", "tensor 4 ('h view')"},
       {"\"strides\":[1,20]", "\"strides\":[-1,20]", "strides [-1,20] are impossible"},
       {"\"strides\":[1,20]", "\"strides\":[1]", "has strides [1]"},
+      {"\"index\":-1,\"offset\":256", "\"index\":-1,\"offset\":257", "its offset 257 is no multiple of its elements' 2 bytes"},
+      {"{\"offset\":1024,\"bytes\":512}", "{\"offset\":1025,\"bytes\":512}", "its workspace at 1025 is not aligned to 64"},
       {"\"layout\":\"panels16\"", "\"layout\":\"panels17\"", "layout 'panels17' is not known"},
       {"\"scale\":2", "\"scale\":7", "its scales, tensor 7 ('b'), are not 20 dense numbers of f32"},
       {"\"scale\":2", "\"scale\":99", "its scales are missing"},
+      {"\"scale\":2", "\"scale\":1", "its scales, tensor 1 ('w'), are not 20 dense numbers of f32"},
       {",\"scale\":2", "", "its scales are missing"},
       {"\"in\":[0,1,-1,7]", "\"in\":[0,1,-1,8]", "there is no tensor 8"},
       {"\"out\":[3,5]", "\"out\":[3,-1]", "there is no tensor -1"},
@@ -318,7 +336,8 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
        "golden outputs: 'y' [2,4] does not fit port 'y' [4,3]"},
       {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,3],\"type\":\"f64\"", "golden outputs"},
       {"\"plans\":[", "\"plans\":[],\"others\":[", "it holds no plan"},
-      {"{\"model\"", "[{\"model\"", "is not a JSON object"},
+      {"{\"model\"", "[{\"model\"", "is not JSON"},
+      {"\"precision\":\"fp8\"", "\"precision\":\"fp8\",\"precision\":\"fp8\"", "repeats the key 'precision'"},
   };
   for (const auto& c : cases) {
     const std::string says = error_for(with_manifest(good, c.from, c.to));
@@ -339,6 +358,15 @@ TEST(EngineFile, RandomManifestEditsNeverCrash) {
     // Replaces the first occurrence of some text of the manifest, wherever that is; reading it may succeed.
     (void)error_for(with_manifest(good, good.substr(64 + at, n), to));
   }
+}
+
+TEST(EngineFile, HostileManifestsCostNoMemory) {
+  const std::string good = good_file();
+  EXPECT_NE(error_for(with_manifest(good, "\"fp8\"", std::string(1 << 20, '['))).find("nested deeper than"),
+            std::string::npos);
+  std::string many = "[0";
+  for (int i = 0; i < 5 << 20; ++i) many += ",0";
+  EXPECT_NE(error_for(with_manifest(good, "\"fp8\"", many + "]")).find("holds more than"), std::string::npos);
 }
 
 TEST(EngineFile, WritingRefusesWhatCouldNotBeRead) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "io/json.h"
 #include "plan/manifest.h"
 #include "plan/storage_names.h"
 
@@ -240,7 +240,7 @@ class Reader {
 }  // namespace
 
 Result<Engine> read_manifest(std::string_view text, const Bytes& data) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  TS_ASSIGN(const Json json, parse_json(text));
   if (!json.is_object()) return bad_input("is not a JSON object");
   Reader reader(data);
   Engine engine = reader.engine(json);

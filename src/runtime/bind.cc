@@ -19,6 +19,10 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     if (const Verdict v = variant->accepts(b.problem); !v) {
       return bad_input(cat("layer ", step.layer, ": '", step.variant, "' refuses the problem in the engine file: ", v.refusal));
     }
+    if (const int64_t wanted = variant->workspace_bytes != nullptr ? variant->workspace_bytes(b.problem) : 0;
+        wanted > step.workspace_bytes) {
+      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' works in ", wanted, " bytes, the engine file gives it ", step.workspace_bytes));
+    }
     auto kernel = variant->bind(b.problem);
     if (!kernel.ok()) return kernel.status().at(cat("layer ", step.layer, ", ", step.variant));
     b.kernel = std::move(kernel).value();

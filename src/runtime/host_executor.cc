@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "runtime/bind.h"
 #include "runtime/executors.h"
@@ -24,12 +25,16 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 
 class HostExecutor : public Executor {
  public:
-  HostExecutor(const Plan& plan, ExecutorOptions options)
-      : plan_(plan), options_(std::move(options)), arena_(static_cast<size_t>(plan.arena_bytes)) {
-    memory_.arena = arena_.data();
-  }
+  HostExecutor(const Plan& plan, ExecutorOptions options) : plan_(plan), options_(std::move(options)) {}
 
   Status prepare(const Engine& engine) {
+    const std::string plan = cat("plan '", plan_.name, "'");
+    TS_ASSIGN(arena_, allocate(plan_.arena_bytes, "the working memory of " + plan));
+    memory_.arena = arena_.data();
+    // The caller's buffers; whoever holds a plan that fits neither would meet that sooner or later.
+    for (const std::vector<Port>* ports : {&plan_.inputs, &plan_.outputs}) {
+      for (const Port& p : *ports) TS_TRY(check_memory(port_bytes(plan_, p), cat("'", p.name, "' of ", plan)));
+    }
     if (options_.residency == nullptr) {
       TS_ASSIGN(options_.residency, Residency::make(engine, DeviceKind::kHost));
     }

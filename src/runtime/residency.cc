@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/residency.h"
 
+#include "base/memory.h"
+
 namespace tessera {
 
 Result<std::shared_ptr<Residency>> Residency::make(const Engine& engine, DeviceKind kind) {
@@ -11,7 +13,8 @@ Result<std::shared_ptr<Residency>> Residency::make(const Engine& engine, DeviceK
   }
   for (const EngineConstant& c : engine.constants) r->constants_.push_back(c.data.data());
   for (const EngineState& s : engine.states) {
-    r->host_states_.emplace_back(static_cast<size_t>(s.bytes));
+    TS_ASSIGN(Buffer state, allocate(s.bytes, cat("state '", s.name, "'")));
+    r->host_states_.push_back(std::move(state));
     r->states_.push_back(r->host_states_.back().data());
   }
   return r;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the command line, and names that files carry.
+#include "base/status.h"
+#include "fuzz/feeds.h"
+#include "passes/quantize.h"
+#include "types/quant_type.h"
+
+namespace tessera::fuzz {
+
+void feed_words(std::span<const uint8_t> input) {
+  const std::string text(input.begin(), input.end());
+  if (const auto type = parse_quant_type(text)) {
+    const auto again = parse_quant_type(to_string(*type));
+    TS_CHECK(again && *again == *type, to_string(*type));
+  }
+  if (const auto allowance = parse_allowance(text); allowance.ok()) {
+    TS_CHECK(allowance->pattern + "=" + allowance->precision == text, text);
+    (void)find_precision(allowance->precision);
+  }
+}
+
+}  // namespace tessera::fuzz

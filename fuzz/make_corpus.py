@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seeds of the fuzz targets to fuzz/corpus/<target>/: small files, valid ones and some that are wrong in a telling way.
+
+    python fuzz/make_corpus.py [tessera]        (the program, to make engines; without it the engine seeds stay as they are)
+
+Inputs that once broke a reader are kept beside them under found_*; this script never touches those.
+"""
+
+import io
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORPUS = ROOT / "fuzz" / "corpus"
+
+
+def write(target, name, data):
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def onnx_seeds():
+    cases = np.load(ROOT / "tests" / "data" / "onnx" / "cases.npz")
+    for key in cases.files:
+        if key.endswith(".onnx"):
+            write("onnx", key[: -len(".onnx")], cases[key].tobytes())
+
+    def model(nodes, tensors=(), shape=(2, 4), opset=17, functions=(), inputs=()):
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape), *inputs],
+            [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+            tensors,
+        )
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
+        return helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=8).SerializeToString()
+
+    def ints(name, *numbers):
+        return numpy_helper.from_array(np.array(numbers, dtype=np.int64), name)
+
+    huge = 1 << 40
+    write("onnx", "huge_constant_of_shape", model(
+        [helper.make_node("ConstantOfShape", ["s"], ["c"]), helper.make_node("ReduceSum", ["c"], ["r"]),
+         helper.make_node("Add", ["x", "r"], ["z"])], [ints("s", huge, 1)]))
+    write("onnx", "huge_expand", model(
+        [helper.make_node("Expand", ["x", "s"], ["c"]), helper.make_node("ReduceSum", ["c"], ["z"])], [ints("s", 1 << 36, 2, 4)]))
+    write("onnx", "huge_range", model(
+        [helper.make_node("Range", ["a", "b", "c"], ["r"]), helper.make_node("Cast", ["r"], ["f"], to=1),
+         helper.make_node("ReduceSum", ["f"], ["g"]), helper.make_node("Add", ["x", "g"], ["z"])],
+        [numpy_helper.from_array(np.array(v, dtype=np.int64), n) for n, v in (("a", 0), ("b", 1 << 60), ("c", 1))]))
+    write("onnx", "huge_tile", model([helper.make_node("Tile", ["x", "s"], ["z"])], [ints("s", 4096, 4096)]))
+    write("onnx", "cycle", model([helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+                                  helper.make_node("Relu", ["b"], ["z"])]))
+    external = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", "w.bin"), ("offset", "64"), ("length", "64")):
+        external.external_data.add(key=key, value=value)
+    write("onnx", "external", model([helper.make_node("MatMul", ["x", "w"], ["z"])], [external]))
+    external.external_data[0].value = "../w.bin"
+    write("onnx", "external_climbs", model([helper.make_node("MatMul", ["x", "w"], ["z"])], [external]))
+
+    # One block of a transformer, as exporters spell it.
+    rng = np.random.default_rng(3)
+    def weight(name, *shape):
+        return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "g", "b"], ["n"]),
+        helper.make_node("MatMul", ["n", "wqkv"], ["qkv"]),
+        helper.make_node("Reshape", ["qkv", "s5"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[2, 0, 3, 1, 4]),
+        helper.make_node("Split", ["t"], ["q0", "k0", "v0"], axis=0),
+        helper.make_node("Squeeze", ["q0", "zero"], ["q"]),
+        helper.make_node("Squeeze", ["k0", "zero"], ["k"]),
+        helper.make_node("Squeeze", ["v0", "zero"], ["v"]),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("Mul", ["q", "c"], ["qs"]),
+        helper.make_node("MatMul", ["qs", "kt"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["o"]),
+        helper.make_node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["ot", "s3"], ["of"]),
+        helper.make_node("MatMul", ["of", "wo"], ["proj"]),
+        helper.make_node("Add", ["proj", "x"], ["z"]),
+    ]
+    write("onnx", "block", model(nodes, [
+        weight("g", 8), weight("b", 8), weight("wqkv", 8, 24), weight("wo", 8, 8), ints("s5", 2, 3, 3, 2, 4), ints("s3", 2, 3, 8),
+        ints("zero", 0), numpy_helper.from_array(np.float32(0.5), "c")], shape=(2, 3, 8)))
+    # The same ideas spelt out in small operators, which passes recognise.
+    def number(name, value):
+        return numpy_helper.from_array(np.float32(value), name)
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], axes=[-1]),
+        helper.make_node("Sub", ["x", "m"], ["d"]),
+        helper.make_node("Pow", ["d", "two"], ["d2"]),
+        helper.make_node("ReduceMean", ["d2"], ["v"], axes=[-1]),
+        helper.make_node("Add", ["v", "eps"], ["ve"]),
+        helper.make_node("Sqrt", ["ve"], ["s"]),
+        helper.make_node("Div", ["d", "s"], ["n0"]),
+        helper.make_node("Mul", ["n0", "g"], ["n1"]),
+        helper.make_node("Add", ["n1", "b"], ["n"]),
+        helper.make_node("MatMul", ["n", "w"], ["h0"]),
+        helper.make_node("Add", ["h0", "wb"], ["h"]),
+        helper.make_node("Div", ["h", "root2"], ["e0"]),
+        helper.make_node("Erf", ["e0"], ["e1"]),
+        helper.make_node("Add", ["e1", "one"], ["e2"]),
+        helper.make_node("Mul", ["h", "e2"], ["e3"]),
+        helper.make_node("Mul", ["e3", "half"], ["z"]),
+    ]
+    write("onnx", "spelt_norm_gelu", model(nodes, [
+        weight("g", 8), weight("b", 8), weight("w", 8, 4), weight("wb", 4), number("two", 2), number("eps", 1e-5), number("root2", 2 ** 0.5),
+        number("one", 1), number("half", 0.5)], shape=(2, 3, 8)))
+    # One of every other op that runs.
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("Add", ["x", "e"], ["a"]),
+        helper.make_node("Concat", ["a", "x"], ["c"], axis=1),
+        helper.make_node("ReduceMax", ["c"], ["r"], axes=[1], keepdims=1),
+        helper.make_node("Sub", ["c", "r"], ["d"]),
+        helper.make_node("Softmax", ["d"], ["p"], axis=1),
+        helper.make_node("Slice", ["p", "from", "to", "axes", "steps"], ["sl"]),
+        helper.make_node("Transpose", ["sl"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("LayerNormalization", ["t", "g"], ["n"]),
+        helper.make_node("Greater", ["n", "half"], ["q"]),
+        helper.make_node("Where", ["q", "n", "t"], ["wh"]),
+        helper.make_node("Cast", ["wh"], ["i"], to=6),
+        helper.make_node("Cast", ["i"], ["f"], to=1),
+        helper.make_node("Clip", ["f", "half"], ["z"]),
+    ]
+    write("onnx", "mixed", model(nodes, [
+        weight("table", 200, 8), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
+        number("half", 0.5)], shape=(2, 3, 8), inputs=[helper.make_tensor_value_info("ids", TensorProto.UINT8, (2, 3))]))
+    # A list of numbers in a function that is called 2^14 times.
+    functions = [helper.make_function("local", "F0", ["a"], ["b"], [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 500)],
+                                      [helper.make_opsetid("", 17)])]
+    for i in range(1, 15):
+        inner = [helper.make_node(f"F{i - 1}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]
+        functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], inner, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]))
+    write("onnx", "functions_double", model([helper.make_node("F14", ["x"], ["z"], domain="local")], functions=functions))
+    # Numbers by the million out of one number, again and again.
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["c0"])] + [helper.make_node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(30)]
+    nodes += [helper.make_node("ReduceSum", ["c30"], ["r"]), helper.make_node("Add", ["x", "r"], ["z"])]
+    write("onnx", "folds_grow", model(nodes, [ints("s", 1 << 21)]))
+
+
+def npz_seeds():
+    for dtype in ("<f4", "<f8", "<f2", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1", ">f4", "<c8"):
+        out = io.BytesIO()
+        np.save(out, np.arange(6).reshape(2, 3).astype(dtype))
+        write("npz", f"npy_{dtype.strip('<>|')}_{'big' if dtype[0] == '>' else 'little'}", out.getvalue())
+    for name, array in (("fortran", np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))), ("scalar", np.float32(3)), ("empty", np.zeros((0, 3)))):
+        out = io.BytesIO()
+        np.save(out, array)
+        write("npz", f"npy_{name}", out.getvalue())
+    for name, save in (("stored", np.savez), ("deflated", np.savez_compressed)):
+        out = io.BytesIO()
+        save(out, x=np.arange(5, dtype=np.float32), y=np.ones((2, 2), dtype=np.int64))
+        write("npz", f"npz_{name}", out.getvalue())
+    # A bomb: a megabyte of zeros in a kilobyte, with the shape that goes with it.
+    out = io.BytesIO()
+    np.savez_compressed(out, x=np.zeros(1 << 17))
+    write("npz", "npz_bomb", out.getvalue())
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in ("x.txt", "../x.npy"):
+            archive.writestr(zipfile.ZipInfo(name), "hello")  # a fixed date: the same bytes every time
+    write("npz", "zip_of_others", out.getvalue())
+    dict_text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }"
+    write("npz", "npy_huge_shape", b"\x93NUMPY\x01\0" + struct.pack("<H", len(dict_text)) + dict_text)
+    write("npz", "npy_version2", b"\x93NUMPY\x02\0" + struct.pack("<I", 54) + b"{'descr':'|u1','fortran_order':True,'shape':(1,2,1),}\n" + b"ab")
+
+
+def safetensors_seeds():
+    def file(header, data=b""):
+        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data
+
+    def entry(dtype, shape, begin, end):
+        return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+    types = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
+             "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for dtype, size in types.items():
+        header[dtype.lower()] = entry(dtype, [2, 1], at, at + 2 * size)
+        at += 2 * size
+    write("safetensors", "every_type", file(header, bytes(range(at))))
+    write("safetensors", "nothing", file({}))
+    write("safetensors", "scalar_and_empty", file({"s": entry("F32", [], 0, 4), "e": entry("F32", [0, 7], 0, 0)}, b"abcd"))
+    write("safetensors", "hole", file({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 3, 5)}, b"abcde"))
+    write("safetensors", "overlap", file({"a": entry("U8", [3], 0, 3), "b": entry("U8", [3], 2, 5)}, b"abcde"))
+    write("safetensors", "huge", file({"a": entry("F32", [1 << 31, 1 << 31], 0, 1 << 62)}))
+    write("safetensors", "unknown_type", file({"a": entry("F4", [2], 0, 1)}, b"a"))
+    write("safetensors", "repeated", file(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"a"))
+    write("safetensors", "deep", file(b'{"a":' + b"[" * 40 + b"]" * 40 + b"}"))
+    write("safetensors", "long_header", struct.pack("<Q", 1 << 40) + b"{}")
+    parts = {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "sub/m-1.safetensors"}
+    write("safetensors", "index", json.dumps({"metadata": {"total_size": 9}, "weight_map": parts}))
+    write("safetensors", "index_climbs", json.dumps({"weight_map": {"a": "../m-1.safetensors", "b": "/etc/m"}}))
+
+
+def ir_text_seeds():
+    for path in sorted((ROOT / "tests" / "data" / "passes").glob("*.ir")):
+        write("ir_text", path.stem, path.read_bytes())
+    write("ir_text", "types", "graph t {\n  in %x: e4m3:tensor(f32)[2,3] scale=%s\n  const %s: f32[1] = {0.5}\n  const %d: u8[3] = data(0a0b0c)\n"
+          "  %y: f16[2,3] = copy(%x) {a=-1.5e3, b=[1,-2], c=\"w\\x41\", d=inf} @\"layer\" role block asked fp8\n  out %y\n}\n")
+    write("ir_text", "huge", "graph h {\n" + "".join(f"  const %c{i}: f32[67108864]\n" for i in range(40)) + "}\n")
+    write("ir_text", "two", "graph a {}\ngraph \"b c\" { # empty\n}\n")
+
+
+def words_seeds():
+    for i, text in enumerate(("f32", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e4m3:block16(e4m3):tensor(f32)", "e4m3:token(f32)!", "bf16!",
+                              "blocks.*.mlp.fc2=fp16", "head=", "=fp8", "a=b=c", "e4m3:block-1(f32)", "e4m3:block99999999999(f32)", "e4m3:(", "")):
+        write("words", f"word_{i:02}", text)
+
+
+def engine_seeds(program):
+    """Small engines of every precision, each as a file and as manifest, zero byte, data."""
+    rng = np.random.default_rng(3)
+    block = onnx.load_from_string((CORPUS / "onnx" / "block").read_bytes())
+    mlp = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        mlp (float[1,4] x) => (float[1,3] z) <float[4,3] w> { y = MatMul(x, w)  z = Relu(y) }""")
+    mlp.graph.initializer.append(numpy_helper.from_array(rng.standard_normal((4, 3)).astype(np.float32), "w"))
+    mixed = onnx.load_from_string((CORPUS / "onnx" / "mixed").read_bytes())
+    for name, model in (("mlp", mlp), ("block", block), ("mixed", mixed)):
+        for precision, target in (("fp32", "cpu"), ("fp16", "cpu"), ("fp8", "cpu"), ("fp16", "ref")):
+            if name != "block" and precision == "fp8":
+                continue  # no layer that would be fp8
+            with tempfile.TemporaryDirectory() as scratch:
+                source, out = pathlib.Path(scratch) / "m.onnx", pathlib.Path(scratch) / "m.tess"
+                onnx.save(model, source)
+                dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+                np.savez(source.with_suffix(".npz"), x=rng.standard_normal(dims).astype(np.float32))
+                command = [program, "build", source, "--precision", precision, "--target", target, "--batch", str(dims[0]), "-o", out, "--json"]
+                if precision == "fp8":
+                    command += ["--calib", source.with_suffix(".npz")]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                file = out.read_bytes()
+            manifest_bytes, = struct.unpack_from("<Q", file, 24)
+            data_offset, = struct.unpack_from("<Q", file, 40)
+            if name == "mlp":
+                write("engine", f"file_{name}_{precision}_{target}", file)
+            write("engine", f"parts_{name}_{precision}_{target}", file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:])
+
+
+def main():
+    onnx_seeds()
+    npz_seeds()
+    safetensors_seeds()
+    ir_text_seeds()
+    words_seeds()
+    if len(sys.argv) > 1:
+        engine_seeds(sys.argv[1])
+    for target in sorted(CORPUS.iterdir()):
+        sizes = [f.stat().st_size for f in target.iterdir()]
+        print(f"{target.name}: {len(sizes)} files, {sum(sizes)} bytes")
+
+
+main()

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fuzz/run_small.h"
+
+#include "ops/op.h"
+#include "plan/engine_file.h"
+#include "runtime/bind.h"
+#include "runtime/executor.h"
+
+namespace tessera::fuzz {
+namespace {
+
+constexpr int64_t kElements = 1 << 16;  // of any tensor
+constexpr double kWork = 0x1p22;        // multiplications of all steps, and elements touched
+
+bool small(const Plan& plan) {
+  double work = 0;
+  for (const PlanStep& s : plan.steps) {
+    const OpInfo* op = find_op(s.op);
+    const Problem problem = problem_of(plan, s);
+    if (op != nullptr && op->flops != nullptr) work += op->flops(problem);
+    for (const std::vector<Operand>* side : {&problem.in, &problem.out}) {
+      for (const Operand& o : *side) {
+        if (o.present && elements(o.shape) > kElements) return false;
+        if (o.present) work += static_cast<double>(elements(o.shape));
+      }
+    }
+  }
+  for (const PlanTensor& t : plan.tensors) {
+    if (elements(t.desc.shape) > kElements) return false;
+  }
+  return work <= kWork;
+}
+
+}  // namespace
+
+void run_small(const Engine& engine) {
+  if (!check_engine(engine).ok()) return;
+  for (const Plan& plan : engine.plans) {
+    if (info(plan.arch).device != DeviceKind::kHost || !small(plan)) continue;
+    auto executor = bind(engine, plan);
+    if (!executor.ok()) continue;
+    std::vector<Buffer> buffers;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    for (const Port& p : plan.inputs) {
+      Buffer b(static_cast<size_t>(port_bytes(plan, p)));
+      for (size_t i = 0; i < b.size(); ++i) b.data()[i] = static_cast<uint8_t>(i * 37);
+      inputs.push_back(b.data());
+      buffers.push_back(std::move(b));
+    }
+    for (const Port& p : plan.outputs) {
+      buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p)));
+      outputs.push_back(buffers.back().data());
+    }
+    (void)(*executor)->run(inputs, outputs);
+  }
+}
+
+}  // namespace tessera::fuzz

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines that ask for more than the machine has, or give a kernel less than it needs: an error by name, before anything
+// is taken.
+#include <gtest/gtest.h>
+
+#include "plan/engine_file.h"
+#include "runtime/executor.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kTooMuch = int64_t{1} << 46;
+
+PlanTensor port(const std::string& name, const Shape& shape, Storage storage) {
+  PlanTensor t;
+  t.name = name;
+  t.desc = dense_operand(shape, Element::f32);
+  t.storage = storage;
+  t.index = 0;
+  return t;
+}
+
+// y = x for rows of 4.
+Engine copying_engine() {
+  Engine e;
+  Plan p{.name = "main", .arch = Arch::cpu, .batch = 2};
+  p.tensors = {port("x", {2, 4}, Storage::kInput), port("y", {2, 4}, Storage::kOutput)};
+  p.inputs = {{"x", 0}};
+  p.outputs = {{"y", 1}};
+  p.steps.push_back({.layer = "copy", .op = "copy", .variant = "copy/cpu", .in = {0}, .out = {1}});
+  e.plans = {p};
+  return e;
+}
+
+std::string error_of(const Engine& e) {
+  EXPECT_TRUE(check_engine(e).ok()) << check_engine(e).message();
+  const auto executor = bind(e, e.plans[0]);
+  EXPECT_FALSE(executor.ok());
+  return executor.status().message();
+}
+
+TEST(Bind, RunsWhatFits) {
+  const Engine e = copying_engine();
+  ASSERT_TRUE(check_engine(e).ok()) << check_engine(e).message();
+  auto executor = bind(e, e.plans[0]);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<float> y(8, -1);
+  const void* in[] = {x.data()};
+  void* out[] = {y.data()};
+  ASSERT_TRUE((*executor)->run(in, out).ok());
+  EXPECT_EQ(y, x);
+}
+
+TEST(Bind, NoMemoryIsSaidByNameAndBytes) {
+  Engine arena = copying_engine();
+  arena.plans[0].arena_bytes = kTooMuch;
+  EXPECT_NE(error_of(arena).find("no memory for the working memory of plan 'main': 70368744177664 bytes are wanted"),
+            std::string::npos)
+      << error_of(arena);
+  Engine state = copying_engine();
+  state.states = {{"cache", kTooMuch}};
+  EXPECT_NE(error_of(state).find("no memory for state 'cache': 70368744177664 bytes are wanted"), std::string::npos);
+  Engine wide = copying_engine();
+  for (PlanTensor& t : wide.plans[0].tensors) t.desc = dense_operand({2, kTooMuch / 8}, Element::f32);
+  EXPECT_NE(error_of(wide).find("no memory for 'x' of plan 'main': 70368744177664 bytes are wanted"), std::string::npos);
+}
+
+TEST(Bind, WhatThisProgramDoesNotKnow) {
+  Engine unknown = copying_engine();
+  unknown.plans[0].steps[0].variant = "copy/abacus";
+  EXPECT_NE(error_of(unknown).find("layer copy: this program has no variant 'copy/abacus'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
