@@ -34,6 +34,22 @@ struct Arithmetic {
   double accumulator_error(int64_t terms) const;
 };
 
+// An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum add up in the worst case, which bounds every single result;
+// or, where the accumulator rounds to nearest, as a random walk, which bounds the norm over many results. One that truncates errs to one side: it has no walk.
+enum class Growth : uint8_t { kWorst, kWalk };
+class Roundings {
+ public:
+  explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
+  double unit() const { return a_.accumulator_bits > 24 ? 0x1p-53 : 0x1p-24; }  // one rounding of a number in fp32, or f64 where the arithmetic is that
+  double operand() const { return a_.operand_error; }
+  double sum(int64_t terms) const;  // as Arithmetic::accumulator_error
+  const std::string& computed() const { return a_.computed; }
+
+ private:
+  Arithmetic a_;
+  Growth growth_;
+};
+
 struct Stream {
   void* handle = nullptr;  // cudaStream_t; null on the host
 };
