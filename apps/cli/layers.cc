@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/layers.h"
 
+#include <algorithm>
+
+#include "archs/cpu/simd.h"
+#include "hwy/targets.h"
+#include "ops/op.h"
+
 namespace tessera {
 
 std::vector<PromiseGroup> promise_groups(const Plan& plan) {
@@ -24,6 +30,25 @@ std::vector<const Plan*> runnable_plans(const Engine& engine) {
     if (p.name != "golden") plans.push_back(&p);
   }
   return plans;
+}
+
+std::vector<OpCount> count_ops(const Plan& plan) {
+  std::vector<OpCount> counts;
+  for (const OpInfo* op : all_ops()) {
+    counts.push_back({op->name, std::count_if(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) { return s.op == op->name; })});
+  }
+  return counts;
+}
+
+std::string cpu_instruction_sets() {
+  std::string best, compiled;
+  for (int bit = 62; bit >= 0; --bit) {  // better sets have lower bits
+    const int64_t target = int64_t{1} << bit;
+    if ((HWY_TARGETS & target) == 0) continue;
+    if ((hwy::SupportedTargets() & target) != 0) best = hwy::TargetName(target);
+    compiled += cat(compiled.empty() ? "" : ", ", hwy::TargetName(target));
+  }
+  return cat(best, " (kernels are compiled for ", compiled, ")");
 }
 
 }  // namespace tessera

@@ -21,4 +21,14 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan);
 // Plans that users run: all but the golden one.
 std::vector<const Plan*> runnable_plans(const Engine& engine);
 
+// How often each op occurs, ops that do not included.
+struct OpCount {
+  std::string op;
+  int64_t count = 0;
+};
+std::vector<OpCount> count_ops(const Plan& plan);
+
+// The instruction set that CPU kernels take on this machine, of those they are compiled for: "AVX2 (compiled: SSE2, AVX2, AVX3)".
+std::string cpu_instruction_sets();
+
 }  // namespace tessera

@@ -41,7 +41,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     ranges.how = cat("amax over ", used, " samples of ", options.path.substr(options.path.rfind('/') + 1));
   }
   ExecutorOptions observing;
-  observing.observe = [&](const PlanStep& step, std::span<const TensorView> out) {
+  observing.observe = [&](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
     for (size_t i = 0; i < out.size(); ++i) {
       record(ranges, plan.tensors[static_cast<size_t>(step.out[i])].name, decode(out[i]));
     }
