@@ -40,7 +40,7 @@ void print_plan(const Plan& p) {
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
-  if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets()));
+  if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
 
 void print_summary(const Options& o, const Engine& e) {

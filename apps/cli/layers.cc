@@ -6,6 +6,7 @@
 #include "archs/cpu/simd.h"
 #include "hwy/targets.h"
 #include "ops/op.h"
+#include "tiles/cpu_product.h"
 
 namespace tessera {
 
@@ -40,7 +41,7 @@ std::vector<OpCount> count_ops(const Plan& plan) {
   return counts;
 }
 
-std::string cpu_instruction_sets() {
+std::string cpu_instruction_sets(const Plan& plan) {
   std::string best, compiled;
   for (int bit = 62; bit >= 0; --bit) {  // better sets have lower bits
     const int64_t target = int64_t{1} << bit;
@@ -48,7 +49,8 @@ std::string cpu_instruction_sets() {
     if ((hwy::SupportedTargets() & target) != 0) best = hwy::TargetName(target);
     compiled += cat(compiled.empty() ? "" : ", ", hwy::TargetName(target));
   }
-  return cat(best, " (kernels are compiled for ", compiled, ")");
+  const bool in_bf16 = std::any_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& s) { return s.computed == "bf16"; });
+  return cat(best, " (compiled: ", compiled, ")", in_bf16 ? cat(", products of bf16 by ", bf16_product().instruction) : "");
 }
 
 }  // namespace tessera

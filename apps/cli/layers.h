@@ -28,7 +28,7 @@ struct OpCount {
 };
 std::vector<OpCount> count_ops(const Plan& plan);
 
-// The instruction set that CPU kernels take on this machine, of those they are compiled for: "AVX2 (compiled: SSE2, AVX2, AVX3)".
-std::string cpu_instruction_sets();
+// What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of its products.
+std::string cpu_instruction_sets(const Plan& plan);
 
 }  // namespace tessera

@@ -180,7 +180,7 @@ const Command verify_command{
     "Three comparisons, each with a bound that is derived from the arithmetic that the kernels state. Golden values: the engine reproduces the outputs that "
     "were stored at build. Outputs: fresh inputs through the engine and through its golden plan (f64 on the same codes). Layers: each layer is run again in f64 on "
     "the very operands that it read, so errors do not add up from layer to layer, and the first layer that strays is named. Differences that rounding to a "
-    "layer's stored type explains do not count. Layers are compared where the plan runs on the host.",
+    "layer's stored type explains do not count. On a GPU the comparison of layers runs step by step, without the CUDA graph.",
     "  tessera verify vit.tess\n"
     "  tessera verify vit.tess --inputs images.npz --samples 4\n"
     "  tessera verify vit.tess --all --seed 42\n"

@@ -45,7 +45,7 @@ double Arithmetic::accumulator_error(int64_t terms) const {
 
 double Roundings::sum(int64_t terms) const {
   const double worst = a_.accumulator_error(terms);
-  if (growth_ == Growth::kWorst || a_.accumulator_bits < 24) return worst;
+  if (growth_ == Growth::kWorst || a_.accumulator_bits < 23) return worst;
   return worst / std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
 }
 

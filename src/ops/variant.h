@@ -35,7 +35,8 @@ struct Arithmetic {
 };
 
 // An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum add up in the worst case, which bounds every single result;
-// or, where the accumulator rounds to nearest, as a random walk, which bounds the norm over many results. One that truncates errs to one side: it has no walk.
+// or, where the accumulator keeps all of fp32's bits or all but one, as a random walk, which bounds the norm over many results. A shorter one truncates, always to
+// the same side: it has no walk.
 enum class Growth : uint8_t { kWorst, kWalk };
 class Roundings {
  public:

@@ -15,6 +15,8 @@ namespace {
 
 // The walk estimates the size of an error, it does not bound it: as many times is still no fault.
 constexpr double kMultiple = 4;
+// As many results may show the largest error by chance, where few of them show any.
+constexpr double kChance = 9;
 constexpr int64_t kGrain = 4096;
 
 // The operand as the smaller plan has it: the first samples of it. Nothing where their shapes differ in more than the batch.
@@ -78,6 +80,7 @@ class ScaleOf {
 
 struct Sums {
   double excess = 0, allowed = 0, got = 0, want = 0, product = 0;  // squares, and got * want
+  double most = 0;                                                 // the largest square that one result was allowed
   double worst = 0;                                                // of one result, as a share
   bool finite = true;
 };
@@ -99,10 +102,12 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
           continue;
         }
         const AllowedResult a = allow(out.desc->type, scale, x, walk[static_cast<size_t>(i)]);
-        const double excess = std::max(0.0, std::fabs(g - a.want) - a.rounding), most = kMultiple * std::sqrt(terms) * a.error;
-        if (excess > 0) s.worst = std::max(s.worst, most > 0 ? excess / most : INFINITY);
+        const double excess = std::max(0.0, std::fabs(g - a.want) - a.rounding), error = kMultiple * a.error;
+        if (excess > 0) s.worst = std::max(s.worst, error > 0 ? excess / (error * std::sqrt(terms)) : INFINITY);
         s.excess += excess * excess;
-        s.allowed += a.error * a.error;
+        // Only a result whose exact number lies within `error` of where rounding changes can show it: one in rounding / error of them.
+        s.allowed += error * error * (error < a.rounding ? error / a.rounding : 1);
+        s.most = std::max(s.most, error * error);
         s.got += g * g, s.want += a.want * a.want, s.product += g * a.want;
       }
     }
@@ -110,6 +115,7 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
   Sums all;
   for (const Sums& s : parts) {
     all.excess += s.excess, all.allowed += s.allowed, all.got += s.got, all.want += s.want, all.product += s.product;
+    all.most = std::max(all.most, s.most);
     all.worst = std::max(all.worst, s.worst);
     all.finite = all.finite && s.finite;
   }
@@ -184,7 +190,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   TensorView result = cut ? with_golden_constants(out[0], golden_step.out[0]) : out[0];
   result.desc = &problem.out[0];
   const Sums s = compare_results(result, exact, walk, static_cast<double>(terms_of(problem)));
-  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess), allowed = kMultiple * std::sqrt(s.allowed);
+  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess), allowed = std::sqrt(s.allowed + kChance * s.most);
   const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;
   LayerReport& r = reports_[index];
   r.finite = r.finite && s.finite;

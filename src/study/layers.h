@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer by layer: each step of a plan on the host is held against the golden plan's step (f64) on the very activations that it read, so that errors do not add
+// Layer by layer: each step of a plan is held against the golden plan's step (f64) on the very activations that it read, so that errors do not add
 // up from layer to layer and the bound is the arithmetic of one layer (ops/errors.h). Weights, scales, attributes and program are the golden plan's. With e_i what rounding to the result's type does not explain of result i, and w_i
 // what the roundings of its sums leave when they add up as a random walk:
-//   |e| <= 4 |w|  in the norm over all results,      e_i <= 4 sqrt(terms) w_i  for each of them (every rounding to the same side)
+//   e_i <= 4 sqrt(terms) w_i            for each result (every rounding to the same side)
+//   |e|^2 <= sum_i p_i (4 w_i)^2 + ...  in the norm over all, p_i = min(1, 4 w_i / half a step): how likely rounding is to show w_i at all
 #pragma once
 
 #include <span>
@@ -17,7 +18,7 @@ namespace tessera {
 struct LayerReport {
   std::string layer, op, variant;  // `layer` is unique in its plan: "attention, step 7" where several have the name
   double relative_l2 = 0;          // |e| / |exact|, the worst of the runs seen
-  double bound = 0;                // 4 |w| / |exact|
+  double bound = 0;                // what is allowed of it
   double cosine = 1;               // of the results as they are, to the exact ones
   double share = 0;                // of what is allowed, in the norm or for one result, whichever is worse
   bool one_result = false;         // the share is that of one result
