@@ -205,7 +205,7 @@ class Cli(unittest.TestCase):
 
     def test_memory_that_runs_out_names_the_place(self):
         def limited(*words):
-            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (120 << 20, 120 << 20))
             return subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.folder, preexec_fn=limit)
 
         done = limited("build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
