@@ -19,7 +19,9 @@ const Operand& desc_of(const Plan& plan, const Port& port) {
   return plan.tensors[static_cast<size_t>(port.tensor)].desc;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 // All samples of one output port, gathered chunk by chunk.
 class Gather {
@@ -86,7 +88,8 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   std::vector<Gather> gathers;
   for (const Port& p : plans[0]->outputs) gathers.emplace_back(*plans[0], p, samples.count);
   if (const std::string why = why_not_here(engine.target); !why.empty()) {
-    return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why, "; tessera build --target cpu makes one that can"));
+    return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why,
+                             "; tessera build --target cpu makes one that can"));
   }
   ExecutorOptions sharing;
   TS_ASSIGN(sharing.residency, Residency::make(engine, info(engine.target).device));
@@ -100,8 +103,9 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
         TS_ASSIGN(const VerifyReport report, check_golden(engine, *c.plan));
         result.golden_seconds += seconds_since(start);
         if (!report.ok)
-          return Status(Code::kVerifyFailed, cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence,
-                                                 "; tessera verify names the layer, --no-verify runs it all the same"));
+          return Status(Code::kVerifyFailed,
+                        cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence,
+                            "; tessera verify names the layer, --no-verify runs it all the same"));
       }
       const Activity binding("plan", c.plan->name);
       const auto start = std::chrono::steady_clock::now();

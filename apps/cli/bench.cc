@@ -77,7 +77,8 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
       ms += each[i];
       ++steps;
     }
-    for (const auto& [key, sum] : sums) t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), sum.first, sum.second});
+    for (const auto& [key, sum] : sums)
+      t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), sum.first, sum.second});
     std::stable_sort(t.steps.begin(), t.steps.end(),
                      [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
   }
@@ -87,7 +88,8 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
 Json timing_json(const Timing& t) {
   Json steps = Json::array();
   for (const StepTime& s : t.steps)
-    steps.push_back({{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"steps", s.steps}, {"ms", s.milliseconds}});
+    steps.push_back(
+        {{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"steps", s.steps}, {"ms", s.milliseconds}});
   return {{"plan", t.plan->name}, {"batch", t.plan->batch},       {"median_ms", t.median}, {"p10_ms", t.p10},
           {"p90_ms", t.p90},      {"per_second", t.per_second()}, {"bind_s", t.bind_s},    {"steps", steps}};
 }
@@ -104,25 +106,30 @@ void print_steps(const Timing& t, bool all) {
     v.steps += s.steps;
   }
   const auto share = [&](double ms) { return fmt::format("{:.1f} %", total > 0 ? ms / total * 100 : 0); };
-  fmt::print("\n{}\n", wrap(fmt::format("plan {}, step by step: {:.3f} ms in all, beside {:.3f} ms of a whole run (steps timed one by one lose what a run "
-                                         "overlaps and keeps in cache)",
-                                         t.plan->name, total, t.median),
-                             0, 2));
+  fmt::print("\n{}\n", wrap(fmt::format("plan {}, step by step: {:.3f} ms in all, beside {:.3f} ms of a whole run "
+                                        "(steps timed one by one lose what a run "
+                                        "overlaps and keeps in cache)",
+                                        t.plan->name, total, t.median),
+                            0, 2));
   std::vector<StepTime> sorted;
   for (const auto& [name, v] : by_variant) sorted.push_back(v);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
   Table variants({"kernel", ">steps", ">ms", ">share"});
-  for (const StepTime& v : sorted) variants.add({v.variant, std::to_string(v.steps), fmt::format("{:.3f}", v.milliseconds), share(v.milliseconds)});
+  for (const StepTime& v : sorted)
+    variants.add({v.variant, std::to_string(v.steps), fmt::format("{:.3f}", v.milliseconds), share(v.milliseconds)});
   variants.add({"all", std::to_string(t.plan->steps.size()), fmt::format("{:.3f}", total), share(total)});
   const size_t shown = all ? t.steps.size() : std::min(kSlowest, t.steps.size());
   Table layers({"layer", "kernel", ">steps", ">ms", ">share"});
   for (size_t i = 0; i < shown; ++i) {
     const StepTime& s = t.steps[i];
-    layers.add({s.layer, s.variant, std::to_string(s.steps), fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
+    layers.add(
+        {s.layer, s.variant, std::to_string(s.steps), fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
   }
   fmt::print("{}\n{}\n{}", variants.text(),
              shown == t.steps.size() ? std::string("layers, slowest first")
-                                     : fmt::format("the {} slowest of {} (--all: each)", shown, plural(static_cast<int64_t>(t.steps.size()), "layer")),
+                                     : fmt::format("the {} slowest of {} (--all: each)", shown,
+                                                   plural(static_cast<int64_t>(t.steps.size()), "layer")),
              layers.text());
 }
 
@@ -146,7 +153,8 @@ Status bench(const Options& o, const Common& common) {
   if (timings.empty()) {
     std::string known;
     for (const std::string& n : names) known += (known.empty() ? "" : ", ") + n;
-    return usage_error(cat(o.engine, ": no plan to time is called '", o.plan, "'; there are ", known, did_you_mean(o.plan, names)));
+    return usage_error(
+        cat(o.engine, ": no plan to time is called '", o.plan, "'; there are ", known, did_you_mean(o.plan, names)));
   }
   if (common.json) {
     Json plans = Json::array();
@@ -161,15 +169,19 @@ Status bench(const Options& o, const Common& common) {
                 {"peak_memory_bytes", peak_memory_bytes()}});
     return {};
   }
-  fmt::print("{}\n", wrap(cat(shorten(printable(engine.model), 60), " in ", engine.precision, " on ", timings[0].machine, ", ", plural(o.repeats, "run"), " each"), 0, 2));
+  fmt::print("{}\n", wrap(cat(shorten(printable(engine.model), 60), " in ", engine.precision, " on ",
+                              timings[0].machine, ", ", plural(o.repeats, "run"), " each"),
+                          0, 2));
   Table table({"plan", ">batch", ">median ms", ">p10 ms", ">p90 ms", ">samples/s"});
   for (const Timing& t : timings) {
     table.add({t.plan->name, std::to_string(t.plan->batch), fmt::format("{:.3f}", t.median),
                fmt::format("{:.3f}", t.p10), fmt::format("{:.3f}", t.p90), fmt::format("{:.1f}", t.per_second())});
   }
   fmt::print("{}", table.text());
-  fmt::print("loaded in {:.3f} s, bound in {:.3f} s; at most {} of memory, the mapped file included\n", load_s,
-             std::accumulate(timings.begin(), timings.end(), 0.0, [](double s, const Timing& t) { return s + t.bind_s; }), megabytes(peak_memory_bytes()));
+  fmt::print(
+      "loaded in {:.3f} s, bound in {:.3f} s; at most {} of memory, the mapped file included\n", load_s,
+      std::accumulate(timings.begin(), timings.end(), 0.0, [](double s, const Timing& t) { return s + t.bind_s; }),
+      megabytes(peak_memory_bytes()));
   for (const Timing& t : timings) {
     if (o.steps) print_steps(t, o.all);
   }
@@ -190,15 +202,16 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command bench_command{
-    "bench",
-    "time an engine on this machine",
-    "Runs each plan on seeded random inputs that already lie where the plan runs, after a warm-up, and shows the median, the tenth and the ninetieth percentile of a whole run. "
-    "Nothing is compared: tessera verify does that. Also shown: the time to load the file (mapping, checksums, checks) and to bind kernels, and the peak memory.",
-    "  tessera bench vit.tess\n"
-    "  tessera bench vit.tess --repeats 100 --threads 4 --steps\n",
-    "",
-    true,
-    add};
+const Command bench_command{"bench",
+                            "time an engine on this machine",
+                            "Runs each plan on seeded random inputs that already lie where the plan runs, after a "
+                            "warm-up, and shows the median, the tenth and the ninetieth percentile of a whole run. "
+                            "Nothing is compared: tessera verify does that. Also shown: the time to load the file "
+                            "(mapping, checksums, checks) and to bind kernels, and the peak memory.",
+                            "  tessera bench vit.tess\n"
+                            "  tessera bench vit.tess --repeats 100 --threads 4 --steps\n",
+                            "",
+                            true,
+                            add};
 
 }  // namespace tessera

@@ -33,14 +33,17 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 Status build(const Options& o, const Common& common) {
   TS_TRY(check_build_flags(o.flags));
   for (const char* name : {"--golden-samples", "--seed"}) {
-    if (o.flags.no_verify && o.app->count(name) > 0) return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
+    if (o.flags.no_verify && o.app->count(name) > 0)
+      return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
   const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".tess" : o.output;
   std::error_code none;
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
   if (engine_file) return usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model"));
-  if (std::filesystem::equivalent(o.model, path, none)) return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, none)) {
+  if (std::filesystem::equivalent(o.model, path, none))
+    return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
+  if (const auto folder = std::filesystem::path(path).parent_path();
+      !folder.empty() && !std::filesystem::is_directory(folder, none)) {
     return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, o.batches, common.quiet || common.json));
@@ -80,10 +83,14 @@ Status build(const Options& o, const Common& common) {
                   {"write", write_s}}}});
     return {};
   }
-  const auto say = [](size_t indent, const std::string& line) { fmt::print("{}\n", wrap(printable(line), indent, indent + 2)); };
-  say(0, cat(path, ": ", engine.model, " in ", engine.precision, " for ", info(engine.target).name, ", ", megabytes(bytes)));
+  const auto say = [](size_t indent, const std::string& line) {
+    fmt::print("{}\n", wrap(printable(line), indent, indent + 2));
+  };
+  say(0, cat(path, ": ", engine.model, " in ", engine.precision, " for ", info(engine.target).name, ", ",
+             megabytes(bytes)));
   for (const Plan* p : runnable_plans(engine)) {
-    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ", megabytes(p->arena_bytes), " of working memory"));
+    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
+               megabytes(p->arena_bytes), " of working memory"));
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
@@ -93,23 +100,27 @@ Status build(const Options& o, const Common& common) {
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}", seconds, times.import_s, times.calibrate_s,
-                     times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
-  app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")->type_name("FILE")->group("Engine");
-  app.add_option("--batch", o->batches, "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)")
+  app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")
+      ->type_name("FILE")
+      ->group("Engine");
+  app.add_option("--batch", o->batches,
+                 "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(within(1, 1 << 20))
       ->type_name("N,...")
       ->group("Engine");
   add_build_flags(app, o->flags);
-  app.add_option("--golden-samples", o->golden_samples, "samples that golden values are stored for, 1 to 64 (default: 2)")
+  app.add_option("--golden-samples", o->golden_samples,
+                 "samples that golden values are stored for, 1 to 64 (default: 2)")
       ->check(within(1, 64))
       ->type_name("N")
       ->group("Golden values");
@@ -123,9 +134,12 @@ Runner add(CLI::App& app, const Common& common) {
 const Command build_command{
     "build",
     "compile an ONNX model into an engine file",
-    "Imports the model, recognises its layers, gives every value its type, chooses a kernel per layer, packs the weights for it and plans the memory. Requested "
-    "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's reason, unless --allow accepts another "
-    "precision for it. The engine is then run on its golden values where its target is here. The same model and options give the same bytes.",
+    "Imports the model, recognises its layers, gives every value its type, chooses a kernel per layer, packs the "
+    "weights for it and plans the memory. Requested "
+    "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's "
+    "reason, unless --allow accepts another "
+    "precision for it. The engine is then run on its golden values where its target is here. The same model and "
+    "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n",

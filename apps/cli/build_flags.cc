@@ -28,15 +28,20 @@ std::string join(const List& words) {
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
   constexpr const char* kGroup = "Precision and target";
-  app.add_option("--precision", flags.precision, "of the linear layers: " + join(precision_names()) + " (default: fp16)")
+  app.add_option("--precision", flags.precision,
+                 "of the linear layers: " + join(precision_names()) + " (default: fp16)")
       ->type_name("NAME")
       ->group(kGroup);
-  app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")->type_name("ARCH")->group(kGroup);
+  app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
+      ->type_name("ARCH")
+      ->group(kGroup);
   app.add_option("--calib", flags.calib,
-                 "npz with inputs that the scales of activations are taken from (precisions with static scales; default: seeded random inputs, which is said)")
+                 "npz with inputs that the scales of activations are taken from (precisions with static scales; "
+                 "default: seeded random inputs, which is said)")
       ->type_name("FILE")
       ->group(kGroup);
-  app.add_option("--allow", flags.allow, "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
+  app.add_option("--allow", flags.allow,
+                 "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
       ->type_name("LAYER=NAME")
       ->allow_extra_args(false)
       ->group(kGroup);
@@ -53,7 +58,9 @@ Status check_build_flags(const BuildFlags& flags) {
     const Precision* p = a.ok() ? find_precision(a->precision) : nullptr;
     needed = needed || (p != nullptr && p->needs_ranges());
   }
-  return needed ? Status() : usage_error(cat("--calib: ", flags.precision, " has no scales to calibrate; leave it out, or ask for another --precision"));
+  return needed ? Status()
+                : usage_error(cat("--calib: ", flags.precision,
+                                  " has no scales to calibrate; leave it out, or ask for another --precision"));
 }
 
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,

@@ -37,7 +37,8 @@ std::string placeholder(const CLI::Option& option) {
 std::string spelling(const CLI::Option& option) {
   if (option.get_positional()) {
     std::string name = option.get_name(true);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     return name;
   }
   std::string text;
@@ -86,8 +87,10 @@ std::string main_help(std::span<const Command* const> commands) {
       "tessera: compile transformers to low-precision engines, and run them\n\n"
       "Usage:\n  tessera COMMAND [options]\n  tessera help COMMAND\n\n" +
       wrap(
-          "An ONNX model goes in; an engine file (.tess) with every choice made comes out: precisions, kernels, memory. Each layer runs in the precision that was "
-          "asked for, or the build fails and names it. An engine carries golden values (f64 on the same codes) and is checked against them wherever it runs.",
+          "An ONNX model goes in; an engine file (.tess) with every choice made comes out: precisions, kernels, "
+          "memory. Each layer runs in the precision that was "
+          "asked for, or the build fails and names it. An engine carries golden values (f64 on the same codes) and is "
+          "checked against them wherever it runs.",
           0, 0) +
       "\n\nCommands:\n";
   for (const Command* c : commands) text += fmt::format("  {:<10} {}\n", c->name, c->summary);
@@ -118,9 +121,11 @@ std::string command_help(const Command& command, const CLI::App& app) {
       groups.push_back(o->get_group());
     }
   }
-  // Options of its own come first; those that every command has are added last, but CLI11 makes --help before all others.
+  // Options of its own come first; those that every command has are added last, but CLI11 makes --help before all
+  // others.
   std::stable_partition(groups.begin(), groups.end(), [](const std::string& g) { return g != kCommonGroup; });
-  std::string text = fmt::format("tessera {}: {}\n\nUsage:\n{} [options]\n\n{}\n", command.name, command.summary, usage, wrap(command.about, 0, 0));
+  std::string text = fmt::format("tessera {}: {}\n\nUsage:\n{} [options]\n\n{}\n", command.name, command.summary, usage,
+                                 wrap(command.about, 0, 0));
   if (!positionals.empty()) text += "\nArguments:\n" + positionals;
   for (const std::string& group : groups) {
     text += "\n" + group + ":\n";
@@ -149,13 +154,15 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return near.empty() ? "" : "; did you mean " + near + "?";
 }
 
-std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands, const CLI::App& app) {
+std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
+                         const CLI::App& app) {
   if (words.empty()) return "";
   std::vector<std::string> names = {"help"};
   for (const Command* c : commands) names.emplace_back(c->name);
   if (words[0].starts_with("-")) {
     for (const std::string& w : words) {
-      if (std::find(names.begin(), names.end(), w) != names.end()) return fmt::format("{} comes before the command; write tessera {} {}", words[0], w, words[0]);
+      if (std::find(names.begin(), names.end(), w) != names.end())
+        return fmt::format("{} comes before the command; write tessera {} {}", words[0], w, words[0]);
     }
     return "";
   }
@@ -169,7 +176,8 @@ std::string unknown_word(std::span<const std::string> words, std::span<const Com
     const std::string name = word.substr(0, word.find('='));
     if (!word.starts_with("--") || std::find(options.begin(), options.end(), name) != options.end()) continue;
     const std::string hint = did_you_mean(name, options);
-    return fmt::format("{} has no option {}{}", words[0], name, hint.empty() ? fmt::format("; tessera {} --help lists them", words[0]) : hint);
+    return fmt::format("{} has no option {}{}", words[0], name,
+                       hint.empty() ? fmt::format("; tessera {} --help lists them", words[0]) : hint);
   }
   return "";
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's help, as a manual page would have it and at most 100 columns wide; and the nearest known word to an unknown one.
+// The program's help, as a manual page would have it and at most 100 columns wide; and the nearest known word to an
+// unknown one.
 #pragma once
 
 #include <span>
@@ -18,8 +19,9 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 // "; did you mean X?", or nothing.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-// The first word of the line that no command or option is called, in a sentence with the nearest one; empty where there is none. `words` is the line
-// without the program's name.
-std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands, const CLI::App& app);
+// The first word of the line that no command or option is called, in a sentence with the nearest one; empty where there
+// is none. `words` is the line without the program's name.
+std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
+                         const CLI::App& app);
 
 }  // namespace tessera

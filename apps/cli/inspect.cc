@@ -35,8 +35,10 @@ void print_ports(const Plan& plan, const char* what, const std::vector<Port>& po
 
 void print_plan(const Plan& p) {
   const Moves moves = count_moves(p);
-  print_record("plan", cat(p.name, ": ", info(p.arch).name, ", batch ", p.batch, ", ", plural(static_cast<int64_t>(p.steps.size()), "step"), ", ",
-                           megabytes(p.arena_bytes), " of memory, ", plural(moves.copies, "copy", "copies"), " and ", plural(moves.casts, "cast"), " left"));
+  print_record("plan",
+               cat(p.name, ": ", info(p.arch).name, ", batch ", p.batch, ", ",
+                   plural(static_cast<int64_t>(p.steps.size()), "step"), ", ", megabytes(p.arena_bytes), " of memory, ",
+                   plural(moves.copies, "copy", "copies"), " and ", plural(moves.casts, "cast"), " left"));
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
@@ -48,18 +50,22 @@ void print_summary(const Options& o, const Engine& e) {
   for (const EngineConstant& c : e.constants) constants += static_cast<int64_t>(c.data.size());
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(o.engine, error));
-  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 60), ", made by ", shorten(printable(e.producer), 30)), 0, 2));
+  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 60), ", made by ",
+                              shorten(printable(e.producer), 30)),
+                          0, 2));
   print_record("precision", cat(e.precision, " (asked)"));
   print_record("target", cat(info(e.target).name, ": ", info(e.target).what));
-  if (const std::string why = why_not_here(e.target); !why.empty()) print_record("", "not run on its target here: " + why);
-  print_record("size", cat(megabytes(bytes), ", of which ", megabytes(constants), " in ", plural(static_cast<int64_t>(e.constants.size()), "constant")));
+  if (const std::string why = why_not_here(e.target); !why.empty())
+    print_record("", "not run on its target here: " + why);
+  print_record("size", cat(megabytes(bytes), ", of which ", megabytes(constants), " in ",
+                           plural(static_cast<int64_t>(e.constants.size()), "constant")));
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
-    print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name, to_string(e.golden.outputs[i].shape),
-                                       e.golden.bounds[i]));
+    print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
+                                       to_string(e.golden.outputs[i].shape), e.golden.bounds[i]));
   }
   if (!e.plans.empty()) {
     print_ports(e.plans[0], "input", e.plans[0].inputs);
@@ -83,13 +89,15 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
     fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", s.variant, ": ", s.arithmetic)), 0, 4));
-    for (const Refusal& r : s.refusals) fmt::print("{}\n", wrap(printable(cat(r.variant, " refused: ", r.reason)), 2, 4));
+    for (const Refusal& r : s.refusals)
+      fmt::print("{}\n", wrap(printable(cat(r.variant, " refused: ", r.reason)), 2, 4));
   }
 }
 
 Status inspect(const Options& o, const Common& common) {
   if (common.json && (!o.plan.empty() || o.verbose)) {
-    return usage_error(cat("--json holds every plan with all that is known of it: leave ", o.verbose ? "--verbose" : "--plan", " out"));
+    return usage_error(cat("--json holds every plan with all that is known of it: leave ",
+                           o.verbose ? "--verbose" : "--plan", " out"));
   }
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
   const Plan* plan = nullptr;
@@ -100,7 +108,9 @@ Status inspect(const Options& o, const Common& common) {
     names += (names.empty() ? "" : ", ") + p.name;
     known.push_back(p.name);
   }
-  if (plan == nullptr) return usage_error(cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names, did_you_mean(o.plan, known)));
+  if (plan == nullptr)
+    return usage_error(
+        cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names, did_you_mean(o.plan, known)));
   if (common.json) {
     fmt::print("{}\n", manifest_json(engine));
     return {};
@@ -123,8 +133,10 @@ Runner add(CLI::App& app, const Common& common) {
 const Command inspect_command{
     "inspect",
     "show what an engine stores and computes, layer by layer",
-    "The record of every choice: precision asked, type stored, arithmetic, kernel. Above it, per plan: its memory, how often each op occurs (attention and norm count what was "
-    "recognised in the model; softmax what was not), the copies and casts that are left, and the instruction set that this machine's CPU kernels would use. A kernel marked "
+    "The record of every choice: precision asked, type stored, arithmetic, kernel. Above it, per plan: its memory, how "
+    "often each op occurs (attention and norm count what was "
+    "recognised in the model; softmax what was not), the copies and casts that are left, and the instruction set that "
+    "this machine's CPU kernels would use. A kernel marked "
     "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",
     "  tessera inspect vit.tess\n"
     "  tessera inspect vit.tess --verbose --plan golden\n"

@@ -20,7 +20,8 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
     }
     if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
     ++group->layers;
-    group->names += cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
+    group->names +=
+        cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
   }
   return groups;
 }
@@ -36,7 +37,8 @@ std::vector<const Plan*> runnable_plans(const Engine& engine) {
 std::vector<OpCount> count_ops(const Plan& plan) {
   std::vector<OpCount> counts;
   for (const OpInfo* op : all_ops()) {
-    counts.push_back({op->name, std::count_if(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) { return s.op == op->name; })});
+    counts.push_back({op->name, std::count_if(plan.steps.begin(), plan.steps.end(),
+                                              [&](const PlanStep& s) { return s.op == op->name; })});
   }
   return counts;
 }
@@ -49,8 +51,10 @@ std::string cpu_instruction_sets(const Plan& plan) {
     if ((hwy::SupportedTargets() & target) != 0) best = hwy::TargetName(target);
     compiled += cat(compiled.empty() ? "" : ", ", hwy::TargetName(target));
   }
-  const bool in_bf16 = std::any_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& s) { return s.computed == "bf16"; });
-  return cat(best, " (compiled: ", compiled, ")", in_bf16 ? cat(", products of bf16 by ", bf16_product().instruction) : "");
+  const bool in_bf16 =
+      std::any_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& s) { return s.computed == "bf16"; });
+  return cat(best, " (compiled: ", compiled, ")",
+             in_bf16 ? cat(", products of bf16 by ", bf16_product().instruction) : "");
 }
 
 }  // namespace tessera

@@ -28,7 +28,8 @@ struct OpCount {
 };
 std::vector<OpCount> count_ops(const Plan& plan);
 
-// What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of its products.
+// What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of
+// its products.
 std::string cpu_instruction_sets(const Plan& plan);
 
 }  // namespace tessera

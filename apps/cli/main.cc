@@ -44,7 +44,8 @@ std::string one_line(std::string text) {
 
 std::string no_memory() {
   const std::string where = interrupted();
-  return cat("no memory left", where.empty() ? "" : " at " + where, "; a smaller --batch, or fewer samples at once, need less");
+  return cat("no memory left", where.empty() ? "" : " at " + where,
+             "; a smaller --batch, or fewer samples at once, need less");
 }
 
 // `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` is `tessera --help`.
@@ -70,15 +71,20 @@ int run(int argc, char** argv) {
     sub->get_help_ptr()->group(kCommonGroup)->description("show this");
     Runner runner = c->add(*sub, common);
     if (c->computes) {
-      sub->add_option("--threads", common.threads, "threads to use, up to 4096 (default: 0, every core)")->check(within(0, 4096))->type_name("N")->group(kCommonGroup);
+      sub->add_option("--threads", common.threads, "threads to use, up to 4096 (default: 0, every core)")
+          ->check(within(0, 4096))
+          ->type_name("N")
+          ->group(kCommonGroup);
     }
     sub->add_flag("--json", common.json, "print one JSON object instead of text, errors included")->group(kCommonGroup);
-    sub->add_flag("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings")->group(kCommonGroup);
+    sub->add_flag("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings")
+        ->group(kCommonGroup);
     entries.push_back({c, sub, std::move(runner)});
   }
   std::vector<std::string> words = spell_out_help({argv + std::min(1, argc), argv + argc});
   const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
-  if (const std::string unknown = unknown_word(words, kCommands, app); !unknown.empty()) return report(usage_error(unknown), wants_json);
+  if (const std::string unknown = unknown_word(words, kCommands, app); !unknown.empty())
+    return report(usage_error(unknown), wants_json);
   const auto chosen = [&]() -> const Entry* {
     const auto it = std::find_if(entries.begin(), entries.end(), [](const Entry& e) { return e.app->parsed(); });
     return it == entries.end() ? nullptr : &*it;
@@ -94,7 +100,9 @@ int run(int argc, char** argv) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     const Entry* c = chosen();
-    return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()), c != nullptr ? c->app->get_name() + " " : "")), wants_json);
+    return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()),
+                                          c != nullptr ? c->app->get_name() + " " : "")),
+                  wants_json);
   }
   const Entry* e = chosen();
   if (e == nullptr) return report(usage_error("no command: tessera --help lists them"), wants_json);

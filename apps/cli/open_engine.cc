@@ -19,7 +19,8 @@ std::string hint_for_missing(const std::string& path) {
   if (fs::exists(wanted, error)) return "";
   const fs::path folder = wanted.has_parent_path() ? wanted.parent_path() : fs::path(".");
   std::vector<std::string> names;
-  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator(); it.increment(error)) names.push_back(it->path().filename());
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator(); it.increment(error))
+    names.push_back(it->path().filename());
   const std::string near = nearest(wanted.filename(), names);
   return near.empty() ? "" : "; did you mean " + (wanted.has_parent_path() ? (folder / near).string() : near) + "?";
 }
@@ -32,7 +33,8 @@ Result<Engine> open_engine(const std::string& path, double* seconds) {
   std::error_code error;
   std::string hint = hint_for_missing(path);
   if (hint.empty() && fs::is_regular_file(path, error)) {
-    hint = fs::path(path).extension() == ".onnx" ? cat("; build it first: tessera build ", path) : "; build it again with tessera build";
+    hint = fs::path(path).extension() == ".onnx" ? cat("; build it first: tessera build ", path)
+                                                 : "; build it again with tessera build";
   }
   return Status(engine.status().code(), engine.status().message() + hint);
 }

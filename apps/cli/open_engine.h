@@ -12,7 +12,8 @@ namespace tessera {
 // `seconds`, where given: mapping, checksums, manifest and the check of every reference in it.
 Result<Engine> open_engine(const std::string& path, double* seconds = nullptr);
 
-// For a file that is not there: the nearest name in its folder, as a sentence that follows the error; empty where there is none, or where the file exists.
+// For a file that is not there: the nearest name in its folder, as a sentence that follows the error; empty where there
+// is none, or where the file exists.
 std::string hint_for_missing(const std::string& path);
 
 // The highest amount of memory that the process has had so far, mapped files included.

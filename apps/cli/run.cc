@@ -89,7 +89,8 @@ std::string non_finite_outputs(const std::vector<Array>& outputs) {
 Status run(const Options& o, const Common& common) {
   std::error_code none;
   for (const std::string& in : {o.model, o.inputs}) {
-    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none)) return usage_error(cat("--outputs would overwrite ", in));
+    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none))
+      return usage_error(cat("--outputs would overwrite ", in));
   }
   double load_seconds = 0;
   TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));
@@ -100,7 +101,8 @@ Status run(const Options& o, const Common& common) {
   if (!not_finite.empty()) warn(cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples"));
   TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
   const std::string lost = not_finite.empty() ? non_finite_outputs(done.outputs) : "";
-  if (!lost.empty()) warn(cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold them"));
+  if (!lost.empty())
+    warn(cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold them"));
   if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
   Json outputs = Json::array(), used = Json::array();
   std::string listed, names;
@@ -127,12 +129,14 @@ Status run(const Options& o, const Common& common) {
     return {};
   }
   const auto say = [](const std::string& line) { fmt::print("{}\n", wrap(printable(line), 0, 2)); };
-  say(fmt::format("{} in {}, {} through plan {}: {:.1f} ms on {}", plural(samples.count, "sample"), engine.precision, plural(done.runs, "run"), names,
-                  done.milliseconds, done.machine));
+  say(fmt::format("{} in {}, {} through plan {}: {:.1f} ms on {}", plural(samples.count, "sample"), engine.precision,
+                  plural(done.runs, "run"), names, done.milliseconds, done.machine));
   say(cat(o.outputs.empty() ? "not written (no --outputs)" : o.outputs, ": ", listed));
   if (o.verbose) {
-    say(fmt::format("loaded in {:.3f} s, golden values checked in {:.3f} s, bound in {:.3f} s; at most {} of memory, files mapped included", load_seconds,
-                    done.golden_seconds, done.bind_seconds, megabytes(peak_memory_bytes())));
+    say(
+        fmt::format("loaded in {:.3f} s, golden values checked in {:.3f} s, bound in {:.3f} s; at most {} of memory, "
+                    "files mapped included",
+                    load_seconds, done.golden_seconds, done.bind_seconds, megabytes(peak_memory_bytes())));
   }
   return {};
 }
@@ -146,8 +150,12 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("FILE")
       ->required()
       ->group("Data");
-  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output (default: none is written)")->type_name("FILE")->group("Data");
-  app.add_flag("-v,--verbose", o->verbose, "also the time to load, to check golden values and to bind, and the peak memory")->group("Data");
+  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output (default: none is written)")
+      ->type_name("FILE")
+      ->group("Data");
+  app.add_flag("-v,--verbose", o->verbose,
+               "also the time to load, to check golden values and to bind, and the peak memory")
+      ->group("Data");
   app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs, up to 64)")
       ->check(within(1, 1 << 20))
       ->type_name("N")
@@ -162,9 +170,12 @@ Runner add(CLI::App& app, const Common& common) {
 const Command run_command{
     "run",
     "run an engine or a model on arrays from an npz file",
-    "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that is not full is filled up and cut off again. An "
-    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; options about precision and target are for "
-    "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so does one in the outputs of finite inputs.",
+    "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that "
+    "is not full is filled up and cut off again. An "
+    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; "
+    "options about precision and target are for "
+    "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so does one in the outputs "
+    "of finite inputs.",
     "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
     "  tessera run vit.tess --inputs in.npz --verbose\n"
     "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",

@@ -67,7 +67,8 @@ void print_layers(const VerifyReport& report, bool all) {
   for (size_t i = 0; i < report.layers.size(); ++i) shown.push_back(i);
   std::string which = "each";
   if (!all && shown.size() > kWorst) {
-    std::stable_sort(shown.begin(), shown.end(), [&](size_t a, size_t b) { return report.layers[a].share > report.layers[b].share; });
+    std::stable_sort(shown.begin(), shown.end(),
+                     [&](size_t a, size_t b) { return report.layers[a].share > report.layers[b].share; });
     shown.resize(kWorst);
     const size_t stray = static_cast<size_t>(report.first_stray);
     if (report.first_stray >= 0 && std::find(shown.begin(), shown.end(), stray) == shown.end()) shown.back() = stray;
@@ -78,8 +79,11 @@ void print_layers(const VerifyReport& report, bool all) {
   for (const size_t i : shown) {
     const LayerReport& l = report.layers[i];
     const bool first = static_cast<int>(i) == report.first_stray;
-    table.add({std::to_string(i + 1), l.layer, l.variant, fmt::format("{:.1e}", l.relative_l2), fmt::format("{:.1e}", l.bound), fmt::format("{:.2g} %", 100 * l.share),
-               fmt::format("{:.7f}", l.cosine), l.ok() ? "ok" : first ? "STRAYS FIRST" : "STRAYS"});
+    table.add({std::to_string(i + 1), l.layer, l.variant, fmt::format("{:.1e}", l.relative_l2),
+               fmt::format("{:.1e}", l.bound), fmt::format("{:.2g} %", 100 * l.share), fmt::format("{:.7f}", l.cosine),
+               l.ok()  ? "ok"
+               : first ? "STRAYS FIRST"
+                       : "STRAYS"});
   }
   fmt::print("\n{}\n{}",
              wrap(cat("plan ", report.plan, ", ", plural(static_cast<int64_t>(report.layers.size()), "layer"),
@@ -92,8 +96,9 @@ void print(const std::vector<Check>& checks, bool all) {
   Table table({"plan", "inputs", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
   for (const Check& c : checks) {
     for (const OutputReport& o : c.report.outputs) {
-      table.add({c.report.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean), fmt::format("{:.7f}", o.cosine_worst),
-                 fmt::format("{:.2e}", o.relative_l2), fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
+      table.add({c.report.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean),
+                 fmt::format("{:.7f}", o.cosine_worst), fmt::format("{:.2e}", o.relative_l2),
+                 fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
     }
   }
   fmt::print("outputs against the golden plan (f64 on the same codes)\n{}", table.text());
@@ -115,14 +120,18 @@ std::string failure_of(const std::vector<Check>& checks) {
   if (failed == nullptr) return "";
   std::string text = cat("plan ", failed->report.plan, ", ", failed->what, ": ", failed->report.sentence);
   if (failed->what == "golden values" && agree) {
-    text += "; every layer agrees with its reference on the weights that are in the file, so they are not the weights of the build: build the engine again";
+    text +=
+        "; every layer agrees with its reference on the weights that are in the file, so they are not the weights of "
+        "the build: build the engine again";
   }
   return text;
 }
 
 Status refuse_ignored(const Options& o, const Common& common) {
-  if (!o.inputs.empty() && o.app->count("--seed") > 0) return usage_error("--seed draws inputs, --inputs brings them: give one of the two");
-  if (o.all && o.outputs_only) return usage_error("--all shows layers, --outputs-only compares none: give one of the two");
+  if (!o.inputs.empty() && o.app->count("--seed") > 0)
+    return usage_error("--seed draws inputs, --inputs brings them: give one of the two");
+  if (o.all && o.outputs_only)
+    return usage_error("--all shows layers, --outputs-only compares none: give one of the two");
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   return {};
 }
@@ -136,8 +145,12 @@ Status verify(const Options& o, const Common& common) {
     TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
     checks.push_back({"golden values", std::move(report)});
   }
-  const VerifyOptions options{
-      .layers = !o.outputs_only, .seed = o.seed, .inputs = o.inputs, .samples = o.samples, .plan = o.plan, .quiet = common.quiet || common.json};
+  const VerifyOptions options{.layers = !o.outputs_only,
+                              .seed = o.seed,
+                              .inputs = o.inputs,
+                              .samples = o.samples,
+                              .plan = o.plan,
+                              .quiet = common.quiet || common.json};
   TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
   const std::string what = o.inputs.empty() ? cat("seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
   for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
@@ -145,7 +158,11 @@ Status verify(const Options& o, const Common& common) {
   if (common.json) {
     Json all = Json::array();
     for (const Check& c : checks) all.push_back(check_json(c));
-    print_json({{"engine", o.engine}, {"precision", engine.precision}, {"ok", failure.empty()}, {"sentence", failure}, {"checks", all}});
+    print_json({{"engine", o.engine},
+                {"precision", engine.precision},
+                {"ok", failure.empty()},
+                {"sentence", failure},
+                {"checks", all}});
     return failure.empty() ? Status() : verification_failed();
   }
   print(checks, o.all);
@@ -157,36 +174,47 @@ Status verify(const Options& o, const Common& common) {
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded random inputs)")
+  app.add_option("-i,--inputs", o->inputs,
+                 "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded "
+                 "random inputs)")
       ->type_name("FILE")
       ->group("Inputs");
-  app.add_option("--samples", o->samples, "how many samples (default: as many as the engine has golden values for, 1 or 2); each costs an f64 run or two")
+  app.add_option("--samples", o->samples,
+                 "how many samples (default: as many as the engine has golden values for, 1 or 2); each costs an f64 "
+                 "run or two")
       ->check(within(1, 1 << 20))
       ->type_name("N")
       ->group("Inputs");
-  app.add_option("--seed", o->seed, "of the random inputs (default: 2; golden values have 1)")->type_name("N")->group("Inputs");
+  app.add_option("--seed", o->seed, "of the random inputs (default: 2; golden values have 1)")
+      ->type_name("N")
+      ->group("Inputs");
   app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");
-  app.add_flag("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer")->group("What is compared");
-  app.add_flag("--all", o->all, "show every layer (default: the five nearest to their bound)")->group("What is compared");
+  app.add_flag("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer")
+      ->group("What is compared");
+  app.add_flag("--all", o->all, "show every layer (default: the five nearest to their bound)")
+      ->group("What is compared");
   o->app = &app;
   return [o, &common] { return verify(*o, common); };
 }
 
 }  // namespace
 
-const Command verify_command{
-    "verify",
-    "compare an engine with its golden plan, layer by layer",
-    "Three comparisons, each with a bound that is derived from the arithmetic that the kernels state. Golden values: the engine reproduces the outputs that "
-    "were stored at build. Outputs: fresh inputs through the engine and through its golden plan (f64 on the same codes). Layers: each layer is run again in f64 on "
-    "the very operands that it read, so errors do not add up from layer to layer, and the first layer that strays is named. Differences that rounding to a "
-    "layer's stored type explains do not count. On a GPU the comparison of layers runs step by step, without the CUDA graph.",
-    "  tessera verify vit.tess\n"
-    "  tessera verify vit.tess --inputs images.npz --samples 4\n"
-    "  tessera verify vit.tess --all --seed 42\n"
-    "  tessera verify vit.tess --json | jq '.checks[].first_stray'\n",
-    "",
-    true,
-    add};
+const Command verify_command{"verify",
+                             "compare an engine with its golden plan, layer by layer",
+                             "Three comparisons, each with a bound that is derived from the arithmetic that the "
+                             "kernels state. Golden values: the engine reproduces the outputs that "
+                             "were stored at build. Outputs: fresh inputs through the engine and through its golden "
+                             "plan (f64 on the same codes). Layers: each layer is run again in f64 on "
+                             "the very operands that it read, so errors do not add up from layer to layer, and the "
+                             "first layer that strays is named. Differences that rounding to a "
+                             "layer's stored type explains do not count. On a GPU the comparison of layers runs step "
+                             "by step, without the CUDA graph.",
+                             "  tessera verify vit.tess\n"
+                             "  tessera verify vit.tess --inputs images.npz --samples 4\n"
+                             "  tessera verify vit.tess --all --seed 42\n"
+                             "  tessera verify vit.tess --json | jq '.checks[].first_stray'\n",
+                             "",
+                             true,
+                             add};
 
 }  // namespace tessera

@@ -60,7 +60,9 @@ Runner add(CLI::App& app, const Common& common) {
     if (common.json) {
       print_json({{"model", o->name}, {"seed", o->seed}, {"file", path}, {"bytes", bytes.size()}});
     } else {
-      fmt::print("{}\n", wrap(cat(path, ": ", o->name, " with seeded random weights (seed ", o->seed, "), ", megabytes(static_cast<int64_t>(bytes.size()))), 0, 2));
+      fmt::print("{}\n", wrap(cat(path, ": ", o->name, " with seeded random weights (seed ", o->seed, "), ",
+                                  megabytes(static_cast<int64_t>(bytes.size()))),
+                              0, 2));
     }
     return {};
   };
@@ -68,15 +70,15 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command zoo_command{
-    "zoo",
-    "write a well-known model with seeded random weights as ONNX",
-    "For trying builds, times and sizes without a download: the shapes are those of the published models, the weights are random, drawn from the seed, and the same "
-    "seed gives the same bytes on every machine.",
-    "  tessera zoo --list\n"
-    "  tessera zoo vit-b-16 -o vit_b.onnx --seed 7\n",
-    "",
-    false,
-    add};
+const Command zoo_command{"zoo",
+                          "write a well-known model with seeded random weights as ONNX",
+                          "For trying builds, times and sizes without a download: the shapes are those of the "
+                          "published models, the weights are random, drawn from the seed, and the same "
+                          "seed gives the same bytes on every machine.",
+                          "  tessera zoo --list\n"
+                          "  tessera zoo vit-b-16 -o vit_b.onnx --seed 7\n",
+                          "",
+                          false,
+                          add};
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines for people, on stderr: results go to stdout and never through here. `quiet` silences notes, warnings and progress bars; results and errors remain.
+// Lines for people, on stderr: results go to stdout and never through here. `quiet` silences notes, warnings and
+// progress bars; results and errors remain.
 #pragma once
 
 #include <string>

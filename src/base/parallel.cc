@@ -58,7 +58,8 @@ class Pool {
   }
 
  private:
-  // Memory may run out in a piece: the others are dropped, and the caller gets the exception once every thread is done with the body.
+  // Memory may run out in a piece: the others are dropped, and the caller gets the exception once every thread is done
+  // with the body.
   void take_pieces() {
     try {
       for (;;) {

@@ -43,7 +43,8 @@ void print_line(const char* kind, const std::string& line) {
   // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next
   // advance.
   const bool yellow = in_colour() && *kind != '\0';
-  std::fprintf(stderr, "%stessera: %s%s%s%s\n", on_terminal() ? kErase : "", yellow ? "\033[33m" : "", kind, yellow ? "\033[0m" : "", line.c_str());
+  std::fprintf(stderr, "%stessera: %s%s%s%s\n", on_terminal() ? kErase : "", yellow ? "\033[33m" : "", kind,
+               yellow ? "\033[0m" : "", line.c_str());
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ void print_line(const char* kind, const std::string& line) {
 void set_quiet(bool quiet) { is_quiet = quiet; }
 bool quiet() { return is_quiet; }
 
-Activity::Activity(const char* what, const std::string& name) : what_(what), name_(name), exceptions_(std::uncaught_exceptions()) {}
+Activity::Activity(const char* what, const std::string& name)
+    : what_(what), name_(name), exceptions_(std::uncaught_exceptions()) {}
 Activity::~Activity() {
   if (std::uncaught_exceptions() == exceptions_) return;
   try {

@@ -84,7 +84,8 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     {
       const Stopwatch watch(t.import_s);
       Bar bar(options.quiet, "importing", 1);
-      TS_ASSIGN(graph, load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
+      TS_ASSIGN(graph,
+                load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
     }
     const Stopwatch watch(t.calibrate_s);
     const Activity calibrating("calibrating", options.model_path);

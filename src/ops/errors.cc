@@ -13,7 +13,8 @@ namespace {
 constexpr double kUnit = 0x1p-24;  // programs run in fp32
 constexpr int64_t kGrain = 4096;
 
-// How far fn may carry an error e of its argument x. Slopes are bounded for the functions that programs name most; the steepest are the GELUs and silu.
+// How far fn may carry an error e of its argument x. Slopes are bounded for the functions that programs name most; the
+// steepest are the GELUs and silu.
 double carried(Unary fn, double x, double e) {
   switch (fn) {
     case Unary::identity:
@@ -49,11 +50,13 @@ double nearest_integer(Element e, double x) {
 
 }  // namespace
 
-Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span<const Dense> in, const Dense& before, const Roundings& roundings) {
+Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span<const Dense> in, const Dense& before,
+                             const Roundings& roundings) {
   return op.errors != nullptr ? op.errors(problem, in, before, roundings) : Errors(before.v.size(), 0.0);
 }
 
-Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers, Errors errors) {
+Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers,
+                            Errors errors) {
   parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
     for (const Step& step : problem.then.steps) {
       const Dense* operand = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
@@ -68,7 +71,8 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
             e += kUnit * std::fabs(v);
             break;
           case StepKind::act: {
-            // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument: tiles/scalar.h, tiles/cpu_math.h.
+            // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument:
+            // tiles/scalar.h, tiles/cpu_math.h.
             const double x = v;
             v = apply(step.fn, x);
             e = carried(step.fn, x, e) + kUnit * (8 * std::fabs(v) + 4 * std::fabs(x));

@@ -58,8 +58,8 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
       const Dense numbers = decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])});
       for (double x : numbers.v) {
         if (!std::isfinite(x)) {
-          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first, " to ", first + plan.batch - 1,
-                               "; calibration data must be finite"));
+          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first,
+                               " to ", first + plan.batch - 1, "; calibration data must be finite"));
         }
       }
       record(ranges, plan.inputs[i].name, numbers);

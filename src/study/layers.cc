@@ -19,7 +19,8 @@ constexpr double kMultiple = 4;
 constexpr double kChance = 9;
 constexpr int64_t kGrain = 4096;
 
-// The operand as the smaller plan has it: the first samples of it. Nothing where their shapes differ in more than the batch.
+// The operand as the smaller plan has it: the first samples of it. Nothing where their shapes differ in more than the
+// batch.
 std::optional<Operand> first_samples(const Operand& whole, const Operand& few, int64_t batch, int64_t few_batch) {
   if (whole.shape == few.shape) return whole;
   if (whole.shape.size() != few.shape.size() || whole.shape.empty() || whole.layout != Layout::kRows) return {};
@@ -39,7 +40,8 @@ Problem problem_to_judge(const Plan& plan, const Plan& golden, size_t step, bool
   *cut = plan.batch <= golden.batch;
   if (*cut || want.in.size() != p.in.size() || want.out.size() != p.out.size()) return p;
   Problem few = p;
-  const auto cut_all = [&](const std::vector<Operand>& whole, const std::vector<Operand>& smaller, std::vector<Operand>& into) {
+  const auto cut_all = [&](const std::vector<Operand>& whole, const std::vector<Operand>& smaller,
+                           std::vector<Operand>& into) {
     for (size_t i = 0; i < whole.size(); ++i) {
       const auto o = first_samples(whole[i], smaller[i], plan.batch, golden.batch);
       if (!o) return false;
@@ -54,7 +56,8 @@ Problem problem_to_judge(const Plan& plan, const Plan& golden, size_t step, bool
 // Scales of a tensor, both levels multiplied, by element in row order.
 class ScaleOf {
  public:
-  explicit ScaleOf(const TensorView& t) : type_(t.desc->type), cols_(t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back())) {
+  explicit ScaleOf(const TensorView& t)
+      : type_(t.desc->type), cols_(t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back())) {
     const int64_t rows = elements(t.desc->shape) / cols_;
     first_ = numbers(type_.scale, t.scale, rows);
     second_ = numbers(type_.scale2, t.scale2, rows);
@@ -90,13 +93,15 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
   const ScaleOf scales(out);
   const double max = info(out.desc->type.element).max;
   const int64_t n = static_cast<int64_t>(exact.v.size());
-  std::vector<Sums> parts(static_cast<size_t>((n + kGrain - 1) / kGrain));  // added up in order: the same report every time
+  std::vector<Sums> parts(
+      static_cast<size_t>((n + kGrain - 1) / kGrain));  // added up in order: the same report every time
   parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       Sums& s = parts[static_cast<size_t>(part)];
       for (int64_t i = part * kGrain; i < std::min(n, (part + 1) * kGrain); ++i) {
         const double g = got.v[static_cast<size_t>(i)], x = exact.v[static_cast<size_t>(i)], scale = scales.at(i);
-        if (std::isnan(x) || (std::isinf(g) && std::fabs(x) >= max * scale && (g > 0) == (x > 0))) continue;  // the reference has none either, or saturates
+        if (std::isnan(x) || (std::isinf(g) && std::fabs(x) >= max * scale && (g > 0) == (x > 0)))
+          continue;  // the reference has none either, or saturates
         if (!std::isfinite(g)) {
           s.finite = false;
           continue;
@@ -105,7 +110,8 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
         const double excess = std::max(0.0, std::fabs(g - a.want) - a.rounding), error = kMultiple * a.error;
         if (excess > 0) s.worst = std::max(s.worst, error > 0 ? excess / (error * std::sqrt(terms)) : INFINITY);
         s.excess += excess * excess;
-        // Only a result whose exact number lies within `error` of where rounding changes can show it: one in rounding / error of them.
+        // Only a result whose exact number lies within `error` of where rounding changes can show it: one in rounding /
+        // error of them.
         s.allowed += error * error * (error < a.rounding ? error / a.rounding : 1);
         s.most = std::max(s.most, error * error);
         s.got += g * g, s.want += a.want * a.want, s.product += g * a.want;
@@ -130,7 +136,8 @@ int64_t terms_of(const Problem& p) {
   return std::max<int64_t>(1, p.in[0].shape.back());
 }
 
-LayerJudge::LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden) : engine_(engine), plan_(plan), golden_(golden) {
+LayerJudge::LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden)
+    : engine_(engine), plan_(plan), golden_(golden) {
   std::map<std::string, int> named;
   for (const PlanStep& s : plan.steps) ++named[s.layer];
   for (size_t i = 0; i < plan.steps.size(); ++i) {
@@ -152,7 +159,9 @@ const void* LayerJudge::golden_constant(int tensor) const {
 TensorView LayerJudge::with_golden_constants(TensorView view, int golden_tensor) const {
   if (golden_tensor < 0) return view;
   const PlanTensor& t = golden_.tensors[static_cast<size_t>(golden_tensor)];
-  for (auto [into, from] : {std::pair{&view.data, golden_constant(golden_tensor)}, {&view.scale, golden_constant(t.scale)}, {&view.scale2, golden_constant(t.scale2)}}) {
+  for (auto [into, from] : {std::pair{&view.data, golden_constant(golden_tensor)},
+                            {&view.scale, golden_constant(t.scale)},
+                            {&view.scale2, golden_constant(t.scale2)}}) {
     if (from != nullptr && *into != nullptr) *into = const_cast<void*>(from);
   }
   return view;
@@ -180,7 +189,8 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   plain.then = {};
   Dense exact = compute_reference(*op, plain, numbers)[0];
   std::vector<double> before = exact.v;
-  Errors walk = errors_before_program(*op, problem, numbers, exact, Roundings(variant->arithmetic(problem), Growth::kWalk));
+  Errors walk =
+      errors_before_program(*op, problem, numbers, exact, Roundings(variant->arithmetic(problem), Growth::kWalk));
   walk = errors_after_program(problem, numbers, before, std::move(walk));
   apply_program(problem, numbers, exact);
   // Numbers reach a narrow type through fp32, in the reference too.
@@ -190,7 +200,8 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   TensorView result = cut ? with_golden_constants(out[0], golden_step.out[0]) : out[0];
   result.desc = &problem.out[0];
   const Sums s = compare_results(result, exact, walk, static_cast<double>(terms_of(problem)));
-  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess), allowed = std::sqrt(s.allowed + kChance * s.most);
+  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
+               allowed = std::sqrt(s.allowed + kChance * s.most);
   const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;
   LayerReport& r = reports_[index];
   r.finite = r.finite && s.finite;

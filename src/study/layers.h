@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer by layer: each step of a plan is held against the golden plan's step (f64) on the very activations that it read, so that errors do not add
-// up from layer to layer and the bound is the arithmetic of one layer (ops/errors.h). Weights, scales, attributes and program are the golden plan's. With e_i what rounding to the result's type does not explain of result i, and w_i
-// what the roundings of its sums leave when they add up as a random walk:
+// Layer by layer: each step of a plan is held against the golden plan's step (f64) on the very activations that it
+// read, so that errors do not add up from layer to layer and the bound is the arithmetic of one layer (ops/errors.h).
+// Weights, scales, attributes and program are the golden plan's. With e_i what rounding to the result's type does not
+// explain of result i, and w_i what the roundings of its sums leave when they add up as a random walk:
 //   e_i <= 4 sqrt(terms) w_i            for each result (every rounding to the same side)
-//   |e|^2 <= sum_i p_i (4 w_i)^2 + ...  in the norm over all, p_i = min(1, 4 w_i / half a step): how likely rounding is to show w_i at all
+//   |e|^2 <= sum_i p_i (4 w_i)^2 + ...  in the norm over all, p_i = min(1, 4 w_i / half a step): how likely rounding is
+//   to show w_i at all
 #pragma once
 
 #include <span>
@@ -28,8 +30,8 @@ struct LayerReport {
 
 class LayerJudge {
  public:
-  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Contract: all outlive the judge; the steps
-  // of both correspond one to one.
+  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Contract: all
+  // outlive the judge; the steps of both correspond one to one.
   LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden);
   // For ExecutorOptions::observe, over one run or several.
   void see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out);

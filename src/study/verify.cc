@@ -13,13 +13,14 @@
 namespace tessera {
 namespace {
 
-// An engine may be this many times as far from the golden values as the golden plan's own response to noise of its arithmetic's size: one draw of
-// the noise estimates the scale of the error, it does not bound it.
+// An engine may be this many times as far from the golden values as the golden plan's own response to noise of its
+// arithmetic's size: one draw of the noise estimates the scale of the error, it does not bound it.
 constexpr double kResponseMultiple = 4;
 // Outputs are f32: two roundings of them are never an error.
 constexpr double kFloor = 0x1p-22;
 
-// Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the accumulator's roundings.
+// Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the
+// accumulator's roundings.
 double typical_error(const Plan& plan, const PlanStep& step) {
   const Variant* v = find_variant(step.variant);
   if (v == nullptr) return 0;
@@ -37,7 +38,8 @@ std::vector<double> noise_of_steps(const Plan& plan) {
   return noise;
 }
 
-Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples, const ExecutorOptions& options = {}, std::string* machine = nullptr) {
+Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples,
+                           const ExecutorOptions& options = {}, std::string* machine = nullptr) {
   const Activity running("plan", plan.name);
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, options));
   const Filled inputs = fill_inputs(plan, samples, 0);
@@ -50,19 +52,24 @@ Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples
 }
 
 // A golden run, clean or with noise on each step's results.
-Result<Outputs64> run_golden(const Engine& engine, const Plan& golden, const Samples& samples, const std::vector<double>* noise, Progress* progress) {
+Result<Outputs64> run_golden(const Engine& engine, const Plan& golden, const Samples& samples,
+                             const std::vector<double>* noise, Progress* progress) {
   ExecutorOptions options;
   if (noise != nullptr) {
     options.noise = [noise](const PlanStep&, size_t i) { return Noise{(*noise)[i], 0x51ed + i}; };
   }
   if (progress != nullptr) {
-    options.observe = [progress](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) { progress->advance(); };
+    options.observe = [progress](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {
+      progress->advance();
+    };
   }
   return run_plan(engine, golden, samples, options);
 }
 
-// Samples first ... first + count - 1 of `numbers`, which hold `batch` of them, again and again until there are `wanted`.
-std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch, int64_t first, int64_t count, int64_t wanted) {
+// Samples first ... first + count - 1 of `numbers`, which hold `batch` of them, again and again until there are
+// `wanted`.
+std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch, int64_t first, int64_t count,
+                              int64_t wanted) {
   const size_t one = numbers.size() / static_cast<size_t>(batch);
   std::vector<double> out;
   out.reserve(one * static_cast<size_t>(wanted));
@@ -82,7 +89,8 @@ double bound_from(const std::vector<double>& noisy, const std::vector<double>& c
   return kResponseMultiple * compare(noisy, clean, samples).relative_l2 + kFloor;
 }
 
-OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want, int64_t samples, double bound) {
+OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
+                   int64_t samples, double bound) {
   const Closeness c = compare(got, want, samples);
   return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound};
 }
@@ -97,9 +105,11 @@ std::string stray_sentence(const LayerReport& l) {
   const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
   if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
   if (l.one_result && l.relative_l2 <= l.bound) {
-    return cat(who, "one of its results is ", brief(l.share), " times as far off as its arithmetic allows; its inputs still agree");
+    return cat(who, "one of its results is ", brief(l.share),
+               " times as far off as its arithmetic allows; its inputs still agree");
   }
-  return cat(who, "relative L2 ", brief(l.relative_l2), " where its arithmetic allows ", brief(l.bound), "; its inputs still agree");
+  return cat(who, "relative L2 ", brief(l.relative_l2), " where its arithmetic allows ", brief(l.bound),
+             "; its inputs still agree");
 }
 
 void conclude(VerifyReport& report) {
@@ -116,14 +126,17 @@ void conclude(VerifyReport& report) {
   for (const OutputReport& o : report.outputs) {
     if (o.ok) continue;
     report.sentence = std::isfinite(o.relative_l2)
-                          ? cat("output '", o.name, "' is off: relative L2 ", brief(o.relative_l2), " where its arithmetic allows ", brief(o.bound))
+                          ? cat("output '", o.name, "' is off: relative L2 ", brief(o.relative_l2),
+                                " where its arithmetic allows ", brief(o.bound))
                           : cat("output '", o.name, "' holds NaN or Inf");
     return;
   }
-  report.sentence = report.layers.empty() ? "within the bounds of its arithmetic" : "every layer and every output is within the bounds of its arithmetic";
+  report.sentence = report.layers.empty() ? "within the bounds of its arithmetic"
+                                          : "every layer and every output is within the bounds of its arithmetic";
 }
 
-// What one plan gave over all samples, beside what the golden plan gave: clean, and with noise of this plan's arithmetic.
+// What one plan gave over all samples, beside what the golden plan gave: clean, and with noise of this plan's
+// arithmetic.
 struct Gathered {
   const Plan* plan;
   std::vector<double> noise;
@@ -167,7 +180,8 @@ Result<Golden> make_golden(const Engine& engine, uint64_t seed, bool quiet) {
   TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
   const Samples samples = random_samples(*golden, golden->batch, seed);
   const std::vector<double> noise = noise_of_steps(engine.plans[0]);
-  if (noise.size() != golden->steps.size()) return machine_error("internal: the golden plan does not mirror the engine's plan");
+  if (noise.size() != golden->steps.size())
+    return machine_error("internal: the golden plan does not mirror the engine's plan");
   std::optional<Progress> progress;
   if (!quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden->steps.size()));
   TS_ASSIGN(const Outputs64 clean, run_golden(engine, *golden, samples, nullptr, progress ? &*progress : nullptr));
@@ -183,7 +197,9 @@ Result<Golden> make_golden(const Engine& engine, uint64_t seed, bool quiet) {
     info(d.type.element).encode_f64(clean[i].data(), static_cast<int64_t>(clean[i].size()), b.data(), 0);
     g.outputs.push_back({golden->outputs[i].name, d.shape, d.type, Bytes::own(std::move(b))});
     for (double x : clean[i]) {
-      if (!std::isfinite(x)) return Status(Code::kVerifyFailed, cat("output '", golden->outputs[i].name, "' of the golden run is not finite"));
+      if (!std::isfinite(x))
+        return Status(Code::kVerifyFailed,
+                      cat("output '", golden->outputs[i].name, "' of the golden run is not finite"));
     }
     g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
   }
@@ -204,8 +220,10 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   TS_ASSIGN(const Outputs64 run, run_plan(engine, plan, samples, {}, &report.machine));
   for (size_t i = 0; i < g.outputs.size(); ++i) {
     std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
-    info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
-    report.outputs.push_back(judge(g.outputs[i].name, run[i], repeat_to(want, count, 0, count, plan.batch), plan.batch, g.bounds[i]));
+    info(g.outputs[i].type.element)
+        .decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
+    report.outputs.push_back(
+        judge(g.outputs[i].name, run[i], repeat_to(want, count, 0, count, plan.batch), plan.batch, g.bounds[i]));
   }
   conclude(report);
   if (!report.ok || plan.batch == 1 || count == 1) return report;
@@ -213,9 +231,11 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   const Samples alone = samples.part(0, 1);
   TS_ASSIGN(const Outputs64 again, run_plan(engine, plan, alone));
   for (size_t i = 0; i < again.size(); ++i) {
-    if (compare(again[i], repeat_to(run[i], plan.batch, 0, 1, plan.batch), plan.batch).relative_l2 <= g.bounds[i]) continue;
+    if (compare(again[i], repeat_to(run[i], plan.batch, 0, 1, plan.batch), plan.batch).relative_l2 <= g.bounds[i])
+      continue;
     report.ok = false;
-    report.sentence = cat("output '", g.outputs[i].name, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
+    report.sentence = cat("output '", g.outputs[i].name,
+                          "' of a sample depends on the other samples of its batch; only batch 1 can be built");
   }
   return report;
 }
@@ -230,7 +250,14 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     if (&plan == golden) continue;
     names += (names.empty() ? "" : ", ") + plan.name;
     if (!options.plan.empty() && plan.name != options.plan) continue;
-    Gathered g{.plan = &plan, .noise = noise_of_steps(plan), .judge = LayerJudge(engine, plan, *golden), .got = {}, .want = {}, .clean = {}, .noisy = {}, .report = {}};
+    Gathered g{.plan = &plan,
+               .noise = noise_of_steps(plan),
+               .judge = LayerJudge(engine, plan, *golden),
+               .got = {},
+               .want = {},
+               .clean = {},
+               .noisy = {},
+               .report = {}};
     if (g.noise.size() != golden->steps.size()) return bad_input("the golden plan does not mirror the engine's plan");
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
@@ -268,7 +295,8 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
         if (g.report.layers_note.empty()) g.judge.see(step, in, out);
         if (bar != nullptr) bar->advance();
       };
-      if (!g.report.layers_note.empty() && info(plan.arch).device != DeviceKind::kHost) watching = {};  // one graph is faster
+      if (!g.report.layers_note.empty() && info(plan.arch).device != DeviceKind::kHost)
+        watching = {};  // one graph is faster
       for (int64_t s = 0; s < group.count; s += plan.batch) {
         const int64_t here = std::min(plan.batch, group.count - s);
         TS_ASSIGN(const Outputs64 got, run_plan(engine, plan, group.part(s, here), watching, &g.report.machine));

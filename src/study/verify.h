@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares an engine's plan with its golden plan (f64 on the same codes): golden values at load, any inputs when asked, and each layer with its own reference.
-// The bound of outputs is derived, not chosen: the golden plan runs a second time with noise of the size that each variant's arithmetic implies on every result, and
-// an engine may differ from the golden values by a small multiple of that response.
+// Compares an engine's plan with its golden plan (f64 on the same codes): golden values at load, any inputs when asked,
+// and each layer with its own reference. The bound of outputs is derived, not chosen: the golden plan runs a second
+// time with noise of the size that each variant's arithmetic implies on every result, and an engine may differ from the
+// golden values by a small multiple of that response.
 #pragma once
 
 #include <string>
@@ -41,13 +42,14 @@ struct VerifyReport {
 struct VerifyOptions {
   bool layers = true;
   uint64_t seed = 1;
-  std::string inputs;    // npz with samples; empty: seeded random ones
-  int64_t samples = 0;   // how many; 0: as many as the golden plan takes at once
-  std::string plan;      // only this one; empty: all that users run
-  bool quiet = true;     // no progress
+  std::string inputs;   // npz with samples; empty: seeded random ones
+  int64_t samples = 0;  // how many; 0: as many as the golden plan takes at once
+  std::string plan;     // only this one; empty: all that users run
+  bool quiet = true;    // no progress
 };
 
-// Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own reference (layers.h).
+// Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own
+// reference (layers.h).
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
 // The first plan's report.
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});

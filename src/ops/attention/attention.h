@@ -23,6 +23,7 @@ struct AttentionProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                     const Roundings& roundings);
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ struct CopyProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> copy_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> copy_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                const Roundings& roundings);
 
 }  // namespace tessera

@@ -24,6 +24,7 @@ struct MapProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> map_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> map_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                               const Roundings& roundings);
 
 }  // namespace tessera

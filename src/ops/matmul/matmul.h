@@ -22,6 +22,7 @@ struct MatmulProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                  const Roundings& roundings);
 
 }  // namespace tessera

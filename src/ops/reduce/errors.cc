@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-// Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or two. Extremes are exact.
+// Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or
+// two. Extremes are exact.
 std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const std::string fn = p.attrs.word("fn");
   std::vector<double> e(y.v.size(), 0.0);

@@ -19,6 +19,7 @@ struct ReduceProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                  const Roundings& roundings);
 
 }  // namespace tessera

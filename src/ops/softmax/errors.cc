@@ -5,9 +5,11 @@
 
 namespace tessera {
 
-// x - max rounds to u |x - max|, which is the relative error of its exponential; the exponential itself adds 4u, the sum its own error, the quotient 2u (twice,
-// where it is a reciprocal and a product). Results below the smallest normal f32 may be flushed to zero.
-std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& roundings) {
+// x - max rounds to u |x - max|, which is the relative error of its exponential; the exponential itself adds 4u, the
+// sum its own error, the quotient 2u (twice, where it is a reciprocal and a product). Results below the smallest normal
+// f32 may be flushed to zero.
+std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, const Dense& y,
+                                   const Roundings& roundings) {
   const SoftmaxProblem s = SoftmaxProblem::of(p);
   const double u = roundings.unit(), sum = roundings.sum(s.cols);
   std::vector<double> e(y.v.size());

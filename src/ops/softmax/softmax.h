@@ -16,6 +16,7 @@ struct SoftmaxProblem {
 };
 
 // What arithmetic may do to its results (OpInfo::errors).
-std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, const Dense& before, const Roundings& roundings);
+std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                   const Roundings& roundings);
 
 }  // namespace tessera
