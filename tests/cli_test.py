@@ -5,6 +5,8 @@
 import json
 import os
 import pathlib
+import pty
+import resource
 import subprocess
 import sys
 import tempfile
@@ -58,12 +60,40 @@ def tessera(*words, code=0):
     return done
 
 
+def sentence(stderr):
+    """One error or warning, whose lines after the first are indented."""
+    lines = stderr.splitlines()
+    assert lines and lines[0].startswith("tessera: "), stderr
+    assert all(line.startswith("  ") for line in lines[1:]), stderr
+    assert all(len(line) <= 100 for line in lines), stderr
+    return " ".join(line.strip() for line in lines)
+
+
 def failure(*words, code):
-    """The one sentence on stderr; nothing else may be printed."""
+    """The sentence on stderr, without its line breaks; nothing else may be printed."""
     done = tessera(*words, code=code)
-    assert done.stderr.startswith("tessera: ") and done.stderr.count("\n") == 1, done.stderr
     assert done.stdout == "", done.stdout
-    return done.stderr
+    return sentence(done.stderr)
+
+
+def on_terminal(*words, code=0, **more):
+    """What a terminal gets from stderr."""
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm", **{k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "TERM")}, **more}
+    done = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.DEVNULL, stderr=theirs, cwd=Cli.folder, env=environment)
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(ours)
+    assert done.wait() == code, (done.returncode, seen)
+    return seen.decode()
 
 
 class Cli(unittest.TestCase):
@@ -85,18 +115,135 @@ class Cli(unittest.TestCase):
         main = tessera("--help").stdout
         self.expect_narrow(main)
         self.assertIn("Exit codes", main)
+        self.assertEqual(tessera("help").stdout, main)
         for command in COMMANDS:
             self.assertIn(f"\n  {command} ", main)
             text = tessera(command, "--help").stdout
             self.expect_narrow(text)
-            self.assertIn(f"Examples:\n  tessera {command}", text)
-            self.assertIn("--json", text)
+            self.assertEqual(tessera("help", command).stdout, text)
+            self.assertTrue(text.startswith(f"tessera {command}: "))
+            self.assertIn(f"\n\nUsage:\n  tessera {command}", text)
+            self.assertIn(f"\n\nExamples:\n  tessera {command}", text)
+            self.assertIn("\n\nExit codes:\n  0  fine\n", text)
+            for option in ("--json", "--quiet", "-h, --help"):
+                self.assertIn(f"\n  {option} ", text)
+            (about,) = [p for p in text.split("\n\n")[2:3]]
+            self.assertGreater(len(about), 100, "what it does, in a sentence or three")
+        self.assertIn("(default: fp16)", tessera("help", "build").stdout)
+        self.assertIn("ref, cpu, cuda, sm90", tessera("help", "build").stdout)
+
+    def test_slips_get_the_nearest_word(self):
+        self.assertEqual(failure("biuld", code=2), "tessera: 'biuld' is no command; did you mean build?")
+        self.assertEqual(failure("xyzzy", code=2), "tessera: 'xyzzy' is no command; tessera --help lists them")
+        self.assertEqual(failure("help", "verfy", code=2), "tessera: 'verfy' is no command; did you mean verify?")
+        self.assertEqual(failure("build", "tiny.onnx", "--presicion=fp8", code=2), "tessera: build has no option --presicion; did you mean --precision?")
+        self.assertEqual(failure("verify", "tiny.tess", "--nonsense", code=2), "tessera: verify has no option --nonsense; tessera verify --help lists them")
+        self.assertEqual(failure("--quiet", "verify", "tiny.tess", code=2), "tessera: --quiet comes before the command; write tessera verify --quiet")
+        self.assertIn("; did you mean tiny.tess?", failure("verify", "tiny.tes", code=3))
+        self.assertIn("; did you mean vit-b-16?", failure("zoo", "vit-b-61", code=2))
+        self.assertIn("; did you mean sm90?", failure("kernels", "--arch", "sm9", code=2))
+        self.assertIn("; did you mean batch3?", failure("bench", "tiny.tess", "--plan", "bach3", code=2))
+        self.assertIn("; build it first: tessera build tiny.onnx", failure("inspect", "tiny.onnx", code=3))
+
+    def test_options_without_effect_are_refused(self):
+        refused = [
+            (("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp16", "--calib", "in.npz"), "--calib: fp16 has no scales to calibrate"),
+            (("run", "tiny.onnx", "-i", "in.npz", "--calib", "in.npz"), "--calib: fp16 has no scales to calibrate"),
+            (("build", "tiny.onnx", "-o", "x.tess", "--no-verify", "--seed", 3), "--seed is about golden values, which --no-verify leaves out"),
+            (("build", "tiny.onnx", "-o", "x.tess", "--no-verify", "--golden-samples", 3), "--golden-samples is about golden values"),
+            (("build", "tiny.tess", "-o", "x.tess"), "tiny.tess is an engine, already built; build takes an ONNX model"),
+            (("run", "tiny.tess", "-i", "in.npz", "--precision", "fp8"), "tiny.tess is an engine, already built: --precision is for ONNX models"),
+            (("verify", "tiny.tess", "-i", "in.npz", "--seed", 3), "--seed draws inputs, --inputs brings them"),
+            (("verify", "tiny.tess", "--all", "--outputs-only"), "--all shows layers, --outputs-only compares none"),
+            (("bench", "tiny.tess", "--all"), "--all shows every layer of --steps"),
+            (("zoo", "--list", "vit-b-16"), "--list writes no model: leave name out"),
+            (("zoo", "--list", "-o", "x.onnx"), "--list writes no model: leave --output out"),
+        ]
+        for words, said in refused:
+            self.assertIn(said, failure(*words, code=2))
+        self.assertFalse((self.folder / "x.tess").exists())
+        for words in (("verify", "tiny.tess", "--all"), ("inspect", "tiny.tess", "--plan", "golden"), ("inspect", "tiny.tess", "--verbose"),
+                      ("bench", "tiny.tess", "--steps", "--all")):
+            self.assertIn(f"leave {words[2] if words[0] != 'bench' else '--all'} out", json.loads(tessera(*words, "--json", code=2).stdout)["error"])
+
+    def test_progress_on_a_terminal_only(self):
+        build = ("build", "tiny.onnx", "-o", "bar.tess", "--precision", "fp8", "--calib", "in.npz")
+        seen = on_terminal(*build)
+        for bar in ("importing [", "calibrating [", "importing, packing [", "golden values [", "checking ["):
+            self.assertIn(bar, seen)
+        self.assertTrue(seen.endswith("\r\033[K"), "the last bar is erased")
+        self.assertIn("verifying [", on_terminal("verify", "bar.tess"))
+        self.assertIn("timing [", on_terminal("bench", "bar.tess", "--repeats", 1))
+        self.assertIn("running [", on_terminal("run", "bar.tess", "-i", "in.npz"))
+        for quiet in (("--quiet",), ("--json",)):
+            self.assertEqual(on_terminal(*build, *quiet), "")
+        self.assertEqual(on_terminal(*build, TERM="dumb"), "")
+        self.assertEqual(tessera(*build).stderr, "")
+        self.assertEqual(tessera("verify", "bar.tess").stderr, "")
+
+    def test_numbers_that_are_not_finite_draw_a_warning(self):
+        bad = self.images.copy()
+        bad[2, 0, 0, :3] = np.nan
+        bad[5, 1, 2, 3] = np.inf
+        np.savez(self.folder / "bad.npz", image=bad)
+        warning = (
+            "tessera: warning: bad.npz: input 'image' holds NaN or Inf in 4 of 24576 numbers, first in sample 2; what comes out means nothing "
+            "for such samples\n"
+        )
+        done = tessera("run", "tiny.tess", "-i", "bad.npz", "-o", "bad_out.npz")
+        self.assertEqual(done.stderr, warning)
+        self.assertEqual(tessera("run", "tiny.tess", "-i", "bad.npz", "--quiet").stderr, "")
+        self.assertIn("holds NaN or Inf in 4 of 24576", json.loads(tessera("run", "tiny.tess", "-i", "bad.npz", "--json").stdout)["warning"])
+        good = np.load(self.folder / "bad_out.npz")["logits"]
+        self.assertTrue(np.isnan(good[2]).any() and np.isfinite(good[[0, 1, 3, 4, 6, 7]]).all())
+        self.assertIn("\033[33mwarning: \033[0m", on_terminal("run", "tiny.tess", "-i", "bad.npz"))
+        self.assertNotIn("\033[33m", on_terminal("run", "tiny.tess", "-i", "bad.npz", NO_COLOR="1"))
+        np.savez(self.folder / "huge.npz", image=np.full_like(self.images, 3e38))
+        done = tessera("run", "tiny.onnx", "-i", "huge.npz", "--precision", "fp32", "--no-verify")
+        self.assertIn("output 'logits' holds NaN or Inf, first in sample 0 though the inputs are finite", done.stderr)
+        self.assertEqual(tessera("run", "tiny.tess", "-i", "in.npz").stderr, "")
+
+    def test_memory_that_runs_out_names_the_place(self):
+        def limited(*words):
+            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (120 << 20, 120 << 20))
+            return subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.folder, preexec_fn=limit)
+
+        done = limited("build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(sentence(done.stderr), r"no memory left at .*(batch8000|layer).*; a smaller --batch")
+        self.assertFalse((self.folder / "huge.tess").exists())
+
+    def test_nothing_is_wider_than_100_columns(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to rename layers with")
+        model = onnx.load(self.folder / "tiny.onnx")
+        long = lambda name: "a_very_long_scope/that_some_exporter_makes/" * 3 + name if name else name
+        for node in model.graph.node:
+            node.name = long(node.name)
+            for names in (node.input, node.output):
+                names[:] = [long(n) for n in names]
+        for value in [*model.graph.initializer, *model.graph.input, *model.graph.output, *model.graph.value_info]:
+            value.name = long(value.name)
+        onnx.save(model, self.folder / "long.onnx")
+        np.savez(self.folder / "long.npz", **{long("image"): self.images})
+        build = ("build", "long.onnx", "-o", "long.tess", "--precision", "fp8", "--calib", "long.npz", "--batch", "1,3")
+        for words in (build, ("inspect", "long.tess"), ("inspect", "long.tess", "--verbose"), ("verify", "long.tess"), ("verify", "long.tess", "--all"),
+                      ("bench", "long.tess", "--repeats", 1, "--steps"), ("bench", "long.tess", "--repeats", 1, "--steps", "--all")):
+            text = tessera(*words).stdout
+            for line in text.splitlines():
+                # A word is broken nowhere: the names of layers that a build kept in another precision are whole.
+                self.assertTrue(len(line) <= 100 or " " not in line.strip() or "kept: " in line, line)
+            if words[0] != "build":
+                self.expect_narrow(text)
+                self.assertIn("..", text)
+        self.assertIn(long("blocks.0.mlp.fc1"), tessera("verify", "long.tess", "--json").stdout, "JSON has names whole")
+
 
     def test_usage_errors(self):
         self.assertIn("no command", failure(code=2))
         self.assertIn("tessera build --help", failure("build", code=2))
-        failure("build", "tiny.onnx", "--nonsense", code=2)
-        failure("nonsense", code=2)
         self.assertIn("fp32, fp16", failure("build", "tiny.onnx", "--precision", "fp17", code=2))
         self.assertIn("ref, cpu, cuda, sm90", failure("build", "tiny.onnx", "--target", "sm1", code=2))
         self.assertIn("vit-b-16", failure("zoo", "vit-x", code=2))
@@ -204,7 +351,13 @@ class Cli(unittest.TestCase):
         for words in ("precision    fp16", "target       cpu", "golden       logits [2,10]", "batch 3", "matmul/cpu", "blocks.1.mlp.fc2"):
             self.assertIn(words, text)
         self.assertNotIn("compiled, not run", text)
-        self.assertIn("24-bit sums", tessera("inspect", "tiny.tess", "--verbose").stdout)
+        self.assertIn("norm 5, ", text)
+        self.assertIn("attention 2, ", text)
+        self.assertIn("softmax 0, ", text)
+        self.assertRegex(text, r"on this machine: (NEON|SSE2|AVX2|AVX3)")
+        verbose = tessera("inspect", "tiny.tess", "--verbose").stdout
+        self.expect_narrow(verbose)
+        self.assertIn("24-bit sums", verbose)
         self.assertIn("matmul/reference", tessera("inspect", "tiny.tess", "--plan", "golden").stdout)
         manifest = json.loads(tessera("inspect", "tiny.tess", "--json").stdout)
         self.assertEqual([p["name"] for p in manifest["plans"]], ["batch1", "batch3", "golden"])
@@ -239,14 +392,35 @@ class Cli(unittest.TestCase):
         self.assertIn("ref, cpu", failure("kernels", "--arch", "x", code=2))
 
     def test_verify_passes_and_bench_measures(self):
-        text = tessera("verify", "tiny.tess", "--layers", "--seed", 3).stdout
+        text = tessera("verify", "tiny.tess", "--seed", 3).stdout
         self.expect_narrow(text)
         self.assertNotIn("FAILED", text)
+        self.assertNotIn("STRAYS", text)
+        self.assertIn("the 5 nearest to their bound (--all: each)", " ".join(text.split()))
+        self.assertIn("every layer and every output is within the bounds of its arithmetic, on ", text)
         said = json.loads(tessera("verify", "tiny.tess", "--json").stdout)
         self.assertTrue(said["ok"])
         self.assertEqual([(c["plan"], c["what"]) for c in said["checks"]],
-                         [("batch1", "golden values"), ("batch1", "seed 2"), ("batch3", "golden values"), ("batch3", "seed 2")])
-        self.expect_narrow(tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout)
+                         [("batch1", "golden values"), ("batch3", "golden values"), ("batch1", "seed 2"), ("batch3", "seed 2")])
+        steps = {p["name"]: len(p["steps"]) for p in json.loads(tessera("inspect", "tiny.tess", "--json").stdout)["plans"]}
+        for check in said["checks"][2:]:
+            self.assertEqual(len(check["layers"]), steps[check["plan"]])
+            self.assertTrue(all(l["ok"] and l["share"] <= 1 for l in check["layers"]))
+            self.assertIsNone(check["first_stray"])
+        every = tessera("verify", "tiny.tess", "--all", "--plan", "batch3").stdout
+        for layer in said["checks"][3]["layers"]:
+            self.assertIn(layer["layer"], every)
+        only = tessera("verify", "tiny.tess", "--outputs-only").stdout
+        self.assertIn("only outputs are compared, as asked", only)
+        mine = json.loads(tessera("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 5, "--plan", "batch3", "--json").stdout)
+        self.assertEqual([(c["plan"], c["what"], c["ok"]) for c in mine["checks"]], [("batch3", "golden values", True), ("batch3", "in.npz", True)])
+        self.assertEqual(failure("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 9, code=2), "tessera: --samples 9: in.npz holds 8")
+        self.assertIn("there are batch1, batch3", failure("verify", "tiny.tess", "--plan", "none", code=2))
+        text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
+        self.expect_narrow(text)
+        self.assertRegex(text, r"loaded in 0\.\d+ s, bound in 0\.\d+ s; at most [\d.]+ MB of memory")
+        self.assertIn("the 10 slowest of ", text)
+        self.assertIn("loaded in 0.", tessera("run", "tiny.tess", "-i", "in.npz", "--verbose").stdout)
         said = json.loads(tessera("bench", "tiny.tess", "--repeats", 5, "--steps", "--plan", "batch3", "--json").stdout)
         (plan,) = said["plans"]
         self.assertTrue(0 < plan["p10_ms"] <= plan["median_ms"] <= plan["p90_ms"])
@@ -271,7 +445,12 @@ class Cli(unittest.TestCase):
         self.assertIn("does not reproduce its golden values", said)
         self.assertFalse((self.folder / "tampered.npz").exists())
         tessera("run", "tampered.tess", "-i", "in.npz", "--no-verify")
-        self.assertIn("FAILED", tessera("verify", "tampered.tess", code=1).stdout)
+        self.assertIn("; tessera verify names the layer, --no-verify runs it all the same", said)
+        done = tessera("verify", "tampered.tess", code=1)
+        self.assertIn("FAILED", done.stdout)
+        # Both plans read the same weights: no layer strays, and that says where the fault is.
+        self.assertNotIn("STRAYS", done.stdout)
+        self.assertIn("so they are not the weights of the build: build the engine again", sentence(done.stderr))
         self.assertFalse(json.loads(tessera("verify", "tampered.tess", "--json", code=1).stdout)["ok"])
 
     def test_demo(self):

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/layers.h"
 #include "runtime/residency.h"
@@ -14,17 +15,12 @@
 namespace tessera {
 namespace {
 
-// numpy's word for an element, where it has one.
-std::string dtype_of(Element e) {
-  const std::string name = info(e).name;
-  const std::map<std::string, std::string> words = {{"f16", "<f2"}, {"f32", "<f4"}, {"f64", "<f8"},
-                                                    {"i32", "<i4"}, {"i64", "<i8"}, {"u8", "|u1"}};
-  const auto it = words.find(name);
-  return it == words.end() ? "" : it->second;
-}
-
 const Operand& desc_of(const Plan& plan, const Port& port) {
   return plan.tensors[static_cast<size_t>(port.tensor)].desc;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // All samples of one output port, gathered chunk by chunk.
@@ -36,7 +32,7 @@ class Gather {
     array_.name = port.name;
     array_.shape = d.shape;
     array_.shape[0] = samples;
-    array_.dtype = dtype_of(element_);
+    array_.dtype = numpy_dtype(element_);
     decoded_ = array_.dtype.empty();
     if (decoded_) array_.dtype = "<f4";  // numpy has no such type: the numbers themselves
     sample_elements_ = elements(d.shape) / plan.batch;
@@ -92,7 +88,8 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   std::vector<Gather> gathers;
   for (const Port& p : plans[0]->outputs) gathers.emplace_back(*plans[0], p, samples.count);
   if (const std::string why = why_not_here(engine.target); !why.empty()) {
-    return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why));
+    return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why,
+                             "; tessera build --target cpu makes one that can"));
   }
   ExecutorOptions sharing;
   TS_ASSIGN(sharing.residency, Residency::make(engine, info(engine.target).device));
@@ -102,12 +99,18 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
     std::unique_ptr<Executor>& executor = executors[c.plan];
     if (executor == nullptr) {
       if (check_golden_first && !engine.golden.outputs.empty()) {
+        const auto start = std::chrono::steady_clock::now();
         TS_ASSIGN(const VerifyReport report, check_golden(engine, *c.plan));
+        result.golden_seconds += seconds_since(start);
         if (!report.ok)
           return Status(Code::kVerifyFailed,
-                        cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence));
+                        cat("plan ", c.plan->name, " does not reproduce its golden values here: ", report.sentence,
+                            "; tessera verify names the layer, --no-verify runs it all the same"));
       }
+      const Activity binding("plan", c.plan->name);
+      const auto start = std::chrono::steady_clock::now();
       TS_ASSIGN(executor, bind(engine, *c.plan, sharing));
+      result.bind_seconds += seconds_since(start);
       result.used.push_back(c.plan);
       result.machine = executor->machine();
     }
@@ -115,7 +118,7 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
     Outputs outputs = make_outputs(*c.plan);
     const auto start = std::chrono::steady_clock::now();
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
-    result.milliseconds += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    result.milliseconds += 1e3 * seconds_since(start);
     ++result.runs;
     for (size_t i = 0; i < gathers.size(); ++i) gathers[i].take(outputs.pointers[i], c.first, c.count);
     progress.advance(c.count);

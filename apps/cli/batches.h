@@ -22,7 +22,8 @@ std::vector<Chunk> split_into_chunks(const std::vector<const Plan*>& plans, int6
 struct BatchedRun {
   std::vector<Array> outputs;  // [samples, ...], in a type that numpy has
   int64_t runs = 0;
-  double milliseconds = 0;  // in the executor, without binding
+  double milliseconds = 0;                      // in the executor, without binding
+  double golden_seconds = 0, bind_seconds = 0;  // before the first run of each plan
   std::string machine;
   std::vector<const Plan*> used;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
@@ -20,6 +21,7 @@ struct Options {
   int64_t golden_samples = 2;
   uint64_t seed = 1;
   BuildFlags flags;
+  const CLI::App* app = nullptr;
 };
 
 std::string golden_sentence(const Engine& engine, bool ran) {
@@ -29,11 +31,20 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 }
 
 Status build(const Options& o, const Common& common) {
+  TS_TRY(check_build_flags(o.flags));
+  for (const char* name : {"--golden-samples", "--seed"}) {
+    if (o.flags.no_verify && o.app->count(name) > 0)
+      return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
+  }
   const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".tess" : o.output;
   std::error_code none;
-  if (std::filesystem::equivalent(o.model, path, none)) return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, none)) {
-    return usage_error(cat("-o ", path, ": there is no folder ", folder.string()));
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  if (engine_file) return usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model"));
+  if (std::filesystem::equivalent(o.model, path, none))
+    return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
+  if (const auto folder = std::filesystem::path(path).parent_path();
+      !folder.empty() && !std::filesystem::is_directory(folder, none)) {
+    return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, o.batches, common.quiet || common.json));
   options.golden_samples = o.golden_samples;
@@ -41,7 +52,10 @@ Status build(const Options& o, const Common& common) {
   BuildTimes times;
   bool ran = false;
   TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran));
+  const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
+  const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
@@ -65,26 +79,29 @@ Status build(const Options& o, const Common& common) {
                  {{"import", times.import_s},
                   {"calibrate", times.calibrate_s},
                   {"compile", times.compile_s},
-                  {"golden", times.golden_s}}}});
+                  {"golden", times.golden_s},
+                  {"write", write_s}}}});
     return {};
   }
-  fmt::print("{}: {} in {} for {}, {}\n", path, printable(engine.model), engine.precision, info(engine.target).name,
-             megabytes(bytes));
+  const auto say = [](size_t indent, const std::string& line) {
+    fmt::print("{}\n", wrap(printable(line), indent, indent + 2));
+  };
+  say(0, cat(path, ": ", engine.model, " in ", engine.precision, " for ", info(engine.target).name, ", ",
+             megabytes(bytes)));
   for (const Plan* p : runnable_plans(engine)) {
-    fmt::print("  plan {}: {}, {} of working memory\n", p->name, plural(static_cast<int64_t>(p->steps.size()), "step"),
-               megabytes(p->arena_bytes));
+    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
+               megabytes(p->arena_bytes), " of working memory"));
   }
   for (const PromiseGroup& g : groups) {
-    fmt::print("  {}: asked {}, stored {}, computed {}\n", plural(g.layers, "layer"), g.asked, g.stored, g.computed);
+    say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
-    if (g.asked != engine.precision) fmt::print("    kept: {}\n", printable(g.names));
+    if (g.asked != engine.precision) say(4, "kept: " + g.names);
   }
-  if (!engine.calibration.empty()) fmt::print("  scales: {}\n", printable(engine.calibration));
-  for (const std::string& a : engine.allowed) fmt::print("  allowed: {}\n", printable(a));
-  fmt::print("  {}\n", golden_sentence(engine, ran));
-  fmt::print("  {:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden {:.1f}\n",
-             times.import_s + times.calibrate_s + times.compile_s + times.golden_s, times.import_s, times.calibrate_s,
-             times.compile_s, times.golden_s);
+  if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
+  for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
+  say(2, golden_sentence(engine, ran));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
@@ -92,27 +109,45 @@ Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
   app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")
-      ->type_name("FILE");
-  app.add_option("--batch", o->batches, "batch sizes, one plan each: 1,8,64 (default: the model's, or 1)")
+      ->type_name("FILE")
+      ->group("Engine");
+  app.add_option("--batch", o->batches,
+                 "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(within(1, 1 << 20))
-      ->type_name("N");
+      ->type_name("N,...")
+      ->group("Engine");
   add_build_flags(app, o->flags);
-  app.add_option("--golden-samples", o->golden_samples, "samples that golden values are stored for (default: 2)")
+  app.add_option("--golden-samples", o->golden_samples,
+                 "samples that golden values are stored for, 1 to 64 (default: 2)")
       ->check(within(1, 64))
-      ->type_name("N");
-  app.add_option("--seed", o->seed, "of the golden inputs (default: 1)")->type_name("N");
+      ->type_name("N")
+      ->group("Golden values");
+  app.add_option("--seed", o->seed, "of the golden inputs (default: 1)")->type_name("N")->group("Golden values");
+  o->app = &app;
   return [o, &common] { return build(*o, common); };
 }
 
 }  // namespace
 
 const Command build_command{
-    "build", "compile an ONNX model into an engine file",
+    "build",
+    "compile an ONNX model into an engine file",
+    "Imports the model, recognises its layers, gives every value its type, chooses a kernel per layer, packs the "
+    "weights for it and plans the memory. Requested "
+    "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's "
+    "reason, unless --allow accepts another "
+    "precision for it. The engine is then run on its golden values where its target is here. The same model and "
+    "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n",
-    true, add};
+    "Files:\n"
+    "  MODEL.onnx  weights inside or in files beside it; the batch may be open\n"
+    "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"
+    "  *.tess      the engine; written whole or not at all\n",
+    true,
+    add};
 
 }  // namespace tessera

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "cli/help.h"
+#include "cli/open_engine.h"
 #include "io/mmap.h"
 #include "passes/quantize.h"
 
@@ -25,17 +27,40 @@ std::string join(const List& words) {
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
+  constexpr const char* kGroup = "Precision and target";
   app.add_option("--precision", flags.precision,
                  "of the linear layers: " + join(precision_names()) + " (default: fp16)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->group(kGroup);
   app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
-      ->type_name("ARCH");
-  app.add_option("--calib", flags.calib, "npz with inputs that the scales of activations are taken from")
-      ->type_name("FILE");
-  app.add_option("--allow", flags.allow, "accept another precision for layers; * and ? match; repeatable")
-      ->type_name("LAYER=PRECISION")
-      ->allow_extra_args(false);
-  app.add_flag("--no-verify", flags.no_verify, "make and check no golden values");
+      ->type_name("ARCH")
+      ->group(kGroup);
+  app.add_option("--calib", flags.calib,
+                 "npz with inputs that the scales of activations are taken from (precisions with static scales; "
+                 "default: seeded random inputs, which is said)")
+      ->type_name("FILE")
+      ->group(kGroup);
+  app.add_option("--allow", flags.allow,
+                 "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
+      ->type_name("LAYER=NAME")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+  app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
+}
+
+Status check_build_flags(const BuildFlags& flags) {
+  if (flags.calib.empty()) return {};
+  const Precision* asked = find_precision(flags.precision);
+  if (asked == nullptr) return {};  // the build says which there are
+  bool needed = asked->needs_ranges();
+  for (const std::string& text : flags.allow) {
+    const auto a = parse_allowance(text);
+    const Precision* p = a.ok() ? find_precision(a->precision) : nullptr;
+    needed = needed || (p != nullptr && p->needs_ranges());
+  }
+  return needed ? Status()
+                : usage_error(cat("--calib: ", flags.precision,
+                                  " has no scales to calibrate; leave it out, or ask for another --precision"));
 }
 
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
@@ -55,11 +80,14 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
 
 Result<Arch> parse_arch(const std::string& name) {
   if (const auto arch = find_arch(name)) return *arch;
-  return usage_error(cat("arch '", name, "' is unknown; there are ", join(kArchNames)));
+  const std::vector<std::string> names(std::begin(kArchNames), std::end(kArchNames));
+  return usage_error(cat("arch '", name, "' is unknown; there are ", join(names), did_you_mean(name, names)));
 }
 
 Result<bool> is_engine_file(const std::string& path) {
-  TS_ASSIGN(const Bytes file, map_file(path));
+  const auto mapped = map_file(path);
+  if (!mapped.ok()) return Status(mapped.status().code(), mapped.status().message() + hint_for_missing(path));
+  const Bytes& file = *mapped;
   return file.size() >= 7 && std::memcmp(file.data(), "TESSERA", 7) == 0;
 }
 

@@ -14,8 +14,8 @@ namespace tessera {
 // What every command has; filled before its runner is called.
 struct Common {
   bool json = false;
-  bool quiet = false;  // commands that compute
-  int threads = 0;
+  bool quiet = false;
+  int threads = 0;  // commands that compute
 };
 
 // A failed verification that the command has already reported in full has an empty message.
@@ -24,8 +24,10 @@ using Runner = std::function<Status()>;
 struct Command {
   const char* name;
   const char* summary;   // one line of the main help
-  const char* examples;  // below the command's own help
-  bool computes;         // has --threads and --quiet
+  const char* about;     // what it does, in a few sentences; help.cc breaks the lines
+  const char* examples;  // whole lines, two blanks in front
+  const char* more;      // further sections of its help (files, environment), whole lines; may be empty
+  bool computes;         // has --threads
   Runner (*add)(CLI::App& app, const Common& common);
 };
 

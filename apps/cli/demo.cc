@@ -98,7 +98,8 @@ std::string words_of(const Plan& plan, const std::string& precision, std::string
 Result<Row> try_precision(const std::string& precision, const std::string& assets, const std::string& scratch,
                           const TestSet& tests) {
   Row row{.precision = precision};
-  BuildFlags flags{.precision = precision, .calib = assets + "/calib.npz"};
+  BuildFlags flags{.precision = precision};
+  if (find_precision(precision)->needs_ranges()) flags.calib = assets + "/calib.npz";
   TS_ASSIGN(const BuildOptions options, build_options(flags, assets + "/vit.onnx", {kBatch}, /*quiet=*/true));
   // Through the file, as users do it.
   const std::string path = scratch + "/" + precision + ".tess";
@@ -110,7 +111,7 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   row.stored = words_of(engine.plans[0], precision, &PromiseGroup::stored);
   row.computed = words_of(engine.plans[0], precision, &PromiseGroup::computed);
-  TS_ASSIGN(const VerifyReport verified, verify_engine(engine));
+  TS_ASSIGN(const VerifyReport verified, verify_engine(engine, {.layers = false}));
   TS_ASSIGN(const Samples samples, read_samples(engine.plans[0], tests.images));
   TS_ASSIGN(const BatchedRun run, run_batched(engine, samples, /*check_golden_first=*/true));
   const std::vector<double> got = numbers_of(run.outputs[0]);
@@ -192,9 +193,18 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command demo_command{"demo", "compile the bundled model in every precision and measure what is lost",
-                           "  tessera demo\n"
-                           "  tessera demo --assets assets/digits --json\n",
-                           true, add};
+const Command demo_command{
+    "demo",
+    "compile the bundled model in every precision and measure what is lost",
+    "A small ViT that was trained to read digits comes with the program. The demo builds it in every precision, "
+    "through engine files as users do it, runs the test images "
+    "and shows top-1, the cosine to fp32 logits, sizes and times. Exit code 1 where a row is not good enough: mean "
+    "cosine below 0.999, or more than 1 % of top-1 lost.",
+    "  tessera demo\n"
+    "  tessera demo --assets assets/digits --json\n",
+    "Files:\n"
+    "  assets/digits  vit.onnx, calib.npz, test.npz; looked for beside the program, above it, and here\n",
+    true,
+    add};
 
 }  // namespace tessera

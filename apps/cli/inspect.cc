@@ -5,7 +5,9 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/layers.h"
+#include "cli/open_engine.h"
 #include "cli/output.h"
 #include "cli/places.h"
 #include "plan/engine_file.h"
@@ -22,44 +24,54 @@ struct Options {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
+void print_ports(const Plan& plan, const char* what, const std::vector<Port>& ports) {
+  for (const Port& port : ports) {
+    const Operand& d = plan.tensors[static_cast<size_t>(port.tensor)].desc;
+    std::string shape = "[batch";
+    for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
+    print_record(what, cat(port.name, " ", shape, "] ", to_string(d.type)));
+  }
+}
+
+void print_plan(const Plan& p) {
+  const Moves moves = count_moves(p);
+  print_record("plan",
+               cat(p.name, ": ", info(p.arch).name, ", batch ", p.batch, ", ",
+                   plural(static_cast<int64_t>(p.steps.size()), "step"), ", ", megabytes(p.arena_bytes), " of memory, ",
+                   plural(moves.copies, "copy", "copies"), " and ", plural(moves.casts, "cast"), " left"));
+  std::string counts;
+  for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
+  print_record("", counts);
+  if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
+}
+
 void print_summary(const Options& o, const Engine& e) {
   int64_t constants = 0;
   for (const EngineConstant& c : e.constants) constants += static_cast<int64_t>(c.data.size());
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(o.engine, error));
-  fmt::print("{}: {}, made by {}\n", o.engine, printable(or_dash(e.model)), printable(e.producer));
-  fmt::print("  precision    {} (asked)\n", printable(e.precision));
-  const std::string why_not = why_not_here(e.target);
-  fmt::print("  target       {}: {}{}\n", info(e.target).name, info(e.target).what,
-             why_not.empty() ? "" : "\n               not run on its target here: " + why_not);
-  fmt::print("  size         {}, of which {} in {}\n", megabytes(bytes), megabytes(constants),
-             plural(static_cast<int64_t>(e.constants.size()), "constant"));
-  for (const EngineState& s : e.states) fmt::print("  state        {}: {}\n", printable(s.name), megabytes(s.bytes));
-  if (!e.calibration.empty()) fmt::print("  scales       {}\n", printable(e.calibration));
-  for (const std::string& a : e.allowed) fmt::print("  allowed      {}\n", printable(a));
-  if (e.golden.outputs.empty()) fmt::print("  golden       none (built with --no-verify)\n");
+  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 60), ", made by ",
+                              shorten(printable(e.producer), 30)),
+                          0, 2));
+  print_record("precision", cat(e.precision, " (asked)"));
+  print_record("target", cat(info(e.target).name, ": ", info(e.target).what));
+  if (const std::string why = why_not_here(e.target); !why.empty())
+    print_record("", "not run on its target here: " + why);
+  print_record("size", cat(megabytes(bytes), ", of which ", megabytes(constants), " in ",
+                           plural(static_cast<int64_t>(e.constants.size()), "constant")));
+  for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
+  if (!e.calibration.empty()) print_record("scales", e.calibration);
+  for (const std::string& a : e.allowed) print_record("allowed", a);
+  if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
-    fmt::print("  golden       {} {}: relative L2 error of at most {:.2e}\n", printable(e.golden.outputs[i].name),
-               to_string(e.golden.outputs[i].shape), e.golden.bounds[i]);
+    print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
+                                       to_string(e.golden.outputs[i].shape), e.golden.bounds[i]));
   }
   if (!e.plans.empty()) {
-    const auto print_ports = [&](const char* what, const std::vector<Port>& ports) {
-      for (const Port& port : ports) {
-        const Operand& d = e.plans[0].tensors[static_cast<size_t>(port.tensor)].desc;
-        std::string shape = "[batch";
-        for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
-        fmt::print("  {:<12} {} {}] {}\n", what, printable(port.name), shape, to_string(d.type));
-      }
-    };
-    print_ports("input", e.plans[0].inputs);
-    print_ports("output", e.plans[0].outputs);
+    print_ports(e.plans[0], "input", e.plans[0].inputs);
+    print_ports(e.plans[0], "output", e.plans[0].outputs);
   }
-  for (const Plan& p : e.plans) {
-    const Moves moves = count_moves(p);
-    fmt::print("  plan         {}: {}, batch {}, {}, {} of memory, {} and {} left\n", printable(p.name),
-               info(p.arch).name, p.batch, plural(static_cast<int64_t>(p.steps.size()), "step"),
-               megabytes(p.arena_bytes), plural(moves.copies, "copy", "copies"), plural(moves.casts, "cast"));
-  }
+  for (const Plan& p : e.plans) print_plan(p);
 }
 
 void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
@@ -71,25 +83,34 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
     table.add(
         {s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed), s.variant + (proven ? "" : " !")});
   }
-  fmt::print("\nplan {}, batch {}\n{}", printable(plan.name), plan.batch, table.text());
+  fmt::print("\nplan {}, batch {}\n{}", shorten(printable(plan.name), 60), plan.batch, table.text());
   if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant's present sources\n");
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
-    fmt::print("{}: {}: {}\n", printable(s.layer), s.variant, printable(s.arithmetic));
-    for (const Refusal& r : s.refusals) fmt::print("  {} refused: {}\n", printable(r.variant), printable(r.reason));
+    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", s.variant, ": ", s.arithmetic)), 0, 4));
+    for (const Refusal& r : s.refusals)
+      fmt::print("{}\n", wrap(printable(cat(r.variant, " refused: ", r.reason)), 2, 4));
   }
 }
 
 Status inspect(const Options& o, const Common& common) {
-  TS_ASSIGN(const Engine engine, read_engine(o.engine));
+  if (common.json && (!o.plan.empty() || o.verbose)) {
+    return usage_error(cat("--json holds every plan with all that is known of it: leave ",
+                           o.verbose ? "--verbose" : "--plan", " out"));
+  }
+  TS_ASSIGN(const Engine engine, open_engine(o.engine));
   const Plan* plan = nullptr;
   std::string names;
+  std::vector<std::string> known;
   for (const Plan& p : engine.plans) {
     if (plan == nullptr && (o.plan.empty() || p.name == o.plan)) plan = &p;
     names += (names.empty() ? "" : ", ") + p.name;
+    known.push_back(p.name);
   }
-  if (plan == nullptr) return usage_error(cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names));
+  if (plan == nullptr)
+    return usage_error(
+        cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names, did_you_mean(o.plan, known)));
   if (common.json) {
     fmt::print("{}\n", manifest_json(engine));
     return {};
@@ -102,17 +123,27 @@ Status inspect(const Options& o, const Common& common) {
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("--plan", o->plan, "which plan to list (default: the first)")->type_name("NAME");
+  app.add_option("--plan", o->plan, "whose layers to list (default: the first plan's)")->type_name("NAME");
   app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
   return [o, &common] { return inspect(*o, common); };
 }
 
 }  // namespace
 
-const Command inspect_command{"inspect", "show what an engine stores and computes, layer by layer",
-                              "  tessera inspect vit.tess\n"
-                              "  tessera inspect vit.tess --verbose --plan golden\n"
-                              "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
-                              false, add};
+const Command inspect_command{
+    "inspect",
+    "show what an engine stores and computes, layer by layer",
+    "The record of every choice: precision asked, type stored, arithmetic, kernel. Above it, per plan: its memory, how "
+    "often each op occurs (attention and norm count what was "
+    "recognised in the model; softmax what was not), the copies and casts that are left, and the instruction set that "
+    "this machine's CPU kernels would use. A kernel marked "
+    "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",
+    "  tessera inspect vit.tess\n"
+    "  tessera inspect vit.tess --verbose --plan golden\n"
+    "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
+    "Environment:\n"
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    false,
+    add};
 
 }  // namespace tessera

@@ -16,7 +16,8 @@ namespace {
 
 Runner add(CLI::App& app, const Common& common) {
   auto arch = std::make_shared<std::string>();
-  app.add_option("--arch", *arch, "only those that run on this arch")->type_name("ARCH");
+  app.add_option("--arch", *arch, "only those that run on this arch: ref, cpu, or a GPU (default: all)")
+      ->type_name("ARCH");
   return [arch, &common]() -> Status {
     std::optional<Arch> only;
     if (!arch->empty()) {
@@ -47,9 +48,17 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command kernels_command{"kernels", "list every variant of every op, and which ran on a GPU",
-                              "  tessera kernels\n"
-                              "  tessera kernels --arch sm90 --json\n",
-                              false, add};
+const Command kernels_command{
+    "kernels",
+    "list every variant of every op, and which ran on a GPU",
+    "A variant is one way to run one op on one arch; its name is the path of its source file and the same everywhere "
+    "(inspect, bench, verify). State: 'host' runs on "
+    "this processor; 'ran on h200, 42 tests' has a receipt for its present sources; 'compiled, not run' has none.",
+    "  tessera kernels\n"
+    "  tessera kernels --arch sm90 --json\n",
+    "Environment:\n"
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    false,
+    add};
 
 }  // namespace tessera

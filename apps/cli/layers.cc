@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/layers.h"
 
+#include <algorithm>
+
+#include "archs/cpu/simd.h"
+#include "hwy/targets.h"
+#include "ops/op.h"
+#include "tiles/cpu_product.h"
+
 namespace tessera {
 
 std::vector<PromiseGroup> promise_groups(const Plan& plan) {
@@ -13,7 +20,8 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
     }
     if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
     ++group->layers;
-    group->names += cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
+    group->names +=
+        cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
   }
   return groups;
 }
@@ -24,6 +32,29 @@ std::vector<const Plan*> runnable_plans(const Engine& engine) {
     if (p.name != "golden") plans.push_back(&p);
   }
   return plans;
+}
+
+std::vector<OpCount> count_ops(const Plan& plan) {
+  std::vector<OpCount> counts;
+  for (const OpInfo* op : all_ops()) {
+    counts.push_back({op->name, std::count_if(plan.steps.begin(), plan.steps.end(),
+                                              [&](const PlanStep& s) { return s.op == op->name; })});
+  }
+  return counts;
+}
+
+std::string cpu_instruction_sets(const Plan& plan) {
+  std::string best, compiled;
+  for (int bit = 62; bit >= 0; --bit) {  // better sets have lower bits
+    const int64_t target = int64_t{1} << bit;
+    if ((HWY_TARGETS & target) == 0) continue;
+    if ((hwy::SupportedTargets() & target) != 0) best = hwy::TargetName(target);
+    compiled += cat(compiled.empty() ? "" : ", ", hwy::TargetName(target));
+  }
+  const bool in_bf16 =
+      std::any_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& s) { return s.computed == "bf16"; });
+  return cat(best, " (compiled: ", compiled, ")",
+             in_bf16 ? cat(", products of bf16 by ", bf16_product().instruction) : "");
 }
 
 }  // namespace tessera

@@ -21,4 +21,15 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan);
 // Plans that users run: all but the golden one.
 std::vector<const Plan*> runnable_plans(const Engine& engine);
 
+// How often each op occurs, ops that do not included.
+struct OpCount {
+  std::string op;
+  int64_t count = 0;
+};
+std::vector<OpCount> count_ops(const Plan& plan);
+
+// What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of
+// its products.
+std::string cpu_instruction_sets(const Plan& plan);
+
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/output.h"
 
 namespace tessera {
@@ -20,13 +21,6 @@ constexpr const Command* kCommands[] = {
 #undef TS_COMMAND
 };
 
-constexpr const char* kFooter =
-    "Exit codes:\n"
-    "  0 fine   1 an engine's numbers are outside their bound   2 the command line is wrong\n"
-    "  3 a file or array cannot be used   4 a layer cannot run in the precision asked for\n"
-    "  5 the machine: no memory, no device, an I/O or CUDA failure\n\n"
-    "`tessera COMMAND --help` has options and examples.";
-
 int report(const Status& status, bool json) {
   if (status.ok()) return 0;
   const int code = static_cast<int>(status.code());
@@ -35,7 +29,7 @@ int report(const Status& status, bool json) {
     print_json({{"error", status.message()}, {"code", code}});
   } else {
     std::fflush(stdout);
-    fmt::print(stderr, "tessera: {}\n", printable(status.message()));
+    fmt::print(stderr, "{}\n", wrap("tessera: " + printable(status.message()), 0, 2));
   }
   return code;
 }
@@ -48,54 +42,77 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::string no_memory() {
+  const std::string where = interrupted();
+  return cat("no memory left", where.empty() ? "" : " at " + where,
+             "; a smaller --batch, or fewer samples at once, need less");
+}
+
+// `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` is `tessera --help`.
+std::vector<std::string> spell_out_help(std::vector<std::string> words) {
+  if (words.empty() || words[0] != "help") return words;
+  if (words.size() > 1 && !words[1].starts_with("-")) return {words[1], "--help"};
+  return {"--help"};
+}
+
 int run(int argc, char** argv) {
-  CLI::App app("Tessera compiles transformers to low-precision engines and runs them.", "tessera");
+  CLI::App app("", "tessera");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", std::string("tessera ") + TS_VERSION);
-  app.footer(kFooter);
-  app.get_formatter()->column_width(30);
   Common common;
-  std::vector<std::pair<CLI::App*, Runner>> commands;
+  struct Entry {
+    const Command* command;
+    CLI::App* app;
+    Runner run;
+  };
+  std::vector<Entry> entries;
   for (const Command* c : kCommands) {
     CLI::App* sub = app.add_subcommand(c->name, c->summary);
-    sub->footer(std::string("Examples:\n") + c->examples);
+    sub->get_help_ptr()->group(kCommonGroup)->description("show this");
     Runner runner = c->add(*sub, common);
-    sub->add_flag("--json", common.json, "print one JSON object instead of text");
     if (c->computes) {
-      sub->add_option("--threads", common.threads, "threads to use (default: every core)")
+      sub->add_option("--threads", common.threads, "threads to use, up to 4096 (default: 0, every core)")
           ->check(within(0, 4096))
-          ->type_name("N");
-      sub->add_flag("--quiet", common.quiet, "no progress and no notes");
+          ->type_name("N")
+          ->group(kCommonGroup);
     }
-    commands.emplace_back(sub, std::move(runner));
+    sub->add_flag("--json", common.json, "print one JSON object instead of text, errors included")->group(kCommonGroup);
+    sub->add_flag("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings")
+        ->group(kCommonGroup);
+    entries.push_back({c, sub, std::move(runner)});
   }
-  const bool wants_json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+  std::vector<std::string> words = spell_out_help({argv + std::min(1, argc), argv + argc});
+  const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const std::string unknown = unknown_word(words, kCommands, app); !unknown.empty())
+    return report(usage_error(unknown), wants_json);
+  const auto chosen = [&]() -> const Entry* {
+    const auto it = std::find_if(entries.begin(), entries.end(), [](const Entry& e) { return e.app->parsed(); });
+    return it == entries.end() ? nullptr : &*it;
+  };
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {  // help, version
+    std::reverse(words.begin(), words.end());  // as CLI11 takes them
+    app.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    const Entry* e = chosen();
+    fmt::print("{}", e == nullptr ? main_help(kCommands) : command_help(*e->command, *e->app));
+    return 0;
+  } catch (const CLI::Success& e) {  // version
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    const CLI::App* named = nullptr;
-    for (const auto& [sub, runner] : commands) {
-      if (sub->parsed()) named = sub;
-    }
-    return report(
-        usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()), named ? named->get_name() + " " : "")),
-        wants_json);
+    const Entry* c = chosen();
+    return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()),
+                                          c != nullptr ? c->app->get_name() + " " : "")),
+                  wants_json);
   }
-  if (app.get_subcommands().empty()) {
-    return report(usage_error("no command: tessera --help lists them"), wants_json);
-  }
+  const Entry* e = chosen();
+  if (e == nullptr) return report(usage_error("no command: tessera --help lists them"), wants_json);
   set_quiet(common.quiet || common.json);
   if (common.threads > 0) set_threads(common.threads);
   try {
-    for (const auto& [sub, runner] : commands) {
-      if (sub->parsed()) return report(runner(), common.json);
-    }
+    return report(e->run(), common.json);
   } catch (const std::bad_alloc&) {
-    return report(machine_error("no memory left"), common.json);
+    return report(machine_error(no_memory()), common.json);
   }
-  return 0;
 }
 
 }  // namespace

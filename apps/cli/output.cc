@@ -12,7 +12,9 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kColumns = 100, kGap = 2, kNarrowest = 10;
+constexpr size_t kColumns = 100, kGap = 2;
+constexpr size_t kNarrowest = 10, kLeast = 4;  // columns of text: where they are readable, and where they are a hint
+constexpr size_t kRecordColumn = 15;
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // inside a UTF-8 character
 
@@ -29,13 +31,6 @@ size_t byte_of_character(const std::string& text, size_t count) {
   return at;
 }
 
-std::string fit(const std::string& text, size_t width) {
-  const size_t have = width_of(text);
-  if (have <= width) return text;
-  const size_t front = (width - 2) / 2, back = width - 2 - front;
-  return text.substr(0, byte_of_character(text, front)) + ".." + text.substr(byte_of_character(text, have - back));
-}
-
 }  // namespace
 
 void print_json(const Json& object) { fmt::print("{}\n", object.dump(2, ' ', false, Json::error_handler_t::replace)); }
@@ -46,6 +41,55 @@ std::string printable(std::string_view text) {
     if ((static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127) c = '?';
   }
   return out;
+}
+
+std::string shorten(const std::string& text, size_t width) {
+  const size_t have = width_of(text);
+  if (have <= width || width < 3) return text;
+  const size_t front = (width - 2) / 2, back = width - 2 - front;
+  return text.substr(0, byte_of_character(text, front)) + ".." + text.substr(byte_of_character(text, have - back));
+}
+
+std::string wrap(const std::string& text, size_t first, size_t rest) {
+  std::string out;
+  size_t begin = 0;
+  for (bool more = true; more;) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    more = end < text.size();
+    begin = end + 1;
+    const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+    const size_t indent = blanks + (out.empty() ? first : rest);
+    std::string current(indent, ' ');
+    size_t used = indent;
+    bool fresh = true;
+    for (size_t at = blanks; at < line.size();) {
+      const size_t space = std::min(line.find(' ', at), line.size());
+      const std::string word = line.substr(at, space - at);
+      at = space + 1;
+      if (!fresh && used + 1 + width_of(word) > kColumns) {
+        out += current + "\n";
+        current.assign(rest + blanks, ' ');
+        used = rest + blanks;
+        fresh = true;
+      }
+      current += (fresh ? "" : " ") + word;
+      used += (fresh ? 0 : 1) + width_of(word);
+      fresh = false;
+    }
+    out += current + (more ? "\n" : "");
+  }
+  return out;
+}
+
+void print_record(const std::string& name, const std::string& value) {
+  std::string line, text = printable(value);
+  for (size_t at = 0; at <= text.size();) {
+    const size_t space = std::min(text.find(' ', at), text.size());
+    line += (at == 0 ? "" : " ") + shorten(text.substr(at, space - at), kColumns - kRecordColumn);
+    at = space + 1;
+  }
+  fmt::print("  {:<13}{}\n", name, wrap(line, kRecordColumn, kRecordColumn).substr(kRecordColumn));
 }
 
 Table::Table(std::vector<std::string> titles) : titles_(std::move(titles)) {
@@ -71,19 +115,21 @@ std::string Table::text() const {
     for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
   }
   const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1)); };
-  while (total() > kColumns) {
-    size_t widest = widths.size();
-    for (size_t c = 0; c < widths.size(); ++c) {
-      if (!right_[c] && widths[c] > kNarrowest && (widest == widths.size() || widths[c] > widths[widest])) widest = c;
+  for (const size_t least : {kNarrowest, kLeast}) {
+    while (total() > kColumns) {
+      size_t widest = widths.size();
+      for (size_t c = 0; c < widths.size(); ++c) {
+        if (!right_[c] && widths[c] > least && (widest == widths.size() || widths[c] > widths[widest])) widest = c;
+      }
+      if (widest == widths.size()) break;
+      --widths[widest];
     }
-    if (widest == widths.size()) break;
-    --widths[widest];
   }
   std::string out;
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
     for (size_t c = 0; c < cells.size(); ++c) {
-      const std::string cell = fit(cells[c], widths[c]);
+      const std::string cell = shorten(cells[c], widths[c]);
       const std::string blanks(widths[c] - width_of(cell), ' ');
       text += (c ? std::string(kGap, ' ') : "") + (right_[c] ? blanks + cell : cell + blanks);
     }

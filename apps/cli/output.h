@@ -16,6 +16,20 @@ void print_json(const Json& object);
 // Text from other people's files, safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);
 
+// Text of other people's, no wider than `width`: cut in the middle ("blocks.1..n.qkv").
+std::string shorten(const std::string& text, size_t width);
+
+// Text of at most 100 columns: the first line is indented by `first`, the others by `rest`. Lines of the text itself
+// stay lines, with their own blanks in front; a word is never broken.
+std::string wrap(const std::string& text, size_t first, size_t rest);
+
+// "  name         value ...": a line of a record, its value broken where it must be; words that are too long for a line
+// are shortened.
+void print_record(const std::string& name, const std::string& value);
+
+// The group of options that every command has.
+constexpr const char* kCommonGroup = "Common options";
+
 class Table {
  public:
   // A title that begins with '>' heads a column of numbers, set to the right.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -10,6 +11,7 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/layers.h"
+#include "cli/open_engine.h"
 #include "cli/output.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
@@ -22,6 +24,7 @@ constexpr int64_t kLargestBatch = 64;  // of a model built in memory: more sampl
 struct Options {
   std::string model, inputs, outputs;
   int64_t batch = 0;
+  bool verbose = false;
   BuildFlags flags;
   const CLI::App* app = nullptr;
 };
@@ -48,36 +51,58 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model) {
   return int64_t{1};  // the array is missing: reading the samples says so
 }
 
-Result<Engine> open_engine(const Options& o, const Common& common) {
+Result<Engine> engine_of(const Options& o, const Common& common, double* load_seconds) {
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
   if (engine_file) {
     // An engine is what it was built as: an option that would change it must not be ignored.
     if (const std::string option = build_option(o); !option.empty()) {
       return usage_error(cat(o.model, " is an engine, already built: ", option, " is for ONNX models"));
     }
-    return read_engine(o.model);
+    return open_engine(o.model, load_seconds);
   }
+  TS_TRY(check_build_flags(o.flags));
   int64_t batch = o.batch;
   if (batch == 0) {
     TS_ASSIGN(batch, samples_in(o.inputs, o.model));
     batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
   }
   TS_ASSIGN(const BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
-  TS_ASSIGN(Engine engine, build_engine(options));
+  BuildTimes times;
+  TS_ASSIGN(Engine engine, build_engine(options, &times));
+  *load_seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s;
   if (!engine.calibration.empty()) note(cat("scales: ", engine.calibration));
   return engine;
+}
+
+std::string non_finite_outputs(const std::vector<Array>& outputs) {
+  for (const Array& a : outputs) {
+    if (a.shape.empty() || a.shape[0] == 0) continue;
+    const std::vector<double> numbers = numbers_of(a);
+    const size_t one = numbers.size() / static_cast<size_t>(a.shape[0]);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!std::isfinite(numbers[i])) return cat("output '", a.name, "' holds NaN or Inf, first in sample ", i / one);
+    }
+  }
+  return "";
 }
 
 Status run(const Options& o, const Common& common) {
   std::error_code none;
   for (const std::string& in : {o.model, o.inputs}) {
-    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none)) return usage_error(cat("--outputs would overwrite ", in));
+    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none))
+      return usage_error(cat("--outputs would overwrite ", in));
   }
-  TS_ASSIGN(const Engine engine, open_engine(o, common));
+  double load_seconds = 0;
+  TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));
   const std::vector<const Plan*> plans = runnable_plans(engine);
   if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
+  const std::string not_finite = non_finite_inputs(*plans[0], samples);
+  if (!not_finite.empty()) warn(cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples"));
   TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
+  const std::string lost = not_finite.empty() ? non_finite_outputs(done.outputs) : "";
+  if (!lost.empty())
+    warn(cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold them"));
   if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
   Json outputs = Json::array(), used = Json::array();
   std::string listed, names;
@@ -97,12 +122,22 @@ Status run(const Options& o, const Common& common) {
                 {"machine", done.machine},
                 {"precision", engine.precision},
                 {"outputs", outputs},
-                {"file", o.outputs}});
+                {"file", o.outputs},
+                {"warning", not_finite.empty() ? lost : not_finite},
+                {"seconds", {{"load", load_seconds}, {"golden", done.golden_seconds}, {"bind", done.bind_seconds}}},
+                {"peak_memory_bytes", peak_memory_bytes()}});
     return {};
   }
-  fmt::print("{} in {}, {} through plan {}: {:.1f} ms on {}\n", plural(samples.count, "sample"), engine.precision,
-             plural(done.runs, "run"), names, done.milliseconds, done.machine);
-  fmt::print("{}: {}\n", o.outputs.empty() ? "not written (no --outputs)" : o.outputs, listed);
+  const auto say = [](const std::string& line) { fmt::print("{}\n", wrap(printable(line), 0, 2)); };
+  say(fmt::format("{} in {}, {} through plan {}: {:.1f} ms on {}", plural(samples.count, "sample"), engine.precision,
+                  plural(done.runs, "run"), names, done.milliseconds, done.machine));
+  say(cat(o.outputs.empty() ? "not written (no --outputs)" : o.outputs, ": ", listed));
+  if (o.verbose) {
+    say(
+        fmt::format("loaded in {:.3f} s, golden values checked in {:.3f} s, bound in {:.3f} s; at most {} of memory, "
+                    "files mapped included",
+                    load_seconds, done.golden_seconds, done.bind_seconds, megabytes(peak_memory_bytes())));
+  }
   return {};
 }
 
@@ -111,13 +146,20 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("model", o->model, "an engine (.tess), or an ONNX model that is built in memory first")
       ->type_name("FILE")
       ->required();
-  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]")
+  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]; or one .npy")
       ->type_name("FILE")
-      ->required();
-  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output")->type_name("FILE");
-  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs)")
+      ->required()
+      ->group("Data");
+  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output (default: none is written)")
+      ->type_name("FILE")
+      ->group("Data");
+  app.add_flag("-v,--verbose", o->verbose,
+               "also the time to load, to check golden values and to bind, and the peak memory")
+      ->group("Data");
+  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs, up to 64)")
       ->check(within(1, 1 << 20))
-      ->type_name("N");
+      ->type_name("N")
+      ->group("Precision and target");
   add_build_flags(app, o->flags);
   o->app = &app;
   return [o, &common] { return run(*o, common); };
@@ -126,9 +168,20 @@ Runner add(CLI::App& app, const Common& common) {
 }  // namespace
 
 const Command run_command{
-    "run", "run an engine or a model on arrays from an npz file",
+    "run",
+    "run an engine or a model on arrays from an npz file",
+    "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that "
+    "is not full is filled up and cut off again. An "
+    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; "
+    "options about precision and target are for "
+    "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so does one in the outputs "
+    "of finite inputs.",
     "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
+    "  tessera run vit.tess --inputs in.npz --verbose\n"
     "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",
-    true, add};
+    "Files:\n"
+    "  *.npz  numpy arrays; integers and other floats are converted to the input's type\n",
+    true,
+    add};
 
 }  // namespace tessera

@@ -20,7 +20,14 @@ Runner add(CLI::App&, const Common& common) {
 
 }  // namespace
 
-const Command version_command{"version", "print the version and what this program was built with",
-                              "  tessera version\n", false, add};
+const Command version_command{"version",
+                              "print the version and what this program was built with",
+                              "Says the version and whether CUDA kernels are in this program, or only their contracts "
+                              "(plans for GPUs can be made then, but not run).",
+                              "  tessera version\n"
+                              "  tessera version --json\n",
+                              "",
+                              false,
+                              add};
 
 }  // namespace tessera

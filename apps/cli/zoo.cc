@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/output.h"
 #include "io/atomic_file.h"
 #include "models/zoo.h"
@@ -34,21 +35,34 @@ Status list_models(bool json) {
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("name", o->name, "a model of the zoo")->type_name("NAME");
+  app.add_option("name", o->name, "a model of the zoo; --list shows them")->type_name("NAME");
   app.add_option("-o,--output", o->output, "the ONNX file to write (default: NAME.onnx)")->type_name("FILE");
   app.add_option("--seed", o->seed, "of the weights (default: 1)")->type_name("N");
   app.add_flag("--list", o->list, "list the models");
-  return [o, &common]() -> Status {
-    if (o->list) return list_models(common.json);
-    if (o->name.empty()) return usage_error("zoo wants a model's name, or --list");
-    TS_ASSIGN(const std::string bytes, zoo_onnx(o->name, o->seed));
+  const CLI::App* sub = &app;
+  return [o, sub, &common]() -> Status {
+    if (o->list) {
+      for (const char* option : {"name", "--output", "--seed"}) {
+        if (sub->count(option) > 0) return usage_error(cat("--list writes no model: leave ", option, " out"));
+      }
+      return list_models(common.json);
+    }
+    if (o->name.empty()) return usage_error("zoo wants a model's name; tessera zoo --list shows them");
+    auto made = zoo_onnx(o->name, o->seed);
+    if (!made.ok()) {
+      std::vector<std::string> names;
+      for (const ZooEntry& e : zoo_entries()) names.push_back(e.name);
+      return Status(made.status().code(), made.status().message() + did_you_mean(o->name, names));
+    }
+    const std::string bytes = std::move(made).value();
     const std::string path = o->output.empty() ? o->name + ".onnx" : o->output;
     TS_TRY(write_file(path, bytes));
     if (common.json) {
       print_json({{"model", o->name}, {"seed", o->seed}, {"file", path}, {"bytes", bytes.size()}});
     } else {
-      fmt::print("{}: {} with seeded random weights (seed {}), {}\n", path, o->name, o->seed,
-                 megabytes(static_cast<int64_t>(bytes.size())));
+      fmt::print("{}\n", wrap(cat(path, ": ", o->name, " with seeded random weights (seed ", o->seed, "), ",
+                                  megabytes(static_cast<int64_t>(bytes.size()))),
+                              0, 2));
     }
     return {};
   };
@@ -56,9 +70,15 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command zoo_command{"zoo", "write a well-known model with seeded random weights as ONNX",
+const Command zoo_command{"zoo",
+                          "write a well-known model with seeded random weights as ONNX",
+                          "For trying builds, times and sizes without a download: the shapes are those of the "
+                          "published models, the weights are random, drawn from the seed, and the same "
+                          "seed gives the same bytes on every machine.",
                           "  tessera zoo --list\n"
                           "  tessera zoo vit-b-16 -o vit_b.onnx --seed 7\n",
-                          false, add};
+                          "",
+                          false,
+                          add};
 
 }  // namespace tessera

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -52,14 +54,23 @@ class Pool {
     inside_pool = false;
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return busy_ == 0; });
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
+  // Memory may run out in a piece: the others are dropped, and the caller gets the exception once every thread is done
+  // with the body.
   void take_pieces() {
-    for (;;) {
-      const int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
-      if (begin >= n_) return;
-      (*body_)(begin, std::min(n_, begin + grain_));
+    try {
+      for (;;) {
+        const int64_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
+        if (begin >= n_) return;
+        (*body_)(begin, std::min(n_, begin + grain_));
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+      next_.store(n_, std::memory_order_relaxed);
     }
   }
   void work() {
@@ -84,6 +95,7 @@ class Pool {
   std::atomic<int64_t> next_{0};
   int64_t n_ = 0, grain_ = 1;
   uint64_t generation_ = 0;
+  std::exception_ptr failure_;
   int busy_ = 0;
   bool stop_ = false;
 };

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 
 #include "base/log.h"
 
@@ -16,16 +19,32 @@ constexpr int kBarWidth = 24;
 constexpr const char* kErase = "\r\033[K";
 
 std::atomic<bool> is_quiet{false};
+thread_local std::string interrupted_at;
 
+// A terminal that understands the control characters: TERM=dumb (an editor's shell) does not.
 bool on_terminal() {
-  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  static const bool terminal = [] {
+    const char* term = std::getenv("TERM");
+    return isatty(STDERR_FILENO) == 1 && (term == nullptr || std::string(term) != "dumb");
+  }();
   return terminal;
+}
+
+// https://no-color.org: set and not empty means no colour.
+bool in_colour() {
+  static const bool colour = [] {
+    const char* none = std::getenv("NO_COLOR");
+    return on_terminal() && (none == nullptr || *none == '\0');
+  }();
+  return colour;
 }
 
 void print_line(const char* kind, const std::string& line) {
   // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next
   // advance.
-  std::fprintf(stderr, "%stessera: %s%s\n", on_terminal() ? kErase : "", kind, line.c_str());
+  const bool yellow = in_colour() && *kind != '\0';
+  std::fprintf(stderr, "%stessera: %s%s%s%s\n", on_terminal() ? kErase : "", yellow ? "\033[33m" : "", kind,
+               yellow ? "\033[0m" : "", line.c_str());
 }
 
 }  // namespace
@@ -33,10 +52,23 @@ void print_line(const char* kind, const std::string& line) {
 void set_quiet(bool quiet) { is_quiet = quiet; }
 bool quiet() { return is_quiet; }
 
+Activity::Activity(const char* what, const std::string& name)
+    : what_(what), name_(name), exceptions_(std::uncaught_exceptions()) {}
+Activity::~Activity() {
+  if (std::uncaught_exceptions() == exceptions_) return;
+  try {
+    interrupted_at += (interrupted_at.empty() ? "" : ", ") + (what_ + (" " + name_));
+  } catch (const std::bad_alloc&) {  // there is no memory for a few words either: the message does without
+  }
+}
+std::string interrupted() { return interrupted_at; }
+
 void note(const std::string& line) {
   if (!quiet()) print_line("", line);
 }
-void warn(const std::string& line) { print_line("warning: ", line); }
+void warn(const std::string& line) {
+  if (!quiet()) print_line("warning: ", line);
+}
 
 std::string progress_line(const std::string& name, int64_t count, int64_t total, double seconds) {
   const double share = total > 0 ? std::clamp(static_cast<double>(count) / static_cast<double>(total), 0.0, 1.0) : 1.0;
@@ -49,7 +81,9 @@ std::string progress_line(const std::string& name, int64_t count, int64_t total,
 }
 
 Progress::Progress(std::string name, int64_t total)
-    : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {}
+    : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {
+  if (shown_) draw();
+}
 
 void Progress::advance(int64_t items) {
   count_ += items;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A progress bar on a terminal (stderr), nothing in a pipe or when quiet. Any thread may advance it.
+// A progress bar on a terminal (stderr; not where TERM=dumb), nothing in a pipe or when quiet. Any thread may advance
+// it.
 //   calibrating [##########..............]  42 %  54 of 128, 3 s
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -35,14 +36,28 @@ TEST(Progress, WritesNothingToAPipe) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Log, QuietSilencesNotesButNotWarnings) {
+TEST(Log, QuietSilencesNotesAndWarnings) {
   testing::internal::CaptureStderr();
   note("one");
+  warn("two");
   set_quiet(true);
-  note("two");
-  warn("three");
+  note("three");
+  warn("four");
   set_quiet(false);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tessera: one\ntessera: warning: three\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tessera: one\ntessera: warning: two\n");
+}
+
+TEST(Log, ActivitiesNameWhatAnExceptionInterrupted) {
+  const std::string plan = "batch8", layer = "blocks.0.mlp.fc1", done = "import";
+  EXPECT_EQ(interrupted(), "");
+  try {
+    const Activity outer("plan", plan);
+    { const Activity finished("stage", done); }
+    const Activity inner("layer", layer);
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+  }
+  EXPECT_EQ(interrupted(), "layer blocks.0.mlp.fc1, plan batch8");
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
+#include "base/log.h"
+#include "base/progress.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
@@ -22,6 +25,28 @@ class Stopwatch {
   double& seconds_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// A bar where one is wanted; goes when it goes out of scope.
+class Bar {
+ public:
+  Bar(bool quiet, const char* name, int64_t total) {
+    if (!quiet) progress_.emplace(name, total);
+  }
+  void advance() {
+    if (progress_) progress_->advance();
+  }
+
+ private:
+  std::optional<Progress> progress_;
+};
+
+// Names the layer where it can: a build that fails its own check is a fault of a kernel, and the layer says which.
+std::string golden_failure(const Engine& engine, const VerifyReport& report) {
+  const std::string text = cat("plan ", report.plan, " does not reproduce its golden values: ", report.sentence);
+  const auto layers = verify_plans(engine, {.plan = report.plan});
+  if (!layers.ok() || layers->front().first_stray < 0) return text;
+  return cat(text, "; ", layers->front().sentence);
+}
 
 // Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
 constexpr int64_t kCalibrationBatch = 16;
@@ -58,9 +83,12 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
+      Bar bar(options.quiet, "importing", 1);
+      TS_ASSIGN(graph,
+                load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
     }
     const Stopwatch watch(t.calibrate_s);
+    const Activity calibrating("calibrating", options.model_path);
     CalibrateOptions calibration{.path = options.calib_path, .quiet = options.quiet};
     TS_ASSIGN(ranges, calibrate(graph, calibration));
     engine.calibration = ranges.how;
@@ -75,12 +103,18 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
   if (!asked) batches = {1};
   lowering.plan.target = options.target;
   int64_t largest = 1;
+  // The import and the plan of each batch size, and of the golden plan.
+  std::optional<Bar> bar;
+  bar.emplace(options.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));
   for (int64_t batch : batches) {
+    const std::string planned = cat("batch", batch);
+    const Activity planning("planning", planned);
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
       TS_ASSIGN(graph, load_model(options.model_path, batch, asked));
     }
+    bar->advance();
     const Stopwatch watch(t.compile_s);
     engine.model = graph.name;
     lowering.plan.batch = batch_of(graph);
@@ -88,6 +122,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     largest = std::max(largest, lowering.plan.batch);
     TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
     engine.plans.push_back(std::move(plan));
+    bar->advance();
   }
   {
     Graph graph;
@@ -95,6 +130,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
       const Stopwatch watch(t.import_s);
       TS_ASSIGN(graph, load_model(options.model_path, std::min(largest, options.golden_samples), /*exact=*/false));
     }
+    bar->advance();
     const Stopwatch watch(t.compile_s);
     lowering.plan.batch = batch_of(graph);
     lowering.plan.name = "golden";
@@ -102,14 +138,17 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
     engine.plans.push_back(std::move(plan));
   }
+  bar.reset();
   TS_TRY(check_engine(engine));
   if (options.golden) {
     const Stopwatch watch(t.golden_s);
-    TS_ASSIGN(engine.golden, make_golden(engine, options.seed));
+    TS_ASSIGN(engine.golden, make_golden(engine, options.seed, options.quiet));
     if (why_not_here(options.target).empty()) {
+      Bar checking(options.quiet, "checking", static_cast<int64_t>(engine.plans.size()) - 1);
       for (size_t i = 0; i + 1 < engine.plans.size(); ++i) {
         TS_ASSIGN(const VerifyReport report, check_golden(engine, engine.plans[i]));
-        if (!report.ok) return Status(Code::kVerifyFailed, cat("plan ", engine.plans[i].name, " does not reproduce its golden values: ", report.sentence));
+        if (!report.ok) return Status(Code::kVerifyFailed, golden_failure(engine, report));
+        checking.advance();
       }
       if (ran_on_target != nullptr) *ran_on_target = true;
     }

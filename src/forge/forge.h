@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of `tessera build`: import, calibrate, compile for each batch size, golden values, and the check of them where the target is here.
+// All of `tessera build`: import, calibrate, compile for each batch size, golden values, and the check of them where
+// the target is here.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ struct BuildOptions {
   std::string precision = "fp16";
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   Arch target = Arch::cpu;
-  std::string calib_path;            // npz; empty: seeded random inputs where scales are needed
-  std::vector<std::string> allow;    // "LAYER=PRECISION"
+  std::string calib_path;          // npz; empty: seeded random inputs where scales are needed
+  std::vector<std::string> allow;  // "LAYER=PRECISION"
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
@@ -28,8 +29,8 @@ struct BuildTimes {
   double import_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
 };
 
-// `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same model and options give the same
-// bytes on every machine.
+// `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same
+// model and options give the same bytes on every machine.
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/op.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera {
@@ -40,6 +41,12 @@ double Arithmetic::accumulator_error(int64_t terms) const {
   const double n = static_cast<double>(terms);
   if (promote_every <= 0 || accumulator_bits >= 24) return (n + 1) * unit / 2;
   return promote_every * unit + (n / promote_every + 1) * std::ldexp(1.0, -24);
+}
+
+double Roundings::sum(int64_t terms) const {
+  const double worst = a_.accumulator_error(terms);
+  if (growth_ == Growth::kWorst || a_.accumulator_bits < 23) return worst;
+  return worst / std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
 }
 
 }  // namespace tessera

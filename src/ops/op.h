@@ -38,6 +38,10 @@ struct OpInfo {
   // Result types where the signature cannot say them (null: shapes by the signature, element of the first input).
   Result<std::vector<Type>> (*infer)(const Problem&) = nullptr;
   void (*reference)(const Problem&, std::span<const Dense> in, std::span<Dense> out) = nullptr;
+  // How far a variant's arithmetic may take each result from `before`, the exact one before the program and the last
+  // rounding; null: not at all. Tests of variants and `verify` derive their tolerances from it (errors.h).
+  std::vector<double> (*errors)(const Problem&, std::span<const Dense> in, const Dense& before,
+                                const Roundings&) = nullptr;
   // What must hold of the operands' numbers and only shows while running (ids inside a table); null: nothing.
   Status (*check_numbers)(const Problem&, std::span<const Dense> in) = nullptr;
   double (*flops)(const Problem&) = nullptr;

@@ -77,36 +77,6 @@ void for_each_run(const Operand& o, const Body& body) {
   });
 }
 
-void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
-  const int64_t cols = cols_of(y.shape);
-  parallel_for(rows_of(y.shape), grain_of(cols), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      double* v = y.v.data() + row * cols;
-      for (const Step& step : problem.then.steps) {
-        const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
-        switch (step.kind) {
-          case StepKind::bias:
-            for (int64_t c = 0; c < cols; ++c) v[c] += other->v[static_cast<size_t>(c)];
-            break;
-          case StepKind::act:
-            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]);
-            break;
-          case StepKind::scale:
-            for (int64_t c = 0; c < cols; ++c) v[c] *= other->v[static_cast<size_t>(c)];
-            break;
-          case StepKind::residual: {
-            const double* r = other->v.data() + row % rows_of(other->shape) * cols;
-            for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
-            break;
-          }
-          case StepKind::quantize:
-            break;  // encode does it
-        }
-      }
-    }
-  });
-}
-
 // A number in [-1, 1] for each seed and index (splitmix64).
 double noise_at(uint64_t seed, uint64_t index) {
   uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
@@ -198,6 +168,36 @@ void encode(const Dense& numbers, const TensorView& t) {
     }
     if (step == 1) return element.encode_f64(v, n, t.data, offset);
     for (int64_t i = 0; i < n; ++i) element.encode_f64(v + i, 1, t.data, offset + i * step);
+  });
+}
+
+void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
+  const int64_t cols = cols_of(y.shape);
+  parallel_for(rows_of(y.shape), grain_of(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      double* v = y.v.data() + row * cols;
+      for (const Step& step : problem.then.steps) {
+        const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
+        switch (step.kind) {
+          case StepKind::bias:
+            for (int64_t c = 0; c < cols; ++c) v[c] += other->v[static_cast<size_t>(c)];
+            break;
+          case StepKind::act:
+            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]);
+            break;
+          case StepKind::scale:
+            for (int64_t c = 0; c < cols; ++c) v[c] *= other->v[static_cast<size_t>(c)];
+            break;
+          case StepKind::residual: {
+            const double* r = other->v.data() + row % rows_of(other->shape) * cols;
+            for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
+            break;
+          }
+          case StepKind::quantize:
+            break;  // encode does it
+        }
+      }
+    }
   });
 }
 

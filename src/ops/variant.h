@@ -34,6 +34,24 @@ struct Arithmetic {
   double accumulator_error(int64_t terms) const;
 };
 
+// An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum add up in the worst case,
+// which bounds every single result; or, where the accumulator keeps all of fp32's bits or all but one, as a random walk,
+// which bounds the norm over many results. A shorter one truncates, always to the same side: it has no walk.
+enum class Growth : uint8_t { kWorst, kWalk };
+class Roundings {
+ public:
+  explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
+  // One rounding of a number in fp32, or in f64 where the arithmetic is that.
+  double unit() const { return a_.accumulator_bits > 24 ? 0x1p-53 : 0x1p-24; }
+  double operand() const { return a_.operand_error; }
+  double sum(int64_t terms) const;  // as Arithmetic::accumulator_error
+  const std::string& computed() const { return a_.computed; }
+
+ private:
+  Arithmetic a_;
+  Growth growth_;
+};
+
 struct Stream {
   void* handle = nullptr;  // cudaStream_t; null on the host
 };

@@ -5,6 +5,8 @@
 #include <map>
 #include <string_view>
 
+#include "base/log.h"
+#include "base/parallel.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
 
@@ -102,6 +104,7 @@ class Planner {
   }
 
   Status add_step(const Node& node) {
+    const Activity planning("layer", node.name);
     const OpInfo* op = find_op(node.op);
     if (op == nullptr) return bad_input(cat("node ", node.name, ": no op is called '", node.op, "'"));
     for (ValueId in : node.inputs) {
@@ -250,11 +253,13 @@ Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Byt
   TS_CHECK(bits % 8 == 0, "packing of sub-byte codes goes through their own layouts");
   const int64_t width = bits / 8;
   Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * width));
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) {
-      std::memcpy(out.data() + layout_index(layout, r, c, cols) * width, codes.data() + (r * cols + c) * width, static_cast<size_t>(width));
+  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        std::memcpy(out.data() + layout_index(layout, r, c, cols) * width, codes.data() + (r * cols + c) * width, static_cast<size_t>(width));
+      }
     }
-  }
+  });
   return Bytes::own(std::move(out));
 }
 

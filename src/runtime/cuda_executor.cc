@@ -21,7 +21,7 @@ Status checked(cudaError_t error, const char* what) {
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const Engine& engine, const Plan& plan, const ExecutorOptions& options)
-      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency) {}
+      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency), observe_(options.observe) {}
 
   ~CudaExecutor() override {
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
@@ -58,6 +58,7 @@ class CudaExecutor : public Executor {
   }
 
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    if (observe_) return run_observed(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
       TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_), "copying an input to the GPU"));
@@ -117,6 +118,40 @@ class CudaExecutor : public Executor {
   std::string machine() const override { return device_name(device_); }
 
  private:
+  // Step by step, without the graph. After each step the arena and the outputs are brought to the host, where views like those of a host plan show them.
+  Status run_observed(std::span<const void* const> inputs, std::span<void* const> outputs) {
+    TS_TRY(stage_inputs(inputs));
+    Buffer arena(static_cast<size_t>(plan_.arena_bytes));
+    std::vector<Buffer> states;
+    Memory host;
+    host.arena = arena.data();
+    std::vector<const uint8_t*> constants;
+    for (const EngineConstant& c : engine_.constants) constants.push_back(c.data.data());
+    std::vector<uint8_t*> state_data;
+    for (const EngineState& s : engine_.states) {
+      states.emplace_back(static_cast<size_t>(s.bytes));
+      state_data.push_back(states.back().data());
+    }
+    host.constants = constants;
+    host.states = state_data;
+    host.inputs = inputs;
+    host.outputs = outputs;
+    std::vector<BoundStep> shown(steps_.size());
+    for (size_t i = 0; i < steps_.size(); ++i) shown[i].step = steps_[i].step, shown[i].problem = steps_[i].problem;
+    place_views(plan_, host, shown);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      TS_TRY(launch(steps_[i], stream_));
+      TS_TRY(checked(cudaStreamSynchronize(stream_), "running a step"));
+      TS_TRY(copy_to_host(arena.data(), arena_.data(), arena.size()));
+      for (size_t s = 0; s < states.size(); ++s) TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o], static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
+      }
+      observe_(*shown[i].step, shown[i].in, shown[i].out);
+    }
+    return {};
+  }
+
   Status stage(const Port& port) {
     DeviceBuffer buffer;
     TS_TRY(buffer.allocate(static_cast<size_t>(port_bytes(plan_, port))));
@@ -172,6 +207,7 @@ class CudaExecutor : public Executor {
   const Plan& plan_;
   const int device_;
   std::shared_ptr<Residency> residency_;
+  const decltype(ExecutorOptions::observe) observe_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
   cudaGraphExec_t exec_ = nullptr;

@@ -19,8 +19,9 @@ class Residency;
 struct ExecutorOptions {
   // Constants and state that several executors of one engine share (residency.h); null: this executor has its own.
   std::shared_ptr<Residency> residency;
-  // Called after each step with its results (host plans only): calibration and layer-by-layer comparison look in here.
-  std::function<void(const PlanStep& step, std::span<const TensorView> out)> observe;
+  // Called after each step with its operands, which no step overwrites, and its results, in host memory: calibration and layer-by-layer comparison look in
+  // here. CUDA plans then run step by step, without their graph, and everything is copied.
+  std::function<void(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out)> observe;
   // `ref` plans only: perturb each step's results, the i-th by noise(step); see ops/reference.h.
   std::function<Noise(const PlanStep& step, size_t index)> noise;
   int device = 0;

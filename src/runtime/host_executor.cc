@@ -110,7 +110,7 @@ class HostExecutor : public Executor {
       status = b.kernel->launch(b.in, b.out, memory_.arena + b.step->workspace_offset, {});
     }
     if (!status.ok()) return status.at(cat("layer ", b.step->layer));
-    if (options_.observe) options_.observe(*b.step, b.out);
+    if (options_.observe) options_.observe(*b.step, b.in, b.out);
     return {};
   }
 

@@ -41,7 +41,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     ranges.how = cat("amax over ", used, " samples of ", options.path.substr(options.path.rfind('/') + 1));
   }
   ExecutorOptions observing;
-  observing.observe = [&](const PlanStep& step, std::span<const TensorView> out) {
+  observing.observe = [&](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
     for (size_t i = 0; i < out.size(); ++i) {
       record(ranges, plan.tensors[static_cast<size_t>(step.out[i])].name, decode(out[i]));
     }
@@ -58,8 +58,8 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
       const Dense numbers = decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])});
       for (double x : numbers.v) {
         if (!std::isfinite(x)) {
-          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first, " to ", first + plan.batch - 1,
-                               "; calibration data must be finite"));
+          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first,
+                               " to ", first + plan.batch - 1, "; calibration data must be finite"));
         }
       }
       record(ranges, plan.inputs[i].name, numbers);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the f32 model on samples and records the largest magnitude of every value: the static scales of quantized activations come from it.
+// Runs the f32 model on samples and records the largest magnitude of every value: the static scales of quantized
+// activations come from it.
 #pragma once
 
 #include "base/status.h"
@@ -10,8 +11,8 @@
 namespace tessera {
 
 struct CalibrateOptions {
-  std::string path;        // npz; empty: seeded random inputs, which is said in Ranges::how
-  int64_t samples = 512;   // at most
+  std::string path;       // npz; empty: seeded random inputs, which is said in Ranges::how
+  int64_t samples = 512;  // at most
   bool quiet = true;
 };
 // `graph` is canonical and in f32; its batch is the number of samples per run.

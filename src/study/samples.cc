@@ -28,7 +28,9 @@ float normal_at(uint64_t seed, uint64_t index) {
   return static_cast<float>(sum);
 }
 
-const Operand& desc_of(const Plan& plan, const Port& port) { return plan.tensors[static_cast<size_t>(port.tensor)].desc; }
+const Operand& desc_of(const Plan& plan, const Port& port) {
+  return plan.tensors[static_cast<size_t>(port.tensor)].desc;
+}
 
 int64_t sample_elements(const Plan& plan, const Port& port) {
   return elements(desc_of(plan, port).shape) / std::max<int64_t>(plan.batch, 1);
@@ -45,19 +47,26 @@ std::string wanted_inputs(const Plan& plan) {
   return text;
 }
 
-}  // namespace
-
-namespace {
-
-// Ids must name rows of the table that reads them; an integer input that no table reads directly may be a mask or a position: 0 or 1.
+// Ids must name rows of the table that reads them; an integer input that no table reads directly may be a mask or a
+// position: 0 or 1.
 int64_t ids_below(const Plan& plan, int tensor) {
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "gather" && s.in.size() > 1 && s.in[1] == tensor) return std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
+    if (s.op == "gather" && s.in.size() > 1 && s.in[1] == tensor)
+      return std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
   }
   return 2;
 }
 
 }  // namespace
+
+Samples Samples::part(int64_t first, int64_t few) const {
+  Samples p{.count = few, .names = names, .data = {}};
+  for (const Bytes& all : data) {
+    const size_t one = all.size() / static_cast<size_t>(count);
+    p.data.push_back(all.slice(static_cast<size_t>(first) * one, static_cast<size_t>(few) * one));
+  }
+  return p;
+}
 
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
   Samples s{.count = count, .names = {}, .data = {}};
@@ -69,8 +78,9 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
-      numbers[static_cast<size_t>(j)] =
-          info(e).kind == ElementKind::kInteger ? static_cast<float>(mix(seed + i * 7919 + index) % ids) : normal_at(seed + i * 7919, index);
+      numbers[static_cast<size_t>(j)] = info(e).kind == ElementKind::kInteger
+                                            ? static_cast<float>(mix(seed + i * 7919 + index) % ids)
+                                            : normal_at(seed + i * 7919, index);
       if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));
@@ -89,11 +99,17 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     for (const Array& a : arrays) {
       if (a.name == port.name) found = &a;
     }
-    if (found == nullptr) return bad_input(cat(path, ": no array '", port.name, "'; wanted ", wanted_inputs(plan)));
+    if (found == nullptr) {
+      std::string held;
+      for (size_t i = 0; i < arrays.size() && i < 8; ++i) held += cat(i == 0 ? "" : ", ", "'", arrays[i].name, "'");
+      return bad_input(cat(path, ": no array '", port.name, "'; wanted ", wanted_inputs(plan), "; the file holds ",
+                           held.empty() ? "none" : held));
+    }
     const Operand& desc = desc_of(plan, port);
     Shape rest(found->shape.begin() + (found->shape.empty() ? 0 : 1), found->shape.end());
     if (found->shape.size() != desc.shape.size() || !std::equal(rest.begin(), rest.end(), desc.shape.begin() + 1)) {
-      return bad_input(cat(path, ": array '", port.name, "' has shape ", to_string(Shape(found->shape.begin(), found->shape.end())), "; wanted ",
+      return bad_input(cat(path, ": array '", port.name, "' has shape ",
+                           to_string(Shape(found->shape.begin(), found->shape.end())), "; wanted ",
                            wanted_inputs(plan)));
     }
     const int64_t count = found->shape[0];
@@ -102,14 +118,49 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
       return bad_input(cat(path, ": '", port.name, "' holds ", count, " samples, '", s.names[0], "' ", s.count));
     }
     s.count = count;
+    s.names.push_back(port.name);
+    if (found->dtype == numpy_dtype(desc.type.element)) {  // as it lies in the file
+      s.data.push_back(found->data);
+      continue;
+    }
     const std::vector<double> numbers = numbers_of(*found);
     const int64_t n = static_cast<int64_t>(numbers.size());
     Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
     info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
-    s.names.push_back(port.name);
     s.data.push_back(Bytes::own(std::move(b)));
   }
   return s;
+}
+
+std::string non_finite_inputs(const Plan& plan, const Samples& samples) {
+  constexpr int64_t kChunk = 4096;
+  std::vector<float> numbers(kChunk);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const ElementInfo& element = info(desc_of(plan, plan.inputs[i]).type.element);
+    if (element.kind != ElementKind::kFloat) continue;
+    const int64_t one = sample_elements(plan, plan.inputs[i]), n = one * samples.count;
+    int64_t bad = 0, first = 0;
+    for (int64_t at = 0; at < n; at += kChunk) {
+      const int64_t here = std::min(kChunk, n - at);
+      element.decode(samples.data[i].data(), at, here, numbers.data());
+      for (int64_t k = 0; k < here; ++k) {
+        if (!std::isfinite(numbers[static_cast<size_t>(k)]) && bad++ == 0) first = (at + k) / one;
+      }
+    }
+    if (bad > 0)
+      return cat("input '", plan.inputs[i].name, "' holds NaN or Inf in ", bad, " of ", n, " numbers, first in sample ",
+                 first);
+  }
+  return "";
+}
+
+std::string numpy_dtype(Element element) {
+  const std::string name = info(element).name;
+  for (const auto& [ours, numpy] :
+       {std::pair{"f16", "<f2"}, {"f32", "<f4"}, {"f64", "<f8"}, {"i32", "<i4"}, {"i64", "<i8"}, {"u8", "|u1"}}) {
+    if (name == ours) return numpy;
+  }
+  return "";
 }
 
 Filled fill_inputs(const Plan& plan, const Samples& samples, int64_t first) {
@@ -118,7 +169,8 @@ Filled fill_inputs(const Plan& plan, const Samples& samples, int64_t first) {
     Buffer b(static_cast<size_t>(port_bytes(plan, plan.inputs[i])));
     const size_t one = samples.data[i].size() / static_cast<size_t>(samples.count);
     for (int64_t s = 0; s < plan.batch; ++s) {
-      std::memcpy(b.data() + static_cast<size_t>(s) * one, samples.data[i].data() + static_cast<size_t>((first + s) % samples.count) * one, one);
+      std::memcpy(b.data() + static_cast<size_t>(s) * one,
+                  samples.data[i].data() + static_cast<size_t>((first + s) % samples.count) * one, one);
     }
     f.buffers.push_back(std::move(b));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs for plans: seeded random ones, or arrays that a user gives (npz). A sample is one entry along the batch axis of every input.
+// Inputs for plans: seeded random ones, or arrays that a user gives (npz). A sample is one entry along the batch axis
+// of every input.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,21 @@ struct Samples {
   int64_t count = 0;
   std::vector<std::string> names;
   std::vector<Bytes> data;  // per input, count * bytes_per_sample
+
+  Samples part(int64_t first, int64_t few) const;  // `few` of them from `first` on, without a copy
 };
 
 // Seeded standard-normal numbers (integers: rows of the table that reads them, else 0 or 1), the same on every machine.
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed);
-// Arrays by input name from an npz file, converted to the ports' types; shapes must be those of the plan but for the batch.
+// Arrays by input name from an npz file, converted to the ports' types; shapes must be those of the plan but for the
+// batch.
 Result<Samples> read_samples(const Plan& plan, const std::string& path);
+
+// The first input that holds NaN or Inf, in a sentence; empty where all are finite.
+std::string non_finite_inputs(const Plan& plan, const Samples& samples);
+
+// numpy's word for an element ("<f2"); empty where numpy has none.
+std::string numpy_dtype(Element element);
 
 // Buffers for one run: samples first, first + 1, ... (modulo count) fill the plan's batch.
 struct Filled {

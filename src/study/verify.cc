@@ -2,26 +2,25 @@
 #include "study/verify.h"
 
 #include <cmath>
+#include <cstdio>
 #include <map>
+#include <optional>
 
+#include "base/log.h"
+#include "base/progress.h"
 #include "runtime/executor.h"
 
 namespace tessera {
 namespace {
 
-// An engine may be this many times as far from the golden values as the golden plan's own response to noise of its arithmetic's size: one draw of
-// the noise estimates the scale of the error, it does not bound it.
+// An engine may be this many times as far from the golden values as the golden plan's own response to noise of its
+// arithmetic's size: one draw of the noise estimates the scale of the error, it does not bound it.
 constexpr double kResponseMultiple = 4;
 // Outputs are f32: two roundings of them are never an error.
 constexpr double kFloor = 0x1p-22;
 
-int64_t terms_of(const Problem& p) {
-  if (p.in.empty() || p.in[0].shape.empty()) return 1;
-  if (p.op == "attention") return p.in[0].shape.back() + p.in[1].shape[1];
-  return p.in[0].shape.back();
-}
-
-// Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the accumulator's roundings.
+// Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the
+// accumulator's roundings.
 double typical_error(const Plan& plan, const PlanStep& step) {
   const Variant* v = find_variant(step.variant);
   if (v == nullptr) return 0;
@@ -30,10 +29,7 @@ double typical_error(const Plan& plan, const PlanStep& step) {
   return 2 * a.operand_error + 4 * std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms_of(p)));
 }
 
-struct GoldenRun {
-  std::vector<std::vector<double>> outputs;  // per port
-  std::vector<std::vector<double>> layers;   // per step: its first result, where asked for
-};
+using Outputs64 = std::vector<std::vector<double>>;  // numbers per port
 
 // Steps of a plan and of its golden twin correspond one to one.
 std::vector<double> noise_of_steps(const Plan& plan) {
@@ -42,32 +38,43 @@ std::vector<double> noise_of_steps(const Plan& plan) {
   return noise;
 }
 
-Result<GoldenRun> run_plan(const Engine& engine, const Plan& plan, const Samples& samples, bool layers, const std::vector<double>* noise,
-                           std::string* machine = nullptr) {
-  GoldenRun result;
-  ExecutorOptions options;
-  if (layers) {
-    options.observe = [&](const PlanStep&, std::span<const TensorView> out) { result.layers.push_back(decode(out[0]).v); };
-  }
-  if (noise != nullptr) {
-    options.noise = [noise](const PlanStep&, size_t i) { return Noise{(*noise)[i], 0x51ed + i}; };
-  }
+Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples,
+                           const ExecutorOptions& options = {}, std::string* machine = nullptr) {
+  const Activity running("plan", plan.name);
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, options));
   const Filled inputs = fill_inputs(plan, samples, 0);
   Outputs outputs = make_outputs(plan);
   TS_TRY(executor->run(inputs.pointers, outputs.pointers));
-  for (size_t i = 0; i < plan.outputs.size(); ++i) result.outputs.push_back(decode_output(plan, i, outputs.pointers[i]));
+  Outputs64 result;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) result.push_back(decode_output(plan, i, outputs.pointers[i]));
   if (machine != nullptr) *machine = executor->machine();
   return result;
 }
 
-// `numbers` of `batch` samples as the first `count` samples of a batch that repeats them.
-std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch, int64_t count) {
+// A golden run, clean or with noise on each step's results.
+Result<Outputs64> run_golden(const Engine& engine, const Plan& golden, const Samples& samples,
+                             const std::vector<double>* noise, Progress* progress) {
+  ExecutorOptions options;
+  if (noise != nullptr) {
+    options.noise = [noise](const PlanStep&, size_t i) { return Noise{(*noise)[i], 0x51ed + i}; };
+  }
+  if (progress != nullptr) {
+    options.observe = [progress](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {
+      progress->advance();
+    };
+  }
+  return run_plan(engine, golden, samples, options);
+}
+
+// Samples first ... first + count - 1 of `numbers`, which hold `batch` of them, again and again until there are
+// `wanted`.
+std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch, int64_t first, int64_t count,
+                              int64_t wanted) {
   const size_t one = numbers.size() / static_cast<size_t>(batch);
   std::vector<double> out;
-  out.reserve(one * static_cast<size_t>(count));
-  for (int64_t s = 0; s < count; ++s) {
-    const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(s % batch) * one);
+  out.reserve(one * static_cast<size_t>(wanted));
+  for (int64_t s = 0; s < wanted; ++s) {
+    const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(first + s % count) * one);
     out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(one));
   }
   return out;
@@ -82,29 +89,66 @@ double bound_from(const std::vector<double>& noisy, const std::vector<double>& c
   return kResponseMultiple * compare(noisy, clean, samples).relative_l2 + kFloor;
 }
 
-OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want, int64_t samples, double bound) {
+OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
+                   int64_t samples, double bound) {
   const Closeness c = compare(got, want, samples);
   return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound};
+}
+
+std::string brief(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1e", x);
+  return text;
+}
+
+std::string stray_sentence(const LayerReport& l) {
+  const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
+  if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
+  if (l.one_result && l.relative_l2 <= l.bound) {
+    return cat(who, "one of its results is ", brief(l.share),
+               " times as far off as its arithmetic allows; its inputs still agree");
+  }
+  return cat(who, "relative L2 ", brief(l.relative_l2), " where its arithmetic allows ", brief(l.bound),
+             "; its inputs still agree");
 }
 
 void conclude(VerifyReport& report) {
   report.ok = true;
   for (const OutputReport& o : report.outputs) report.ok = report.ok && o.ok;
-  for (const LayerReport& l : report.layers) {
-    if (!(l.relative_l2 <= l.bound)) {
-      report.sentence = cat("layer ", l.layer, " (", l.op, ") is the first to stray: relative L2 error ", l.relative_l2, ", its arithmetic allows ", l.bound);
-      report.ok = false;
-      return;
-    }
+  for (size_t i = 0; i < report.layers.size() && report.first_stray < 0; ++i) {
+    if (!report.layers[i].ok()) report.first_stray = static_cast<int>(i);
+  }
+  if (report.first_stray >= 0) {
+    report.ok = false;
+    report.sentence = stray_sentence(report.layers[static_cast<size_t>(report.first_stray)]);
+    return;
   }
   for (const OutputReport& o : report.outputs) {
     if (o.ok) continue;
     report.sentence = std::isfinite(o.relative_l2)
-                          ? cat("output '", o.name, "' is off: relative L2 error ", o.relative_l2, ", its arithmetic allows ", o.bound)
+                          ? cat("output '", o.name, "' is off: relative L2 ", brief(o.relative_l2),
+                                " where its arithmetic allows ", brief(o.bound))
                           : cat("output '", o.name, "' holds NaN or Inf");
     return;
   }
-  report.sentence = "within the bounds of its arithmetic";
+  report.sentence = report.layers.empty() ? "within the bounds of its arithmetic"
+                                          : "every layer and every output is within the bounds of its arithmetic";
+}
+
+// What one plan gave over all samples, beside what the golden plan gave: clean, and with noise of this plan's
+// arithmetic.
+struct Gathered {
+  const Plan* plan;
+  std::vector<double> noise;
+  LayerJudge judge;
+  Outputs64 got, want, clean, noisy;
+  int64_t rows = 0, golden_rows = 0;
+  VerifyReport report;
+};
+
+void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
+  if (to.size() <= port) to.resize(port + 1);
+  to[port].insert(to[port].end(), numbers.begin(), numbers.end());
 }
 
 }  // namespace
@@ -131,14 +175,17 @@ Closeness compare(const std::vector<double>& got, const std::vector<double>& wan
   return c;
 }
 
-Result<Golden> make_golden(const Engine& engine, uint64_t seed) {
+Result<Golden> make_golden(const Engine& engine, uint64_t seed, bool quiet) {
   const Plan* golden = golden_plan(engine);
   TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
   const Samples samples = random_samples(*golden, golden->batch, seed);
-  TS_ASSIGN(const GoldenRun clean, run_plan(engine, *golden, samples, false, nullptr));
   const std::vector<double> noise = noise_of_steps(engine.plans[0]);
-  if (noise.size() != golden->steps.size()) return machine_error("internal: the golden plan does not mirror the engine's plan");
-  TS_ASSIGN(const GoldenRun noisy, run_plan(engine, *golden, samples, false, &noise));
+  if (noise.size() != golden->steps.size())
+    return machine_error("internal: the golden plan does not mirror the engine's plan");
+  std::optional<Progress> progress;
+  if (!quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden->steps.size()));
+  TS_ASSIGN(const Outputs64 clean, run_golden(engine, *golden, samples, nullptr, progress ? &*progress : nullptr));
+  TS_ASSIGN(const Outputs64 noisy, run_golden(engine, *golden, samples, &noise, progress ? &*progress : nullptr));
   Golden g;
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = golden->tensors[static_cast<size_t>(golden->inputs[i].tensor)].desc;
@@ -147,12 +194,14 @@ Result<Golden> make_golden(const Engine& engine, uint64_t seed) {
   for (size_t i = 0; i < golden->outputs.size(); ++i) {
     const Operand& d = golden->tensors[static_cast<size_t>(golden->outputs[i].tensor)].desc;
     Buffer b(static_cast<size_t>(packed_bytes(d.type.element, elements(d.shape))));
-    info(d.type.element).encode_f64(clean.outputs[i].data(), static_cast<int64_t>(clean.outputs[i].size()), b.data(), 0);
+    info(d.type.element).encode_f64(clean[i].data(), static_cast<int64_t>(clean[i].size()), b.data(), 0);
     g.outputs.push_back({golden->outputs[i].name, d.shape, d.type, Bytes::own(std::move(b))});
-    for (double x : clean.outputs[i]) {
-      if (!std::isfinite(x)) return Status(Code::kVerifyFailed, cat("output '", golden->outputs[i].name, "' of the golden run is not finite"));
+    for (double x : clean[i]) {
+      if (!std::isfinite(x))
+        return Status(Code::kVerifyFailed,
+                      cat("output '", golden->outputs[i].name, "' of the golden run is not finite"));
     }
-    g.bounds.push_back(bound_from(noisy.outputs[i], clean.outputs[i], golden->batch));
+    g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
   }
   return g;
 }
@@ -167,56 +216,116 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
     samples.data.push_back(t.data);
   }
   VerifyReport report;
-  TS_ASSIGN(const GoldenRun run, run_plan(engine, plan, samples, false, nullptr, &report.machine));
+  report.plan = plan.name;
+  TS_ASSIGN(const Outputs64 run, run_plan(engine, plan, samples, {}, &report.machine));
   for (size_t i = 0; i < g.outputs.size(); ++i) {
     std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
-    info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
-    report.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], repeat_to(want, count, plan.batch), plan.batch, g.bounds[i]));
+    info(g.outputs[i].type.element)
+        .decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
+    report.outputs.push_back(
+        judge(g.outputs[i].name, run[i], repeat_to(want, count, 0, count, plan.batch), plan.batch, g.bounds[i]));
   }
   conclude(report);
   if (!report.ok || plan.batch == 1 || count == 1) return report;
   // The first sample in other company must give the same: runs put any samples side by side.
-  Samples alone{.count = 1, .names = samples.names, .data = {}};
-  for (const Bytes& all : samples.data) alone.data.push_back(all.slice(0, all.size() / static_cast<size_t>(count)));
-  TS_ASSIGN(const GoldenRun again, run_plan(engine, plan, alone, false, nullptr));
-  for (size_t i = 0; i < again.outputs.size(); ++i) {
-    const int64_t one = static_cast<int64_t>(run.outputs[i].size()) / plan.batch;
-    const std::vector<double> first(run.outputs[i].begin(), run.outputs[i].begin() + static_cast<std::ptrdiff_t>(one));
-    if (compare(again.outputs[i], repeat_to(first, 1, plan.batch), plan.batch).relative_l2 <= g.bounds[i]) continue;
+  const Samples alone = samples.part(0, 1);
+  TS_ASSIGN(const Outputs64 again, run_plan(engine, plan, alone));
+  for (size_t i = 0; i < again.size(); ++i) {
+    if (compare(again[i], repeat_to(run[i], plan.batch, 0, 1, plan.batch), plan.batch).relative_l2 <= g.bounds[i])
+      continue;
     report.ok = false;
-    report.sentence = cat("output '", g.outputs[i].name, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
+    report.sentence = cat("output '", g.outputs[i].name,
+                          "' of a sample depends on the other samples of its batch; only batch 1 can be built");
   }
   return report;
 }
 
-Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options) {
+Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options) {
   const Plan* golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
-  if (options.plan >= engine.plans.size() - 1) return usage_error(cat("the engine has ", engine.plans.size() - 1, " plans"));
-  const Plan& plan = engine.plans[options.plan];
-  const bool layers = options.layers && info(plan.arch).device == DeviceKind::kHost;
-  const Samples samples = random_samples(*golden, golden->batch, options.seed);
-  TS_ASSIGN(const GoldenRun clean, run_plan(engine, *golden, samples, layers, nullptr));
-  const std::vector<double> noise = noise_of_steps(plan);
-  if (noise.size() != golden->steps.size()) return bad_input("the golden plan does not mirror the engine's plan");
-  TS_ASSIGN(const GoldenRun noisy, run_plan(engine, *golden, samples, layers, &noise));
-  VerifyReport report;
-  TS_ASSIGN(const GoldenRun got, run_plan(engine, plan, samples, layers, nullptr, &report.machine));
-  for (size_t i = 0; i < got.outputs.size(); ++i) {
-    const double bound = bound_from(noisy.outputs[i], clean.outputs[i], golden->batch);
-    report.outputs.push_back(
-        judge(plan.outputs[i].name, got.outputs[i], repeat_to(clean.outputs[i], golden->batch, plan.batch), plan.batch, bound));
+  std::vector<Gathered> all;
+  std::string names;
+  int64_t runs = 0;  // of every plan, per group of samples
+  for (const Plan& plan : engine.plans) {
+    if (&plan == golden) continue;
+    names += (names.empty() ? "" : ", ") + plan.name;
+    if (!options.plan.empty() && plan.name != options.plan) continue;
+    Gathered g{.plan = &plan,
+               .noise = noise_of_steps(plan),
+               .judge = LayerJudge(engine, plan, *golden),
+               .got = {},
+               .want = {},
+               .clean = {},
+               .noisy = {},
+               .report = {}};
+    if (g.noise.size() != golden->steps.size()) return bad_input("the golden plan does not mirror the engine's plan");
+    g.report.plan = plan.name;
+    if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
+    runs += divide_up(golden->batch, plan.batch);
+    all.push_back(std::move(g));
   }
-  for (size_t i = 0; i < got.layers.size(); ++i) {
-    const Closeness c = compare(got.layers[i], repeat_to(clean.layers[i], golden->batch, plan.batch), plan.batch);
-    // One rounding of the result's type may fall either way in every element.
-    const Element e = plan.tensors[static_cast<size_t>(plan.steps[i].out[0])].desc.type.element;
-    const double rounding = info(e).kind == ElementKind::kFloat ? std::ldexp(1.0, -info(e).mantissa_bits) * std::sqrt(typical_error(plan, plan.steps[i])) : 0;
-    report.layers.push_back({plan.steps[i].layer, plan.steps[i].op, c.relative_l2, c.cosine_mean,
-                             bound_from(noisy.layers[i], clean.layers[i], golden->batch) + rounding});
+  if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
+  Samples samples;
+  if (options.inputs.empty()) {
+    samples = random_samples(*golden, options.samples > 0 ? options.samples : golden->batch, options.seed);
+  } else {
+    TS_ASSIGN(samples, read_samples(*golden, options.inputs));
+    if (options.samples > samples.count) {
+      return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
+    }
+    samples = samples.part(0, std::min(samples.count, options.samples > 0 ? options.samples : golden->batch));
   }
-  conclude(report);
-  return report;
+  std::optional<Progress> progress;
+  const int64_t steps = static_cast<int64_t>(golden->steps.size());
+  if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * steps * (2 + runs));
+  Progress* bar = progress ? &*progress : nullptr;
+  for (int64_t first = 0; first < samples.count; first += golden->batch) {
+    const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
+    TS_ASSIGN(const Outputs64 clean, run_golden(engine, *golden, group, nullptr, bar));
+    std::map<std::vector<double>, Outputs64> noisy;  // plans of one target have the same arithmetic
+    for (Gathered& g : all) {
+      if (!noisy.contains(g.noise)) {
+        TS_ASSIGN(noisy[g.noise], run_golden(engine, *golden, group, &g.noise, bar));
+      }
+      for (size_t i = 0; i < clean.size(); ++i) append(g.clean, i, clean[i]), append(g.noisy, i, noisy[g.noise][i]);
+      g.golden_rows += golden->batch;
+      const Plan& plan = *g.plan;
+      ExecutorOptions watching;
+      watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+        if (g.report.layers_note.empty()) g.judge.see(step, in, out);
+        if (bar != nullptr) bar->advance();
+      };
+      if (!g.report.layers_note.empty() && info(plan.arch).device != DeviceKind::kHost)
+        watching = {};  // one graph is faster
+      for (int64_t s = 0; s < group.count; s += plan.batch) {
+        const int64_t here = std::min(plan.batch, group.count - s);
+        TS_ASSIGN(const Outputs64 got, run_plan(engine, plan, group.part(s, here), watching, &g.report.machine));
+        for (size_t i = 0; i < got.size(); ++i) {
+          append(g.got, i, got[i]);
+          append(g.want, i, repeat_to(clean[i], golden->batch, s, here, plan.batch));
+        }
+        g.rows += plan.batch;
+      }
+    }
+  }
+  std::vector<VerifyReport> reports;
+  for (Gathered& g : all) {
+    for (size_t i = 0; i < g.got.size(); ++i) {
+      const double bound = bound_from(g.noisy[i], g.clean[i], g.golden_rows);
+      g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, bound));
+    }
+    if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
+    conclude(g.report);
+    reports.push_back(std::move(g.report));
+  }
+  return reports;
+}
+
+Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options) {
+  VerifyOptions first = options;
+  if (first.plan.empty() && !engine.plans.empty()) first.plan = engine.plans[0].name;
+  TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, first));
+  return std::move(reports[0]);
 }
 
 }  // namespace tessera

@@ -66,36 +66,6 @@ double draw_number(const QuantType& type, Values values, double large, std::mt19
   return random() % 2 == 0 ? m : -m;
 }
 
-double nearest_integer(Element e, double x) {
-  int64_t code = 0;
-  info(e).encode_f64(&x, 1, &code, 0);
-  info(e).decode_f64(&code, 0, 1, &x);
-  return x;
-}
-
-// Derivatives of the functions that programs name are bounded; the steepest are the GELUs and silu.
-double slope_of(Unary fn) {
-  switch (fn) {
-    case Unary::identity:
-    case Unary::neg:
-    case Unary::abs:
-    case Unary::relu:
-    case Unary::tanh:
-      return 1;
-    case Unary::sigmoid:
-      return 0.25;
-    case Unary::erf:
-    case Unary::silu:
-    case Unary::gelu_erf:
-    case Unary::gelu_tanh:
-    case Unary::gelu_quick:
-      return 1.13;
-    default:
-      ADD_FAILURE() << "no bound on the slope of " << name_of(fn);
-      return 1;
-  }
-}
-
 }  // namespace
 
 TensorView HostTensor::view() const {
@@ -198,48 +168,20 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
   return c;
 }
 
-Dense before_program(const Case& c) {
-  if (c.problem.then.empty()) return c.exact[0];
-  Problem plain = c.problem;
-  plain.then = {};
-  return compute_reference(*find_op(plain.op), plain, c.numbers)[0];
-}
-
-Errors errors_after_program(const Case& c, const Dense& before, Errors e) {
-  constexpr double kUnit = 0x1p-24;
-  std::vector<double> v = before.v;
-  for (const Step& step : c.problem.then.steps) {
-    const Dense* operand = step.operand >= 0 ? &c.numbers[static_cast<size_t>(step.operand)] : nullptr;
-    for (size_t i = 0; i < v.size(); ++i) {
-      // A vector repeats every row, a matrix every so many rows: both are the index modulo the operand's size.
-      const auto other = [&] { return operand->v[i % operand->v.size()]; };
-      switch (step.kind) {
-        case StepKind::bias:
-        case StepKind::residual:
-          v[i] += other();
-          e[i] += kUnit * std::fabs(v[i]);
-          break;
-        case StepKind::act: {
-          // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument:
-          // tiles/scalar.h, tiles/cpu_math.h.
-          const double x = v[i];
-          v[i] = apply(step.fn, x);
-          e[i] = slope_of(step.fn) * e[i] + kUnit * (8 * std::fabs(v[i]) + 4 * std::fabs(x));
-          break;
-        }
-        case StepKind::scale:
-          v[i] *= other();
-          e[i] = e[i] * std::fabs(other()) + kUnit * std::fabs(v[i]);
-          break;
-        case StepKind::quantize:
-          break;
-      }
-    }
+Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
+  const OpInfo& op = *find_op(c.problem.op);
+  Dense v = c.exact[0];
+  if (!c.problem.then.empty()) {
+    Problem plain = c.problem;
+    plain.then = {};
+    v = compute_reference(op, plain, c.numbers)[0];
   }
-  for (size_t i = 0; i < v.size(); ++i) {
+  Errors e = errors_before_program(op, c.problem, c.numbers, v, Roundings(arithmetic));
+  e = errors_after_program(c.problem, c.numbers, v.v, std::move(e));
+  for (size_t i = 0; i < v.v.size(); ++i) {
     const double want = c.exact[0].v[i];
-    if (std::fabs(v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
-      ADD_FAILURE() << "the reference runs the program to " << want << ", this test to " << v[i] << " at " << i;
+    if (std::fabs(v.v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
+      ADD_FAILURE() << "the reference runs the program to " << want << ", the derivation of errors to " << v.v[i] << " at " << i;
       break;
     }
   }
@@ -251,24 +193,15 @@ void expect_close(const Variant& variant, const Case& c, const std::vector<HostT
   const QuantType& type = y.desc.type;
   double scale = 1;
   if (type.scaled()) info(type.scale.element).decode_f64(y.scale.data(), 0, 1, &scale);
-  const double max = info(type.element).max * scale;
-  // A static scale: the quotient is taken in fp32, as x / s or as x * (1 / s).
-  const double quotient = type.scaled() ? 0x1p-23 : 0;
   double worst = 0;
   int shown = 0;
   const std::vector<double>& exact = c.exact[0].v;
   for (size_t i = 0; i < exact.size(); ++i) {
     const double here = y.number(static_cast<int64_t>(i));
     if (std::isnan(exact[i]) && std::isnan(here)) continue;
-    double want = std::clamp(exact[i], -max, max);
-    const double error = allowed[i] + quotient * std::fabs(want);
-    double rounding = 0.5 * scale * step_at(type.element, (std::fabs(want) + error) / scale);
-    if (info(type.element).kind == ElementKind::kInteger) {
-      want = nearest_integer(type.element, exact[i]);
-      rounding = exact[i] == std::nearbyint(exact[i]) ? 0 : 1;  // a number between two of them may go either way
-    }
-    const double tolerance = error + rounding;
-    const double off = std::fabs(here - want);
+    const AllowedResult a = allow(type, scale, exact[i], allowed[i]);
+    const double tolerance = a.error + a.rounding;
+    const double off = std::fabs(here - a.want);
     const double share = off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2;
     worst = std::isnan(share) ? std::numeric_limits<double>::infinity() : std::max(worst, share);
     if (!(share <= 1) && ++shown <= 4) {
@@ -279,8 +212,7 @@ void expect_close(const Variant& variant, const Case& c, const std::vector<HostT
   record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
 }
 
-bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive,
-                   Adjust adjust) {
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust) {
   if (!variant.accepts(problem)) return false;
   const Case c = make_case(problem, seed, values, adjust);
   const auto got = run_on(variant, c);
@@ -289,7 +221,7 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
     record_receipt(variant, 2.0);
     return true;
   }
-  expect_close(variant, c, *got, derive(c, variant.arithmetic(problem)));
+  expect_close(variant, c, *got, derive_errors(c, variant.arithmetic(problem)));
   return true;
 }
 

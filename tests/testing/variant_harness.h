@@ -2,7 +2,7 @@
 // What the tests of all variants share. A Case is a problem with operands and the exact results (f64, before the last
 // rounding). run_on runs a variant on it, host or GPU, results poisoned and guarded; expect_close holds what came out
 // against the exact numbers:
-//   |got - exact| <= error of the arithmetic (derived per op, per element) + half a step of the result's type
+//   |got - exact| <= error of the arithmetic (ops/errors.h) + half a step of the result's type
 // CUDA variants without a device are skipped; those that ran leave a receipt (receipts.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "ops/op.h"
+#include "ops/errors.h"
 #include "runtime/device_memory.h"
 
 namespace tessera {
@@ -59,19 +59,13 @@ Case make_case(const Problem& problem, uint64_t seed, Values values = Values::kR
 // outside the results was written.
 Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
-// What the arithmetic may do to one result before it is rounded.
-using Errors = std::vector<double>;
-// Carries numbers before the program (`v`) with errors `e` through the program, each step with its own fp32 roundings.
-Errors errors_after_program(const Case& c, const Dense& v, Errors e);
-// Results before the program, for errors_after_program.
-Dense before_program(const Case& c);
+// What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
+Errors derive_errors(const Case& c, const Arithmetic& arithmetic);
 // Compares and records the worst error, as a share of what is allowed.
 void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed);
 
 // One problem on one variant: run, derive, compare. Returns false where the variant refuses.
-using DeriveErrors = Errors (*)(const Case& c, const Arithmetic& arithmetic);
-bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, DeriveErrors derive,
-                   Adjust adjust = nullptr);
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust = nullptr);
 
 // Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses
 // with a reason.
@@ -79,9 +73,6 @@ void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems)
 
 // "cuda_cublaslt" of "matmul/cuda_cublaslt": the name of a parameterised test.
 std::string short_name(const ::testing::TestParamInfo<const Variant*>& info);
-
-// Relative error of one fp32 (or f64, where the arithmetic is that) rounding.
-inline double unit_of(const Arithmetic& a) { return a.accumulator_bits > 24 ? 0x1p-53 : 0x1p-24; }
 
 }  // namespace tessera
 

@@ -22,4 +22,8 @@ struct AttentionProblem {
   static AttentionProblem of(const Problem& p);
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                     const Roundings& roundings);
+
 }  // namespace tessera

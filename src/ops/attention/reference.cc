@@ -145,6 +145,7 @@ const OpInfo& attention_op() {
                             .promises = 1,
       .infer = infer,
       .reference = reference,
+      .errors = attention_errors,
       .flops = flops,
       .variants = listed_variants()};
   return kInfo;

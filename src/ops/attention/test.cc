@@ -34,73 +34,6 @@ Problem problem(const Form& f, const QuantType& t, bool views = false, bool caus
                       std::move(then), y);
 }
 
-// fp16 holds every f16 and e4m3 exactly, bf16 every bf16 and e4m3, fp32 all of them.
-bool holds(const std::string& computed, Element e) {
-  const std::string name = info(e).name;
-  return computed == "fp32" || computed == "f64" || computed == name || (computed == "fp16" && name == "f16") ||
-         (name == "e4m3" && (computed == "fp16" || computed == "bf16"));
-}
-
-// A score errs by its dot product, its scaling and its distance from the row's maximum, a few roundings each; the
-// weights p by the exponential of twice the worst of the row (a weight and their sum), and by being brought into the
-// type they are multiplied in (fp16: subnormals lose up to 2^-25; fp32: they may be flushed). Running sums are rescaled
-// at most once per key.
-Errors derive(const Case& c, const Arithmetic& arithmetic) {
-  const AttentionProblem a = AttentionProblem::of(c.problem);
-  const double u = unit_of(arithmetic);
-  const double operand = holds(arithmetic.computed, a.q.element) ? 0 : arithmetic.operand_error;
-  const double value = holds(arithmetic.computed, a.v.element) ? 0 : arithmetic.operand_error;
-  const double dot = 2 * operand + arithmetic.accumulator_error(a.head_size);
-  const double sums = 2 * arithmetic.accumulator_error(2 * a.keys);
-  const double lost = arithmetic.computed == "fp16" ? 0x1p-25 : 0x1p-126;
-  Shape bias_strides(4, 0);
-  if (a.has_bias) {
-    const Shape& shape = c.problem.in[3].shape;
-    const Shape dense = dense_strides(shape);
-    for (size_t i = 0; i < shape.size(); ++i) bias_strides[4 - shape.size() + i] = shape[i] == 1 ? 0 : dense[i];
-  }
-  const auto row = [](const Dense& d, int64_t b, int64_t t, int64_t h) {
-    return d.v.data() + ((b * d.shape[1] + t) * d.shape[2] + h) * d.shape[3];
-  };
-  const Dense y = before_program(c);
-  Errors e(y.v.size());
-  std::vector<double> score(static_cast<size_t>(a.keys));
-  for (int64_t item = 0; item < a.batch * a.heads * a.queries; ++item) {
-    const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries,
-                  g = h / (a.heads / a.kv_heads);
-    const int64_t seen = a.causal ? i + a.keys - a.queries + 1 : a.keys;
-    const double* q = row(c.numbers[0], b, i, h);
-    double top = -INFINITY, most = 0, score_error = 0, sum = 0;
-    for (int64_t j = 0; j < seen; ++j) {
-      const double* k = row(c.numbers[1], b, j, g);
-      double s = 0, magnitude = 0;
-      for (int64_t d = 0; d < a.head_size; ++d) s += q[d] * k[d], magnitude += std::fabs(q[d] * k[d]);
-      const double plain = s * a.scale;
-      const double bias = a.has_bias ? c.numbers[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
-                                                                          i * bias_strides[2] + j * bias_strides[3])]
-                                     : 0;
-      score[static_cast<size_t>(j)] = plain + bias;
-      top = std::max(top, plain + bias);
-      most = std::max(most, std::fabs(plain) + std::fabs(bias));
-      score_error = std::max(score_error, dot * a.scale * magnitude);
-    }
-    for (int64_t j = 0; j < seen; ++j) sum += std::exp(score[static_cast<size_t>(j)] - top);
-    const double weight_error =
-        std::expm1(2 * (score_error + 6 * u * most)) + 16 * u + sums + arithmetic.operand_error + 2 * value;
-    for (int64_t d = 0; d < a.value_size; ++d) {
-      double magnitude = 0, all = 0;
-      for (int64_t j = 0; j < seen; ++j) {
-        const double v = std::fabs(row(c.numbers[2], b, j, g)[d]);
-        magnitude += std::exp(score[static_cast<size_t>(j)] - top) / sum * v;
-        all += v;
-      }
-      const size_t at = static_cast<size_t>(((b * a.queries + i) * a.heads + h) * a.value_size + d);
-      e[at] = weight_error * magnitude + lost * (all / std::max(1.0, sum) + 1) + 4 * u * std::fabs(y.v[at]);
-    }
-  }
-  return errors_after_program(c, y, std::move(e));
-}
-
 std::vector<Problem> problems() {
   std::vector<Problem> all;
   for (const QuantType& t : {kF32, kF16, kBf16}) {
@@ -127,7 +60,7 @@ class AttentionVariant : public ::testing::TestWithParam<const Variant*> {
   void run(const std::vector<Problem>& list, Values values, Adjust adjust = nullptr) {
     TS_SKIP_WITHOUT_DEVICE(*GetParam());
     uint64_t seed = 1;
-    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, derive, adjust);
+    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, adjust);
   }
 };
 

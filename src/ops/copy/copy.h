@@ -16,4 +16,8 @@ struct CopyProblem {
   CopyProblem merged() const;
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> copy_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                const Roundings& roundings);
+
 }  // namespace tessera

@@ -55,6 +55,7 @@ const OpInfo& copy_op() {
                             .boundary = true,
                             .infer = infer,
                             .reference = reference,
+                            .errors = copy_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

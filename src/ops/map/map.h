@@ -23,4 +23,8 @@ struct MapProblem {
   MapProblem merged() const;
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> map_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                               const Roundings& roundings);
+
 }  // namespace tessera

@@ -155,6 +155,7 @@ const OpInfo& map_op() {
                             .strided = StridedInputs::kAny,
                             .infer = infer,
                             .reference = reference,
+                            .errors = map_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -21,4 +21,8 @@ struct MatmulProblem {
   static MatmulProblem of(const Problem& p);
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                  const Roundings& roundings);
+
 }  // namespace tessera

@@ -71,6 +71,7 @@ const OpInfo& matmul_op() {
                             .promises = 1,
                             .infer = infer,
                             .reference = reference,
+                            .errors = matmul_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -23,4 +23,8 @@ struct NormProblem {
   static NormProblem of(const Problem& p);
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> norm_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                const Roundings& roundings);
+
 }  // namespace tessera

@@ -78,6 +78,7 @@ const OpInfo& norm_op() {
                             .takes_program = true,
                             .infer = infer,
                             .reference = reference,
+                            .errors = norm_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

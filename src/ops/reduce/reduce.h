@@ -18,4 +18,8 @@ struct ReduceProblem {
   static ReduceProblem of(const Problem& p);
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                  const Roundings& roundings);
+
 }  // namespace tessera

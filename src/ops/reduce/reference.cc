@@ -74,6 +74,7 @@ const OpInfo& reduce_op() {
                             .strided = StridedInputs::kAny,
                             .infer = infer,
                             .reference = reference,
+                            .errors = reduce_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -83,6 +83,7 @@ const OpInfo& rotary_op() {
                             .takes_program = true,
                             .infer = infer,
                             .reference = reference,
+                            .errors = rotary_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

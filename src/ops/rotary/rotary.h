@@ -25,4 +25,8 @@ struct RotaryProblem {
   int64_t second(int64_t i) const { return interleaved ? 2 * i + 1 : i + pairs; }
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> rotary_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                  const Roundings& roundings);
+
 }  // namespace tessera

@@ -53,6 +53,7 @@ const OpInfo& softmax_op() {
                             .strided = StridedInputs::kRows,
                             .infer = infer,
                             .reference = reference,
+                            .errors = softmax_errors,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

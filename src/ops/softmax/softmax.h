@@ -15,4 +15,8 @@ struct SoftmaxProblem {
   static SoftmaxProblem of(const Problem& p);
 };
 
+// What arithmetic may do to its results (OpInfo::errors).
+std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
+                                   const Roundings& roundings);
+
 }  // namespace tessera

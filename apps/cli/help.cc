@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/help.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "cli/output.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kOptionColumn = 28;  // where descriptions begin
+
+constexpr const char* kExitCodes =
+    "Exit codes:\n"
+    "  0  fine\n"
+    "  1  an engine's numbers are outside their bound\n"
+    "  2  the command line is wrong\n"
+    "  3  a file or an array cannot be used\n"
+    "  4  a layer cannot run in the precision asked for\n"
+    "  5  the machine: no memory, no device, an I/O or CUDA failure\n";
+
+constexpr const char* kEnvironment =
+    "Environment:\n"
+    "  NO_COLOR              set and not empty: no colours\n"
+    "  TERM                  'dumb': no progress bars\n"
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, which say what ran on a GPU (default: bundled)\n";
+
+std::string placeholder(const CLI::Option& option) {
+  std::string name = option.get_type_name();
+  return name.empty() ? "" : " " + name;
+}
+
+// "-o, --output FILE"; a positional's own name in capitals.
+std::string spelling(const CLI::Option& option) {
+  if (option.get_positional()) {
+    std::string name = option.get_name(true);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    return name;
+  }
+  std::string text;
+  for (const std::string& s : option.get_snames()) text += (text.empty() ? "-" : ", -") + s;
+  for (const std::string& l : option.get_lnames()) text += (text.empty() ? "--" : ", --") + l;
+  return text + placeholder(option);
+}
+
+std::string option_lines(const CLI::Option& option) {
+  std::string head = "  " + spelling(option);
+  if (head.size() + 2 > kOptionColumn) {
+    head += "\n" + std::string(kOptionColumn, ' ');
+  } else {
+    head.resize(kOptionColumn, ' ');
+  }
+  return head + wrap(option.get_description(), kOptionColumn, kOptionColumn).substr(kOptionColumn) + "\n";
+}
+
+size_t edits_between(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] != b[j])});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+std::vector<std::string> long_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* o : app.get_options()) {
+    for (const std::string& l : o->get_lnames()) names.push_back("--" + l);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string main_help(std::span<const Command* const> commands) {
+  std::string text =
+      "tessera: compile transformers to low-precision engines, and run them\n\n"
+      "Usage:\n  tessera COMMAND [options]\n  tessera help COMMAND\n\n" +
+      wrap(
+          "An ONNX model goes in; an engine file (.tess) with every choice made comes out: precisions, kernels, "
+          "memory. Each layer runs in the precision that was "
+          "asked for, or the build fails and names it. An engine carries golden values (f64 on the same codes) and is "
+          "checked against them wherever it runs.",
+          0, 0) +
+      "\n\nCommands:\n";
+  for (const Command* c : commands) text += fmt::format("  {:<10} {}\n", c->name, c->summary);
+  text += fmt::format("  {:<10} {}\n", "help", "show the manual of a command");
+  text +=
+      "\nOptions:\n"
+      "  -h, --help                show this\n"
+      "  --version                 show the version\n"
+      "Every command has --json (one JSON object on stdout), --quiet (results and errors only) and --help.\n"
+      "Results go to stdout, everything else to stderr; progress bars show on a terminal only.\n"
+      "\nExamples:\n"
+      "  tessera demo\n"
+      "  tessera zoo vit-b-16 -o vit.onnx\n"
+      "  tessera build vit.onnx -o vit.tess --precision fp8 --calib images.npz\n"
+      "  tessera run vit.tess --inputs images.npz --outputs logits.npz\n"
+      "  tessera verify vit.tess\n\n";
+  return text + kExitCodes + "\n" + kEnvironment + "\nRead on: README.md; docs/design (why it is as it is).\n";
+}
+
+std::string command_help(const Command& command, const CLI::App& app) {
+  std::string usage = std::string("  tessera ") + command.name, positionals;
+  std::vector<std::string> groups;
+  for (const CLI::Option* o : app.get_options()) {
+    if (o->get_positional()) {
+      usage += o->get_required() ? " " + spelling(*o) : " [" + spelling(*o) + "]";
+      positionals += option_lines(*o);
+    } else if (std::find(groups.begin(), groups.end(), o->get_group()) == groups.end()) {
+      groups.push_back(o->get_group());
+    }
+  }
+  // Options of its own come first; those that every command has are added last, but CLI11 makes --help before all
+  // others.
+  std::stable_partition(groups.begin(), groups.end(), [](const std::string& g) { return g != kCommonGroup; });
+  std::string text = fmt::format("tessera {}: {}\n\nUsage:\n{} [options]\n\n{}\n", command.name, command.summary, usage,
+                                 wrap(command.about, 0, 0));
+  if (!positionals.empty()) text += "\nArguments:\n" + positionals;
+  for (const std::string& group : groups) {
+    text += "\n" + group + ":\n";
+    for (const CLI::Option* o : app.get_options()) {
+      if (!o->get_positional() && o->get_group() == group) text += option_lines(*o);
+    }
+  }
+  text += std::string("\nExamples:\n") + command.examples + "\n" + kExitCodes;
+  if (*command.more != '\0') text += std::string("\n") + command.more;
+  return text + "\nSee also: tessera --help; README.md.\n";
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  std::string best;
+  size_t fewest = word.size() / 3 + 1;  // one slip in a short word, two in one of three to five letters ...
+  for (const std::string& k : known) {
+    const bool begins = word.size() >= 3 && k.starts_with(word);
+    const size_t edits = begins ? 1 : edits_between(word, k);
+    if (edits < fewest || (edits == fewest && best.empty())) best = k, fewest = edits;
+  }
+  return best;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = nearest(word, known);
+  return near.empty() ? "" : "; did you mean " + near + "?";
+}
+
+std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
+                         const CLI::App& app) {
+  if (words.empty()) return "";
+  std::vector<std::string> names = {"help"};
+  for (const Command* c : commands) names.emplace_back(c->name);
+  if (words[0].starts_with("-")) {
+    for (const std::string& w : words) {
+      if (std::find(names.begin(), names.end(), w) != names.end())
+        return fmt::format("{} comes before the command; write tessera {} {}", words[0], w, words[0]);
+    }
+    return "";
+  }
+  if (std::find(names.begin(), names.end(), words[0]) == names.end()) {
+    const std::string hint = did_you_mean(words[0], names);
+    return fmt::format("'{}' is no command{}", words[0], hint.empty() ? "; tessera --help lists them" : hint);
+  }
+  const std::vector<std::string> options = long_names(*app.get_subcommand(words[0]));
+  for (const std::string& word : words.subspan(1)) {
+    if (word == "--") break;
+    const std::string name = word.substr(0, word.find('='));
+    if (!word.starts_with("--") || std::find(options.begin(), options.end(), name) != options.end()) continue;
+    const std::string hint = did_you_mean(name, options);
+    return fmt::format("{} has no option {}{}", words[0], name,
+                       hint.empty() ? fmt::format("; tessera {} --help lists them", words[0]) : hint);
+  }
+  return "";
+}
+
+}  // namespace tessera

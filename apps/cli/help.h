@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program's help, as a manual page would have it and at most 100 columns wide; and the nearest known word to an
+// unknown one.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+
+namespace tessera {
+
+std::string main_help(std::span<const Command* const> commands);
+std::string command_help(const Command& command, const CLI::App& app);
+
+// The known word that needs the fewest edits, where they are few enough to be a slip; else empty.
+std::string nearest(const std::string& word, const std::vector<std::string>& known);
+// "; did you mean X?", or nothing.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
+
+// The first word of the line that no command or option is called, in a sentence with the nearest one; empty where there
+// is none. `words` is the line without the program's name.
+std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
+                         const CLI::App& app);
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the arithmetic of a variant may do to its results, and results held against it. One derivation for the tests of
+// all variants and for `verify`:
+//   |got - exact| <= error of the op's arithmetic (OpInfo::errors, carried through the program) + half a step of the
+//   result's type
+// Errors are per element, in the units of the result.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace tessera {
+
+using Errors = std::vector<double>;
+
+// The op's errors on results `before` the program.
+Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span<const Dense> in, const Dense& before,
+                             const Roundings& roundings);
+// Carries numbers before the program (`v`, which become those after it) and their errors through the program, each step
+// with its own fp32 roundings.
+Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e);
+
+// One result of a type with this scale (1: none): what the exact number becomes at best (saturated; integers rounded),
+// how much the arithmetic may add
+// (`error`, and the quotient by the scale), and what rounding to the type may.
+struct AllowedResult {
+  double want = 0, error = 0, rounding = 0;
+};
+AllowedResult allow(const QuantType& type, double scale, double exact, double error);
+
+}  // namespace tessera

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/layers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "base/parallel.h"
+#include "ops/errors.h"
+#include "ops/reference.h"
+
+namespace tessera {
+namespace {
+
+// The walk estimates the size of an error, it does not bound it: as many times is still no fault.
+constexpr double kMultiple = 4;
+// As many results may show the largest error by chance, where few of them show any.
+constexpr double kChance = 9;
+constexpr int64_t kGrain = 4096;
+
+// The operand as the smaller plan has it: the first samples of it. Nothing where their shapes differ in more than the
+// batch.
+std::optional<Operand> first_samples(const Operand& whole, const Operand& few, int64_t batch, int64_t few_batch) {
+  if (whole.shape == few.shape) return whole;
+  if (whole.shape.size() != few.shape.size() || whole.shape.empty() || whole.layout != Layout::kRows) return {};
+  if (!std::equal(whole.shape.begin() + 1, whole.shape.end(), few.shape.begin() + 1)) return {};
+  if (whole.shape[0] * few_batch != few.shape[0] * batch) return {};
+  Operand o = whole;
+  o.shape[0] = few.shape[0];
+  return o;
+}
+
+// The golden plan's problem over as many samples as are compared; `cut`: whether every operand was brought to them.
+Problem problem_to_judge(const Plan& plan, const Plan& golden, size_t step, bool* cut) {
+  Problem p = problem_of(plan, plan.steps[step]);
+  const Problem want = problem_of(golden, golden.steps[step]);
+  p.attrs = want.attrs;
+  p.then = want.then;
+  *cut = plan.batch <= golden.batch;
+  if (*cut || want.in.size() != p.in.size() || want.out.size() != p.out.size()) return p;
+  Problem few = p;
+  const auto cut_all = [&](const std::vector<Operand>& whole, const std::vector<Operand>& smaller,
+                           std::vector<Operand>& into) {
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const auto o = first_samples(whole[i], smaller[i], plan.batch, golden.batch);
+      if (!o) return false;
+      into[i] = *o;
+    }
+    return true;
+  };
+  *cut = cut_all(p.in, want.in, few.in) && cut_all(p.out, want.out, few.out);
+  return *cut ? few : p;
+}
+
+// Scales of a tensor, both levels multiplied, by element in row order.
+class ScaleOf {
+ public:
+  explicit ScaleOf(const TensorView& t)
+      : type_(t.desc->type), cols_(t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back())) {
+    const int64_t rows = elements(t.desc->shape) / cols_;
+    first_ = numbers(type_.scale, t.scale, rows);
+    second_ = numbers(type_.scale2, t.scale2, rows);
+  }
+  double at(int64_t i) const {
+    double s = 1;
+    if (!first_.empty()) s *= first_[static_cast<size_t>(scale_index(type_.scale, i / cols_, i % cols_, cols_))];
+    if (!second_.empty()) s *= second_[static_cast<size_t>(scale_index(type_.scale2, i / cols_, i % cols_, cols_))];
+    return s;
+  }
+
+ private:
+  std::vector<double> numbers(const ScaleLevel& level, const void* data, int64_t rows) const {
+    if (level.granularity == Granularity::kNone || data == nullptr) return {};
+    std::vector<double> out(static_cast<size_t>(scale_count(level, rows, cols_)));
+    info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
+    return out;
+  }
+  QuantType type_;
+  int64_t cols_;
+  std::vector<double> first_, second_;
+};
+
+struct Sums {
+  double excess = 0, allowed = 0, got = 0, want = 0, product = 0;  // squares, and got * want
+  double most = 0;                                                 // the largest square that one result was allowed
+  double worst = 0;                                                // of one result, as a share
+  bool finite = true;
+};
+
+Sums compare_results(const TensorView& out, const Dense& exact, const Errors& walk, double terms) {
+  const Dense got = decode(out);
+  const ScaleOf scales(out);
+  const double max = info(out.desc->type.element).max;
+  const int64_t n = static_cast<int64_t>(exact.v.size());
+  std::vector<Sums> parts(
+      static_cast<size_t>((n + kGrain - 1) / kGrain));  // added up in order: the same report every time
+  parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      Sums& s = parts[static_cast<size_t>(part)];
+      for (int64_t i = part * kGrain; i < std::min(n, (part + 1) * kGrain); ++i) {
+        const double g = got.v[static_cast<size_t>(i)], x = exact.v[static_cast<size_t>(i)], scale = scales.at(i);
+        if (std::isnan(x) || (std::isinf(g) && std::fabs(x) >= max * scale && (g > 0) == (x > 0)))
+          continue;  // the reference has none either, or saturates
+        if (!std::isfinite(g)) {
+          s.finite = false;
+          continue;
+        }
+        const AllowedResult a = allow(out.desc->type, scale, x, walk[static_cast<size_t>(i)]);
+        const double excess = std::max(0.0, std::fabs(g - a.want) - a.rounding), error = kMultiple * a.error;
+        if (excess > 0) s.worst = std::max(s.worst, error > 0 ? excess / (error * std::sqrt(terms)) : INFINITY);
+        s.excess += excess * excess;
+        // Only a result whose exact number lies within `error` of where rounding changes can show it: one in rounding /
+        // error of them.
+        s.allowed += error * error * (error < a.rounding ? error / a.rounding : 1);
+        s.most = std::max(s.most, error * error);
+        s.got += g * g, s.want += a.want * a.want, s.product += g * a.want;
+      }
+    }
+  });
+  Sums all;
+  for (const Sums& s : parts) {
+    all.excess += s.excess, all.allowed += s.allowed, all.got += s.got, all.want += s.want, all.product += s.product;
+    all.most = std::max(all.most, s.most);
+    all.worst = std::max(all.worst, s.worst);
+    all.finite = all.finite && s.finite;
+  }
+  return all;
+}
+
+}  // namespace
+
+int64_t terms_of(const Problem& p) {
+  if (p.in.empty() || p.in[0].shape.empty()) return 1;
+  if (p.op == "attention") return p.in[0].shape.back() + p.in[1].shape[1];
+  return std::max<int64_t>(1, p.in[0].shape.back());
+}
+
+LayerJudge::LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden)
+    : engine_(engine), plan_(plan), golden_(golden) {
+  std::map<std::string, int> named;
+  for (const PlanStep& s : plan.steps) ++named[s.layer];
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& s = plan.steps[i];
+    LayerReport r;
+    r.layer = named[s.layer] > 1 ? cat(s.layer, ", step ", i + 1) : s.layer;
+    r.op = s.op, r.variant = s.variant;
+    reports_.push_back(std::move(r));
+  }
+}
+
+const void* LayerJudge::golden_constant(int tensor) const {
+  if (tensor < 0) return nullptr;
+  const PlanTensor& t = golden_.tensors[static_cast<size_t>(tensor)];
+  if (t.storage != Storage::kConstant) return nullptr;
+  return engine_.constants[static_cast<size_t>(t.index)].data.data() + t.offset_bytes;
+}
+
+TensorView LayerJudge::with_golden_constants(TensorView view, int golden_tensor) const {
+  if (golden_tensor < 0) return view;
+  const PlanTensor& t = golden_.tensors[static_cast<size_t>(golden_tensor)];
+  for (auto [into, from] : {std::pair{&view.data, golden_constant(golden_tensor)},
+                            {&view.scale, golden_constant(t.scale)},
+                            {&view.scale2, golden_constant(t.scale2)}}) {
+    if (from != nullptr && *into != nullptr) *into = const_cast<void*>(from);
+  }
+  return view;
+}
+
+void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+  const size_t index = static_cast<size_t>(&step - plan_.steps.data());
+  const OpInfo* op = find_op(step.op);
+  const Variant* variant = find_variant(step.variant);
+  TS_CHECK(index < reports_.size() && op != nullptr && variant != nullptr, "a step of another plan");
+  bool cut = false;
+  const Problem problem = problem_to_judge(plan_, golden_, index, &cut);
+  const PlanStep& golden_step = golden_.steps[index];
+  std::vector<Dense> numbers;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i].desc == nullptr) {
+      numbers.emplace_back();
+      continue;
+    }
+    TensorView t = cut ? with_golden_constants(in[i], golden_step.in[i]) : in[i];
+    t.desc = &problem.in[i];
+    numbers.push_back(decode(t));
+  }
+  Problem plain = problem;
+  plain.then = {};
+  Dense exact = compute_reference(*op, plain, numbers)[0];
+  std::vector<double> before = exact.v;
+  Errors walk =
+      errors_before_program(*op, problem, numbers, exact, Roundings(variant->arithmetic(problem), Growth::kWalk));
+  walk = errors_after_program(problem, numbers, before, std::move(walk));
+  apply_program(problem, numbers, exact);
+  // Numbers reach a narrow type through fp32, in the reference too.
+  if (info(problem.out[0].type.element).mantissa_bits < 23) {
+    for (size_t i = 0; i < walk.size(); ++i) walk[i] += 0x1p-24 * std::fabs(exact.v[i]);
+  }
+  TensorView result = cut ? with_golden_constants(out[0], golden_step.out[0]) : out[0];
+  result.desc = &problem.out[0];
+  const Sums s = compare_results(result, exact, walk, static_cast<double>(terms_of(problem)));
+  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
+               allowed = std::sqrt(s.allowed + kChance * s.most);
+  const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;
+  LayerReport& r = reports_[index];
+  r.finite = r.finite && s.finite;
+  if (std::max(of_norm, s.worst) < r.share) return;
+  r.share = std::max(of_norm, s.worst);
+  r.one_result = s.worst > of_norm;
+  r.relative_l2 = excess / size;
+  r.bound = allowed / size;
+  r.cosine = s.got > 0 && s.want > 0 ? s.product / std::sqrt(s.got * s.want) : (s.got == s.want ? 1 : 0);
+}
+
+}  // namespace tessera
