@@ -210,7 +210,8 @@ class Cli(unittest.TestCase):
 
         done = limited("build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
         self.assertEqual(done.returncode, 5, done.stderr)
-        self.assertRegex(sentence(done.stderr), r"no memory left at .*(batch8000|layer).*; a smaller --batch")
+        # Named by whoever sees it first: the check before a large buffer is made, or the allocation that failed.
+        self.assertRegex(sentence(done.stderr), r"no memory (for 'image' of|left at) plan '?batch8000")
         self.assertFalse((self.folder / "huge.tess").exists())
 
     def test_nothing_is_wider_than_100_columns(self):
