@@ -35,7 +35,7 @@ Graph parsed(const char* text) {
   return std::move(g).value();
 }
 
-const Node& node(const Graph& g, const std::string& name) {
+const Node& node(const Graph& g, std::string_view name) {
   for (const Node& n : g.nodes) {
     if (n.name == name) return n;
   }

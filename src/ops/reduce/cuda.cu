@@ -60,7 +60,7 @@ struct Args {
   int64_t length_stride;
   Fn fn;
   float factor;  // on the result: 1 / length for the mean
-  bool mean;
+  bool mean, whole;  // whole: the result is an integer, rounded towards zero
 };
 
 // Everything is a sum or a maximum: min is the negated maximum of negated numbers.
@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(kThreads) reduce_any(const __grid_constant__ A
     }
   }
   if (p.mean) total /= p.length;
+  if (p.whole) total = trunc(total);
   cuda::store_any(p.y.element, p.y.data, i, total * cuda::inverse_scale_of(p.y));
 }
 
@@ -150,6 +151,7 @@ class ReduceKernel final : public Kernel {
     p.fn = r_.fn == "max" ? Fn::kMax : r_.fn == "min" ? Fn::kMin : r_.fn == "sum_squares" ? Fn::kSquares : Fn::kSum;
     p.factor = r_.fn == "mean" ? 1.0f / static_cast<float>(r_.length) : 1.0f;
     p.mean = r_.fn == "mean";
+    p.whole = info(r_.y.element).kind == ElementKind::kInteger;
     if (!all_numbers(r_)) return cuda::launch_kernel(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, p);
     if (r_.length_stride != 1 && r_.strides.back() == 1 && count > 1) {
       return cuda::launch_kernel(kName, reduce_across, divide_up(count, 32), kThreads, 0, stream.handle, p);
