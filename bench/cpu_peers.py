@@ -43,14 +43,13 @@ class Tessera:
         return done["plans"][0]["median_ms"]
 
     def facts(self):
-        inspect = json.loads(call("inspect", self.engine, "--json"))
         words = [PROGRAM, "bench", self.engine, "--repeats", "2", "--threads", str(self.args.threads), "--json"]
         child, peak = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), 0
         while child.poll() is None:  # VmHWM only grows; what a parent reads after the end would count this interpreter's pages too
             with open(f"/proc/{child.pid}/status") as f:
                 peak = max([peak] + [1024 * int(line.split()[1]) for line in f if line.startswith("VmHWM")])
             time.sleep(0.01)
-        return {"build_s": self.build_s, "engine_bytes": os.path.getsize(self.engine), "peak_bytes": peak, "inspect_plans": inspect.get("plans")}
+        return {"build_s": self.build_s, "engine_bytes": os.path.getsize(self.engine), "peak_bytes": peak}
 
 
 class OnnxRuntime:
@@ -163,7 +162,7 @@ def main():
                 times[row.name].append(row.run())
             print(f"round {i + 1} of {args.rounds}", file=sys.stderr)
         result = {"model": args.model, "batch": args.batch, "threads": args.threads, "machine": processor(), "cores": os.cpu_count(),
-                  "load_average": os.getloadavg(), "command": "python3 bench/cpu_peers.py " + " ".join(sys.argv[1:]), "missing": missing,
+                  "load_average": os.getloadavg(), "command": "python3 bench/cpu_peers.py " + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1:i + 1]), "missing": missing,
                   "rows": [{"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()} for r in rows]}
     base = next((r["ms"] for r in result["rows"] if r["name"] == "onnxruntime fp32"), None)
     print(f"{args.model}, batch {args.batch}, {args.threads} threads, {result['machine']}\n{'':18}{'ms':>10}{'images/s':>10}{'to ORT':>8}{'peak MB':>9}")

@@ -204,9 +204,20 @@ const void* take_w_tiles(Element element, const void* w, int64_t first, int64_t 
 }
 #endif
 
+const void* round_w_plain(const float* s, int64_t k, void* panel) {
+  auto* to = static_cast<float*>(panel);
+  uint16_t rounded[4 * kPanelCols];
+  for (int64_t c = 0; c < k; c += 4) {
+    const int64_t n = kPanelCols * std::min<int64_t>(4, k - c);
+    encode_row(Element::bf16, s + c * kPanelCols, n, 1.0f, rounded, 0);
+    decode_row(Element::bf16, rounded, 0, n, to + c * kPanelCols);
+  }
+  return panel;
+}
+
 PanelProduct plain_product() {
   PanelProduct p = fp32_product();
-  p.layout = Layout::kPanels16x4, p.take_w = take_w_plain;
+  p.layout = Layout::kPanels16x4, p.take_w = take_w_plain, p.round_w = round_w_plain;
   return p;
 }
 

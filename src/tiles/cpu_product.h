@@ -30,7 +30,7 @@ struct PanelProduct {
   void (*pack_x)(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, void* panels);
   // The transpose, x[r][i] = v[i][r]: row i of v (of k) begins at element first + i * row_stride. `scratch`: 6 * rows floats.
   void (*pack_x_transposed)(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float* scratch, void* panels);
-  // Packs up to 16 rows of w; row c begins at element offsets[c]. `scratch`: 16 * k floats.
+  // Packs up to 16 rows of w; row c begins at element offsets[c]. `scratch`: 16 * round_up(k, 8) floats.
   void (*pack_w)(Element element, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch, void* panel);
   // k columns of a panel of w stored in `layout`, from element `first` on: where they lie, or unpacked into `panel`.
   const void* (*take_w)(Element element, const void* w, int64_t first, int64_t k, void* panel);
@@ -45,9 +45,9 @@ struct PanelProduct {
 // fp32 products and sums (FMA; two roundings on x86 without it), over k in order: results do not depend on how the work is cut.
 const PanelProduct& fp32_product();
 // Products of numbers that bf16 holds exactly (is_exact_in_bf16), summed in fp32: each step adds two or four products with roundings of up to one
-// unit of fp32 (23 bits), subnormals may count as zero. Without such instructions: fp32_product's arithmetic on the same panels.
+// unit of fp32 (23 bits), subnormals may count as zero. Without such instructions: fp32_product's arithmetic on the same numbers.
 const PanelProduct& bf16_product();
-// Exact products and int32 sums of int8 numbers (SMMLA, AMX; else in 16 bits). Contract: k * 127 * 127 < 2^31. No transposed x, no rounding of w.
+// Exact products and int32 sums of int8 numbers (SMMLA, AMX; else in 16 bits). Contract: k * 128 * 128 < 2^31. No transposed x, no rounding of w.
 const PanelProduct& int8_product();
 std::span<const PanelProduct* const> int8_products();
 // Every product for bf16 that this machine can run, best first; the last needs no special instructions.

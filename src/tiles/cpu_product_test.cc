@@ -53,7 +53,7 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
   const int64_t stride = kPanelCols + 8;
   for (const bool from_rows : {false, true}) {
     std::vector<float> x_panels = poison(p.x_bytes(rows, p.block_k)), w_panel = poison(p.w_bytes(p.block_k)), tile = poison(rows * stride * 4);
-    std::vector<float> scratch = poison(std::max(kPanelCols, p.rows) * p.block_k * 4);
+    std::vector<float> scratch = poison(std::max(kPanelCols, p.rows) * round_up(std::min(k, p.block_k), 8) * 4);
     for (int64_t k0 = 0; k0 < k; k0 += p.block_k) {
       const int64_t n = std::min(p.block_k, k - k0);
       p.pack_x(element, x.codes.data(), k + gap, 5 + k0, rows, n, scratch.data(), x_panels.data());

@@ -52,7 +52,7 @@ double draw_normal(std::mt19937_64& random) {
 double draw_number(const QuantType& type, Values values, double large, std::mt19937_64& random) {
   const ElementInfo& element = info(type.element);
   if (values == Values::kZeros) return 0;
-  if (element.kind == ElementKind::kInteger) {
+  if (element.kind == ElementKind::kInteger && !type.scaled()) {
     const int64_t reach = type.element == Element::u8 ? 255 : 1000;
     return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint64_t>(reach + 1)) -
                                (type.element == Element::u8 ? 0 : reach / 2));

@@ -130,7 +130,7 @@ class AttentionKernel final : public Kernel {
   int64_t query_of(const Piece& piece, int64_t row) const { return (piece.first + row) % p_.queries; }
 
   int64_t decoded_floats() const {
-    return std::max(std::max(kPanelCols, product_.rows) * p_.head_size, 6 * p_.value_size);
+    return std::max(std::max(kPanelCols, product_.rows) * round_up(p_.head_size, 8), 6 * p_.value_size);
   }
   int64_t scratch_bytes(int64_t rows) const {
     const int64_t panels = divide_up(rows, kPanelCols);

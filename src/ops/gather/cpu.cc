@@ -22,12 +22,16 @@ class GatherKernel final : public Kernel {
   }
 
  private:
+  // Integers are read as they are: f64 would blur ids above 2^53.
+  static int64_t id_at(const TensorView& ids, int64_t i) {
+    const auto as = [&](auto code) { return static_cast<int64_t>(static_cast<const decltype(code)*>(ids.data)[i]); };
+    const Element e = ids.desc->type.element;
+    return e == Element::i64 ? as(int64_t{}) : e == Element::i32 ? as(int32_t{}) : as(uint8_t{});
+  }
+
   Status read_ids(const TensorView& ids) {
-    const ElementInfo& element = info(p_.ids);
     for (int64_t i = 0; i < p_.count; ++i) {
-      double number = 0;
-      element.decode_f64(ids.data, i, 1, &number);
-      const int64_t id = static_cast<int64_t>(number), row = id < 0 ? id + p_.table_rows : id;
+      const int64_t id = id_at(ids, i), row = id < 0 ? id + p_.table_rows : id;
       if (row < 0 || row >= p_.table_rows) {
         return bad_input(
             cat("gather: id ", id, " at position ", i, " is outside the table of ", p_.table_rows, " rows"));
@@ -44,6 +48,8 @@ class GatherKernel final : public Kernel {
 
 Verdict accepts(const Problem& p) {
   for (const Operand& o : p.in) TS_REQUIRE(o.dense(), "reads a dense table and dense ids");
+  const Element ids = p.in[1].type.element;
+  TS_REQUIRE(ids == Element::i64 || ids == Element::i32 || ids == Element::u8, "reads ids in i64, i32 or u8, not ", to_string(p.in[1].type));
   return accepts_all_numbers(p);
 }
 

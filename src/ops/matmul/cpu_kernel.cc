@@ -73,7 +73,7 @@ class MatmulKernel final : public Kernel {
   int64_t block_rows() const { return round_up(std::min(p_.m, kBlockRows), product_.rows); }
   int64_t block_cols() const { return round_up(std::min(p_.n, kBlockCols), kPanelCols); }
   int64_t block_k() const { return std::min(p_.k, product_.block_k); }
-  int64_t decoded_floats() const { return std::max(kPanelCols, product_.rows) * block_k(); }
+  int64_t decoded_floats() const { return std::max(kPanelCols, product_.rows) * round_up(block_k(), 8); }
   int64_t scratch_bytes() const {
     return Scratch::bytes_of(block_rows() * block_cols()) + product_.x_bytes(block_rows(), block_k()) +
            product_.w_bytes(block_k()) + Scratch::bytes_of(decoded_floats()) +

@@ -36,15 +36,6 @@ const std::vector<Activation>& activations() {
   return kAll;
 }
 
-bool close(const Poly& have, const Poly& want, double tolerance) {
-  if (have.size() != want.size()) return false;
-  for (const auto& [power, c] : want) {
-    const auto it = have.find(power);
-    if (it == have.end() || !(std::fabs(it->second - c) <= tolerance * std::fabs(c))) return false;
-  }
-  return true;
-}
-
 std::optional<Poly> product(const Poly& a, const Poly& b) {
   Poly out;
   for (const auto& [p, c] : a) {
@@ -65,16 +56,25 @@ int bits_of(double x) {
   return bits;
 }
 
+// Equal to the last places of f32; where the pattern's number does not fit `type_bits` fraction bits, to its rounding (twice: two constants may have been
+// multiplied) in that type. A number that fits (0.5, 1) is itself in every type.
+bool close(const Poly& have, const Poly& want, int type_bits) {
+  if (have.size() != want.size()) return false;
+  for (const auto& [power, c] : want) {
+    const auto it = have.find(power);
+    const double tolerance = std::ldexp(1.0, -(bits_of(c) <= type_bits ? 23 : type_bits));
+    if (it == have.end() || !(std::fabs(it->second - c) <= tolerance * std::fabs(c))) return false;
+  }
+  return true;
+}
+
 class Reader {
  public:
   Reader(const Matcher& matcher, ValueId x, ValueId t) : m_(matcher), x_(x), t_(t) {}
 
-  // Two constants multiplied, each rounded once to the type it was exported in: a model in 16 bits has a root of 2 of
-  // 1.4140625. No f32 constant of a pattern would fit so few bits.
-  double tolerance() const {
-    const int type_bits = bits_ <= 7 ? 7 : bits_ <= 10 ? 10 : 23;  // bf16, f16, f32
-    return 2 * std::ldexp(1.0, -1 - type_bits);
-  }
+  // Fraction bits of the type that the constants were exported in (bf16, f16, f32): a model in 16 bits has a root of 2 of 1.4140625, and no f32
+  // constant of a pattern would fit so few bits.
+  int type_bits() const { return bits_ <= 7 ? 7 : bits_ <= 10 ? 10 : 23; }
 
   // v as a polynomial in x and t; nothing where it is none (or one of a high degree).
   std::optional<Poly> read(ValueId v, int depth = 0) {
@@ -141,7 +141,7 @@ std::optional<Found> match(const Graph& graph, const Node& inner) {
       if (graph.at(x).type != graph.at(t).type) continue;
       Reader reader(m, x, t);
       const auto argument = reader.read(inner.inputs[0]);
-      if (!argument || !close(*argument, a.argument, reader.tolerance())) continue;
+      if (!argument || !close(*argument, a.argument, reader.type_bits())) continue;
       std::vector<ValueId> front = {t};
       for (int reach = 0; reach < kMaxReach; ++reach) {
         std::vector<ValueId> next;
@@ -150,7 +150,7 @@ std::optional<Found> match(const Graph& graph, const Node& inner) {
             if (graph.nodes[n].op != "map") continue;
             const ValueId out = graph.nodes[n].outputs[0];
             const auto whole = reader.read(out);
-            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, reader.tolerance()))
+            if (whole && graph.at(out).type == graph.at(x).type && close(*whole, a.whole, reader.type_bits()))
               return Found{out, x, a.name};
             next.push_back(out);
           }
