@@ -137,10 +137,10 @@ def onnx_seeds():
         helper.make_node("Clip", ["f", "half"], ["z"]),
     ]
     write("onnx", "mixed", model(nodes, [
-        weight("table", 200, 8), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
+        weight("table", 200, 1), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
         number("half", 0.5)], shape=(2, 3, 8), inputs=[helper.make_tensor_value_info("ids", TensorProto.UINT8, (2, 3))]))
     # A list of numbers in a function that is called 2^14 times.
-    functions = [helper.make_function("local", "F0", ["a"], ["b"], [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 500)],
+    functions = [helper.make_function("local", "F0", ["a"], ["b"], [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 200)],
                                       [helper.make_opsetid("", 17)])]
     for i in range(1, 15):
         inner = [helper.make_node(f"F{i - 1}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]

@@ -454,6 +454,19 @@ class Cli(unittest.TestCase):
         self.assertIn("so they are not the weights of the build: build the engine again", sentence(done.stderr))
         self.assertFalse(json.loads(tessera("verify", "tampered.tess", "--json", code=1).stdout)["ok"])
 
+    def test_a_file_that_cannot_be_finished_leaves_nothing(self):
+        folder = Cli.folder / "full"
+        folder.mkdir()
+        (folder / "old.tess").write_bytes(b"old")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        for name in ("new.tess", "old.tess"):
+            words = [PROGRAM, "build", "tiny.onnx", "-o", folder / name, "--quiet", "--no-verify"]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=Cli.folder, preexec_fn=limit)
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn(f"{name}: cannot be written: File too large", done.stderr)
+        self.assertEqual([p.name for p in folder.iterdir()], ["old.tess"])
+        self.assertEqual((folder / "old.tess").read_bytes(), b"old")
+
     def test_demo(self):
         said = json.loads(tessera("demo", "--json").stdout)
         self.assertTrue(said["ok"])

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <new>
 #include <string_view>
 
@@ -118,4 +119,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera
 
-int main(int argc, char** argv) { return tessera::run(argc, argv); }
+int main(int argc, char** argv) {
+  // A file that grows beyond a limit is an error of that write, which cleans up behind it, and no reason to die there.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return tessera::run(argc, argv);
+}

@@ -13,7 +13,7 @@ namespace {
 
 // A reader of text must not be talked into gigabytes by three characters: seed(1) on a huge shape. Of all constants
 // together.
-constexpr int64_t kMaxMadeElements = int64_t{1} << 24;
+constexpr int64_t kMaxMadeElements = int64_t{1} << 20;
 
 uint64_t next_random(uint64_t* state) {  // splitmix64
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
