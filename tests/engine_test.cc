@@ -319,16 +319,10 @@ TEST(Engine, ARefusedLayerFailsTheBuildByName) {
   }
 }
 
-TEST(Engine, SamplesThatInfluenceEachOtherAreFound) {
-  auto graph = parse_graph(R"(graph mix {
-    in %x: f32[2,4]
-    %t: f32[4,2] = view(%x) {offset=0, strides=[1,4]} @"t"
-    %c: f32[4,2] = copy(%t) @"c"
-    %p: f32[4,2] = softmax(%c) @"over the batch"
-    %v: f32[2,4] = view(%p) {offset=0, strides=[1,2]} @"v"
-    %y: f32[2,4] = copy(%v) @"y"
-    out %y
-  })");
+// Runs two samples side by side; the report of the check for samples that influence each other.
+void expect_mixture_found(const char* text) {
+  auto graph = parse_graph(text);
+
   ASSERT_TRUE(graph.ok()) << graph.status().message();
   Engine engine;
   ConstantPool pool(engine.constants);
@@ -349,6 +343,24 @@ TEST(Engine, SamplesThatInfluenceEachOtherAreFound) {
   ASSERT_TRUE(report.ok());
   EXPECT_FALSE(report->ok);
   EXPECT_NE(report->sentence.find("depends on the other samples"), std::string::npos) << report->sentence;
+}
+
+TEST(Engine, SamplesThatInfluenceEachOtherAreFound) {
+  expect_mixture_found(R"(graph softmax_over_the_batch {
+    in %x: f32[2,4]
+    %t: f32[4,2] = view(%x) {offset=0, strides=[1,4]} @"t"
+    %c: f32[4,2] = copy(%t) @"c"
+    %p: f32[4,2] = softmax(%c) @"over the batch"
+    %v: f32[2,4] = view(%p) {offset=0, strides=[1,2]} @"v"
+    %y: f32[2,4] = copy(%v) @"y"
+    out %y
+  })");
+  expect_mixture_found(R"(graph reads_the_first {
+    in %x: f32[2,4]
+    %first: f32[1,4] = view(%x) {offset=0, strides=[4,1]} @"first"
+    %y: f32[2,4] = map(%x, %first) {fn="add"} @"y"
+    out %y
+  })");
 }
 
 // The trained CIFAR ViT lies beside the project where it is developed; users do not have it.

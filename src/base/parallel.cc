@@ -27,7 +27,11 @@ thread_local bool inside_pool = false;
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    try {
+      for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception&) {
+      // The system makes no more threads (memory, a limit): those that there are do the work.
+    }
   }
   ~Pool() {
     {

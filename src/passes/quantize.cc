@@ -50,7 +50,7 @@ class Quantizer {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (const Precision* p = layer_[n]; p != nullptr && p->weight.scaled()) TS_TRY(quantize_weight_of(n, *p));
     }
-    to_carrier();
+    TS_TRY(to_carrier());
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (const Precision* p = layer_[n]; p != nullptr && p->weight.scaled()) TS_TRY(want_codes(n, *p));
     }
@@ -64,6 +64,18 @@ class Quantizer {
     std::vector<bool> used(options_.allow.size(), false);
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       Node& node = g_.nodes[n];
+      if (weight_is_left(node)) {
+        bool accepted = !default_->weight.scaled();
+        for (size_t a = 0; a < options_.allow.size(); ++a) {
+          if (!matches(options_.allow[a].pattern.c_str(), node.name.c_str()) || options_.allow[a].precision != carrier_name()) continue;
+          accepted = used[a] = true;
+        }
+        if (!accepted) {
+          return refused(cat("layer ", node.name, ": its weight is the left operand of the product, which is never ", default_->name, "; --allow '", node.name, "=",
+                             carrier_name(), "' accepts it in ", carrier_name()));
+        }
+        continue;
+      }
       if (!is_linear(g_, node)) continue;
       const Precision* p = node.role == "block" ? default_ : find_precision(carrier_name());
       for (size_t a = 0; a < options_.allow.size(); ++a) {
@@ -87,6 +99,12 @@ class Quantizer {
     return {};
   }
 
+  // W x: a constant times an activation.
+  bool weight_is_left(const Node& n) const {
+    if (n.op != "matmul" || n.inputs.size() < 2 || g_.at(n.inputs[1]).constant) return false;
+    return g_.at(placement_of(g_, g_.producers(), n.inputs[0]).base).constant;
+  }
+
   std::string carrier_name() const {
     for (const Precision& p : kPrecisions) {
       if (p.weight == QuantType(default_->carrier)) return p.name;
@@ -96,9 +114,10 @@ class Quantizer {
 
   // Every float value but the caller's inputs and outputs, masks and angles takes the carrier's element; constants are
   // rounded to it.
-  void to_carrier() {
+  Status to_carrier() {
     const Element carrier = default_->carrier;
-    if (carrier == Element::f32) return;
+    if (carrier == Element::f32) return {};
+    TS_TRY(check_weights_fit(carrier));
     std::set<ValueId> callers(g_.inputs.begin(), g_.inputs.end());
     callers.insert(g_.outputs.begin(), g_.outputs.end());
     // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are settled first.
@@ -117,6 +136,27 @@ class Quantizer {
       value.type.quant = carrier;
     }
     cast_for_readers(callers);
+    return {};
+  }
+
+  // Weights, vectors and tables that the carrier cannot hold would silently become its largest number. (Numbers that maps read, such as those that hide
+  // keys, may: e^-65504 is 0 as well.)
+  Status check_weights_fit(Element carrier) const {
+    for (const Node& n : g_.nodes) {
+      if (n.op != "matmul" && n.op != "norm" && n.op != "gather") continue;
+      for (ValueId in : n.inputs) {
+        if (in == kNoValue || !g_.at(in).constant || !is_float(g_.at(in).type.quant.element) || g_.at(in).type.quant.scaled()) continue;
+        const Value& value = g_.at(in);
+        std::vector<float> numbers(static_cast<size_t>(elements(value.type.shape)));
+        info(value.type.quant.element).decode(value.data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
+        for (float x : numbers) {
+          if (std::fabs(x) <= info(carrier).max) continue;
+          return refused(cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, ", and ", info(carrier).name, " holds at most ", info(carrier).max,
+                             "; build in another precision (bf16, fp32)"));
+        }
+      }
+    }
+    return {};
   }
 
   // Values that only say which keys a query may see, or by which angle a token is turned, and what those are computed

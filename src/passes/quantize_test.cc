@@ -122,6 +122,40 @@ TEST(Quantize, AllowKeepsALayerAndStaysVisible) {
   EXPECT_EQ(quantize(other, {.precision = "fp8", .allow = {{"nothing", "fp16"}}, .ranges = &r}).code(), Code::kUsage);
 }
 
+TEST(Quantize, WeightsThatDoNotFitAreRefused) {
+  const char* text = R"(graph g {
+    in %x: f32[2,4]
+    const %w: f32[1,4] = {1, 2, 1e6, 3}
+    %y: f32[2,1] = matmul(%x, %w) @"fc"
+    out %y
+  })";
+  Graph g = parsed(text);
+  const Status s = quantize(g, {.precision = "fp16"});
+  EXPECT_EQ(s.code(), Code::kRefused);
+  EXPECT_NE(s.message().find("layer fc: its constant 'w' holds 1e+06"), std::string::npos) << s.message();
+  Graph wide = parsed(text);
+  EXPECT_TRUE(quantize(wide, {.precision = "bf16"}).ok());
+}
+
+TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
+  const char* text = R"(graph g {
+    in %x: f32[2,16]
+    const %left: f32[4,16] = seed(1)
+    const %w: f32[16,16] = seed(2)
+    %a: f32[2,16] = matmul(%x, %w) @"fc"
+    %y: f32[4,2] = matmul(%left, %a) @"mix"
+    out %y
+  })";
+  const Ranges r{.amax = {{"x", 1}, {"a", 1}}, .how = "test"};
+  Graph g = parsed(text);
+  const Status s = quantize(g, {.precision = "fp8", .ranges = &r});
+  EXPECT_EQ(s.code(), Code::kRefused);
+  EXPECT_NE(s.message().find("--allow 'mix=fp16'"), std::string::npos) << s.message();
+  Graph accepted = parsed(text);
+  const Status allowed = quantize(accepted, {.precision = "fp8", .allow = {{"fc", "fp8"}, {"mix", "fp16"}}, .ranges = &r});
+  EXPECT_TRUE(allowed.ok()) << allowed.message();
+}
+
 // 16 bits would make minus infinity a number, and lose the angle of a late token.
 TEST(Quantize, MasksAndAnglesStayF32) {
   Graph g = parsed(R"(graph g {
