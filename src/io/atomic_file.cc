@@ -28,7 +28,17 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
     return bad_input(
         cat(path, ": cannot be written: it is ", S_ISDIR(about.st_mode) ? "a folder" : "not a regular file"));
   }
-  file.temporary_ = cat(file.target_, ".", getpid(), ".", counter++, ".new");
+  const std::string name = cat(file.target_, ".", getpid(), ".", counter++, ".new");
+  // Without a name until it is complete: a process that is killed leaves nothing behind. Not every file system can.
+  const std::string folder = std::filesystem::path(file.target_).parent_path().string();
+  if (access("/proc/self/fd", X_OK) == 0) {
+    file.fd_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (file.fd_ >= 0) {
+      file.name_ = name;
+      return file;
+    }
+  }
+  file.temporary_ = name;
   file.fd_ = open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file.fd_ < 0) {
     file.temporary_.clear();
@@ -43,6 +53,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   path_ = std::move(other.path_);
   target_ = std::move(other.target_);
   temporary_ = std::exchange(other.temporary_, {});
+  name_ = std::exchange(other.name_, {});
   fd_ = std::exchange(other.fd_, -1);
   return *this;
 }
@@ -79,6 +90,11 @@ Status AtomicFile::write_zeros(size_t count) {
 Status AtomicFile::commit() {
   if (fd_ < 0) return machine_error(cat(path_, ": writing had failed before"));
   if (fsync(fd_) != 0) return failed("cannot be flushed to the disk");
+  if (!name_.empty()) {
+    const std::string open_file = cat("/proc/self/fd/", fd_);
+    if (linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name_.c_str(), AT_SYMLINK_FOLLOW) != 0) return failed("cannot be given its name");
+    temporary_ = std::exchange(name_, {});
+  }
   if (close(std::exchange(fd_, -1)) != 0) return failed("cannot be closed");
   if (rename(temporary_.c_str(), target_.c_str()) != 0) return failed("cannot be put in place");
   temporary_.clear();

@@ -41,7 +41,7 @@ TEST_F(Files, CommitPutsTheFileInPlace) {
     ASSERT_TRUE(file->write("new text").ok());
     ASSERT_TRUE(file->write_zeros(5000).ok());
     EXPECT_EQ(content("a"), "old");
-    EXPECT_EQ(entries(), 2u);
+    EXPECT_LE(entries(), 2u);  // with a temporary name where the file system has no files without one
     ASSERT_TRUE(file->commit().ok());
     EXPECT_FALSE(file->write("more").ok());
     EXPECT_FALSE(file->commit().ok());
