@@ -5,6 +5,7 @@
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "study/verify.h"
 
 namespace tessera::fuzz {
 namespace {
@@ -12,8 +13,11 @@ namespace {
 constexpr int64_t kElements = 1 << 16;  // of any tensor
 constexpr double kWork = 0x1p22;        // multiplications of all steps, and elements touched
 
+constexpr int64_t kBatch = 64;  // runs of one sample that another plan takes at once
+
 bool small(const Plan& plan) {
   double work = 0;
+  if (plan.batch > kBatch) return false;
   for (const PlanStep& s : plan.steps) {
     const OpInfo* op = find_op(s.op);
     const Problem problem = problem_of(plan, s);
@@ -35,8 +39,12 @@ bool small(const Plan& plan) {
 
 void run_small(const Engine& engine) {
   if (!check_engine(engine).ok()) return;
+  bool all = true;  // are small, and run on the host
   for (const Plan& plan : engine.plans) {
-    if (info(plan.arch).device != DeviceKind::kHost || !small(plan)) continue;
+    if (info(plan.arch).device != DeviceKind::kHost || !small(plan)) {
+      all = false;
+      continue;
+    }
     auto executor = bind(engine, plan);
     if (!executor.ok()) continue;
     std::vector<Buffer> buffers;
@@ -54,6 +62,7 @@ void run_small(const Engine& engine) {
     }
     (void)(*executor)->run(inputs, outputs);
   }
+  if (all) (void)verify_plans(engine);
 }
 
 }  // namespace tessera::fuzz

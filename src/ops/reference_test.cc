@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/parallel.h"
+#include "ops/errors.h"
 #include "ops/f64_product.h"
 #include "tiles/device_types.h"
 #include "types/e4m3.h"
@@ -154,6 +155,30 @@ TEST(Signature, NamedDimensionsMustAgree) {
   EXPECT_FALSE(infer({{4, 5}, {1, 6, 5}}).ok());                  // too many
   EXPECT_FALSE(infer({{4, 5}}).ok());                             // w is missing
   EXPECT_NE(infer({{4, 5}, {6, 7}}).status().message().find("k is 5"), std::string::npos);
+}
+
+TEST(Allow, AScaledIntegerIsHalfAStepFromTheExactNumber) {
+  const QuantType type = *parse_quant_type("i8:tensor(f32)");
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> wide(-200, 200);
+  for (double scale : {0.037, 1.0, 900.0}) {
+    for (int i = 0; i < 2000; ++i) {
+      const double code = wide(random), exact = code * scale;
+      const Operand o = dense_operand({1}, type);
+      int8_t stored = 99;
+      float s = static_cast<float>(scale);
+      const TensorView t{.desc = &o, .data = &stored, .scale = &s};
+      encode({{1}, {exact}}, t);
+      const AllowedResult a = allow(type, static_cast<double>(s), exact, 0);
+      const auto off = [&](double n) { return std::fabs(n * static_cast<double>(s) - a.want); };
+      const double tolerance = a.error + a.rounding;
+      EXPECT_LE(off(stored), tolerance) << exact;
+      // The next codes are wrong, but for a number that lies between two of them.
+      if (std::fabs(code - stored) > 0.49 && std::fabs(code - stored) < 0.51) continue;
+      EXPECT_GT(off(stored + 1), tolerance) << exact;
+      EXPECT_GT(off(stored - 1), tolerance) << exact;
+    }
+  }
 }
 
 TEST(CheckProblem, RefusesWhatAFileMightSay) {

@@ -32,7 +32,7 @@ class PlanCheck {
   PlanCheck(const Engine& engine, const Plan& plan) : e_(engine), p_(plan) {}
 
   Status run() {
-    if (p_.batch < 1) return bad_input(cat("batch ", p_.batch, " is below 1"));
+    if (p_.batch < 1 || p_.batch > kMostBytes) return bad_input(cat("batch ", p_.batch, " is below 1 or too large"));
     if (p_.arena_bytes < 0 || p_.arena_bytes > kMostBytes) return bad_input(cat("arena of ", p_.arena_bytes, " bytes"));
     extents_.resize(p_.tensors.size());
     for (size_t i = 0; i < p_.tensors.size(); ++i) TS_TRY(check_desc(i).at(place(i)));
@@ -87,6 +87,8 @@ class PlanCheck {
       if (t.storage != storage || t.index != static_cast<int64_t>(i) || t.offset_bytes != 0 || !dense_rows(t.desc)) {
         return bad_input(cat(place(static_cast<size_t>(ports[i].tensor)), " is not the whole of this port")).at(port);
       }
+      if (info(t.desc.type.element).bits % 8 != 0)  // samples are copied in and out byte by byte
+        return bad_input(cat("its elements, ", to_string(t.desc.type), ", are no whole bytes")).at(port);
       if (t.desc.shape.empty() || t.desc.shape[0] != p_.batch) {
         return bad_input(cat("its shape ", to_string(t.desc.shape), " does not begin with the batch, ", p_.batch))
             .at(port);
@@ -156,6 +158,8 @@ class PlanCheck {
   Status check_step(const PlanStep& s) const {
     for (int t : s.in) {
       if (t != -1 && !is_tensor(t)) return bad_input(cat("there is no tensor ", t));
+      if (t != -1 && at(t).desc.type.scaled() && at(t).scale == -1)
+        return bad_input(cat("it reads ", place(static_cast<size_t>(t)), ", whose scales are missing"));
     }
     if (s.out.empty()) return bad_input("it has no result");
     for (int t : s.out) {
@@ -187,6 +191,24 @@ class PlanCheck {
   const Plan& p_;
   std::vector<int64_t> extents_;  // bytes from each tensor's first element to its end
 };
+
+// Samples of the golden plan are given to every other plan, and results compared one by one.
+Status check_same_ports(const Plan& plan, const std::vector<Port>& ports, const Plan& golden,
+                        const std::vector<Port>& wanted) {
+  if (ports.size() != wanted.size())
+    return bad_input(cat("there are ", ports.size(), " of them, ", wanted.size(), " in the golden plan"));
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const Operand &here = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc,
+                  &there = golden.tensors[static_cast<size_t>(wanted[i].tensor)].desc;
+    if (ports[i].name != wanted[i].name || here.type != there.type || here.shape.size() != there.shape.size() ||
+        !std::equal(here.shape.begin() + 1, here.shape.end(), there.shape.begin() + 1)) {
+      return bad_input(cat("'", ports[i].name, "' ", to_string(here.type), to_string(here.shape), " is '",
+                           wanted[i].name, "' ", to_string(there.type), to_string(there.shape),
+                           " in the golden plan: more than the batch differs"));
+    }
+  }
+  return {};
+}
 
 // Golden values repeat along the batch axis to fill a plan's ports.
 Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& plan, const std::vector<Port>& ports) {
@@ -224,6 +246,12 @@ Status check_engine(const Engine& engine) {
     if (g.outputs.empty() && g.inputs.empty()) continue;
     TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
     TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
+  }
+  const Plan& golden = engine.plans.back();
+  if (golden.name != "golden") return {};
+  for (const Plan& p : engine.plans) {
+    TS_TRY(check_same_ports(p, p.inputs, golden, golden.inputs).at(cat("plan '", p.name, "': inputs")));
+    TS_TRY(check_same_ports(p, p.outputs, golden, golden.outputs).at(cat("plan '", p.name, "': outputs")));
   }
   return {};
 }

@@ -3,10 +3,11 @@
 
 namespace tessera {
 
-bool keeps_promise(Arch arch, Element stored, const std::string& computed) {
+bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed) {
   if (info(arch).device == DeviceKind::kHost) return true;
-  if (info(stored).kind == ElementKind::kInteger) return true;
-  const std::string name = info(stored).name;
+  if (info(stored.element).kind == ElementKind::kInteger && !stored.scaled()) return true;
+  const std::string name = info(stored.element).name;
+  if (name == "i8") return computed == "int8";
   if (name == "f32") return computed == "fp32";
   if (name == "f16") return computed == "fp16";
   return computed == name;
@@ -32,10 +33,10 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
       continue;
     }
     if (op.promises >= 0) {
-      const Element stored = problem.in[static_cast<size_t>(op.promises)].type.element;
+      const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
       const Arithmetic a = v->arithmetic(problem);
       if (!keeps_promise(target, stored, a.computed)) {
-        choice.refusals.push_back({v->name, cat("multiplies in ", a.computed, ", asked for ", info(stored).name)});
+        choice.refusals.push_back({v->name, cat("multiplies in ", a.computed, ", asked for ", info(stored.element).name)});
         continue;
       }
     }

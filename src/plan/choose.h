@@ -20,8 +20,9 @@ struct Choice {
 };
 Choice choose(const OpInfo& op, const Problem& problem, Arch target);
 
-// Whether products made in `computed` are what the arch promises for operands stored in this element: its own arithmetic on a GPU; any arithmetic on
-// decoded codes that is at least as wide on a host (the promise there is about storage).
-bool keeps_promise(Arch arch, Element stored, const std::string& computed);
+// Whether products made in `computed` are what the arch promises for operands stored in this type: its own arithmetic on a GPU; any arithmetic on
+// decoded codes that is at least as wide on a host (the promise there is about storage). Integers without scales are ids, not a
+// precision that anybody asked for.
+bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed);
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 
 #include "base/parallel.h"
 #include "ops/errors.h"
@@ -18,40 +17,6 @@ constexpr double kMultiple = 4;
 // As many results may show the largest error by chance, where few of them show any.
 constexpr double kChance = 9;
 constexpr int64_t kGrain = 4096;
-
-// The operand as the smaller plan has it: the first samples of it. Nothing where their shapes differ in more than the
-// batch.
-std::optional<Operand> first_samples(const Operand& whole, const Operand& few, int64_t batch, int64_t few_batch) {
-  if (whole.shape == few.shape) return whole;
-  if (whole.shape.size() != few.shape.size() || whole.shape.empty() || whole.layout != Layout::kRows) return {};
-  if (!std::equal(whole.shape.begin() + 1, whole.shape.end(), few.shape.begin() + 1)) return {};
-  if (whole.shape[0] * few_batch != few.shape[0] * batch) return {};
-  Operand o = whole;
-  o.shape[0] = few.shape[0];
-  return o;
-}
-
-// The golden plan's problem over as many samples as are compared; `cut`: whether every operand was brought to them.
-Problem problem_to_judge(const Plan& plan, const Plan& golden, size_t step, bool* cut) {
-  Problem p = problem_of(plan, plan.steps[step]);
-  const Problem want = problem_of(golden, golden.steps[step]);
-  p.attrs = want.attrs;
-  p.then = want.then;
-  *cut = plan.batch <= golden.batch;
-  if (*cut || want.in.size() != p.in.size() || want.out.size() != p.out.size()) return p;
-  Problem few = p;
-  const auto cut_all = [&](const std::vector<Operand>& whole, const std::vector<Operand>& smaller,
-                           std::vector<Operand>& into) {
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const auto o = first_samples(whole[i], smaller[i], plan.batch, golden.batch);
-      if (!o) return false;
-      into[i] = *o;
-    }
-    return true;
-  };
-  *cut = cut_all(p.in, want.in, few.in) && cut_all(p.out, want.out, few.out);
-  return *cut ? few : p;
-}
 
 // Scales of a tensor, both levels multiplied, by element in row order.
 class ScaleOf {
@@ -136,35 +101,25 @@ int64_t terms_of(const Problem& p) {
   return std::max<int64_t>(1, p.in[0].shape.back());
 }
 
-LayerJudge::LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden)
-    : engine_(engine), plan_(plan), golden_(golden) {
+Result<LayerJudge> LayerJudge::make(const Engine& engine, const Plan& plan, const Plan& golden) {
+  if (plan.steps.size() != golden.steps.size()) {
+    return bad_input(cat("plan '", plan.name, "' has ", plan.steps.size(), " steps, the golden plan ",
+                         golden.steps.size(), ": it does not mirror it"));
+  }
+  LayerJudge judge(engine, plan, golden);
   std::map<std::string, int> named;
   for (const PlanStep& s : plan.steps) ++named[s.layer];
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& s = plan.steps[i];
+    auto mirrored = mirror_step(plan, golden, i);
+    if (!mirrored.ok()) return mirrored.status().at(cat("plan '", plan.name, "': step ", i, " ('", s.layer, "')"));
+    judge.mirrored_.push_back(std::move(mirrored).value());
     LayerReport r;
     r.layer = named[s.layer] > 1 ? cat(s.layer, ", step ", i + 1) : s.layer;
     r.op = s.op, r.variant = s.variant;
-    reports_.push_back(std::move(r));
+    judge.reports_.push_back(std::move(r));
   }
-}
-
-const void* LayerJudge::golden_constant(int tensor) const {
-  if (tensor < 0) return nullptr;
-  const PlanTensor& t = golden_.tensors[static_cast<size_t>(tensor)];
-  if (t.storage != Storage::kConstant) return nullptr;
-  return engine_.constants[static_cast<size_t>(t.index)].data.data() + t.offset_bytes;
-}
-
-TensorView LayerJudge::with_golden_constants(TensorView view, int golden_tensor) const {
-  if (golden_tensor < 0) return view;
-  const PlanTensor& t = golden_.tensors[static_cast<size_t>(golden_tensor)];
-  for (auto [into, from] : {std::pair{&view.data, golden_constant(golden_tensor)},
-                            {&view.scale, golden_constant(t.scale)},
-                            {&view.scale2, golden_constant(t.scale2)}}) {
-    if (from != nullptr && *into != nullptr) *into = const_cast<void*>(from);
-  }
-  return view;
+  return judge;
 }
 
 void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
@@ -172,19 +127,18 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   const OpInfo* op = find_op(step.op);
   const Variant* variant = find_variant(step.variant);
   TS_CHECK(index < reports_.size() && op != nullptr && variant != nullptr, "a step of another plan");
-  bool cut = false;
-  const Problem problem = problem_to_judge(plan_, golden_, index, &cut);
+  const MirroredStep& mirrored = mirrored_[index];
+  const Problem& problem = mirrored.problem;
   const PlanStep& golden_step = golden_.steps[index];
   std::vector<Dense> numbers;
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i].desc == nullptr) {
-      numbers.emplace_back();
-      continue;
-    }
-    TensorView t = cut ? with_golden_constants(in[i], golden_step.in[i]) : in[i];
-    t.desc = &problem.in[i];
-    numbers.push_back(decode(t));
+  for (size_t i = 0; i < in.size(); ++i)
+    numbers.push_back(in[i].desc == nullptr ? Dense{}
+                                            : read_mirrored(engine_, golden_, mirrored, golden_step, i, in[i]));
+  if (op->check_numbers != nullptr && status_.ok()) {
+    const Status found = op->check_numbers(problem, numbers);
+    if (!found.ok()) status_ = found.at(cat("layer ", step.layer, ", with the golden plan's constants"));
   }
+  if (!status_.ok()) return;
   Problem plain = problem;
   plain.then = {};
   Dense exact = compute_reference(*op, plain, numbers)[0];
@@ -197,8 +151,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   if (info(problem.out[0].type.element).mantissa_bits < 23) {
     for (size_t i = 0; i < walk.size(); ++i) walk[i] += 0x1p-24 * std::fabs(exact.v[i]);
   }
-  TensorView result = cut ? with_golden_constants(out[0], golden_step.out[0]) : out[0];
-  result.desc = &problem.out[0];
+  const TensorView result = result_mirrored(engine_, golden_, mirrored, golden_step, out[0]);
   const Sums s = compare_results(result, exact, walk, static_cast<double>(terms_of(problem)));
   const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
                allowed = std::sqrt(s.allowed + kChance * s.most);

@@ -14,6 +14,7 @@
 
 #include "ops/op.h"
 #include "plan/engine.h"
+#include "study/mirror.h"
 
 namespace tessera {
 
@@ -30,22 +31,25 @@ struct LayerReport {
 
 class LayerJudge {
  public:
-  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Contract: all
-  // outlive the judge; the steps of both correspond one to one.
-  LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden);
+  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Fails where the
+  // golden plan does not mirror the plan step by step. Contract: check_engine found nothing; all outlive the judge.
+  static Result<LayerJudge> make(const Engine& engine, const Plan& plan, const Plan& golden);
   // For ExecutorOptions::observe, over one run or several.
   void see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out);
+  // Of the steps seen: numbers that the op's reference cannot read (the golden plan's ids outside their table).
+  const Status& status() const { return status_; }
   const std::vector<LayerReport>& reports() const { return reports_; }
 
  private:
-  // The view with the golden plan's constants in place of the plan's, where they are constants.
-  TensorView with_golden_constants(TensorView view, int golden_tensor) const;
-  const void* golden_constant(int tensor) const;
+  LayerJudge(const Engine& engine, const Plan& plan, const Plan& golden)
+      : engine_(engine), plan_(plan), golden_(golden) {}
 
   const Engine& engine_;
   const Plan& plan_;
   const Plan& golden_;
-  std::vector<LayerReport> reports_;  // per step
+  std::vector<MirroredStep> mirrored_;  // per step
+  std::vector<LayerReport> reports_;    // per step
+  Status status_;
 };
 
 // Products that one result of a problem sums up.

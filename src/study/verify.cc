@@ -277,15 +277,15 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     if (&plan == golden) continue;
     names += (names.empty() ? "" : ", ") + plan.name;
     if (!options.plan.empty() && plan.name != options.plan) continue;
+    TS_ASSIGN(LayerJudge judge, LayerJudge::make(engine, plan, *golden));
     Gathered g{.plan = &plan,
                .noise = noise_of_steps(plan),
-               .judge = LayerJudge(engine, plan, *golden),
+               .judge = std::move(judge),
                .got = {},
                .want = {},
                .clean = {},
                .noisy = {},
                .report = {}};
-    if (g.noise.size() != golden->steps.size()) return bad_input("the golden plan does not mirror the engine's plan");
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
     runs += divide_up(golden->batch, plan.batch);
@@ -327,6 +327,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
       for (int64_t s = 0; s < group.count; s += plan.batch) {
         const int64_t here = std::min(plan.batch, group.count - s);
         TS_ASSIGN(const Outputs64 got, run_plan(engine, plan, group.part(s, here), watching, &g.report.machine));
+        TS_TRY(g.judge.status());
         for (size_t i = 0; i < got.size(); ++i) {
           append(g.got, i, got[i]);
           append(g.want, i, repeat_to(clean[i], golden->batch, s, here, plan.batch));

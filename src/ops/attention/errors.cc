@@ -60,7 +60,7 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
                                                                      i * bias_strides[2] + j * bias_strides[3])]
                                        : 0;
         weight[static_cast<size_t>(j)] = plain + bias;
-        error[static_cast<size_t>(j)] = dot * a.scale * size + 6 * u * (std::fabs(plain) + std::fabs(bias));
+        error[static_cast<size_t>(j)] = dot * std::fabs(a.scale) * size + 6 * u * (std::fabs(plain) + std::fabs(bias));
         top = std::max(top, plain + bias);
       }
       if (top == -INFINITY) continue;  // no key is seen: the result is exactly 0

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "ops/reference.h"
 #include "testing/variant_harness.h"
@@ -157,6 +158,26 @@ TEST(AttentionReference, CausalLooksBackOnly) {
   const Dense y = compute_reference(op(), p, in)[0];
   EXPECT_DOUBLE_EQ(y.v[0], 4.5);
   EXPECT_DOUBLE_EQ(y.v[1], 9);
+}
+
+TEST(AttentionErrors, ANegativeScaleIsTheOtherSideOfTheQueries) {
+  // Scores are the same for -q and -scale: so are their errors.
+  Problem p = problem({1, 3, 5, 2, 2, 4}, kF32);
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  std::vector<Dense> in;
+  for (size_t i = 0; i < 3; ++i) {
+    in.push_back({p.in[i].shape, std::vector<double>(static_cast<size_t>(elements(p.in[i].shape)))});
+    for (double& x : in[i].v) x = normal(random);
+  }
+  const Roundings roundings({.accumulator_bits = 24}, Growth::kWorst);
+  const Dense y = compute_reference(op(), p, in)[0];
+  const std::vector<double> want = attention_errors(p, in, y, roundings);
+  p.attrs.set("scale", -p.attrs.number("scale"));
+  for (double& x : in[0].v) x = -x;
+  const std::vector<double> got = attention_errors(p, in, y, roundings);
+  EXPECT_EQ(got, want);
+  for (double e : got) EXPECT_GT(e, 0);
 }
 
 TEST(AttentionReading, StridesAndBroadcast) {
