@@ -116,6 +116,8 @@ class Cli(unittest.TestCase):
         self.expect_narrow(main)
         self.assertIn("Exit codes", main)
         self.assertEqual(tessera("help").stdout, main)
+        self.assertEqual(tessera("help", "help").stdout, main)
+        self.assertEqual(tessera("help", "--json").stdout, main)
         for command in COMMANDS:
             self.assertIn(f"\n  {command} ", main)
             text = tessera(command, "--help").stdout

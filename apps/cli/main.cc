@@ -49,10 +49,10 @@ std::string no_memory() {
              "; a smaller --batch, or fewer samples at once, need less");
 }
 
-// `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` is `tessera --help`.
+// `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` and `tessera help help` are `tessera --help`.
 std::vector<std::string> spell_out_help(std::vector<std::string> words) {
   if (words.empty() || words[0] != "help") return words;
-  if (words.size() > 1 && !words[1].starts_with("-")) return {words[1], "--help"};
+  if (words.size() > 1 && !words[1].starts_with("-") && words[1] != "help") return {words[1], "--help"};
   return {"--help"};
 }
 
@@ -122,5 +122,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A file that grows beyond a limit is an error of that write, which cleans up behind it, and no reason to die there.
   std::signal(SIGXFSZ, SIG_IGN);
-  return tessera::run(argc, argv);
+  try {
+    return tessera::run(argc, argv);
+  } catch (const CLI::Error& e) {  // a parser that is asked for what it does not have
+    return tessera::report(tessera::usage_error(tessera::one_line(e.what())), false);
+  } catch (const std::exception& e) {
+    return tessera::report(tessera::machine_error(tessera::one_line(e.what())), false);
+  }
 }
