@@ -216,6 +216,12 @@ class Cli(unittest.TestCase):
         self.assertRegex(sentence(done.stderr), r"no memory (for 'image' of|left at) plan '?batch8000")
         self.assertFalse((self.folder / "huge.tess").exists())
 
+    def test_results_that_cannot_be_written_are_no_success(self):
+        for words in (("version",), ("--version",), ("--help",), ("inspect", "tiny.tess"), ("inspect", "tiny.tess", "--json"), ("kernels", "--json")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stderr), (5, "tessera: the results could not be written to stdout\n"), words)
+
     def test_nothing_is_wider_than_100_columns(self):
         try:
             import onnx
