@@ -247,6 +247,9 @@ class Cli(unittest.TestCase):
             if words[0] != "build":
                 self.expect_narrow(text)
                 self.assertIn("..", text)
+            if "--all" in words:  # names differ at their end, and that is what stays
+                for layer in ("blocks.0.mlp.fc1", "blocks.1.mlp.fc1"):
+                    self.assertRegex(text, rf"\.\.\S*{layer}  ")
         self.assertIn(long("blocks.0.mlp.fc1"), tessera("verify", "long.tess", "--json").stdout, "JSON has names whole")
 
 
