@@ -116,6 +116,8 @@ class Cli(unittest.TestCase):
         self.expect_narrow(main)
         self.assertIn("Exit codes", main)
         self.assertEqual(tessera("help").stdout, main)
+        self.assertEqual(tessera("help", "help").stdout, main)
+        self.assertEqual(tessera("help", "--json").stdout, main)
         for command in COMMANDS:
             self.assertIn(f"\n  {command} ", main)
             text = tessera(command, "--help").stdout
@@ -188,10 +190,10 @@ class Cli(unittest.TestCase):
         np.savez(self.folder / "bad.npz", image=bad)
         warning = (
             "tessera: warning: bad.npz: input 'image' holds NaN or Inf in 4 of 24576 numbers, first in sample 2; what comes out means nothing "
-            "for such samples\n"
+            "for such samples"
         )
         done = tessera("run", "tiny.tess", "-i", "bad.npz", "-o", "bad_out.npz")
-        self.assertEqual(done.stderr, warning)
+        self.assertEqual(sentence(done.stderr), warning)
         self.assertEqual(tessera("run", "tiny.tess", "-i", "bad.npz", "--quiet").stderr, "")
         self.assertIn("holds NaN or Inf in 4 of 24576", json.loads(tessera("run", "tiny.tess", "-i", "bad.npz", "--json").stdout)["warning"])
         good = np.load(self.folder / "bad_out.npz")["logits"]
@@ -200,19 +202,40 @@ class Cli(unittest.TestCase):
         self.assertNotIn("\033[33m", on_terminal("run", "tiny.tess", "-i", "bad.npz", NO_COLOR="1"))
         np.savez(self.folder / "huge.npz", image=np.full_like(self.images, 3e38))
         done = tessera("run", "tiny.onnx", "-i", "huge.npz", "--precision", "fp32", "--no-verify")
-        self.assertIn("output 'logits' holds NaN or Inf, first in sample 0 though the inputs are finite", done.stderr)
+        self.assertIn("output 'logits' holds NaN or Inf, first in sample 0 though the inputs are finite", sentence(done.stderr))
         self.assertEqual(tessera("run", "tiny.tess", "-i", "in.npz").stderr, "")
+        # Where numbers are compared or scales are taken, such inputs are refused, and by their own sample.
+        np.savez(self.folder / "few.npz", image=bad[1:6])
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
+        self.assertIn("few.npz: array 'image' holds nan in sample 1;",
+                      failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
     def test_memory_that_runs_out_names_the_place(self):
-        def limited(*words):
-            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (120 << 20, 120 << 20))
+        def limited(megabytes, *words):
+            limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
             return subprocess.run([PROGRAM, *words], capture_output=True, text=True, cwd=self.folder, preexec_fn=limit)
 
-        done = limited("build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
+        # What the program takes to start depends on the libraries of its build: the least limit that lets it. The working
+        # memory of the plan takes 83 MB more, and its images 94 more than that.
+        fails, starts = 0, 1 << 16
+        self.assertEqual(limited(starts, "version").returncode, 0)
+        while starts - fails > 1:
+            middle = (fails + starts) // 2
+            if limited(middle, "version").returncode == 0:
+                starts = middle
+            else:
+                fails = middle
+        done = limited(starts + 100, "build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
         self.assertEqual(done.returncode, 5, done.stderr)
         # Named by whoever sees it first: the check before a large buffer is made, or the allocation that failed.
         self.assertRegex(sentence(done.stderr), r"no memory (for 'image' of|left at) plan '?batch8000")
         self.assertFalse((self.folder / "huge.tess").exists())
+
+    def test_results_that_cannot_be_written_are_no_success(self):
+        for words in (("version",), ("--version",), ("--help",), ("inspect", "tiny.tess"), ("inspect", "tiny.tess", "--json"), ("kernels", "--json")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+            self.assertEqual((done.returncode, done.stderr), (5, "tessera: the results could not be written to stdout\n"), words)
 
     def test_nothing_is_wider_than_100_columns(self):
         try:
@@ -239,6 +262,9 @@ class Cli(unittest.TestCase):
             if words[0] != "build":
                 self.expect_narrow(text)
                 self.assertIn("..", text)
+            if "--all" in words:  # names differ at their end, and that is what stays
+                for layer in ("blocks.0.mlp.fc1", "blocks.1.mlp.fc1"):
+                    self.assertRegex(text, rf"\.\.\S*{layer}  ")
         self.assertIn(long("blocks.0.mlp.fc1"), tessera("verify", "long.tess", "--json").stdout, "JSON has names whole")
 
 
@@ -248,7 +274,16 @@ class Cli(unittest.TestCase):
         self.assertIn("fp32, fp16", failure("build", "tiny.onnx", "--precision", "fp17", code=2))
         self.assertIn("ref, cpu, cuda, sm90", failure("build", "tiny.onnx", "--target", "sm1", code=2))
         self.assertIn("vit-b-16", failure("zoo", "vit-x", code=2))
-        failure("build", "tiny.onnx", "--batch", "0", code=2)
+        for sizes in ("0", "1,,2", "8,", ",8", "-1", "x", "1048577"):
+            self.assertIn("wanted sizes from 1 to 1048576", failure("build", "tiny.onnx", f"--batch={sizes}", code=2))
+        self.assertIn("1 stands there twice", failure("build", "tiny.onnx", "--batch", "1,1", code=2))
+        for words in (("build", "tiny.onnx"), ("verify", "tiny.tess"), ("zoo", "vit-tiny-test", "-o", "x.onnx")):
+            self.assertIn("-1 is negative", failure(*words, "--seed=-1", code=2))
+        self.assertIn("tiny.tess: is an engine", failure("zoo", "vit-tiny-test", "-o", "tiny.tess", code=2))
+        allow = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--allow")
+        self.assertIn("precision 'fp4' is unknown; accepted: fp32, fp16", failure(*allow, "*=fp4", code=2))
+        self.assertIn("no linear layer has such a name; the nearest are 'blocks.0.mlp.fc1'", failure(*allow, "blocks.0.mpl.fc1=fp16", code=2))
+        self.assertIn("--allow leaves no layer in fp8: ask for --precision fp16 instead", failure(*allow, "*=fp16", code=2))
         self.assertIn("batch1, batch3, golden", failure("inspect", "tiny.tess", "--plan", "none", code=2))
         error = json.loads(tessera("zoo", "vit-x", "--json", code=2).stdout)
         self.assertEqual(error["code"], 2)
@@ -320,6 +355,50 @@ class Cli(unittest.TestCase):
         self.assertGreater(distance(half, direct), 0)
         tessera("run", "tiny.onnx", "-i", "in.npz", "--precision", "fp8", "--calib", "in.npz", "--target", "ref", "--no-verify")
 
+    def test_models_that_fix_or_open_their_axes(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        model = onnx.load(self.folder / "tiny.onnx")
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+        onnx.save(model, self.folder / "fixed.onnx")
+        said = json.loads(tessera("run", "fixed.onnx", "-i", "in.npz", "--json").stdout)
+        self.assertEqual((said["plans"], said["runs"]), (["batch1"], 8))
+        self.assertIn("fixes the batch to 1, 4 was asked for", failure("run", "fixed.onnx", "-i", "in.npz", "--batch", 4, code=3))
+        model.graph.node[-1].op_type = "NoSuchOperator"
+        onnx.save(model, self.folder / "broken.onnx")
+        for precision in ("fp16", "fp8"):
+            self.assertIn("NoSuchOperator", failure("build", "broken.onnx", "--batch", 1, "--precision", precision, code=3))
+        helper = onnx.helper
+        node = helper.make_node("MatMul", ["x", "w"], ["y"], name="proj")
+        weight = onnx.numpy_helper.from_array(self.images[0, 0, :, :16].copy(), "w")
+        value = lambda name, last: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", "tokens", last])
+        graph = helper.make_graph([node], "open", [value("x", 32)], [value("y", 16)], [weight])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.folder / "open.onnx")
+        np.savez(self.folder / "open.npz", x=self.images[:4, 0, :7])
+        build = ("build", "open.onnx", "-o", "open.tess", "--precision", "fp32")
+        self.assertIn("--shape x=1,128,32", failure(*build, code=3))
+        for bad in ("x", "x=", "=1,2", "x=1,,2", "x=0,7,32"):
+            self.assertIn("wanted INPUT=N,...", failure(*build, "--shape", bad, code=2))
+        self.assertIn("'z', which is not an input", failure(*build, "--shape", "z=1,7,32", code=3))
+        self.assertIn("does not fit the model's [batch,tokens,32]", failure(*build, "--shape", "x=1,7,31", code=3))
+        self.assertIn("--shape gives a batch of 1, --batch 2", failure(*build, "--shape", "x=1,7,32", "--batch", 2, code=2))
+        tessera(*build, "--shape", "x=2,7,32")
+        want = self.images[:4, 0, :7] @ self.images[0, 0, :, :16]
+        tessera("run", "open.tess", "-i", "open.npz", "-o", "open_out.npz")
+        np.testing.assert_allclose(np.load(self.folder / "open_out.npz")["y"], want, rtol=0, atol=32 * 2.0**-24 * np.abs(want).max() * 8)
+        said = json.loads(tessera("run", "open.onnx", "--shape", "x=1,7,32", "-i", "open.npz", "--json").stdout)
+        self.assertEqual((said["plans"], said["runs"]), (["batch1"], 4))
+
+    def test_a_single_array_needs_no_name(self):
+        np.save(self.folder / "pictures.npy", self.images)
+        tessera("run", "tiny.tess", "-i", "pictures.npy", "-o", "npy_out.npz")
+        tessera("run", "tiny.tess", "-i", "in.npz", "-o", "npz_out.npz")
+        npy, npz = (np.load(self.folder / f)["logits"] for f in ("npy_out.npz", "npz_out.npz"))
+        np.testing.assert_array_equal(npy, npz)
+        self.assertIn("outputs are written as npz", failure("run", "tiny.tess", "-i", "in.npz", "-o", "x.npy", code=2))
+
     def test_builds_are_reproducible(self):
         for name in ("a.tess", "b.tess"):
             tessera("build", "tiny.onnx", "-o", name, "--precision", "fp8", "--calib", "in.npz", "--batch", 2, "--quiet")
@@ -374,6 +453,9 @@ class Cli(unittest.TestCase):
             return
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("! compiled, not run", run("inspect", "gpu.tess", TESSERA_RECEIPTS_DIR=str(self.folder)).stdout)
+        if "not run on its target" in done.stdout:
+            for words in (("run", "gpu.tess", "-i", "in.npz"), ("verify", "gpu.tess"), ("bench", "gpu.tess")):
+                self.assertIn("tessera build --target cpu makes one that can", failure(*words, code=5))
         variants = json.loads(tessera("kernels", "--arch", "cuda", "--json").stdout)["variants"]
         receipts = self.folder / "receipts"
         receipts.mkdir()

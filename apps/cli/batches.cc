@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/layers.h"
+#include "cli/open_engine.h"
 #include "runtime/residency.h"
 #include "study/verify.h"
 
@@ -87,10 +88,7 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   BatchedRun result;
   std::vector<Gather> gathers;
   for (const Port& p : plans[0]->outputs) gathers.emplace_back(*plans[0], p, samples.count);
-  if (const std::string why = why_not_here(engine.target); !why.empty()) {
-    return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why,
-                             "; tessera build --target cpu makes one that can"));
-  }
+  TS_TRY(check_runs_here(engine));
   ExecutorOptions sharing;
   TS_ASSIGN(sharing.residency, Residency::make(engine, info(engine.target).device));
   std::map<const Plan*, std::unique_ptr<Executor>> executors;

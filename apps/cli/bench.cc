@@ -138,6 +138,7 @@ Status bench(const Options& o, const Common& common) {
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   double load_s = 0;
   TS_ASSIGN(const Engine engine, open_engine(o.engine, &load_s));
+  TS_TRY(check_runs_here(engine));
   std::vector<Timing> timings;
   std::vector<std::string> names;
   Progress progress("timing", static_cast<int64_t>(runnable_plans(engine).size()));

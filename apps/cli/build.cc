@@ -17,7 +17,7 @@ namespace {
 
 struct Options {
   std::string model, output;
-  std::vector<int64_t> batches;
+  std::vector<std::string> batches;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
   BuildFlags flags;
@@ -32,6 +32,7 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 
 Status build(const Options& o, const Common& common) {
   TS_TRY(check_build_flags(o.flags));
+  TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed"}) {
     if (o.flags.no_verify && o.app->count(name) > 0)
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
@@ -46,7 +47,7 @@ Status build(const Options& o, const Common& common) {
       !folder.empty() && !std::filesystem::is_directory(folder, none)) {
     return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
   }
-  TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, o.batches, common.quiet || common.json));
+  TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, std::move(batches), common.quiet || common.json));
   options.golden_samples = o.golden_samples;
   options.seed = o.seed;
   BuildTimes times;
@@ -113,9 +114,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->group("Engine");
   app.add_option("--batch", o->batches,
                  "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)")
-      ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(within(1, 1 << 20))
       ->type_name("N,...")
       ->group("Engine");
   add_build_flags(app, o->flags);
@@ -124,7 +123,10 @@ Runner add(CLI::App& app, const Common& common) {
       ->check(within(1, 64))
       ->type_name("N")
       ->group("Golden values");
-  app.add_option("--seed", o->seed, "of the golden inputs (default: 1)")->type_name("N")->group("Golden values");
+  app.add_option("--seed", o->seed, "of the golden inputs (default: 1)")
+      ->check(not_negative())
+      ->type_name("N")
+      ->group("Golden values");
   o->app = &app;
   return [o, &common] { return build(*o, common); };
 }
@@ -144,7 +146,7 @@ const Command build_command{
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n",
     "Files:\n"
-    "  MODEL.onnx  weights inside or in files beside it; the batch may be open\n"
+    "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"
     "  *.tess      the engine; written whole or not at all\n",
     true,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/build_flags.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "cli/help.h"
 #include "cli/open_engine.h"
@@ -24,6 +27,20 @@ std::string join(const List& words) {
   return out;
 }
 
+// Whole numbers from 1 on between commas; none where a word is no such list.
+std::optional<std::vector<int64_t>> parse_list(const std::string& text, int64_t largest) {
+  std::vector<int64_t> numbers;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    int64_t number = 0;
+    const auto [rest, error] = std::from_chars(text.data() + at, text.data() + end, number);
+    if (error != std::errc() || rest != text.data() + end || number < 1 || number > largest) return std::nullopt;
+    numbers.push_back(number);
+    at = end + 1;
+  }
+  return numbers;
+}
+
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
@@ -43,6 +60,11 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
   app.add_option("--allow", flags.allow,
                  "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
       ->type_name("LAYER=NAME")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+  app.add_option("--shape", flags.shapes,
+                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
+      ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group(kGroup);
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
@@ -72,10 +94,33 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.batches = std::move(batches);
   o.target = target;
   o.calib_path = flags.calib;
+  for (const std::string& text : flags.shapes) {
+    const size_t equals = std::min(text.rfind('='), text.size());
+    const auto sizes = parse_list(text.substr(std::min(equals + 1, text.size())), int64_t{1} << 40);
+    if (equals == 0 || !sizes)
+      return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
+    if (!o.shapes.emplace(text.substr(0, equals), *sizes).second)
+      return usage_error(cat("--shape '", text, "': the input has a shape already"));
+  }
   o.allow = flags.allow;
   o.golden = !flags.no_verify;
   o.quiet = quiet;
   return o;
+}
+
+Result<std::vector<int64_t>> parse_batches(const std::vector<std::string>& words) {
+  std::vector<int64_t> all;
+  for (const std::string& word : words) {
+    const auto sizes = parse_list(word, 1 << 20);
+    if (!sizes)
+      return usage_error(cat("--batch ", word, ": wanted sizes from 1 to 1048576 with commas between them, as 1,8,64"));
+    for (const int64_t size : *sizes) {
+      if (std::find(all.begin(), all.end(), size) != all.end())
+        return usage_error(cat("--batch ", word, ": ", size, " stands there twice"));
+      all.push_back(size);
+    }
+  }
+  return all;
 }
 
 Result<Arch> parse_arch(const std::string& name) {

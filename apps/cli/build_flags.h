@@ -14,7 +14,7 @@ namespace tessera {
 
 struct BuildFlags {
   std::string precision = "fp16", target = "cpu", calib;
-  std::vector<std::string> allow;
+  std::vector<std::string> allow, shapes;
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);
@@ -25,6 +25,17 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
 
 // The range of a whole number, without a line of its own in the help.
 inline CLI::Validator within(int64_t low, int64_t high) { return CLI::Range(low, high).description(""); }
+
+// For numbers that are unsigned: CLI11 would wrap "-1" around.
+inline CLI::Validator not_negative() {
+  const auto check = [](const std::string& word) {
+    return word.starts_with('-') ? "Value " + word + " is negative" : std::string();
+  };
+  return CLI::Validator(check, "");
+}
+
+// "1,8,64": batch sizes of 1 to 1048576, none of them twice.
+Result<std::vector<int64_t>> parse_batches(const std::vector<std::string>& words);
 
 // The arch of that name, or an error that lists them all.
 Result<Arch> parse_arch(const std::string& name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <new>
 #include <string_view>
 
@@ -49,10 +50,10 @@ std::string no_memory() {
              "; a smaller --batch, or fewer samples at once, need less");
 }
 
-// `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` is `tessera --help`.
+// `tessera help COMMAND` is `tessera COMMAND --help`; `tessera help` and `tessera help help` are `tessera --help`.
 std::vector<std::string> spell_out_help(std::vector<std::string> words) {
   if (words.empty() || words[0] != "help") return words;
-  if (words.size() > 1 && !words[1].starts_with("-")) return {words[1], "--help"};
+  if (words.size() > 1 && !words[1].starts_with("-") && words[1] != "help") return {words[1], "--help"};
   return {"--help"};
 }
 
@@ -98,7 +99,8 @@ int run(int argc, char** argv) {
     fmt::print("{}", e == nullptr ? main_help(kCommands) : command_help(*e->command, *e->app));
     return 0;
   } catch (const CLI::Success& e) {  // version
-    return app.exit(e);
+    fmt::print("{}\n", e.what());
+    return 0;
   } catch (const CLI::ParseError& e) {
     const Entry* c = chosen();
     return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()),
@@ -122,5 +124,16 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A file that grows beyond a limit is an error of that write, which cleans up behind it, and no reason to die there.
   std::signal(SIGXFSZ, SIG_IGN);
-  return tessera::run(argc, argv);
+  int code = 0;
+  try {
+    code = tessera::run(argc, argv);
+  } catch (const CLI::Error& e) {  // a parser that is asked for what it does not have
+    code = tessera::report(tessera::usage_error(tessera::one_line(e.what())), false);
+  } catch (const std::exception& e) {  // fmt throws where a write to stdout fails, which is said below
+    if (std::ferror(stdout) == 0) code = tessera::report(tessera::machine_error(tessera::one_line(e.what())), false);
+  }
+  // Results that nobody can read are no success: a full disk shows here at the latest.
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  const int lost = tessera::report(tessera::machine_error("the results could not be written to stdout"), false);
+  return code != 0 ? code : lost;
 }

@@ -8,6 +8,7 @@
 
 #include "cli/help.h"
 #include "plan/engine_file.h"
+#include "runtime/executor.h"
 
 namespace tessera {
 
@@ -37,6 +38,13 @@ Result<Engine> open_engine(const std::string& path, double* seconds) {
                                                  : "; build it again with tessera build";
   }
   return Status(engine.status().code(), engine.status().message() + hint);
+}
+
+Status check_runs_here(const Engine& engine) {
+  const std::string why = why_not_here(engine.target);
+  if (why.empty()) return {};
+  return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why,
+                           "; tessera build --target cpu makes one that can"));
 }
 
 int64_t peak_memory_bytes() {

@@ -12,6 +12,9 @@ namespace tessera {
 // `seconds`, where given: mapping, checksums, manifest and the check of every reference in it.
 Result<Engine> open_engine(const std::string& path, double* seconds = nullptr);
 
+// Whether the engine's target is here; if not, why, and what to do.
+Status check_runs_here(const Engine& engine);
+
 // For a file that is not there: the nearest name in its folder, as a sentence that follows the error; empty where there
 // is none, or where the file exists.
 std::string hint_for_missing(const std::string& path);

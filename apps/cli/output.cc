@@ -46,8 +46,7 @@ std::string printable(std::string_view text) {
 std::string shorten(const std::string& text, size_t width) {
   const size_t have = width_of(text);
   if (have <= width || width < 3) return text;
-  const size_t front = (width - 2) / 2, back = width - 2 - front;
-  return text.substr(0, byte_of_character(text, front)) + ".." + text.substr(byte_of_character(text, have - back));
+  return ".." + text.substr(byte_of_character(text, have - (width - 2)));
 }
 
 std::string wrap(const std::string& text, size_t first, size_t rest) {

@@ -16,7 +16,8 @@ void print_json(const Json& object);
 // Text from other people's files, safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);
 
-// Text of other people's, no wider than `width`: cut in the middle ("blocks.1..n.qkv").
+// Text of other people's, no wider than `width`: cut at the front, since names of layers differ at their end
+// ("..layers.0.self_attn.q_proj").
 std::string shorten(const std::string& text, size_t width);
 
 // Text of at most 100 columns: the first line is indented by `first`, the others by `rest`. Lines of the text itself
@@ -35,8 +36,8 @@ class Table {
   // A title that begins with '>' heads a column of numbers, set to the right.
   explicit Table(std::vector<std::string> titles);
   void add(std::vector<std::string> row);
-  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut in the
-  // middle ("blocks.1..n.qkv").
+  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut at
+  // the front.
   std::string text() const;
 
  private:

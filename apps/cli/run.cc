@@ -29,9 +29,14 @@ struct Options {
   const CLI::App* app = nullptr;
 };
 
+// Lines that follow `column` characters of their own on stderr ("tessera: ", "tessera: warning: ").
+std::string after(size_t column, const std::string& line) {
+  return wrap(printable(line), column, 2).substr(column);
+}
+
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--target", "--calib", "--allow", "--batch"}) {
+  for (const char* name : {"--precision", "--target", "--calib", "--allow", "--shape", "--batch"}) {
     if (o.app->count(name) > 0) return name;
   }
   return "";
@@ -44,7 +49,7 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model) {
   for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
   if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
   if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
-  TS_ASSIGN(const Graph graph, load_model(model, 1));  // several sizes: only the model knows which arrays it reads
+  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false}));  // several: the model knows which it reads
   for (size_t i = 0; i < arrays.size(); ++i) {
     if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
   }
@@ -63,14 +68,15 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   TS_TRY(check_build_flags(o.flags));
   int64_t batch = o.batch;
   if (batch == 0) {
-    TS_ASSIGN(batch, samples_in(o.inputs, o.model));
+    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model) : Result<int64_t>(1));
     batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
   }
-  TS_ASSIGN(const BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
+  TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
+  options.exact_batches = o.batch != 0;  // samples go through a model's own batch in chunks
   BuildTimes times;
   TS_ASSIGN(Engine engine, build_engine(options, &times));
   *load_seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s;
-  if (!engine.calibration.empty()) note(cat("scales: ", engine.calibration));
+  if (!engine.calibration.empty()) note(after(9, cat("scales: ", engine.calibration)));
   return engine;
 }
 
@@ -88,6 +94,8 @@ std::string non_finite_outputs(const std::vector<Array>& outputs) {
 
 Status run(const Options& o, const Common& common) {
   std::error_code none;
+  if (o.outputs.ends_with(".npy"))
+    return usage_error(cat("--outputs ", o.outputs, ": outputs are written as npz, an array per output; name it so"));
   for (const std::string& in : {o.model, o.inputs}) {
     if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none))
       return usage_error(cat("--outputs would overwrite ", in));
@@ -98,11 +106,13 @@ Status run(const Options& o, const Common& common) {
   if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
   const std::string not_finite = non_finite_inputs(*plans[0], samples);
-  if (!not_finite.empty()) warn(cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples"));
+  if (!not_finite.empty())
+    warn(after(18, cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples")));
   TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
   const std::string lost = not_finite.empty() ? non_finite_outputs(done.outputs) : "";
   if (!lost.empty())
-    warn(cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold them"));
+    warn(after(18, cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold "
+                             "them")));
   if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
   Json outputs = Json::array(), used = Json::array();
   std::string listed, names;
@@ -156,7 +166,7 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_flag("-v,--verbose", o->verbose,
                "also the time to load, to check golden values and to bind, and the peak memory")
       ->group("Data");
-  app.add_option("--batch", o->batch, "of a model built in memory (default: that of the inputs, up to 64)")
+  app.add_option("--batch", o->batch, "of a model built in memory (default: the model's, or the inputs', up to 64)")
       ->check(within(1, 1 << 20))
       ->type_name("N")
       ->group("Precision and target");
@@ -180,7 +190,7 @@ const Command run_command{
     "  tessera run vit.tess --inputs in.npz --verbose\n"
     "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",
     "Files:\n"
-    "  *.npz  numpy arrays; integers and other floats are converted to the input's type\n",
+    "  *.npz  numpy arrays (.npy: for one input); numbers are converted to the input's type\n",
     true,
     add};
 

@@ -136,9 +136,22 @@ Status refuse_ignored(const Options& o, const Common& common) {
   return {};
 }
 
+// Numbers that are not finite make every comparison fail: that is the inputs' fault, and said of them.
+Status check_inputs(const Engine& engine, const Options& o) {
+  const auto golden =
+      std::find_if(engine.plans.begin(), engine.plans.end(), [](const Plan& p) { return p.name == "golden"; });
+  if (o.inputs.empty() || golden == engine.plans.end()) return {};
+  TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
+  const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : golden->batch);
+  const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
+  return not_finite.empty() ? Status() : bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
+}
+
 Status verify(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
+  TS_TRY(check_runs_here(engine));
+  TS_TRY(check_inputs(engine, o));
   std::vector<Check> checks;
   for (const Plan* plan : runnable_plans(engine)) {
     if (engine.golden.outputs.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
@@ -186,6 +199,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("N")
       ->group("Inputs");
   app.add_option("--seed", o->seed, "of the random inputs (default: 2; golden values have 1)")
+      ->check(not_negative())
       ->type_name("N")
       ->group("Inputs");
   app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/output.h"
@@ -37,7 +38,7 @@ Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("name", o->name, "a model of the zoo; --list shows them")->type_name("NAME");
   app.add_option("-o,--output", o->output, "the ONNX file to write (default: NAME.onnx)")->type_name("FILE");
-  app.add_option("--seed", o->seed, "of the weights (default: 1)")->type_name("N");
+  app.add_option("--seed", o->seed, "of the weights (default: 1)")->check(not_negative())->type_name("N");
   app.add_flag("--list", o->list, "list the models");
   const CLI::App* sub = &app;
   return [o, sub, &common]() -> Status {
@@ -56,6 +57,8 @@ Runner add(CLI::App& app, const Common& common) {
     }
     const std::string bytes = std::move(made).value();
     const std::string path = o->output.empty() ? o->name + ".onnx" : o->output;
+    if (const auto engine = is_engine_file(path); engine.ok() && *engine)
+      return usage_error(cat("-o ", path, ": is an engine, which the model would overwrite; give another name"));
     TS_TRY(write_file(path, bytes));
     if (common.json) {
       print_json({{"model", o->name}, {"seed", o->seed}, {"file", path}, {"bytes", bytes.size()}});

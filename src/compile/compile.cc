@@ -7,16 +7,10 @@
 
 namespace tessera {
 
-Result<Graph> load_model(const std::string& path, int64_t batch, bool exact) {
-  OnnxOptions options;
-  options.batch = batch;
-  Result<Graph> graph = import_onnx(path, options);
-  if (!graph.ok() && !exact) {
-    options.batch = 0;  // the model's own
-    if (Result<Graph> fixed = import_onnx(path, options); fixed.ok()) graph = std::move(fixed);
-  }
-  if (!graph.ok()) return graph.status();
-  TS_TRY(canonicalise(*graph));
+Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+  const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
+  TS_ASSIGN(Graph graph, import_onnx(path, reading));
+  TS_TRY(canonicalise(graph));
   return graph;
 }
 

@@ -2,6 +2,7 @@
 // The one place that spells import -> passes -> plan. No running: calibration and golden values come from study/, as plain data.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,13 @@
 
 namespace tessera {
 
-// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused). A model that leaves its batch open gets `batch`; one that
-// fixes it must fix it to `batch`, or to anything where `exact` is false.
-Result<Graph> load_model(const std::string& path, int64_t batch, bool exact = true);
+struct LoadOptions {
+  bool exact = true;  // a model that fixes its batch must fix it to the one asked for
+  std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open; before the batch
+};
+// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused). A model that leaves its
+// batch open gets `batch`.
+Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options = {});
 
 struct LowerOptions {
   PlanOptions plan;

@@ -51,6 +51,12 @@ std::string golden_failure(const Engine& engine, const VerifyReport& report) {
 // Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
 constexpr int64_t kCalibrationBatch = 16;
 
+// Shapes that are given whole have a batch of their own, which the other inputs must share.
+int64_t calibration_batch(const BuildOptions& options) {
+  if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
+  return options.calib_path.empty() ? 2 : kCalibrationBatch;
+}
+
 }  // namespace
 
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target) {
@@ -78,14 +84,14 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     needs_ranges = needs_ranges || (p != nullptr && p->needs_ranges());
     lowering.types.allow.push_back(std::move(a));
   }
+  const LoadOptions any_batch{.exact = false, .shapes = options.shapes};
   Ranges ranges;
   if (needs_ranges) {
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
       Bar bar(options.quiet, "importing", 1);
-      TS_ASSIGN(graph,
-                load_model(options.model_path, options.calib_path.empty() ? 2 : kCalibrationBatch, /*exact=*/false));
+      TS_ASSIGN(graph, load_model(options.model_path, calibration_batch(options), any_batch));
     }
     const Stopwatch watch(t.calibrate_s);
     const Activity calibrating("calibrating", options.model_path);
@@ -101,6 +107,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   const bool asked = !batches.empty();
   if (!asked) batches = {1};
+  const LoadOptions this_batch{.exact = asked && options.exact_batches, .shapes = options.shapes};
   lowering.plan.target = options.target;
   int64_t largest = 1;
   // The import and the plan of each batch size, and of the golden plan.
@@ -112,12 +119,16 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, batch, asked));
+      TS_ASSIGN(graph, load_model(options.model_path, batch, this_batch));
     }
     bar->advance();
     const Stopwatch watch(t.compile_s);
     engine.model = graph.name;
     lowering.plan.batch = batch_of(graph);
+    if (this_batch.exact && lowering.plan.batch != batch) {
+      return usage_error(cat("--shape gives a batch of ", lowering.plan.batch, ", --batch ", batch,
+                             ": leave --batch out"));
+    }
     lowering.plan.name = cat("batch", lowering.plan.batch);
     largest = std::max(largest, lowering.plan.batch);
     TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
@@ -128,7 +139,8 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     Graph graph;
     {
       const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, std::min(largest, options.golden_samples), /*exact=*/false));
+      const int64_t batch = options.shapes.empty() ? std::min(largest, options.golden_samples) : largest;
+      TS_ASSIGN(graph, load_model(options.model_path, batch, any_batch));
     }
     bar->advance();
     const Stopwatch watch(t.compile_s);

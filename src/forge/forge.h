@@ -3,6 +3,7 @@
 // the target is here.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct BuildOptions {
   std::string model_path;
   std::string precision = "fp16";
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
+  bool exact_batches = true;     // false: a model that fixes its batch keeps it
+  std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
   Arch target = Arch::cpu;
   std::string calib_path;          // npz; empty: seeded random inputs where scales are needed
   std::vector<std::string> allow;  // "LAYER=PRECISION"

@@ -132,12 +132,14 @@ class Importer {
         const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
         const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : i == 0 ? options_.batch : 0;
         // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
-        if (i == 0 && d.size >= 0 && !batch_open_ && options_.batch > 0 && options_.batch != d.size)
+        if (i == 0 && d.size >= 0 && !batch_open_ && !options_.own_batch && options_.batch > 0 &&
+            options_.batch != d.size)
           return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
         if (size < 1 && i == 0)
           return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
         if (size < 1)
-          return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape"));
+          return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape, --shape ",
+                               shown(input.name), "=", example(input)));
         shape.push_back(size);
       }
     }
@@ -147,6 +149,16 @@ class Importer {
     graph_.inputs.push_back(id);
     if (input.is_byte) context_.bytes.insert(id);
     return define(input.name, id);
+  }
+
+  // A shape that would fit, as it is written on the command line: "1,128".
+  std::string example(const OnnxInput& input) const {
+    std::string out;
+    for (size_t i = 0; i < input.dims.size(); ++i) {
+      const OnnxDim& d = input.dims[i];
+      out += cat(i == 0 ? "" : ",", d.size >= 0 ? d.size : i == 0 ? std::max<int64_t>(options_.batch, 1) : 128);
+    }
+    return out;
   }
 
   static std::string described(const OnnxInput& input) {

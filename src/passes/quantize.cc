@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/quantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -90,11 +91,19 @@ class Quantizer {
     bool realised = !default_->weight.scaled();
     for (const Precision* p : layer_) realised = realised || (p != nullptr && p->weight.scaled());
     if (!realised) {
+      const bool allowed_away = std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) {
+        return is_linear(g_, n) && n.role == "block" && n.asked != default_->name;
+      });
+      if (allowed_away) {
+        return usage_error(cat("--allow leaves no layer in ", default_->name, ": ask for --precision ",
+                               options_.allow.back().precision, " instead, allow fewer layers, or build for a --target that runs ",
+                               default_->name));
+      }
       return refused(cat("no layer would be ", default_->name, ": every linear layer of this model is an embedding or a head, which stay ", carrier_name(),
                          "; --allow '*=", default_->name, "' takes them too"));
     }
     for (size_t a = 0; a < used.size(); ++a) {
-      if (!used[a]) return usage_error(cat("--allow ", options_.allow[a].pattern, ": no linear layer has such a name"));
+      if (!used[a]) return usage_error(cat("--allow ", options_.allow[a].pattern, ": no linear layer has such a name", nearest_layers(options_.allow[a].pattern)));
     }
     return {};
   }
@@ -103,6 +112,28 @@ class Quantizer {
   bool weight_is_left(const Node& n) const {
     if (n.op != "matmul" || n.inputs.size() < 2 || g_.at(n.inputs[1]).constant) return false;
     return g_.at(placement_of(g_, g_.producers(), n.inputs[0]).base).constant;
+  }
+
+  // "; the nearest are 'a', 'b', 'c'": the linear layers that share the longest subsequence with the pattern, by length.
+  std::string nearest_layers(const std::string& pattern) const {
+    std::vector<std::pair<double, std::string>> ranked;
+    for (const Node& n : g_.nodes) {
+      if (!is_linear(g_, n)) continue;
+      std::vector<size_t> row(n.name.size() + 1, 0);
+      for (const char c : pattern) {
+        size_t diagonal = 0;
+        for (size_t j = 0; j < n.name.size(); ++j) {
+          const size_t above = row[j + 1];
+          row[j + 1] = c == n.name[j] ? diagonal + 1 : std::max(above, row[j]);
+          diagonal = above;
+        }
+      }
+      ranked.emplace_back(-2.0 * static_cast<double>(row.back()) / static_cast<double>(pattern.size() + n.name.size()), n.name);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::string text;
+    for (size_t i = 0; i < ranked.size() && i < 3; ++i) text += cat(i == 0 ? "; the nearest are '" : ", '", ranked[i].second, "'");
+    return text;
   }
 
   std::string carrier_name() const {
@@ -398,7 +429,13 @@ Result<Allowance> parse_allowance(const std::string& text) {
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
     return usage_error(cat("--allow '", text, "': wanted LAYER=PRECISION, for example 'blocks.*.mlp.fc2=fp16'"));
   }
-  return Allowance{text.substr(0, equals), text.substr(equals + 1)};
+  Allowance allowance{text.substr(0, equals), text.substr(equals + 1)};
+  if (find_precision(allowance.precision) == nullptr) {
+    std::string names;
+    for (const Precision& p : kPrecisions) names += cat(names.empty() ? "" : ", ", p.name);
+    return usage_error(cat("--allow '", text, "': precision '", allowance.precision, "' is unknown; accepted: ", names));
+  }
+  return allowance;
 }
 
 void assign_roles(Graph& g) {

@@ -52,14 +52,17 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   if (!options.quiet) progress.emplace("calibrating", used);
   Outputs outputs = make_outputs(plan);
   for (int64_t first = 0; first < used; first += plan.batch) {
-    const Filled inputs = fill_inputs(plan, samples, std::min(first, std::max<int64_t>(0, used - plan.batch)));
+    const int64_t begin = std::min(first, std::max<int64_t>(0, used - plan.batch));
+    const Filled inputs = fill_inputs(plan, samples, begin);
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const Operand& desc = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc;
       const Dense numbers = decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])});
-      for (double x : numbers.v) {
-        if (!std::isfinite(x)) {
-          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", x, " in samples ", first,
-                               " to ", first + plan.batch - 1, "; calibration data must be finite"));
+      for (size_t at = 0; at < numbers.v.size(); ++at) {
+        if (!std::isfinite(numbers.v[at])) {
+          const size_t one = numbers.v.size() / static_cast<size_t>(plan.batch);
+          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", numbers.v[at], " in sample ",
+                               (begin + static_cast<int64_t>(at / one)) % samples.count,
+                               "; calibration data must be finite"));
         }
       }
       record(ranges, plan.inputs[i].name, numbers);

@@ -99,6 +99,8 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     for (const Array& a : arrays) {
       if (a.name == port.name) found = &a;
     }
+    // A .npy has no name but the file's: for a model with one input it is that input.
+    if (plan.inputs.size() == 1 && arrays.size() == 1 && path.ends_with(".npy")) found = &arrays[0];
     if (found == nullptr) {
       std::string held;
       for (size_t i = 0; i < arrays.size() && i < 8; ++i) held += cat(i == 0 ? "" : ", ", "'", arrays[i].name, "'");

@@ -24,8 +24,8 @@ struct Samples {
 
 // Seeded standard-normal numbers (integers: rows of the table that reads them, else 0 or 1), the same on every machine.
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed);
-// Arrays by input name from an npz file, converted to the ports' types; shapes must be those of the plan but for the
-// batch.
+// Arrays by input name from an npz file (a .npy: the only input), converted to the ports' types; shapes must be those
+// of the plan but for the batch.
 Result<Samples> read_samples(const Plan& plan, const std::string& path);
 
 // The first input that holds NaN or Inf, in a sentence; empty where all are finite.
