@@ -52,11 +52,13 @@ TEST(Choose, PromiseIsTheArchsOwnArithmeticOnAGpu) {
 TEST(Choose, IntegersWithScalesAreAPrecisionAndIdsAreNone) {
   const QuantType int8{Element::i8, {Granularity::kChannel, Element::f32}};
   EXPECT_TRUE(keeps_promise(Arch::sm90, int8, "int8"));
-  for (const char* other : {"fp16", "fp32", "tf32", "e4m3"}) EXPECT_FALSE(keeps_promise(Arch::sm90, int8, other)) << other;
+  for (const char* other : {"fp16", "fp32", "tf32", "e4m3"})
+    EXPECT_FALSE(keeps_promise(Arch::sm90, int8, other)) << other;
   EXPECT_TRUE(keeps_promise(Arch::cpu, int8, "fp32"));
   for (Element ids : {Element::i8, Element::i32, Element::i64}) EXPECT_TRUE(keeps_promise(Arch::sm90, ids, "fp32"));
   // Whoever takes int8 weights on a GPU multiplies in int8.
-  const Choice c = choose(*find_op("matmul"), linear({Element::i8, {Granularity::kTensor, Element::f32}}, int8, Element::f16, 64, 64, 64), Arch::sm90);
+  const QuantType x{Element::i8, {Granularity::kTensor, Element::f32}};
+  const Choice c = choose(*find_op("matmul"), linear(x, int8, Element::f16, 64, 64, 64), Arch::sm90);
   if (c.variant != nullptr) {
     EXPECT_EQ(c.arithmetic.computed, "int8") << c.variant->name;
   }
