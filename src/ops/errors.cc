@@ -91,6 +91,12 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
   return errors;
 }
 
+int64_t terms_of(const OpInfo& op, const Problem& problem) {
+  const int64_t terms = op.errors == nullptr ? 0 : op.terms == nullptr ? 1 : op.terms(problem);
+  // The quotient by a result's scale is rounded whatever the op does.
+  return problem.out[0].type.scaled() ? std::max<int64_t>(1, terms) : terms;
+}
+
 AllowedResult allow(const QuantType& type, double scale, double exact, double error) {
   const ElementInfo& element = info(type.element);
   const double max = element.max * scale;

@@ -22,6 +22,10 @@ Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span
 // with its own fp32 roundings.
 Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e);
 
+// Products that one result sums up: the size of a typical error grows with their root. 1: it is rounded, but nothing is
+// summed; 0: every arithmetic gives the same result.
+int64_t terms_of(const OpInfo& op, const Problem& problem);
+
 // One result of a type with this scale (1: none): what the exact number becomes at best (saturated; integers rounded),
 // how much the arithmetic may add
 // (`error`, and the quotient by the scale), and what rounding to the type may.

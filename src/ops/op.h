@@ -42,6 +42,8 @@ struct OpInfo {
   // rounding; null: not at all. Tests of variants and `verify` derive their tolerances from it (errors.h).
   std::vector<double> (*errors)(const Problem&, std::span<const Dense> in, const Dense& before,
                                 const Roundings&) = nullptr;
+  // Products that one result sums up, or 0 where it is exact; null: nothing is summed. Ask terms_of (errors.h).
+  int64_t (*terms)(const Problem&) = nullptr;
   // What must hold of the operands' numbers and only shows while running (ids inside a table); null: nothing.
   Status (*check_numbers)(const Problem&, std::span<const Dense> in) = nullptr;
   double (*flops)(const Problem&) = nullptr;

@@ -157,6 +157,33 @@ TEST(Signature, NamedDimensionsMustAgree) {
   EXPECT_NE(infer({{4, 5}, {6, 7}}).status().message().find("k is 5"), std::string::npos);
 }
 
+TEST(Terms, WhatIsSummedAndWhatIsExact) {
+  const QuantType scaled = *parse_quant_type("e4m3:tensor(f32)");
+  const auto terms = [](const char* op, const std::vector<Operand>& in, const Operand& out, const char* fn = "") {
+    Problem p{.op = op, .in = in, .out = {out}};
+    if (*fn != '\0') p.attrs.set("fn", std::string(fn));
+    return terms_of(*find_op(op), p);
+  };
+  const Operand x = dense_operand({4, 96}, Element::f32), w = dense_operand({7, 96}, Element::f32),
+                y = dense_operand({4, 7}, Element::f32), codes = dense_operand({4, 96}, scaled);
+  EXPECT_EQ(terms("matmul", {x, w}, y), 96);
+  EXPECT_EQ(terms("norm", {x}, x), 96);
+  EXPECT_EQ(terms("softmax", {x}, x), 96);
+  EXPECT_EQ(terms("reduce", {x}, dense_operand({4}, Element::f32), "sum"), 96);
+  EXPECT_EQ(terms("reduce", {x}, dense_operand({4}, Element::f32), "max"), 0);
+  EXPECT_EQ(terms("map", {x, x}, x, "add"), 1);
+  EXPECT_EQ(terms("map", {x}, x, "relu"), 0);
+  EXPECT_EQ(terms("copy", {x}, x), 0);
+  EXPECT_EQ(terms("copy", {codes}, x), 1);  // the product with the scale
+  EXPECT_EQ(terms("copy", {x}, codes), 1);  // the quotient by it
+  EXPECT_EQ(terms("concat", {x, x}, dense_operand({8, 96}, Element::f32)), 0);
+  EXPECT_EQ(terms("gather", {w, dense_operand({3}, Element::i32)}, dense_operand({3, 96}, Element::f32)), 0);
+  const Operand q = dense_operand({1, 5, 2, 64}, Element::f16), k = dense_operand({1, 9, 2, 64}, Element::f16);
+  EXPECT_EQ(terms("attention", {q, k, k}, q), 64 + 9);
+  const Operand angles = dense_operand({1, 5, 32}, Element::f32);
+  EXPECT_EQ(terms("rotary", {q, angles, angles}, q), 2);
+}
+
 TEST(Allow, AScaledIntegerIsHalfAStepFromTheExactNumber) {
   const QuantType type = *parse_quant_type("i8:tensor(f32)");
   std::mt19937 random(7);

@@ -95,12 +95,6 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
 
 }  // namespace
 
-int64_t terms_of(const Problem& p) {
-  if (p.in.empty() || p.in[0].shape.empty()) return 1;
-  if (p.op == "attention") return p.in[0].shape.back() + p.in[1].shape[1];
-  return std::max<int64_t>(1, p.in[0].shape.back());
-}
-
 Result<LayerJudge> LayerJudge::make(const Engine& engine, const Plan& plan, const Plan& golden) {
   if (plan.steps.size() != golden.steps.size()) {
     return bad_input(cat("plan '", plan.name, "' has ", plan.steps.size(), " steps, the golden plan ",
@@ -152,7 +146,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
     for (size_t i = 0; i < walk.size(); ++i) walk[i] += 0x1p-24 * std::fabs(exact.v[i]);
   }
   const TensorView result = result_mirrored(engine_, golden_, mirrored, golden_step, out[0]);
-  const Sums s = compare_results(result, exact, walk, static_cast<double>(terms_of(problem)));
+  const Sums s = compare_results(result, exact, walk, static_cast<double>(std::max<int64_t>(1, terms_of(*op, problem))));
   const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
                allowed = std::sqrt(s.allowed + kChance * s.most);
   const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;

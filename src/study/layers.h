@@ -52,7 +52,4 @@ class LayerJudge {
   Status status_;
 };
 
-// Products that one result of a problem sums up.
-int64_t terms_of(const Problem& problem);
-
 }  // namespace tessera

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "ops/errors.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -20,13 +21,15 @@ constexpr double kResponseMultiple = 4;
 constexpr double kFloor = 0x1p-22;
 
 // Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the
-// accumulator's roundings.
+// accumulator's roundings. None where the step only moves numbers.
 double typical_error(const Plan& plan, const PlanStep& step) {
   const Variant* v = find_variant(step.variant);
   if (v == nullptr) return 0;
   const Problem p = problem_of(plan, step);
+  const int64_t terms = terms_of(*find_op(step.op), p);
+  if (terms == 0) return 0;
   const Arithmetic a = v->arithmetic(p);
-  return 2 * a.operand_error + 4 * std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms_of(p)));
+  return 2 * a.operand_error + 4 * std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms));
 }
 
 using Outputs64 = std::vector<std::vector<double>>;  // numbers per port

@@ -127,6 +127,9 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   });
 }
 
+// A score sums over the head, a result over the keys.
+int64_t terms(const Problem& p) { return std::max<int64_t>(1, p.in[0].shape.back() + p.in[1].shape[1]); }
+
 double flops(const Problem& p) {
   const AttentionProblem a = AttentionProblem::of(p);
   const double i = static_cast<double>(a.queries), j = static_cast<double>(a.keys);
@@ -146,6 +149,7 @@ const OpInfo& attention_op() {
       .infer = infer,
       .reference = reference,
       .errors = attention_errors,
+      .terms = terms,
       .flops = flops,
       .variants = listed_variants()};
   return kInfo;

@@ -44,6 +44,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   for (size_t i = 0; i < in[0].v.size(); ++i) out[0].v[i] = truncate ? std::trunc(in[0].v[i]) : in[0].v[i];
 }
 
+int64_t terms(const Problem& p) { return p.in[0].type.scaled() ? 1 : 0; }
+
 double flops(const Problem&) { return 0; }
 
 }  // namespace
@@ -56,6 +58,7 @@ const OpInfo& copy_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = copy_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -26,5 +26,6 @@ struct MapProblem {
 // What arithmetic may do to its results (OpInfo::errors).
 std::vector<double> map_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
                                const Roundings& roundings);
+int64_t map_terms(const Problem& p);  // OpInfo::terms
 
 }  // namespace tessera

@@ -156,6 +156,7 @@ const OpInfo& map_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = map_errors,
+                            .terms = map_terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -55,6 +55,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   }
 }
 
+int64_t terms(const Problem& p) { return std::max<int64_t>(1, p.in[0].shape.back()); }
+
 double flops(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
   return 2.0 * static_cast<double>(q.batch) * static_cast<double>(q.m) * static_cast<double>(q.n) *
@@ -72,6 +74,7 @@ const OpInfo& matmul_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = matmul_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

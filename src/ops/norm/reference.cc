@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "base/parallel.h"
@@ -67,6 +68,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   });
 }
 
+int64_t terms(const Problem& p) { return std::max<int64_t>(1, p.in[0].shape.back()); }
+
 double flops(const Problem& p) { return 8.0 * static_cast<double>(elements(p.out[0].shape)); }
 
 }  // namespace
@@ -79,6 +82,7 @@ const OpInfo& norm_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = norm_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -64,6 +64,12 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   });
 }
 
+int64_t terms(const Problem& p) {
+  const std::string fn = p.attrs.word("fn");
+  if (fn == "max" || fn == "min" || info(p.in[0].type.element).kind == ElementKind::kInteger) return 0;
+  return std::max<int64_t>(1, p.in[0].shape.back());
+}
+
 double flops(const Problem& p) { return static_cast<double>(elements(p.in[0].shape)); }
 
 }  // namespace
@@ -75,6 +81,7 @@ const OpInfo& reduce_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = reduce_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

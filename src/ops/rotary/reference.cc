@@ -69,6 +69,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   });
 }
 
+int64_t terms(const Problem&) { return 2; }
+
 double flops(const Problem& p) {
   const RotaryProblem r = RotaryProblem::of(p);
   return 6.0 * static_cast<double>(r.batch * r.tokens * r.heads * r.pairs);
@@ -84,6 +86,7 @@ const OpInfo& rotary_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = rotary_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;

@@ -43,6 +43,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   });
 }
 
+int64_t terms(const Problem& p) { return std::max<int64_t>(1, p.in[0].shape.back()); }
+
 double flops(const Problem& p) { return 5.0 * static_cast<double>(elements(p.out[0].shape)); }
 
 }  // namespace
@@ -54,6 +56,7 @@ const OpInfo& softmax_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = softmax_errors,
+                            .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};
   return kInfo;
