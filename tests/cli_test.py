@@ -284,6 +284,10 @@ class Cli(unittest.TestCase):
         self.assertIn("precision 'fp4' is unknown; accepted: fp32, fp16", failure(*allow, "*=fp4", code=2))
         self.assertIn("no linear layer has such a name; the nearest are 'blocks.0.mlp.fc1'", failure(*allow, "blocks.0.mpl.fc1=fp16", code=2))
         self.assertIn("--allow leaves no layer in fp8: ask for --precision fp16 instead", failure(*allow, "*=fp16", code=2))
+        # Layers that are refused: options that cover all of them, ready to be pasted.
+        refused = tessera(*allow[:-1], "--target", "cuda", code=4).stderr
+        for pattern in ("blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"):
+            self.assertIn(f"--allow '{pattern}=fp16'", " ".join(refused.split()))
         self.assertIn("batch1, batch3, golden", failure("inspect", "tiny.tess", "--plan", "none", code=2))
         error = json.loads(tessera("zoo", "vit-x", "--json", code=2).stdout)
         self.assertEqual(error["code"], 2)

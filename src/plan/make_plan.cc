@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/make_plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -146,6 +147,26 @@ class Planner {
     return {};
   }
 
+  // Options that accept fp16 for all of the layers: those that differ in numbers alone ("blocks.0.mlp.fc1") share one.
+  static std::string allowances(const std::vector<std::string>& layers) {
+    std::map<std::string, std::vector<std::string>> alike;
+    for (const std::string& layer : layers) {
+      std::string pattern;
+      for (size_t at = 0; at <= layer.size();) {
+        const size_t end = std::min(layer.find('.', at), layer.size());
+        const std::string part = layer.substr(at, end - at);
+        const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+        pattern += cat(at == 0 ? "" : ".", number ? "*" : part);
+        at = end + 1;
+      }
+      alike[pattern].push_back(layer);
+    }
+    std::string text;
+    for (const auto& [pattern, names] : alike)
+      text += cat(" --allow '", names.size() == 1 ? names[0] : pattern, "=fp16'");
+    return text;
+  }
+
   // Every layer is named; layers that are refused for the same reasons share them.
   std::string failure_text() const {
     std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
@@ -154,9 +175,11 @@ class Planner {
       if (told[i]) continue;
       const Failure& f = failures_[i];
       std::string names;
+      std::vector<std::string> layers;
       for (size_t j = i; j < failures_.size(); ++j) {
         if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals) continue;
         told[j] = true;
+        layers.push_back(failures_[j].layer);
         names += cat(names.empty() ? "" : ", ", failures_[j].layer);
       }
       text += cat("\n  ", names, " (", f.op, f.asked.empty() ? "" : cat(", asked ", f.asked), "):");
@@ -165,7 +188,7 @@ class Planner {
       if (f.asked.empty()) {
         text += "\n    --precision fp32 or --target cpu may run it";
       } else {
-        text += cat("\n    to accept another precision: --allow '", f.layer, "=fp16' (* and ? match)");
+        text += cat("\n    to accept another precision:", allowances(layers));
       }
     }
     return text;
