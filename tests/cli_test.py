@@ -228,7 +228,7 @@ class Cli(unittest.TestCase):
         done = limited(starts + 100, "build", "tiny.onnx", "-o", "huge.tess", "--batch", "8000", "--threads", "1")
         self.assertEqual(done.returncode, 5, done.stderr)
         # Named by whoever sees it first: the check before a large buffer is made, or the allocation that failed.
-        self.assertRegex(sentence(done.stderr), r"no memory (for 'image' of|left at) plan '?batch8000")
+        self.assertRegex(sentence(done.stderr), r"no memory (for 'image' of|for the working memory of|left at) plan '?batch8000")
         self.assertFalse((self.folder / "huge.tess").exists())
 
     def test_results_that_cannot_be_written_are_no_success(self):
