@@ -210,6 +210,13 @@ class Cli(unittest.TestCase):
         self.assertIn("few.npz: array 'image' holds nan in sample 1;",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
+    def test_build_overwrites_engines_only(self):
+        np.savez(self.folder / "keep.npz", image=self.images)
+        before = (self.folder / "keep.npz").read_bytes()
+        done = tessera("build", "tiny.onnx", "-o", "keep.npz", "--calib", "keep.npz", "--precision", "fp8", "--no-verify", code=2)
+        self.assertIn("keep.npz: is no engine and would be overwritten", sentence(done.stderr))
+        self.assertEqual((self.folder / "keep.npz").read_bytes(), before)
+
     def test_memory_that_runs_out_names_the_place(self):
         def limited(megabytes, *words):
             limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
@@ -543,7 +550,8 @@ class Cli(unittest.TestCase):
     def test_a_file_that_cannot_be_finished_leaves_nothing(self):
         folder = Cli.folder / "full"
         folder.mkdir()
-        (folder / "old.tess").write_bytes(b"old")
+        old = (Cli.folder / "tiny.tess").read_bytes()
+        (folder / "old.tess").write_bytes(old)
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
         for name in ("new.tess", "old.tess"):
             words = [PROGRAM, "build", "tiny.onnx", "-o", folder / name, "--quiet", "--no-verify"]
@@ -551,7 +559,7 @@ class Cli(unittest.TestCase):
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertIn(f"{name}: cannot be written: File too large", done.stderr)
         self.assertEqual([p.name for p in folder.iterdir()], ["old.tess"])
-        self.assertEqual((folder / "old.tess").read_bytes(), b"old")
+        self.assertEqual((folder / "old.tess").read_bytes(), old)
 
     def test_demo(self):
         said = json.loads(tessera("demo", "--json").stdout)

@@ -43,6 +43,10 @@ Status build(const Options& o, const Common& common) {
   if (engine_file) return usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model"));
   if (std::filesystem::equivalent(o.model, path, none))
     return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
+  if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
+    TS_ASSIGN(const bool was_engine, is_engine_file(path));  // calibration data, weights beside a model: whatever it is, it is not ours
+    if (!was_engine) return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
+  }
   if (const auto folder = std::filesystem::path(path).parent_path();
       !folder.empty() && !std::filesystem::is_directory(folder, none)) {
     return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
