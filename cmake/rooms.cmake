@@ -143,7 +143,7 @@ endfunction()
 function(ts_variant_hashes)
   file(GLOB_RECURSE shared CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tiles/*.h ${CMAKE_SOURCE_DIR}/src/tiles/*.cuh
     ${CMAKE_SOURCE_DIR}/src/archs/*.h ${CMAKE_SOURCE_DIR}/src/archs/*.cuh ${CMAKE_SOURCE_DIR}/src/types/*.h ${CMAKE_SOURCE_DIR}/src/tiles/cublaslt.cc)
-  list(FILTER shared EXCLUDE REGEX "/cpu[/_]")  # receipts are about GPUs
+  list(FILTER shared EXCLUDE REGEX "/src/(tiles|archs)/cpu[/_]")  # receipts are about GPUs
   file(GLOB variants CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc ${CMAKE_SOURCE_DIR}/src/ops/*/*.cu)
   list(FILTER variants EXCLUDE REGEX "(test|bench|reference)\\.cc$")
   file(GLOB op_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.h)
