@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A ViT on the CPU beside its peers, in one run and taking turns, so that a busy machine disturbs all alike. `./run cpu-bench` calls it.
+"""A ViT on the CPU beside its peers, in one run and taking turns, so that a busy machine disturbs all alike.
 
   python3 bench/cpu_peers.py [--model vit-b-16] [--batch 8] [--threads 2] [--rounds 5] [--out bench/results]
 

@@ -74,7 +74,7 @@ def main():
     for batch in map(int, args.batch.split(",")):
         rows += [our_row(args, p, batch, work) for p in args.precisions.split(",")]
         rows += peer_rows(args, batch, work)
-    record = {"gpu": name, "host": platform.machine(), "command": "./run gpu-bench " + " ".join(sys.argv[1:]), "rows": rows}
+    record = {"gpu": name, "host": platform.machine(), "command": "./run gpu-bench " + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1:i + 1]), "rows": rows}
     path = os.path.join(folder, f"{args.model}.json")
     with open(path + ".new", "w") as f:
         json.dump(record, f, indent=1)
