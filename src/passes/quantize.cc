@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ops/op.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -261,11 +262,11 @@ class Quantizer {
 
   Status quantize_weight_of(size_t index, const Precision& p) {
     const ValueId w = g_.nodes[index].inputs[1];
-    if (!quantized_weight_.contains(w)) {
-      TS_ASSIGN(const ValueId fresh, quantize_weight(w, p.weight, g_.nodes[index].name));
-      quantized_weight_[w] = fresh;
+    auto [it, fresh] = quantized_weight_.emplace(std::pair(w, to_string(p.weight)), kNoValue);
+    if (fresh) {
+      TS_ASSIGN(it->second, quantize_weight(w, p.weight, g_.nodes[index].name));
     }
-    g_.nodes[index].inputs[1] = quantized_weight_[w];
+    g_.nodes[index].inputs[1] = it->second;
     return {};
   }
 
@@ -286,30 +287,24 @@ class Quantizer {
 
   Result<ValueId> quantize_weight(ValueId w, const QuantType& type, const std::string& layer) {
     const Value& value = g_.at(w);
-    const int64_t rows = value.type.shape[0], cols = elements(value.type.shape) / std::max<int64_t>(rows, 1);
+    const int64_t cols = value.type.shape.back(), rows = elements(value.type.shape) / std::max<int64_t>(cols, 1);
     std::vector<float> numbers(static_cast<size_t>(rows * cols));
     info(value.type.quant.element).decode(value.data.data(), 0, rows * cols, numbers.data());
-    std::vector<float> scales(static_cast<size_t>(scale_count(type.scale, rows, cols)), 0.0f);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) {
-        const float x = numbers[static_cast<size_t>(r * cols + c)];
-        if (!std::isfinite(x)) return bad_input(cat("layer ", layer, ": weight [", r, ",", c, "] is ", x, "; weights must be finite"));
-        float& amax = scales[static_cast<size_t>(scale_index(type.scale, r, c, cols))];
-        amax = std::max(amax, std::fabs(x));
-      }
+    const auto bad = std::find_if(numbers.begin(), numbers.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != numbers.end()) {
+      const int64_t at = bad - numbers.begin();
+      return bad_input(cat("layer ", layer, ": weight [", at / cols, ",", at % cols, "] is ", *bad, "; weights must be finite"));
     }
-    for (float& s : scales) s = scale_for_amax(type.element, s);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c) {
-        numbers[static_cast<size_t>(r * cols + c)] /= scales[static_cast<size_t>(scale_index(type.scale, r, c, cols))];
-      }
-    }
-    Buffer codes(static_cast<size_t>(packed_bytes(type.element, rows * cols)));
-    info(type.element).encode(numbers.data(), rows * cols, codes.data(), 0);
+    TS_ASSIGN(QuantizedArray made, quantize_array(type, numbers.data(), rows, cols));
     const std::string name = value.name;
     const Shape shape = value.type.shape;
-    const ValueId scale = g_.add_constant(name + ".scale", {static_cast<int64_t>(scales.size())}, scales);
-    const ValueId id = g_.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(codes)));
+    const auto add_scales = [&](const ScaleLevel& level, const char* suffix, Buffer& bytes) {
+      if (level.granularity == Granularity::kNone) return kNoValue;
+      return g_.add_constant(name + suffix, Type{{scale_count(level, rows, cols)}, level.element}, Bytes::own(std::move(bytes)));
+    };
+    const ValueId scale = add_scales(type.scale, ".scale", made.scale), scale2 = add_scales(type.scale2, ".scale2", made.scale2);
+    const ValueId id = g_.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(made.codes)));
+    g_.at(id).scale2 = scale2;
     g_.at(id).scale = scale;
     return id;
   }
@@ -404,7 +399,7 @@ class Quantizer {
   const QuantizeOptions& options_;
   const Precision* default_ = nullptr;
   std::vector<const Precision*> layer_;  // per node: its precision, null where it is no linear layer
-  std::map<ValueId, ValueId> quantized_weight_;
+  std::map<std::pair<ValueId, std::string>, ValueId> quantized_weight_;  // by weight and type
   std::map<ValueId, std::vector<size_t>> wants_;  // value -> nodes that read it as codes
   QuantType activation_;
 };

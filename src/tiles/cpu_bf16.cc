@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "archs/cpu/features.h"
-#include "tiles/cpu_bf16_kernels.h"
+#include "tiles/cpu_matrix_kernels.h"
 #include "tiles/cpu_panels.h"
 #include "tiles/cpu_rows.h"
 
@@ -177,7 +178,7 @@ void pair_groups(int64_t k, uint16_t* panel, const Fill& fill) {
   uint16_t groups[kAtOnce * kPanelCols];
   for (int64_t c = 0; c < k; c += kAtOnce) {
     const int64_t n = std::min(kAtOnce, k - c);
-    pair_columns_avx512(fill(c, n, groups), divide_up(n, 4), panel + c * kPanelCols);
+    split_groups_avx512(fill(c, n, groups), divide_up(n, 4), panel + c * kPanelCols);
   }
   pad_tiles(k, panel);
 }
@@ -221,51 +222,43 @@ PanelProduct plain_product() {
   return p;
 }
 
-struct Products {
-  PanelProduct all[3];
-  const PanelProduct* list[3];
-  size_t count = 0;
-  void add(const PanelProduct& p) {
-    all[count] = p;
-    list[count] = &all[count];
-    ++count;
-  }
-  Products() {
-    PanelProduct p{.layout = Layout::kPanels16x4, .depth = 4, .bytes = sizeof(uint16_t), .block_k = 768};
+std::vector<PanelProduct> find_products() {
+  std::vector<PanelProduct> all;
+  PanelProduct p{.layout = Layout::kPanels16x4, .depth = 4, .bytes = sizeof(uint16_t), .block_k = 768};
 #if defined(__aarch64__)
-    if (cpu_features().neon_bf16) {
-      p.instruction = "BFMMLA", p.rows = kNeonBf16Rows;
-      p.pack_x = pack_x_groups<kNeonBf16Rows>, p.pack_x_transposed = pack_x_transposed_groups<kNeonBf16Rows>;
-      p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
-      p.multiply = multiply_bf16_neon;
-      add(p);
-    }
-#elif defined(__x86_64__)
-    if (cpu_features().amx_bf16) {
-      p.instruction = "AMX TDPBF16PS", p.rows = kAmxRows, p.depth = 32;
-      p.pack_x = pack_x_tiles, p.pack_x_transposed = pack_x_transposed_tiles;
-      p.pack_w = pack_w_tiles, p.take_w = take_w_tiles, p.round_w = round_w_tiles, p.multiply = multiply_bf16_amx;
-      add(p);
-    }
-    if (cpu_features().avx512_bf16) {
-      p.instruction = "VDPBF16PS", p.rows = kAvx512Bf16Rows, p.depth = 4;
-      p.pack_x = pack_x_groups<kAvx512Bf16Rows>, p.pack_x_transposed = pack_x_transposed_groups<kAvx512Bf16Rows>;
-      p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
-      p.multiply = multiply_bf16_avx512;
-      add(p);
-    }
-#endif
-    add(plain_product());
+  if (cpu_features().neon_bf16) {
+    p.instruction = "BFMMLA", p.rows = kNeonRows;
+    p.pack_x = pack_x_groups<kNeonRows>, p.pack_x_transposed = pack_x_transposed_groups<kNeonRows>;
+    p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
+    p.multiply = multiply_bf16_neon;
+    all.push_back(p);
   }
-};
+#elif defined(__x86_64__)
+  if (cpu_features().amx_bf16) {
+    p.instruction = "AMX TDPBF16PS", p.rows = kAmxRows, p.depth = 32;
+    p.pack_x = pack_x_tiles, p.pack_x_transposed = pack_x_transposed_tiles;
+    p.pack_w = pack_w_tiles, p.take_w = take_w_tiles, p.round_w = round_w_tiles, p.multiply = multiply_bf16_amx;
+    all.push_back(p);
+  }
+  if (cpu_features().avx512_bf16) {
+    p.instruction = "VDPBF16PS", p.rows = kAvx512Rows, p.depth = 4;
+    p.pack_x = pack_x_groups<kAvx512Rows>, p.pack_x_transposed = pack_x_transposed_groups<kAvx512Rows>;
+    p.pack_w = pack_w_groups, p.take_w = take_w_groups, p.round_w = round_w_groups;
+    p.multiply = multiply_bf16_avx512;
+    all.push_back(p);
+  }
+#endif
+  all.push_back(plain_product());
+  return all;
+}
 
 }  // namespace
 
-std::span<const PanelProduct* const> bf16_products() {
-  static const Products kProducts;
-  return {kProducts.list, kProducts.count};
+std::span<const PanelProduct> bf16_products() {
+  static const std::vector<PanelProduct> kProducts = find_products();
+  return kProducts;
 }
 
-const PanelProduct& bf16_product() { return *bf16_products().front(); }
+const PanelProduct& bf16_product() { return bf16_products().front(); }
 
 }  // namespace tessera

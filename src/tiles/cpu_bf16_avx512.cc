@@ -2,12 +2,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "tiles/cpu_bf16_kernels.h"
+#include "tiles/cpu_matrix_kernels.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kRows = kAvx512Bf16Rows;
+constexpr int kRows = kAvx512Rows;
 
 __m512bh as_bf16(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 
@@ -54,11 +54,13 @@ void multiply_bf16_avx512(const void* x_panels, const void* w_panel, int64_t row
   }
 }
 
-void pair_columns_avx512(const uint16_t* in, int64_t groups, uint16_t* out) {
-  for (int64_t g = 0; g < groups; ++g, in += 64, out += 64) {
-    const __m512i a = _mm512_loadu_si512(in), b = _mm512_loadu_si512(in + 32);
-    _mm512_storeu_si512(out, _mm512_permutex2var_epi32(a, even(), b));
-    _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi32(a, odd(), b));
+void split_groups_avx512(const void* in, int64_t groups, void* out) {
+  const auto* from = static_cast<const uint8_t*>(in);
+  auto* to = static_cast<uint8_t*>(out);
+  for (int64_t g = 0; g < groups; ++g, from += 128, to += 128) {
+    const __m512i a = _mm512_loadu_si512(from), b = _mm512_loadu_si512(from + 64);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi32(a, even(), b));
+    _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi32(a, odd(), b));
   }
 }
 

@@ -2,10 +2,10 @@
 // int8 products: packing, the product for processors without matrix instructions, and the choice.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "archs/cpu/features.h"
-#include "tiles/cpu_bf16_kernels.h"
-#include "tiles/cpu_int8_kernels.h"
+#include "tiles/cpu_matrix_kernels.h"
 #include "tiles/cpu_product.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -50,7 +50,11 @@ namespace tessera {
 
 HWY_EXPORT(multiply_row_simd);
 
-void multiply_int8_plain(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
+namespace {
+
+// Any processor: x panel [rows][k / 8][8] in int16, w panel as stored.
+constexpr int64_t kPlainRows = 4;
+void multiply_plain(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
   const int64_t groups = divide_up(k, 8);
   const auto* x = static_cast<const int16_t*>(x_panels);
   for (int64_t r = 0; r < rows; ++r, x += 8 * groups) {
@@ -60,8 +64,6 @@ void multiply_int8_plain(const void* x_panels, const void* w_panel, int64_t rows
     for (int64_t c = 0; c < kPanelCols; ++c) to[c] = first ? sums[c] : to[c] + sums[c];
   }
 }
-
-namespace {
 
 // Columns [0, k) of a row in pieces of kGroup bytes, `stride` bytes apart; what is missing in the last piece is zeros.
 template <int64_t kGroup>
@@ -111,9 +113,8 @@ void pack_x_plain(Element, const void* x, int64_t row_stride, int64_t first, int
 }
 
 #if defined(__x86_64__)
-// Four columns of int8 are as wide as two of bf16: the same exchange makes fours of what lies in groups of 8.
 void pad_and_pair(const int8_t* groups, int64_t k, int8_t* panel) {
-  pair_columns_avx512(reinterpret_cast<const uint16_t*>(groups), divide_up(k, 8), reinterpret_cast<uint16_t*>(panel));
+  split_groups_avx512(groups, divide_up(k, 8), panel);
   const int64_t filled = round_up(k, 8);
   std::memset(panel + filled * kPanelCols, 0, static_cast<size_t>((round_up(k, 64) - filled) * kPanelCols));
 }
@@ -127,46 +128,38 @@ const void* take_w_tiles(Element, const void* w, int64_t first, int64_t k, void*
 }
 #endif
 
-struct Products {
-  PanelProduct all[2];
-  const PanelProduct* list[2];
-  size_t count = 0;
-  void add(const PanelProduct& p) {
-    all[count] = p;
-    list[count] = &all[count];
-    ++count;
-  }
-  Products() {
-    PanelProduct p{.layout = Layout::kPanels16x8, .depth = 8, .bytes = 1, .integer = true, .block_k = 1536};
-    p.pack_w = pack_w_groups, p.take_w = take_w_groups;
+std::vector<PanelProduct> find_products() {
+  std::vector<PanelProduct> all;
+  PanelProduct p{.layout = Layout::kPanels16x8, .depth = 8, .bytes = 1, .integer = true, .block_k = 1536};
+  p.pack_w = pack_w_groups, p.take_w = take_w_groups;
 #if defined(__aarch64__)
-    if (cpu_features().neon_i8mm) {
-      p.instruction = "SMMLA", p.rows = kNeonInt8Rows;
-      p.pack_x = pack_x_groups<kNeonInt8Rows, 8>, p.multiply = multiply_int8_neon;
-      add(p);
-    }
-#elif defined(__x86_64__)
-    if (cpu_features().amx_int8) {
-      PanelProduct tiles = p;
-      tiles.instruction = "AMX TDPBSSD", tiles.rows = kAmxRows, tiles.depth = 64;
-      tiles.pack_x = pack_x_groups<kAmxRows, 64>, tiles.pack_w = pack_w_tiles, tiles.take_w = take_w_tiles;
-      tiles.multiply = multiply_int8_amx;
-      add(tiles);
-    }
-#endif
-    p.instruction = "products in int16, sums in int32", p.rows = kPlainInt8Rows, p.bytes = sizeof(int16_t);
-    p.pack_x = pack_x_plain, p.multiply = multiply_int8_plain;
-    add(p);
+  if (cpu_features().neon_i8mm) {
+    p.instruction = "SMMLA", p.rows = kNeonRows;
+    p.pack_x = pack_x_groups<kNeonRows, 8>, p.multiply = multiply_int8_neon;
+    all.push_back(p);
   }
-};
+#elif defined(__x86_64__)
+  if (cpu_features().amx_int8) {
+    PanelProduct tiles = p;
+    tiles.instruction = "AMX TDPBSSD", tiles.rows = kAmxRows, tiles.depth = 64;
+    tiles.pack_x = pack_x_groups<kAmxRows, 64>, tiles.pack_w = pack_w_tiles, tiles.take_w = take_w_tiles;
+    tiles.multiply = multiply_int8_amx;
+    all.push_back(tiles);
+  }
+#endif
+  p.instruction = "products in int16, sums in int32", p.rows = kPlainRows, p.bytes = sizeof(int16_t);
+  p.pack_x = pack_x_plain, p.multiply = multiply_plain;
+  all.push_back(p);
+  return all;
+}
 
 }  // namespace
 
-std::span<const PanelProduct* const> int8_products() {
-  static const Products kProducts;
-  return {kProducts.list, kProducts.count};
+std::span<const PanelProduct> int8_products() {
+  static const std::vector<PanelProduct> kProducts = find_products();
+  return kProducts;
 }
-const PanelProduct& int8_product() { return *int8_products().front(); }
+const PanelProduct& int8_product() { return int8_products().front(); }
 
 }  // namespace tessera
 #endif

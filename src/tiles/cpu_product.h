@@ -49,8 +49,8 @@ const PanelProduct& fp32_product();
 const PanelProduct& bf16_product();
 // Exact products and int32 sums of int8 numbers (SMMLA, AMX; else in 16 bits). Contract: k * 128 * 128 < 2^31. No transposed x, no rounding of w.
 const PanelProduct& int8_product();
-std::span<const PanelProduct* const> int8_products();
+std::span<const PanelProduct> int8_products();
 // Every product for bf16 that this machine can run, best first; the last needs no special instructions.
-std::span<const PanelProduct* const> bf16_products();
+std::span<const PanelProduct> bf16_products();
 
 }  // namespace tessera

@@ -89,21 +89,21 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
 const int64_t kRows[] = {1, 2, 5, 6, 7, 12, 13, 16, 33, 64, 65}, kDepths[] = {1, 3, 4, 7, 31, 32, 33, 64, 100, 767, 768, 771};
 
 TEST(CpuProduct, Bf16AgreesWithF64) {
-  for (const PanelProduct* p : bf16_products()) {
-    EXPECT_EQ(p->block_k % p->depth, 0);
+  for (const PanelProduct& p : bf16_products()) {
+    EXPECT_EQ(p.block_k % p.depth, 0);
     for (Element e : {Element::bf16, Element::e4m3}) {
       for (int64_t rows : kRows) {
-        for (int64_t k : kDepths) check(*p, e, rows, rows % 2 == 0 ? 16 : 11, k);
+        for (int64_t k : kDepths) check(p, e, rows, rows % 2 == 0 ? 16 : 11, k);
       }
     }
   }
 }
 
 TEST(CpuProduct, Int8IsExact) {
-  for (const PanelProduct* p : int8_products()) {
-    EXPECT_EQ(p->block_k % p->depth, 0);
+  for (const PanelProduct& p : int8_products()) {
+    EXPECT_EQ(p.block_k % p.depth, 0);
     for (int64_t rows : kRows) {
-      for (int64_t k : {1, 7, 8, 9, 63, 64, 65, 100, 1535, 1536, 1541}) check(*p, Element::i8, rows, rows % 2 == 0 ? 16 : 11, k);
+      for (int64_t k : {1, 7, 8, 9, 63, 64, 65, 100, 1535, 1536, 1541}) check(p, Element::i8, rows, rows % 2 == 0 ? 16 : 11, k);
     }
   }
 }
