@@ -31,7 +31,6 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 }
 
 Status build(const Options& o, const Common& common) {
-  TS_TRY(check_build_flags(o.flags));
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed"}) {
     if (o.flags.no_verify && o.app->count(name) > 0)

@@ -41,12 +41,30 @@ std::optional<std::vector<int64_t>> parse_list(const std::string& text, int64_t 
   return numbers;
 }
 
+Result<Recipe> read_recipe(const std::string& name) {
+  if (const char* text = shipped_recipe(name)) return parse_recipe(text, name);
+  const auto file = map_file(name);
+  if (!file.ok()) {
+    return Status(file.status().code(), cat("--recipe ", file.status().message(), "; shipped are: ", shipped_recipe_names()));
+  }
+  return parse_recipe(std::string(reinterpret_cast<const char*>(file->data()), file->size()), name);
+}
+
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
   constexpr const char* kGroup = "Precision and target";
   app.add_option("--precision", flags.precision,
-                 "of the linear layers: " + join(precision_names()) + " (default: fp16)")
+                 "of the linear layers: " + join(precision_names()) + " (default: types as the model states them, else fp16)")
+      ->type_name("NAME")
+      ->group(kGroup);
+  app.add_option("--recipe", flags.recipe,
+                 "precisions by layer and role: a JSON file (docs/precisions.md), or one that is shipped: " +
+                     shipped_recipe_names())
+      ->type_name("FILE|NAME")
+      ->group(kGroup);
+  app.add_option("--attention", flags.attention,
+                 "of q, k, v and the softmax output: fp16 or fp8 (default: as recipe or model say, else fp16)")
       ->type_name("NAME")
       ->group(kGroup);
   app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
@@ -70,27 +88,16 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
 }
 
-Status check_build_flags(const BuildFlags& flags) {
-  if (flags.calib.empty()) return {};
-  const Precision* asked = find_precision(flags.precision);
-  if (asked == nullptr) return {};  // the build says which there are
-  bool needed = asked->needs_ranges();
-  for (const std::string& text : flags.allow) {
-    const auto a = parse_allowance(text);
-    const Precision* p = a.ok() ? find_precision(a->precision) : nullptr;
-    needed = needed || (p != nullptr && p->needs_ranges());
-  }
-  return needed ? Status()
-                : usage_error(cat("--calib: ", flags.precision,
-                                  " has no scales to calibrate; leave it out, or ask for another --precision"));
-}
-
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet) {
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
   BuildOptions o;
   o.model_path = model;
   o.precision = flags.precision;
+  o.attention = flags.attention;
+  if (!flags.recipe.empty()) {
+    TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
+  }
   o.batches = std::move(batches);
   o.target = target;
   o.calib_path = flags.calib;

@@ -13,13 +13,11 @@
 namespace tessera {
 
 struct BuildFlags {
-  std::string precision = "fp16", target = "cpu", calib;
+  std::string precision, recipe, attention, target = "cpu", calib;
   std::vector<std::string> allow, shapes;
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);
-// Refuses options that the others would leave without effect.
-Status check_build_flags(const BuildFlags& flags);
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet);
 

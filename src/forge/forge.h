@@ -4,18 +4,22 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "archs/arch.h"
 #include "base/status.h"
+#include "passes/recipe.h"
 #include "plan/engine.h"
 
 namespace tessera {
 
 struct BuildOptions {
   std::string model_path;
-  std::string precision = "fp16";
+  std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
+  std::optional<Recipe> recipe;
+  std::string attention;         // fp16, fp8; empty: as recipe or model say
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open

@@ -27,6 +27,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   ConstantPool pool(engine.constants);
   LowerOptions lowering;
   lowering.types.precision = "fp32";
+  lowering.types.keep_stated = true;
   lowering.plan.target = Arch::cpu;
   lowering.plan.batch = batch_of(graph);
   TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
