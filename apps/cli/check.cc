@@ -31,13 +31,8 @@ std::string joined(const std::vector<std::string>& words) {
 Json report_json(const RuleReport& r) {
   Json breaches = Json::array();
   for (const Breach& b : r.finding.breaches) breaches.push_back({{"what", b.what}, {"layers", b.layers}});
-  return {{"rule", r.rule->name},
-          {"wants", r.rule->rule},
-          {"broken", r.broken()},
-          {"places", r.finding.places},
-          {"breaches", breaches},
-          {"cost", r.rule->cost},
-          {"instead", r.rule->instead}};
+  return {{"rule", r.rule->name}, {"wants", r.rule->rule}, {"broken", r.broken()},      {"places", r.finding.places},
+          {"breaches", breaches}, {"cost", r.rule->cost},  {"instead", r.rule->instead}};
 }
 
 // "12 places: blocks.0.attn.softmax, blocks.1.attn.softmax, ..."
@@ -53,8 +48,8 @@ void print(const RuleReport& r) {
     fmt::print("{}\n", wrap(text, first, rest));
   };
   if (!r.broken()) {
-    const std::string seen =
-        r.finding.places == 0 ? "the model has nothing that it speaks of" : plural(r.finding.places, "place") + " looked at";
+    const std::string seen = r.finding.places == 0 ? "the model has nothing that it speaks of"
+                                                   : plural(r.finding.places, "place") + " looked at";
     say(2, 4, cat("kept    ", r.rule->name, " (", seen, ")"));
     return;
   }
@@ -67,8 +62,8 @@ void print(const RuleReport& r) {
 Status check(const Options& o, const Common& common) {
   const std::vector<std::string> tools = portability_names();
   if (std::find(tools.begin(), tools.end(), o.tool) == tools.end())
-    return usage_error(cat("--for ", o.tool, ": no rules of it are known; accepted: ", joined(tools),
-                           did_you_mean(o.tool, tools)));
+    return usage_error(
+        cat("--for ", o.tool, ": no rules of it are known; accepted: ", joined(tools), did_you_mean(o.tool, tools)));
   TS_ASSIGN(const BuildOptions shapes, build_options(o.flags, o.model, {}, true));
   TS_ASSIGN(const bool engine, is_engine_file(o.model));
   if (engine) return usage_error(cat(o.model, " is an engine, already built; check takes an ONNX model"));
@@ -106,10 +101,10 @@ const Command check_command{
     "check",
     "hold a model against the design rules of another tool",
     "Other tools want models to be designed for their low-precision kernels: lengths and heads that blocks divide, no "
-    "class token, attention in three axes, scales in the file. Reads the model as it was written, and says of each rule "
-    "whether it is broken, at which layers, what that costs there (in the words of that tool's documentation and of its "
-    "users' reports), and what is done here instead. Nothing is built, and a broken rule is no error: Tessera needs none "
-    "of them.",
+    "class token, attention in three axes, scales in the file. Reads the model as it was written, and says of each "
+    "rule whether it is broken, at which layers, what that costs there (in the words of that tool's documentation and "
+    "of its users' reports), and what is done here instead. Nothing is built, and a broken rule is no error: Tessera "
+    "needs none of them.",
     "  tessera check vit.onnx --for tensorrt\n"
     "  tessera check bert.onnx --shape input_ids=1,128\n"
     "  tessera check vit.onnx --json | jq -r '.rules[] | select(.broken) | .rule'\n",

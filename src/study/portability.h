@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Design rules that another tool lays on the models it is given, held against one model: which rules it breaks, at
-// which layers, what that costs there, and what is done here instead. A rule is a line of portability.inc and a function
-// of portability.cc. Costs are in the words of that tool's documentation and of its users' reports, which are named.
+// which layers, what that costs there, and what is done here instead. A rule is a line of portability.inc and a
+// function of portability.cc. Costs are in the words of that tool's documentation and of its users' reports, which are
+// named.
 #pragma once
 
 #include <string>

@@ -139,8 +139,9 @@ TEST(Portability, EachRuleIsBrokenAlone) {
 TEST(Portability, AClassToken) {
   // 31 tokens and a learnt one keep the rule, 32 and one do not; two activations beside one another are no class token.
   const auto text = [](int tokens, bool learnt) {
-    return cat("graph t {\n  in %x: f32[2,", tokens, ",8]\n  in %z: f32[2,1,8]\n  const %c: f32[2,1,8] = seed(1)\n  %y: f32[2,",
-               tokens + 1, ",8] = concat(", learnt ? "%c" : "%z", ", %x) {axis=1} @\"cat\"\n  out %y\n}\n");
+    return cat("graph t {\n  in %x: f32[2,", tokens,
+               ",8]\n  in %z: f32[2,1,8]\n  const %c: f32[2,1,8] = seed(1)\n  %y: f32[2,", tokens + 1, ",8] = concat(",
+               learnt ? "%c" : "%z", ", %x) {axis=1} @\"cat\"\n  out %y\n}\n");
   };
   EXPECT_EQ(broken(reports_on(text(31, true))), "");
   EXPECT_EQ(broken(reports_on(text(32, false))), "");
@@ -151,8 +152,8 @@ TEST(Portability, AClassToken) {
 
 TEST(Portability, SparseAndQuantized) {
   const auto text = [](const char* weights, const char* asks) {
-    return cat("graph t {\n  in %x: f32[2,8]\n  const %w: f32[1,8] = {", weights, "}\n  %y: f32[2,1] = matmul(%x, %w)", asks,
-               " @\"fc\"\n  out %y\n}\n");
+    return cat("graph t {\n  in %x: f32[2,8]\n  const %w: f32[1,8] = {", weights, "}\n  %y: f32[2,1] = matmul(%x, %w)",
+               asks, " @\"fc\"\n  out %y\n}\n");
   };
   const char* asks = " {scale.0=0.5, type.0=\"e4m3:tensor(f32)\"}";
   EXPECT_EQ(broken(reports_on(text("0, 1, 0, 2, 0, 0, 0, 3", asks))), "sparsity or quantization");
