@@ -119,7 +119,8 @@ class Piece {
       }
       for (int m = 0; m < size; ++m) {
         out_.kept[place(r, b + i + m)] = m != pruned.a && m != pruned.b;
-        const double e = best[0] * (m <= pruned.a ? u[m][pruned.a] : 0) + best[1] * (m <= pruned.b ? u[m][pruned.b] : 0);
+        const double e =
+            best[0] * (m <= pruned.a ? u[m][pruned.a] : 0) + best[1] * (m <= pruned.b ? u[m][pruned.b] : 0);
         if (e != 0) spread(r, b, i + m, n, static_cast<float>(e));
       }
       for (int m : {pruned.a, pruned.b}) {

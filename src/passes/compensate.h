@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error-compensated pruning and rounding of one weight w[n, k]: numbers are fixed column by column, and what fixing one
-// costs is made good by the columns that are still free (optimal brain surgeon, blocked). Then sweeps set each number to
-// its best under all others. Both lower tr((q - w) H (q - w)^T), the squared change of the layer's results.
+// costs is made good by the columns that are still free (optimal brain surgeon, blocked). Then sweeps set each number
+// to its best under all others. Both lower tr((q - w) H (q - w)^T), the squared change of the layer's results.
 //   fix column i:     e = (w_i - q_i) / U_ii,   w_j -= e * U_ij for j > i                          (H^-1 = U^T U)
 //   prune a group:    of all sets S that its pattern allows, the one with the least w_S^T (H^-1_SS)^-1 w_S; taking it
 //                     out changes the free columns by -H^-1_:S (H^-1_SS)^-1 w_S

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pruning and rounding with compensation against plain ones, on inputs whose channels depend on each other: the weighted
-// error goes down, masks are valid, and what codes decode to is what was measured.
+// Pruning and rounding with compensation against plain ones, on inputs whose channels depend on each other: the
+// weighted error goes down, masks are valid, and what codes decode to is what was measured.
 #include "passes/compensate.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ std::vector<float> random_numbers(int64_t n, uint64_t seed) {
   return out;
 }
 
-// Rows of x = z * mix: k channels from k / 2 + 1 sources with strengths that differ, a little noise, one silent channel.
+// Rows of x = z * mix: k channels from k / 2 + 1 sources with strengths that differ, a little noise, one silent
+// channel.
 InputMoments correlated(int64_t k, int64_t rows, uint64_t seed) {
   const int64_t sources = k / 2 + 1;
   const std::vector<float> mix = random_numbers(sources * k, seed), z = random_numbers(rows * sources, seed + 1),
@@ -35,11 +36,13 @@ InputMoments correlated(int64_t k, int64_t rows, uint64_t seed) {
     for (int64_t c = 0; c < k; ++c) {
       double v = 0.1 * noise[static_cast<size_t>(r * k + c)];
       for (int64_t s = 0; s < sources; ++s)
-        v += z[static_cast<size_t>(r * sources + s)] * mix[static_cast<size_t>(s * k + c)] / (1.0 + 0.2 * static_cast<double>(s));
+        v += z[static_cast<size_t>(r * sources + s)] * mix[static_cast<size_t>(s * k + c)] /
+             (1.0 + 0.2 * static_cast<double>(s));
       x[static_cast<size_t>(c)] = c == 5 ? 0.0 : v;
     }
     for (int64_t i = 0; i < k; ++i) {
-      for (int64_t j = 0; j < k; ++j) sum[static_cast<size_t>(i * k + j)] += x[static_cast<size_t>(i)] * x[static_cast<size_t>(j)];
+      for (int64_t j = 0; j < k; ++j)
+        sum[static_cast<size_t>(i * k + j)] += x[static_cast<size_t>(i)] * x[static_cast<size_t>(j)];
     }
   }
   for (size_t i = 0; i < sum.size(); ++i) m.xtx[i] = static_cast<float>(sum[i]);
@@ -93,7 +96,8 @@ TEST_P(Sizes, FactorIsTheInversesRoot) {
       // U and H are rounded to f32, each product of three numbers carries three roundings.
       double terms = 0;
       for (int64_t m = i; m < k; ++m) {
-        for (int64_t l = j; l < k; ++l) terms += std::fabs(static_cast<double>(h.u.at(i, m)) * h.h.at(m, l) * h.u.at(j, l));
+        for (int64_t l = j; l < k; ++l)
+          terms += std::fabs(static_cast<double>(h.u.at(i, m)) * h.h.at(m, l) * h.u.at(j, l));
       }
       EXPECT_NEAR(sum, i == j ? 1 : 0, 3 * 0x1p-24 * terms + 1e-9) << i << "," << j << " " << size;
     }
@@ -148,7 +152,8 @@ TEST_P(Sizes, CompensatedRoundingLosesLessAndHandsItsCodesOn) {
   const InputMoments moments = correlated(k, 3 * k, 7);
   const Hessian h = hessian_of(moments);
   const std::vector<float> w = random_numbers(rows * k, 8);
-  for (const QuantType& type : {kE4m3PerTensor, kE4m3PerChannel, kMxfp8, kNvfp4, kNvfp4AsE4m3, *parse_quant_type("i8:channel(f32)")}) {
+  for (const QuantType& type :
+       {kE4m3PerTensor, kE4m3PerChannel, kMxfp8, kNvfp4, kNvfp4AsE4m3, *parse_quant_type("i8:channel(f32)")}) {
     SCOPED_TRACE(to_string(type));
     auto grid = amax_grid(type, w.data(), rows, k);
     ASSERT_TRUE(grid.ok()) << grid.status().message();
@@ -188,7 +193,8 @@ TEST_P(Sizes, SearchedScalesAreNeverWorse) {
   std::vector<float> w = random_numbers(rows * k, 9), importance = random_numbers(k, 10);
   for (float& x : importance) x = x * x;
   w[3] = 9;  // one large number, which clipping gives up for its neighbours
-  for (const QuantType& type : {kE4m3PerTensor, kE4m3PerChannel, kMxfp8, kNvfp4, kNvfp4AsE4m3, *parse_quant_type("i8:channel(f32)")}) {
+  for (const QuantType& type :
+       {kE4m3PerTensor, kE4m3PerChannel, kMxfp8, kNvfp4, kNvfp4AsE4m3, *parse_quant_type("i8:channel(f32)")}) {
     SCOPED_TRACE(to_string(type));
     const auto group_errors = [&](const WeightGrid& grid) {
       std::vector<float> decoded(w.size()), number(w.size());
@@ -196,7 +202,8 @@ TEST_P(Sizes, SearchedScalesAreNeverWorse) {
       std::vector<double> error(static_cast<size_t>(scale_count(type.scale, rows, k)), 0.0);
       for (int64_t i = 0; i < rows * k; ++i) {
         const double off = static_cast<double>(number[static_cast<size_t>(i)]) - w[static_cast<size_t>(i)];
-        error[static_cast<size_t>(scale_index(type.scale, i / k, i % k, k))] += importance[static_cast<size_t>(i % k)] * off * off;
+        error[static_cast<size_t>(scale_index(type.scale, i / k, i % k, k))] +=
+            importance[static_cast<size_t>(i % k)] * off * off;
       }
       return error;
     };

@@ -39,7 +39,11 @@ std::vector<bool> columns_of(const Placement& placed, const Shape& shape, int64_
 class Migrator {
  public:
   Migrator(Graph& graph, std::span<const size_t> layers, const std::vector<float>& factors)
-      : g_(graph), layers_(layers), producers_(graph.producers()), k_(static_cast<int64_t>(factors.size())), factors_(factors) {
+      : g_(graph),
+        layers_(layers),
+        producers_(graph.producers()),
+        k_(static_cast<int64_t>(factors.size())),
+        factors_(factors) {
     for (float f : factors) inverse_.push_back(1 / f);
   }
 
@@ -48,7 +52,8 @@ class Migrator {
     const std::string name = g_.at(placed.base).name;
     if (!follows_rows(placed, x)) return {.how = cat("'", name, "' is read in other columns than it is made in")};
     for (ValueId out : g_.outputs) {
-      if (placement_of(g_, producers_, out).base == placed.base) return {.how = cat("'", name, "' is a result of the model")};
+      if (placement_of(g_, producers_, out).base == placed.base)
+        return {.how = cat("'", name, "' is a result of the model")};
     }
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
@@ -63,10 +68,11 @@ class Migrator {
     const int maker = producers_[static_cast<size_t>(placed.base)];
     if (maker < 0) return {.how = cat("'", name, "' is an input of the model")};
     Node& node = g_.nodes[static_cast<size_t>(maker)];
-    Migrated out = node.op == "norm"        ? into_norm(node)
-                   : node.op == "matmul"    ? into_matmul(node)
-                   : node.op == "attention" ? into_values(node, static_cast<size_t>(maker))
-                                            : Migrated{.how = cat(node.name, " (", node.op, ") has no place for factors")};
+    Migrated out = node.op == "norm"     ? into_norm(node)
+                   : node.op == "matmul" ? into_matmul(node)
+                   : node.op == "attention"
+                       ? into_values(node, static_cast<size_t>(maker))
+                       : Migrated{.how = cat(node.name, " (", node.op, ") has no place for factors")};
     if (!out.done) return out;
     for (size_t n : layers_) {
       ValueId& w = g_.nodes[n].inputs[1];
@@ -81,7 +87,8 @@ class Migrator {
   // Column c of x is column c of rows of k elements in its storage.
   bool follows_rows(const Placement& placed, ValueId x) const {
     const Shape& shape = g_.at(x).type.shape;
-    if (shape.empty() || shape.back() != k_ || placed.offset % k_ != 0 || (placed.strides.back() != 1 && k_ != 1)) return false;
+    if (shape.empty() || shape.back() != k_ || placed.offset % k_ != 0 || (placed.strides.back() != 1 && k_ != 1))
+      return false;
     for (size_t axis = 0; axis + 1 < shape.size(); ++axis) {
       if (shape[axis] != 1 && placed.strides[axis] % k_ != 0) return false;
     }
@@ -183,7 +190,8 @@ class Migrator {
         if (other.base != placed.base) continue;
         const std::vector<bool> too = columns_of(other, g_.at(in).type.shape, width);
         for (size_t c = 0; c < too.size(); ++c) {
-          if (too[c] && taken[c]) return {.how = cat("the values of ", attention.name, " are read by ", g_.nodes[n].name, " too")};
+          if (too[c] && taken[c])
+            return {.how = cat("the values of ", attention.name, " are read by ", g_.nodes[n].name, " too")};
         }
       }
     }
@@ -218,17 +226,20 @@ Migrated migrate(Graph& graph, ValueId x, std::span<const size_t> layers, const 
   return Migrator(graph, layers, factors).run(x);
 }
 
-std::vector<float> smooth_factors(const InputMoments& moments, std::span<const MigratedWeight> weights, double exponent) {
+std::vector<float> smooth_factors(const InputMoments& moments, std::span<const MigratedWeight> weights,
+                                  double exponent) {
   const size_t k = static_cast<size_t>(moments.cols);
   std::vector<float> largest(k, 0.0f), factors(k);
   for (const MigratedWeight& m : weights) {
     for (size_t i = 0; i < m.w.size(); ++i) largest[i % k] = std::max(largest[i % k], std::fabs(m.w[i]));
   }
-  for (size_t j = 0; j < k; ++j) factors[j] = bounded(std::pow(moments.amax[j], exponent) / std::pow(largest[j], 1 - exponent));
+  for (size_t j = 0; j < k; ++j)
+    factors[j] = bounded(std::pow(moments.amax[j], exponent) / std::pow(largest[j], 1 - exponent));
   return factors;
 }
 
-Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessian, std::span<const MigratedWeight> weights) {
+Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessian,
+                               std::span<const MigratedWeight> weights) {
   const int64_t k = moments.cols;
   const size_t cols = static_cast<size_t>(k);
   AwqFactors best;
@@ -251,7 +262,8 @@ Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessi
       high = std::max(high, std::pow(moments.mean_abs[j], exponent));
       low = std::min(low, std::pow(static_cast<double>(moments.mean_abs[j]), exponent));
     }
-    for (size_t j = 0; j < cols; ++j) factors[j] = bounded(std::pow(moments.mean_abs[j], exponent) / std::sqrt(high * low));
+    for (size_t j = 0; j < cols; ++j)
+      factors[j] = bounded(std::pow(moments.mean_abs[j], exponent) / std::sqrt(high * low));
     double error = 0;
     for (size_t m = 0; m < samples.size(); ++m) {
       const std::vector<float>& w = samples[m];
@@ -259,7 +271,8 @@ Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessi
       std::vector<float> scaled(w.size());
       for (size_t i = 0; i < w.size(); ++i) scaled[i] = w[i] * factors[i % cols];
       TS_ASSIGN(const QuantizedArray codes, quantize_array(weights[m].type, scaled.data(), rows, k));
-      dequantize_array(weights[m].type, codes.codes.data(), codes.scale.data(), codes.scale2.data(), rows, k, scaled.data());
+      dequantize_array(weights[m].type, codes.codes.data(), codes.scale.data(), codes.scale2.data(), rows, k,
+                       scaled.data());
       for (size_t i = 0; i < w.size(); ++i) scaled[i] = scaled[i] / factors[i % cols] - w[i];
       error += error_under(hessian, scaled.data(), rows);
     }

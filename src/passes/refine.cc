@@ -39,7 +39,8 @@ class Refiner {
     std::string done;
     if (sparse) {
       if (options_.sparsity.method == SparsityMethod::kHessian) {
-        made = compensate(*hessian_, {.w = w.data(), .rows = rows, .pattern = options_.sparsity.pattern, .sweeps = options_.sweeps});
+        made = compensate(
+            *hessian_, {.w = w.data(), .rows = rows, .pattern = options_.sparsity.pattern, .sweeps = options_.sweeps});
       } else {
         prune_by_magnitude(options_.sparsity.pattern, made.w.data(), rows, cols);
         made.kept = kept_places(made.w);
@@ -62,15 +63,20 @@ class Refiner {
       if (options_.compensate) {
         const std::vector<float> start = made.w;
         const std::vector<uint8_t> kept = made.kept;
-        made = compensate(*hessian_, {.w = w.data(), .rows = rows, .kept = sparse ? &kept : nullptr, .start = start.data(),
-                                      .grid = &*grid, .sweeps = options_.sweeps});
+        made = compensate(*hessian_, {.w = w.data(),
+                                      .rows = rows,
+                                      .kept = sparse ? &kept : nullptr,
+                                      .start = start.data(),
+                                      .grid = &*grid,
+                                      .sweeps = options_.sweeps});
       } else {
         made.decoded.resize(w.size());
         grid->round_all(std::vector<float>(made.w).data(), made.decoded.data(), made.w.data());
       }
       node.inputs[1] = add_weight(g_, name, shape, type, grid->encode(made.decoded.data()));
       done += cat(done.empty() ? "" : "; ", to_string(type), options_.clip ? " with searched scales" : "",
-                  options_.compensate ? ", rounded with compensation," : "", " changes its results by ", change(w, made.w, rows));
+                  options_.compensate ? ", rounded with compensation," : "", " changes its results by ",
+                  change(w, made.w, rows));
     } else if (sparse) {
       node.inputs[1] = g_.add_constant(name, shape, made.w);
     }
@@ -87,7 +93,8 @@ class Refiner {
       return percent(all > 0 ? std::sqrt(error_under(*hessian_, e.data(), rows) / all) : 0);
     }
     double off = 0, all = 0;
-    for (size_t i = 0; i < e.size(); ++i) off += static_cast<double>(e[i]) * e[i], all += static_cast<double>(from[i]) * from[i];
+    for (size_t i = 0; i < e.size(); ++i)
+      off += static_cast<double>(e[i]) * e[i], all += static_cast<double>(from[i]) * from[i];
     return cat(percent(all > 0 ? std::sqrt(off / all) : 0), " (on white input)");
   }
 
@@ -109,7 +116,8 @@ Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const siz
                                                const WeightTypeOf& type_of, const Refinements& options) {
   std::optional<Hessian> hessian;
   if (moments != nullptr) {
-    const bool factored = options.compensate || (options.sparse() && options.sparsity.method == SparsityMethod::kHessian);
+    const bool factored =
+        options.compensate || (options.sparse() && options.sparsity.method == SparsityMethod::kHessian);
     auto made = make_hessian(*moments, options.damping, factored);
     if (!made.ok()) return made.status().at(cat("layer ", graph.nodes[nodes.front()].name));
     hessian = std::move(made).value();
@@ -118,7 +126,8 @@ Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const siz
   for (size_t n : nodes) {
     Node& node = graph.nodes[n];
     const QuantType type = type_of(node);
-    if (!(options.sparse() && node.role == "block") && !(type.scaled() && (options.clip || options.compensate))) continue;
+    if (!(options.sparse() && node.role == "block") && !(type.scaled() && (options.clip || options.compensate)))
+      continue;
     auto sentence = Refiner(graph, moments, hessian ? &*hessian : nullptr, options).run(node, type);
     if (!sentence.ok()) return sentence.status().at(cat("layer ", node.name));
     said.push_back(std::move(sentence).value());

@@ -5,8 +5,8 @@
 //   sparsity      half of the weight becomes zero (sparsify.h)
 //   clip          scales that lose less than amax (clip_weights.h)
 //   compensate    rounding one column is made good by the others (compensate.h)
-// After clip or compensate the weight is a constant of its scaled type, codes and scales chosen here: quantize leaves it
-// alone. Otherwise it stays f32. study/refine.h runs the model and calls this layer by layer.
+// After clip or compensate the weight is a constant of its scaled type, codes and scales chosen here: quantize leaves
+// it alone. Otherwise it stays f32. study/refine.h runs the model and calls this layer by layer.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,9 @@ struct Refinements {
   bool migrates() const { return smooth || awq; }
   bool any() const { return sparse() || migrates() || clip || compensate; }
   // Everything but magnitudes looks at what layers read.
-  bool needs_moments() const { return (sparse() && sparsity.method == SparsityMethod::kHessian) || migrates() || clip || compensate; }
+  bool needs_moments() const {
+    return (sparse() && sparsity.method == SparsityMethod::kHessian) || migrates() || clip || compensate;
+  }
 };
 
 // The type that quantize will give a layer's weight; a plain one where it is not rounded to scales.

@@ -15,7 +15,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kChunk = 384;  // rows added at a time: 16 columns of them are 24 KiB, which stay in the first-level cache
+constexpr int64_t kChunk =
+    384;  // rows added at a time: 16 columns of them are 24 KiB, which stay in the first-level cache
 
 // Storages (not views) that nodes [begin, end) read and do not make themselves.
 std::set<ValueId> reads(const Graph& g, const std::vector<int>& producers, size_t begin, size_t end) {
@@ -90,7 +91,8 @@ void MomentSum::add(const float* x, int64_t rows) {
     if (!squares_) continue;
     parallel_for(divide_up(k, high), 16, [&](int64_t begin, int64_t end) {
       const int64_t c = begin * high;
-      pack_x_transposed(Element::f32, x, k, c, std::min(k, end * high) - c, n, nullptr, &panels_[static_cast<size_t>(c * n)]);
+      pack_x_transposed(Element::f32, x, k, c, std::min(k, end * high) - c, n, nullptr,
+                        &panels_[static_cast<size_t>(c * n)]);
     });
     const int64_t columns = divide_up(k, kPanelCols);
     parallel_for(columns, 1, [&](int64_t begin, int64_t end) {
@@ -142,8 +144,7 @@ Result<PiecewiseRun> PiecewiseRun::start(const Graph& graph, const Samples& samp
   for (int64_t r = 0; r < runs; ++r) {
     Filled inputs = fill_inputs(plan, samples, r * out.batch_);
     out.runs_.emplace_back();
-    for (size_t i = 0; i < graph.inputs.size(); ++i)
-      out.runs_.back()[graph.inputs[i]] = std::move(inputs.buffers[i]);
+    for (size_t i = 0; i < graph.inputs.size(); ++i) out.runs_.back()[graph.inputs[i]] = std::move(inputs.buffers[i]);
   }
   return out;
 }

@@ -37,10 +37,12 @@ TEST(MomentSum, AgreesWithPlainSums) {
       for (int64_t j = 0; j < cols; ++j) {
         double product = 0, size = 0;
         for (int64_t r = 0; r < rows; ++r) {
-          const double p = static_cast<double>(x[static_cast<size_t>(r * cols + i)]) * x[static_cast<size_t>(r * cols + j)];
+          const double p =
+              static_cast<double>(x[static_cast<size_t>(r * cols + i)]) * x[static_cast<size_t>(r * cols + j)];
           product += p, size += std::fabs(p);
         }
-        EXPECT_NEAR(m.xtx[static_cast<size_t>(i * cols + j)], product, size * static_cast<double>(rows) * 0x1p-24) << i << "," << j;
+        EXPECT_NEAR(m.xtx[static_cast<size_t>(i * cols + j)], product, size * static_cast<double>(rows) * 0x1p-24)
+            << i << "," << j;
       }
     }
   }
@@ -132,13 +134,15 @@ TEST(PiecewiseRun, PiecesSeeWhatTheWholeSees) {
     }
     EXPECT_EQ(m->rows, rows);
     double off = 0, all = 0;
-    for (size_t i = 0; i < sum.size(); ++i) off = std::max(off, std::fabs(sum[i] - m->xtx[i])), all = std::max(all, std::fabs(sum[i]));
+    for (size_t i = 0; i < sum.size(); ++i)
+      off = std::max(off, std::fabs(sum[i] - m->xtx[i])), all = std::max(all, std::fabs(sum[i]));
     EXPECT_LT(off, 1e-4 * all) << layer;
   }
 }
 
 RefineOptions options_of(const Refinements& what, const QuantType& type) {
-  return {.what = what, .type_of = [type](const Node& n) { return n.role == "block" ? type : QuantType(Element::f32); }};
+  return {.what = what,
+          .type_of = [type](const Node& n) { return n.role == "block" ? type : QuantType(Element::f32); }};
 }
 
 TEST(RefineModel, MigrationIsExactAndFindsAPlaceForEveryLayer) {
@@ -154,7 +158,8 @@ TEST(RefineModel, MigrationIsExactAndFindsAPlaceForEveryLayer) {
     for (size_t i = 0; i < places.size(); ++i) EXPECT_TRUE(done->notes[i].ends_with(places[i])) << done->notes[i];
     const auto after = testing::run_graph(g, testing::random_inputs(g, 9));
     ASSERT_TRUE(before.ok() && after.ok());
-    // Factors and their inverses are rounded to f32: a few roundings per layer, far below what any wrong place would do.
+    // Factors and their inverses are rounded to f32: a few roundings per layer, far below what any wrong place would
+    // do.
     EXPECT_LT(testing::relative_error(after->front(), before->front()), 1e-5);
     const Graph original = model();
     for (const char* layer : {"qkv", "proj", "fc1", "fc2"}) {
@@ -177,7 +182,8 @@ TEST(RefineModel, MagnitudeNeedsNoData) {
 TEST(RefineModel, HandsTypedWeightsOnAndCarriesThemOver) {
   Graph g = model();
   const Samples samples = samples_of(8);
-  const Refinements what{.sparsity = *parse_sparsity("2:4", "hessian"), .smooth = true, .clip = true, .compensate = true};
+  const Refinements what{
+      .sparsity = *parse_sparsity("2:4", "hessian"), .smooth = true, .clip = true, .compensate = true};
   const auto done = refine_model(g, &samples, options_of(what, kNvfp4));
   ASSERT_TRUE(done.ok()) << done.status().message();
   for (const Node& n : g.nodes) {
@@ -189,7 +195,8 @@ TEST(RefineModel, HandsTypedWeightsOnAndCarriesThemOver) {
   Graph other = model();
   const Status moved = carry_over(g, *done, other);
   ASSERT_TRUE(moved.ok()) << moved.message();
-  const auto a = testing::run_graph(g, testing::random_inputs(g, 9)), b = testing::run_graph(other, testing::random_inputs(g, 9));
+  const auto a = testing::run_graph(g, testing::random_inputs(g, 9)),
+             b = testing::run_graph(other, testing::random_inputs(g, 9));
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(a->front(), b->front());
   Graph missing = model();

@@ -36,7 +36,8 @@ std::vector<Group> group_layers(const Graph& g, const WeightTypeOf& type_of, con
   return groups;
 }
 
-// Factors of every group from the original model, then all of them at once: each is exact, so their order does not matter.
+// Factors of every group from the original model, then all of them at once: each is exact, so their order does not
+// matter.
 Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& options, Refined& out) {
   const Refinements& what = options.what;
   std::vector<Group> groups = group_layers(graph, options.type_of, what);
@@ -55,7 +56,8 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
     TS_TRY(run.advance(graph, group.nodes.front()));
     TS_ASSIGN(InputMoments moments, run.moments(graph, group.x, /*squares=*/what.awq));
     std::vector<MigratedWeight> weights;
-    for (size_t n : group.nodes) weights.push_back({weight_numbers(graph, graph.nodes[n].inputs[1]), options.type_of(graph.nodes[n])});
+    for (size_t n : group.nodes)
+      weights.push_back({weight_numbers(graph, graph.nodes[n].inputs[1]), options.type_of(graph.nodes[n])});
     Found& f = found.back();
     f.factors.assign(static_cast<size_t>(moments.cols), 1.0f);
     if (what.smooth) {
@@ -71,8 +73,9 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
       if (!hessian.ok()) return hessian.status().at(cat("layer ", graph.nodes[group.nodes.front()].name));
       TS_ASSIGN(const AwqFactors awq, awq_factors(moments, *hessian, weights));
       for (size_t i = 0; i < f.factors.size(); ++i) f.factors[i] *= awq.factors[i];
-      f.said += cat(f.said.empty() ? "" : ", ", "awq with exponent ", awq.exponent, " lowers the rounding error of weights to ",
-                    awq.before > 0 ? awq.after / awq.before : 1.0, " of it");
+      f.said +=
+          cat(f.said.empty() ? "" : ", ", "awq with exponent ", awq.exponent,
+              " lowers the rounding error of weights to ", awq.before > 0 ? awq.after / awq.before : 1.0, " of it");
     }
     if (progress) progress->advance();
   }
@@ -80,7 +83,8 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
     if (groups[i].nodes.empty()) continue;
     const Migrated m = migrate(graph, groups[i].x, groups[i].nodes, found[i].factors);
     const std::string& layer = graph.nodes[groups[i].nodes.front()].name;
-    out.notes.push_back(m.done ? cat("layer ", layer, ": ", found[i].said, ", ", m.how) : cat("layer ", layer, ": not migrated: ", m.how));
+    out.notes.push_back(m.done ? cat("layer ", layer, ": ", found[i].said, ", ", m.how)
+                               : cat("layer ", layer, ": not migrated: ", m.how));
     if (!m.done) continue;
     out.layers.push_back(m.maker);
     for (size_t n : groups[i].nodes) out.layers.push_back(graph.nodes[n].name);
@@ -124,7 +128,8 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
       out.layers.push_back(graph.nodes[n].name);
       if (!running || !options.in_sequence) continue;
       const ValueId w = graph.nodes[n].inputs[1];
-      shadow.nodes[n].inputs[1] = shadow.add_constant(graph.at(w).name, graph.at(w).type.shape, weight_numbers(graph, w));
+      shadow.nodes[n].inputs[1] =
+          shadow.add_constant(graph.at(w).name, graph.at(w).type.shape, weight_numbers(graph, w));
     }
     if (progress) progress->advance();
   }

@@ -77,11 +77,13 @@ class Cifar : public ::testing::Test {
 
   static void SetUpTestSuite() {
     if (!fs::exists(data_folder() / "vit.onnx.gz")) return;
-    model_ = new std::string((fs::temp_directory_path() / ("tessera_cifar_" + std::to_string(getpid()) + ".onnx")).string());
+    model_ =
+        new std::string((fs::temp_directory_path() / ("tessera_cifar_" + std::to_string(getpid()) + ".onnx")).string());
     gzFile in = gzopen((data_folder() / "vit.onnx.gz").string().c_str(), "rb");
     std::ofstream out(*model_, std::ios::binary);
     std::vector<char> piece(1 << 20);
-    for (int n = 0; (n = gzread(in, piece.data(), static_cast<unsigned>(piece.size()))) > 0;) out.write(piece.data(), n);
+    for (int n = 0; (n = gzread(in, piece.data(), static_cast<unsigned>(piece.size()))) > 0;)
+      out.write(piece.data(), n);
     gzclose(in);
     calib_ = new Images(read_images(data_folder() / "calib.npz"));
     test_ = new Images(read_images(data_folder() / "test.npz"));
@@ -106,8 +108,7 @@ class Cifar : public ::testing::Test {
   }
 
   // The model of the calibration's batch, refined; its weights in the model of another batch, which is scored.
-  static Score refined(const Refinements& what, const QuantType& type, int64_t samples = 256,
-                       Refined* said = nullptr) {
+  static Score refined(const Refinements& what, const QuantType& type, int64_t samples = 256, Refined* said = nullptr) {
     Graph g = load(16);
     const Samples images = calib_->samples();
     const auto type_of = [&](const Node& n) { return n.role == "block" ? type : kPlain; };
@@ -127,7 +128,8 @@ class Cifar : public ::testing::Test {
       const Shape shape = scored.at(w).type.shape;
       if (type.scaled() && !scored.at(w).type.quant.scaled()) {
         const auto made = quantize_array(type, numbers.data(), shape[0], shape[1]);
-        dequantize_array(type, made->codes.data(), made->scale.data(), made->scale2.data(), shape[0], shape[1], numbers.data());
+        dequantize_array(type, made->codes.data(), made->scale.data(), made->scale2.data(), shape[0], shape[1],
+                         numbers.data());
       }
       n.inputs[1] = scored.add_constant(n.name + ".w", shape, numbers);
     }
@@ -166,7 +168,8 @@ class Cifar : public ::testing::Test {
       EXPECT_TRUE((*executor)->run(in.pointers, out.pointers).ok());
       const std::vector<double> logits = decode_output(*plan, 0, out.pointers[0]);
       for (int64_t i = 0; i < kBatch; ++i) {
-        const double *got = &logits[static_cast<size_t>(i * 10)], *want = &test_->logits[static_cast<size_t>((first + i) * 10)];
+        const double *got = &logits[static_cast<size_t>(i * 10)],
+                     *want = &test_->logits[static_cast<size_t>((first + i) * 10)];
         right += std::max_element(got, got + 10) - got == test_->labels[static_cast<size_t>(first + i)];
         double off = 0, all = 0;
         for (int c = 0; c < 10; ++c) off += (got[c] - want[c]) * (got[c] - want[c]), all += want[c] * want[c];
