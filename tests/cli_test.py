@@ -19,7 +19,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
-COMMANDS = ["demo", "build", "run", "verify", "check", "inspect", "bench", "kernels", "zoo", "version"]
+COMMANDS = ["demo", "build", "calibrate", "run", "verify", "check", "inspect", "bench", "kernels", "zoo", "version"]
 MASK = (1 << 64) - 1
 # About twenty roundings to fp16 lie between the image and the logits of two blocks; they add like a random walk.
 HALF_ROUNDINGS = 20**0.5 * 2.0**-11
@@ -207,7 +207,7 @@ class Cli(unittest.TestCase):
         # Where numbers are compared or scales are taken, such inputs are refused, and by their own sample.
         np.savez(self.folder / "few.npz", image=bad[1:6])
         self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
-        self.assertIn("few.npz: array 'image' holds nan in sample 1;",
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 15360 numbers, first in sample 1; calibration data must be finite",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
     def test_build_overwrites_engines_only(self):

@@ -100,9 +100,21 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
   if (needs_ranges(lowering.types)) {
     const Stopwatch watch(t.calibrate_s);
     const Activity calibrating("calibrating", options.model_path);
-    CalibrateOptions calibration{.path = options.calib_path, .quiet = options.quiet};
+    CalibrateOptions calibration{.path = options.calib_path,
+                                 .samples = options.calib_samples,
+                                 .method = {},
+                                 .preprocess = options.preprocess,
+                                 .quiet = options.quiet};
+    if (!options.calib_method.empty()) {
+      TS_ASSIGN(calibration.method, parse_range_method(options.calib_method));
+    }
     TS_ASSIGN(ranges, calibrate(sample_graph, calibration));
     engine.calibration = ranges.how;
+    engine.preprocess = ranges.preprocess;
+    for (const std::string& fault : ranges.warnings) {
+      warn(cat("calibration: ", fault));
+      engine.calibration += "; " + fault;
+    }
     lowering.types.ranges = &ranges;
   } else if (!options.calib_path.empty()) {
     return usage_error(cat("--calib: ", engine.precision,

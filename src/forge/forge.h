@@ -24,7 +24,10 @@ struct BuildOptions {
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
   Arch target = Arch::cpu;
-  std::string calib_path;          // npz; empty: seeded random inputs where scales are needed
+  std::string calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
+  std::string calib_method;     // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
+  int64_t calib_samples = 512;  // at most
+  std::string preprocess;       // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   bool golden = true;
   int64_t golden_samples = 2;

@@ -39,6 +39,7 @@ struct Engine {
   std::string precision;  // as asked on the command line
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed
+  std::string preprocess;   // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
   std::string producer;   // "tessera 0.1.0"
   std::vector<EngineConstant> constants;

@@ -24,6 +24,7 @@ class Reader {
     e.precision = text(j, "precision");
     e.target = arch(j, "target");
     e.calibration = text(j, "calibration");
+    if (j.contains("preprocess")) e.preprocess = text(j, "preprocess");
     each(j, "allowed", [&](const Json& a) { e.allowed.push_back(as_text(a, "allowed")); });
     e.producer = text(j, "producer");
     each(j, "constants", [&](const Json& c) { e.constants.push_back({text(c, "name"), piece(c)}); });

@@ -133,6 +133,7 @@ std::string write_manifest(const Engine& engine) {
               {"calibration", engine.calibration},
               {"allowed", engine.allowed},
               {"producer", engine.producer}};
+  if (!engine.preprocess.empty()) out["preprocess"] = engine.preprocess;
   Places places;
   Json& constants = out["constants"] = Json::array();
   for (const EngineConstant& c : engine.constants)
