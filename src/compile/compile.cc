@@ -7,9 +7,13 @@
 
 namespace tessera {
 
-Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options) {
   const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
-  TS_ASSIGN(Graph graph, import_onnx(path, reading));
+  return import_onnx(path, reading);
+}
+
+Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+  TS_ASSIGN(Graph graph, import_model(path, batch, options));
   TS_TRY(canonicalise(graph));
   return graph;
 }

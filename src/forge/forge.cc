@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "passes/canonicalise.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
@@ -76,7 +77,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
 
 }  // namespace
 
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target) {
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
   if (ran_on_target != nullptr) *ran_on_target = false;
   BuildTimes unused;
   BuildTimes& t = times != nullptr ? *times : unused;
@@ -155,26 +156,33 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     engine.plans.push_back(std::move(plan));
     bar->advance();
   }
+  Graph written, canonical;  // with the golden plan's batch
   {
-    Graph graph;
     {
       const Stopwatch watch(t.import_s);
       const int64_t batch = options.shapes.empty() ? std::min(largest, options.golden_samples) : largest;
-      TS_ASSIGN(graph, load_model(options.model_path, batch, any_batch));
+      TS_ASSIGN(written, import_model(options.model_path, batch, any_batch));
+      canonical = written;
+      TS_TRY(canonicalise(canonical));
     }
     bar->advance();
     const Stopwatch watch(t.compile_s);
-    lowering.plan.batch = batch_of(graph);
+    lowering.plan.batch = batch_of(canonical);
     lowering.plan.name = "golden";
     lowering.plan.as_reference = true;
-    TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
+    TS_ASSIGN(Plan plan, lower(canonical, lowering, pool));
     engine.plans.push_back(std::move(plan));
   }
   bar.reset();
   TS_TRY(check_engine(engine));
   if (options.golden) {
     const Stopwatch watch(t.golden_s);
-    TS_ASSIGN(engine.golden, make_golden(engine, options.seed, options.quiet));
+    const ModelGraphs graphs{.written = &written, .canonical = &canonical, .prepared = &canonical};
+    const GoldenOptions golden{.seed = options.seed,
+                               .inputs = options.calib_path,
+                               .min_cosine = options.min_cosine,
+                               .quiet = options.quiet};
+    TS_ASSIGN(engine.golden, make_golden(engine, golden, &graphs, report));
     if (why_not_here(options.target).empty()) {
       Bar checking(options.quiet, "checking", static_cast<int64_t>(engine.plans.size()) - 1);
       for (size_t i = 0; i + 1 < engine.plans.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "passes/recipe.h"
 #include "plan/engine.h"
+#include "study/golden.h"
 
 namespace tessera {
 
@@ -32,6 +33,7 @@ struct BuildOptions {
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
+  std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
   bool quiet = false;  // no progress
 };
 
@@ -41,6 +43,8 @@ struct BuildTimes {
 
 // `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same
 // model and options give the same bytes on every machine.
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr);
+// `report`: how far the quantized model is from the model as written, where golden values are made.
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr,
+                            ModelReport* report = nullptr);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ops/op.h"
+#include "plan/check_scales.h"
 #include "plan/manifest.h"
 
 namespace tessera {
@@ -144,7 +145,7 @@ class PlanCheck {
       if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
-      if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) < want) {
+      if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) != want) {
         return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want,
                              " dense numbers of ", info(level.element).name));
       }
@@ -250,7 +251,9 @@ Status check_engine(const Engine& engine) {
     if (g.outputs.empty() && g.inputs.empty()) continue;
     TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
     TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
+    if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
   }
+  TS_TRY(check_scale_numbers(engine));
   const Plan& golden = engine.plans.back();
   if (golden.name != "golden") return {};
   for (const Plan& p : engine.plans) {
