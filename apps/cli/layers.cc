@@ -21,7 +21,7 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
     if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
     ++group->layers;
     group->names +=
-        cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role == "block" ? "" : " (" + s.role + ")");
+        cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role.starts_with("block") ? "" : " (" + s.role + ")");
   }
   return groups;
 }

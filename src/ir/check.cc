@@ -47,6 +47,9 @@ class Checker {
       return bad_input(cat("holds ", v.data.size(), " bytes, its type ", to_string(v.type.quant),
                            to_string(v.type.shape), " takes ", bytes));
     }
+    if (v.type.quant.dynamic && (v.constant || v.scale != kNoValue || !v.type.quant.scaled()))
+      return bad_input(cat("its type ", to_string(v.type.quant),
+                           " has scales that are made while running: it is no constant and names none"));
     TS_TRY(check_scale(v, v.scale, v.type.quant.scale));
     return check_scale(v, v.scale2, v.type.quant.scale2);
   }
@@ -79,6 +82,16 @@ class Checker {
     return {};
   }
 
+  // Scales of rows and blocks follow the storage: a view of them has all the rows of its base, in their order.
+  bool keeps_rows(const QuantType& type, const Placement& p, const Shape& shape) const {
+    const Granularity g = type.scale.granularity;
+    if (g == Granularity::kNone || g == Granularity::kTensor) return true;
+    const Shape& base = g_.at(p.base).type.shape;
+    const auto cols = [](const Shape& s) { return s.empty() ? 1 : s.back(); };
+    return p.offset == 0 && cols(shape) == cols(base) && elements(shape) == elements(base) &&
+           is_dense(shape, p.strides);
+  }
+
   Status check_view(const Node& n) const {
     if (n.inputs.size() != 1 || n.inputs[0] == kNoValue || n.outputs.size() != 1)
       return bad_input("a view has one input and one result");
@@ -94,6 +107,10 @@ class Checker {
       return bad_input(cat("a view of shape ", to_string(region.shape), ", strides ", to_string(region.strides),
                            ", offset ", p.offset, " leaves its base ", to_string(g_.at(p.base).type.shape)));
     }
+    if (!keeps_rows(y.type.quant, p, region.shape))
+      return bad_input(cat("a view of shape ", to_string(region.shape), ", strides ", to_string(p.strides), ", offset ",
+                           p.offset, " cuts rows of ", to_string(y.type.quant), to_string(g_.at(p.base).type.shape),
+                           " apart from their scales; views that fold or unfold leading axes are accepted"));
     if (info(y.type.quant.element).bits < 8 && p.offset % 2 != 0)
       return bad_input(cat("a view of ", info(y.type.quant.element).name, " at offset ", p.offset,
                            " begins inside a byte; even offsets are accepted"));

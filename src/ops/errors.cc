@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 
 namespace tessera {
 namespace {
@@ -104,12 +105,7 @@ AllowedResult allow(const QuantType& type, double scale, double exact, double er
   // A static scale: the quotient is taken in fp32, as x / s or as x * (1 / s).
   a.error = error + (type.scaled() ? 0x1p-23 * std::fabs(a.want) : 0);
   a.rounding = 0.5 * scale * step_at(type.element, (std::fabs(a.want) + a.error) / scale);
-  if (element.kind == ElementKind::kInteger && type.scaled()) {
-    // Between two codes the exact number stays as it is, half a step from both at most; beyond the last it is that one.
-    const double nearest = nearest_integer(type.element, exact / scale);
-    a.want = std::fabs(exact / scale - nearest) > 0.5 ? scale * nearest : exact;
-    a.rounding = 0.5 * scale;
-  } else if (element.kind == ElementKind::kInteger) {
+  if (is_whole(type)) {
     a.want = nearest_integer(type.element, exact);
     a.rounding = exact == std::nearbyint(exact) ? 0 : 1;  // a number between two of them may go either way
   }

@@ -2,11 +2,13 @@
 #include "ops/reference.h"
 
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "tiles/strided.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -34,21 +36,17 @@ class Scales {
     second_ = decode_scales(type_.scale2, t.scale2, rows, cols_);
   }
   bool any() const { return !first_.empty(); }
-  double at(int64_t row, int64_t col) const {
-    double s = first_[static_cast<size_t>(scale_index(type_.scale, row, col, cols_))];
-    if (!second_.empty()) s *= second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
-    return s;
-  }
   // The number that a decoded code stands for; with as(element), code * scale is rounded before the second level.
   double scaled(double number, int64_t row, int64_t col) const {
-    if (!type_.product) return number * at(row, col);
-    const ElementInfo& product = info(*type_.product);
-    double entered = number * first_[static_cast<size_t>(scale_index(type_.scale, row, col, cols_))];
-    uint64_t code = 0;
-    product.encode_f64(&entered, 1, &code, 0);
-    product.decode_f64(&code, 0, 1, &entered);
-    if (second_.empty()) return entered;
-    return entered * second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
+    number *= first_[static_cast<size_t>(scale_index(type_.scale, row, col, cols_))];
+    if (type_.product) {
+      const ElementInfo& product = info(*type_.product);
+      uint64_t code = 0;
+      product.encode_f64(&number, 1, &code, 0);
+      product.decode_f64(&code, 0, 1, &number);
+    }
+    if (second_.empty()) return number;
+    return number * second_[static_cast<size_t>(scale_index(type_.scale2, row, col, cols_))];
   }
 
  private:
@@ -58,7 +56,7 @@ class Scales {
 };
 
 // Calls body(index in row order, offset in the tensor, elements, step between them) for the innermost runs of a tensor
-// of Layout::kRows.
+// of Layout::kRows. Where codes share bytes and are not dense, one thread makes all of the calls.
 template <class Body>
 void for_each_run(const Operand& o, const Body& body) {
   Shape shape = o.shape;
@@ -70,11 +68,43 @@ void for_each_run(const Operand& o, const Body& body) {
     parallel_for(length, kGrain, [&](int64_t begin, int64_t end) { body(begin, begin * step, end - begin, step); });
     return;
   }
-  parallel_for(elements(shape) / length, grain_of(length), [&](int64_t begin, int64_t end) {
+  const int64_t count = elements(shape) / length, grain = info(o.type.element).bits < 8 ? count : grain_of(length);
+  parallel_for(count, grain, [&](int64_t begin, int64_t end) {
     StridedRuns runs(shape, strides);
     runs.seek(begin);
     for (int64_t r = begin; r < end; ++r, runs.next()) body(r * length, runs.offset(0), length, step);
   });
+}
+
+// Codes of dense numbers in their row order, by the rules of types/quantize_array.h, through f32 as everywhere else;
+// scales first where they are made while running. Threads take pieces of rows that begin at a byte.
+void quantize_rows(const QuantType& type, const std::vector<double>& numbers, int64_t rows, int64_t cols,
+                   const TensorView& t, void* codes) {
+  std::vector<float> x(numbers.size());
+  parallel_for(static_cast<int64_t>(x.size()), kGrain, [&](int64_t begin, int64_t end) {
+    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) x[i] = static_cast<float>(numbers[i]);
+  });
+  const bool one_scale = type.scale.granularity == Granularity::kTensor;
+  if (type.dynamic && one_scale) make_scales(type, x.data(), rows, cols, t.scale2, t.scale);
+  parallel_for(rows, 2 * grain_of(cols), [&](int64_t begin, int64_t end) {
+    const float* from = x.data() + begin * cols;
+    const int64_t first = scale_index(type.scale, begin, 0, cols), bits = info(type.element).bits;
+    void* scale = static_cast<uint8_t*>(t.scale) + packed_bytes(type.scale.element, first);
+    void* to = static_cast<uint8_t*>(codes) + begin * cols * bits / 8;
+    if (type.dynamic && !one_scale) return quantize_under(type, from, end - begin, cols, t.scale2, scale, to);
+    encode_scaled(type, from, end - begin, cols, scale, t.scale2, to);
+  });
+}
+
+void move_code(const ElementInfo& element, const void* from, int64_t i, void* to, int64_t j) {
+  if (element.bits < 8) {
+    float number;  // two of them share a byte: the element's own conversion keeps the neighbour
+    element.decode(from, i, 1, &number);
+    return element.encode(&number, 1, to, j);
+  }
+  const int64_t width = element.bits / 8;
+  std::memcpy(static_cast<uint8_t*>(to) + j * width, static_cast<const uint8_t*>(from) + i * width,
+              static_cast<size_t>(width));
 }
 
 // A number in [-1, 1] for each seed and index (splitmix64).
@@ -100,10 +130,10 @@ class ReferenceKernel final : public Kernel {
 
 Verdict accepts(const Problem& p) {
   for (const Operand& o : p.out) {
-    TS_REQUIRE(!o.type.dynamic, "makes no scales while running, wanted for ", to_string(o.type));
-    // Threads write pieces of a result, and two pieces may not share a byte.
-    TS_REQUIRE(info(o.type.element).bits >= 8 && !o.type.product, "writes whole bytes, rounded once, not ",
-               to_string(o.type));
+    TS_REQUIRE(!o.type.product, "makes codes that are rounded once, not ", to_string(o.type));
+    if (!o.type.scaled()) continue;
+    TS_REQUIRE(o.dense(), "makes codes with scales in dense rows");
+    if (const Status known = check_quantizable(o.type); !known.ok()) return {known.message()};
   }
   return {};
 }
@@ -152,22 +182,25 @@ Dense decode(const TensorView& t) {
 
 void encode(const Dense& numbers, const TensorView& t) {
   const Operand& o = *t.desc;
-  TS_CHECK(o.layout == Layout::kRows && !o.type.dynamic, "results are rows with static scales");
+  const QuantType& type = o.type;
+  TS_CHECK(o.layout == Layout::kRows, "results are rows");
   TS_CHECK(numbers.v.size() == static_cast<size_t>(elements(o.shape)), "result of shape ", to_string(o.shape));
-  const ElementInfo& element = info(o.type.element);
-  const int64_t cols = cols_of(o.shape);
-  const Scales scales(t);
+  TS_CHECK(!type.scaled() || t.scale != nullptr || numbers.v.empty(), "a scaled result came without its scales");
+  const ElementInfo& element = info(type.element);
+  if (!type.scaled()) {
+    for_each_run(o, [&](int64_t at, int64_t offset, int64_t n, int64_t step) {
+      const double* v = numbers.v.data() + at;
+      if (step == 1) return element.encode_f64(v, n, t.data, offset);
+      for (int64_t i = 0; i < n; ++i) element.encode_f64(v + i, 1, t.data, offset + i * step);
+    });
+    return;
+  }
+  const int64_t rows = rows_of(o.shape), cols = cols_of(o.shape);
+  if (o.dense()) return quantize_rows(type, numbers.v, rows, cols, t, t.data);
+  Buffer codes(static_cast<size_t>(packed_bytes(type.element, elements(o.shape))));
+  quantize_rows(type, numbers.v, rows, cols, t, codes.data());
   for_each_run(o, [&](int64_t at, int64_t offset, int64_t n, int64_t step) {
-    const double* v = numbers.v.data() + at;
-    std::vector<double> unscaled;
-    if (scales.any()) {
-      unscaled.resize(static_cast<size_t>(n));
-      for (int64_t i = 0; i < n; ++i)
-        unscaled[static_cast<size_t>(i)] = v[i] / scales.at((at + i) / cols, (at + i) % cols);
-      v = unscaled.data();
-    }
-    if (step == 1) return element.encode_f64(v, n, t.data, offset);
-    for (int64_t i = 0; i < n; ++i) element.encode_f64(v + i, 1, t.data, offset + i * step);
+    for (int64_t i = 0; i < n; ++i) move_code(element, codes.data(), at + i, t.data, offset + i * step);
   });
 }
 

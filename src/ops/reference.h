@@ -13,7 +13,8 @@ namespace tessera {
 
 // All numbers of a tensor, in row order, scales applied; any type, layout, strides.
 Dense decode(const TensorView& tensor);
-// Rounds numbers into a tensor (dense rows or strided; plain or with static scales).
+// Rounds numbers into a tensor (dense rows or strided): codes under its scales, by the rules of types/quantize_array.h.
+// The first level of a dynamic type is made here, and written to tensor.scale.
 void encode(const Dense& numbers, const TensorView& tensor);
 
 // Results before rounding: reference, then the program. Contract: op.check_numbers, where there is one, found nothing.

@@ -5,14 +5,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <span>
 
+#include "base/buffer.h"
 #include "base/parallel.h"
 #include "ops/errors.h"
 #include "ops/f64_product.h"
 #include "tiles/device_types.h"
 #include "types/e4m3.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -48,12 +53,135 @@ TEST(Decode, RoundsProductsWhereTheTypeSaysSo) {
             (std::vector<double>{3.5, 1.75, 5.5, 32}));
 }
 
-TEST(Reference, RefusesResultsThatThreadsCannotShare) {
+TEST(Reference, MakesCodesOfEveryTypeButWeights) {
   Problem p{.op = "copy", .in = {dense_operand({2, 3}, Element::f32)}, .out = {dense_operand({2, 3}, Element::e2m1)}};
   const Variant* v = reference_variant(*find_op("copy"));
-  EXPECT_FALSE(v->accepts(p));
-  p.out[0] = dense_operand({2, 3}, Element::e5m2);
-  EXPECT_TRUE(v->accepts(p));
+  for (const char* type : {"e2m1", "e5m2", "i8:tensor(f32)", "e4m3:token(f32)!", "e4m3:block32(e8m0)!",
+                           "e2m1:block16(e4m3):tensor(f32)!"}) {
+    p.out[0] = dense_operand({2, 3}, *parse_quant_type(type));
+    EXPECT_TRUE(v->accepts(p)) << type << ": " << v->accepts(p).refusal;
+  }
+  for (const char* type : {"e2m1:block16(e4m3):tensor(f32):as(e4m3)", "e4m3:tensor(i8)"}) {
+    p.out[0] = dense_operand({2, 3}, *parse_quant_type(type));
+    EXPECT_FALSE(v->accepts(p)) << type;
+  }
+}
+
+const char* const kScaledTypes[] = {"e4m3:tensor(f32)",     "i8:tensor(f32)",         "e4m3:tensor(f32)!",
+                                    "e4m3:token(f32)!",     "i8:token(f32)!",         "e4m3:block32(e8m0)!",
+                                    "e4m3:block32(e8m0,floor)!", "e2m1:block16(e4m3):tensor(f32)!",
+                                    "e2m1:block16(e4m3):tensor(f32)", "e5m2:block7(f32)!"};
+
+// Numbers with the magnitudes side by side that scales must follow; the first row is zero.
+Dense spread_numbers(const Shape& shape, uint32_t seed) {
+  Dense d{shape, std::vector<double>(static_cast<size_t>(elements(shape)))};
+  std::mt19937 random(seed);
+  std::normal_distribution<double> draw;
+  for (size_t i = 0; i < d.v.size(); ++i)
+    d.v[i] =
+        static_cast<int64_t>(i) < shape.back() ? 0 : std::ldexp(draw(random), static_cast<int>(random() % 20) - 12);
+  return d;
+}
+
+struct Stored {
+  Buffer codes, scale, scale2;
+  Stored(const QuantType& type, int64_t rows, int64_t cols, int64_t span)
+      : codes(static_cast<size_t>(packed_bytes(type.element, span))),
+        scale(static_cast<size_t>(packed_bytes(type.scale.element, scale_count(type.scale, rows, cols)))),
+        scale2(static_cast<size_t>(packed_bytes(type.scale2.element, scale_count(type.scale2, rows, cols)))) {
+    for (Buffer* b : {&codes, &scale, &scale2}) std::memset(b->data(), 0xff, b->size());
+    const float one = 0.013f;  // static scales
+    if (!type.dynamic && type.scale2.granularity == Granularity::kNone) {
+      for (size_t i = 0; i < scale.size(); i += sizeof(one)) std::memcpy(scale.data() + i, &one, sizeof(one));
+    } else if (!type.dynamic) {
+      std::memset(scale.data(), 0x39, scale.size());
+    }
+    if (scale2.size() > 0) std::memcpy(scale2.data(), &one, sizeof(one));
+  }
+  TensorView view(const Operand& o) {
+    return {.desc = &o, .data = codes.data(), .scale = scale.data(), .scale2 = scale2.data()};
+  }
+  bool operator==(const Stored& b) const {
+    return std::ranges::equal(std::span(codes.data(), codes.size()), std::span(b.codes.data(), b.codes.size())) &&
+           std::ranges::equal(std::span(scale.data(), scale.size()), std::span(b.scale.data(), b.scale.size()));
+  }
+};
+
+// encode is quantize_array's rule, whatever the shape, the number of threads and the leading axes.
+TEST(Encode, FollowsTheRuleOfTheType) {
+  for (const char* text : kScaledTypes) {
+    const QuantType type = *parse_quant_type(text);
+    for (const int64_t cols : {1, 15, 16, 17, 32, 33, 197, 2100}) {
+      const int64_t rows = 21;
+      const Dense numbers = spread_numbers({rows, cols}, static_cast<uint32_t>(cols));
+      const std::vector<float> x(numbers.v.begin(), numbers.v.end());
+      Stored want(type, rows, cols, rows * cols);
+      if (type.dynamic) {
+        quantize_under(type, x.data(), rows, cols, want.scale2.data(), want.scale.data(), want.codes.data());
+      } else {
+        encode_scaled(type, x.data(), rows, cols, want.scale.data(), want.scale2.data(), want.codes.data());
+      }
+      for (int used : {1, 3}) {
+        set_threads(used);
+        const Operand flat = dense_operand({rows, cols}, type), folded = dense_operand({3, 7, cols}, type);
+        for (const Operand* o : {&flat, &folded}) {
+          Stored got(type, rows, cols, rows * cols);
+          encode({o->shape, numbers.v}, got.view(*o));
+          EXPECT_TRUE(got == want) << text << " " << to_string(o->shape) << " on " << used << " threads";
+          // And decode gives back what the codes stand for, dequantize_array's product but for its roundings.
+          std::vector<float> back(x.size());
+          dequantize_array(type, want.codes.data(), want.scale.data(), want.scale2.data(), rows, cols, back.data());
+          const Dense decoded = decode(got.view(*o));
+          for (size_t i = 0; i < back.size(); ++i)
+            ASSERT_NEAR(decoded.v[i], static_cast<double>(back[i]), 0x1p-23 * std::fabs(decoded.v[i])) << text;
+        }
+      }
+    }
+  }
+  set_threads(0);
+}
+
+// Strided results hold the codes of dense ones, and nothing between them changes.
+TEST(Encode, SpreadsCodesOverStrides) {
+  for (const char* text : kScaledTypes) {
+    const QuantType type = *parse_quant_type(text);
+    const int64_t rows = 5, cols = 19, wide = 23;
+    const Dense numbers = spread_numbers({rows, cols}, 3);
+    Operand gapped = dense_operand({rows, cols}, type);
+    const Operand dense = gapped;
+    gapped.strides = {wide, 1};
+    Stored a(type, rows, cols, rows * cols), b(type, rows, cols, rows * wide);
+    encode(numbers, a.view(dense));
+    encode(numbers, b.view(gapped));
+    EXPECT_EQ(decode(a.view(dense)).v, decode(b.view(gapped)).v) << text;
+    const int64_t bits = info(type.element).bits;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = cols; c < wide; ++c) {
+        const int64_t at = (r * wide + c) * bits;
+        EXPECT_EQ(b.codes.data()[at / 8] >> at % 8 & ((1 << bits) - 1), (1 << bits) - 1) << text;
+      }
+    }
+  }
+}
+
+// A scale over a NaN is NaN, and a block of zeros has a scale all the same.
+TEST(Encode, DynamicScalesOfZerosAndNans) {
+  const QuantType type = kMxfp8;
+  QuantType dynamic = type;
+  dynamic.dynamic = true;
+  const Operand o = dense_operand({3, 32}, dynamic);
+  Dense numbers{o.shape, std::vector<double>(96, 0.0)};
+  numbers.v[40] = NAN;
+  for (size_t i = 64; i < 96; ++i) numbers.v[i] = 448;
+  Stored got(dynamic, 3, 32, 96);
+  encode(numbers, got.view(o));
+  EXPECT_EQ(got.scale.data()[0], 0);
+  EXPECT_EQ(got.scale.data()[1], 0xff);
+  EXPECT_EQ(got.scale.data()[2], 127);
+  const Dense back = decode(got.view(o));
+  EXPECT_EQ(back.v[0], 0);
+  EXPECT_TRUE(std::isnan(back.v[40]));
+  EXPECT_EQ(back.v[95], 448);
 }
 
 // A kernel that was not written for an element may not read it as another of the same width.

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/check.h"
 #include "ir/text.h"
+#include "passes/roles.h"
 
 namespace tessera {
 namespace {
@@ -49,8 +51,8 @@ TEST(Quantize, RolesFollowNorms) {
   Graph g = parsed(kBlock);
   assign_roles(g);
   EXPECT_EQ(node(g, "embed").role, "embed");
-  EXPECT_EQ(node(g, "mlp.fc1").role, "block");
-  EXPECT_EQ(node(g, "mlp.fc2").role, "block");
+  EXPECT_EQ(node(g, "mlp.fc1").role, "block.mlp");
+  EXPECT_EQ(node(g, "mlp.fc2").role, "block.mlp");
   EXPECT_EQ(node(g, "head").role, "head");
 }
 
@@ -61,8 +63,8 @@ TEST(Quantize, ABlockWithoutNormsAroundItIsABlock) {
   text.replace(text.find("matmul(%m, %wh)"), 15, "matmul(%r, %wh)");
   Graph g = parsed(text.c_str());
   assign_roles(g);
-  EXPECT_EQ(node(g, "mlp.fc1").role, "block");
-  EXPECT_EQ(node(g, "mlp.fc2").role, "block");
+  EXPECT_EQ(node(g, "mlp.fc1").role, "block.mlp");
+  EXPECT_EQ(node(g, "mlp.fc2").role, "block.mlp");
   EXPECT_EQ(node(g, "head").role, "head");
   EXPECT_EQ(node(g, "embed").role, "embed");
 }
@@ -201,6 +203,134 @@ TEST(Quantize, ACallersValueIsCastOnlyForKernelsThatCannotReadIt) {
   EXPECT_EQ(casts(Arch::cpu), 0) << "it decodes whatever it reads";
   EXPECT_EQ(casts(Arch::sm90), 2) << "both operands must be of one type there";
   EXPECT_EQ(casts({}), 2);
+}
+
+// Each precision: types of fc1's weight and input, and whether the norm before it makes the codes.
+TEST(Quantize, EveryPrecisionHasItsTypes) {
+  const Ranges r = ranges();
+  for (const std::string& name : precision_names()) {
+    const Precision& p = *find_precision(name);
+    Graph g = parsed(kBlock);
+    const Status s = quantize(g, {.precision = name, .ranges = &r});
+    ASSERT_TRUE(s.ok()) << name << ": " << s.message();
+    ASSERT_TRUE(check(g).ok()) << name << ": " << check(g).message();
+    const Node& fc1 = node(g, "mlp.fc1");
+    EXPECT_EQ(fc1.asked, name);
+    const Value &x = g.at(fc1.inputs[0]), &w = g.at(fc1.inputs[1]);
+    EXPECT_EQ(to_string(w.type.quant), to_string(p.weight)) << name;
+    EXPECT_EQ(w.scale2 != kNoValue, p.weight.scale2.granularity != Granularity::kNone) << name;
+    const QuantType input = p.activation.scaled() ? p.activation : QuantType(p.carrier);
+    EXPECT_EQ(to_string(x.type.quant), to_string(input)) << name;
+    EXPECT_EQ(x.scale != kNoValue, input.scaled() && !input.dynamic) << name;
+    EXPECT_EQ(node(g, "norm1").then.find(StepKind::quantize) != nullptr, input.scaled()) << name;
+    if (name == "nvfp4") EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale2)[0]), 3.0f / (6 * 448));
+    if (name == "int8") EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale)[0]), 3.0f / 127);
+    EXPECT_EQ(g.at(node(g, "head").inputs[1]).type.quant, QuantType(p.carrier)) << name;
+  }
+}
+
+TEST(Quantize, APlainPrecisionBesideTheCarrierIsRealToo) {
+  Graph g = parsed(kBlock);
+  ASSERT_TRUE(quantize(g, {.precision = "fp16", .allow = {{"mlp.fc2", "fp32"}}}).ok());
+  const Node& fc2 = node(g, "mlp.fc2");
+  EXPECT_EQ(g.at(fc2.inputs[1]).type.quant, QuantType(Element::f32));
+  EXPECT_EQ(g.at(fc2.inputs[0]).type.quant, QuantType(Element::f32));
+  EXPECT_EQ(node(g, "h.cast").op, "copy");
+  EXPECT_EQ(g.at(fc2.outputs[0]).type.quant, QuantType(Element::f16));
+}
+
+// q, k and v are views of one matrix: one rounding in the layer that makes it.
+constexpr const char* kAttention = R"(graph a {
+  in %image: f32[1,3,16]
+  const %we: f32[16,16] = seed(1)
+  const %wq: f32[48,16] = seed(2)
+  const %wp: f32[16,16] = seed(3)
+  %e: f32[1,3,16] = matmul(%image, %we) @"embed"
+  %qkv: f32[1,3,48] = matmul(%e, %wq) @"qkv"
+  %q: f32[1,3,2,8] = view(%qkv) {offset=0, strides=[144,48,8,1]}
+  %k: f32[1,3,2,8] = view(%qkv) {offset=16, strides=[144,48,8,1]}
+  %v: f32[1,3,2,8] = view(%qkv) {offset=32, strides=[144,48,8,1]}
+  %a: f32[1,3,2,8] = attention(%q, %k, %v) {scale=0.5} @"attn"
+  %f: f32[1,3,16] = view(%a) {offset=0, strides=[48,16,1]}
+  %y: f32[1,3,16] = matmul(%f, %wp, %e) then residual(2) @"proj"
+  out %y
+})";
+
+TEST(Quantize, AttentionInFp8) {
+  const Ranges r{.amax = {{"e", 1}, {"qkv", 2}, {"a", 3}}, .how = "test"};
+  Graph g = parsed(kAttention);
+  const Status s = quantize(g, {.precision = "fp8", .attention = "fp8", .ranges = &r});
+  ASSERT_TRUE(s.ok()) << s.message();
+  EXPECT_EQ(node(g, "qkv").role, "block.attention_in");
+  EXPECT_EQ(node(g, "proj").role, "block.attention_out");
+  const Node& attn = node(g, "attn");
+  EXPECT_EQ(attn.asked, "fp8");
+  EXPECT_EQ(attn.attrs.word("p"), "e4m3:tensor(f32)");
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(g.at(attn.inputs[i]).type.quant, kE4m3PerTensor);
+  EXPECT_TRUE(node(g, "qkv").then.is({StepKind::quantize}));
+  EXPECT_TRUE(attn.then.is({StepKind::quantize}));
+  EXPECT_EQ(node(g, "e.quantize").op, "copy") << "its result is the residual too";
+  Graph none = parsed(kBlock);
+  const Ranges of_block = ranges();
+  EXPECT_EQ(quantize(none, {.precision = "fp8", .attention = "fp8", .ranges = &of_block}).code(), Code::kRefused);
+}
+
+// Blocks of scales lie along rows of the storage; a view that cuts rows gets codes of its own.
+TEST(Quantize, FineScalesNeedWholeRows) {
+  std::string text = kAttention;
+  text.replace(text.find("%y: f32[1,3,16] = matmul(%f"), 27, "%half: f32[1,3,16] = view(%qkv) {offset=8, strides=[144,48,1]}\n  %y: f32[1,3,16] = matmul(%half");
+  Graph g = parsed(text.c_str());
+  ASSERT_TRUE(quantize(g, {.precision = "mxfp8"}).ok());
+  EXPECT_EQ(node(g, "half.quantize").op, "copy");
+}
+
+TEST(Quantize, RecipesAndAllowances) {
+  const auto recipe = parse_recipe(R"({"tessera_recipe": 1, "precision": "fp8", "rules": [{"role": "block.mlp", "precision": "w4a16"},
+    {"layer": "*.fc2", "precision": "fp16"}]})", "test");
+  ASSERT_TRUE(recipe.ok()) << recipe.status().message();
+  const Ranges r = ranges();
+  Graph g = parsed(kBlock);
+  ASSERT_TRUE(quantize(g, {.precision = recipe->precision, .rules = recipe->rules, .ranges = &r}).ok());
+  EXPECT_EQ(node(g, "mlp.fc1").asked, "w4a16");
+  EXPECT_EQ(node(g, "mlp.fc2").asked, "fp16");
+  Graph other = parsed(kBlock);
+  const Status unused = quantize(other, {.rules = {{.role = "block.attention*", .precision = "fp8"}}, .ranges = &r});
+  EXPECT_EQ(unused.code(), Code::kUsage);
+  EXPECT_NE(unused.message().find("rule 1"), std::string::npos) << unused.message();
+  ASSERT_TRUE(parse_recipe(shipped_recipe("default"), "default").ok());
+  for (const char* bad : {"[]", "{}", R"({"tessera_recipe": 2})", R"({"tessera_recipe": 1, "precision": "fp7"})",
+                          R"({"tessera_recipe": 1, "rules": [{"precision": "fp8"}]})", R"({"tessera_recipe": 1, "rules": [{"layer": "a"}]})",
+                          R"({"tessera_recipe": 1, "attention": "fp4"})", R"({"tessera_recipe": 1, "rulez": []})"}) {
+    EXPECT_FALSE(parse_recipe(bad, "bad").ok()) << bad;
+  }
+}
+
+TEST(Quantize, StatedTypesAreTakenAsTheyAre) {
+  Graph g = parsed(kBlock);
+  for (Node& n : g.nodes) {
+    if (n.name != "mlp.fc1") continue;
+    const auto w = quantize_constant(g, n.inputs[1], kE4m3PerTensor, n.name);
+    ASSERT_TRUE(w.ok());
+    n.inputs[1] = *w;
+    n.attrs.set("type.0", std::string("e4m3:tensor(f32)"));
+    n.attrs.set("scale.0", 0.25);
+  }
+  Graph twice = g;
+  ASSERT_TRUE(quantize(g, {.precision = "imported"}).ok());
+  const Node& fc1 = node(g, "mlp.fc1");
+  EXPECT_EQ(fc1.asked, "imported");
+  EXPECT_FALSE(fc1.attrs.has("type.0"));
+  EXPECT_EQ(g.numbers(g.at(fc1.inputs[0]).scale), std::vector<double>{0.25});
+  EXPECT_EQ(node(g, "mlp.fc2").asked, "fp16");
+  const Ranges r = ranges();
+  EXPECT_EQ(quantize(twice, {.precision = "nvfp4", .ranges = &r}).code(), Code::kRefused);
+}
+
+TEST(Quantize, PatternsMatchInLinearTime) {
+  EXPECT_TRUE(matches("blocks.*.mlp.fc?", "blocks.11.mlp.fc1"));
+  EXPECT_FALSE(matches("blocks.*.mlp", "blocks.11.mlp.fc1"));
+  EXPECT_TRUE(matches("*", ""));
+  EXPECT_FALSE(matches("a*a*a*a*a*a*a*a*a*a*b", std::string(5000, 'a').c_str()));
 }
 
 TEST(Quantize, RefusesBadNumbers) {

@@ -141,7 +141,6 @@ class PlanCheck {
       if (level.granularity == Granularity::kNone) {
         return scale == -1 ? Status() : bad_input("has scales that its type does not know");
       }
-      if (scale == -1 && t.desc.type.dynamic) return {};
       if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
@@ -151,6 +150,8 @@ class PlanCheck {
       }
       return {};
     };
+    if (t.desc.type.dynamic && !t.desc.type.scaled())
+      return bad_input(cat("its type ", to_string(t.desc.type), " has no scales that could be made while running"));
     TS_TRY(check(t.scale, t.desc.type.scale));
     return check(t.scale2, t.desc.type.scale2);
   }
@@ -167,6 +168,9 @@ class PlanCheck {
       const Storage storage = at(t).storage;
       if (storage == Storage::kConstant || storage == Storage::kInput)
         return bad_input(cat("it writes to ", place(static_cast<size_t>(t)), ", which may only be read"));
+      if (const int scale = at(t).scale; at(t).desc.type.dynamic && at(scale).storage != Storage::kArena)
+        return bad_input(cat("it makes the scales of ", place(static_cast<size_t>(t)), ", and ",
+                             place(static_cast<size_t>(scale)), " is not in the arena"));
     }
     for (const Step& p : s.then.steps) {
       const bool reads = operand_of(p.kind) != StepOperand::kNone;

@@ -23,6 +23,9 @@ class Planner {
     plan_.name = options_.name;
     plan_.arch = options_.as_reference ? Arch::ref : options_.target;
     plan_.batch = options_.batch;
+    for (const std::vector<ValueId>* ports : {&g_.inputs, &g_.outputs}) {
+      for (ValueId id : *ports) TS_TRY(check_port(g_.at(id)));
+    }
     for (size_t i = 0; i < g_.inputs.size(); ++i) port(g_.inputs[i], Storage::kInput, static_cast<int64_t>(i), plan_.inputs);
     for (size_t i = 0; i < g_.outputs.size(); ++i) port(g_.outputs[i], Storage::kOutput, static_cast<int64_t>(i), plan_.outputs);
     for (const Node& node : g_.nodes) {
@@ -34,6 +37,13 @@ class Planner {
   }
 
  private:
+  // The caller hands over numbers, not codes with scales.
+  static Status check_port(const Value& v) {
+    if (!v.type.quant.dynamic) return {};
+    return bad_input(cat("value '", v.name, "' is ", to_string(v.type.quant),
+                         " and an input or output of the graph; types whose scales are made while running stay inside"));
+  }
+
   void port(ValueId id, Storage storage, int64_t index, std::vector<Port>& ports) {
     const int t = add_tensor(id, dense_operand(g_.at(id).type.shape, g_.at(id).type.quant), storage);
     plan_.tensors[static_cast<size_t>(t)].index = index;
@@ -69,10 +79,25 @@ class Planner {
       view.index = plan_.tensors[static_cast<size_t>(base)].index;
       view.offset_bytes = p.offset * info(v.type.quant.element).bits / 8;
       base_of_[t] = base;
+      view.scale = plan_.tensors[static_cast<size_t>(base)].scale;  // its rows are the base's rows: so are the scales
     }
     tensor_of_[static_cast<size_t>(id)] = t;
     attach_scales(t, v);
+    if (v.type.quant.dynamic && p.base == id) make_scale_tensor(t);
     return t;
+  }
+
+  // Scales that the producer of tensor t makes while running lie in the arena beside its codes.
+  void make_scale_tensor(int t) {
+    PlanTensor scale;
+    const PlanTensor& codes = plan_.tensors[static_cast<size_t>(t)];
+    const Shape& shape = codes.desc.shape;
+    const int64_t cols = shape.empty() ? 1 : shape.back(), rows = cols == 0 ? 0 : elements(shape) / cols;
+    const ScaleLevel& level = codes.desc.type.scale;
+    scale.name = codes.name + ".scale";
+    scale.desc = dense_operand({scale_count(level, rows, cols)}, level.element);
+    plan_.tensors.push_back(std::move(scale));
+    plan_.tensors[static_cast<size_t>(t)].scale = static_cast<int>(plan_.tensors.size()) - 1;
   }
 
   void attach_scales(int t, const Value& v) {
@@ -194,7 +219,8 @@ class Planner {
     return text;
   }
 
-  // Blocks: every arena tensor that owns its storage, and each step's workspace.
+  // Blocks: every arena tensor that owns its storage, its scales where they are made while running, and each step's
+  // workspace.
   void place() {
     const int last_step = static_cast<int>(plan_.steps.size()) - 1;
     std::vector<Lifetime> blocks;
@@ -203,8 +229,7 @@ class Planner {
       while (base_of_.contains(t)) t = base_of_.at(t);
       return t;
     };
-    const auto touch = [&](int t, int step) {
-      t = owner(t);
+    const auto touch_one = [&](int t, int step) {
       PlanTensor& tensor = plan_.tensors[static_cast<size_t>(t)];
       if (tensor.storage != Storage::kArena) return;
       int& b = block_of[static_cast<size_t>(t)];
@@ -214,6 +239,12 @@ class Planner {
       }
       blocks[static_cast<size_t>(b)].first = std::min(blocks[static_cast<size_t>(b)].first, step);
       blocks[static_cast<size_t>(b)].last = std::max(blocks[static_cast<size_t>(b)].last, step);
+    };
+    const auto touch = [&](int t, int step) {
+      t = owner(t);
+      touch_one(t, step);
+      // Scales made while running live as long as their codes.
+      if (const int scale = plan_.tensors[static_cast<size_t>(t)].scale; scale >= 0) touch_one(scale, step);
     };
     std::vector<int> workspace_block(plan_.steps.size(), -1);
     for (int s = 0; s <= last_step; ++s) {

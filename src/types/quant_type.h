@@ -67,11 +67,20 @@ inline int64_t scale_index(const ScaleLevel& level, int64_t row, int64_t col, in
 
 inline const QuantType kE4m3PerTensor{Element::e4m3, {Granularity::kTensor, Element::f32}};
 inline const QuantType kE4m3PerChannel{Element::e4m3, {Granularity::kChannel, Element::f32}};
+inline const QuantType kE4m3PerToken{Element::e4m3, {Granularity::kToken, Element::f32}, {}, true};
+inline const QuantType kInt8PerTensor{Element::i8, {Granularity::kTensor, Element::f32}};
+inline const QuantType kInt8PerChannel{Element::i8, {Granularity::kChannel, Element::f32}};
 inline const QuantType kMxfp8{Element::e4m3, {Granularity::kBlock, Element::e8m0, 32}};
 inline const QuantType kNvfp4{
     Element::e2m1, {Granularity::kBlock, Element::e4m3, 16}, {Granularity::kTensor, Element::f32}};
 // nvfp4 whose products with e4m3 are e4m3 products (w4a8).
 inline const QuantType kNvfp4AsE4m3{kNvfp4.element, kNvfp4.scale, kNvfp4.scale2, false, Element::e4m3};
+
+// The same type with a first level of scales that the producer computes while running.
+inline QuantType made_while_running(QuantType type) {
+  type.dynamic = true;
+  return type;
+}
 
 // Numbers without sign and zero that only serve as scales: every one is a power of two.
 inline bool is_power(Element e) { return info(e).kind == ElementKind::kFloat && info(e).mantissa_bits == 0; }

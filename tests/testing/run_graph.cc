@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "testing/run_graph.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -11,7 +12,7 @@ namespace tessera::testing {
 
 Result<std::vector<Numbers>> run_graph(const Graph& graph, std::span<const Numbers> inputs) {
   const std::vector<int> producers = graph.producers();
-  std::vector<Buffer> storage(graph.values.size());
+  std::vector<Buffer> storage(graph.values.size()), scales(graph.values.size());  // scales made while running
   std::vector<Operand> operands(graph.values.size());
   const auto pointer = [&](ValueId id) {
     const Placement p = placement_of(graph, producers, id);
@@ -28,6 +29,12 @@ Result<std::vector<Numbers>> run_graph(const Graph& graph, std::span<const Numbe
     if (value.constant || placement_of(graph, producers, id).base != id) continue;
     storage[v] = Buffer(static_cast<size_t>(packed_bytes(value.type.quant.element, elements(value.type.shape))));
     if (storage[v].size() > 0) std::memset(storage[v].data(), 0xff, storage[v].size());
+    if (!value.type.quant.dynamic) continue;
+    const int64_t cols = value.type.shape.empty() ? 1 : value.type.shape.back();
+    const int64_t rows = elements(value.type.shape) / std::max<int64_t>(1, cols);
+    const ScaleLevel& level = value.type.quant.scale;
+    scales[v] = Buffer(static_cast<size_t>(packed_bytes(level.element, scale_count(level, rows, cols))));
+    if (scales[v].size() > 0) std::memset(scales[v].data(), 0xff, scales[v].size());
   }
   const auto view = [&](ValueId id) {
     TensorView t;
@@ -36,6 +43,7 @@ Result<std::vector<Numbers>> run_graph(const Graph& graph, std::span<const Numbe
     t.desc = &operands[static_cast<size_t>(id)];
     t.data = pointer(id);
     if (value.scale != kNoValue) t.scale = const_cast<uint8_t*>(graph.at(value.scale).data.data());
+    if (value.type.quant.dynamic) t.scale = scales[static_cast<size_t>(placement_of(graph, producers, id).base)].data();
     if (value.scale2 != kNoValue) t.scale2 = const_cast<uint8_t*>(graph.at(value.scale2).data.data());
     return t;
   };

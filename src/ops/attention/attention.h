@@ -4,7 +4,12 @@
 // contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is added before the softmax; its axes may be 1 (broadcast).
 // A query whose every key is hidden by a bias of minus infinity gets 0, not NaN.
 // Statistics (row maximum and sum) are fp32 or better.
+// q, k and v may be codes with one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights of the row too, against its true maximum:
+//   P_j = exp(s_j - max s)    c_j = e4m3(448 P_j)    y = sum_j c_j v_j / (448 sum_j P_j)          (448: the largest number of p's element)
+// The sum is that of the unrounded P. Without `p` nothing but the result is rounded.
 #pragma once
+
+#include <optional>
 
 #include "ops/op.h"
 
@@ -17,10 +22,14 @@ struct AttentionProblem {
   bool has_bias = false;  // input 3
   Shape q_strides, k_strides, v_strides, bias_strides;  // elements, per axis of the operand; bias: 0 where broadcast
   QuantType q, k, v, y;
+  std::optional<QuantType> p;  // attr `p`
   const Program* then = nullptr;
 
   static AttentionProblem of(const Problem& p);
 };
+
+// v = element(v * its largest number): the codes, as numbers, of weights in [0, 1]. `codes` is scratch.
+void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes);
 
 // What arithmetic may do to its results (OpInfo::errors).
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& before,

@@ -4,6 +4,7 @@
 #include "ops/attention/attention.h"
 
 #include <cmath>
+#include <optional>
 
 #include "testing/variant_bench.h"
 
@@ -21,13 +22,16 @@ void add_forms() {
                         {"patches_256", 1, 256, 256, 16, 16, 72},
                         {"shared_keys", 1, 50, 968, 8, 1, 256}};
   for (const Form& f : forms) {
-    for (Element e : {Element::f32, Element::f16, Element::bf16}) {
+    for (const QuantType& t : {QuantType(Element::f32), QuantType(Element::f16), QuantType(Element::bf16), kE4m3PerTensor}) {
+      Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}};
+      std::optional<QuantType> y;
+      if (t.scaled()) attrs.set("p", to_string(t)), y = Element::f16;
       const Problem p = make_problem("attention",
-                                     {dense_operand({f.batch, f.queries, f.heads, f.size}, e),
-                                      dense_operand({f.batch, f.keys, f.kv_heads, f.size}, e),
-                                      dense_operand({f.batch, f.keys, f.kv_heads, f.size}, e)},
-                                     {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}});
-      add_benchmarks(cat(info(e).name, "/", f.name), p, f.keys);
+                                     {dense_operand({f.batch, f.queries, f.heads, f.size}, t),
+                                      dense_operand({f.batch, f.keys, f.kv_heads, f.size}, t),
+                                      dense_operand({f.batch, f.keys, f.kv_heads, f.size}, t)},
+                                     std::move(attrs), {}, y);
+      add_benchmarks(cat(info(t.element).name, "/", f.name), p, f.keys);
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/cpu_bf16: both products of numbers in bf16 by the matrix instructions of the processor, sums and softmax in fp32; probabilities are rounded
-// to bf16 (half a unit, 2^-8) before they meet v.
+// to bf16 (half a unit, 2^-8) before they meet v, unless attr `p` made codes of them, which bf16 holds exactly.
+#include "ops/attention/attention.h"
 #include "ops/attention/cpu_kernel.h"
 #include "tiles/cpu_rows.h"
 
@@ -9,11 +10,11 @@ namespace {
 
 Verdict accepts(const Problem& p) { return accepts_cpu_attention(p, is_exact_in_bf16, "bf16 or e4m3"); }
 
-Arithmetic arithmetic(const Problem&) {
+Arithmetic arithmetic(const Problem& p) {
   return {.computed = "bf16",
           .instruction = "bf16 products, fp32 sums",
           .accumulator_bits = 23,
-          .operand_error = 0x1p-8};
+          .operand_error = AttentionProblem::of(p).p ? 0 : 0x1p-8};
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_attention(p, bf16_product()); }

@@ -62,6 +62,48 @@ void softmax_columns_simd(float* s, int64_t keys, float scale, float* maximum, f
   }
 }
 
+// The maximum of each column of scale * s[keys][16], where it is above the one found so far.
+void raise_maximum_simd(const float* s, int64_t keys, float scale, float* maximum) {
+  const D d;
+  const V factor = hn::Set(d, scale);
+  for (int64_t c = 0; c < kPanelCols; c += static_cast<int64_t>(hn::Lanes(d))) {
+    V top = hn::LoadU(d, maximum + c);
+    for (int64_t j = 0; j < keys; ++j) top = hn::Max(top, hn::Mul(hn::LoadU(d, s + j * kPanelCols + c), factor));
+    hn::StoreU(top, d, maximum + c);
+  }
+}
+
+// Scores to rounded probabilities against the maximum of the whole row: s = round(p max), p added to the sums before it
+// is rounded. Adding 2^(exponent of the number + fraction bits dropped) makes the f32 addition itself round, to nearest
+// even; below the smallest normal its exponent stays, and so does the step.
+void round_columns_simd(float* s, int64_t keys, float scale, const WeightType& type, const float* maximum, float* sum) {
+  const D d;
+  const hn::RebindToSigned<D> di;
+  const V factor = hn::Set(d, scale), lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const V most = hn::Set(d, type.max);
+  const auto normal = hn::Set(di, (127 + type.min_exponent) << 23), exponent = hn::Set(di, 0x7f800000),
+             dropped = hn::Set(di, (23 - type.mantissa_bits) << 23);
+  for (int64_t c = 0; c < kPanelCols; c += static_cast<int64_t>(hn::Lanes(d))) {
+    const V top = hn::LoadU(d, maximum + c);
+    const V base = hn::IfThenElse(hn::Eq(top, lowest), hn::Zero(d), top);
+    const auto probability = [&](float* at) HWY_ATTR {
+      const V p = vector_exp_down(d, hn::Sub(hn::Mul(hn::LoadU(d, at), factor), base));
+      const V x = hn::Mul(p, most);
+      const V shift = hn::BitCast(d, hn::Add(hn::And(hn::Max(hn::BitCast(di, x), normal), exponent), dropped));
+      hn::StoreU(hn::Sub(hn::Add(x, shift), shift), d, at);
+      return p;
+    };
+    V s0 = hn::LoadU(d, sum + c), s1 = hn::Zero(d);
+    int64_t j = 0;
+    for (float* at = s + c; j + 2 <= keys; j += 2, at += 2 * kPanelCols) {
+      s0 = hn::Add(s0, probability(at));
+      s1 = hn::Add(s1, probability(at + kPanelCols));
+    }
+    if (j < keys) s0 = hn::Add(s0, probability(s + j * kPanelCols + c));
+    hn::StoreU(hn::Add(s0, s1), d, sum + c);
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -72,6 +114,8 @@ namespace tessera {
 namespace {
 
 HWY_EXPORT(softmax_columns_simd);
+HWY_EXPORT(raise_maximum_simd);
+HWY_EXPORT(round_columns_simd);
 
 // The scores of a panel are 31.5 KiB: half of a 64 KiB first-level cache.
 constexpr int64_t kMostKeys = 504;
@@ -80,6 +124,8 @@ constexpr int64_t kBlockFloats = 32 * 1024;
 // Queries that share one packing of keys and values.
 constexpr int64_t kMostRows = 256, kLeastRows = 64;
 constexpr int64_t kPiecesPerThread = 4;
+// Weights are rounded against the maximum of the row: all scores of a piece are kept until it is known.
+constexpr int64_t kScoreFloats = 512 * 1024;
 
 class AttentionKernel final : public Kernel {
  public:
@@ -95,13 +141,18 @@ class AttentionKernel final : public Kernel {
     const int64_t most = std::max<int64_t>(1, std::min(kMostKeys, kBlockFloats / size));
     block_keys_ = divide_up(p_.keys, divide_up(p_.keys, most));
     if (p_.has_bias) bias_element_ = problem_.in[3].type.element;
-    Scratch::reserve(scratch_bytes(std::min(kMostRows, round_up(rows_, kPanelCols))));
+    if (p_.p) {
+      const ElementInfo& e = info(p_.p->element);
+      weights_ = {.max = static_cast<float>(e.max), .mantissa_bits = e.mantissa_bits, .min_exponent = e.min_exponent};
+      most_rows_ = std::clamp(kScoreFloats / p_.keys / kPanelCols * kPanelCols, kPanelCols, kMostRows);
+    }
+    Scratch::reserve(scratch_bytes(std::min(most_rows_, round_up(rows_, kPanelCols))));
   }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     const int64_t keyed = p_.batch * p_.kv_heads;
     if (keyed * rows_ * p_.value_size == 0) return {};
-    const int64_t fewest = divide_up(rows_, kMostRows);
+    const int64_t fewest = divide_up(rows_, most_rows_);
     const int64_t wanted = divide_up(kPiecesPerThread * threads(), keyed);
     const int64_t rows =
         round_up(divide_up(rows_, std::clamp(wanted, fewest, std::max(fewest, rows_ / kLeastRows))), kPanelCols);
@@ -132,12 +183,14 @@ class AttentionKernel final : public Kernel {
   int64_t decoded_floats() const {
     return std::max(std::max(kPanelCols, product_.rows) * round_up(p_.head_size, 8), 6 * p_.value_size);
   }
+  // Scores of `panels` panels: a block of keys of one of them at a time, or all.
+  int64_t score_floats(int64_t panels) const { return kPanelCols * (p_.p ? panels * p_.keys : block_keys_); }
   int64_t scratch_bytes(int64_t rows) const {
     const int64_t panels = divide_up(rows, kPanelCols);
     return panels * product_.w_bytes(p_.head_size) + Scratch::bytes_of(panels * kPanelCols * p_.value_size) +
            2 * Scratch::bytes_of(panels * kPanelCols) + product_.x_bytes(block_keys_, p_.head_size) +
            product_.x_bytes(p_.value_size, block_keys_) + product_.w_bytes(block_keys_) +
-           Scratch::bytes_of(block_keys_ * kPanelCols) + Scratch::bytes_of(decoded_floats()) +
+           Scratch::bytes_of(score_floats(panels)) + Scratch::bytes_of(decoded_floats()) +
            Scratch::bytes_of(block_keys_) + Scratch::bytes_of(program_.scratch_floats(p_.value_size)) + 4 * 64;
   }
 
@@ -152,7 +205,7 @@ class AttentionKernel final : public Kernel {
     void* k_panels = scratch.bytes(product_.x_bytes(keys, p_.head_size));
     void* v_panels = scratch.bytes(product_.x_bytes(p_.value_size, keys));
     void* p_panel = scratch.bytes(product_.w_bytes(keys));
-    float* scores = scratch.floats(keys * kPanelCols);
+    float* scores = scratch.floats(score_floats(panels));
     float* decoded = scratch.floats(decoded_floats());
     float* bias = scratch.floats(keys);
 
@@ -161,32 +214,72 @@ class AttentionKernel final : public Kernel {
     std::fill_n(sum, panels * kPanelCols, 0.0f);
     std::fill_n(o, panels * kPanelCols * p_.value_size, 0.0f);
     const float scale = static_cast<float>(p_.scale) * tensor_scale(piece.in[0]) * tensor_scale(piece.in[1]);
+    const bool edited = p_.has_bias || p_.causal;  // scores are scaled before the bias is added
+    const float left = edited ? 1.0f : scale;      // the factor that they still want after that
     const int64_t k_begin = piece.batch * p_.k_strides[0] + piece.kv_head * p_.k_strides[2];
     const int64_t v_begin = piece.batch * p_.v_strides[0] + piece.kv_head * p_.v_strides[2];
-    for (int64_t first = 0; first < p_.keys; first += keys) {
-      const int64_t n = std::min(keys, p_.keys - first);
-      product_.pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n, p_.head_size,
-             decoded, k_panels);
+    const auto pack_keys = [&](int64_t first, int64_t n) {
+      product_.pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n,
+                      p_.head_size, decoded, k_panels);
+    };
+    const auto pack_values = [&](int64_t first, int64_t n) {
       product_.pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], v_begin + first * p_.v_strides[1],
-                        p_.value_size, n, decoded, v_panels);
+                                 p_.value_size, n, decoded, v_panels);
+    };
+    const auto score = [&](int64_t i, int64_t first, int64_t seen, float* to) {
+      product_.multiply(k_panels, q_panels + i * q_bytes, seen, p_.head_size, true, to, kPanelCols);
+      if (edited) add_bias_and_mask(piece, i, first, seen, scale, bias, to);
+    };
+    // Adds V^T s for n keys, of which the panel sees the first.
+    const auto collect = [&](int64_t i, int64_t seen, int64_t n, float* s) {
+      std::fill(s + seen * kPanelCols, s + n * kPanelCols, 0.0f);
+      product_.multiply(v_panels, product_.round_w(s, n, p_panel), p_.value_size, n, false,
+                        o + i * kPanelCols * p_.value_size, kPanelCols);
+    };
+    // Calls body(i, keys that panel i sees) for the panels that see any of the n keys from `first` on.
+    const auto each_panel = [&](int64_t first, int64_t n, const auto& body) {
       for (int64_t i = 0; i < panels; ++i) {
-        const int64_t seen = std::min(n, keys_seen(piece, i) - first);
-        if (seen <= 0) continue;
-        float* collected = o + i * kPanelCols * p_.value_size;
-        product_.multiply(k_panels, q_panels + i * q_bytes, seen, p_.head_size, true, scores, kPanelCols);
-        const bool changed = add_bias_and_mask(piece, i, first, seen, scale, bias, scores);
-        HWY_DYNAMIC_DISPATCH(softmax_columns_simd)
-        (scores, seen, changed ? 1.0f : scale, maximum + i * kPanelCols, sum + i * kPanelCols, collected,
-         p_.value_size);
-        std::fill(scores + seen * kPanelCols, scores + n * kPanelCols, 0.0f);
-        product_.multiply(v_panels, product_.round_w(scores, n, p_panel), p_.value_size, n, false, collected, kPanelCols);
+        if (const int64_t seen = std::min(n, keys_seen(piece, i) - first); seen > 0) body(i, seen);
       }
+    };
+    const auto each_block = [&](const auto& body) {
+      for (int64_t first = 0; first < p_.keys; first += keys) body(first, std::min(keys, p_.keys - first));
+    };
+    if (p_.p) {
+      const auto scores_of = [&](int64_t i, int64_t first) { return scores + (i * p_.keys + first) * kPanelCols; };
+      each_block([&](int64_t first, int64_t n) {
+        pack_keys(first, n);
+        each_panel(first, n, [&](int64_t i, int64_t seen) {
+          score(i, first, seen, scores_of(i, first));
+          HWY_DYNAMIC_DISPATCH(raise_maximum_simd)(scores_of(i, first), seen, left, maximum + i * kPanelCols);
+        });
+      });
+      each_block([&](int64_t first, int64_t n) {
+        pack_values(first, n);
+        each_panel(first, n, [&](int64_t i, int64_t seen) {
+          HWY_DYNAMIC_DISPATCH(round_columns_simd)
+          (scores_of(i, first), seen, left, weights_, maximum + i * kPanelCols, sum + i * kPanelCols);
+          collect(i, seen, n, scores_of(i, first));
+        });
+      });
+    } else {
+      each_block([&](int64_t first, int64_t n) {
+        pack_keys(first, n);
+        pack_values(first, n);
+        each_panel(first, n, [&](int64_t i, int64_t seen) {
+          score(i, first, seen, scores);
+          HWY_DYNAMIC_DISPATCH(softmax_columns_simd)
+          (scores, seen, left, maximum + i * kPanelCols, sum + i * kPanelCols, o + i * kPanelCols * p_.value_size,
+           p_.value_size);
+          collect(i, seen, n, scores);
+        });
+      });
     }
     const CpuProgram::Columns program =
         program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
     for (int64_t r = 0; r < piece.rows; ++r) {
       const float* from = o + r / kPanelCols * kPanelCols * p_.value_size + r % kPanelCols;
-      const float factor = sum[r] == 0 ? 0.0f : tensor_scale(piece.in[2]) / sum[r];  // no key at all: 0
+      const float factor = sum[r] == 0 ? 0.0f : tensor_scale(piece.in[2]) / (weights_.max * sum[r]);  // no key at all: 0
       for (int64_t e = 0; e < p_.value_size; ++e) decoded[e] = from[e * kPanelCols] * factor;
       program.finish((piece.batch * p_.queries + query_of(piece, r)) * p_.heads + head_of(piece, r), decoded);
     }
@@ -216,11 +309,9 @@ class AttentionKernel final : public Kernel {
     return most;
   }
 
-  // s[j][c] = scale * s[j][c] + bias for keys first + j; -Inf where a query may not see the key. False where there was
-  // nothing to do (s unscaled).
-  bool add_bias_and_mask(const Piece& piece, int64_t panel, int64_t first, int64_t n, float scale, float* bias,
+  // s[j][c] = scale * s[j][c] + bias for keys first + j; -Inf where a query may not see the key.
+  void add_bias_and_mask(const Piece& piece, int64_t panel, int64_t first, int64_t n, float scale, float* bias,
                          float* s) const {
-    if (!p_.has_bias && !p_.causal) return false;
     scale_row(s, n * kPanelCols, scale, nullptr);
     for (int64_t c = 0; c < std::min(kPanelCols, piece.rows - panel * kPanelCols); ++c) {
       const int64_t row = panel * kPanelCols + c, query = query_of(piece, row);
@@ -237,7 +328,6 @@ class AttentionKernel final : public Kernel {
       for (int64_t j = std::max<int64_t>(0, seen_by(query) - first); j < n; ++j)
         s[j * kPanelCols + c] = -std::numeric_limits<float>::infinity();
     }
-    return true;
   }
 
   const Problem problem_;
@@ -245,7 +335,8 @@ class AttentionKernel final : public Kernel {
   const AttentionProblem p_;
   const CpuProgram program_;
   const int64_t group_, rows_;
-  int64_t block_keys_ = 0;
+  int64_t block_keys_ = 0, most_rows_ = kMostRows;
+  WeightType weights_;
   Element bias_element_ = Element::f32;
 };
 

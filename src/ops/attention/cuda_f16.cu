@@ -33,6 +33,7 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(a.k == a.q && a.v == a.q, "q, k and v must be of one type; they are ", to_string(a.q), ", ", to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y) && a.y.element != Element::f32, "writes f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
   TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
   TS_REQUIRE(a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ", a.head_size, " and ", a.value_size,
              ": pad the heads of q, k and v with zeros to a multiple of 8 in the model, or build with --precision fp32");
   TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size),

@@ -10,31 +10,77 @@ namespace {
 
 constexpr double kNoWeight = 110;  // exp(-110) is below the smallest subnormal f32
 
-// fp16 holds every f16 and e4m3 exactly, bf16 every bf16 and e4m3, fp32 all of them.
-bool holds(const std::string& computed, Element e) {
-  const std::string name = info(e).name;
-  return computed == "fp32" || computed == "f64" || computed == name || (computed == "fp16" && name == "f16") ||
-         (name == "e4m3" && (computed == "fp16" || computed == "bf16"));
+// What operands are when they are multiplied: "fp32" is the element f32.
+const ElementInfo& computed_in(const std::string& computed) {
+  const std::string name = computed.starts_with("fp") ? "f" + computed.substr(2) : computed;
+  return info(find_element(name).value_or(Element::f32));
+}
+double smallest(const ElementInfo& e) { return std::ldexp(1.0, e.min_exponent - e.mantissa_bits); }
+// As many significand bits and as wide a range: every number of the one is one of the other.
+bool holds(const ElementInfo& wide, const ElementInfo& e) {
+  return wide.mantissa_bits >= e.mantissa_bits && wide.max >= e.max && smallest(wide) <= smallest(e);
 }
 
 const double* row_of(const Dense& d, int64_t b, int64_t t, int64_t h) {
   return d.v.data() + ((b * d.shape[1] + t) * d.shape[2] + h) * d.shape[3];
 }
 
+// The weights of one row, P = exp(s - top), as a variant may make them (`low` to `high`), and what rounding to the type
+// of attr `p` makes of that: rounding never changes the order of two numbers, so a code lies between those of the ends,
+// and where no tie lies between them there is no error at all.
+class RoundedWeights {
+ public:
+  explicit RoundedWeights(const ElementInfo& element) : element_(element) {}
+
+  // Scores of the row with their errors; `unit`: one rounding. The largest may err upwards by whichever key comes out on top.
+  void set(std::span<const double> scores, std::span<const double> errors, double top, double unit) {
+    const size_t n = scores.size();
+    double top_error = 0;
+    for (size_t j = 0; j < n; ++j) {
+      if (scores[j] == top) top_error = std::max(top_error, errors[j]);
+      if (scores[j] + errors[j] > top) top_error = std::max(top_error, scores[j] + errors[j] - top);
+    }
+    sum_ = low_sum_ = high_sum_ = 0;
+    for (std::vector<double>* v : {&code_, &low_, &high_}) v->assign(n, 0.0);
+    for (size_t j = 0; j < n; ++j) {
+      // The error of a masked key (-1e9, -inf) is large and does not matter: its weight is 0 all the same.
+      if (!(scores[j] + errors[j] + top_error >= top - kNoWeight)) continue;
+      const double off = errors[j] + top_error;
+      sum_ += code_[j] = std::exp(scores[j] - top);
+      low_sum_ += low_[j] = code_[j] * std::exp(-off) * (1 - 8 * unit);
+      high_sum_ += high_[j] = std::min(1.0, std::exp(scores[j] - top + off) * (1 + 8 * unit));
+    }
+    low_sum_ = std::max(1.0, low_sum_);  // the key on top has weight 1 whatever its score
+    for (std::vector<double>* v : {&code_, &low_, &high_}) round_weights(element_, *v, codes_);
+  }
+  double code(size_t j) const { return high_[j]; }  // at most
+  double error(size_t j) const { return std::max(high_[j] - code_[j], code_[j] - low_[j]); }
+  double divisor() const { return element_.max * low_sum_; }  // at least
+  double sum_error() const { return std::max(high_sum_ / sum_, sum_ / low_sum_) - 1; }  // relative
+
+ private:
+  const ElementInfo& element_;
+  std::vector<double> code_, low_, high_;
+  std::vector<uint8_t> codes_;
+  double sum_ = 0, low_sum_ = 0, high_sum_ = 0;
+};
+
 }  // namespace
 
 // A score errs by its dot product, its scaling and its distance from the row's maximum, a few roundings each; the
 // weights p by the exponential of twice the worst of the row (a weight and their sum), and by being brought into the
 // type they are multiplied in (fp16: subnormals lose up to 2^-25; fp32: they may be flushed). Running sums are rescaled
-// at most once per key.
+// at most once per key. With attr `p` the weights are codes, right or the neighbour where the error of the score takes
+// them across a tie (RoundedWeights); no variant that rescales sums takes it, for its maximum is not yet that of the row.
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const AttentionProblem a = AttentionProblem::of(p);
   const double u = r.unit();
-  const double operand = holds(r.computed(), a.q.element) ? 0 : r.operand();
-  const double value = holds(r.computed(), a.v.element) ? 0 : r.operand();
-  const double dot = 2 * operand + r.sum(a.head_size);
+  const ElementInfo& computed = computed_in(r.computed());
+  const auto brought = [&](const QuantType& t) { return holds(computed, info(t.element)) ? 0 : r.operand(); };
+  const double value = brought(a.v);
+  const double dot = brought(a.q) + brought(a.k) + r.sum(a.head_size);
   const double sums = 2 * r.sum(2 * a.keys);
-  const double lost = r.computed() == "fp16" ? 0x1p-25 : 0x1p-126;
+  const double lost = std::max(0x1p-126, smallest(computed) / 2);
   Shape bias_strides(4, 0);  // in[3] is dense here: 0 where broadcast
   if (a.has_bias) {
     const Shape& shape = in[3].shape;
@@ -45,6 +91,7 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
   parallel_for(a.batch * a.heads * a.queries, 16, [&](int64_t begin, int64_t end) {
     std::vector<double> weight(static_cast<size_t>(a.keys)), error(weight.size()),
         magnitude(static_cast<size_t>(a.value_size)), all(magnitude.size());
+    RoundedWeights rounded(info(a.p ? a.p->element : Element::f32));
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries,
                     g = h / (a.heads / a.kv_heads);
@@ -64,6 +111,20 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
         top = std::max(top, plain + bias);
       }
       if (top == -INFINITY) continue;  // no key is seen: the result is exactly 0
+      const size_t at = static_cast<size_t>(((b * a.queries + i) * a.heads + h) * a.value_size);
+      if (a.p) {
+        const auto n = static_cast<size_t>(seen);
+        rounded.set({weight.data(), n}, {error.data(), n}, top, u);
+        for (size_t j = 0; j < n; ++j) {
+          const double off = (rounded.error(j) + (sums + value) * rounded.code(j)) / rounded.divisor();
+          if (off == 0) continue;
+          const double* v = row_of(in[2], b, static_cast<int64_t>(j), g);
+          for (size_t d = 0; d < all.size(); ++d) e[at + d] += off * std::fabs(v[d]);
+        }
+        for (size_t d = 0; d < all.size(); ++d)
+          e[at + d] += (rounded.sum_error() + sums + 8 * u) * std::fabs(y.v[at + d]) + 0x1p-126;
+        continue;
+      }
       for (int64_t j = 0; j < seen; ++j) {
         double& w = weight[static_cast<size_t>(j)];
         // The error of a masked key (-1e9, -inf) is large and does not matter: its weight is 0 all the same.
@@ -81,7 +142,6 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
           all[d] += std::fabs(v[d]);
         }
       }
-      const size_t at = static_cast<size_t>(((b * a.queries + i) * a.heads + h) * a.value_size);
       for (size_t d = 0; d < all.size(); ++d) {
         e[at + d] =
             weight_error * magnitude[d] + lost * (all[d] / std::max(1.0, sum) + 1) + 4 * u * std::fabs(y.v[at + d]);

@@ -20,6 +20,7 @@ AttentionProblem AttentionProblem::of(const Problem& p) {
   a.causal = p.attrs.integer("causal") != 0;
   a.q_strides = q.strides, a.k_strides = k.strides, a.v_strides = v.strides;
   a.q = q.type, a.k = k.type, a.v = v.type, a.y = p.out[0].type;
+  if (p.attrs.has("p")) a.p = parse_quant_type(p.attrs.word("p"));
   if (const Operand* bias = p.operand(3)) {
     a.has_bias = true;
     a.bias_strides.assign(4, 0);
@@ -29,6 +30,14 @@ AttentionProblem AttentionProblem::of(const Problem& p) {
   }
   a.then = &p.then;
   return a;
+}
+
+void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes) {
+  const auto n = static_cast<int64_t>(v.size());
+  for (double& x : v) x *= element.max;
+  codes.resize(v.size());
+  element.encode_f64(v.data(), n, codes.data(), 0);
+  element.decode_f64(codes.data(), 0, n, v.data());
 }
 
 namespace {
@@ -48,6 +57,16 @@ Result<std::vector<Type>> infer(const Problem& p) {
   if (k[1] < 1) return bad_input(shapes + "there must be a key at least");
   if (p.attrs.integer("causal") != 0 && k[1] < q[1])
     return bad_input(shapes + "causal: the first queries would have no key");
+  if (p.attrs.has("p")) {
+    const auto type = parse_quant_type(p.attrs.word("p"));
+    // Weights lie in [0, 1]: their scale is the one that takes 1 to the largest number, and nobody chooses it.
+    if (!type || info(type->element).kind != ElementKind::kFloat || info(type->element).bits > 8 ||
+        is_power(type->element) || type->scale != ScaleLevel{Granularity::kTensor, Element::f32} ||
+        *type != QuantType(type->element, type->scale))
+      return bad_input(cat(shapes, "p = \"", p.attrs.word("p"),
+                           "\" is no type for the softmax; a float of up to 8 bits with one static scale is, as in "
+                           "e4m3:tensor(f32)"));
+  }
   if (const Operand* bias = p.operand(3)) {
     const int64_t full[] = {q[0], q[2], q[1], k[1]};
     bool fits = bias->shape.size() <= 4;
@@ -70,7 +89,8 @@ void take_head(const Dense& from, int64_t b, int64_t h, std::vector<double>& to)
   }
 }
 
-void softmax_row(double* s, int64_t n) {
+// `rounded`: the element of attr `p`, or null.
+void softmax_row(double* s, int64_t n, const ElementInfo* rounded, std::vector<uint8_t>& codes) {
   const double top = *std::max_element(s, s + n);
   if (top == -INFINITY) {  // every key is hidden
     std::fill_n(s, n, 0.0);
@@ -78,6 +98,10 @@ void softmax_row(double* s, int64_t n) {
   }
   double sum = 0;
   for (int64_t j = 0; j < n; ++j) sum += s[j] = std::exp(s[j] - top);
+  if (rounded != nullptr) {
+    round_weights(*rounded, {s, static_cast<size_t>(n)}, codes);
+    sum *= rounded->max;
+  }
   for (int64_t j = 0; j < n; ++j) s[j] /= sum;
 }
 
@@ -89,7 +113,9 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
     const Shape dense = dense_strides(in[3].shape);
     for (size_t i = 0; i < dense.size(); ++i) bias_strides[4 - dense.size() + i] = in[3].shape[i] == 1 ? 0 : dense[i];
   }
+  const ElementInfo* rounded = a.p ? &info(a.p->element) : nullptr;
   parallel_for(a.batch * a.heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<uint8_t> codes;
     const auto matrix = [](int64_t rows, int64_t cols) {
       return std::vector<double>(static_cast<size_t>(rows * cols));
     };
@@ -115,7 +141,7 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
                                                   j * bias_strides[3])];
         }
         const int64_t seen = a.causal ? std::min(a.keys, i + a.keys - a.queries + 1) : a.keys;
-        softmax_row(row, seen);
+        softmax_row(row, seen, rounded, codes);
         std::fill(row + seen, row + a.keys, 0.0);
       }
       f64_product(scores.data(), v.data(), y.data(), a.queries, a.value_size, a.keys);

@@ -34,6 +34,7 @@ Verdict accepts(const Problem& problem) {
   TS_REQUIRE(p.k == p.q && p.v == p.q, "q, k and v must be of one type");
   TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor, "writes the type it reads, or e4m3 with one static scale, not ", to_string(p.y));
   TS_REQUIRE(p.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(!p.p, "does not round the softmax, asked for in ", to_string(*p.p), "; attention/cpu does");
   TS_REQUIRE(p.head_size == kHead && p.value_size == kHead, "holds heads of 64, not ", p.head_size, "; attention/cuda_f16 takes any multiple of 8 up to 256");
   TS_REQUIRE(p.keys <= kMaxKeys && p.keys > 0, "holds at most 256 keys of a head, here ", p.keys, "; attention/cuda_f16 streams any number");
   TS_REQUIRE(!p.causal && !p.has_bias, "has no causal mask and no bias; attention/cuda_f16 has both");

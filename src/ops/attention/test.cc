@@ -56,6 +56,48 @@ std::vector<Problem> problems() {
   return all;
 }
 
+// Codes for q, k and v, each with its own scale; `p`: the softmax is rounded too.
+struct Fp8 {
+  bool p = true, views = false, causal = false;
+  std::optional<Shape> bias = {};
+  QuantType y = kF16, q = kE4m3PerTensor, v = kE4m3PerTensor;
+};
+Problem fp8_problem(const Form& f, const Fp8& how = {}) {
+  Problem p = problem(f, kE4m3PerTensor, how.views, how.causal, how.bias, how.y);
+  p.in[0].type = how.q, p.in[2].type = how.v;
+  if (how.bias) p.in[3].type = kF32;
+  if (how.p) p.attrs.set("p", "e4m3:tensor(f32)");
+  return p;
+}
+
+std::vector<Problem> fp8_problems() {
+  std::vector<Problem> all;
+  for (const bool p : {true, false}) {
+    for (int64_t tokens : {1, 2, 15, 16, 17, 65, 129}) all.push_back(fp8_problem({2, tokens, tokens, 2, 2, 64}, {.p = p}));
+    for (int64_t size : {1, 3, 8, 31, 32, 33, 64, 72, 80, 128, 256})
+      all.push_back(fp8_problem({1, 19, 21, 2, 2, size}, {.p = p}));
+    for (const QuantType& y : {kF32, kF16, kBf16, kE4m3PerTensor})
+      all.push_back(fp8_problem({2, 33, 33, 3, 3, 64}, {.p = p, .views = true, .y = y}));
+    all.push_back(fp8_problem({1, 20, 20, 6, 2, 72}, {.p = p}));
+    all.push_back(fp8_problem({1, 20, 20, 4, 1, 80}, {.p = p}));
+    all.push_back(fp8_problem({1, 5, 40, 2, 2, 64}, {.p = p, .causal = true}));
+    all.push_back(fp8_problem({1, 40, 40, 4, 1, 33}, {.p = p, .causal = true}));
+    // More keys than a block: the maximum of a row may lie in the last one.
+    all.push_back(fp8_problem({1, 3, 1100, 4, 2, 64}, {.p = p}));
+    all.push_back(fp8_problem({1, 70, 1100, 2, 1, 64}, {.p = p, .causal = true}));
+    all.push_back(fp8_problem({1, 3, 1100, 2, 2, 256}, {.p = p, .bias = Shape{1, 2, 3, 1100}}));
+    for (const Shape& bias : {Shape{2, 3, 17, 17}, Shape{2, 1, 1, 17}, Shape{17, 17}, Shape{1}})
+      all.push_back(fp8_problem({2, 17, 17, 3, 3, 64}, {.p = p, .bias = bias}));
+    // A scale on some of them only, as a file may ask for it.
+    all.push_back(fp8_problem({1, 19, 19, 2, 2, 64}, {.p = p, .v = kF16}));
+    all.push_back(fp8_problem({1, 19, 19, 2, 2, 64}, {.p = p, .q = kBf16, .v = kBf16}));
+  }
+  Problem plain = problem({1, 19, 19, 2, 2, 64}, kF16);  // only the softmax
+  plain.attrs.set("p", "e4m3:tensor(f32)");
+  all.push_back(plain);
+  return all;
+}
+
 class AttentionVariant : public ::testing::TestWithParam<const Variant*> {
  protected:
   void run(const std::vector<Problem>& list, Values values, Adjust adjust = nullptr) {
@@ -74,6 +116,34 @@ TEST_P(AttentionVariant, AgreesOnRealShapes) {
   list.push_back(problem({1, 577, 577, 2, 2, 64}, kF16, true));
   run(list, Values::kRandom);
 }
+TEST_P(AttentionVariant, AgreesOnFp8) {
+  run(fp8_problems(), Values::kRandom);
+  run(fp8_problems(), Values::kZeros);
+  run(fp8_problems(), Values::kExtremes);
+}
+TEST_P(AttentionVariant, AgreesOnFp8OfRealShapes) {
+  run({fp8_problem({1, 197, 197, 12, 12, 64}, {.views = true, .y = kE4m3PerTensor}),
+       fp8_problem({2, 65, 65, 6, 6, 32}), fp8_problem({1, 577, 577, 2, 2, 64}, {.views = true}),
+       fp8_problem({1, 256, 256, 2, 2, 72}), fp8_problem({1, 50, 968, 8, 1, 256})},
+      Values::kRandom);
+}
+// Numbers far beyond the largest code: all of them are that code, scores are as far apart as they get, and a weight is 1
+// or vanishes.
+TEST_P(AttentionVariant, AgreesOnSaturatedFp8) {
+  run(fp8_problems(), Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
+    if (i == 3 || !p.in[i].type.scaled()) return;
+    for (double& x : numbers) x = std::copysign(1e6, x);
+  });
+}
+// Weights just under one another: every code of p takes part, its subnormals as well.
+TEST_P(AttentionVariant, AgreesOnEveryCodeOfP) {
+  run({fp8_problem({1, 9, 1600, 2, 2, 64}, {.bias = Shape{1600}}), fp8_problem({1, 9, 1600, 1, 1, 31}, {.bias = Shape{1600}})},
+      Values::kRandom, [](const Problem&, size_t i, std::vector<double>& numbers) {
+        if (i == 0) std::fill(numbers.begin(), numbers.end(), 0.0);
+        if (i != 3) return;
+        for (size_t j = 0; j < numbers.size(); ++j) numbers[j] = -static_cast<double>(j) * 0.01 - 0.003;
+      });
+}
 // A mask as models give it: 0 where a key takes part, a large negative number where it does not.
 TEST_P(AttentionVariant, AgreesUnderAMask) {
   run({problem({2, 17, 17, 3, 3, 64}, kF32, false, false, Shape{2, 1, 1, 17}),
@@ -86,9 +156,11 @@ TEST_P(AttentionVariant, AgreesUnderAMask) {
 // In the second batch item no query may see a key.
 TEST_P(AttentionVariant, AQueryWithoutKeysGetsZero) {
   TS_SKIP_WITHOUT_DEVICE(*GetParam());
-  for (const QuantType& t : {kF32, kF16}) {
+  for (const QuantType& t : {kF32, kF16, kBf16, kE4m3PerTensor}) {
     for (const int64_t keys : {17, 600}) {
-      Problem p = problem({2, 9, keys, 3, 3, 64}, t, false, false, Shape{2, 1, 1, keys});
+      const Form form{2, 9, keys, 3, 3, 64};
+      const Shape bias{2, 1, 1, keys};
+      Problem p = t.scaled() ? fp8_problem(form, {.bias = bias}) : problem(form, t, false, false, bias);
       p.in[3].type = kF32;
       if (!GetParam()->accepts(p)) continue;
       const Case c = make_case(p, 3, Values::kRandom, [](const Problem&, size_t i, std::vector<double>& numbers) {
@@ -119,6 +191,15 @@ INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().va
                          short_name);
 
 TEST(AttentionContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
+TEST(AttentionContract, TheCpuTakesEveryFp8AndCudaRefusesIt) {
+  for (const Problem& p : fp8_problems()) {
+    for (const Variant* v : op().variants) {
+      if (info(v->arch).device == DeviceKind::kHost) continue;
+      EXPECT_FALSE(v->accepts(p)) << v->name;
+    }
+    EXPECT_TRUE(find_variant("attention/cpu")->accepts(p)) << find_variant("attention/cpu")->accepts(p).refusal;
+  }
+}
 
 TEST(AttentionRule, HeadsTokensAndBias) {
   const auto infer = [](const Shape& q, const Shape& k, const Shape& v, std::optional<Shape> bias = {},
@@ -140,6 +221,30 @@ TEST(AttentionRule, HeadsTokensAndBias) {
   EXPECT_TRUE(infer({2, 5, 8, 64}, {2, 9, 8, 64}, {2, 9, 8, 64}, Shape{8, 1, 9}).ok());
   EXPECT_FALSE(infer({2, 5, 8, 64}, {2, 9, 8, 64}, {2, 9, 8, 64}, Shape{8, 9, 5}).ok());
   EXPECT_FALSE(infer({2, 9, 8, 64}, {2, 5, 8, 64}, {2, 5, 8, 64}, {}, true).ok());
+}
+
+TEST(AttentionRule, TheSoftmaxIsRoundedToSmallFloats) {
+  Problem p = problem({1, 2, 2, 1, 1, 8}, kF16);
+  for (const char* good : {"e4m3:tensor(f32)", "e5m2:tensor(f32)", "e2m1:tensor(f32)"}) {
+    p.attrs.set("p", good);
+    EXPECT_TRUE(infer_types(op(), p).ok()) << good;
+  }
+  for (const char* bad : {"", "e4m3", "f16", "f16:tensor(f32)", "i8:tensor(f32)", "e4m3:token(f32)", "e4m3:tensor(f32)!",
+                          "e4m3:tensor(f16)", "e8m0:tensor(f32)", "e2m1:block16(e4m3):tensor(f32)", "p"}) {
+    p.attrs.set("p", bad);
+    EXPECT_FALSE(infer_types(op(), p).ok()) << bad;
+  }
+  p.attrs.set("p", int64_t{1});
+  EXPECT_FALSE(infer_types(op(), p).ok());
+}
+
+TEST(AttentionReference, RoundedWeightsByHand) {
+  // Weights 1 and 0.3: 448 * 0.3 = 134.4 lies between the codes 128 and 144. The sum is that of the weights, not of the codes.
+  Problem p = problem({1, 1, 2, 1, 1, 1}, kF32);
+  p.attrs.set("scale", 1.0);
+  p.attrs.set("p", "e4m3:tensor(f32)");
+  const std::vector<Dense> in = {{{1, 1, 1, 1}, {1}}, {{1, 2, 1, 1}, {2, 2 + std::log(0.3)}}, {{1, 2, 1, 1}, {4, 8}}};
+  EXPECT_NEAR(compute_reference(op(), p, in)[0].v[0], (448 * 4 + 128 * 8) / (448 * 1.3), 1e-14);
 }
 
 TEST(AttentionReference, SmallNumbersByHand) {
@@ -178,6 +283,26 @@ TEST(AttentionErrors, ANegativeScaleIsTheOtherSideOfTheQueries) {
   const std::vector<double> got = attention_errors(p, in, y, roundings);
   EXPECT_EQ(got, want);
   for (double e : got) EXPECT_GT(e, 0);
+}
+
+// Two keys, the second with the weight w: one step of its code where rounding may fall to either side, else nothing but
+// the roundings of sums.
+TEST(AttentionErrors, ARoundedWeightErrsWhereATieIsNear) {
+  Problem p = problem({1, 1, 2, 1, 1, 1}, kF32);
+  p.attrs.set("scale", 1.0);
+  p.attrs.set("p", "e4m3:tensor(f32)");
+  const auto error = [&](double w, Growth growth) {
+    const std::vector<Dense> in = {{{1, 1, 1, 1}, {1}}, {{1, 2, 1, 1}, {2, 2 + std::log(w)}}, {{1, 2, 1, 1}, {0, 8}}};
+    return attention_errors(p, in, compute_reference(op(), p, in)[0], Roundings({.accumulator_bits = 24}, growth))[0];
+  };
+  for (const Growth growth : {Growth::kWorst, Growth::kWalk}) {
+    const double tie = 136.0 / 448, step = 16.0 * 8 / (448 * (1 + tie));  // between the codes 128 and 144
+    EXPECT_NEAR(error(tie, growth), step, 1e-4 * step);
+    EXPECT_NEAR(error(tie * (1 + 0x1p-24), growth), step, 1e-4 * step);
+    EXPECT_LT(error(tie * 1.001, growth), 1e-4 * step);
+    EXPECT_LT(error(tie * 0.999, growth), 1e-4 * step);
+    EXPECT_GT(error(tie * 0.999, growth), 0);
+  }
 }
 
 TEST(AttentionReading, StridesAndBroadcast) {

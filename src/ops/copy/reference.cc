@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "ops/whole_numbers.h"
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER copy
@@ -37,10 +38,9 @@ Result<std::vector<Type>> infer(const Problem& p) {
   return std::vector<Type>{y};
 }
 
-// Floats become integers towards zero, as everywhere else; encode would round to nearest.
+// Floats become whole numbers towards zero, as everywhere else; encode would round to nearest.
 void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
-  const bool truncate = info(p.out[0].type.element).kind == ElementKind::kInteger &&
-                        info(p.in[0].type.element).kind == ElementKind::kFloat;
+  const bool truncate = is_whole(p.out[0].type) && !is_whole(p.in[0].type);
   for (size_t i = 0; i < in[0].v.size(); ++i) out[0].v[i] = truncate ? std::trunc(in[0].v[i]) : in[0].v[i];
 }
 

@@ -7,6 +7,7 @@
 #include "ops/host_numbers.h"
 #include "ops/map/map.h"
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 #include "tiles/cpu_rows.h"
 
 namespace tessera {
@@ -70,7 +71,7 @@ constexpr Named<T> kBinary[] = {
 template <class T>
 ChunkFunction<T> choose(const MapProblem& p) {
   if (p.fn == "where") return where_chunk<T>;
-  const bool integer = info(p.in.back().element).kind == ElementKind::kInteger;
+  const bool integer = is_whole(p.in.back());
   for (const Named<T>& n : kBinary<T>) {
     if (p.fn == n.name) return integer && n.run_integer != nullptr ? n.run_integer : n.run;
   }

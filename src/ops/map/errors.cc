@@ -3,6 +3,7 @@
 #include <set>
 
 #include "ops/map/map.h"
+#include "ops/whole_numbers.h"
 
 namespace tessera {
 namespace {
@@ -12,7 +13,7 @@ bool exact(const Problem& p) {
   static const std::set<std::string> kExact = {
       "identity", "neg",   "abs",   "relu", "floor",      "ceil",    "round",         "logical_not", "min", "max",
       "mod",      "where", "equal", "less", "less_equal", "greater", "greater_equal", "and",         "or"};
-  return kExact.contains(p.attrs.word("fn")) || info(p.in.back().type.element).kind == ElementKind::kInteger;
+  return kExact.contains(p.attrs.word("fn")) || is_whole(p.in.back().type);
 }
 
 }  // namespace

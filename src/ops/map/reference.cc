@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER map
@@ -114,7 +115,7 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
   const std::string fn = p.attrs.word("fn");
   const BinaryInfo* binary = find_binary(fn);
   const Unary unary = find_unary(fn).value_or(Unary::identity);
-  const bool integer = info(p.in.back().type.element).kind == ElementKind::kInteger;
+  const bool integer = is_whole(p.in.back().type);
   Shape shape = p.out[0].shape;
   std::vector<Shape> strides;
   for (const Dense& d : in) strides.push_back(broadcast_strides(d.shape, dense_strides(d.shape), shape));

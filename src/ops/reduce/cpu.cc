@@ -5,6 +5,7 @@
 
 #include "ops/host_numbers.h"
 #include "ops/reduce/reduce.h"
+#include "ops/whole_numbers.h"
 
 namespace tessera {
 namespace {
@@ -67,7 +68,7 @@ class ReduceKernel final : public Kernel {
         length_stride_(p.length_stride),
         shape_(p.shape),
         strides_{p.strides, dense_strides(p.shape)},
-        integer_(info(p.y.element).kind == ElementKind::kInteger) {
+        integer_(is_whole(p.y)) {
     divisor_ = static_cast<T>(p.fn == "mean" ? p.length : 1);
     merge_axes(shape_, strides_);
     together_ = strides_[0].back() == 1 && length_stride_ != 1;

@@ -3,6 +3,7 @@
 
 #include "ops/reduce/reduce.h"
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 
 namespace tessera {
 
@@ -11,7 +12,7 @@ namespace tessera {
 std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const std::string fn = p.attrs.word("fn");
   std::vector<double> e(y.v.size(), 0.0);
-  if (fn == "max" || fn == "min" || info(p.in[0].type.element).kind == ElementKind::kInteger) return e;
+  if (fn == "max" || fn == "min" || is_whole(p.in[0].type)) return e;
   std::vector<Dense> magnitudes = {in[0]};
   for (double& v : magnitudes[0].v) v = std::fabs(v);
   const Dense sums = compute_reference(*find_op("reduce"), p, magnitudes)[0];

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "ops/reduce/reduce.h"
+#include "ops/whole_numbers.h"
 
 #define TS_OP_FOLDER reduce
 #include "ops/list_variants.inc"
@@ -55,7 +56,7 @@ double reduce_row(const std::string& fn, const double* x, int64_t n) {
 void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
   const std::string fn = p.attrs.word("fn");
   const int64_t length = in[0].shape.back();
-  const bool integer = info(p.out[0].type.element).kind == ElementKind::kInteger;
+  const bool integer = is_whole(p.out[0].type);
   parallel_for(static_cast<int64_t>(out[0].v.size()), 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const double y = reduce_row(fn, in[0].v.data() + r * length, length);
@@ -66,7 +67,7 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
 
 int64_t terms(const Problem& p) {
   const std::string fn = p.attrs.word("fn");
-  if (fn == "max" || fn == "min" || info(p.in[0].type.element).kind == ElementKind::kInteger) return 0;
+  if (fn == "max" || fn == "min" || is_whole(p.in[0].type)) return 0;
   return std::max<int64_t>(1, p.in[0].shape.back());
 }
 

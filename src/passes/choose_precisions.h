@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
+// carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
+// allowances that match nothing are errors, and so is a request that no layer would realise.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "archs/arch.h"
+#include "base/status.h"
+#include "ir/graph.h"
+#include "ir/ranges.h"
+#include "passes/precision.h"
+#include "passes/recipe.h"
+
+namespace tessera {
+
+struct QuantizeOptions {
+  std::string precision = "fp16";  // "imported": types as the model has them, fp16 elsewhere
+  std::vector<Rule> rules;         // of a recipe
+  std::vector<Allowance> allow;
+  std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
+  bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
+  const Ranges* ranges = nullptr;
+  std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
+};
+
+struct LayerChoice {
+  const Precision* precision = nullptr;  // null where the node is no linear layer
+  bool sparse = false;
+};
+struct Choices {
+  Element carrier = Element::f16;
+  std::vector<LayerChoice> layers;  // per node
+  bool fp8_attention = false;
+};
+
+// Assigns roles (passes/roles.h) on the way. Contract: the graph is canonical.
+Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options);
+// The precision of the command line: an error that lists them where it is unknown.
+Result<const Precision*> base_precision(const std::string& name);
+constexpr const char* kImported = "imported";
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every float value takes the carrier's element (f32, f16, bf16), and constants are rounded to it. These keep f32: the
+// caller's inputs and outputs, masks of attention and angles of rotary. A caller's value is read as it is where a kernel
+// of the target can; else it meets the carrier in a copy.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "archs/arch.h"
+#include "base/status.h"
+#include "ir/graph.h"
+
+namespace tessera {
+
+struct CarrierOptions {
+  Element carrier = Element::f16;
+  std::optional<Arch> target;  // nothing: every reader of a caller's value gets a cast
+  std::set<ValueId> keep;      // values that have their type already
+  // Reads that will get codes of their own: no cast for them.
+  std::function<bool(size_t node, size_t input)> has_codes;
+};
+// Nodes may be added: new_places[n] is where node n is now. Refuses weights that the carrier cannot hold.
+Status give_carrier(Graph& graph, const CarrierOptions& options, std::vector<size_t>& new_places);
+
+// Whether a kernel of the target takes the node with the types that its operands and results have now.
+bool has_kernel(const Graph& graph, const std::vector<int>& producers, const Node& node, Arch target);
+
+}  // namespace tessera

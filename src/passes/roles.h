@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a linear layer is for, read from the graph alone. Written to Node::role of each matmul with a constant weight:
+//   embed                 no other layer (linear, norm, attention) before it
+//   head                  no other layer after it, and no residual that it adds to
+//   block.attention_in    its result reaches an attention through views, copies and rotary only (q, k, v)
+//   block.attention_out   its input is an attention's result
+//   block.mlp             every other one
+// Attention nodes have the role block.attention.
+#pragma once
+
+#include "ir/graph.h"
+
+namespace tessera {
+
+inline bool is_linear(const Graph& g, const Node& n) {
+  return n.op == "matmul" && n.inputs.size() > 1 && g.at(n.inputs[1]).constant;
+}
+inline bool in_block(const Node& n) { return n.role.starts_with("block"); }
+
+void assign_roles(Graph& graph);
+
+}  // namespace tessera
