@@ -64,9 +64,10 @@ class PlanCheck {
     if (o.layout != Layout::kRows) {
       if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
         return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
-      const int64_t rows = o.shape[0], cols = rows > 0 ? *count / rows : 0;
-      if (cols > 0 && rows + 64 > kMostBytes / cols) return bad_input("is too large");
-      reach = layout_elements(o.layout, rows, cols);
+      const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
+      if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
+      extents_[i] = stored_bytes(o.layout, o.type.element, rows, cols);
+      return {};
     } else if (*count > 0) {
       reach = 1;
       for (size_t a = 0; a < o.shape.size(); ++a) {

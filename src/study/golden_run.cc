@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/golden_run.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/log.h"
@@ -25,7 +26,8 @@ double typical_error(const Plan& plan, const PlanStep& step) {
   const int64_t terms = terms_of(*find_op(step.op), p);
   if (terms == 0) return 0;
   const Arithmetic a = v->arithmetic(p);
-  return 2 * a.operand_error + 4 * std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms));
+  const double walk = std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms));
+  return 2 * a.operand_error + 4 * std::max(walk, Roundings(a).unit());  // an exact sum is rounded once all the same
 }
 
 // Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of luck:

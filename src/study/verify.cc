@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/verify.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
