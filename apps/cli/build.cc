@@ -59,7 +59,7 @@ Status build(const Options& o, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
+  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
@@ -82,6 +82,7 @@ Status build(const Options& o, const Common& common) {
                 {"ran_on_target", ran},
                 {"seconds",
                  {{"import", times.import_s},
+                  {"refine", times.refine_s},
                   {"calibrate", times.calibrate_s},
                   {"compile", times.compile_s},
                   {"golden", times.golden_s},
@@ -106,8 +107,8 @@ Status build(const Options& o, const Common& common) {
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
-                     seconds, times.import_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
