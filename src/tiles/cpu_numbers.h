@@ -18,6 +18,10 @@ inline bool has_block_scales(const QuantType& type) { return type.scale.granular
 int significand_bits(Element element);
 // Of the numbers that enter products.
 int significand_bits(const QuantType& type);
+// Whether read_row and read_panel know how to round products: to floats narrower than f32.
+inline bool rounds_products(const QuantType& type) {
+  return !type.product || (info(*type.product).kind == ElementKind::kFloat && info(*type.product).mantissa_bits < 23);
+}
 inline bool fits_bf16(const QuantType& type) { return significand_bits(type) <= 8; }
 inline bool fits_f32(const QuantType& type) { return significand_bits(type) <= 24; }
 
@@ -42,14 +46,13 @@ class NumberReader {
   template <class T>
   void decode_codes(const void* codes, int64_t first, int64_t n, T* out) const;
   template <class T>
-  void round_products(int64_t n, T* v) const;
-  template <class T>
   void read_row_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const;
   template <class T>
   void read_panel_as(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
 
   const QuantType type_;
   const Element to_;
+  const ElementInfo* const round_;        // what products are rounded to, or null
   uint8_t low_[16] = {}, high_[16] = {};  // elements of 4 bits: all their numbers in bf16, byte by byte
 };
 
