@@ -9,6 +9,7 @@
 #include "cli/help.h"
 #include "cli/open_engine.h"
 #include "io/mmap.h"
+#include "models/family.h"
 #include "passes/quantize.h"
 
 namespace tessera {
@@ -67,6 +68,11 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group(kGroup);
+  app.add_option("--family", flags.family,
+                 "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " +
+                     join(family_names()))
+      ->type_name("NAME")
+      ->group("Model");
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
 }
 
@@ -90,6 +96,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
   BuildOptions o;
   o.model_path = model;
+  o.family = flags.family;
   o.precision = flags.precision;
   o.batches = std::move(batches);
   o.target = target;

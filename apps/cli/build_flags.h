@@ -15,6 +15,7 @@ namespace tessera {
 struct BuildFlags {
   std::string precision = "fp16", target = "cpu", calib;
   std::vector<std::string> allow, shapes;
+  std::string family;  // the model is a checkpoint's folder
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);

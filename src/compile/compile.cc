@@ -2,14 +2,21 @@
 #include "compile/compile.h"
 
 #include "import/onnx.h"
+#include "models/family.h"
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
 
 namespace tessera {
 
 Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
-  TS_ASSIGN(Graph graph, import_onnx(path, reading));
+  Graph graph;
+  if (options.family.empty()) {
+    const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
+    TS_ASSIGN(graph, import_onnx(path, reading));
+  } else {
+    if (!options.shapes.empty()) return usage_error("--shape: the inputs of a family have their shapes, leave it out");
+    TS_ASSIGN(graph, family_graph(options.family, path, batch));
+  }
   TS_TRY(canonicalise(graph));
   return graph;
 }

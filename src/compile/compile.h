@@ -18,6 +18,7 @@ namespace tessera {
 struct LoadOptions {
   bool exact = true;  // a model that fixes its batch must fix it to the one asked for
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open; before the batch
+  std::string family;  // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
 };
 // Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused). A model that leaves its
 // batch open gets `batch`.

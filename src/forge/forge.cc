@@ -84,7 +84,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     needs_ranges = needs_ranges || (p != nullptr && p->needs_ranges());
     lowering.types.allow.push_back(std::move(a));
   }
-  const LoadOptions any_batch{.exact = false, .shapes = options.shapes};
+  const LoadOptions any_batch{.exact = false, .shapes = options.shapes, .family = options.family};
   Ranges ranges;
   if (needs_ranges) {
     Graph graph;
@@ -107,7 +107,7 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   const bool asked = !batches.empty();
   if (!asked) batches = {1};
-  const LoadOptions this_batch{.exact = asked && options.exact_batches, .shapes = options.shapes};
+  const LoadOptions this_batch{.exact = asked && options.exact_batches, .shapes = options.shapes, .family = options.family};
   lowering.plan.target = options.target;
   int64_t largest = 1;
   // The import and the plan of each batch size, and of the golden plan.

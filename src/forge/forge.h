@@ -15,6 +15,7 @@ namespace tessera {
 
 struct BuildOptions {
   std::string model_path;
+  std::string family;  // the model is a checkpoint's folder, of this family; empty: an ONNX file
   std::string precision = "fp16";
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
