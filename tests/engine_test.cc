@@ -336,7 +336,7 @@ void expect_mixture_found(const char* text) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     engine.plans.push_back(std::move(plan).value());
   }
-  auto golden = make_golden(engine, 1);
+  auto golden = make_golden(engine, GoldenOptions{});
   ASSERT_TRUE(golden.ok()) << golden.status().message();
   engine.golden = std::move(golden).value();
   const auto report = check_golden(engine, engine.plans[0]);

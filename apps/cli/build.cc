@@ -31,7 +31,6 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 }
 
 Status build(const Options& o, const Common& common) {
-  TS_TRY(check_build_flags(o.flags));
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed"}) {
     if (o.flags.no_verify && o.app->count(name) > 0)
@@ -83,6 +82,7 @@ Status build(const Options& o, const Common& common) {
                 {"precision", engine.precision},
                 {"target", info(engine.target).name},
                 {"calibration", engine.calibration},
+                {"preprocess", engine.preprocess},
                 {"plans", plans},
                 {"layers", layers},
                 {"golden", golden_sentence(engine, ran)},
@@ -110,6 +110,7 @@ Status build(const Options& o, const Common& common) {
     if (g.asked != engine.precision) say(4, "kept: " + g.names);
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
+  if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   say(2, golden_sentence(engine, ran));
   say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
@@ -160,6 +161,8 @@ const Command build_command{
     "Files:\n"
     "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
     "  FOLDER      with --family: config.json and *.safetensors, plain or in ModelOpt's or compressed-tensors' layout\n"
+    "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
+    "              tessera calibrate wrote, told apart by content\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"
     "  *.tess      the engine; written whole or not at all\n",
     true,

@@ -67,7 +67,6 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
     }
     return open_engine(o.model, load_seconds);
   }
-  TS_TRY(check_build_flags(o.flags));
   int64_t batch = o.batch;
   if (batch == 0) {
     TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model, o.flags.family) : Result<int64_t>(1));

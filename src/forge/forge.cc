@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "passes/canonicalise.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
@@ -57,48 +58,68 @@ int64_t calibration_batch(const BuildOptions& options) {
   return options.calib_path.empty() ? 2 : kCalibrationBatch;
 }
 
+Result<QuantizeOptions> types_asked(const BuildOptions& options) {
+  QuantizeOptions types;
+  types.precision = options.precision;
+  types.attention = options.attention;
+  if (options.recipe) {
+    types.rules = options.recipe->rules;
+    if (types.precision.empty()) types.precision = options.recipe->precision;
+    if (types.attention.empty()) types.attention = options.recipe->attention;
+  }
+  if (!types.precision.empty()) TS_TRY(base_precision(types.precision).status());
+  for (const std::string& text : options.allow) {
+    TS_ASSIGN(Allowance a, parse_allowance(text));
+    types.allow.push_back(std::move(a));
+  }
+  return types;
+}
+
 }  // namespace
 
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target) {
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
   if (ran_on_target != nullptr) *ran_on_target = false;
   BuildTimes unused;
   BuildTimes& t = times != nullptr ? *times : unused;
-  const Precision* precision = find_precision(options.precision);
-  if (precision == nullptr) {
-    std::string names;
-    for (const std::string& n : precision_names()) names += (names.empty() ? "" : ", ") + n;
-    return usage_error(cat("precision '", options.precision, "' is unknown; accepted: ", names));
-  }
+  LowerOptions lowering;
+  TS_ASSIGN(lowering.types, types_asked(options));
   Engine engine;
-  engine.precision = options.precision;
   engine.target = options.target;
   engine.allowed = options.allow;
+  if (options.recipe) engine.allowed.insert(engine.allowed.begin(), "recipe " + options.recipe->name);
   engine.producer = cat("tessera ", TS_VERSION);
-
-  LowerOptions lowering;
-  lowering.types.precision = options.precision;
-  bool needs_ranges = precision->needs_ranges();
-  for (const std::string& text : options.allow) {
-    TS_ASSIGN(Allowance a, parse_allowance(text));
-    const Precision* p = find_precision(a.precision);
-    needs_ranges = needs_ranges || (p != nullptr && p->needs_ranges());
-    lowering.types.allow.push_back(std::move(a));
-  }
   const LoadOptions any_batch{.exact = false, .shapes = options.shapes, .family = options.family};
+  Graph sample_graph;
+  {
+    const Stopwatch watch(t.import_s);
+    Bar bar(options.quiet, "importing", 1);
+    TS_ASSIGN(sample_graph, load_model(options.model_path, calibration_batch(options), any_batch));
+  }
+  if (lowering.types.precision.empty()) lowering.types.precision = states_types(sample_graph) ? kImported : "fp16";
+  engine.precision = lowering.types.precision;
   Ranges ranges;
-  if (needs_ranges) {
-    Graph graph;
-    {
-      const Stopwatch watch(t.import_s);
-      Bar bar(options.quiet, "importing", 1);
-      TS_ASSIGN(graph, load_model(options.model_path, calibration_batch(options), any_batch));
-    }
+  if (needs_ranges(lowering.types)) {
     const Stopwatch watch(t.calibrate_s);
     const Activity calibrating("calibrating", options.model_path);
-    CalibrateOptions calibration{.path = options.calib_path, .quiet = options.quiet};
-    TS_ASSIGN(ranges, calibrate(graph, calibration));
+    CalibrateOptions calibration{.path = options.calib_path,
+                                 .samples = options.calib_samples,
+                                 .method = {},
+                                 .preprocess = options.preprocess,
+                                 .quiet = options.quiet};
+    if (!options.calib_method.empty()) {
+      TS_ASSIGN(calibration.method, parse_range_method(options.calib_method));
+    }
+    TS_ASSIGN(ranges, calibrate(sample_graph, calibration));
     engine.calibration = ranges.how;
+    engine.preprocess = ranges.preprocess;
+    for (const std::string& fault : ranges.warnings) {
+      warn(cat("calibration: ", fault));
+      engine.calibration += "; " + fault;
+    }
     lowering.types.ranges = &ranges;
+  } else if (!options.calib_path.empty()) {
+    return usage_error(cat("--calib: ", engine.precision,
+                           " has no scales to calibrate; leave it out, or ask for another --precision"));
   }
 
   ConstantPool pool(engine.constants);
@@ -135,26 +156,33 @@ Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool
     engine.plans.push_back(std::move(plan));
     bar->advance();
   }
+  Graph written, canonical;  // with the golden plan's batch
   {
-    Graph graph;
     {
       const Stopwatch watch(t.import_s);
       const int64_t batch = options.shapes.empty() ? std::min(largest, options.golden_samples) : largest;
-      TS_ASSIGN(graph, load_model(options.model_path, batch, any_batch));
+      TS_ASSIGN(written, import_model(options.model_path, batch, any_batch));
+      canonical = written;
+      TS_TRY(canonicalise(canonical));
     }
     bar->advance();
     const Stopwatch watch(t.compile_s);
-    lowering.plan.batch = batch_of(graph);
+    lowering.plan.batch = batch_of(canonical);
     lowering.plan.name = "golden";
     lowering.plan.as_reference = true;
-    TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
+    TS_ASSIGN(Plan plan, lower(canonical, lowering, pool));
     engine.plans.push_back(std::move(plan));
   }
   bar.reset();
   TS_TRY(check_engine(engine));
   if (options.golden) {
     const Stopwatch watch(t.golden_s);
-    TS_ASSIGN(engine.golden, make_golden(engine, options.seed, options.quiet));
+    const ModelGraphs graphs{.written = &written, .canonical = &canonical, .prepared = &canonical};
+    const GoldenOptions golden{.seed = options.seed,
+                               .inputs = options.calib_path,
+                               .min_cosine = options.min_cosine,
+                               .quiet = options.quiet};
+    TS_ASSIGN(engine.golden, make_golden(engine, golden, &graphs, report));
     if (why_not_here(options.target).empty()) {
       Bar checking(options.quiet, "checking", static_cast<int64_t>(engine.plans.size()) - 1);
       for (size_t i = 0; i + 1 < engine.plans.size(); ++i) {

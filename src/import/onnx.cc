@@ -72,8 +72,10 @@ class Importer {
       for (const std::string& name : n.inputs) ++context_.readers[name];
       made_.insert(n.outputs.begin(), n.outputs.end());
     }
+    context_.outputs.insert(model.outputs.begin(), model.outputs.end());
     for (const OnnxTensor& t : model.tensors) {
       const ValueId id = add_tensor(builder_, t);
+      context_.stored[t.name] = t.stored;
       if (t.is_byte) context_.bytes.insert(id);
       TS_TRY(define(t.name, id));
     }
@@ -180,6 +182,7 @@ class Importer {
                 made_.contains(name) ? ", but this one or a later one: a cycle, or nodes out of order" : ""));
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
+    TS_TRY(check_codes(call));
     const size_t before = graph_.values.size();
     TS_ASSIGN(const Values results, find_onnx_op(node)->convert(call));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -193,7 +196,7 @@ class Importer {
       TS_TRY(define(name, results[i]));
     }
     note_bytes(call, results);
-    return {};
+    return hand_on_codes(call);
   }
 
   // UINT8 and BOOL are both u8: what moves bytes gives bytes, what compares gives bools.
@@ -214,6 +217,8 @@ class Importer {
   Status add_output(const std::string& name) {
     const auto it = ids_.find(name);
     if (it == ids_.end()) return bad_input(cat("output '", shown(name), "' is made by no node"));
+    if (context_.codes.contains(name) || graph_.at(it->second).type.quant.scaled())
+      return bad_input(cat("output '", shown(name), "' is the codes of a quantization; numbers can be given out: end with DequantizeLinear"));
     ValueId id = it->second;
     // A result has the name that the model gives it. One that has another name already (an input, a constant, another
     // output) is copied.

@@ -58,12 +58,24 @@ std::string OnnxCall::name() const {
   return layer.empty() ? cat(op, "_", index) : cat(layer, ".", op);
 }
 
+bool OnnxCall::is_weight(ValueId v) const { return b.is_constant(v) || file.decoded.contains(b.place(v).base); }
+
 std::string OnnxCall::name_by(size_t weight) const {
   std::string merged;
-  for (const std::string& constant : {node.inputs[weight], b.graph().at(in[weight]).name}) {
-    const bool weighs = constant.ends_with(".weight") || constant.ends_with("_weight");
-    if (!weighs || constant.find('.') == std::string::npos || constant.size() <= 7) continue;
-    const std::string stem = constant.substr(0, constant.size() - 7);
+  std::vector<std::string> constants = {node.inputs[weight], b.graph().at(in[weight]).name};
+  // Exporters call codes after the weight that they stand for: "fc1.weight_f4", "fc1.weight_quantized".
+  const auto decoded = file.decoded.find(b.place(in[weight]).base);
+  if (decoded != file.decoded.end()) constants.push_back(b.graph().at(decoded->second).name);
+  for (const std::string& constant : constants) {
+    size_t end = constant.size() < 7 ? 0 : constant.size() - 7;
+    if (decoded != file.decoded.end()) {
+      const size_t dot = constant.rfind(".weight"), bar = constant.rfind("_weight");
+      end = dot == std::string::npos ? bar : bar == std::string::npos ? dot : std::max(dot, bar);
+    } else if (!constant.ends_with(".weight") && !constant.ends_with("_weight")) {
+      end = 0;
+    }
+    if (end == 0 || end == std::string::npos || constant.find('.') == std::string::npos) continue;
+    const std::string stem = constant.substr(0, end);
     const auto readers = file.readers.find(constant);
     if (readers == file.readers.end() || readers->second <= 1) return stem;
     merged = stem;
@@ -72,10 +84,13 @@ std::string OnnxCall::name_by(size_t weight) const {
 }
 
 const OnnxOp* find_onnx_op(const OnnxNode& node) {
-  if (!node.domain.empty()) return nullptr;
+  // Quantization that ONNX had no operators for at the time is written in the domains of the runtimes that have them.
+  const bool of_runtime = node.domain == "trt" || node.domain == "com.microsoft";
+  if (!node.domain.empty() && !of_runtime) return nullptr;
   for (const auto& family :
-       {onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(), onnx_index_ops(),
-        onnx_layer_ops(), onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
+       {onnx_quantize_ops(), onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(),
+        onnx_index_ops(), onnx_layer_ops(), onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
+    if (of_runtime && family.data() != onnx_quantize_ops().data()) continue;
     for (const OnnxOp& op : family) {
       if (node.op == op.name) return &op;
     }

@@ -2,6 +2,7 @@
 // How ONNX operators become graph nodes: one function per operator, in files by family; each family lists its own.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -15,16 +16,34 @@ namespace tessera {
 
 using Values = std::vector<ValueId>;
 
+// A name of the file that stands for codes, or scales, made while the model runs. In the graph the value of that name
+// holds the numbers that the codes stand for, so that whatever moves codes moves numbers, and DequantizeLinear is
+// nothing but a check that its scales are the ones that were divided by.
+struct OnnxCodes {
+  enum class Role : uint8_t { kCodes, kScales, kScaleNumbers };  // kScaleNumbers: kScales after their DequantizeLinear
+  Role role = Role::kCodes;
+  ValueId numbers = kNoValue;  // as they were quantized: says which codes and which scales belong together
+  QuantType type;
+  size_t axis = 0;     // that scales run along
+  Bytes scale;         // the first level, static
+  float scale2 = 1;    // the second level
+  bool moved = false;  // reshaped, transposed, sliced since
+};
+
 // What the whole file says about values.
 struct OnnxContext {
-  std::unordered_map<std::string, int> readers;  // how many operands have this name
-  std::set<ValueId> bytes;                       // of element u8: those that are UINT8; all others are BOOL
+  std::unordered_map<std::string, int> readers;      // how many operands have this name
+  std::set<ValueId> bytes;                           // of element u8: those that are UINT8; all others are BOOL
+  std::set<std::string> outputs;                     // names of the model's results
+  std::unordered_map<std::string, int64_t> stored;   // ONNX data types of constants
+  std::unordered_map<std::string, OnnxCodes> codes;  // of values that are none
+  std::map<ValueId, ValueId> decoded;                // numbers -> the constant with scales that a copy decodes to them
 };
 
 // One ONNX node being converted.
 struct OnnxCall {
   GraphBuilder& b;
-  const OnnxContext& file;
+  OnnxContext& file;
   const OnnxNode& node;
   Values in;          // kNoValue where absent
   std::string layer;  // path of its module, "blocks.0.attn.qkv"; empty where the file does not tell
@@ -46,6 +65,9 @@ struct OnnxCall {
   std::string name() const;
   std::string name_by(size_t weight) const;
 
+  // A constant, or the decoded numbers of one, in any order.
+  bool is_weight(ValueId v) const;
+
   bool is_integer(ValueId v) const { return info(b.element(v)).kind == ElementKind::kInteger; }
   bool is_truth(ValueId v) const { return b.element(v) == Element::u8 && !file.bytes.contains(v); }
 };
@@ -64,12 +86,18 @@ std::span<const OnnxOp> onnx_layer_ops();
 std::span<const OnnxOp> onnx_attention_ops();
 std::span<const OnnxOp> onnx_reduction_ops();
 std::span<const OnnxOp> onnx_einsum_ops();
+std::span<const OnnxOp> onnx_quantize_ops();
 
 // Nothing for an operator of another domain or an unknown one.
 const OnnxOp* find_onnx_op(const OnnxNode& node);
 
 // A constant of the graph that holds a tensor of the file.
 ValueId add_tensor(GraphBuilder& builder, const OnnxTensor& tensor);
+
+// Codes may be moved and dequantized; anything else would take them for numbers: an error.
+Status check_codes(const OnnxCall& call);
+// What moves codes gives codes.
+Status hand_on_codes(const OnnxCall& call);
 
 constexpr int64_t kMaxListed = 1000000;  // entries of what is spelt out number by number
 

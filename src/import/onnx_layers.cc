@@ -23,17 +23,18 @@ namespace {
 
 // The constant that holds a layer's weight carries the layer's name, whatever the exporter called it.
 void name_weight(OnnxCall& c, ValueId weight, const std::string& layer) {
-  Value& v = c.b.graph().at(weight);
+  const auto decoded = c.file.decoded.find(c.b.place(weight).base);
+  Value& v = c.b.graph().at(decoded != c.file.decoded.end() ? decoded->second : weight);
   if (v.constant && v.name.find('.') == std::string::npos && !layer.empty()) v.name = layer + ".weight";
 }
 
 // The product with operand 1 of the node, turned to w [..., n, k]; where that is a constant, it is a layer.
 Result<ValueId> layer_product(OnnxCall& c, ValueId x, ValueId w) {
   const bool ones = elements(Shape(c.b.shape(w).begin(), c.b.shape(w).end() - 2)) == 1;
-  if (c.b.rank(w) > 2 && ones && c.b.is_constant(w) && c.b.rank(w) <= c.b.rank(x)) {
+  if (c.b.rank(w) > 2 && ones && c.is_weight(w) && c.b.rank(w) <= c.b.rank(x)) {
     TS_ASSIGN(w, c.b.reshape(w, Shape(c.b.shape(w).end() - 2, c.b.shape(w).end())));
   }
-  const bool weighted = c.b.graph().at(w).constant && c.b.rank(w) == 2;
+  const bool weighted = (c.b.graph().at(w).constant || c.file.decoded.contains(c.b.place(w).base)) && c.b.rank(w) == 2;
   const std::string name = weighted ? c.name_by(1) : c.name();
   if (weighted) name_weight(c, w, name);
   return product(c, x, w, name);
@@ -75,10 +76,14 @@ Result<Values> gemm(OnnxCall& c) {
   if (trans_b == 0) {
     TS_ASSIGN(w, c.b.transpose(w));
   }
-  if (alpha != 1) {
+  const bool stored = c.b.is_constant(w);  // else the product is scaled: codes stay as they are
+  if (alpha != 1 && stored) {
     TS_ASSIGN(w, c.b.map("mul", {w, c.b.scalar(alpha, c.b.element(w))}, c.b.graph().at(w).name));
   }
   TS_ASSIGN(ValueId y, layer_product(c, x, w));
+  if (alpha != 1 && !stored) {
+    TS_ASSIGN(y, c.b.map("mul", {y, c.b.scalar(alpha, c.b.element(y))}, c.name()));
+  }
   if (c.has(2)) {
     ValueId bias = c.in[2];
     if (beta != 1) {

@@ -22,6 +22,7 @@ struct OnnxTensor {
   Type type;
   Bytes data;            // dense, 64-byte aligned
   bool is_byte = false;  // UINT8; u8 is otherwise BOOL
+  int64_t stored = 0;    // its ONNX data type
 };
 
 struct OnnxAttr {
@@ -81,8 +82,12 @@ Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, cons
 // The element that stands for an ONNX data type: f32 for all floats (how they are stored is the build's choice, not the
 // file's), u8 for bools. Nothing for types that no graph holds.
 std::optional<Element> element_of_onnx(int64_t data_type);
+// The element that holds the codes of a quantized tensor; nothing for other types. UINT4 codes are kept as i4's bits.
+std::optional<Element> code_of_onnx(int64_t data_type);
 std::string onnx_type_name(int64_t data_type);
-constexpr int64_t kOnnxUint8 = 2, kOnnxBool = 9;
+constexpr int64_t kOnnxFloat = 1, kOnnxUint8 = 2, kOnnxInt8 = 3, kOnnxInt32 = 6, kOnnxBool = 9, kOnnxFloat16 = 10,
+                  kOnnxBfloat16 = 16, kOnnxFloat8E4m3 = 17, kOnnxFloat8E5m2 = 19, kOnnxUint4 = 21, kOnnxInt4 = 22,
+                  kOnnxFloat4 = 23, kOnnxFloat8E8m0 = 24;
 
 // A name from a file as UTF-8: bytes that are none become %XX, so that whatever prints names prints valid text.
 std::string as_utf8(const std::string& name);

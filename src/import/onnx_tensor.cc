@@ -14,28 +14,32 @@ namespace {
 
 enum DataType : int64_t {
   kFloat = 1,
-  kUint8 = 2,
+  kUint8 = kOnnxUint8,
   kInt32 = 6,
   kInt64 = 7,
-  kBool = 9,
-  kFloat16 = 10,
+  kBool = kOnnxBool,
+  kFloat16 = kOnnxFloat16,
   kDouble = 11,
-  kBfloat16 = 16
+  kBfloat16 = kOnnxBfloat16
 };
 
-int64_t bytes_of(int64_t data_type) {
+int64_t bits_of(int64_t data_type) {
   switch (data_type) {
     case kInt64:
     case kDouble:
-      return 8;
+      return 64;
     case kFloat:
     case kInt32:
-      return 4;
+      return 32;
     case kFloat16:
     case kBfloat16:
-      return 2;
+      return 16;
+    case kOnnxUint4:
+    case kOnnxInt4:
+    case kOnnxFloat4:
+      return 4;
     default:
-      return 1;
+      return 8;
   }
 }
 
@@ -111,8 +115,8 @@ Result<Bytes> typed_bytes(const TensorParts& p, int64_t count) {
     case kFloat16:
     case kBfloat16:
       return narrowed<int32_t, uint16_t>(p.int32s, count);
-    default:
-      return narrowed<int32_t, uint8_t>(p.int32s, count);
+    default:  // 4-bit codes lie two in an entry, as they do in a byte
+      return narrowed<int32_t, uint8_t>(p.int32s, (count * bits_of(p.data_type) + 7) / 8);
   }
 }
 
@@ -160,14 +164,35 @@ std::optional<Element> element_of_onnx(int64_t data_type) {
   }
 }
 
+std::optional<Element> code_of_onnx(int64_t data_type) {
+  switch (data_type) {
+    case kOnnxInt8:
+      return Element::i8;
+    case kOnnxFloat8E4m3:
+      return Element::e4m3;
+    case kOnnxFloat8E5m2:
+      return Element::e5m2;
+    case kOnnxUint4:
+    case kOnnxInt4:
+      return Element::i4;
+    case kOnnxFloat4:
+      return Element::e2m1;
+    case kOnnxFloat8E8m0:
+      return Element::e8m0;
+    default:
+      return std::nullopt;
+  }
+}
+
 Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files) {
-  const auto element = element_of_onnx(parts.data_type);
+  const auto code = code_of_onnx(parts.data_type), element = code ? code : element_of_onnx(parts.data_type);
   if (!element)
     return bad_input(cat("holds ", onnx_type_name(parts.data_type),
-                         "; FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT64, INT32, UINT8 and BOOL can be read"));
+                         "; FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT64, INT32, UINT8 and BOOL can be read, and as codes "
+                         "INT8, UINT4, INT4, FLOAT8E4M3FN, FLOAT8E5M2, FLOAT4E2M1 and FLOAT8E8M0"));
   const auto count = checked_elements(parts.shape, kMaxElements);
   if (!count) return bad_input(cat("has shape ", to_string(parts.shape), ": negative or too large"));
-  const int64_t bytes = *count * bytes_of(parts.data_type);
+  const int64_t bytes = (*count * bits_of(parts.data_type) + 7) / 8;
   Bytes data;
   if (parts.external) {
     TS_ASSIGN(data, external_bytes(parts, files, bytes));
@@ -187,7 +212,8 @@ Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files) {
     for (size_t i = 0; i < data.size(); ++i) truth.data()[i] = data.data()[i] != 0;
     data = Bytes::own(std::move(truth));
   }
-  return OnnxTensor{parts.name, Type{parts.shape, *element}, std::move(data), parts.data_type == kUint8};
+  return OnnxTensor{parts.name, Type{parts.shape, *element}, std::move(data), parts.data_type == kUint8,
+                    parts.data_type};
 }
 
 std::string as_utf8(const std::string& name) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/gather_codes.h"
 #include "ops/reference.h"
 
 namespace tessera {
@@ -19,25 +20,6 @@ constexpr double kFreeBytes = 0x1p22, kBytesPerByte = 4, kFreeFlops = 0x1p27, kF
 constexpr double kFlopsPerElement = 32;  // decoding, walking and encoding, in multiplications that take as long
 // A repeated constant is spelt out up to this size; a larger one stays a view.
 constexpr int64_t kSpeltElements = int64_t{1} << 20;
-
-template <class T>
-void gather_elements(const uint8_t* from, const Region& r, uint8_t* to) {
-  const size_t rank = r.shape.size();
-  const int64_t inner = rank == 0 ? 1 : r.shape[rank - 1], step = rank == 0 ? 1 : r.strides[rank - 1];
-  const int64_t rows = inner == 0 ? 0 : elements(r.shape) / inner;
-  Shape index(rank, 0);
-  int64_t at = r.offset;
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = 0; i < inner; ++i, to += sizeof(T))
-      std::memcpy(to, from + (at + i * step) * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    for (size_t a = rank < 2 ? 0 : rank - 1; a-- > 0;) {
-      at += r.strides[a];
-      if (++index[a] < r.shape[a]) break;
-      at -= r.strides[a] * r.shape[a];
-      index[a] = 0;
-    }
-  }
-}
 
 }  // namespace
 
@@ -111,20 +93,14 @@ Result<std::vector<int64_t>> GraphBuilder::integers(ValueId v, const std::string
     return bad_input(cat(what, " ('", g_.at(v).name, "') is ", info(e).name, ", integers of whole bytes are needed"));
   const int64_t n = elements(shape(v));
   if (n > 1000000) return bad_input(cat(what, " holds ", n, " numbers"));
-  const size_t width = static_cast<size_t>(info(e).bits / 8);
-  std::vector<uint8_t> bytes(static_cast<size_t>(n) * width);
+  const Buffer codes = gather_codes(base.data.data(), info(e).bits, p.region);
   std::vector<int64_t> out(static_cast<size_t>(n));
   if (e == Element::i64) {
-    gather_elements<int64_t>(base.data.data(), p.region, reinterpret_cast<uint8_t*>(out.data()));
+    if (n > 0) std::memcpy(out.data(), codes.data(), codes.size());
     return out;
   }
-  if (e == Element::i32) {
-    gather_elements<int32_t>(base.data.data(), p.region, bytes.data());
-  } else {
-    gather_elements<uint8_t>(base.data.data(), p.region, bytes.data());
-  }
   std::vector<double> numbers(static_cast<size_t>(n));
-  info(e).decode_f64(bytes.data(), 0, n, numbers.data());
+  info(e).decode_f64(codes.data(), 0, n, numbers.data());
   std::transform(numbers.begin(), numbers.end(), out.begin(), [](double x) { return static_cast<int64_t>(x); });
   return out;
 }
@@ -216,6 +192,21 @@ Result<ValueId> GraphBuilder::cast(ValueId v, Element element, std::string name)
   return emit("copy", {v}, {{"element", std::string(info(element).name)}}, std::move(name));
 }
 
+ValueId GraphBuilder::quantize(ValueId v, const QuantType& type, ValueId scale, ValueId scale2, std::string name) {
+  Node node{.name = std::move(name),
+            .op = "copy",
+            .inputs = {v},
+            .outputs = {},
+            .attrs = {},
+            .then = {},
+            .role = {},
+            .asked = {}};
+  const ValueId id = add(std::move(node), Type{shape(v), type});
+  g_.at(id).scale = scale;
+  g_.at(id).scale2 = scale2;
+  return id;
+}
+
 Result<ValueId> GraphBuilder::concat(std::vector<ValueId> inputs, int64_t axis, std::string name) {
   if (inputs.size() == 1) return inputs[0];
   return emit("concat", std::move(inputs), {{"axis", axis}}, std::move(name));
@@ -238,27 +229,12 @@ std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& r
   const Type type{region.shape, g_.at(constant).type.quant};
   const int64_t count = elements(region.shape);
   const int bits = info(type.quant.element).bits;
-  if (type.quant.scaled() || bits % 8 != 0) return std::nullopt;
+  if (type.quant.scaled()) return std::nullopt;
   if (count > elements(shape(constant)) && count > kSpeltElements) return std::nullopt;
   Bytes data = g_.at(constant).data;
   if (!region.whole() || count != elements(shape(constant))) {
     if (!budget().take(packed_bytes(type.quant.element, count), 0)) return std::nullopt;
-    Buffer buffer(static_cast<size_t>(packed_bytes(type.quant.element, count)));
-    switch (bits) {
-      case 8:
-        gather_elements<uint8_t>(data.data(), region, buffer.data());
-        break;
-      case 16:
-        gather_elements<uint16_t>(data.data(), region, buffer.data());
-        break;
-      case 32:
-        gather_elements<uint32_t>(data.data(), region, buffer.data());
-        break;
-      default:
-        gather_elements<uint64_t>(data.data(), region, buffer.data());
-        break;
-    }
-    data = Bytes::own(std::move(buffer));
+    data = Bytes::own(gather_codes(data.data(), bits, region));
   }
   return g_.add_constant(g_.at(constant).name, type, std::move(data));
 }

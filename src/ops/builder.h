@@ -64,6 +64,8 @@ class GraphBuilder {
   Result<ValueId> emit(std::string op, std::vector<ValueId> inputs, Attrs attrs = {}, std::string name = "");
   Result<ValueId> map(std::string fn, std::vector<ValueId> inputs, std::string name = "");
   Result<ValueId> cast(ValueId v, Element element, std::string name = "");
+  // A copy that rounds v to a type with scales; constants of the graph hold those that are not made while running.
+  ValueId quantize(ValueId v, const QuantType& type, ValueId scale, ValueId scale2 = kNoValue, std::string name = "");
   Result<ValueId> concat(std::vector<ValueId> inputs, int64_t axis, std::string name = "");
 
   // Negative axes count from the back, everywhere.

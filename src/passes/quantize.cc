@@ -59,7 +59,7 @@ class Quantizer {
     const std::string layer = g_.nodes[index].name;
     const ValueId w = g_.nodes[index].inputs[1];
     const QuantType stored = g_.at(w).type.quant;
-    const bool imported = stored.scaled() && options_.precision == kImported;
+    const bool imported = stored.scaled() && (options_.keep_stated || options_.precision == kImported);
     const bool sparse = g_.nodes[index].attrs.integer("sparse24") != 0;
     g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
     if (stored.scaled()) {

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "types/codes.h"
+#include "types/layout.h"
 #include "types/scale_tiles.h"
 #include "types/sparse24.h"
 
@@ -112,6 +114,16 @@ TEST(Sparse24, RoundTripsOfEveryElement) {
           EXPECT_EQ(code_at(codes.data(), bits, i), code_at(back.data(), bits, i));
         }
       }
+      for (int64_t r = 0; r < rows; ++r) {  // the same, row by row and from a column on
+        for (int64_t col = 0; col < cols; col += 8) {
+          const int64_t n = cols - col;
+          std::vector<uint8_t> row(static_cast<size_t>(packed_bytes(e, round_up(n, 8))) + 1, 0xa5);
+          expand24_row(bits, sparse->kept.data(), sparse->metadata.data(), r, col, n, cols, row.data());
+          for (int64_t i = 0; i < n; ++i)
+            ASSERT_EQ(code_at(row.data(), bits, i), code_at(back.data(), bits, r * cols + col + i)) << info(e).name;
+          EXPECT_EQ(row.back(), 0xa5);
+        }
+      }
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t g = 0; g < 2 * meta24_row_bytes(cols); ++g) {
           const uint32_t pair = sparse->metadata.data()[meta24_byte(r, g, cols)] >> meta24_shift(g) & 15u;
@@ -120,6 +132,28 @@ TEST(Sparse24, RoundTripsOfEveryElement) {
       }
     }
   }
+}
+
+TEST(Layouts, EveryElementComesBackFromEveryLayout) {
+  std::mt19937 random(5);
+  for (Element e : kWithZero) {
+    for (Layout layout : kLayouts) {
+      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {17, 5}, {33, 40}, {0, 8}}) {
+        const std::vector<uint8_t> codes = sparse_codes(e, rows, cols, random);
+        const auto stored = arrange_codes(layout, e, rows, cols, codes.data());
+        ASSERT_TRUE(stored.ok()) << stored.status().message();
+        EXPECT_EQ(static_cast<int64_t>(stored->size()), stored_bytes(layout, e, rows, cols));
+        const Buffer back = restore_rows(layout, e, rows, cols, stored->data());
+        ASSERT_EQ(back.size(), codes.size());
+        std::vector<double> a(static_cast<size_t>(rows * cols)), b(a.size());
+        info(e).decode_f64(codes.data(), 0, rows * cols, a.data());
+        info(e).decode_f64(back.data(), 0, rows * cols, b.data());
+        EXPECT_EQ(a, b) << info(e).name << " " << name_of(layout);
+      }
+    }
+  }
+  const uint8_t dense[] = {1, 1, 1, 0};
+  EXPECT_FALSE(arrange_codes(Layout::kSparse24, Element::e4m3, 1, 4, dense).ok());
 }
 
 TEST(Sparse24, DenseGroupsAndElementsWithoutZeroAreErrors) {

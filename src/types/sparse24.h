@@ -45,6 +45,15 @@ Result<Sparse24> compress24(Element element, const void* codes, int64_t rows, in
 // Back; what was not kept is zero. Contract: metadata as above, each pair in order.
 void expand24(Element element, const void* kept, const void* metadata, int64_t rows, int64_t cols, void* codes);
 
+// Layout::kSparse24 stores the kept codes, then the metadata, as one array.
+inline const void* metadata24_of(const void* stored, Element element, int64_t rows, int64_t cols) {
+  return static_cast<const uint8_t*>(stored) + packed_bytes(element, rows * kept24_cols(cols));
+}
+// Columns [col, col + n) of one row as whole groups, densely from the beginning of `codes`, one row at a time for kernels. Contract: col is a multiple
+// of 8; `codes` has room for round_up(n, 8) codes. Any metadata is read without harm.
+void expand24_row(int bits, const void* kept, const void* metadata, int64_t row, int64_t col, int64_t n, int64_t cols,
+                  void* codes);
+
 // Keeps the two largest magnitudes of each group and makes the others +0; of equal ones the lower place is kept. NaN
 // counts as the largest.
 void prune24(float* x, int64_t rows, int64_t cols);

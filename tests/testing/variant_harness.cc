@@ -32,11 +32,12 @@ Buffer encoded(Element e, const std::vector<double>& numbers) {
   return b;
 }
 
-// Scales between 2^-6 and 2^-5: decoded e4m3 then reaches 14, and products of two such numbers stay far from every
-// limit.
-Buffer random_scales(const ScaleLevel& level, const Shape& shape, std::mt19937_64& random) {
+// Scales of e4m3 between 2^-6 and 2^-5: decoded codes then reach 14, and products of two such numbers stay far from every
+// limit. Elements of a smaller range get larger ones, so that random numbers use all of their codes. A second level is
+// between 1/2 and 1.
+Buffer random_scales(const ScaleLevel& level, double most, const Shape& shape, std::mt19937_64& random) {
   std::vector<double> scales(static_cast<size_t>(scale_count(level, rows_of(shape), cols_of(shape))));
-  std::uniform_real_distribution<double> draw(0x1p-6, 0x1p-5);
+  std::uniform_real_distribution<double> draw(most / 2, most);
   for (double& s : scales) s = draw(random);
   return encoded(level.element, scales);
 }
@@ -145,12 +146,14 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
     }
     t.data = Buffer(static_cast<size_t>(packed_bytes(o.type.element, span_of(o))));
     if (t.data.size() > 0) std::memset(t.data.data(), 0xff, t.data.size());  // a NaN in every float
-    t.scale = random_scales(o.type.scale, o.shape, random);
-    t.scale2 = random_scales(o.type.scale2, o.shape, random);
+    t.scale = random_scales(o.type.scale, 14 / std::max(28.0, info(o.type.element).max), o.shape, random);
+    t.scale2 = random_scales(o.type.scale2, 1, o.shape, random);
     Dense numbers{o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))};
     for (double& v : numbers.v) v = draw_number(o.type, values, large, random);
     if (adjust != nullptr) adjust(problem, i, numbers.v);
+    t.desc.type.dynamic = false;  // these scales are there already
     encode(numbers, t.view());
+    t.desc.type.dynamic = o.type.dynamic;
     c.numbers.push_back(decode(t.view()));
     c.in.push_back(std::move(t));
   }

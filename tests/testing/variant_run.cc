@@ -39,18 +39,10 @@ class Guarded {
   DeviceBuffer device_;
 };
 
-// A weight's codes in another storage order; padding is zero codes.
-Buffer repacked(const HostTensor& w, Layout layout) {
+// A weight's codes as the variant wants them stored.
+Result<Buffer> repacked(const HostTensor& w, Layout layout) {
   const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
-  const int64_t code = info(w.desc.type.element).bits / 8;
-  Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * code));
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) {
-      std::memcpy(out.data() + layout_index(layout, r, c, cols) * code, w.data.data() + (r * cols + c) * code,
-                  static_cast<size_t>(code));
-    }
-  }
-  return out;
+  return arrange_codes(layout, w.desc.type.element, rows, cols, w.data.data());
 }
 
 struct Placed {
@@ -84,7 +76,8 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
     if (layouts[i] == Layout::kRows) {
       TS_ASSIGN(in[i].data, placed.put(on_device, t.data));
     } else {
-      TS_ASSIGN(in[i].data, placed.put(on_device, repacked(t, layouts[i])));
+      TS_ASSIGN(const Buffer packed, repacked(t, layouts[i]));
+      TS_ASSIGN(in[i].data, placed.put(on_device, packed));
     }
     TS_ASSIGN(in[i].scale, placed.put(on_device, t.scale));
     TS_ASSIGN(in[i].scale2, placed.put(on_device, t.scale2));

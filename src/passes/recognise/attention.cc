@@ -15,6 +15,7 @@ constexpr double kUnseen = -1e9;
 
 struct Found {
   Place q, k, v;  // [b, heads, tokens, size] each; k and v with their own number of heads
+  bool q_typed = false, k_typed = false, v_typed = false;  // read as codes: as they are, not as they are before scaling
   ScoreChain scores;
   int64_t batch = 0, heads = 0;
 };
@@ -38,6 +39,8 @@ class AttentionPattern {
     int fewest = 4;
     for (const auto& [batch, heads] : splits(node, *scores)) {
       Found f{.q = {}, .k = {}, .v = {}, .scores = *scores, .batch = batch, .heads = heads};
+      f.q_typed = scores->product->attrs.has("type.0"), f.k_typed = scores->product->attrs.has("type.1");
+      f.v_typed = node.attrs.has("type.1");
       if (!take_operands(node, &f)) continue;
       const int copies = is_copied(f.q) + is_copied(f.k) + is_copied(f.v);
       if (copies < fewest) best = f, fewest = copies;
@@ -48,6 +51,8 @@ class AttentionPattern {
   // An attention that was one already: its operands and scale, read as those of a match are.
   std::optional<Found> reread(const Node& attention) const {
     Found f{.q = {}, .k = {}, .v = {}, .scores = {}};
+    f.q_typed = attention.attrs.has("type.0"), f.k_typed = attention.attrs.has("type.1");
+    f.v_typed = attention.attrs.has("type.2");
     f.scores.scale = attention.attrs.number("scale", 1.0);
     Place operands[3];
     for (size_t i = 0; i < 3; ++i) {
@@ -119,11 +124,11 @@ class AttentionPattern {
   }
   bool is_copied(const Place& p) const { return is_plain_copy(m_.made_by(p.base, "copy"), p.base); }
 
-  // The same numbers straight from where they were made, scalings on the way moved into `scale`.
-  Place straight(Place p, double* scale) const {
+  // The same numbers straight from where they were made, scalings on the way moved into `scale`, unless `typed`.
+  Place straight(Place p, bool typed, double* scale) const {
     for (;;) {
       const Node* copy = m_.made_by(p.base, "copy");
-      const auto scaling = read_scaling(m_, p.base);
+      const auto scaling = typed ? std::nullopt : read_scaling(m_, p.base);
       if (!is_plain_copy(copy, p.base) && !scaling) return p;
       const Place source = m_.place(scaling ? scaling->x : copy->inputs[0]);
       const auto region = composed(source.region, p.region);
@@ -134,11 +139,11 @@ class AttentionPattern {
   }
 
   // [b, heads, t, d] as [b, heads / group, t, d], where `group` heads each are one and the same.
-  std::optional<Place> shared_by(const Place& p, int64_t group, double* scale) const {
+  std::optional<Place> shared_by(const Place& p, int64_t group, bool typed, double* scale) const {
     const Shape& s = p.region.shape;
     const auto region = reshaped(p.region, {s[0], s[1] / group, group, s[2], s[3]});
     if (!region) return std::nullopt;
-    Place out = straight({p.base, *region}, scale);
+    Place out = straight({p.base, *region}, typed, scale);
     if (group > 1 && out.region.strides[2] != 0) return std::nullopt;
     for (Shape* axes : {&out.region.shape, &out.region.strides}) axes->erase(axes->begin() + 2);
     out.region = permuted(out.region, {0, 1, 2, 3});
@@ -159,10 +164,11 @@ class AttentionPattern {
     for (int64_t group = k.region.shape[1]; group >= 1; --group) {
       if (k.region.shape[1] % group != 0) continue;
       double scale = 1, of_values = 1;
-      const auto keys = shared_by(k, group, &scale), values = shared_by(v, group, &of_values);
+      const auto keys = shared_by(k, group, f->k_typed, &scale);
+      const auto values = shared_by(v, group, f->v_typed, &of_values);
       if (!keys || !values || of_values != 1) continue;
       f->k = *keys, f->v = *values;
-      f->q = straight(q, &scale);
+      f->q = straight(q, f->q_typed, &scale);
       f->scores.scale *= scale;
       return true;
     }
@@ -236,6 +242,23 @@ class BiasMaker {
   Known& known_;
 };
 
+// Types that the two products were given are the attention's. Probabilities lie between 0 and 1: 1/448 is the scale
+// that every exporter takes, any other one is kept beside the type.
+void take_types(const Node& scores, const Node& sum, Attrs* attrs) {
+  const auto take = [&](const Node& from, const std::string& operand, const std::string& as) {
+    if (!from.attrs.has("type." + operand)) return;
+    attrs->set("type." + as, from.attrs.word("type." + operand));
+    if (from.attrs.has("scale." + operand)) attrs->set("scale." + as, from.attrs.number("scale." + operand));
+  };
+  take(scores, "0", "0");
+  take(scores, "1", "1");
+  take(sum, "1", "2");
+  if (!sum.attrs.has("type.0")) return;
+  attrs->set("p", sum.attrs.word("type.0"));
+  const double scale = sum.attrs.number("scale.0");
+  if (scale != static_cast<double>(1.0f / 448)) attrs->set("scale.p", scale);
+}
+
 enum class MaskKind : uint8_t { kNothing, kCausal, kOther };
 
 // What a constant bias does: nothing, or exactly hide the keys after i + keys - queries.
@@ -295,7 +318,7 @@ Status recognise_attention(Graph& graph) {
     if (graph.nodes[i].op != "matmul") continue;
     auto found = AttentionPattern(graph).match(graph.nodes[i]);
     if (!found) continue;
-    const Node product = *found->scores.product;  // the graph's own moves when nodes are added
+    const Node product = *found->scores.product, sum = graph.nodes[i];  // the graph's own moves when nodes are added
     found->scores.product = &product;
     const ValueId old = graph.nodes[i].outputs[0];
     const std::string name = parent_layer(graph.nodes[i].name, "attention");
@@ -305,6 +328,7 @@ Status recognise_attention(Graph& graph) {
       TS_ASSIGN(bias, BiasMaker(builder, *found, known).make());
     }
     Attrs attrs = {{"scale", found->scores.scale}};
+    take_types(product, sum, &attrs);
     TS_ASSIGN(const std::vector<ValueId> operands, operands_of(builder, *found, bias, &attrs));
     TS_ASSIGN(ValueId y, builder.emit("attention", operands, attrs, name));
     TS_ASSIGN(y, builder.permute(y, {0, 2, 1, 3}));

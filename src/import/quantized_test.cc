@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantized models in every representation that exporters write (tests/data/quantized/make.py): op by op they compute
+// what ml_dtypes does, and in canonical form codes and scales are the file's, bit for bit, as types of the layers.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <sstream>
+
+#include "import/onnx.h"
+#include "io/npz.h"
+#include "ir/text.h"
+#include "ops/builder.h"
+#include "passes/canonicalise.h"
+#include "testing/run_graph.h"
+
+namespace tessera {
+namespace {
+
+const std::map<std::string, Array>& arrays() {
+  static const std::map<std::string, Array> kAll = [] {
+    std::map<std::string, Array> all;
+    auto read = read_npz(TS_SOURCE_DIR "/tests/data/quantized/cases.npz");
+    if (!read.ok()) return all;  // no cases: gtest reports a suite without tests
+    for (Array& a : *read) all[a.name] = std::move(a);
+    return all;
+  }();
+  return kAll;
+}
+
+std::vector<std::string> cases() {
+  std::vector<std::string> out;
+  for (const auto& [name, array] : arrays()) {
+    if (name.ends_with(".onnx")) out.push_back(name.substr(0, name.size() - 5));
+  }
+  return out;
+}
+
+std::string text_of(const std::string& name) {
+  const auto it = arrays().find(name);
+  if (it == arrays().end()) return "";
+  return {reinterpret_cast<const char*>(it->second.data.data()), it->second.data.size()};
+}
+
+class QuantizedTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  Graph imported() {
+    auto graph = import_onnx(arrays().at(GetParam() + ".onnx").data, GetParam());
+    EXPECT_TRUE(graph.ok()) << graph.status().message();
+    return graph.ok() ? *graph : Graph{};
+  }
+  Graph canonical() {
+    Graph graph = imported();
+    const Status status = canonicalise(graph);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return graph;
+  }
+  std::vector<testing::Numbers> inputs(const Graph& graph) {
+    std::vector<testing::Numbers> in;
+    for (size_t i = 0; i < graph.inputs.size(); ++i) in.push_back(numbers_of(arrays().at(cat(GetParam(), ".in", i))));
+    return in;
+  }
+  void expect_outputs(const Graph& graph, double rounding) {
+    const auto out = testing::run_graph(graph, inputs(graph));
+    ASSERT_TRUE(out.ok()) << out.status().message();
+    const Array& want = arrays().at(GetParam() + ".out0");
+    EXPECT_EQ(graph.at(graph.outputs[0]).type.shape, want.shape);
+    const testing::Numbers numbers = numbers_of(want);
+    ASSERT_EQ((*out)[0].size(), numbers.size());
+    for (size_t k = 0; k < numbers.size(); ++k)
+      ASSERT_NEAR((*out)[0][k], numbers[k], rounding * std::max(1.0, std::abs(numbers[k]))) << "at " << k;
+  }
+};
+
+// At most 64 terms of decoded numbers, each rounded to f32 once more, of magnitudes whose sum stays below 4.
+constexpr double kRounding = 4 * 2 * 0x1p-24;
+
+TEST_P(QuantizedTest, ComputesWhatTheEmulationDoes) { expect_outputs(imported(), kRounding); }
+
+// What the types of a canonical graph say, spelt out as copies.
+Graph with_types_applied(const Graph& graph) {
+  Graph out = graph;
+  out.nodes.clear();
+  for (Node n : graph.nodes) {
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      const auto type = parse_quant_type(n.attrs.word(cat("type.", i)));
+      if (!type) continue;
+      Value v;
+      v.name = cat(n.name, ".in", i);
+      v.type = {out.at(n.inputs[i]).type.shape, *type};
+      if (n.attrs.has(cat("scale.", i))) {
+        const ValueId scale = out.add_constant(v.name + ".scale", {1}, {static_cast<float>(n.attrs.number(cat("scale.", i)))});
+        (type->dynamic ? v.scale2 : v.scale) = scale;
+      }
+      const ValueId id = out.add_value(std::move(v));
+      out.nodes.push_back({.name = cat(n.name, ".in", i), .op = "copy", .inputs = {n.inputs[i]}, .outputs = {id}});
+      n.inputs[i] = id;
+    }
+    out.nodes.push_back(std::move(n));
+  }
+  return out;
+}
+
+TEST_P(QuantizedTest, ComputesTheSameFromItsTypes) {
+  const Graph graph = canonical();
+  // Probabilities are rounded before they are normalised here, after it in the file: 2^-4 each, of values below 4.
+  const bool probabilities = text_of(GetParam() + ".attrs").find("\np=") != std::string::npos;
+  expect_outputs(with_types_applied(graph), probabilities ? 2 * 0x1p-4 * 4 : kRounding);
+}
+
+// The bytes of a constant, as text: easily compared.
+std::string bytes_of(const Graph& graph, ValueId id) {
+  if (id == kNoValue) return "";
+  const Bytes& data = graph.at(id).data;
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+TEST_P(QuantizedTest, KeepsCodesAndScales) {
+  const std::string type = text_of(GetParam() + ".type");
+  if (type.empty()) GTEST_SKIP() << "no weight in codes";
+  const Graph graph = canonical();
+  int layers = 0;
+  for (const Node& n : graph.nodes) {
+    if (n.op != "matmul") continue;
+    ++layers;
+    const Value& w = graph.at(n.inputs[1]);
+    EXPECT_TRUE(w.constant);
+    EXPECT_EQ(to_string(w.type.quant), type);
+    EXPECT_EQ(n.asked, "imported");
+    EXPECT_EQ(bytes_of(graph, n.inputs[1]), text_of(GetParam() + ".codes"));
+    EXPECT_EQ(bytes_of(graph, w.scale), text_of(GetParam() + ".scale"));
+    EXPECT_EQ(bytes_of(graph, w.scale2), text_of(GetParam() + ".scale2"));
+  }
+  EXPECT_GE(layers, 1) << print_graph(graph);
+}
+
+TEST_P(QuantizedTest, GivesLayersTheTypes) {
+  const Graph graph = canonical();
+  const std::string text = text_of(GetParam() + ".attrs");
+  size_t typed = 0, copies = 0;
+  for (const Node& n : graph.nodes) {
+    const bool product = n.op == "matmul" || n.op == "attention";
+    copies += n.op == "copy" && graph.at(n.outputs[0]).type.quant.scaled();
+    if (!product || text.empty()) {
+      for (const auto& [key, value] : n.attrs.all()) EXPECT_FALSE(key.starts_with("type.") || key == "p") << key;
+      continue;
+    }
+    ++typed;
+    std::stringstream lines(text);
+    std::vector<std::string> wanted;
+    for (std::string line; std::getline(lines, line);) {
+      const std::string key = line.substr(0, line.find('=')), value = line.substr(line.find('=') + 1);
+      wanted.push_back(key);
+      if (key.starts_with("scale.")) {
+        EXPECT_EQ(n.attrs.number(key), std::strtod(value.c_str(), nullptr)) << key;
+      } else {
+        EXPECT_EQ(n.attrs.word(key), value) << key;
+      }
+    }
+    for (const auto& [key, value] : n.attrs.all()) {
+      if (key.starts_with("type.") || key.starts_with("scale.") || key == "p") {
+        EXPECT_NE(std::find(wanted.begin(), wanted.end(), key), wanted.end()) << key;
+      }
+    }
+  }
+  if (!text.empty()) {
+    EXPECT_GE(typed, 1u) << print_graph(graph);
+    if (GetParam() != "shared" && GetParam() != "attention_scaled_query") {
+      EXPECT_EQ(copies, 0u) << print_graph(graph);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedTest, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera
