@@ -11,6 +11,7 @@
 #include "cli/open_engine.h"
 #include "io/images_prepare.h"
 #include "io/mmap.h"
+#include "models/family.h"
 #include "passes/quantize.h"
 #include "study/calibrate.h"
 
@@ -128,6 +129,11 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group(kGroup);
+  app.add_option("--family", flags.family,
+                 "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " +
+                     join(family_names()))
+      ->type_name("NAME")
+      ->group("Model");
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
 }
 
@@ -173,6 +179,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   TS_TRY(check_calibration_flags(flags.calibration, flags.calib, "--calib-method", "--calib-samples"));
   BuildOptions o;
   o.model_path = model;
+  o.family = flags.family;
   o.precision = flags.precision;
   o.attention = flags.attention;
   if (!flags.recipe.empty()) {

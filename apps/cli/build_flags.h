@@ -28,6 +28,7 @@ struct BuildFlags {
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
   std::vector<std::string> allow, shapes;
+  std::string family;  // the model is a checkpoint's folder
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);

@@ -50,7 +50,7 @@ void print_summary(const Options& o, const Engine& e) {
   for (const EngineConstant& c : e.constants) constants += static_cast<int64_t>(c.data.size());
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(o.engine, error));
-  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 60), ", made by ",
+  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 300), ", made by ",
                               shorten(printable(e.producer), 30)),
                           0, 2));
   print_record("precision", cat(e.precision, " (asked)"));

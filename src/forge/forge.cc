@@ -100,7 +100,7 @@ class Builder {
   }
 
  private:
-  LoadOptions any_batch() const { return {.exact = false, .shapes = options_.shapes}; }
+  LoadOptions any_batch() const { return {.exact = false, .shapes = options_.shapes, .family = options_.family}; }
 
   Status load_samples_graph() {
     engine_.target = options_.target;
@@ -184,7 +184,7 @@ class Builder {
     batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
     const bool asked = !batches.empty();
     if (!asked) batches = {1};
-    const LoadOptions this_batch{.exact = asked && options_.exact_batches, .shapes = options_.shapes};
+    const LoadOptions this_batch{.exact = asked && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
     lowering_.plan.target = options_.target;
     int64_t largest = 1;
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));

@@ -19,6 +19,7 @@ namespace tessera {
 
 struct BuildOptions {
   std::string model_path;
+  std::string family;  // the model is a checkpoint's folder, of this family; empty: an ONNX file
   std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
   std::optional<Recipe> recipe;
   std::string attention;         // fp16, fp8; empty: as recipe or model say
