@@ -8,7 +8,6 @@
 #include "base/parallel.h"
 #include "ops/errors.h"
 #include "ops/reference.h"
-#include "study/scale_of.h"
 
 namespace tessera {
 namespace {
