@@ -391,7 +391,8 @@ TEST(EngineFile, LoadsALargeEngine) {
   Engine e = one_of_everything();
   for (int i = 0; i < 50; ++i)
     e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
-  ASSERT_TRUE(write_engine(e, path).ok());
+  const Status written = write_engine(e, path);
+  ASSERT_TRUE(written.ok()) << written.message();
   const auto start = std::chrono::steady_clock::now();
   auto got = read_engine(path);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
