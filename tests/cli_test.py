@@ -495,7 +495,8 @@ class Cli(unittest.TestCase):
         said = json.loads(tessera("verify", "tiny.tess", "--json").stdout)
         self.assertTrue(said["ok"])
         self.assertEqual([(c["plan"], c["what"]) for c in said["checks"]],
-                         [("batch1", "golden values"), ("batch3", "golden values"), ("batch1", "seed 2"), ("batch3", "seed 2")])
+                         [("batch1", "golden values"), ("batch3", "golden values")]
+                         + [(plan, f"{kind}, seed 2") for kind in ("normal", "uniform", "small", "large") for plan in ("batch1", "batch3")])
         steps = {p["name"]: len(p["steps"]) for p in json.loads(tessera("inspect", "tiny.tess", "--json").stdout)["plans"]}
         for check in said["checks"][2:]:
             self.assertEqual(len(check["layers"]), steps[check["plan"]])
@@ -509,7 +510,21 @@ class Cli(unittest.TestCase):
         mine = json.loads(tessera("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 5, "--plan", "batch3", "--json").stdout)
         self.assertEqual([(c["plan"], c["what"], c["ok"]) for c in mine["checks"]], [("batch3", "golden values", True), ("batch3", "in.npz", True)])
         self.assertEqual(failure("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 9, code=2), "tessera: --samples 9: in.npz holds 8")
+        self.assertIn("wanted some of normal, uniform, small, large", failure("verify", "tiny.tess", "--kinds", "odd", code=2))
         self.assertIn("there are batch1, batch3", failure("verify", "tiny.tess", "--plan", "none", code=2))
+        self.assertEqual([q["what"] for q in said["quantization"]], ["golden inputs"], "from what the build stored")
+        text = tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal").stdout
+        self.expect_narrow(text)
+        self.assertIn("beside the same layer in f32", " ".join(text.split()))
+        with_model = json.loads(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--inputs", "in.npz", "--samples", 5, "--json").stdout)
+        error = with_model["quantization"][1]
+        self.assertEqual(error["what"], "in.npz")
+        for key in ("cosine_mean", "centred_mean", "relative_l2", "sqnr_db", "worst_sample"):
+            self.assertIn(key, error["outputs"][0])
+            self.assertIn(key, error["layers"][0])
+        self.assertGreater(error["outputs"][0]["cosine_mean"], 0.99)
+        said = failure("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1)
+        self.assertIn("where 1 is the least (--min-cosine)", said)
         text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
         self.expect_narrow(text)
         self.assertRegex(text, r"loaded in 0\.\d+ s, bound in 0\.\d+ s; at most [\d.]+ MB of memory")

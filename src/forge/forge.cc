@@ -232,11 +232,14 @@ class Builder {
 
   Status make_golden_values(bool* ran_on_target, ModelReport* report) {
     const Stopwatch watch(t_.golden_s);
-    const ModelGraphs graphs{.written = &written_, .canonical = &canonical_, .prepared = &prepared_};
+    const ModelGraphs graphs{.written = &written_,
+                             .canonical = &canonical_,
+                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_};
     TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
-    const bool arrays = !ranges_given && !std::filesystem::is_directory(options_.calib_path);
+    const std::string data = ranges_given ? std::string() : options_.calib_path;
     const GoldenOptions golden{.seed = options_.seed,
-                               .inputs = arrays ? options_.calib_path : "",
+                               .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
+                               .preprocess = options_.preprocess,
                                .min_cosine = options_.min_cosine,
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));

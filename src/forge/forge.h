@@ -36,6 +36,7 @@ struct BuildOptions {
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
+  std::string golden_inputs;  // npz or folder of images; empty: the calibration data, else seeded random inputs
   std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
   bool quiet = false;  // no progress
 };
