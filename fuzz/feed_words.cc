@@ -2,6 +2,8 @@
 // Words of the command line, and names that files carry.
 #include "base/status.h"
 #include "fuzz/feeds.h"
+#include "io/images_prepare.h"
+#include "ir/ranges.h"
 #include "passes/quantize.h"
 #include "types/quant_type.h"
 
@@ -16,6 +18,14 @@ void feed_words(std::span<const uint8_t> input) {
   if (const auto allowance = parse_allowance(text); allowance.ok()) {
     TS_CHECK(allowance->pattern + "=" + allowance->precision == text, text);
     (void)find_precision(allowance->precision);
+  }
+  if (const auto preprocess = parse_preprocess(text); preprocess.ok()) {
+    const auto again = parse_preprocess(to_string(*preprocess));
+    TS_CHECK(again.ok() && *again == *preprocess, to_string(*preprocess));
+  }
+  if (const auto method = parse_range_method(text); method.ok()) {
+    const auto again = parse_range_method(to_string(*method));
+    TS_CHECK(again.ok() && *again == *method, to_string(*method));
   }
 }
 

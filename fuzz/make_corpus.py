@@ -224,8 +224,32 @@ def ir_text_seeds():
 
 def words_seeds():
     for i, text in enumerate(("f32", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e4m3:block16(e4m3):tensor(f32)", "e4m3:token(f32)!", "bf16!",
-                              "blocks.*.mlp.fc2=fp16", "head=", "=fp8", "a=b=c", "e4m3:block-1(f32)", "e4m3:block99999999999(f32)", "e4m3:(", "")):
+                              "blocks.*.mlp.fc2=fp16", "head=", "=fp8", "a=b=c", "e4m3:block-1(f32)", "e4m3:block99999999999(f32)", "e4m3:(", "",
+                              "size=8x12,mean=0.5:0.25:0,std=1,layout=nhwc", "size=4,resize=9,filter=bicubic", "percentile=99.9", "mse")):
         write("words", f"word_{i:02}", text)
+
+
+def ranges_seeds():
+    def file(values, **more):
+        top = {"tessera": "ranges 1", "model": "m", "weights": "0" * 16, "method": "amax", "how": "amax over 2 samples of x.npz", "samples": 2,
+               "preprocess": "", "warnings": [], "checksum": "0" * 16, "values": values}
+        return json.dumps({**top, **more})
+
+    whole = {"amax": 3.25, "percentiles": {"99": 2.5, "99.9": 3.0, "99.99": 3.1, "99.999": 3.2}, "mse": {"e4m3": 3.25, "i8": 2.9, "e2m1": 3.25}}
+    write("ranges", "whole", file({"x": whole, "y": {**whole, "clip": 1.5}}))
+    write("ranges", "percentile", file({"x": whole}, method="percentile=99.9", preprocess="size=8x8", warnings=["a single sample"]))
+    write("ranges", "not_finite", file({"mask": {"amax": "inf"}, "lost": {"amax": "nan"}}))
+    write("ranges", "negative", file({"x": {"amax": -1}}))
+    write("ranges", "too_large", file({"x": {"amax": 1e300}}))
+    write("ranges", "not_json", b"{\"tessera\": \"ranges 1\", \"values\": {\"x\": {\"amax\": NaN}}}")
+
+
+def image_seeds():
+    folder = ROOT / "tests" / "data" / "images"
+    for path in sorted(folder.glob("*.png")) + sorted(folder.glob("*.jpg")):
+        write("image", path.name.replace(".", "_"), path.read_bytes())
+    write("image", "cut_png", (folder / "rgb.png").read_bytes()[:900])
+    write("image", "cut_jpg", (folder / "rgb.jpg").read_bytes()[:900])
 
 
 def engine_seeds(program):
@@ -264,6 +288,8 @@ def main():
     safetensors_seeds()
     ir_text_seeds()
     words_seeds()
+    ranges_seeds()
+    image_seeds()
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])
     for target in sorted(CORPUS.iterdir()):

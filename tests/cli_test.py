@@ -19,7 +19,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
-COMMANDS = ["demo", "build", "run", "verify", "inspect", "bench", "kernels", "zoo", "version"]
+COMMANDS = ["demo", "build", "calibrate", "run", "verify", "check", "inspect", "bench", "kernels", "zoo", "version"]
 MASK = (1 << 64) - 1
 # About twenty roundings to fp16 lie between the image and the logits of two blocks; they add like a random walk.
 HALF_ROUNDINGS = 20**0.5 * 2.0**-11
@@ -207,7 +207,7 @@ class Cli(unittest.TestCase):
         # Where numbers are compared or scales are taken, such inputs are refused, and by their own sample.
         np.savez(self.folder / "few.npz", image=bad[1:6])
         self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
-        self.assertIn("few.npz: array 'image' holds nan in sample 1;",
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 15360 numbers, first in sample 1; calibration data must be finite",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
     def test_build_overwrites_engines_only(self):
@@ -260,7 +260,7 @@ class Cli(unittest.TestCase):
         onnx.save(model, self.folder / "long.onnx")
         np.savez(self.folder / "long.npz", **{long("image"): self.images})
         build = ("build", "long.onnx", "-o", "long.tess", "--precision", "fp8", "--calib", "long.npz", "--batch", "1,3")
-        for words in (build, ("inspect", "long.tess"), ("inspect", "long.tess", "--verbose"), ("verify", "long.tess"), ("verify", "long.tess", "--all"),
+        for words in (build, ("check", "long.onnx"), ("inspect", "long.tess"), ("inspect", "long.tess", "--verbose"), ("verify", "long.tess"), ("verify", "long.tess", "--all"),
                       ("bench", "long.tess", "--repeats", 1, "--steps"), ("bench", "long.tess", "--repeats", 1, "--steps", "--all")):
             text = tessera(*words).stdout
             for line in text.splitlines():
@@ -521,6 +521,28 @@ class Cli(unittest.TestCase):
         self.assertAlmostEqual(plan["per_second"] * plan["median_ms"], 3000, places=3)
         self.assertTrue(plan["steps"])
         failure("bench", "tiny.tess", "--plan", "none", code=2)
+
+    def test_check_reports_the_rules_of_others(self):
+        text = tessera("check", "tiny.onnx", "--for", "tensorrt").stdout
+        self.expect_narrow(text)
+        self.assertRegex(text, r"^tiny\.onnx: breaks \d of 9 design rules for tensorrt; Tessera needs none of them\n")
+        self.assertRegex(text, r"\n  BROKEN  class token: ")
+        self.assertEqual(text.count("\n      there: "), text.count("\n  BROKEN  "))
+        self.assertEqual(text.count("\n      Tessera: "), text.count("\n  BROKEN  "))
+        report = json.loads(tessera("check", "tiny.onnx", "--json").stdout)
+        self.assertEqual((report["for"], len(report["rules"])), ("tensorrt", 9))
+        self.assertEqual(report["broken"], text.count("\n  BROKEN  "))
+        self.assertEqual(report["broken"], sum(r["broken"] for r in report["rules"]))
+        length = report["rules"][0]
+        # 32 x 32 pixels in patches of 8 x 8 and a class token.
+        self.assertEqual(length["breaches"][0]["what"], "17 tokens: no multiple of 32 or of 16")
+        self.assertEqual(len(length["breaches"][0]["layers"]), 2)
+        self.assertIn("accepted: tensorrt; did you mean tensorrt?", failure("check", "tiny.onnx", "--for", "tensorr", code=2))
+        self.assertIn("is an engine", failure("check", "tiny.tess", code=2))
+        self.assertIn("No such file", failure("check", "missing.onnx", code=3))
+        (self.folder / "words.onnx").write_text("this is no model")
+        failure("check", "words.onnx", code=3)
+        self.assertIn("wanted INPUT=N", failure("check", "tiny.onnx", "--shape", "image", code=2))
 
     def test_an_engine_with_other_weights_does_not_serve(self):
         data = bytearray((self.folder / "tiny.tess").read_bytes())

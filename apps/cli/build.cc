@@ -31,16 +31,22 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 }
 
 Status build(const Options& o, const Common& common) {
-  TS_TRY(check_build_flags(o.flags));
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed"}) {
     if (o.flags.no_verify && o.app->count(name) > 0)
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
-  const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".tess" : o.output;
   std::error_code none;
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
-  if (engine_file) return usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model"));
+  std::filesystem::path name(o.model);
+  if (!o.flags.family.empty()) name = std::filesystem::weakly_canonical(name / ".", none).parent_path();
+  const std::string stem = (o.flags.family.empty() ? name.stem() : name.filename()).string();
+  const std::string path = o.output.empty() ? stem + ".tess" : o.output;
+  if (o.flags.family.empty()) {
+    if (std::filesystem::is_directory(o.model, none))
+      return usage_error(cat(o.model, " is a folder; one with a checkpoint is built with --family NAME"));
+    TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+    if (engine_file) return usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model"));
+  }
   if (std::filesystem::equivalent(o.model, path, none))
     return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
   if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
@@ -60,7 +66,7 @@ Status build(const Options& o, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
+  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
@@ -76,12 +82,14 @@ Status build(const Options& o, const Common& common) {
                 {"precision", engine.precision},
                 {"target", info(engine.target).name},
                 {"calibration", engine.calibration},
+                {"preprocess", engine.preprocess},
                 {"plans", plans},
                 {"layers", layers},
                 {"golden", golden_sentence(engine, ran)},
                 {"ran_on_target", ran},
                 {"seconds",
                  {{"import", times.import_s},
+                  {"refine", times.refine_s},
                   {"calibrate", times.calibrate_s},
                   {"compile", times.compile_s},
                   {"golden", times.golden_s},
@@ -103,16 +111,17 @@ Status build(const Options& o, const Common& common) {
     if (g.asked != engine.precision) say(4, "kept: " + g.names);
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
+  if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
-                     seconds, times.import_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
+  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
   app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")
       ->type_name("FILE")
       ->group("Engine");
@@ -148,9 +157,13 @@ const Command build_command{
     "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
-    "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n",
+    "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n"
+    "  tessera build --family vit vit-nvfp4/ -o vit.tess\n",
     "Files:\n"
     "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
+    "  FOLDER      with --family: config.json and *.safetensors, plain or in ModelOpt's or compressed-tensors' layout\n"
+    "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
+    "              tessera calibrate wrote, told apart by content\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"
     "  *.tess      the engine; written whole or not at all\n",
     true,

@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 
 #include "cli/help.h"
 #include "cli/open_engine.h"
+#include "io/images_prepare.h"
 #include "io/mmap.h"
+#include "models/family.h"
 #include "passes/quantize.h"
+#include "study/calibrate.h"
 
 namespace tessera {
 namespace {
@@ -41,22 +45,80 @@ std::optional<std::vector<int64_t>> parse_list(const std::string& text, int64_t 
   return numbers;
 }
 
+Result<Recipe> read_recipe(const std::string& name) {
+  if (const char* text = shipped_recipe(name)) return parse_recipe(text, name);
+  const auto file = map_file(name);
+  if (!file.ok()) {
+    return Status(file.status().code(), cat("--recipe ", file.status().message(), "; shipped are: ", shipped_recipe_names()));
+  }
+  return parse_recipe(std::string(reinterpret_cast<const char*>(file->data()), file->size()), name);
+}
+
+Result<Refinements> parse_refinements(const BuildFlags& flags) {
+  Refinements what;
+  for (size_t at = 0; !flags.refine.empty() && at <= flags.refine.size();) {
+    const size_t end = std::min(flags.refine.find(',', at), flags.refine.size());
+    const std::string word = flags.refine.substr(at, end - at);
+    bool* const known = word == "smooth"       ? &what.smooth
+                        : word == "awq"        ? &what.awq
+                        : word == "clip"       ? &what.clip
+                        : word == "compensate" ? &what.compensate
+                                               : nullptr;
+    if (known == nullptr)
+      return usage_error(cat("--refine '", word, "' is unknown; accepted: smooth, awq, clip, compensate, with commas between"));
+    *known = true;
+    at = end + 1;
+  }
+  if (what.smooth && what.awq) return usage_error("--refine: smooth and awq both choose the scale of a channel: give one of them");
+  if (flags.sparsity.empty()) {
+    if (!flags.sparsity_by.empty()) return usage_error("--sparsity-by says how, --sparsity which: give both");
+    return what;
+  }
+  const std::string by = !flags.sparsity_by.empty() ? flags.sparsity_by : flags.calib.empty() ? "magnitude" : "hessian";
+  TS_ASSIGN(what.sparsity, parse_sparsity(flags.sparsity, by));
+  return what;
+}
+
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
   constexpr const char* kGroup = "Precision and target";
   app.add_option("--precision", flags.precision,
-                 "of the linear layers: " + join(precision_names()) + " (default: fp16)")
+                 "of the linear layers: " + join(precision_names()) + " (default: types as the model states them, else fp16)")
       ->type_name("NAME")
+      ->group(kGroup);
+  app.add_option("--recipe", flags.recipe,
+                 "precisions by layer and role: a JSON file (docs/precisions.md), or one that is shipped: " +
+                     shipped_recipe_names())
+      ->type_name("FILE|NAME")
+      ->group(kGroup);
+  app.add_option("--attention", flags.attention,
+                 "of q, k, v and the softmax output: fp16 or fp8 (default: as recipe or model say, else fp16)")
+      ->type_name("NAME")
+      ->group(kGroup);
+  app.add_option("--sparsity", flags.sparsity,
+                 "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
+      ->type_name("PATTERN")
+      ->group(kGroup);
+  app.add_option("--sparsity-by", flags.sparsity_by,
+                 "which weights stay: magnitude, or hessian: those that the calibration data would miss, the others "
+                 "making up for them (default: hessian where --calib gives samples)")
+      ->type_name("METHOD")
+      ->group(kGroup);
+  app.add_option("--refine", flags.refine,
+                 "what calibration data may do for quantized weights, with commas between: smooth, awq, clip, "
+                 "compensate (docs/precisions.md)")
+      ->type_name("NAMES")
       ->group(kGroup);
   app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
       ->type_name("ARCH")
       ->group(kGroup);
   app.add_option("--calib", flags.calib,
-                 "npz with inputs that the scales of activations are taken from (precisions with static scales; "
-                 "default: seeded random inputs, which is said)")
-      ->type_name("FILE")
+                 "npz with inputs that the scales of activations are taken from, a folder of images, or a ranges.json "
+                 "of tessera calibrate (precisions with static scales; default: seeded random inputs, which is said)")
+      ->type_name("FILE|DIR")
       ->group(kGroup);
+  add_calibration_flags(app, flags.calibration, "--calib-method", "--calib-samples", kGroup);
   app.add_option("--allow", flags.allow,
                  "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
       ->type_name("LAYER=NAME")
@@ -67,33 +129,69 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group(kGroup);
+  app.add_option("--family", flags.family,
+                 "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " +
+                     join(family_names()))
+      ->type_name("NAME")
+      ->group("Model");
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
 }
 
-Status check_build_flags(const BuildFlags& flags) {
-  if (flags.calib.empty()) return {};
-  const Precision* asked = find_precision(flags.precision);
-  if (asked == nullptr) return {};  // the build says which there are
-  bool needed = asked->needs_ranges();
-  for (const std::string& text : flags.allow) {
-    const auto a = parse_allowance(text);
-    const Precision* p = a.ok() ? find_precision(a->precision) : nullptr;
-    needed = needed || (p != nullptr && p->needs_ranges());
+void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag, const std::string& samples_flag,
+                           const char* group) {
+  app.add_option(method_flag, flags.method,
+                 "how scales follow from what was seen: amax, percentile[=99.99], mse (default: amax, or what the "
+                 "ranges.json says)")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option(samples_flag, flags.samples, "how many samples at most (default: 512)")
+      ->check(within(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--preprocess", flags.preprocess,
+                 "how images become inputs: size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw; also "
+                 "fit=crop|stretch, resize=256, filter=bilinear|bicubic")
+      ->type_name("WORDS")
+      ->group(group);
+}
+
+Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
+                               const std::string& samples_flag) {
+  if (!flags.method.empty()) {
+    if (const auto method = parse_range_method(flags.method); !method.ok()) return method.status().at(method_flag);
   }
-  return needed ? Status()
-                : usage_error(cat("--calib: ", flags.precision,
-                                  " has no scales to calibrate; leave it out, or ask for another --precision"));
+  if (!flags.preprocess.empty()) {
+    if (const auto preprocess = parse_preprocess(flags.preprocess); !preprocess.ok()) return preprocess.status();
+  }
+  std::error_code none;
+  const bool folder = std::filesystem::is_directory(calib, none);
+  if (!flags.preprocess.empty() && !folder)
+    return usage_error("--preprocess is about a folder of images, which --calib does not give: leave it out");
+  if (flags.samples == 0) return {};
+  if (calib.empty()) return usage_error(cat(samples_flag, " counts samples of --calib, which is not given"));
+  TS_ASSIGN(const bool ranges, is_ranges_file(calib));
+  return ranges ? usage_error(cat(samples_flag, ": ", calib, " holds ranges and no samples; leave it out")) : Status();
 }
 
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet) {
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
+  TS_TRY(check_calibration_flags(flags.calibration, flags.calib, "--calib-method", "--calib-samples"));
   BuildOptions o;
   o.model_path = model;
+  o.family = flags.family;
   o.precision = flags.precision;
+  o.attention = flags.attention;
+  if (!flags.recipe.empty()) {
+    TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
+  }
+  TS_ASSIGN(o.refine, parse_refinements(flags));
   o.batches = std::move(batches);
   o.target = target;
   o.calib_path = flags.calib;
+  o.calib_method = flags.calibration.method;
+  if (flags.calibration.samples > 0) o.calib_samples = flags.calibration.samples;
+  o.preprocess = flags.calibration.preprocess;
   for (const std::string& text : flags.shapes) {
     const size_t equals = std::min(text.rfind('='), text.size());
     const auto sizes = parse_list(text.substr(std::min(equals + 1, text.size())), int64_t{1} << 40);

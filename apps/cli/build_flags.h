@@ -12,14 +12,26 @@
 
 namespace tessera {
 
+// How ranges are taken from --calib; also of `calibrate`.
+struct CalibrationFlags {
+  std::string method, preprocess;
+  int64_t samples = 0;  // 0: 512
+};
+void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag, const std::string& samples_flag,
+                           const char* group);
+// Refuses words that mean nothing, and options that `calib` leaves without effect.
+Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
+                               const std::string& samples_flag);
+
 struct BuildFlags {
-  std::string precision = "fp16", target = "cpu", calib;
+  std::string precision, recipe, attention, target = "cpu", calib;
+  std::string sparsity, sparsity_by, refine;
+  CalibrationFlags calibration;
   std::vector<std::string> allow, shapes;
+  std::string family;  // the model is a checkpoint's folder
   bool no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);
-// Refuses options that the others would leave without effect.
-Status check_build_flags(const BuildFlags& flags);
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet);
 

@@ -50,7 +50,7 @@ void print_summary(const Options& o, const Engine& e) {
   for (const EngineConstant& c : e.constants) constants += static_cast<int64_t>(c.data.size());
   std::error_code error;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(o.engine, error));
-  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 60), ", made by ",
+  fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 300), ", made by ",
                               shorten(printable(e.producer), 30)),
                           0, 2));
   print_record("precision", cat(e.precision, " (asked)"));
@@ -61,6 +61,8 @@ void print_summary(const Options& o, const Engine& e) {
                            plural(static_cast<int64_t>(e.constants.size()), "constant")));
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
+  if (!e.preprocess.empty()) print_record("images", e.preprocess);
+  for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {

@@ -36,7 +36,8 @@ std::string after(size_t column, const std::string& line) {
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--target", "--calib", "--allow", "--shape", "--batch"}) {
+  for (const char* name : {"--precision", "--recipe", "--attention", "--sparsity", "--refine", "--family", "--target",
+                           "--calib", "--allow", "--shape", "--batch"}) {
     if (o.app->count(name) > 0) return name;
   }
   return "";
@@ -65,7 +66,6 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
     }
     return open_engine(o.model, load_seconds);
   }
-  TS_TRY(check_build_flags(o.flags));
   int64_t batch = o.batch;
   if (batch == 0) {
     TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model) : Result<int64_t>(1));

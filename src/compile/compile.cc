@@ -2,14 +2,23 @@
 #include "compile/compile.h"
 
 #include "import/onnx.h"
+#include "models/family.h"
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
 
 namespace tessera {
 
-Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+  if (!options.family.empty()) {
+    if (!options.shapes.empty()) return usage_error("--shape: the inputs of a family have their shapes, leave it out");
+    return family_graph(options.family, path, batch);
+  }
   const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
-  TS_ASSIGN(Graph graph, import_onnx(path, reading));
+  return import_onnx(path, reading);
+}
+
+Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
+  TS_ASSIGN(Graph graph, import_model(path, batch, options));
   TS_TRY(canonicalise(graph));
   return graph;
 }

@@ -4,36 +4,50 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "archs/arch.h"
 #include "base/status.h"
+#include "passes/recipe.h"
+#include "passes/refine.h"
 #include "plan/engine.h"
+#include "study/golden.h"
 
 namespace tessera {
 
 struct BuildOptions {
   std::string model_path;
-  std::string precision = "fp16";
+  std::string family;  // the model is a checkpoint's folder, of this family; empty: an ONNX file
+  std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
+  std::optional<Recipe> recipe;
+  std::string attention;         // fp16, fp8; empty: as recipe or model say
+  Refinements refine;            // of weights, and 2:4 sparsity (passes/refine.h); which layers: precision and recipe
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
   Arch target = Arch::cpu;
-  std::string calib_path;          // npz; empty: seeded random inputs where scales are needed
+  std::string calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
+  std::string calib_method;     // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
+  int64_t calib_samples = 512;  // at most
+  std::string preprocess;       // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
+  std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
   bool quiet = false;  // no progress
 };
 
 struct BuildTimes {
-  double import_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
+  double import_s = 0, refine_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
 };
 
 // `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same
 // model and options give the same bytes on every machine.
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr);
+// `report`: how far the quantized model is from the model as written, where golden values are made.
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr,
+                            ModelReport* report = nullptr);
 
 }  // namespace tessera

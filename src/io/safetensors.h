@@ -33,7 +33,8 @@ enum class SafetensorsType : uint8_t {
   U32,
   U16,
   U8,
-  BOOL
+  BOOL,
+  F8_E8M0
 };
 const char* name_of(SafetensorsType type);
 int64_t bytes_of(SafetensorsType type);  // of one element

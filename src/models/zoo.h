@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "import/checkpoint.h"
+#include "ir/graph.h"
 
 namespace tessera {
 
@@ -20,6 +22,9 @@ struct Family {
   std::vector<ZooEntry> (*entries)();
   // Bytes of a ModelProto. `name` is one of the entries.
   std::string (*onnx)(const std::string& name, uint64_t seed);
+  // The graph whose weights a checkpoint holds, and the tensors that have no effect on it (`*` matches anything).
+  Result<Graph> (*graph)(Checkpoint& checkpoint, int64_t batch);
+  std::vector<std::string> (*harmless)();
 };
 
 std::vector<ZooEntry> zoo_entries();

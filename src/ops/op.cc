@@ -37,6 +37,7 @@ const Variant* find_variant(std::string_view name) {
 }
 
 double Arithmetic::accumulator_error(int64_t terms) const {
+  if (accumulator_bits == 32) return 0x1p-24;
   const double unit = std::ldexp(1.0, 1 - accumulator_bits);  // truncation loses up to one unit per addition
   const double n = static_cast<double>(terms);
   if (promote_every <= 0 || accumulator_bits >= 24) return (n + 1) * unit / 2;
@@ -45,7 +46,7 @@ double Arithmetic::accumulator_error(int64_t terms) const {
 
 double Roundings::sum(int64_t terms) const {
   const double worst = a_.accumulator_error(terms);
-  if (growth_ == Growth::kWorst || a_.accumulator_bits < 23) return worst;
+  if (growth_ == Growth::kWorst || a_.accumulator_bits < 23 || a_.accumulator_bits == 32) return worst;
   return worst / std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
 }
 

@@ -160,12 +160,8 @@ Dense decode(const TensorView& t) {
       for (int64_t i = 0; i < n; ++i) element.decode_f64(t.data, offset + i * step, 1, d.v.data() + at + i);
     });
   } else {
-    std::vector<double> packed(static_cast<size_t>(layout_elements(o.layout, rows, cols)));
-    element.decode_f64(t.data, 0, static_cast<int64_t>(packed.size()), packed.data());
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c)
-        d.v[static_cast<size_t>(r * cols + c)] = packed[static_cast<size_t>(layout_index(o.layout, r, c, cols))];
-    }
+    const Buffer codes = restore_rows(o.layout, o.type.element, rows, cols, t.data);
+    element.decode_f64(codes.data(), 0, rows * cols, d.v.data());
   }
   if (const Scales scales(t); scales.any()) {
     parallel_for(rows, grain_of(cols), [&](int64_t begin, int64_t end) {

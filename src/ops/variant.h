@@ -25,7 +25,7 @@ struct Verdict {
 struct Arithmetic {
   std::string computed = "fp32";   // what operands are when they are multiplied: fp32, fp16, bf16, e4m3 ...
   std::string instruction;         // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
-  int accumulator_bits = 24;       // significand bits that a running sum keeps
+  int accumulator_bits = 24;       // significand bits that a running sum keeps; 32: an int32 sum, exact, which becomes fp32 once
   int promote_every = 0;           // products after which a short accumulator is added to an fp32 one; 0: never
   double operand_error = 0;        // relative error of bringing a decoded operand into `computed` (0: exact)
   std::string sass_must, sass_not;  // own CUDA kernels: instruction that the SASS must show, comma-separated ones that may not appear
@@ -42,7 +42,7 @@ class Roundings {
  public:
   explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
-  double unit() const { return a_.accumulator_bits > 24 ? 0x1p-53 : 0x1p-24; }
+  double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
   double operand() const { return a_.operand_error; }
   double sum(int64_t terms) const;  // as Arithmetic::accumulator_error
   const std::string& computed() const { return a_.computed; }

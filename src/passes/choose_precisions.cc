@@ -147,6 +147,24 @@ Result<const Precision*> base_precision(const std::string& name) {
   return usage_error(cat("precision '", name, "' is unknown; accepted: ", precision_list()));
 }
 
+bool states_types(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
+    if (is_linear(graph, n) && graph.at(n.inputs[1]).type.quant.scaled()) return true;
+    return std::any_of(n.attrs.all().begin(), n.attrs.all().end(),
+                       [](const auto& attr) { return attr.first.starts_with("type."); });
+  });
+}
+
+bool needs_ranges(const QuantizeOptions& options) {
+  const auto needs = [](const std::string& name) {
+    const Precision* p = find_precision(name);
+    return p != nullptr && p->needs_ranges();
+  };
+  return needs(options.precision) || options.attention == "fp8" ||
+         std::any_of(options.rules.begin(), options.rules.end(), [&](const Rule& r) { return needs(r.precision); }) ||
+         std::any_of(options.allow.begin(), options.allow.end(), [&](const Allowance& a) { return needs(a.precision); });
+}
+
 Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options) { return Chooser(graph, options).run(); }
 
 }  // namespace tessera

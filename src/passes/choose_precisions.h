@@ -19,6 +19,7 @@ namespace tessera {
 
 struct QuantizeOptions {
   std::string precision = "fp16";  // "imported": types as the model has them, fp16 elsewhere
+  bool keep_stated = false;        // types that the graph holds already stay, whatever the precision; so with "imported"
   std::vector<Rule> rules;         // of a recipe
   std::vector<Allowance> allow;
   std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
@@ -42,5 +43,9 @@ Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options);
 // The precision of the command line: an error that lists them where it is unknown.
 Result<const Precision*> base_precision(const std::string& name);
 constexpr const char* kImported = "imported";
+// Whether the graph itself states types: weights with scales, or what a layer's input is to be rounded to.
+bool states_types(const Graph& graph);
+// Whether any layer could want a calibrated scale.
+bool needs_ranges(const QuantizeOptions& options);
 
 }  // namespace tessera

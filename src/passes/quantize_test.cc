@@ -45,7 +45,7 @@ const Node& node(const Graph& g, std::string_view name) {
   return g.nodes[0];
 }
 
-Ranges ranges() { return {.amax = {{"n", 3.0f}, {"h", 4.48f}, {"e", 1}, {"r", 1}, {"m", 1}, {"y", 1}}, .how = "test"}; }
+Ranges ranges() { return {.values = {{"n", 3.0f}, {"h", 4.48f}, {"e", 1}, {"r", 1}, {"m", 1}, {"y", 1}}, .method = {}, .how = "test"}; }
 
 TEST(Quantize, RolesFollowNorms) {
   Graph g = parsed(kBlock);
@@ -148,7 +148,7 @@ TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
     %y: f32[4,2] = matmul(%left, %a) @"mix"
     out %y
   })";
-  const Ranges r{.amax = {{"x", 1}, {"a", 1}}, .how = "test"};
+  const Ranges r{.values = {{"x", 1}, {"a", 1}}, .method = {}, .how = "test"};
   Graph g = parsed(text);
   const Status s = quantize(g, {.precision = "fp8", .ranges = &r});
   EXPECT_EQ(s.code(), Code::kRefused);
@@ -257,7 +257,7 @@ constexpr const char* kAttention = R"(graph a {
 })";
 
 TEST(Quantize, AttentionInFp8) {
-  const Ranges r{.amax = {{"e", 1}, {"qkv", 2}, {"a", 3}}, .how = "test"};
+  const Ranges r{.values = {{"e", 1}, {"qkv", 2}, {"a", 3}}, .method = {}, .how = "test"};
   Graph g = parsed(kAttention);
   const Status s = quantize(g, {.precision = "fp8", .attention = "fp8", .ranges = &r});
   ASSERT_TRUE(s.ok()) << s.message();
@@ -336,7 +336,7 @@ TEST(Quantize, PatternsMatchInLinearTime) {
 TEST(Quantize, RefusesBadNumbers) {
   Graph g = parsed(kBlock);
   Ranges r = ranges();
-  r.amax["h"] = std::numeric_limits<float>::infinity();
+  r.values["h"] = std::numeric_limits<float>::infinity();
   EXPECT_NE(quantize(g, {.precision = "fp8", .ranges = &r}).message().find("mlp.fc2"), std::string::npos);
   Graph missing = parsed(kBlock);
   Ranges none;

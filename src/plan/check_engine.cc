@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ops/op.h"
+#include "plan/check_scales.h"
 #include "plan/manifest.h"
 
 namespace tessera {
@@ -63,9 +64,10 @@ class PlanCheck {
     if (o.layout != Layout::kRows) {
       if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
         return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
-      const int64_t rows = o.shape[0], cols = rows > 0 ? *count / rows : 0;
-      if (cols > 0 && rows + 64 > kMostBytes / cols) return bad_input("is too large");
-      reach = layout_elements(o.layout, rows, cols);
+      const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
+      if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
+      extents_[i] = stored_bytes(o.layout, o.type.element, rows, cols);
+      return {};
     } else if (*count > 0) {
       reach = 1;
       for (size_t a = 0; a < o.shape.size(); ++a) {
@@ -144,7 +146,7 @@ class PlanCheck {
       if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
-      if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) < want) {
+      if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) != want) {
         return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want,
                              " dense numbers of ", info(level.element).name));
       }
@@ -250,7 +252,9 @@ Status check_engine(const Engine& engine) {
     if (g.outputs.empty() && g.inputs.empty()) continue;
     TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
     TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
+    if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
   }
+  TS_TRY(check_scale_numbers(engine));
   const Plan& golden = engine.plans.back();
   if (golden.name != "golden") return {};
   for (const Plan& p : engine.plans) {

@@ -28,10 +28,13 @@ struct GoldenTensor {
   Bytes data;
 };
 
-// Seeded inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be from them.
+// Inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be from
+// them; and what the model as written gives, before any pass: outputs beside it show the quantization error.
 struct Golden {
   std::vector<GoldenTensor> inputs, outputs;
   std::vector<double> bounds;  // relative L2 error allowed, per output
+  std::vector<GoldenTensor> original;  // per output; empty where the model was not at hand
+  std::string from;                    // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
 };
 
 struct Engine {
@@ -39,6 +42,8 @@ struct Engine {
   std::string precision;  // as asked on the command line
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed
+  std::string preprocess;   // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
+  std::vector<std::string> refinements;  // what was done to weights with calibration data, a sentence each
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
   std::string producer;   // "tessera 0.1.0"
   std::vector<EngineConstant> constants;

@@ -35,6 +35,15 @@ Bytes random_bytes(size_t n, uint64_t seed) {
   return Bytes::own(std::move(b));
 }
 
+Bytes positive_floats(size_t n) {
+  Buffer b(4 * n);
+  for (size_t i = 0; i < n; ++i) {
+    const float x = 0.25f + static_cast<float>(i);
+    std::memcpy(b.data() + 4 * i, &x, 4);
+  }
+  return Bytes::own(std::move(b));
+}
+
 PlanTensor tensor(const std::string& name, const Shape& shape, const QuantType& type, Storage storage, int64_t index,
                   int64_t offset = 0) {
   PlanTensor t;
@@ -93,10 +102,10 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
 
 Engine one_of_everything() {
   Engine e;
-  e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz";
+  e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.refinements = {"layer fc: 2:4 by magnitude"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
   e.constants = {
-      {"w", random_bytes(32 * 8, 1)}, {"w scale", random_bytes(80, 2)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
+      {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
   e.states = {{"cache", 64}};
   e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2)};
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)}};
@@ -158,8 +167,8 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_TRUE(written.ok()) << written.message();
   auto got = read_engine(path);
   ASSERT_TRUE(got.ok()) << got.status().message();
-  EXPECT_EQ(std::tie(got->model, got->precision, got->target, got->calibration, got->allowed, got->producer),
-            std::tie(want.model, want.precision, want.target, want.calibration, want.allowed, want.producer));
+  EXPECT_EQ(std::tie(got->model, got->precision, got->target, got->calibration, got->preprocess, got->refinements, got->allowed, got->producer),
+            std::tie(want.model, want.precision, want.target, want.calibration, want.preprocess, want.refinements, want.allowed, want.producer));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_EQ(got->constants[i].name, want.constants[i].name);
@@ -382,7 +391,8 @@ TEST(EngineFile, LoadsALargeEngine) {
   Engine e = one_of_everything();
   for (int i = 0; i < 50; ++i)
     e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
-  ASSERT_TRUE(write_engine(e, path).ok());
+  const Status written = write_engine(e, path);
+  ASSERT_TRUE(written.ok()) << written.message();
   const auto start = std::chrono::steady_clock::now();
   auto got = read_engine(path);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -7,12 +7,24 @@
 #include <string_view>
 
 #include "base/log.h"
-#include "base/parallel.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
 
 namespace tessera {
 namespace {
+
+// A type in the words that users know it by: a format of two levels or blocks by its name, else the element.
+std::string stored_name(const QuantType& type) {
+  static const std::pair<QuantType, const char*> kFormats[] = {
+      {kNvfp4, "nvfp4"}, {kMxfp8, "mxfp8"}, {{Element::e2m1, {Granularity::kBlock, Element::e8m0, 32}}, "mxfp4"}};
+  QuantType stored = type;  // how scales were made and what products are rounded to is not stored
+  stored.scale.rule = {}, stored.scale2.rule = {};
+  stored.dynamic = false, stored.product = {};
+  for (const auto& [format, name] : kFormats) {
+    if (stored == format) return name;
+  }
+  return info(type.element).name;
+}
 
 class Planner {
  public:
@@ -116,9 +128,11 @@ class Planner {
     if (auto it = constant_tensor_.find(key); it != constant_tensor_.end()) return it->second;
     const Value& v = g_.at(id);
     Bytes data = v.data;
-    if (layout != Layout::kRows) {
-      const int64_t rows = v.type.shape[0];
-      data = pack(layout, v.type.quant.element, rows, elements(v.type.shape) / std::max<int64_t>(rows, 1), data);
+    if (layout == Layout::kSparse24) {
+      data = sparse_.at(id);
+    } else if (layout != Layout::kRows) {
+      const int64_t cols = v.type.shape.back();
+      data = pack(layout, v.type.quant.element, elements(v.type.shape) / std::max<int64_t>(cols, 1), cols, data);
     }
     Operand desc = dense_operand(v.type.shape, v.type.quant, true);
     desc.layout = layout;
@@ -127,6 +141,17 @@ class Planner {
     constant_tensor_[key] = t;
     attach_scales(t, v);
     return t;
+  }
+
+  // A weight is 2:4 sparse because somebody says so: the first that is not ends the build.
+  Status compress(ValueId id) {
+    const Value& v = g_.at(id);
+    if (sparse_.contains(id)) return {};
+    const int64_t cols = v.type.shape.back(), rows = elements(v.type.shape) / std::max<int64_t>(cols, 1);
+    auto packed = arrange_codes(Layout::kSparse24, v.type.quant.element, rows, cols, v.data.data());
+    if (!packed.ok()) return packed.status().at(cat("weight '", v.name, "'"));
+    sparse_[id] = Bytes::own(std::move(packed).value());
+    return {};
   }
 
   Status add_step(const Node& node) {
@@ -149,6 +174,7 @@ class Planner {
     }
     PlanStep step{.layer = node.name, .op = node.op, .variant = choice.variant->name, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (choice.layouts[i] == Layout::kSparse24) TS_TRY(compress(node.inputs[i]).at(cat("layer ", node.name)));
       step.in.push_back(node.inputs[i] == kNoValue ? -1 : tensor(node.inputs[i], choice.layouts[i]));
     }
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
@@ -156,7 +182,8 @@ class Planner {
     step.asked = node.asked;
     // What a linear layer stores is its weight; what any other op stores is its result.
     const bool linear = node.op == "matmul" && problem.in[1].constant;
-    step.stored = info(linear ? problem.in[1].type.element : problem.out[0].type.element).name;
+    step.stored = stored_name(linear ? problem.in[1].type : problem.out[0].type);
+    if (linear && choice.layouts[1] == Layout::kSparse24) step.stored += " 2:4";
     step.refusals = choice.refusals;
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
@@ -283,6 +310,7 @@ class Planner {
   Plan plan_;
   std::vector<int> tensor_of_;
   std::map<std::pair<ValueId, Layout>, int> constant_tensor_;
+  std::map<ValueId, Bytes> sparse_;  // weights as Layout::kSparse24
   std::map<int, int> base_of_;  // view tensor -> tensor that owns the storage
   std::vector<Failure> failures_;
 };
@@ -303,18 +331,8 @@ int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
 }
 
 Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes) {
-  const int bits = info(element).bits;
-  TS_CHECK(bits % 8 == 0, "packing of sub-byte codes goes through their own layouts");
-  const int64_t width = bits / 8;
-  Buffer out(static_cast<size_t>(layout_elements(layout, rows, cols) * width));
-  parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      for (int64_t c = 0; c < cols; ++c) {
-        std::memcpy(out.data() + layout_index(layout, r, c, cols) * width, codes.data() + (r * cols + c) * width, static_cast<size_t>(width));
-      }
-    }
-  });
-  return Bytes::own(std::move(out));
+  TS_CHECK(is_order(layout), "what may not fit a layout is arranged before");
+  return Bytes::own(arrange_codes(layout, element, rows, cols, codes.data()).value());
 }
 
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) { return Planner(graph, options, pool).run(); }

@@ -36,7 +36,7 @@ struct PlanOptions {
 // Contract: canonical graph with types assigned; strided inputs only where ops allow them.
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool);
 
-// Brings dense rows of codes [rows, cols] into a layout.
+// Brings dense rows of codes [rows, cols] into a layout that is_order.
 Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes);
 
 }  // namespace tessera

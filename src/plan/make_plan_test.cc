@@ -23,11 +23,15 @@ Result<Graph> parse_quantized(const std::string& type, const std::string& scale2
   const std::string text = R"(graph g {
   in %x: f32[2,3,35]
   const %s2: f32[1] = {0.01}
-  %a: )" + type + "[2,3,35]" + scale2 + R"( = copy(%x)
+  %a: )" + type + "[2,3,35]" +
+                           scale2 + R"( = copy(%x)
   %h: f32[2,3,35] = copy(%a)
-  %b: )" + type + "[2,3,35]" + scale2 + R"( = copy(%h)
-  %v: )" + type + "[6,35]" + scale2 + " = view(%a) " + view + R"(
-  %w: )" + type + "[2,1,3,35]" + scale2 + R"( = view(%b) {strides=[105,105,35,1]}
+  %b: )" + type + "[2,3,35]" +
+                           scale2 + R"( = copy(%h)
+  %v: )" + type + "[6,35]" +
+                           scale2 + " = view(%a) " + view + R"(
+  %w: )" + type + "[2,1,3,35]" +
+                           scale2 + R"( = view(%b) {strides=[105,105,35,1]}
   %p: f32[6,35] = copy(%v)
   %q: f32[2,1,3,35] = copy(%w)
   %pv: f32[2,1,3,35] = view(%p) {strides=[105,105,35,1]}

@@ -18,8 +18,8 @@ namespace tessera {
 
 constexpr int64_t kDataAlign = 256;  // of each piece: as CUDA aligns its own allocations
 
-// The pieces of the data section in order: constants, golden inputs, golden outputs; each begins at the next multiple
-// of kDataAlign.
+// The pieces of the data section in order: constants, golden inputs, golden outputs, original outputs; each begins at
+// the next multiple of kDataAlign.
 std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine);
 
 std::string write_manifest(const Engine& engine);

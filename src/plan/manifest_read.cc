@@ -24,7 +24,10 @@ class Reader {
     e.precision = text(j, "precision");
     e.target = arch(j, "target");
     e.calibration = text(j, "calibration");
+    if (j.contains("preprocess")) e.preprocess = text(j, "preprocess");
     each(j, "allowed", [&](const Json& a) { e.allowed.push_back(as_text(a, "allowed")); });
+    if (j.contains("refinements"))
+      each(j, "refinements", [&](const Json& r) { e.refinements.push_back(as_text(r, "refinements")); });
     e.producer = text(j, "producer");
     each(j, "constants", [&](const Json& c) { e.constants.push_back({text(c, "name"), piece(c)}); });
     each(j, "states", [&](const Json& s) { e.states.push_back({text(s, "name"), integer(s, "bytes")}); });
@@ -32,6 +35,9 @@ class Reader {
     each(golden, "inputs", [&](const Json& t) { e.golden.inputs.push_back(golden_tensor(t)); });
     each(golden, "outputs", [&](const Json& t) { e.golden.outputs.push_back(golden_tensor(t)); });
     each(golden, "bounds", [&](const Json& b) { e.golden.bounds.push_back(as_number(b, "bounds")); });
+    if (golden.contains("original"))  // engines that were built without the model's own outputs
+      each(golden, "original", [&](const Json& t) { e.golden.original.push_back(golden_tensor(t)); });
+    if (golden.contains("from")) e.golden.from = text(golden, "from");
     each(j, "plans", [&](const Json& p) { e.plans.push_back(plan(p)); });
     return e;
   }

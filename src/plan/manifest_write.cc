@@ -123,6 +123,7 @@ std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine) {
   for (const EngineConstant& c : engine.constants) pieces.push_back(c.data.span());
   for (const GoldenTensor& t : engine.golden.inputs) pieces.push_back(t.data.span());
   for (const GoldenTensor& t : engine.golden.outputs) pieces.push_back(t.data.span());
+  for (const GoldenTensor& t : engine.golden.original) pieces.push_back(t.data.span());
   return pieces;
 }
 
@@ -133,6 +134,8 @@ std::string write_manifest(const Engine& engine) {
               {"calibration", engine.calibration},
               {"allowed", engine.allowed},
               {"producer", engine.producer}};
+  if (!engine.preprocess.empty()) out["preprocess"] = engine.preprocess;
+  if (!engine.refinements.empty()) out["refinements"] = engine.refinements;
   Places places;
   Json& constants = out["constants"] = Json::array();
   for (const EngineConstant& c : engine.constants)
@@ -144,6 +147,8 @@ std::string write_manifest(const Engine& engine) {
   golden["outputs"] = golden_json(engine.golden.outputs, places);
   Json& bounds = golden["bounds"] = Json::array();
   for (double b : engine.golden.bounds) bounds.push_back(number(b));
+  golden["original"] = golden_json(engine.golden.original, places);
+  golden["from"] = engine.golden.from;
   out["golden"] = std::move(golden);
   Json& plans = out["plans"] = Json::array();
   for (const Plan& p : engine.plans) plans.push_back(plan_json(p));

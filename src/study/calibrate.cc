@@ -3,73 +3,180 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <filesystem>
+#include <map>
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "io/mmap.h"
 #include "runtime/executor.h"
+#include "study/image_samples.h"
+#include "study/magnitudes.h"
+#include "study/ranges_file.h"
+#include "study/sample_faults.h"
 
 namespace tessera {
 namespace {
 
-void record(Ranges& ranges, const std::string& name, const Dense& numbers) {
-  float& amax = ranges.amax[name];
-  for (double x : numbers.v) {
-    if (std::isnan(amax)) return;  // it must stay visible: passes/quantize refuses it
-    if (!(std::fabs(x) <= amax)) amax = static_cast<float>(std::fabs(x));
+std::string file_name(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  const std::string trimmed = end == std::string::npos ? path : path.substr(0, end + 1);
+  return trimmed.substr(trimmed.rfind('/') + 1);
+}
+
+// Adds up what the values of one run were.
+class Recorder {
+ public:
+  explicit Recorder(const Graph& graph) {
+    for (const std::string& name : ranged_values(graph)) values_[name];
   }
+
+  // Of the `batch` samples that the tensor holds, the first `counted`; they are samples first, first + 1, ... of all.
+  void add(const std::string& name, const TensorView& tensor, int64_t batch, int64_t counted, int64_t first) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return;
+    const Operand& desc = *tensor.desc;
+    const int64_t n = elements(desc.shape);
+    if (n == 0) return;
+    const bool by_sample = !desc.shape.empty() && desc.shape[0] % batch == 0;
+    const int64_t one = by_sample ? n / batch : n, taken = by_sample ? one * counted : n;
+    const int64_t cols = desc.shape.empty() ? 1 : desc.shape.back();
+    const float* numbers = static_cast<const float*>(tensor.data);
+    std::vector<float> decoded;
+    if (desc.type != QuantType(Element::f32) || desc.layout != Layout::kRows || !desc.dense()) {
+      const Dense wide = decode(tensor);
+      decoded.assign(wide.v.begin(), wide.v.end());
+      numbers = decoded.data();
+    }
+    // A value of one number per sample and row ([batch]) has no rows to divide by its last axis.
+    const int64_t across = taken % cols == 0 ? cols : 1;
+    found->second.add(numbers, taken / across, across, first * one);
+  }
+
+  std::map<std::string, ValueRange> ranges(double percentile) const {
+    std::map<std::string, ValueRange> out;
+    for (const auto& [name, magnitudes] : values_) {
+      if (magnitudes.count() > 0 || magnitudes.amax() != 0) out[name] = magnitudes.range(percentile);
+    }
+    return out;
+  }
+
+ private:
+  std::map<std::string, Magnitudes> values_;
+};
+
+Result<Ranges> read_ranges_file(const Graph& graph, const CalibrateOptions& options) {
+  TS_ASSIGN(const Bytes file, map_file(options.path));
+  auto parsed = parse_ranges({reinterpret_cast<const char*>(file.data()), file.size()});
+  if (!parsed.ok()) return parsed.status().at(options.path);
+  Ranges ranges = std::move(parsed).value();
+  if (options.method) use_method(ranges, *options.method);
+  TS_TRY(check_ranges(ranges, graph).at(options.path));
+  const auto by_hand = std::count_if(ranges.values.begin(), ranges.values.end(),
+                                     [](const auto& entry) { return entry.second.by_hand.has_value(); });
+  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, " clips set by hand") : "", ")");
+  return ranges;
+}
+
+// Types that the graph states stay: what they do is part of the model.
+Result<Plan> plan_in_f32(const Graph& graph, Engine& engine) {
+  ConstantPool pool(engine.constants);
+  LowerOptions lowering;
+  lowering.types.precision = "fp32";
+  lowering.types.keep_stated = true;
+  lowering.plan.target = Arch::cpu;
+  lowering.plan.batch = batch_of(graph);
+  return lower(graph, lowering, pool);
+}
+
+// Values of the model that the samples leave at zero have no range to speak of.
+void warn_of_zeros(Ranges& ranges) {
+  int64_t zeros = 0;
+  std::string first;
+  for (const auto& [name, range] : ranges.values) {
+    if (range.amax == 0 && zeros++ == 0) first = name;
+  }
+  if (zeros > 0) ranges.warnings.push_back(cat(zeros, " of the model's values stay zero on these samples, '", first, "' among them"));
 }
 
 }  // namespace
 
-Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
+Result<CalibrationSamples> samples_of(const Graph& graph, const CalibrateOptions& options) {
   Engine engine;
-  ConstantPool pool(engine.constants);
-  LowerOptions lowering;
-  lowering.types.precision = "fp32";
-  lowering.plan.target = Arch::cpu;
-  lowering.plan.batch = batch_of(graph);
-  TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
-  Samples samples;
-  Ranges ranges;
+  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  return read_calibration_samples(plan, options);
+}
+
+Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const CalibrateOptions& options) {
+  std::error_code none;
+  CalibrationSamples source;
   if (options.path.empty()) {
-    samples = random_samples(plan, std::min<int64_t>(options.samples, 8), /*seed=*/77);
-    ranges.how = cat("amax over ", samples.count, " seeded random inputs, not data: give --calib for real scales");
+    const int64_t count = std::min<int64_t>(options.samples, 8);
+    source.samples = random_samples(plan, count, /*seed=*/77);
+    source.what = cat(count, " seeded random inputs, not data: give --calib for real scales");
+  } else if (std::filesystem::is_directory(options.path, none)) {
+    TS_ASSIGN(ImageSamples images, read_image_samples(plan, options.path, options.preprocess, options.samples, options.quiet));
+    source.what = cat(images.samples.count, images.found > images.samples.count ? cat(" of ", images.found) : "", " images of ",
+                      file_name(options.path));
+    source.samples = std::move(images.samples);
+    source.preprocess = std::move(images.preprocess);
   } else {
-    TS_ASSIGN(samples, read_samples(plan, options.path));
-    const int64_t used = std::min(samples.count, options.samples);
-    ranges.how = cat("amax over ", used, " samples of ", options.path.substr(options.path.rfind('/') + 1));
+    TS_ASSIGN(source.samples, read_samples(plan, options.path));
+    const int64_t used = std::min(source.samples.count, options.samples);
+    source.samples = source.samples.part(0, used);
+    source.what = cat(used, " samples of ", file_name(options.path));
+    const std::string faulty = non_finite_inputs(plan, source.samples);
+    if (!faulty.empty()) return bad_input(cat(options.path, ": ", faulty, "; calibration data must be finite"));
   }
+  return source;
+}
+
+Result<bool> is_ranges_file(const std::string& path) {
+  std::error_code none;
+  if (path.empty() || std::filesystem::is_directory(path, none)) return false;
+  TS_ASSIGN(const Bytes file, map_file(path));
+  return is_ranges_text({reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 4096)});
+}
+
+Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
+  TS_ASSIGN(const bool ranges_given, is_ranges_file(options.path));
+  if (ranges_given) return read_ranges_file(graph, options);
+  Engine engine;
+  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  TS_ASSIGN(const CalibrationSamples source, read_calibration_samples(plan, options));
+  Ranges ranges;
+  ranges.method = options.method.value_or(RangeMethod{});
+  ranges.how = cat(to_string(ranges.method), " over ", source.what);
+  ranges.preprocess = source.preprocess;
+  ranges.model = graph.name;
+  ranges.weights = weights_checksum(graph);
+  ranges.samples = source.samples.count;
+  if (!options.path.empty()) ranges.warnings = sample_faults(plan, source.samples);
+
+  Recorder recorder(graph);
+  int64_t first = 0, counted = 0;
   ExecutorOptions observing;
   observing.observe = [&](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
-    for (size_t i = 0; i < out.size(); ++i) {
-      record(ranges, plan.tensors[static_cast<size_t>(step.out[i])].name, decode(out[i]));
-    }
+    for (size_t i = 0; i < out.size(); ++i)
+      recorder.add(plan.tensors[static_cast<size_t>(step.out[i])].name, out[i], plan.batch, counted, first);
   };
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, observing));
-  const int64_t used = std::min(samples.count, options.samples);
   std::optional<Progress> progress;
-  if (!options.quiet) progress.emplace("calibrating", used);
+  if (!options.quiet) progress.emplace("calibrating", source.samples.count);
   Outputs outputs = make_outputs(plan);
-  for (int64_t first = 0; first < used; first += plan.batch) {
-    const int64_t begin = std::min(first, std::max<int64_t>(0, used - plan.batch));
-    const Filled inputs = fill_inputs(plan, samples, begin);
+  for (; first < source.samples.count; first += plan.batch) {
+    counted = std::min(plan.batch, source.samples.count - first);
+    const Filled inputs = fill_inputs(plan, source.samples, first);
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const Operand& desc = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc;
-      const Dense numbers = decode({.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])});
-      for (size_t at = 0; at < numbers.v.size(); ++at) {
-        if (!std::isfinite(numbers.v[at])) {
-          const size_t one = numbers.v.size() / static_cast<size_t>(plan.batch);
-          return bad_input(cat(options.path, ": array '", plan.inputs[i].name, "' holds ", numbers.v[at], " in sample ",
-                               (begin + static_cast<int64_t>(at / one)) % samples.count,
-                               "; calibration data must be finite"));
-        }
-      }
-      record(ranges, plan.inputs[i].name, numbers);
+      recorder.add(plan.inputs[i].name, {.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])}, plan.batch, counted, first);
     }
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
-    if (progress) progress->advance(std::min(plan.batch, used - first));
+    if (progress) progress->advance(counted);
   }
+  ranges.values = recorder.ranges(ranges.method.kind == RangeMethod::kPercentile ? ranges.method.percent : kPercentiles[0]);
+  warn_of_zeros(ranges);
   return ranges;
 }
 

@@ -18,34 +18,6 @@ constexpr double kMultiple = 4;
 constexpr double kChance = 9;
 constexpr int64_t kGrain = 4096;
 
-// Scales of a tensor, both levels multiplied, by element in row order.
-class ScaleOf {
- public:
-  explicit ScaleOf(const TensorView& t)
-      : type_(t.desc->type), cols_(t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back())) {
-    const int64_t rows = elements(t.desc->shape) / cols_;
-    first_ = numbers(type_.scale, t.scale, rows);
-    second_ = numbers(type_.scale2, t.scale2, rows);
-  }
-  double at(int64_t i) const {
-    double s = 1;
-    if (!first_.empty()) s *= first_[static_cast<size_t>(scale_index(type_.scale, i / cols_, i % cols_, cols_))];
-    if (!second_.empty()) s *= second_[static_cast<size_t>(scale_index(type_.scale2, i / cols_, i % cols_, cols_))];
-    return s;
-  }
-
- private:
-  std::vector<double> numbers(const ScaleLevel& level, const void* data, int64_t rows) const {
-    if (level.granularity == Granularity::kNone || data == nullptr) return {};
-    std::vector<double> out(static_cast<size_t>(scale_count(level, rows, cols_)));
-    info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
-    return out;
-  }
-  QuantType type_;
-  int64_t cols_;
-  std::vector<double> first_, second_;
-};
-
 struct Sums {
   double excess = 0, allowed = 0, got = 0, want = 0, product = 0;  // squares, and got * want
   double most = 0;                                                 // the largest square that one result was allowed
@@ -55,7 +27,10 @@ struct Sums {
 
 Sums compare_results(const TensorView& out, const Dense& exact, const Errors& walk, double terms) {
   const Dense got = decode(out);
-  const ScaleOf scales(out);
+  // A scale that is made while running follows one result: what a single one may be off by.
+  Errors reach(walk.size());
+  for (size_t i = 0; i < reach.size(); ++i) reach[i] = kMultiple * std::sqrt(terms) * walk[i];
+  const JudgedScales scales(out, exact, reach);
   const double max = info(out.desc->type.element).max;
   const int64_t n = static_cast<int64_t>(exact.v.size());
   std::vector<Sums> parts(
@@ -65,7 +40,8 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
       Sums& s = parts[static_cast<size_t>(part)];
       for (int64_t i = part * kGrain; i < std::min(n, (part + 1) * kGrain); ++i) {
         const double g = got.v[static_cast<size_t>(i)], x = exact.v[static_cast<size_t>(i)], scale = scales.at(i);
-        if (std::isnan(x) || (std::isinf(g) && std::fabs(x) >= max * scale && (g > 0) == (x > 0)))
+        if (std::isnan(x) || (out.desc->type.dynamic && !std::isfinite(scale)) ||
+            (std::isinf(g) && std::fabs(x) >= max * scale && (g > 0) == (x > 0)))
           continue;  // the reference has none either, or saturates
         if (!std::isfinite(g)) {
           s.finite = false;

@@ -69,6 +69,20 @@ Samples Samples::part(int64_t first, int64_t few) const {
   return p;
 }
 
+Samples Samples::repeated(int64_t wanted) const {
+  if (wanted == count) return *this;
+  Samples r{.count = wanted, .names = names, .data = {}};
+  for (const Bytes& all : data) {
+    const size_t one = all.size() / static_cast<size_t>(count);
+    Buffer b(one * static_cast<size_t>(wanted));
+    for (int64_t i = 0; i < wanted && one > 0; ++i) {
+      std::memcpy(b.data() + static_cast<size_t>(i) * one, all.data() + static_cast<size_t>(i % count) * one, one);
+    }
+    r.data.push_back(Bytes::own(std::move(b)));
+  }
+  return r;
+}
+
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
   Samples s{.count = count, .names = {}, .data = {}};
   for (size_t i = 0; i < plan.inputs.size(); ++i) {

@@ -20,6 +20,7 @@ struct Samples {
   std::vector<Bytes> data;  // per input, count * bytes_per_sample
 
   Samples part(int64_t first, int64_t few) const;  // `few` of them from `first` on, without a copy
+  Samples repeated(int64_t wanted) const;          // again and again until there are `wanted`
 };
 
 // Seeded standard-normal numbers (integers: rows of the table that reads them, else 0 or 1), the same on every machine.

@@ -1,121 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/verify.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>
 
-#include "base/log.h"
 #include "base/progress.h"
-#include "ops/errors.h"
-#include "runtime/executor.h"
+#include "study/golden_run.h"
 
 namespace tessera {
 namespace {
-
-// An engine may be this many times as far from the golden values as the golden plan's own response to noise of its
-// arithmetic's size: one draw of the noise estimates the scale of the error, it does not bound it.
-constexpr double kResponseMultiple = 4;
-// Outputs are f32: two roundings of them are never an error.
-constexpr double kFloor = 0x1p-22;
-
-// Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the
-// accumulator's roundings. None where the step only moves numbers.
-double typical_error(const Plan& plan, const PlanStep& step) {
-  const Variant* v = find_variant(step.variant);
-  if (v == nullptr) return 0;
-  const Problem p = problem_of(plan, step);
-  const int64_t terms = terms_of(*find_op(step.op), p);
-  if (terms == 0) return 0;
-  const Arithmetic a = v->arithmetic(p);
-  return 2 * a.operand_error + 4 * std::ldexp(1.0, -a.accumulator_bits) * std::sqrt(static_cast<double>(terms));
-}
-
-using Outputs64 = std::vector<std::vector<double>>;  // numbers per port
-
-// Steps of a plan and of its golden twin correspond one to one.
-std::vector<double> noise_of_steps(const Plan& plan) {
-  std::vector<double> noise;
-  for (const PlanStep& s : plan.steps) noise.push_back(typical_error(plan, s));
-  return noise;
-}
-
-Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples,
-                           const ExecutorOptions& options = {}, std::string* machine = nullptr) {
-  const Activity running("plan", plan.name);
-  TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, options));
-  const Filled inputs = fill_inputs(plan, samples, 0);
-  Outputs outputs = make_outputs(plan);
-  TS_TRY(executor->run(inputs.pointers, outputs.pointers));
-  Outputs64 result;
-  for (size_t i = 0; i < plan.outputs.size(); ++i) result.push_back(decode_output(plan, i, outputs.pointers[i]));
-  if (machine != nullptr) *machine = executor->machine();
-  return result;
-}
-
-// A golden run, clean or with noise on each step's results.
-Result<Outputs64> run_golden(const Engine& engine, const Plan& golden, const Samples& samples,
-                             const std::vector<double>* noise, Progress* progress, uint64_t run = 0) {
-  ExecutorOptions options;
-  if (noise != nullptr) {
-    options.noise = [noise, run](const PlanStep&, size_t i) { return Noise{(*noise)[i], 0x51ed + i + (run << 32)}; };
-  }
-  if (progress != nullptr) {
-    options.observe = [progress](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {
-      progress->advance();
-    };
-  }
-  return run_plan(engine, golden, samples, options);
-}
-
-// Samples first ... first + count - 1 of `numbers`, which hold `batch` of them, again and again until there are
-// `wanted`.
-std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch, int64_t first, int64_t count,
-                              int64_t wanted) {
-  const size_t one = numbers.size() / static_cast<size_t>(batch);
-  std::vector<double> out;
-  out.reserve(one * static_cast<size_t>(wanted));
-  for (int64_t s = 0; s < wanted; ++s) {
-    const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(first + s % count) * one);
-    out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(one));
-  }
-  return out;
-}
-
-const Plan* golden_plan(const Engine& engine) {
-  if (engine.plans.empty() || engine.plans.back().name != "golden") return nullptr;
-  return &engine.plans.back();
-}
-
-// Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of luck: small models are asked several
-// times. In large ones the many average out, and f64 is slow.
-int noise_runs(const Plan& golden) {
-  double flops = 0;
-  for (const PlanStep& s : golden.steps) {
-    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr) flops += op->flops(problem_of(golden, s));
-  }
-  return flops < 2e9 ? 8 : 1;
-}
-
-// Of several runs with noise, per output the one that is farthest from the clean run.
-Result<Outputs64> run_noisy(const Engine& engine, const Plan& golden, const Samples& samples, const std::vector<double>& noise,
-                            const Outputs64& clean, Progress* progress) {
-  Outputs64 farthest;
-  for (int run = 0; run < noise_runs(golden); ++run) {
-    TS_ASSIGN(Outputs64 out, run_golden(engine, golden, samples, &noise, run == 0 ? progress : nullptr, static_cast<uint64_t>(run)));
-    if (run == 0) farthest = out;
-    for (size_t i = 0; i < out.size(); ++i) {
-      if (compare(out[i], clean[i], golden.batch).relative_l2 > compare(farthest[i], clean[i], golden.batch).relative_l2)
-        farthest[i] = std::move(out[i]);
-    }
-  }
-  return farthest;
-}
-
-double bound_from(const std::vector<double>& noisy, const std::vector<double>& clean, int64_t samples) {
-  return kResponseMultiple * compare(noisy, clean, samples).relative_l2 + kFloor;
-}
 
 OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
                    int64_t samples, double bound) {
@@ -180,59 +76,6 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
 }
 
 }  // namespace
-
-Closeness compare(const std::vector<double>& got, const std::vector<double>& want, int64_t samples) {
-  Closeness c{.cosine_mean = 0, .cosine_worst = 1};
-  const size_t n = samples > 0 ? want.size() / static_cast<size_t>(samples) : 0;
-  double error = 0, size = 0;
-  for (int64_t s = 0; s < samples; ++s) {
-    double gw = 0, gg = 0, ww = 0;
-    for (size_t i = static_cast<size_t>(s) * n; i < (static_cast<size_t>(s) + 1) * n; ++i) {
-      gw += got[i] * want[i];
-      gg += got[i] * got[i];
-      ww += want[i] * want[i];
-      error += (got[i] - want[i]) * (got[i] - want[i]);
-    }
-    size += ww;
-    const double cosine = gg > 0 && ww > 0 ? gw / std::sqrt(gg * ww) : (gg == ww ? 1.0 : 0.0);
-    c.cosine_mean += cosine / static_cast<double>(samples);
-    if (!(cosine >= c.cosine_worst)) c.cosine_worst = cosine;
-    if (!std::isfinite(gg)) c.finite = false;
-  }
-  c.relative_l2 = size > 0 ? std::sqrt(error / size) : std::sqrt(error);
-  return c;
-}
-
-Result<Golden> make_golden(const Engine& engine, uint64_t seed, bool quiet) {
-  const Plan* golden = golden_plan(engine);
-  TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
-  const Samples samples = random_samples(*golden, golden->batch, seed);
-  const std::vector<double> noise = noise_of_steps(engine.plans[0]);
-  if (noise.size() != golden->steps.size())
-    return machine_error("internal: the golden plan does not mirror the engine's plan");
-  std::optional<Progress> progress;
-  if (!quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden->steps.size()));
-  TS_ASSIGN(const Outputs64 clean, run_golden(engine, *golden, samples, nullptr, progress ? &*progress : nullptr));
-  TS_ASSIGN(const Outputs64 noisy, run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
-  Golden g;
-  for (size_t i = 0; i < golden->inputs.size(); ++i) {
-    const Operand& d = golden->tensors[static_cast<size_t>(golden->inputs[i].tensor)].desc;
-    g.inputs.push_back({golden->inputs[i].name, d.shape, d.type, samples.data[i]});
-  }
-  for (size_t i = 0; i < golden->outputs.size(); ++i) {
-    const Operand& d = golden->tensors[static_cast<size_t>(golden->outputs[i].tensor)].desc;
-    Buffer b(static_cast<size_t>(packed_bytes(d.type.element, elements(d.shape))));
-    info(d.type.element).encode_f64(clean[i].data(), static_cast<int64_t>(clean[i].size()), b.data(), 0);
-    g.outputs.push_back({golden->outputs[i].name, d.shape, d.type, Bytes::own(std::move(b))});
-    for (double x : clean[i]) {
-      if (!std::isfinite(x))
-        return Status(Code::kVerifyFailed,
-                      cat("output '", golden->outputs[i].name, "' of the golden run is not finite"));
-    }
-    g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
-  }
-  return g;
-}
 
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
@@ -309,9 +152,13 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   const int64_t steps = static_cast<int64_t>(golden->steps.size());
   if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * steps * (2 + runs));
   Progress* bar = progress ? &*progress : nullptr;
+  ExecutorOptions counting;
+  counting.observe = [bar](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {
+    if (bar != nullptr) bar->advance();
+  };
   for (int64_t first = 0; first < samples.count; first += golden->batch) {
     const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
-    TS_ASSIGN(const Outputs64 clean, run_golden(engine, *golden, group, nullptr, bar));
+    TS_ASSIGN(const Outputs64 clean, run_plan(engine, *golden, group, counting));
     std::map<std::vector<double>, Outputs64> noisy;  // plans of one target have the same arithmetic
     for (Gathered& g : all) {
       if (!noisy.contains(g.noise)) {

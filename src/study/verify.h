@@ -10,18 +10,12 @@
 
 #include "base/status.h"
 #include "plan/engine.h"
+#include "study/closeness.h"
+#include "study/golden.h"
 #include "study/layers.h"
 #include "study/samples.h"
 
 namespace tessera {
-
-struct Closeness {
-  double cosine_mean = 1, cosine_worst = 1;  // per sample
-  double relative_l2 = 0;                    // over all samples
-  bool finite = true;
-};
-// `got` and `want` hold `samples` rows each.
-Closeness compare(const std::vector<double>& got, const std::vector<double>& want, int64_t samples);
 
 struct OutputReport {
   std::string name;
@@ -55,7 +49,5 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});
 // The golden values stored in the engine, reproduced by one plan on this machine.
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
-// Golden inputs, outputs and bounds for an engine whose plans are made (the last one is the golden plan).
-Result<Golden> make_golden(const Engine& engine, uint64_t seed, bool quiet = true);
 
 }  // namespace tessera

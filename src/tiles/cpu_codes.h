@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of f32 from and to codes of f32, f16, bf16 and e4m3, compiled once per SIMD target. Equal to decode and
-// encode of the element's struct (NaN becomes some NaN): encoding rounds to nearest even and saturates.
+// Vectors of f32 from and to codes of f32, f16, bf16, e4m3 and i8, compiled once per SIMD target, and to codes of e2m1
+// that have a byte each. Equal to decode and encode of the element's struct (NaN becomes some NaN where the element has
+// one): encoding rounds to nearest even and saturates.
 #if defined(TESSERA_TILES_CPU_CODES_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_TILES_CPU_CODES_H
 #undef TESSERA_TILES_CPU_CODES_H
@@ -12,10 +13,12 @@
 
 #include "hwy/highway.h"
 #include "types/bf16.h"
+#include "types/e2m1.h"
 #include "types/e4m3.h"
 #include "types/element.h"
 #include "types/f16.h"
 #include "types/plain.h"
+#include "types/small_int.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -40,6 +43,18 @@ HWY_INLINE void with_float_element(Element e, const Body& body) {
   }
 }
 
+// The same for those that only rows are converted from and to; false where none of them is it.
+template <class Body>
+HWY_INLINE bool with_row_element(Element e, const Body& body) {
+  if (e == Element::i8) {
+    body(I8{});
+    return true;
+  }
+  if (e != Element::f32 && e != Element::f16 && e != Element::bf16 && e != Element::e4m3) return false;
+  with_float_element(e, body);
+  return true;
+}
+
 // D has as many lanes as codes are read.
 template <class E, class D>
 HWY_INLINE hn::Vec<D> load_codes(D d, const typename E::Storage* codes) {
@@ -61,6 +76,9 @@ HWY_INLINE hn::Vec<D> load_codes(D d, const typename E::Storage* codes) {
     return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::LoadU(hn::Rebind<uint16_t, D>(), codes)));
   } else if constexpr (std::is_same_v<E, Bf16>) {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), codes))));
+  } else if constexpr (std::is_same_v<E, I8>) {
+    const auto bytes = hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(codes));
+    return hn::ConvertTo(d, hn::PromoteTo(di, bytes));
   } else {
     static_assert(std::is_same_v<E, E4m3>);
     // Exponent and fraction moved to their places in an f32 read as value * 2^-120, subnormals included; one product
@@ -82,6 +100,11 @@ HWY_INLINE void store_codes(D d, hn::Vec<D> v, typename E::Storage* codes) {
     const auto max = hn::Set(d, static_cast<float>(F16::kMax));
     const auto kept = hn::IfThenElse(hn::Gt(hn::Abs(v), max), hn::CopySign(max, v), v);
     hn::StoreU(hn::BitCast(d16, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), kept)), d16, codes);
+  } else if constexpr (std::is_same_v<E, I8>) {
+    const auto number = hn::IfThenElseZero(hn::Eq(v, v), v);
+    const auto kept = hn::Min(hn::Max(number, hn::Set(d, -128.0f)), hn::Set(d, 127.0f));
+    hn::StoreU(hn::DemoteTo(hn::Rebind<int8_t, D>(), hn::NearestInt(kept)), hn::Rebind<int8_t, D>(),
+               reinterpret_cast<int8_t*>(codes));
   } else {
     using Bits = typename E::Bits;
     const hn::RebindToUnsigned<D> du;
@@ -104,7 +127,7 @@ HWY_INLINE void store_codes(D d, hn::Vec<D> v, typename E::Storage* codes) {
     }
     code = hn::Min(code, hn::Set(du, Bits::kMaxCode));
     code = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, Bits::kNan), code);
-    code = hn::Or(code, hn::And(hn::ShiftRight<31 - (E::kBits - 1)>(bits), hn::Set(du, Bits::kSign)));
+    code = hn::Xor(code, hn::And(hn::ShiftRight<31 - (E::kBits - 1)>(bits), hn::Set(du, Bits::kSign)));
     using Storage = typename E::Storage;
     hn::StoreU(hn::TruncateTo(hn::Rebind<Storage, D>(), code), hn::Rebind<Storage, D>(), codes);
   }

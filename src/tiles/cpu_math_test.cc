@@ -162,10 +162,11 @@ TEST(CpuMath, EdgesAndEveryLength) {
 
 // All codes of the element, decoded in one row and at every offset of a short one.
 void expect_decodes(Element e) {
-  const int bytes = info(e).bits / 8;
-  const int64_t count = int64_t{1} << info(e).bits;
-  std::vector<uint8_t> codes(static_cast<size_t>(count * bytes));
-  for (int64_t i = 0; i < count; ++i) std::memcpy(codes.data() + i * bytes, &i, static_cast<size_t>(bytes));
+  const int64_t count = std::max<int64_t>(256, int64_t{1} << info(e).bits);  // 4 bits: every byte
+  const int64_t codes_per_byte = info(e).bits < 8 ? 2 : 1, bytes = std::max(1, info(e).bits / 8);
+  std::vector<uint8_t> codes(static_cast<size_t>(count / codes_per_byte * bytes));
+  for (int64_t i = 0; i < count / codes_per_byte; ++i)
+    std::memcpy(codes.data() + i * bytes, &i, static_cast<size_t>(bytes));
   std::vector<float> got(static_cast<size_t>(count), -7.0f), want(got.size()), piece(13);
   info(e).decode(codes.data(), 0, count, want.data());
   const auto same = [](float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); };
@@ -180,12 +181,13 @@ void expect_decodes(Element e) {
   }
 }
 TEST(CpuCodes, DecodeEveryCode) {
-  for (Element e : {Element::f16, Element::bf16, Element::e4m3}) expect_decodes(e);
+  for (Element e : {Element::f16, Element::bf16, Element::e4m3, Element::i8, Element::e5m2, Element::e2m1, Element::i4})
+    expect_decodes(e);
 }
 
 // Every code's number, the tie to its neighbour, the f32 numbers beside both; then random bits, infinities and NaN.
 TEST(CpuCodes, EncodeAsTheElementsDo) {
-  for (Element e : {Element::f16, Element::bf16, Element::e4m3}) {
+  for (Element e : {Element::f16, Element::bf16, Element::e4m3, Element::i8, Element::e5m2}) {
     const int bytes = info(e).bits / 8;
     const int64_t count = int64_t{1} << info(e).bits;
     std::vector<float> x = {kInf, -kInf, kNan, std::numeric_limits<float>::max(), 0x1p-149f, -0x1p-149f, 0x1p-126f};
@@ -209,12 +211,33 @@ TEST(CpuCodes, EncodeAsTheElementsDo) {
     info(e).decode(got.data(), 0, n, back.data());
     for (int64_t i = 0; i < n; ++i) {
       const float v = x[static_cast<size_t>(i)];
-      if (std::isnan(v)) {
+      if (std::isnan(v) && info(e).kind == ElementKind::kFloat) {
         ASSERT_TRUE(std::isnan(back[static_cast<size_t>(i)])) << info(e).name;
         continue;
       }
       ASSERT_EQ(std::memcmp(got.data() + i * bytes, want.data() + i * bytes, static_cast<size_t>(bytes)), 0)
           << info(e).name << " of " << v << " (bits " << std::hex << bits_of(v) << ")";
+    }
+  }
+}
+
+// Codes of 4 bits: ranges that begin and end inside a byte leave their neighbours alone.
+TEST(CpuCodes, EncodeHalfBytes) {
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal(0, 3);
+  for (Element e : {Element::e2m1, Element::i4}) {
+    for (int64_t n : {0, 1, 2, 3, 15, 16, 17, 31, 64, 65, 255, 256, 257, 600}) {
+      for (int64_t first : {0, 1, 2, 3}) {
+        std::vector<float> x(static_cast<size_t>(n)), doubled(x.size());
+        for (size_t i = 0; i < x.size(); ++i) {
+          x[i] = i % 40 == 7 ? kNan : i % 40 == 8 ? kInf : i % 40 == 9 ? -0.0f : normal(random);
+          doubled[i] = 2 * x[i];
+        }
+        std::vector<uint8_t> got(static_cast<size_t>(n / 2 + 4), 0xa5), want = got;
+        encode_row(e, x.data(), n, 2.0f, got.data(), first);
+        info(e).encode(doubled.data(), n, want.data(), first);
+        ASSERT_EQ(got, want) << info(e).name << " " << n << " from " << first;
+      }
     }
   }
 }

@@ -85,13 +85,14 @@ int64_t decode_e4m3(const uint8_t* codes, int64_t n, float* out) {
 }
 
 void decode_row_simd(Element element, const void* codes, int64_t first, int64_t n, float* out) {
-  with_float_element(element, [&](auto e) HWY_ATTR {
+  const bool known = with_row_element(element, [&](auto e) HWY_ATTR {
     using E = decltype(e);
     const auto* from = static_cast<const typename E::Storage*>(codes) + first;
     int64_t done = 0;
     if constexpr (std::is_same_v<E, E4m3>) done = decode_e4m3(from, n, out);
     for_each_vector<E, F32>(from + done, out + done, n - done, [](V v) HWY_ATTR { return v; });
   });
+  if (!known) info(element).decode(codes, first, n, out);
 }
 
 // e4m3 in bf16 by integer operations alone: whole vectors, how many codes were decoded. Normal numbers move their exponent and fraction and add the
@@ -172,8 +173,42 @@ void round_group_simd(const float* s, uint16_t* out) {
     hn::StoreInterleaved4(rounded(s + i), rounded(s + 16 + i), rounded(s + 32 + i), rounded(s + 48 + i), d16, out + 4 * i);
 }
 
+constexpr int64_t kStaged = 256;  // numbers that wait on the stack for the second half of a conversion
+
+// Codes of one byte each, low nibbles, to two per byte; n is even.
+void pack_nibbles(const uint8_t* codes, int64_t n, uint8_t* bytes) {
+  const hn::Repartition<uint16_t, D> d16;
+  const hn::Rebind<uint8_t, decltype(d16)> d8;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    const auto pairs = hn::BitCast(d16, hn::LoadU(hn::Repartition<uint8_t, D>(), codes + i));
+    hn::StoreU(hn::TruncateTo(d8, hn::Or(pairs, hn::ShiftRight<4>(pairs))), d8, bytes + i / 2);
+  }
+  for (; i < n; i += 2) bytes[i / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
+}
+
+// A number at the end of the range that shares its byte with a neighbour goes alone.
+void encode_e2m1(const float* in, int64_t n, float factor, void* codes, int64_t first) {
+  const auto alone = [&](int64_t i) {
+    const float v = in[i] * factor;
+    info(Element::e2m1).encode(&v, 1, codes, first + i);
+  };
+  int64_t i = 0;
+  if (n > 0 && first % 2 != 0) alone(i++);
+  const V f = hn::Set(D(), factor);
+  uint8_t staged[kStaged];
+  for (int64_t pairs = (n - i) / 2 * 2; pairs > 0;) {
+    const int64_t here = std::min(kStaged, pairs);
+    for_each_vector<F32, E2m1>(in + i, staged, here, [&](V v) HWY_ATTR { return hn::Mul(v, f); });
+    pack_nibbles(staged, here, static_cast<uint8_t*>(codes) + (first + i) / 2);
+    i += here, pairs -= here;
+  }
+  if (i < n) alone(i);
+}
+
 void encode_row_simd(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first) {
-  with_float_element(element, [&](auto e) HWY_ATTR {
+  if (element == Element::e2m1) return encode_e2m1(in, n, factor, codes, first);
+  const bool known = with_row_element(element, [&](auto e) HWY_ATTR {
     using E = decltype(e);
     auto* to = static_cast<typename E::Storage*>(codes) + first;
     const V f = hn::Set(D(), factor);
@@ -181,6 +216,12 @@ void encode_row_simd(Element element, const float* in, int64_t n, float factor, 
     if constexpr (std::is_same_v<E, Bf16>) done = encode_bf16(in, n, factor, to);
     for_each_vector<F32, E>(in + done, to + done, n - done, [&](V v) HWY_ATTR { return hn::Mul(v, f); });
   });
+  for (int64_t i = 0; i < n && !known; i += kStaged) {
+    float staged[kStaged];
+    const int64_t here = std::min(kStaged, n - i);
+    for (int64_t j = 0; j < here; ++j) staged[j] = in[i + j] * factor;
+    info(element).encode(staged, here, codes, first + i);
+  }
 }
 
 template <Unary fn>

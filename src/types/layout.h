@@ -5,20 +5,25 @@
 //   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads)
 //   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions read that multiply along k
 //   panels16x8  the same with groups of 8 columns (int8)
-// Rows that are missing in the last panel and columns that are missing in the last group hold zero codes.
+// Rows that are missing in the last panel and columns that are missing in the last group hold zero codes. Codes of 4 bits lie two in a byte in every order.
+//   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "base/buffer.h"
+#include "base/status.h"
+#include "types/element.h"
+
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8 };
-inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8};
+enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kSparse24 };
+inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8, Layout::kSparse24};
 
 constexpr const char* name_of(Layout layout) {
-  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8"};
+  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8", "sparse24"};
   return kNames[static_cast<size_t>(layout)];
 }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -28,7 +33,10 @@ constexpr std::optional<Layout> find_layout(std::string_view name) {
   return std::nullopt;
 }
 
-// Columns that are kept together.
+// Whether every code is stored, each at its layout_index.
+constexpr bool is_order(Layout layout) { return layout != Layout::kSparse24; }
+
+// Columns that are kept together. Contract of this and the next two: is_order(layout).
 constexpr int64_t layout_group(Layout layout) {
   constexpr int64_t kGroups[] = {1, 1, 4, 8};
   return kGroups[static_cast<size_t>(layout)];
@@ -44,5 +52,11 @@ constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t 
   const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
   return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
 }
+
+// Bytes of a matrix in any layout.
+int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols);
+// Dense rows of codes brought into a layout, and back. Fails only for a matrix that is not 2:4 sparse where that is asked.
+Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64_t cols, const void* codes);
+Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, const void* stored);
 
 }  // namespace tessera

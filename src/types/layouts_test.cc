@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "types/codes.h"
+#include "types/layout.h"
 #include "types/scale_tiles.h"
 #include "types/sparse24.h"
 
@@ -120,6 +121,28 @@ TEST(Sparse24, RoundTripsOfEveryElement) {
       }
     }
   }
+}
+
+TEST(Layouts, EveryElementComesBackFromEveryLayout) {
+  std::mt19937 random(5);
+  for (Element e : kWithZero) {
+    for (Layout layout : kLayouts) {
+      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {17, 5}, {33, 40}, {0, 8}}) {
+        const std::vector<uint8_t> codes = sparse_codes(e, rows, cols, random);
+        const auto stored = arrange_codes(layout, e, rows, cols, codes.data());
+        ASSERT_TRUE(stored.ok()) << stored.status().message();
+        EXPECT_EQ(static_cast<int64_t>(stored->size()), stored_bytes(layout, e, rows, cols));
+        const Buffer back = restore_rows(layout, e, rows, cols, stored->data());
+        ASSERT_EQ(back.size(), codes.size());
+        std::vector<double> a(static_cast<size_t>(rows * cols)), b(a.size());
+        info(e).decode_f64(codes.data(), 0, rows * cols, a.data());
+        info(e).decode_f64(back.data(), 0, rows * cols, b.data());
+        EXPECT_EQ(a, b) << info(e).name << " " << name_of(layout);
+      }
+    }
+  }
+  const uint8_t dense[] = {1, 1, 1, 0};
+  EXPECT_FALSE(arrange_codes(Layout::kSparse24, Element::e4m3, 1, 4, dense).ok());
 }
 
 TEST(Sparse24, DenseGroupsAndElementsWithoutZeroAreErrors) {

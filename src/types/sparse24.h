@@ -45,6 +45,11 @@ Result<Sparse24> compress24(Element element, const void* codes, int64_t rows, in
 // Back; what was not kept is zero. Contract: metadata as above, each pair in order.
 void expand24(Element element, const void* kept, const void* metadata, int64_t rows, int64_t cols, void* codes);
 
+// Layout::kSparse24 stores the kept codes, then the metadata, as one array.
+inline const void* metadata24_of(const void* stored, Element element, int64_t rows, int64_t cols) {
+  return static_cast<const uint8_t*>(stored) + packed_bytes(element, rows * kept24_cols(cols));
+}
+
 // Keeps the two largest magnitudes of each group and makes the others +0; of equal ones the lower place is kept. NaN
 // counts as the largest.
 void prune24(float* x, int64_t rows, int64_t cols);

@@ -8,7 +8,6 @@
 #include <benchmark/benchmark.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,14 +55,8 @@ class Bound {
  private:
   uint8_t* repack(const HostTensor& w, Layout layout) {
     const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
-    const int64_t code = info(w.desc.type.element).bits / 8;
-    packed_.emplace_back(static_cast<size_t>(layout_elements(layout, rows, cols) * code));
-    uint8_t* to = packed_.back().data();
-    for (int64_t i = 0; i < rows * cols; ++i) {
-      std::memcpy(to + layout_index(layout, i / cols, i % cols, cols) * code, w.data.data() + i * code,
-                  static_cast<size_t>(code));
-    }
-    return to;
+    packed_.push_back(arrange_codes(layout, w.desc.type.element, rows, cols, w.data.data()).value());
+    return packed_.back().data();
   }
 
   Problem problem_;
@@ -76,10 +69,10 @@ class Bound {
 
 // Adds "<variant>/<label>/<threads>" for one thread and for all. FLOP/s are of wall time; the CPU column is the time of
 // all threads together, which a busy machine disturbs less.
-inline void add_benchmark(const Variant& variant, const std::string& label, const Problem& problem, int64_t terms) {
-  const auto bench = [&variant, problem, terms, c = std::shared_ptr<Case>()](benchmark::State& state) mutable {
+inline void add_benchmark(const Variant& variant, const std::string& label, const Problem& problem, int64_t terms, Adjust adjust = nullptr) {
+  const auto bench = [&variant, problem, terms, adjust, c = std::shared_ptr<Case>()](benchmark::State& state) mutable {
     if (!c) {  // Google Benchmark calls this several times
-      c = std::make_shared<Case>(make_case(problem, 1));
+      c = std::make_shared<Case>(make_case(problem, 1, Values::kRandom, adjust));
       const auto got = run_on(variant, *c);
       if (!got.ok()) return state.SkipWithError(got.status().message().c_str());
       const double step = std::ldexp(1.0, -info(problem.out[0].type.element).mantissa_bits);
@@ -101,9 +94,9 @@ inline void add_benchmark(const Variant& variant, const std::string& label, cons
 }
 
 // Every host variant of an op that takes the problem.
-inline void add_benchmarks(const std::string& label, const Problem& problem, int64_t terms) {
+inline void add_benchmarks(const std::string& label, const Problem& problem, int64_t terms, Adjust adjust = nullptr) {
   for (const Variant* v : find_op(problem.op)->variants) {
-    if (info(v->arch).device == DeviceKind::kHost && v->accepts(problem)) add_benchmark(*v, label, problem, terms);
+    if (info(v->arch).device == DeviceKind::kHost && v->accepts(problem)) add_benchmark(*v, label, problem, terms, adjust);
   }
 }
 

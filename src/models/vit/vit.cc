@@ -183,6 +183,6 @@ const std::vector<VitConfig>& vit_configs() {
 }
 
 extern const Family vit_family;
-const Family vit_family{entries, onnx};
+const Family vit_family{entries, onnx, vit_graph, vit_harmless};
 
 }  // namespace tessera

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "import/checkpoint.h"
+#include "ir/graph.h"
+
 namespace tessera {
 
 struct VitConfig {
@@ -22,5 +25,9 @@ struct VitConfig {
 };
 
 const std::vector<VitConfig>& vit_configs();
+
+// From a checkpoint with the names of Hugging Face's ViTForImageClassification or of timm's VisionTransformer.
+Result<Graph> vit_graph(Checkpoint& checkpoint, int64_t batch);
+std::vector<std::string> vit_harmless();
 
 }  // namespace tessera

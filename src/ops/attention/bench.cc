@@ -22,7 +22,8 @@ void add_forms() {
                         {"patches_256", 1, 256, 256, 16, 16, 72},
                         {"shared_keys", 1, 50, 968, 8, 1, 256}};
   for (const Form& f : forms) {
-    for (const QuantType& t : {QuantType(Element::f32), QuantType(Element::f16), QuantType(Element::bf16), kE4m3PerTensor}) {
+    for (const QuantType& t :
+         {QuantType(Element::f32), QuantType(Element::f16), QuantType(Element::bf16), kE4m3PerTensor}) {
       Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}};
       std::optional<QuantType> y;
       if (t.scaled()) attrs.set("p", to_string(t)), y = Element::f16;

@@ -279,7 +279,8 @@ class AttentionKernel final : public Kernel {
         program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
     for (int64_t r = 0; r < piece.rows; ++r) {
       const float* from = o + r / kPanelCols * kPanelCols * p_.value_size + r % kPanelCols;
-      const float factor = sum[r] == 0 ? 0.0f : tensor_scale(piece.in[2]) / (weights_.max * sum[r]);  // no key at all: 0
+      const float factor =
+          sum[r] == 0 ? 0.0f : tensor_scale(piece.in[2]) / (weights_.max * sum[r]);  // no key at all: 0
       for (int64_t e = 0; e < p_.value_size; ++e) decoded[e] = from[e * kPanelCols] * factor;
       program.finish((piece.batch * p_.queries + query_of(piece, r)) * p_.heads + head_of(piece, r), decoded);
     }

@@ -32,7 +32,8 @@ class RoundedWeights {
  public:
   explicit RoundedWeights(const ElementInfo& element) : element_(element) {}
 
-  // Scores of the row with their errors; `unit`: one rounding. The largest may err upwards by whichever key comes out on top.
+  // Scores of the row with their errors; `unit`: one rounding. The largest may err upwards by whichever key comes out
+  // on top.
   void set(std::span<const double> scores, std::span<const double> errors, double top, double unit) {
     const size_t n = scores.size();
     double top_error = 0;
@@ -55,7 +56,7 @@ class RoundedWeights {
   }
   double code(size_t j) const { return high_[j]; }  // at most
   double error(size_t j) const { return std::max(high_[j] - code_[j], code_[j] - low_[j]); }
-  double divisor() const { return element_.max * low_sum_; }  // at least
+  double divisor() const { return element_.max * low_sum_; }                            // at least
   double sum_error() const { return std::max(high_sum_ / sum_, sum_ / low_sum_) - 1; }  // relative
 
  private:
@@ -71,7 +72,8 @@ class RoundedWeights {
 // weights p by the exponential of twice the worst of the row (a weight and their sum), and by being brought into the
 // type they are multiplied in (fp16: subnormals lose up to 2^-25; fp32: they may be flushed). Running sums are rescaled
 // at most once per key. With attr `p` the weights are codes, right or the neighbour where the error of the score takes
-// them across a tie (RoundedWeights); no variant that rescales sums takes it, for its maximum is not yet that of the row.
+// them across a tie (RoundedWeights); no variant that rescales sums takes it, for its maximum is not yet that of the
+// row.
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const AttentionProblem a = AttentionProblem::of(p);
   const double u = r.unit();

@@ -171,7 +171,7 @@ const OpInfo& attention_op() {
       .signature = "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]? -> y[b,sq,heads,e]",
       .strided = StridedInputs::kLastAxis,
       .takes_program = true,
-                            .promises = 1,
+      .promises = 1,
       .infer = infer,
       .reference = reference,
       .errors = attention_errors,

@@ -73,7 +73,8 @@ Problem fp8_problem(const Form& f, const Fp8& how = {}) {
 std::vector<Problem> fp8_problems() {
   std::vector<Problem> all;
   for (const bool p : {true, false}) {
-    for (int64_t tokens : {1, 2, 15, 16, 17, 65, 129}) all.push_back(fp8_problem({2, tokens, tokens, 2, 2, 64}, {.p = p}));
+    for (int64_t tokens : {1, 2, 15, 16, 17, 65, 129})
+      all.push_back(fp8_problem({2, tokens, tokens, 2, 2, 64}, {.p = p}));
     for (int64_t size : {1, 3, 8, 31, 32, 33, 64, 72, 80, 128, 256})
       all.push_back(fp8_problem({1, 19, 21, 2, 2, size}, {.p = p}));
     for (const QuantType& y : {kF32, kF16, kBf16, kE4m3PerTensor})
@@ -122,13 +123,13 @@ TEST_P(AttentionVariant, AgreesOnFp8) {
   run(fp8_problems(), Values::kExtremes);
 }
 TEST_P(AttentionVariant, AgreesOnFp8OfRealShapes) {
-  run({fp8_problem({1, 197, 197, 12, 12, 64}, {.views = true, .y = kE4m3PerTensor}),
-       fp8_problem({2, 65, 65, 6, 6, 32}), fp8_problem({1, 577, 577, 2, 2, 64}, {.views = true}),
-       fp8_problem({1, 256, 256, 2, 2, 72}), fp8_problem({1, 50, 968, 8, 1, 256})},
+  run({fp8_problem({1, 197, 197, 12, 12, 64}, {.views = true, .y = kE4m3PerTensor}), fp8_problem({2, 65, 65, 6, 6, 32}),
+       fp8_problem({1, 577, 577, 2, 2, 64}, {.views = true}), fp8_problem({1, 256, 256, 2, 2, 72}),
+       fp8_problem({1, 50, 968, 8, 1, 256})},
       Values::kRandom);
 }
-// Numbers far beyond the largest code: all of them are that code, scores are as far apart as they get, and a weight is 1
-// or vanishes.
+// Numbers far beyond the largest code: all of them are that code, scores are as far apart as they get, and a weight is
+// 1 or vanishes.
 TEST_P(AttentionVariant, AgreesOnSaturatedFp8) {
   run(fp8_problems(), Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
     if (i == 3 || !p.in[i].type.scaled()) return;
@@ -137,7 +138,8 @@ TEST_P(AttentionVariant, AgreesOnSaturatedFp8) {
 }
 // Weights just under one another: every code of p takes part, its subnormals as well.
 TEST_P(AttentionVariant, AgreesOnEveryCodeOfP) {
-  run({fp8_problem({1, 9, 1600, 2, 2, 64}, {.bias = Shape{1600}}), fp8_problem({1, 9, 1600, 1, 1, 31}, {.bias = Shape{1600}})},
+  run({fp8_problem({1, 9, 1600, 2, 2, 64}, {.bias = Shape{1600}}),
+       fp8_problem({1, 9, 1600, 1, 1, 31}, {.bias = Shape{1600}})},
       Values::kRandom, [](const Problem&, size_t i, std::vector<double>& numbers) {
         if (i == 0) std::fill(numbers.begin(), numbers.end(), 0.0);
         if (i != 3) return;
@@ -229,8 +231,9 @@ TEST(AttentionRule, TheSoftmaxIsRoundedToSmallFloats) {
     p.attrs.set("p", good);
     EXPECT_TRUE(infer_types(op(), p).ok()) << good;
   }
-  for (const char* bad : {"", "e4m3", "f16", "f16:tensor(f32)", "i8:tensor(f32)", "e4m3:token(f32)", "e4m3:tensor(f32)!",
-                          "e4m3:tensor(f16)", "e8m0:tensor(f32)", "e2m1:block16(e4m3):tensor(f32)", "p"}) {
+  for (const char* bad :
+       {"", "e4m3", "f16", "f16:tensor(f32)", "i8:tensor(f32)", "e4m3:token(f32)", "e4m3:tensor(f32)!",
+        "e4m3:tensor(f16)", "e8m0:tensor(f32)", "e2m1:block16(e4m3):tensor(f32)", "p"}) {
     p.attrs.set("p", bad);
     EXPECT_FALSE(infer_types(op(), p).ok()) << bad;
   }
@@ -239,7 +242,8 @@ TEST(AttentionRule, TheSoftmaxIsRoundedToSmallFloats) {
 }
 
 TEST(AttentionReference, RoundedWeightsByHand) {
-  // Weights 1 and 0.3: 448 * 0.3 = 134.4 lies between the codes 128 and 144. The sum is that of the weights, not of the codes.
+  // Weights 1 and 0.3: 448 * 0.3 = 134.4 lies between the codes 128 and 144. The sum is that of the weights, not of the
+  // codes.
   Problem p = problem({1, 1, 2, 1, 1, 1}, kF32);
   p.attrs.set("scale", 1.0);
   p.attrs.set("p", "e4m3:tensor(f32)");

@@ -2,7 +2,7 @@
 // matmul/cpu_int8: exact products of int8 codes in int32 sums by the matrix instructions of the processor (SMMLA, AMX; else 16-bit multiplications);
 // the sum becomes fp32 once, then scales and program follow.
 #include "ops/matmul/cpu_kernel.h"
-#include "tiles/cpu_rows.h"
+#include "tiles/cpu_numbers.h"
 
 namespace tessera {
 namespace {
@@ -12,19 +12,27 @@ constexpr int64_t kMostColumns = (int64_t{1} << 31) / (128 * 128) - 1;
 
 bool is_int8(Element e) { return e == Element::i8; }
 
+CpuFactors factors() {
+  return {.product = int8_product(),
+          .numbers = Element::i8,
+          .holds = [](const QuantType& type) { return is_int8(type.element) && !has_block_scales(type); },
+          .reads = is_int8,
+          .refusal = "multiplies i8 without scales of blocks, not "};
+}
+
 Verdict accepts(const Problem& p) {
   TS_REQUIRE(p.operand(0) == nullptr || p.operand(0)->shape.empty() || p.operand(0)->shape.back() <= kMostColumns,
              "sums at most ", kMostColumns, " products in int32");
-  return accepts_cpu_matmul(p, int8_product(), is_int8, "i8");
+  return accepts_cpu_matmul(p, factors());
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "int8", .instruction = "int8 products, int32 sums", .accumulator_bits = 24};
+  return {.computed = "int8", .instruction = "int8 products", .accumulator_bits = 32};
 }
 
-std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, int8_product()); }
+std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, int8_product()); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, factors()); }
 
 }  // namespace
 

@@ -8,16 +8,21 @@
 #include "base/parallel.h"
 #include "ops/cpu_program.h"
 #include "ops/matmul/matmul.h"
+#include "ops/matmul/sum_scales.h"
+#include "tiles/cpu_numbers.h"
 #include "tiles/cpu_rows.h"
 #include "tiles/cpu_scratch.h"
+#include "tiles/cpu_sparse.h"
+#include "types/sparse24.h"
 
 namespace tessera {
 namespace {
 
 // The x panels of a block are a third of a 1 MiB second-level cache; unpacking w is shared by as many rows.
 constexpr int64_t kBlockRows = 216;
-// Packing x is shared by as many columns; narrower blocks than the least would pack more than they multiply.
-constexpr int64_t kBlockCols = 768, kLeastCols = 64;
+// Packing x is shared by as many columns; narrower blocks than the least would pack more than they multiply. Pieces begin at multiples of the unit:
+// a result may be quantized in blocks of 32.
+constexpr int64_t kBlockCols = 768, kLeastCols = 64, kColUnit = 32;
 constexpr int64_t kPiecesPerThread = 4;
 
 // int32 sums become floats where they lie.
@@ -29,10 +34,22 @@ void to_floats(float* v, int64_t n) {
   }
 }
 
+// Whether the product unpacks codes of the type itself.
+bool reads_codes(const CpuFactors& f, const QuantType& type) { return f.reads(type.element) && !has_block_scales(type); }
+
 class MatmulKernel final : public Kernel {
  public:
-  MatmulKernel(const Problem& problem, const PanelProduct& product)
-      : problem_(problem), product_(product), p_(MatmulProblem::of(problem_)), program_(problem_) {
+  MatmulKernel(const Problem& problem, const CpuFactors& factors)
+      : problem_(problem),
+        product_(factors.product),
+        numbers_(factors.numbers),
+        p_(MatmulProblem::of(problem_)),
+        program_(problem_),
+        x_codes_(reads_codes(factors, p_.x)),
+        w_codes_(reads_codes(factors, p_.w)),
+        x_reader_(p_.x, factors.numbers),
+        w_reader_(p_.w, factors.numbers),
+        w_bits_(info(p_.w.element).bits) {
     Scratch::reserve(scratch_bytes());
   }
 
@@ -45,7 +62,7 @@ class MatmulKernel final : public Kernel {
     const int64_t wanted = divide_up(kPiecesPerThread * workers, p_.batch * row_blocks);
     const int64_t col_blocks =
         std::clamp(wanted, divide_up(p_.n, kBlockCols), std::max(divide_up(p_.n, kBlockCols), p_.n / kLeastCols));
-    const int64_t cols = round_up(divide_up(p_.n, col_blocks), kPanelCols);
+    const int64_t cols = round_up(divide_up(p_.n, col_blocks), kColUnit);
 
     const int64_t row_pieces = divide_up(p_.m, rows), col_pieces = divide_up(p_.n, cols),
                   pieces = p_.batch * row_pieces * col_pieces;
@@ -70,91 +87,168 @@ class MatmulKernel final : public Kernel {
     int64_t batch, row, rows, col, cols;
     int64_t stride() const { return round_up(cols, kPanelCols); }  // of its tile
   };
+  // Scratch of a piece: packed panels, and what codes pass through on their way there.
+  struct Buffers {
+    void *x_panels, *w_panel;
+    float* decoded;  // of the product's own
+    void* numbers;   // rows or a panel of `numbers_`
+    void* codes;     // rows of a sparse weight
+  };
   int64_t block_rows() const { return round_up(std::min(p_.m, kBlockRows), product_.rows); }
-  int64_t block_cols() const { return round_up(std::min(p_.n, kBlockCols), kPanelCols); }
+  int64_t block_cols() const { return round_up(std::min(p_.n, kBlockCols), kColUnit); }
   int64_t block_k() const { return std::min(p_.k, product_.block_k); }
-  int64_t decoded_floats() const { return std::max(kPanelCols, product_.rows) * round_up(block_k(), 8); }
+  int64_t most_rows() const { return std::max(kPanelCols, product_.rows); }
+  int64_t decoded_floats() const { return most_rows() * round_up(block_k(), 8); }
+  int64_t numbers_floats() const { return x_codes_ && w_codes_ ? 0 : divide_up(decoded_floats() * info(numbers_).bits, 32); }
+  bool sparse() const { return problem_.in[1].layout == Layout::kSparse24; }
+  int64_t codes_floats() const { return sparse() ? divide_up(kPanelCols * round_up(block_k(), 8) * w_bits_, 32) : 0; }
   int64_t scratch_bytes() const {
     return Scratch::bytes_of(block_rows() * block_cols()) + product_.x_bytes(block_rows(), block_k()) +
-           product_.w_bytes(block_k()) + Scratch::bytes_of(decoded_floats()) +
+           product_.w_bytes(block_k()) + Scratch::bytes_of(decoded_floats()) + Scratch::bytes_of(numbers_floats()) +
+           Scratch::bytes_of(codes_floats()) + Scratch::bytes_of(block_rows()) + Scratch::bytes_of(block_cols()) +
            Scratch::bytes_of(program_.scratch_floats(block_cols())) + 2 * 64;
   }
 
   void multiply(const Block& b, std::span<const TensorView> in, const TensorView& out) const {
     Scratch scratch(scratch_bytes());
     float* tile = scratch.floats(b.rows * b.stride());
-    void* x_panels = scratch.bytes(product_.x_bytes(b.rows, block_k()));
-    void* w_panel = scratch.bytes(product_.w_bytes(block_k()));
-    float* decoded = scratch.floats(decoded_floats());
-    const int64_t x_begin = (b.batch * p_.m + b.row) * p_.x_row_stride;
+    Buffers buffers{.x_panels = scratch.bytes(product_.x_bytes(b.rows, block_k())),
+                    .w_panel = scratch.bytes(product_.w_bytes(block_k())),
+                    .decoded = scratch.floats(decoded_floats()),
+                    .numbers = scratch.floats(numbers_floats()),
+                    .codes = scratch.floats(codes_floats())};
     for (int64_t k0 = 0; k0 < p_.k; k0 += product_.block_k) {
       const int64_t k = std::min(product_.block_k, p_.k - k0);
-      product_.pack_x(p_.x.element, in[0].data, p_.x_row_stride, x_begin + k0, b.rows, k, decoded, x_panels);
+      pack_rows(in[0], b, k0, k, buffers);
       for (int64_t c = 0; c < b.cols; c += kPanelCols) {
-        const void* w = take_panel(in[1], b.batch, b.col + c, k0, k, decoded, w_panel);
-        product_.multiply(x_panels, w, b.rows, k, k0 == 0, tile + c, b.stride());
+        const void* w = take_panel(in[1], b.batch * p_.n, b.col + c, k0, k, buffers);
+        product_.multiply(buffers.x_panels, w, b.rows, k, k0 == 0, tile + c, b.stride());
       }
     }
-    finish(b, in, out, tile, scratch.floats(program_.scratch_floats(b.cols)));
+    finish(b, in, out, tile, scratch);
   }
 
-  // Weights col ... col + 15 over k columns from k0.
-  const void* take_panel(const TensorView& w, int64_t batch, int64_t col, int64_t k0, int64_t k, float* decoded,
-                         void* panel) const {
-    if (w.desc->layout != Layout::kRows)
-      return product_.take_w(p_.w.element, w.data, layout_index(w.desc->layout, col, k0, p_.k), k, panel);
+  // Rows of the block over k columns from k0 into x panels.
+  void pack_rows(const TensorView& x, const Block& b, int64_t k0, int64_t k, const Buffers& to) const {
+    const int64_t row = b.batch * p_.m + b.row, begin = row * p_.x_row_stride + k0;
+    if (x_codes_) {
+      product_.pack_x(p_.x.element, x.data, p_.x_row_stride, begin, b.rows, k, to.decoded, to.x_panels);
+      return;
+    }
+    const int64_t panel_bytes = product_.rows * round_up(k, product_.depth) * product_.bytes;
+    const int64_t row_bytes = k * info(numbers_).bits / 8;
+    const NumberReader::Matrix m{x.data, x.scale, p_.k};
+    auto* panel = static_cast<uint8_t*>(to.x_panels);
+    for (int64_t r = 0; r < b.rows; r += product_.rows, panel += panel_bytes) {
+      const int64_t count = std::min(product_.rows, b.rows - r);
+      for (int64_t i = 0; i < count; ++i)
+        x_reader_.read_row(m, begin + (r + i) * p_.x_row_stride, row + r + i, k0, k, static_cast<uint8_t*>(to.numbers) + i * row_bytes);
+      product_.pack_x(numbers_, to.numbers, k, 0, count, k, to.decoded, panel);
+    }
+  }
+
+  // Weights col ... col + 15 over k columns from k0, of the matrix that begins at row `top`.
+  const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k, const Buffers& to) const {
+    const int64_t rows = std::min(kPanelCols, p_.n - col), row = top + col;
+    const Layout layout = w.desc->layout;
+    NumberReader::Matrix m{w.data, w.scale, p_.k};
+    if (layout == product_.layout) {
+      const int64_t first = layout_index(layout, row, k0, p_.k);
+      if (w_codes_) return product_.take_w(p_.w.element, w.data, first, k, to.w_panel);
+      w_reader_.read_panel(layout, m, first, row, rows, k0, k, to.numbers);
+      return product_.take_w(numbers_, to.numbers, 0, k, to.w_panel);
+    }
     int64_t offsets[kPanelCols];
-    const int64_t rows = std::min(kPanelCols, p_.n - col);
-    for (int64_t i = 0; i < rows; ++i) offsets[i] = (batch * p_.n + col + i) * p_.w_row_stride + k0;
-    product_.pack_w(p_.w.element, w.data, offsets, rows, k, decoded, panel);
-    return panel;
+    for (int64_t i = 0; i < rows; ++i) offsets[i] = (row + i) * p_.w_row_stride + k0;
+    if (layout == Layout::kSparse24) {
+      const int64_t stride = round_up(k, 8), all = p_.batch * p_.n;
+      for (int64_t i = 0; i < rows; ++i) {
+        offsets[i] = i * stride;
+        expand_sparse_row(w_bits_, w.data, metadata24_of(w.data, p_.w.element, all, p_.k), row + i, k0, k, p_.k,
+                     static_cast<uint8_t*>(to.codes) + offsets[i] * w_bits_ / 8);
+      }
+      m.codes = to.codes;
+    }
+    if (w_codes_) {
+      product_.pack_w(p_.w.element, m.codes, offsets, rows, k, to.decoded, to.w_panel);
+      return to.w_panel;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      w_reader_.read_row(m, offsets[i], row + i, k0, k, static_cast<uint8_t*>(to.numbers) + i * k * info(numbers_).bits / 8);
+      offsets[i] = i * k;
+    }
+    product_.pack_w(numbers_, to.numbers, offsets, rows, k, to.decoded, to.w_panel);
+    return to.w_panel;
   }
 
   void finish(const Block& b, std::span<const TensorView> in, const TensorView& out, float* tile,
-              float* scratch) const {
-    const CpuProgram::Columns program = program_.on(in, out, b.col, b.cols, scratch);
-    const bool per_channel = p_.w.scale.granularity == Granularity::kChannel;
-    const float* channels = per_channel ? static_cast<const float*>(in[1].scale) + b.batch * p_.n + b.col : nullptr;
-    const float scale = tensor_scale(in[0]) * (per_channel ? 1.0f : tensor_scale(in[1]));
+              Scratch& scratch) const {
+    const CpuProgram::Columns program =
+        program_.on(in, out, b.col, b.cols, scratch.floats(program_.scratch_floats(b.cols)));
+    const SumScales x_scales(in[0]), w_scales(in[1]);
+    const float* by_row = x_scales.of_rows(b.batch * p_.m + b.row, b.rows, scratch.floats(b.rows));
+    const float* by_column = w_scales.of_rows(b.batch * p_.n + b.col, b.cols, scratch.floats(b.cols));
+    const float common = x_scales.of_tensor() * w_scales.of_tensor();
+    const bool scaled = x_scales.any() || w_scales.any();
     for (int64_t r = 0; r < b.rows; ++r) {
       float* v = tile + r * b.stride();
       if (product_.integer) to_floats(v, b.cols);
-      if (p_.x.scaled() || p_.w.scaled()) scale_row(v, b.cols, scale, channels);
+      if (scaled) scale_row(v, b.cols, by_row != nullptr ? common * by_row[r] : common, by_column);
       program.finish(b.batch * p_.m + b.row + r, v);
     }
   }
 
   const Problem problem_;
   const PanelProduct& product_;
+  const Element numbers_;
   const MatmulProblem p_;
   const CpuProgram program_;
+  const bool x_codes_, w_codes_;  // the product unpacks them itself
+  const NumberReader x_reader_, w_reader_;
+  const int w_bits_;
 };
+
+Verdict accepts_type(const char* operand, const QuantType& type, const CpuFactors& f) {
+  TS_REQUIRE(info(type.element).bits <= 32 && f.holds(type), f.refusal, operand, " in ", to_string(type));
+  TS_REQUIRE(rounds_products(type), "rounds products to floats of less than 32 bits, not ", to_string(type));
+  for (const ScaleLevel* level : {&type.scale, &type.scale2}) {
+    if (level->granularity == Granularity::kNone) continue;
+    TS_REQUIRE(info(level->element).kind == ElementKind::kFloat && info(level->element).bits <= 32,
+               "reads scales in f32 or less, not ", to_string(type));
+  }
+  const auto by_row = [](const ScaleLevel& s) { return s.granularity == Granularity::kToken || s.granularity == Granularity::kChannel; };
+  TS_REQUIRE(type.scale2.granularity != Granularity::kBlock && !(by_row(type.scale) && by_row(type.scale2)),
+             "reads blocks of scales at the first level and one scale per row, not ", to_string(type));
+  return {};
+}
+
+// Panels of the product's own order are worth it where the weight is there at build, and possible where a block of scales holds whole groups of columns.
+bool suits_panels(const Operand& w, const PanelProduct& product) {
+  return w.constant && w.shape.size() == 2 && (!has_block_scales(w.type) || w.type.scale.block % layout_group(product.layout) == 0);
+}
 
 }  // namespace
 
-Verdict accepts_cpu_matmul(const Problem& p, const PanelProduct& product, bool (*reads)(Element), const char* elements) {
+Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& f) {
   const Operand *x = p.operand(0), *w = p.operand(1);
   TS_REQUIRE(x != nullptr && w != nullptr, "wants x and w");
-  TS_REQUIRE(has_one_scale(x->type) && reads(x->type.element), "reads x in ", elements,
-             " with at most one static scale, not ", to_string(x->type));
-  QuantType per_tensor = w->type;
-  if (w->type.scale.granularity == Granularity::kChannel) per_tensor.scale.granularity = Granularity::kTensor;
-  TS_REQUIRE(has_one_scale(per_tensor) && reads(w->type.element), "reads w in ", elements,
-             " with static scales per tensor or channel, not ", to_string(w->type));
+  if (Verdict v = accepts_type("x", x->type, f); !v) return v;
+  if (Verdict v = accepts_type("w", w->type, f); !v) return v;
   TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads x in uniform rows");
-  TS_REQUIRE(w->layout == Layout::kRows ? w->rows().uniform
-                                        : w->layout == product.layout && w->shape.size() == 2,
-             "reads w in uniform rows, or in ", name_of(product.layout), " where it is one matrix");
+  const bool sparse = w->layout == Layout::kSparse24;
+  TS_REQUIRE(!(sparse || is_sparse24(p)) || (w->constant && !is_power(w->type.element)), "reads 2:4 sparse weights that are constant");
+  TS_REQUIRE(sparse || (w->layout == Layout::kRows ? w->rows().uniform : w->layout == f.product.layout && suits_panels(*w, f.product)),
+             "reads w in uniform rows, 2:4 sparse, or in ", name_of(f.product.layout), " where it is one matrix");
   return CpuProgram::accepts(p);
 }
 
-std::vector<Layout> layouts_of_cpu_matmul(const Problem& p, const PanelProduct& product) {
-  const Operand& w = p.in[1];
-  return {Layout::kRows, w.constant && w.shape.size() == 2 ? product.layout : Layout::kRows};
+std::vector<Layout> layouts_of_cpu_matmul(const Problem& p, const CpuFactors& f) {
+  if (is_sparse24(p)) return {Layout::kRows, Layout::kSparse24};
+  return {Layout::kRows, suits_panels(p.in[1], f.product) ? f.product.layout : Layout::kRows};
 }
 
-std::unique_ptr<Kernel> make_cpu_matmul(const Problem& problem, const PanelProduct& product) {
-  return std::make_unique<MatmulKernel>(problem, product);
+std::unique_ptr<Kernel> make_cpu_matmul(const Problem& problem, const CpuFactors& factors) {
+  return std::make_unique<MatmulKernel>(problem, factors);
 }
 
 }  // namespace tessera

@@ -21,6 +21,7 @@ AfterProduct split(const Problem& p, const MatmulProblem& q) { return after_prod
 
 Verdict accepts(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
+  TS_REQUIRE(!is_sparse24(p), kNotSparse);
   TS_REQUIRE(is_device_float(q.x), "multiplies f32, f16 or bf16, not ", to_string(q.x));
   TS_REQUIRE(q.w == q.x, "both operands must be of one type; x is ", to_string(q.x), ", w is ", to_string(q.w));
   TS_REQUIRE(p.in[1].layout == Layout::kRows, "w must lie in rows");

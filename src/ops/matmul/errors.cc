@@ -7,21 +7,35 @@
 namespace tessera {
 
 // The sum errs relative to the sum of its products' magnitudes; its product with the scales of x and w adds two
-// roundings, and their own product one. Products below the smallest normal f32 may be lost.
+// roundings, and up to four scales (two levels each) multiplied with one another three. Numbers below the smallest normal
+// f32 may be lost, as products and, where bf16 is multiplied, as operands: then all of the other factor goes with them.
 std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
                                   const Roundings& r) {
+  const OpInfo& op = *find_op("matmul");
   std::vector<Dense> magnitudes = {in[0], in[1]};
   for (Dense& d : magnitudes) {
     for (double& v : d.v) v = std::fabs(v);
   }
   Problem plain = p;
   plain.then = {};
-  const Dense sums = compute_reference(*find_op("matmul"), plain, magnitudes)[0];
+  const Dense sums = compute_reference(op, plain, magnitudes)[0];
   const int64_t k = p.in[0].shape.back();
   std::vector<double> e(sums.v.size());
   for (size_t i = 0; i < e.size(); ++i) {
-    e[i] = (2 * r.operand() + r.sum(k)) * sums.v[i] + 3 * r.unit() * std::fabs(before.v[i]) +
+    e[i] = (2 * r.operand() + r.sum(k)) * sums.v[i] + 5 * r.unit() * std::fabs(before.v[i]) +
            static_cast<double>(k) * 0x1p-126;
+  }
+  if (r.computed() != "bf16") return e;
+  const MatmulProblem q = MatmulProblem::of(p);
+  const auto row_sums = [&](const Dense& d) {
+    std::vector<double> rows(d.v.size() / static_cast<size_t>(k));
+    for (size_t i = 0; i < d.v.size(); ++i) rows[i / static_cast<size_t>(k)] += d.v[i];
+    return rows;
+  };
+  const std::vector<double> x = row_sums(magnitudes[0]), w = row_sums(magnitudes[1]);
+  for (size_t i = 0; i < e.size(); ++i) {
+    const size_t n = static_cast<size_t>(q.n), row = i / n;
+    e[i] += 0x1p-126 * (x[row] + w[row / static_cast<size_t>(q.m) * (q.batch > 1 ? n : 0) + i % n]);
   }
   return e;
 }

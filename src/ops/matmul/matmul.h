@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[..., m, n] = sum_k x[..., m, k] * w[..., n, k], then the program (bias, act, scale, residual, quantize).
 // M rows, N outputs, K reduced. A weight is [N, K], a row per output channel, as linear layers store it; w with leading axes (a second activation)
-// has the same ones as x. Scales of x and w multiply the sum, not the operands: sum(codes * codes) * scale_x * scale_w[n].
+// has the same ones as x. Scales of rows (token, channel) and of the tensor multiply the sum, not the operands: sum(codes * codes) * scale_x * scale_w[n];
+// scales of blocks along k multiply the codes.
+// attr sparse24 = 1: the constant weight has at most two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24);
+// a variant that would store it otherwise refuses.
 #pragma once
 
 #include "ops/op.h"
@@ -20,6 +23,9 @@ struct MatmulProblem {
   // Contract: inputs have uniform rows (StridedInputs::kRows).
   static MatmulProblem of(const Problem& p);
 };
+
+inline bool is_sparse24(const Problem& p) { return p.attrs.integer("sparse24") != 0; }
+inline constexpr const char* kNotSparse = "multiplies dense weights; 2:4 sparsity was asked for";
 
 // What arithmetic may do to its results (OpInfo::errors).
 std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,

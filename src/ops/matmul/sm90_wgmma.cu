@@ -27,6 +27,7 @@ bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(!is_sparse24(problem), kNotSparse);
   const bool fp8 = p.x.element == Element::e4m3;
   TS_REQUIRE(p.batch == 1 && p.constant_w, "multiplies by one constant weight");
   TS_REQUIRE(p.x.element == p.w.element && (fp8 || is_half(p.x.element)), "multiplies f16, bf16 or e4m3 with the same, not ", to_string(p.x), " with ",

@@ -18,6 +18,11 @@ struct Types {
 };
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
 const QuantType kI8PerTensor{Element::i8, {Granularity::kTensor, Element::f32}}, kI8PerChannel{Element::i8, {Granularity::kChannel, Element::f32}};
+QuantType running(QuantType type) {
+  type.dynamic = true;
+  return type;
+}
+const QuantType kE4m3PerToken = running({Element::e4m3, {Granularity::kToken, Element::f32}});
 const Types kTypes[] = {
     {kF32, kF32, kF32},
     {kF16, kF16, kF16},
@@ -31,7 +36,42 @@ const Types kTypes[] = {
     {kF16, kF16, kE4m3PerTensor},
     {kI8PerTensor, kI8PerChannel, kF16},
     {kI8PerTensor, kI8PerChannel, kF32},
+    {kE4m3PerToken, kE4m3PerChannel, kF16},
+    {running(kMxfp8), kMxfp8, kF16},
+    {running(kNvfp4), kNvfp4, kF16},
+    {kF16, kNvfp4, kF16},
+    {kE4m3PerTensor, kNvfp4AsE4m3, kF16},
 };
+
+// Every type that activations and weights come in, and weights as others write them: other blocks, other scales.
+const char* const kXTypes[] = {"f32",
+                               "f16",
+                               "bf16",
+                               "e4m3:tensor(f32)",
+                               "e4m3:token(f32)!",
+                               "e4m3:block32(e8m0)!",
+                               "e2m1:block16(e4m3):tensor(f32)!",
+                               "i8:tensor(f32)",
+                               "i8:token(f32)!"};
+const char* const kWTypes[] = {"f32",
+                               "f16",
+                               "bf16",
+                               "e4m3:channel(f32)",
+                               "e4m3:tensor(f32)",
+                               "e4m3:block32(e8m0)",
+                               "e2m1:block16(e4m3):tensor(f32)",
+                               "e2m1:block16(e4m3):tensor(f32):as(e4m3)",
+                               "i8:channel(f32)",
+                               "i8:tensor(f32)",
+                               "i4:channel(f32)",
+                               "i4:block32(f16)",
+                               "i4:block6(f32)",
+                               "i8:block64(f32)",
+                               "e2m1:block32(e8m0)",
+                               "e2m1:block16(f16):channel(f32)",
+                               "e4m3:block128(f32)",
+                               "e4m3:channel(f16)",
+                               "e5m2:tensor(f32)"};
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
 // `few` rows; else an activation.
@@ -113,12 +153,40 @@ std::vector<Problem> strided_problems() {
   return all;
 }
 
+// Drops two numbers of each four of a weight that is to be 2:4 sparse, at places that differ from group to group.
+void prune(const Problem& p, size_t i, std::vector<double>& v) {
+  if (i != 1 || !is_sparse24(p)) return;
+  const size_t cols = static_cast<size_t>(p.in[1].shape.back()), groups = (cols + 3) / 4;
+  for (size_t at = 0; at < v.size(); ++at) {
+    const size_t col = at % cols, group = at / cols * groups + col / 4, first = group % 4, second = (first + 1 + group / 4 % 3) % 4;
+    if (col % 4 == first || col % 4 == second) v[at] = 0;
+  }
+}
+
+// Every type of x with every type of w, dense and 2:4 sparse: shapes of nothing, of one, odd ones, k inside and beyond blocks of scales and of k, and
+// weights of several matrices.
+std::vector<Problem> mixed_problems() {
+  const Shape shapes[] = {{0, 16, 32}, {4, 0, 32}, {1, 1, 1}, {3, 5, 7}, {7, 33, 31}, {17, 16, 68}, {2, 50, 100}, {5, 20, 802}};
+  std::vector<Problem> all;
+  for (const char* x : kXTypes) {
+    for (const char* w : kWTypes) {
+      const QuantType x_type = *parse_quant_type(x), w_type = *parse_quant_type(w);
+      for (const Attrs& attrs : {Attrs{}, Attrs{{"sparse24", int64_t{1}}}}) {
+        for (const Shape& s : shapes)
+          all.push_back(make_problem("matmul", {dense_operand({s[0], s[2]}, x_type), dense_operand({s[1], s[2]}, w_type, true)}, attrs, {}, kF32));
+        all.push_back(make_problem("matmul", {dense_operand({3, 5, 50}, x_type), dense_operand({3, 18, 50}, w_type, true)}, attrs, {}, kF32));
+      }
+    }
+  }
+  return all;
+}
+
 class MatmulVariant : public ::testing::TestWithParam<const Variant*> {
  protected:
   void run(const std::vector<Problem>& problems, Values values) {
     TS_SKIP_WITHOUT_DEVICE(*GetParam());
     uint64_t seed = 1;
-    for (const Problem& p : problems) check_variant(*GetParam(), p, seed++, values);
+    for (const Problem& p : problems) check_variant(*GetParam(), p, seed++, values, prune);
   }
 };
 
@@ -127,6 +195,21 @@ TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
+TEST_P(MatmulVariant, AgreesOnRealSparseShapes) {
+  std::vector<Problem> all = real_problems();
+  for (Problem& p : all) p.attrs.set("sparse24", int64_t{1});
+  run(all, Values::kRandom);
+}
+TEST_P(MatmulVariant, LosesNoMoreThanSubnormals) {
+  const auto tiny = [](const Problem&, size_t i, std::vector<double>& v) {
+    for (size_t at = 0; at < v.size(); ++at) v[at] = std::ldexp(1 + static_cast<double>(at % 5) / 8, i == 0 ? -130 + static_cast<int>(at % 9) : 100);
+  };
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  if (info(GetParam()->arch).device != DeviceKind::kHost) GTEST_SKIP() << "states no such bound";
+  check_variant(*GetParam(), problem({kBf16, kBf16, kF32}, {7, 64}, 18, "", Element::f32), 1, Values::kRandom, tiny);
+}
 TEST_P(MatmulVariant, Sanitize) {
   std::vector<Problem> some;
   for (const Types& t : kTypes) {
@@ -155,6 +238,38 @@ INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().varia
                          short_name);
 
 TEST(MatmulContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), small_problems()); }
+
+// On the CPU everything runs, and by what the numbers allow: int8 by int8, what bf16 holds by bf16, the rest in fp32.
+TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {
+  for (const Problem& p : mixed_problems()) {
+    const Variant* first = nullptr;
+    for (const Variant* v : op().variants) {
+      if (first == nullptr && v->arch == Arch::cpu && v->accepts(p)) first = v;
+    }
+    ASSERT_NE(first, nullptr) << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
+    const auto long_digits = [](Element e) { return e == Element::f32 || e == Element::f16; };
+    const auto wide = [&](const QuantType& t) {
+      return long_digits(t.element) || (t.scale.granularity == Granularity::kBlock && long_digits(t.scale.element));
+    };
+    const bool int8 = p.in[0].type.element == Element::i8 && p.in[1].type.element == Element::i8 && !wide(p.in[1].type);
+    EXPECT_EQ(first->arithmetic(p).computed, int8 ? "int8" : wide(p.in[0].type) || wide(p.in[1].type) ? "fp32" : "bf16")
+        << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
+    const Layout stored = first->layouts(p)[1];
+    EXPECT_EQ(stored == Layout::kSparse24, is_sparse24(p));
+  }
+}
+
+TEST(MatmulContract, OnlyTheCpuStoresSparseWeights) {
+  Problem p = problem(kTypes[1], {64, 64}, 64, "", Element::f16);
+  for (const Variant* v : op().variants) {
+    const bool dense = static_cast<bool>(v->accepts(p));
+    Problem sparse = p;
+    sparse.attrs.set("sparse24", int64_t{1});
+    EXPECT_EQ(static_cast<bool>(v->accepts(sparse)), dense && v->arch == Arch::cpu) << v->name;
+    sparse.in[1].constant = false;
+    EXPECT_FALSE(v->accepts(sparse)) << v->name;
+  }
+}
 
 TEST(MatmulRule, ShapesFollowTheOperands) {
   const auto infer = [](const Shape& x, const Shape& w) {
@@ -217,6 +332,7 @@ TEST(MatmulReference, ReadsScalesAndPanels) {
   const uint8_t two = E4m3::encode(2), four = E4m3::encode(4);
   const float x_scale = 0.5f, w_scales[] = {1, 3};
   for (Layout layout : kLayouts) {
+    if (!is_order(layout)) continue;
     Problem here = p;
     here.in[1].layout = layout;
     uint8_t x[] = {two}, w[128] = {};

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a checkpoint's files, by name. Whoever takes one says which shape and which types it may have; what is
+// taken is noted, so that what nobody asked for can be named.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "io/safetensors.h"
+#include "ir/shape.h"
+#include "types/element.h"
+
+namespace tessera {
+
+// The element that a file's numbers are; none for those that are no element of ours.
+std::optional<Element> element_of(SafetensorsType type);
+
+class CheckpointTensors {
+ public:
+  // All tensors of a file; a name that another file has is an error.
+  Status add_file(const std::string& path);
+  // The tensors that the index gives to each of its files must be just those that it holds.
+  Status add_index(const std::string& path);
+
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  const SafetensorsEntry* find(const std::string& name) const;
+  const std::vector<std::string>& files() const { return files_; }  // without their folder
+
+  // Bytes as stored, at an address that any kernel may read; the shape must be one of `shapes`, the type one of `types`.
+  Result<Bytes> take(const std::string& name, const std::vector<Shape>& shapes,
+                     const std::vector<SafetensorsType>& types);
+  // The same of floats of any width, as f32.
+  Result<std::vector<float>> take_floats(const std::string& name, const std::vector<Shape>& shapes);
+  // Scales: positive finite floats.
+  Result<std::vector<float>> take_scales(const std::string& name, const std::vector<Shape>& shapes);
+  Result<float> take_scale(const std::string& name);  // the single one of a tensor, [] or [1]
+  // Scales in codes of the element, of 8 bits: each a positive number. Stored as that element or as plain bytes.
+  Result<Bytes> take_scale_codes(const std::string& name, const Shape& shape, Element element);
+
+  // Names that nobody took.
+  std::vector<std::string> left() const;
+
+ private:
+  Status add(SafetensorsEntry tensor, const std::string& file);
+
+  std::map<std::string, SafetensorsEntry> tensors_;
+  std::map<std::string, std::string> file_of_;
+  std::set<std::string> taken_;
+  std::vector<std::string> files_;
+};
+
+// A name from a file as messages show it.
+std::string shown_name(const std::string& name);
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// From an image to a model's input, as --preprocess says it: parts `key=value` with commas between them.
+//   size=224 | size=HEIGHTxWIDTH        of the input; the one part that must be given
+//   mean=M | mean=R:G:B, std=S | R:G:B  input = (pixel / 255 - mean) / std, per channel; default 0 and 1
+//   layout=nchw | nhwc                  default nchw
+//   fit=crop                            (default) the shorter side becomes `resize`, then the middle is cut out
+//   fit=stretch                         to the size, whatever that does to proportions
+//   resize=256                          with fit=crop: default the smallest that covers `size`
+//   filter=bilinear | bicubic           default bilinear
+// Resizing is antialiased: the filter (triangle of radius 1; cubic with a = -0.5, radius 2) is widened by the factor of
+// reduction, rows first, then columns, each with weights in 22-bit fixed point and results rounded to 8 bits: the bits
+// that Pillow's Image.resize gives. The longer side becomes floor(resize * longer / shorter), and the cut begins at
+// (side - size) / 2, halves to even: what torchvision's Resize and CenterCrop do.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "base/status.h"
+#include "io/images.h"
+
+namespace tessera {
+
+struct Preprocess {
+  int64_t height = 0, width = 0;
+  std::array<double, 3> mean{0, 0, 0}, std{1, 1, 1};
+  bool channels_first = true;
+  bool crop = true;
+  int64_t resize = 0;  // 0: as `size` needs it
+  bool bicubic = false;
+  bool operator==(const Preprocess&) const = default;
+};
+Result<Preprocess> parse_preprocess(const std::string& text);
+std::string to_string(const Preprocess& preprocess);  // every part, defaults included
+
+// The image in other extents, 8 bits per channel.
+Image resize_image(const Image& image, int64_t height, int64_t width, bool bicubic);
+// height * width * 3 numbers in the layout asked for.
+Result<std::vector<float>> prepare_image(const Image& image, const Preprocess& preprocess);
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// How close two arrays of numbers are, sample by sample.
+//   cosine       g.w / (|g| |w|)                 blind to a common factor
+//   centred      the same after each side's mean is taken off: a large common offset hides nothing
+//   relative L2  |g - w| / |w| over all samples  SQNR = -20 log10 of it, in dB
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera {
+
+struct Closeness {
+  double cosine_mean = 1, cosine_worst = 1;    // per sample
+  double centred_mean = 1, centred_worst = 1;  // per sample
+  double relative_l2 = 0;                      // over all samples
+  int64_t worst_sample = 0;                    // the one with the lowest cosine
+  bool finite = true;
+  int64_t samples = 0;
+  double error_squares = 0, size_squares = 0;
+  // The closeness over these samples and, after them, the next ones.
+  void add(const Closeness& next);
+  double sqnr_db() const { return -20 * std::log10(relative_l2); }  // infinite where nothing differs
+};
+// `got` and `want` hold `samples` rows each.
+Closeness compare(std::span<const double> got, std::span<const double> want, int64_t samples);
+
+}  // namespace tessera

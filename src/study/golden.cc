@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/golden.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/progress.h"
+#include "ops/op.h"
+#include "study/golden_run.h"
+#include "study/original.h"
+#include "study/twin.h"
+
+namespace tessera {
+namespace {
+
+// A node that a pass recognised was a few nodes before, each with its own rounding to f32: as many halves of a unit.
+constexpr double kSpeltOut = 8;
+// Numbers of a pattern that an exporter rounded to 16 bits: a GELU has two.
+constexpr double kNumbersOfPattern = 2;
+constexpr size_t kMostSentences = 3;
+
+Status failed(std::string sentence) { return {Code::kVerifyFailed, std::move(sentence)}; }
+
+std::string number(const char* format, double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), format, x);
+  return text;
+}
+
+bool is_integer(const Operand& o) { return info(o.type.element).kind == ElementKind::kInteger; }
+
+const Operand& port_desc(const Plan& plan, const Port& port) {
+  return plan.tensors[static_cast<size_t>(port.tensor)].desc;
+}
+
+bool all_finite(const std::vector<double>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
+}
+
+// The first question: passes change where roundings fall, and nothing else.
+Status check_passes(const Twin& twin, const Outputs64& f32, const Outputs64& written, const Samples& samples,
+                    double coarseness, ModelReport& report) {
+  std::vector<double> noise = noise_of_steps(twin.plan());
+  for (double& n : noise) {
+    if (n > 0) n += kSpeltOut * 0x1p-24 + kNumbersOfPattern * coarseness;
+  }
+  TS_ASSIGN(const Outputs64 noisy, run_noisy(twin.engine, twin.reference(), samples, noise, f32, nullptr));
+  const Plan& plan = twin.plan();
+  for (size_t i = 0; i < written.size(); ++i) {
+    const std::string& name = plan.outputs[i].name;
+    if (f32[i].size() != written[i].size()) {
+      return failed(cat("the passes changed the model: output '", name, "' has ", f32[i].size(), " numbers, ",
+                        written[i].size(), " as written"));
+    }
+    const Closeness c = compare(f32[i], written[i], plan.batch);
+    const double bound = bound_from(noisy[i], f32[i], plan.batch);
+    report.passes.push_back({name, c});
+    report.pass_bounds.push_back(bound);
+    if (!all_finite(written[i])) {
+      return failed(cat("the model as written gives NaN or Inf in output '", name, "' on the golden inputs (",
+                        "--calib FILE.npz brings inputs of its own kind)"));
+    }
+    // Which of two equal scores is the larger is chance: whole numbers are wrong where most of them are.
+    const bool off = is_integer(port_desc(plan, plan.outputs[i])) ? c.relative_l2 > 1 : !(c.relative_l2 <= bound);
+    if (off || !c.finite) {
+      return failed(cat("the passes changed the model: in f32, output '", name, "' of the recognised graph is ",
+                        number("%.1e", c.relative_l2), " (relative L2) from the model as written, where roundings of ",
+                        "f32 explain ", number("%.1e", bound), "; this is a fault of tessera, not of the precision"));
+    }
+  }
+  return {};
+}
+
+std::vector<GoldenTensor> as_golden(const Plan& plan, const Outputs64& numbers) {
+  std::vector<GoldenTensor> out;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const Operand& d = port_desc(plan, plan.outputs[i]);
+    Buffer b(static_cast<size_t>(packed_bytes(d.type.element, elements(d.shape))));
+    info(d.type.element).encode_f64(numbers[i].data(), static_cast<int64_t>(numbers[i].size()), b.data(), 0);
+    out.push_back({plan.outputs[i].name, d.shape, d.type, Bytes::own(std::move(b))});
+  }
+  return out;
+}
+
+// The second question: layers and scales that are wrong whatever comes out, then the gate.
+Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written, ModelReport& report) {
+  for (size_t i = 0; i < clean.size(); ++i) {
+    if (is_integer(port_desc(golden, golden.outputs[i]))) continue;
+    report.outputs.push_back({golden.outputs[i].name, compare(clean[i], written[i], golden.batch)});
+  }
+  const std::vector<std::string> faults = sentences_of(report.layers, true, kMostSentences);
+  report.warnings = sentences_of(report.layers, false, kMostSentences);
+  const std::string gate = gate_sentence(report.outputs, report.min_cosine);
+  if (gate.empty() && faults.empty()) return {};
+  std::string text = gate;
+  for (const std::string& s : faults.empty() ? report.warnings : faults) text += (text.empty() ? "" : "; ") + s;
+  if (!gate.empty()) text += cat("; the layers that add most error: ", worst_layers(report.layers, kMostSentences));
+  return failed(text);
+}
+
+// A golden run that is not finite: the first layer that is not, if a layer can be named.
+std::string not_finite(const std::string& output, const std::vector<LayerQuality>& layers) {
+  for (const LayerQuality& q : layers) {
+    if (q.compared && !q.closeness.finite) return cat("layer ", q.layer, " of the golden run gives NaN or Inf");
+  }
+  return cat("output '", output, "' of the golden run is not finite");
+}
+
+}  // namespace
+
+double default_min_cosine(const Plan& golden) {
+  double gate = 0.9999;
+  for (const PlanStep& s : golden.steps) {
+    if (s.op != "matmul" && s.op != "attention") continue;
+    if (s.attrs.integer("sparse24", 0) != 0) gate = std::min(gate, 0.5);
+    for (const int t : s.in) {
+      if (t < 0) continue;
+      const ElementInfo& e = info(golden.tensors[static_cast<size_t>(t)].desc.type.element);
+      if (e.kind == ElementKind::kInteger) {
+        gate = std::min(gate, e.bits <= 4 ? 0.8 : 0.95);
+      } else {
+        gate = std::min(gate, e.mantissa_bits >= 23  ? 0.9999
+                              : e.mantissa_bits >= 10 ? 0.999
+                              : e.mantissa_bits >= 7  ? 0.99
+                              : e.mantissa_bits >= 2  ? 0.95
+                                                      : 0.8);
+      }
+    }
+  }
+  return gate;
+}
+
+std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_cosine) {
+  std::string text;
+  for (const OutputQuality& o : outputs) {
+    const Closeness& c = o.closeness;
+    // The cosine does not see a common factor; a distance that the gate's angle cannot explain is one.
+    const double reach = 3 * std::sqrt(std::max(0.0, 2 * (1 - min_cosine)));
+    if (c.finite && c.cosine_mean >= min_cosine && !(c.relative_l2 > reach)) continue;
+    text += cat(text.empty() ? "" : "; ", "output '", o.name, "' of the quantized model has cosine ",
+                number("%.5f", c.cosine_mean), " (relative L2 ", number("%.2g", c.relative_l2),
+                ") with the model as written, where ", number("%.6g", min_cosine),
+                " is the least (--min-cosine)");
+  }
+  return text;
+}
+
+std::vector<OutputQuality> stored_quality(const Golden& golden) {
+  std::vector<OutputQuality> out;
+  for (size_t i = 0; i < golden.original.size() && i < golden.outputs.size(); ++i) {
+    const GoldenTensor &got = golden.outputs[i], &want = golden.original[i];
+    if (info(got.type.element).kind == ElementKind::kInteger || elements(got.shape) != elements(want.shape)) continue;
+    const int64_t n = elements(got.shape);
+    std::vector<double> g(static_cast<size_t>(n)), w(static_cast<size_t>(n));
+    info(got.type.element).decode_f64(got.data.data(), 0, n, g.data());
+    info(want.type.element).decode_f64(want.data.data(), 0, n, w.data());
+    out.push_back({got.name, compare(g, w, got.shape[0])});
+  }
+  return out;
+}
+
+Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, const ModelGraphs* model,
+                           ModelReport* report) {
+  const Plan* golden = golden_plan(engine);
+  TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
+  const std::vector<double> noise = noise_of_steps(engine.plans[0]);
+  if (noise.size() != golden->steps.size())
+    return machine_error("internal: the golden plan does not mirror the engine's plan");
+  Golden g;
+  Samples samples;
+  if (options.inputs.empty()) {
+    samples = random_samples(*golden, golden->batch, options.seed);
+    g.from = cat("seed ", options.seed);
+  } else {
+    TS_ASSIGN(samples, read_samples(*golden, options.inputs));
+    samples = samples.part(0, std::min(samples.count, golden->batch)).repeated(golden->batch);
+    g.from = cat(golden->batch, golden->batch == 1 ? " sample" : " samples", " of ",
+                 options.inputs.substr(options.inputs.rfind('/') + 1));
+  }
+  ModelReport unused;
+  ModelReport& r = report != nullptr ? *report : unused;
+  r.min_cosine = options.min_cosine.value_or(default_min_cosine(*golden));
+  std::optional<Progress> progress;
+  if (!options.quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden->steps.size()));
+
+  Outputs64 written;
+  std::optional<Twin> twin;
+  std::optional<TwinRun> f32;
+  if (model != nullptr) {
+    TS_ASSIGN(written, run_as_written(*model->written, samples));
+    TS_ASSIGN(twin, make_twin(*model->prepared));
+  }
+  QuantizationJudge judge(engine, *golden, twin ? &*twin : nullptr);
+  if (model != nullptr) {
+    TS_ASSIGN(f32, run_twin(*twin, samples, judge.wanted()));
+    judge.hold_against(&*f32);
+    if (const std::string foreign = foreign_activation(*model->written, *model->canonical); !foreign.empty())
+      return failed(cat("the passes changed the model: ", foreign, "; this is a fault of tessera, not of the precision"));
+    const double coarseness = coarseness_of(*model->written);
+    if (model->prepared == model->canonical) {
+      TS_TRY(check_passes(*twin, f32->outputs, written, samples, coarseness, r));
+    } else {
+      TS_ASSIGN(const Twin canonical, make_twin(*model->canonical));
+      TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
+      TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, r));
+    }
+    g.original = as_golden(*golden, written);
+  }
+  ExecutorOptions watching;
+  watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    if (twin) judge.see(step, in, out);
+    if (progress) progress->advance();
+  };
+  TS_ASSIGN(const Outputs64 clean, run_plan(engine, *golden, samples, watching));
+  for (size_t i = 0; i < clean.size(); ++i) {
+    if (!all_finite(clean[i])) return failed(not_finite(golden->outputs[i].name, judge.reports()));
+  }
+  if (model != nullptr) {
+    r.layers = judge.reports();
+    TS_TRY(check_precision(*golden, clean, written, r));
+  }
+  TS_ASSIGN(const Outputs64 noisy,
+            run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
+  for (size_t i = 0; i < golden->inputs.size(); ++i) {
+    const Operand& d = port_desc(*golden, golden->inputs[i]);
+    g.inputs.push_back({golden->inputs[i].name, d.shape, d.type, samples.data[i]});
+  }
+  g.outputs = as_golden(*golden, clean);
+  for (size_t i = 0; i < clean.size(); ++i) g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
+  return g;
+}
+
+}  // namespace tessera

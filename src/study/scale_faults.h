@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is wrong with a tensor's scales, in words, from its codes and from the numbers that they stand for: scales that
+// are too small (codes saturate) or too large (codes are zero), codes in another order than their scales.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "ops/problem.h"
+
+namespace tessera {
+
+struct Finding {
+  std::string text;    // "activation scale 40x too small, 61 % of codes saturate"; empty where nothing was found
+  bool fault = false;  // no calibration or clipping of sense does this: the build stops
+};
+
+// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin (none where `exact`
+// is empty).
+Finding judge_activation(const TensorView& t, std::span<const float> exact);
+
+// A constant weight beside the weight of the twin. Every number lies within half a step of its code, but for those that
+// a search for better scales clips: |w - q| <= step(code) * scale / 2.
+struct WeightFit {
+  double relative_l2 = 0;
+  Finding finding;
+};
+WeightFit judge_weight(const TensorView& stored, std::span<const double> exact);
+
+// A weight alone: codes that leave most of the element's range unused.
+Finding judge_codes(const TensorView& stored);
+
+}  // namespace tessera

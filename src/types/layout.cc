@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "types/layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/parallel.h"
+#include "types/codes.h"
+#include "types/sparse24.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kPanelRows = 16;  // no two panels share a byte
+
+// move(index in rows, index in the order) for every code, on all threads.
+template <class Move>
+void for_each_code(Layout layout, int64_t rows, int64_t cols, const Move& move) {
+  parallel_for(divide_up(rows, kPanelRows), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin * kPanelRows; r < std::min(rows, end * kPanelRows); ++r) {
+      for (int64_t c = 0; c < cols; ++c) move(r * cols + c, layout_index(layout, r, c, cols));
+    }
+  });
+}
+
+}  // namespace
+
+int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols) {
+  if (is_order(layout)) return packed_bytes(element, layout_elements(layout, rows, cols));
+  return packed_bytes(element, rows * kept24_cols(cols)) + rows * meta24_row_bytes(cols);
+}
+
+Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64_t cols, const void* codes) {
+  Buffer out(static_cast<size_t>(stored_bytes(layout, element, rows, cols)));
+  if (out.size() == 0) return out;
+  if (!is_order(layout)) {
+    TS_ASSIGN(const Sparse24 sparse, compress24(element, codes, rows, cols));
+    std::memcpy(out.data(), sparse.kept.data(), sparse.kept.size());
+    std::memcpy(out.data() + sparse.kept.size(), sparse.metadata.data(), sparse.metadata.size());
+    return out;
+  }
+  const int bits = info(element).bits;
+  for_each_code(layout, rows, cols,
+                [&](int64_t from, int64_t to) { set_code(out.data(), bits, to, code_at(codes, bits, from)); });
+  return out;
+}
+
+Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, const void* stored) {
+  Buffer out(static_cast<size_t>(packed_bytes(element, rows * cols)));
+  const int bits = info(element).bits;
+  if (is_order(layout)) {
+    for_each_code(layout, rows, cols,
+                  [&](int64_t to, int64_t from) { set_code(out.data(), bits, to, code_at(stored, bits, from)); });
+  } else {
+    expand24(element, stored, metadata24_of(stored, element, rows, cols), rows, cols, out.data());
+  }
+  return out;
+}
+
+}  // namespace tessera
