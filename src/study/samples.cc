@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/samples.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -170,6 +171,14 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     const int64_t n = static_cast<int64_t>(numbers.size());
     Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
     info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
+    if (info(desc.type.element).kind == ElementKind::kInteger) {  // half an id, or none, is no id
+      std::vector<double> kept(numbers.size());
+      info(desc.type.element).decode_f64(b.data(), 0, n, kept.data());
+      const auto odd = std::mismatch(numbers.begin(), numbers.end(), kept.begin()).first;
+      if (odd != numbers.end())
+        return bad_input(cat(path, ": array '", port.name, "' holds ", *odd, " at ", odd - numbers.begin(),
+                             "; the model takes whole numbers (", info(desc.type.element).name, ")"));
+    }
     s.data.push_back(Bytes::own(std::move(b)));
   }
   return s;
