@@ -17,7 +17,7 @@
 
 #include "compile/compile.h"
 #include "io/npz.h"
-#include "passes/quantize.h"
+#include "passes/roles.h"
 #include "runtime/executor.h"
 #include "types/sparse24.h"
 
@@ -111,7 +111,7 @@ class Cifar : public ::testing::Test {
   static Score refined(const Refinements& what, const QuantType& type, int64_t samples = 256, Refined* said = nullptr) {
     Graph g = load(16);
     const Samples images = calib_->samples();
-    const auto type_of = [&](const Node& n) { return n.role == "block" ? type : kPlain; };
+    const auto type_of = [&](const Node& n) { return in_block(n) ? type : kPlain; };
     auto done = refine_model(g, &images, {.what = what, .type_of = type_of, .samples = samples});
     EXPECT_TRUE(done.ok()) << done.status().message();
     Graph scored = load(kBatch);
@@ -122,7 +122,7 @@ class Cifar : public ::testing::Test {
     assign_roles(scored);
     // What is not typed yet gets the plain codes that quantize would make.
     for (Node& n : scored.nodes) {
-      if (n.role != "block" || !is_linear_layer(scored, n)) continue;
+      if (!in_block(n) || !is_linear_layer(scored, n)) continue;
       const ValueId w = n.inputs[1];
       std::vector<float> numbers = weight_numbers(scored, w);
       const Shape shape = scored.at(w).type.shape;
