@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "passes/clip_weights.h"
+#include "passes/roles.h"
 
 namespace tessera {
 namespace {

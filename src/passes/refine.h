@@ -46,7 +46,7 @@ using WeightTypeOf = std::function<QuantType(const Node&)>;
 
 // Nodes whose weight the options concern: sparsity takes the linear layers of the blocks, the others every linear layer
 // whose weight will have scales. Weights that have scales already (imported ones) are never touched.
-// Contract: roles are assigned (quantize.h).
+// Contract: roles are assigned (roles.h).
 bool is_refined(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options);
 
 // sparsity, clip and compensate of layers (indices of nodes) that all read the value that `moments` are of; null where
