@@ -76,7 +76,7 @@ Status run_calibrate(const Options& o, const Common& common) {
   }
   // As many samples at once as build takes, which changes no number: shapes that are given whole have their own.
   const int64_t batch = o.shapes.empty() ? 16 : 1;
-  TS_ASSIGN(const Graph graph, load_model(o.model, batch, {.exact = false, .shapes = build.shapes, .family = build.family}));
+  TS_ASSIGN(const Graph graph, load_model(o.model, batch, {.exact = false, .shapes = build.shapes}));
   TS_ASSIGN(const Ranges ranges, calibrate(graph, options));
   TS_TRY(write_file(path, print_ranges(ranges)));
   if (common.json) {
