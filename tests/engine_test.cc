@@ -71,7 +71,12 @@ Engine built(const BuildOptions& options) {
 }
 
 BuildOptions digits(const std::string& precision, int64_t batch, Arch target = Arch::cpu) {
-  return {.model_path = kDigits + "/vit.onnx", .precision = precision, .batches = {batch}, .target = target, .calib_path = kDigits + "/calib.npz", .quiet = true};
+  return {.model_path = kDigits + "/vit.onnx",
+          .precision = precision,
+          .batches = {batch},
+          .target = target,
+          .calib_path = find_precision(precision)->needs_ranges() ? kDigits + "/calib.npz" : "",
+          .quiet = true};
 }
 
 // Bounds on the distance to ONNX Runtime's fp32 logits. fp32: two fp32 runs that sum in other orders. fp16, bf16: about 40 roundings of unit 2^-11 / 2^-8 on

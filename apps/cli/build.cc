@@ -201,7 +201,7 @@ const Command build_command{
     "  tessera build --family vit vit-nvfp4/ -o vit.tess\n",
     "Files:\n"
     "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
-    "  FOLDER      with --family: config.json and *.safetensors, plain or in ModelOpt's or compressed-tensors' layout\n"
+    "  FOLDER      with --family: config.json and *.safetensors; plain, ModelOpt or compressed-tensors\n"
     "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
     "              tessera calibrate wrote, told apart by content\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"

@@ -58,7 +58,7 @@ constexpr int64_t kCalibrationBatch = 16;
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
   if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
-  return options.calib_path.empty() ? 2 : kCalibrationBatch;
+  return options.calib_path.empty() ? 1 : kCalibrationBatch;
 }
 
 Result<QuantizeOptions> types_asked(const BuildOptions& options) {

@@ -389,8 +389,13 @@ TEST(EngineFile, WritingRefusesWhatCouldNotBeRead) {
 TEST(EngineFile, LoadsALargeEngine) {
   const std::string path = scratch("large.tess");
   Engine e = one_of_everything();
-  for (int i = 0; i < 50; ++i)
-    e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
+  Plan& plan = e.plans[0];
+  for (int i = 0; i < 50; ++i) {
+    const int64_t bytes = (7 << 20) + i, index = static_cast<int64_t>(e.constants.size());
+    e.constants.push_back({cat("weight ", i), random_bytes(static_cast<size_t>(bytes), 1)});
+    plan.steps[0].in.push_back(static_cast<int>(plan.tensors.size()));
+    plan.tensors.push_back(tensor(cat("weight ", i), {bytes}, Element::u8, Storage::kConstant, index));
+  }
   const Status written = write_engine(e, path);
   ASSERT_TRUE(written.ok()) << written.message();
   const auto start = std::chrono::steady_clock::now();
