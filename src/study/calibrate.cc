@@ -75,7 +75,7 @@ Result<Ranges> read_ranges_file(const Graph& graph, const CalibrateOptions& opti
   TS_TRY(check_ranges(ranges, graph).at(options.path));
   const auto by_hand = std::count_if(ranges.values.begin(), ranges.values.end(),
                                      [](const auto& entry) { return entry.second.by_hand.has_value(); });
-  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, " clips set by hand") : "", ")");
+  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, by_hand == 1 ? " clip" : " clips", " set by hand") : "", ")");
   return ranges;
 }
 
