@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/buffer.h"
 #include "tiles/cpu_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -164,10 +165,6 @@ void narrow(const float* in, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(in[i]) >> 16);
 }
 
-void decode_wide(Element e, const void* codes, int64_t first, int64_t n, float* out) {
-  is_float_code(e) ? decode_row(e, codes, first, n, out) : info(e).decode(codes, first, n, out);
-}
-
 void scale_in_blocks(float* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
   HWY_DYNAMIC_DISPATCH(scale_blocks_f32)(v, n, scales, block, offset, round);
 }
@@ -233,14 +230,14 @@ void NumberReader::decode_codes(const void* codes, int64_t first, int64_t n, T* 
       }
     }
   } else if constexpr (!kNarrow) {
-    decode_wide(type_.element, codes, first, n, out);
+    decode_row(type_.element, codes, first, n, out);
   } else if (is_exact_in_bf16(type_.element)) {
     decode_row_bf16(type_.element, codes, first, n, out);
   } else {
     float wide[kChunk];
     for (int64_t i = 0; i < n; i += kChunk) {
       const int64_t count = std::min(kChunk, n - i);
-      decode_wide(type_.element, codes, first + i, count, wide);
+      decode_row(type_.element, codes, first + i, count, wide);
       narrow(wide, count, out + i);
     }
   }
@@ -254,30 +251,31 @@ void NumberReader::read_row_as(const Matrix& m, int64_t first, int64_t row, int6
   float scales[kBlocks];
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, count = std::min(n - i, kBlocks * block - offset);
-    decode_wide(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols), divide_up(offset + count, block), scales);
+    decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols), divide_up(offset + count, block), scales);
     scale_in_blocks(out + i, count, scales, block, offset, round_);
     i += count;
   }
 }
 
 template <class T>
-void NumberReader::read_panel_as(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                                 T* out) const {
-  const int64_t group = layout_group(layout);
+void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const {
+  // Numbers of a row that lie together, a group of columns, are as many words, which share a factor.
+  constexpr int64_t kWords = sizeof(T) == sizeof(float) ? 1 : 2, kNumbers = sizeof(float) / sizeof(T);
+  const int64_t group = kWords * kNumbers, block = type_.scale.block;
   decode_codes(m.codes, first, kPanelRows * round_up(n, group), out);
   if (!has_block_scales(type_)) return;
-  // Numbers of a row that lie together: a group of columns, whose words share a factor.
-  const int64_t words = group * static_cast<int64_t>(sizeof(T)) / 4, block = type_.scale.block;
-  float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * 4];
+  float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * kWords];
   T* at = out;
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, many = std::min(n - i, kBlocks * block - offset), blocks = divide_up(offset + many, block);
     for (int64_t r = 0; r < rows; ++r)
-      decode_wide(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
+      decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
     for (int64_t b = 0; b < blocks; ++b) {
-      for (int64_t r = 0; r < kPanelRows; ++r) std::fill_n(factors + r * words, words, scales[r][b]);
+      for (int64_t r = 0; r < kPanelRows; ++r) {
+        for (int64_t word = 0; word < kWords; ++word) factors[r * kWords + word] = scales[r][b];
+      }
       const int64_t count = round_up(std::min(n - i, block - (col + i) % block), group);
-      scale_panel(at, kPanelRows * count * static_cast<int64_t>(sizeof(T)) / 4, factors, kPanelRows * words, round_);
+      scale_panel(at, kPanelRows * count / kNumbers, factors, kPanelRows * kWords, round_);
       at += kPanelRows * count;
       i += count;
     }
@@ -289,10 +287,9 @@ void NumberReader::read_row(const Matrix& m, int64_t first, int64_t row, int64_t
   read_row_as(m, first, row, col, n, static_cast<uint16_t*>(out));
 }
 
-void NumberReader::read_panel(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                              void* out) const {
-  if (to_ == Element::f32) return read_panel_as(layout, m, first, row, rows, col, n, static_cast<float*>(out));
-  read_panel_as(layout, m, first, row, rows, col, n, static_cast<uint16_t*>(out));
+void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const {
+  if (to_ == Element::f32) return read_panel_as(m, first, row, rows, col, n, static_cast<float*>(out));
+  read_panel_as(m, first, row, rows, col, n, static_cast<uint16_t*>(out));
 }
 
 }  // namespace tessera

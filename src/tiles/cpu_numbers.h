@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "types/layout.h"
 #include "types/quant_type.h"
 
 namespace tessera {
@@ -38,9 +37,9 @@ class NumberReader {
   };
   // Columns [col, col + n) of a row; their codes begin at index `first`.
   void read_row(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const;
-  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels: the same panel of numbers, whole groups. `first`: index of the
-  // first code. Contract: blocks of scales hold whole groups of the layout, and so do col and n but for the last columns.
-  void read_panel(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
+  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels (panels16 for f32, panels16x4 for bf16): the same panel of
+  // numbers, whole groups. `first`: index of the first code. Contract: blocks of scales hold whole groups, and so do col and n but for the last columns.
+  void read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
 
  private:
   template <class T>
@@ -48,7 +47,7 @@ class NumberReader {
   template <class T>
   void read_row_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const;
   template <class T>
-  void read_panel_as(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
+  void read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
 
   const QuantType type_;
   const Element to_;
