@@ -523,7 +523,7 @@ class Cli(unittest.TestCase):
             self.assertIn(key, error["outputs"][0])
             self.assertIn(key, error["layers"][0])
         self.assertGreater(error["outputs"][0]["cosine_mean"], 0.99)
-        said = failure("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1)
+        said = sentence(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1).stderr)
         self.assertIn("where 1 is the least (--min-cosine)", said)
         text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
         self.expect_narrow(text)
