@@ -142,8 +142,7 @@ TEST(PiecewiseRun, PiecesSeeWhatTheWholeSees) {
 }
 
 RefineOptions options_of(const Refinements& what, const QuantType& type) {
-  return {.what = what,
-          .type_of = [type](const Node& n) { return in_block(n) ? type : QuantType(Element::f32); }};
+  return {.what = what, .type_of = [type](const Node& n) { return in_block(n) ? type : QuantType(Element::f32); }};
 }
 
 TEST(RefineModel, MigrationIsExactAndFindsAPlaceForEveryLayer) {
@@ -175,7 +174,8 @@ TEST(RefineModel, MagnitudeNeedsNoData) {
   const auto done = refine_model(g, nullptr, options_of({.sparsity = *parse_sparsity("2:4", "magnitude")}, kNvfp4));
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_EQ(done->layers, (std::vector<std::string>{"qkv", "proj", "fc1", "fc2"}));
-  for (const Node& n : g.nodes) EXPECT_EQ(n.attrs.integer(kSparse24), in_block(n) ? 1 : 0) << n.name;
+  for (const Node& n : g.nodes)
+    EXPECT_EQ(n.attrs.integer(kSparse24), in_block(n) && n.op == "matmul" ? 1 : 0) << n.name;
   Graph h = model();
   EXPECT_EQ(refine_model(h, nullptr, options_of({.clip = true}, kNvfp4)).status().code(), Code::kUsage);
 }
@@ -188,7 +188,7 @@ TEST(RefineModel, HandsTypedWeightsOnAndCarriesThemOver) {
   const auto done = refine_model(g, &samples, options_of(what, kNvfp4));
   ASSERT_TRUE(done.ok()) << done.status().message();
   for (const Node& n : g.nodes) {
-    if (!in_block(n)) continue;
+    if (!in_block(n) || n.op != "matmul") continue;
     const Value& w = g.at(n.inputs[1]);
     EXPECT_EQ(w.type.quant, kNvfp4);
     EXPECT_TRUE(w.scale != kNoValue && w.scale2 != kNoValue);
