@@ -61,7 +61,7 @@ void feed_onnx(std::span<const uint8_t> input) {
   const struct {
     const char* precision;
     bool as_reference;
-  } plans[] = {{"fp32", true}, {"fp32", false}, {"fp16", false}};
+  } plans[] = {{"fp32", true}, {"fp32", false}, {"imported", true}, {"imported", false}};
   for (const auto& p : plans) {
     LowerOptions options;
     options.plan = {.name = "main", .target = Arch::cpu, .batch = batch_of(*graph), .as_reference = p.as_reference};

@@ -35,6 +35,11 @@ def onnx_seeds():
         if key.endswith(".onnx"):
             write("onnx", key[: -len(".onnx")], cases[key].tobytes())
 
+    quantized = np.load(ROOT / "tests" / "data" / "quantized" / "cases.npz")
+    for key in quantized.files:
+        if key.endswith(".onnx"):
+            write("onnx", "quantized_" + key[: -len(".onnx")], quantized[key].tobytes())
+
     def model(nodes, tensors=(), shape=(2, 4), opset=17, functions=(), inputs=()):
         graph = helper.make_graph(
             nodes,

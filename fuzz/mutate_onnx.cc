@@ -289,7 +289,7 @@ class Mutator {
   void change_tensor(onnx::TensorProto& t) {
     switch (pick(5)) {
       case 0:
-        t.set_data_type(static_cast<int>(pick(24)));
+        t.set_data_type(static_cast<int>(pick(26)));
         break;
       case 1:
         if (t.dims_size() > 0) t.set_dims(at(t.dims_size()), number(t.dims(0)));

@@ -60,7 +60,7 @@ TEST(Allocation, RunningAllocatesNothing) {
   const std::string model = std::string(TS_SOURCE_DIR) + "/assets/digits/vit.onnx";
   ASSERT_TRUE(std::filesystem::exists(model));
   set_threads(3);
-  for (const char* precision : {"fp32", "fp16", "bf16", "fp8"}) {
+  for (const char* precision : {"fp32", "fp16", "bf16", "fp8", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
     SCOPED_TRACE(precision);
     BuildOptions options;
     options.model_path = model, options.target = Arch::cpu, options.batches = {5};

@@ -207,7 +207,7 @@ class Cli(unittest.TestCase):
         # Where numbers are compared or scales are taken, such inputs are refused, and by their own sample.
         np.savez(self.folder / "few.npz", image=bad[1:6])
         self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
-        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 15360 numbers, first in sample 1; calibration data must be finite",
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 4 of 15360 numbers, first in sample 1; calibration data must be finite",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
     def test_build_overwrites_engines_only(self):
@@ -495,7 +495,8 @@ class Cli(unittest.TestCase):
         said = json.loads(tessera("verify", "tiny.tess", "--json").stdout)
         self.assertTrue(said["ok"])
         self.assertEqual([(c["plan"], c["what"]) for c in said["checks"]],
-                         [("batch1", "golden values"), ("batch3", "golden values"), ("batch1", "seed 2"), ("batch3", "seed 2")])
+                         [("batch1", "golden values"), ("batch3", "golden values")]
+                         + [(plan, f"{kind}, seed 2") for kind in ("normal", "uniform", "small", "large") for plan in ("batch1", "batch3")])
         steps = {p["name"]: len(p["steps"]) for p in json.loads(tessera("inspect", "tiny.tess", "--json").stdout)["plans"]}
         for check in said["checks"][2:]:
             self.assertEqual(len(check["layers"]), steps[check["plan"]])
@@ -509,7 +510,21 @@ class Cli(unittest.TestCase):
         mine = json.loads(tessera("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 5, "--plan", "batch3", "--json").stdout)
         self.assertEqual([(c["plan"], c["what"], c["ok"]) for c in mine["checks"]], [("batch3", "golden values", True), ("batch3", "in.npz", True)])
         self.assertEqual(failure("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 9, code=2), "tessera: --samples 9: in.npz holds 8")
+        self.assertIn("wanted some of normal, uniform, small, large", failure("verify", "tiny.tess", "--kinds", "odd", code=2))
         self.assertIn("there are batch1, batch3", failure("verify", "tiny.tess", "--plan", "none", code=2))
+        self.assertEqual([q["what"] for q in said["quantization"]], ["golden inputs"], "from what the build stored")
+        text = tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal").stdout
+        self.expect_narrow(text)
+        self.assertIn("beside the same layer in f32", " ".join(text.split()))
+        with_model = json.loads(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--inputs", "in.npz", "--samples", 5, "--json").stdout)
+        error = with_model["quantization"][1]
+        self.assertEqual(error["what"], "in.npz")
+        for key in ("cosine_mean", "centred_mean", "relative_l2", "sqnr_db", "worst_sample"):
+            self.assertIn(key, error["outputs"][0])
+            self.assertIn(key, error["layers"][0])
+        self.assertGreater(error["outputs"][0]["cosine_mean"], 0.99)
+        said = sentence(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1).stderr)
+        self.assertIn("where 1 is the least (--min-cosine)", said)
         text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
         self.expect_narrow(text)
         self.assertRegex(text, r"loaded in 0\.\d+ s, bound in 0\.\d+ s; at most [\d.]+ MB of memory")

@@ -71,7 +71,12 @@ Engine built(const BuildOptions& options) {
 }
 
 BuildOptions digits(const std::string& precision, int64_t batch, Arch target = Arch::cpu) {
-  return {.model_path = kDigits + "/vit.onnx", .precision = precision, .batches = {batch}, .target = target, .calib_path = kDigits + "/calib.npz", .quiet = true};
+  return {.model_path = kDigits + "/vit.onnx",
+          .precision = precision,
+          .batches = {batch},
+          .target = target,
+          .calib_path = find_precision(precision)->needs_ranges() ? kDigits + "/calib.npz" : "",
+          .quiet = true};
 }
 
 // Bounds on the distance to ONNX Runtime's fp32 logits. fp32: two fp32 runs that sum in other orders. fp16, bf16: about 40 roundings of unit 2^-11 / 2^-8 on
@@ -292,7 +297,7 @@ TEST(Engine, PromiseIsRecordedPerLayer) {
     if (s.asked == "fp8") {
       ++fp8;
       EXPECT_EQ(s.stored, "e4m3") << s.layer;
-      EXPECT_EQ(s.role, "block") << s.layer;
+      EXPECT_TRUE(s.role.starts_with("block")) << s.layer << " " << s.role;
     } else if (s.asked == "fp16") {
       ++fp16;
       EXPECT_EQ(s.stored, "f16") << s.layer;
@@ -398,8 +403,13 @@ TEST_P(CifarEngine, AgreesWithOnnxRuntime) {
   ASSERT_TRUE(test.ok() && calibration.ok());
   std::vector<Array> few = normalised(*calibration);
   ASSERT_TRUE(write_npz(calib, few).ok());
-  const Engine engine = built(
-      {.model_path = onnx, .precision = GetParam().precision, .batches = {50}, .target = GetParam().target, .calib_path = calib, .quiet = true});
+  const bool ranges = find_precision(GetParam().precision)->needs_ranges();
+  const Engine engine = built({.model_path = onnx,
+                               .precision = GetParam().precision,
+                               .batches = {50},
+                               .target = GetParam().target,
+                               .calib_path = ranges ? calib : "",
+                               .quiet = true});
   ASSERT_FALSE(engine.plans.empty());
   // f64 is slow: fewer images there. The GPU takes all of them.
   const Scored s = score(engine, engine.plans[0], normalised(*test), GetParam().target == Arch::ref ? 50 : GetParam().target == Arch::cpu ? 300 : 1500);

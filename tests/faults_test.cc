@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <span>
 
 #include "compile/compile.h"
 #include "forge/forge.h"
@@ -38,9 +39,9 @@ using Plant = std::function<void(Graph&)>;
 const Plant kNothing = [](Graph&) {};
 
 struct Faults {
-  Plant in_import = kNothing;     // of the model as written
-  Plant in_passes = kNothing;     // of the canonical graph, in f32
-  Plant in_quantize = kNothing;   // of the graph with types
+  Plant in_import = kNothing;    // of the model as written
+  Plant in_passes = kNothing;    // of the canonical graph, in f32
+  Plant in_quantize = kNothing;  // of the graph with types
   std::string model = tiny_vit();
 };
 
@@ -80,8 +81,8 @@ Made made(const std::string& precision, const Faults& faults) {
     m.engine.precision = precision;
     m.engine.target = Arch::cpu;
     for (const bool reference : {false, true}) {
-      const PlanOptions plan{.name = reference ? "golden" : "batch2", .target = Arch::cpu, .batch = 2,
-                             .as_reference = reference};
+      const PlanOptions plan{
+          .name = reference ? "golden" : "batch2", .target = Arch::cpu, .batch = 2, .as_reference = reference};
       TS_ASSIGN(Plan made, make_plan(typed, plan, pool));
       m.engine.plans.push_back(std::move(made));
     }
@@ -188,7 +189,7 @@ TEST(Faults, SwappedNibbles) {
   for (const std::string& precision : known({"nvfp4", "w4a16", "w4a8"})) {
     const Made m = made(precision, {.in_quantize = [](Graph& g) {
                           change(weight_of(g, kLayer), [](uint8_t* bytes, size_t size) {
-                            for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(bytes[i] << 4 | bytes[i] >> 4);
+                            for (uint8_t& b : std::span(bytes, size)) b = static_cast<uint8_t>(b << 4 | b >> 4);
                           });
                         }});
     expect_caught(m, {"layer blocks.1.mlp.fc1", "the two codes of each byte are swapped"});
@@ -214,8 +215,7 @@ TEST(Faults, TransposedScaleLayout) {
 
 TEST(Faults, WrongGlobalScale) {
   for (const std::string& precision : known({"nvfp4", "w4a16", "w4a8"})) {
-    const Made m =
-        made(precision, {.in_quantize = [](Graph& g) { multiply(g, weight_of(g, kLayer).scale2, 4); }});
+    const Made m = made(precision, {.in_quantize = [](Graph& g) { multiply(g, weight_of(g, kLayer).scale2, 4); }});
     expect_caught(m, {"layer blocks.1.mlp.fc1", "its scales are 4x too large"});
   }
 }
@@ -228,7 +228,8 @@ TEST(Faults, BlocksAlongAxis0) {
                           const int64_t rows = w.type.shape[0], cols = w.type.shape[1], blocks = cols / 16;
                           change(g.at(w.scale), [&](uint8_t* bytes, size_t size) {
                             const std::vector<uint8_t> old(bytes, bytes + size);
-                            for (int64_t i = 0; i < rows * blocks; ++i) bytes[i] = old[static_cast<size_t>(i / 16 / cols * cols + i % cols)];
+                            for (int64_t i = 0; i < rows * blocks; ++i)
+                              bytes[i] = old[static_cast<size_t>(i / 16 / cols * cols + i % cols)];
                           });
                         }});
     expect_caught(m, {"layer blocks.1.mlp.fc1", "its stored weight is off"});
@@ -237,7 +238,8 @@ TEST(Faults, BlocksAlongAxis0) {
 
 TEST(Faults, ScalesThatAreNone) {
   const float zero = 0, nan = std::nanf(""), inf = INFINITY, negative = -1;
-  const std::pair<float, const char*> bad[] = {{zero, "is zero"}, {nan, "is NaN"}, {inf, "is infinite"}, {negative, "is negative"}};
+  const std::pair<float, const char*> bad[] = {
+      {zero, "is zero"}, {nan, "is NaN"}, {inf, "is infinite"}, {negative, "is negative"}};
   for (const auto& [value, words] : bad) {
     const auto put = [value = value](uint8_t* bytes, size_t) { std::memcpy(bytes + 4 * 5, &value, 4); };
     const Made weight = made("fp8", {.in_quantize = [&](Graph& g) { change(g.at(weight_of(g, kLayer).scale), put); }});
@@ -256,10 +258,13 @@ TEST(Faults, ScalesOfAWrongShapeOrUnused) {
   Engine longer = m.engine;
   Plan& plan = longer.plans[0];
   for (PlanStep& s : plan.steps) {
-    if (s.layer == kLayer) --plan.tensors[static_cast<size_t>(plan.tensors[static_cast<size_t>(s.in[1])].scale)].desc.shape[0];
+    if (s.layer != kLayer) continue;
+    const int scale = plan.tensors[static_cast<size_t>(s.in[1])].scale;
+    --plan.tensors[static_cast<size_t>(scale)].desc.shape[0];
   }
-  EXPECT_NE(check_engine(longer).message().find("blocks.1.mlp.fc1"), std::string::npos) << check_engine(longer).message();
-  EXPECT_NE(check_engine(longer).message().find("are not 128 dense numbers of f32"), std::string::npos);
+  const std::string said = check_engine(longer).message();
+  EXPECT_NE(said.find("blocks.1.mlp.fc1"), std::string::npos) << said;
+  EXPECT_NE(said.find("are not 128 dense numbers of f32"), std::string::npos) << said;
   Engine unused = m.engine;
   unused.constants.push_back({"left.scale", unused.constants[0].data});
   EXPECT_NE(check_engine(unused).message().find("'left.scale'"), std::string::npos) << check_engine(unused).message();
@@ -282,7 +287,8 @@ TEST(Faults, SaturatingCalibration) {
 
 TEST(Faults, OneScaleThatSaturates) {
   // One layer of the second block; the outputs barely notice, the codes do.
-  const Made m = made("fp8", {.in_quantize = [](Graph& g) { multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale, 1.0f / 40); }});
+  const Made m =
+      made("fp8", {.in_quantize = [](Graph& g) { multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale, 1.0f / 40); }});
   expect_caught(m, {"layer blocks.1.mlp.fc1: activation scale ", "x too small, "});
 }
 
@@ -312,7 +318,8 @@ TEST(Faults, AnMlpLeftOutOfTheResidual) {
     Node& fc2 = node_of(g, "blocks.1.mlp.fc2");
     std::erase_if(fc2.then.steps, [](const Step& s) { return s.kind == StepKind::residual; });
   };
-  expect_caught(made("fp16", {.in_quantize = drop_step}), {"layer blocks.1.mlp.fc2: it computes matmul then bias where the model has"});
+  expect_caught(made("fp16", {.in_quantize = drop_step}),
+                {"layer blocks.1.mlp.fc2: it computes matmul then bias where the model has"});
 }
 
 TEST(Faults, OneGeluForTheOther) {
@@ -329,7 +336,8 @@ TEST(Faults, OneGeluForTheOther) {
     for (const std::string& model : {tiny_vit(), kDigits}) {
       expect_caught(made(precision, {.in_passes = tanh, .model = model}),
                     {"the passes changed the model: layer ", "computes gelu_tanh"});
-      expect_caught(made(precision, {.in_quantize = tanh, .model = model}), {"it computes matmul then bias gelu_tanh where the model has"});
+      expect_caught(made(precision, {.in_quantize = tanh, .model = model}),
+                    {"it computes matmul then bias gelu_tanh where the model has"});
     }
   }
 }
@@ -385,8 +393,9 @@ TEST(Faults, TheGateIsTheUsers) {
   const auto strict = build_engine(o);
   ASSERT_FALSE(strict.ok());
   EXPECT_EQ(strict.status().code(), Code::kVerifyFailed);
-  EXPECT_NE(strict.status().message().find("where 1 is the least (--min-cosine)"), std::string::npos) << strict.status().message();
-  EXPECT_NE(strict.status().message().find("the layers that add most error: "), std::string::npos) << strict.status().message();
+  const std::string& said = strict.status().message();
+  EXPECT_NE(said.find("where 1 is the least (--min-cosine)"), std::string::npos) << said;
+  EXPECT_NE(said.find("the layers that add most error: "), std::string::npos) << said;
   o.min_cosine = report.outputs[0].closeness.cosine_mean - 1e-6;
   EXPECT_TRUE(build_engine(o).ok());
 }

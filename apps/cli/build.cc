@@ -4,7 +4,9 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
+#include "base/log.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/layers.h"
@@ -20,6 +22,8 @@ struct Options {
   std::vector<std::string> batches;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
+  std::string golden_inputs;
+  std::optional<double> min_cosine;
   BuildFlags flags;
   const CLI::App* app = nullptr;
 };
@@ -30,9 +34,21 @@ std::string golden_sentence(const Engine& engine, bool ran) {
   return "golden values stored; not run on its target: " + why_not_here(engine.target);
 }
 
+// Outputs of the quantized model beside those of the model as written.
+Json quality_json(const ModelReport& report) {
+  Json outputs = Json::array();
+  for (const OutputQuality& q : report.outputs) {
+    outputs.push_back({{"name", q.name},
+                       {"cosine_mean", q.closeness.cosine_mean},
+                       {"cosine_worst", q.closeness.cosine_worst},
+                       {"relative_l2", q.closeness.relative_l2}});
+  }
+  return outputs;
+}
+
 Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
-  for (const char* name : {"--golden-samples", "--seed"}) {
+  for (const char* name : {"--golden-samples", "--seed", "--golden-inputs", "--min-cosine"}) {
     if (o.flags.no_verify && o.app->count(name) > 0)
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
@@ -60,13 +76,18 @@ Status build(const Options& o, const Common& common) {
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, std::move(batches), common.quiet || common.json));
   options.golden_samples = o.golden_samples;
   options.seed = o.seed;
+  options.golden_inputs = o.golden_inputs;
+  options.min_cosine = o.min_cosine;
+  if (!o.golden_inputs.empty() && o.app->count("--seed") > 0)
+    return usage_error("--seed draws golden inputs, --golden-inputs brings them: give one of the two");
   BuildTimes times;
+  ModelReport quality;
   bool ran = false;
-  TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran));
+  TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran, &quality));
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
+  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
@@ -86,9 +107,14 @@ Status build(const Options& o, const Common& common) {
                 {"plans", plans},
                 {"layers", layers},
                 {"golden", golden_sentence(engine, ran)},
+                {"golden_inputs", engine.golden.from},
+                {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
+                {"outputs", quality_json(quality)},
+                {"warnings", quality.warnings},
                 {"ran_on_target", ran},
                 {"seconds",
                  {{"import", times.import_s},
+                  {"refine", times.refine_s},
                   {"calibrate", times.calibrate_s},
                   {"compile", times.compile_s},
                   {"golden", times.golden_s},
@@ -112,9 +138,14 @@ Status build(const Options& o, const Common& common) {
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
+  for (const OutputQuality& q : quality.outputs) {
+    say(2, fmt::format("output '{}': cosine {:.5f} with the model as written, at least {:.6g} wanted ({})", q.name,
+                       q.closeness.cosine_mean, quality.min_cosine, engine.golden.from));
+  }
+  for (const std::string& w : quality.warnings) warn(printable(w));
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
-                     seconds, times.import_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
@@ -139,6 +170,16 @@ Runner add(CLI::App& app, const Common& common) {
       ->check(not_negative())
       ->type_name("N")
       ->group("Golden values");
+  app.add_option("--golden-inputs", o->golden_inputs,
+                 "npz or folder of images that golden inputs are taken from (default: --calib, else random numbers)")
+      ->type_name("FILE")
+      ->group("Golden values");
+  app.add_option("--min-cosine", o->min_cosine,
+                 "fail where an output of the quantized model has less with the model as written (default: by type: "
+                 "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
+      ->check(CLI::Range(-1.0, 1.0).description(""))
+      ->type_name("C")
+      ->group("Golden values");
   o->app = &app;
   return [o, &common] { return build(*o, common); };
 }
@@ -160,7 +201,7 @@ const Command build_command{
     "  tessera build --family vit vit-nvfp4/ -o vit.tess\n",
     "Files:\n"
     "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
-    "  FOLDER      with --family: config.json and *.safetensors, plain or in ModelOpt's or compressed-tensors' layout\n"
+    "  FOLDER      with --family: config.json and *.safetensors; plain, ModelOpt or compressed-tensors\n"
     "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
     "              tessera calibrate wrote, told apart by content\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"

@@ -54,6 +54,31 @@ Result<Recipe> read_recipe(const std::string& name) {
   return parse_recipe(std::string(reinterpret_cast<const char*>(file->data()), file->size()), name);
 }
 
+Result<Refinements> parse_refinements(const BuildFlags& flags) {
+  Refinements what;
+  for (size_t at = 0; !flags.refine.empty() && at <= flags.refine.size();) {
+    const size_t end = std::min(flags.refine.find(',', at), flags.refine.size());
+    const std::string word = flags.refine.substr(at, end - at);
+    bool* const known = word == "smooth"       ? &what.smooth
+                        : word == "awq"        ? &what.awq
+                        : word == "clip"       ? &what.clip
+                        : word == "compensate" ? &what.compensate
+                                               : nullptr;
+    if (known == nullptr)
+      return usage_error(cat("--refine '", word, "' is unknown; accepted: smooth, awq, clip, compensate, with commas between"));
+    *known = true;
+    at = end + 1;
+  }
+  if (what.smooth && what.awq) return usage_error("--refine: smooth and awq both choose the scale of a channel: give one of them");
+  if (flags.sparsity.empty()) {
+    if (!flags.sparsity_by.empty()) return usage_error("--sparsity-by says how, --sparsity which: give both");
+    return what;
+  }
+  const std::string by = !flags.sparsity_by.empty() ? flags.sparsity_by : flags.calib.empty() ? "magnitude" : "hessian";
+  TS_ASSIGN(what.sparsity, parse_sparsity(flags.sparsity, by));
+  return what;
+}
+
 }  // namespace
 
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
@@ -70,6 +95,20 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
   app.add_option("--attention", flags.attention,
                  "of q, k, v and the softmax output: fp16 or fp8 (default: as recipe or model say, else fp16)")
       ->type_name("NAME")
+      ->group(kGroup);
+  app.add_option("--sparsity", flags.sparsity,
+                 "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
+      ->type_name("PATTERN")
+      ->group(kGroup);
+  app.add_option("--sparsity-by", flags.sparsity_by,
+                 "which weights stay: magnitude, or hessian: those that the calibration data would miss, the others "
+                 "making up for them (default: hessian where --calib gives samples)")
+      ->type_name("METHOD")
+      ->group(kGroup);
+  app.add_option("--refine", flags.refine,
+                 "what calibration data may do for quantized weights, with commas between: smooth, awq, clip, "
+                 "compensate (docs/precisions.md)")
+      ->type_name("NAMES")
       ->group(kGroup);
   app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
       ->type_name("ARCH")
@@ -146,6 +185,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   if (!flags.recipe.empty()) {
     TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
   }
+  TS_ASSIGN(o.refine, parse_refinements(flags));
   o.batches = std::move(batches);
   o.target = target;
   o.calib_path = flags.calib;

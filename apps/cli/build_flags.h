@@ -25,6 +25,7 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
 
 struct BuildFlags {
   std::string precision, recipe, attention, target = "cpu", calib;
+  std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
   std::vector<std::string> allow, shapes;
   std::string family;  // the model is a checkpoint's folder

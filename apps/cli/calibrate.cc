@@ -137,7 +137,7 @@ const Command calibrate_command{
     "  std=S or std=R:G:B              default 1\n"
     "  layout=nchw or nhwc             default nchw\n"
     "  fit=crop or stretch             crop (default): the shorter side is resized, the middle cut out\n"
-    "  resize=256                      with fit=crop: the shorter side before the cut; default: as size needs\n"
+    "  resize=256                      with fit=crop: the shorter side before the cut (default: as size)\n"
     "  filter=bilinear or bicubic      antialiased, the same pixels as Pillow's resize; default bilinear\n"
     "  Grey becomes RGB, alpha is dropped, 16 bits become 8; CMYK, damaged and huge images are refused.\n",
     true,

@@ -36,20 +36,21 @@ std::string after(size_t column, const std::string& line) {
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--target", "--calib", "--allow", "--shape", "--family", "--batch"}) {
+  for (const char* name : {"--precision", "--recipe", "--attention", "--sparsity", "--refine", "--family", "--target",
+                           "--calib", "--allow", "--shape", "--batch"}) {
     if (o.app->count(name) > 0) return name;
   }
   return "";
 }
 
 // How many samples the file holds for the model: the first size of the array that is the model's first input.
-Result<int64_t> samples_in(const std::string& path, const std::string& model, const std::string& family) {
+Result<int64_t> samples_in(const std::string& path, const std::string& model) {
   TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
   std::vector<int64_t> sizes;
   for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
   if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
   if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
-  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false, .family = family}));  // several: the model knows which it reads
+  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false}));  // several: the model knows which it reads
   for (size_t i = 0; i < arrays.size(); ++i) {
     if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
   }
@@ -57,9 +58,7 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model, co
 }
 
 Result<Engine> engine_of(const Options& o, const Common& common, double* load_seconds) {
-  std::error_code none;
-  const bool folder = !o.flags.family.empty() && std::filesystem::is_directory(o.model, none);
-  TS_ASSIGN(const bool engine_file, folder ? Result<bool>(false) : is_engine_file(o.model));
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
   if (engine_file) {
     // An engine is what it was built as: an option that would change it must not be ignored.
     if (const std::string option = build_option(o); !option.empty()) {
@@ -69,7 +68,7 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   }
   int64_t batch = o.batch;
   if (batch == 0) {
-    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model, o.flags.family) : Result<int64_t>(1));
+    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model) : Result<int64_t>(1));
     batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));

@@ -5,131 +5,33 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/layers.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "cli/verify_tables.h"
+#include "compile/compile.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kWorst = 5;  // layers that are shown where nothing strays
-
 struct Options {
-  std::string engine, inputs, plan;
+  std::string engine, inputs, kinds, model, plan;
+  std::optional<double> min_cosine;
   bool outputs_only = false, all = false;
   int64_t samples = 0;
   uint64_t seed = 2;  // golden values have 1: these inputs are fresh
   const CLI::App* app = nullptr;
 };
 
-struct Check {
-  std::string what;  // "golden values", "seed 2", "in.npz"
-  VerifyReport report;
-};
-
-Json check_json(const Check& c) {
-  Json outputs = Json::array(), layers = Json::array();
-  for (const OutputReport& o : c.report.outputs) {
-    outputs.push_back({{"name", o.name},
-                       {"cosine_mean", o.cosine_mean},
-                       {"cosine_worst", o.cosine_worst},
-                       {"relative_l2", o.relative_l2},
-                       {"bound", o.bound},
-                       {"ok", o.ok}});
-  }
-  for (const LayerReport& l : c.report.layers) {
-    layers.push_back({{"layer", l.layer},
-                      {"op", l.op},
-                      {"variant", l.variant},
-                      {"relative_l2", l.relative_l2},
-                      {"bound", l.bound},
-                      {"share", l.share},
-                      {"cosine", l.cosine},
-                      {"ok", l.ok()}});
-  }
-  const int stray = c.report.first_stray;
-  return {{"plan", c.report.plan},
-          {"what", c.what},
-          {"ok", c.report.ok},
-          {"sentence", c.report.sentence},
-          {"machine", c.report.machine},
-          {"first_stray", stray < 0 ? Json() : Json(c.report.layers[static_cast<size_t>(stray)].layer)},
-          {"layers_note", c.report.layers_note},
-          {"outputs", outputs},
-          {"layers", layers}};
-}
-
-void print_layers(const VerifyReport& report, bool all) {
-  std::vector<size_t> shown;
-  for (size_t i = 0; i < report.layers.size(); ++i) shown.push_back(i);
-  std::string which = "each";
-  if (!all && shown.size() > kWorst) {
-    std::stable_sort(shown.begin(), shown.end(),
-                     [&](size_t a, size_t b) { return report.layers[a].share > report.layers[b].share; });
-    shown.resize(kWorst);
-    const size_t stray = static_cast<size_t>(report.first_stray);
-    if (report.first_stray >= 0 && std::find(shown.begin(), shown.end(), stray) == shown.end()) shown.back() = stray;
-    std::sort(shown.begin(), shown.end());
-    which = cat("the ", shown.size(), " nearest to their bound (--all: each)");
-  }
-  Table table({">step", "layer", "variant", ">relative L2", ">bound", ">of bound", ">cosine", ""});
-  for (const size_t i : shown) {
-    const LayerReport& l = report.layers[i];
-    const bool first = static_cast<int>(i) == report.first_stray;
-    table.add({std::to_string(i + 1), l.layer, l.variant, fmt::format("{:.1e}", l.relative_l2),
-               fmt::format("{:.1e}", l.bound), fmt::format("{:.2g} %", 100 * l.share), fmt::format("{:.7f}", l.cosine),
-               l.ok()  ? "ok"
-               : first ? "STRAYS FIRST"
-                       : "STRAYS"});
-  }
-  fmt::print("\n{}\n{}",
-             wrap(cat("plan ", report.plan, ", ", plural(static_cast<int64_t>(report.layers.size()), "layer"),
-                      " against its own reference on the operands that it read; ", which),
-                  0, 2),
-             table.text());
-}
-
-void print(const std::vector<Check>& checks, bool all) {
-  Table table({"plan", "inputs", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
-  for (const Check& c : checks) {
-    for (const OutputReport& o : c.report.outputs) {
-      table.add({c.report.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean),
-                 fmt::format("{:.7f}", o.cosine_worst), fmt::format("{:.2e}", o.relative_l2),
-                 fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
-    }
-  }
-  fmt::print("outputs against the golden plan (f64 on the same codes)\n{}", table.text());
-  for (const Check& c : checks) {
-    if (!c.report.layers_note.empty()) fmt::print("\n{}\n", wrap(c.report.layers_note, 0, 2));
-    if (!c.report.layers.empty()) print_layers(c.report, all);
-  }
-}
-
-// The failure that says most: a layer, else golden values that layers do not explain, else an output.
-std::string failure_of(const std::vector<Check>& checks) {
-  const Check* failed = nullptr;
-  bool agree = false;
-  for (const Check& c : checks) {
-    if (c.report.first_stray >= 0) return cat("plan ", c.report.plan, ", ", c.what, ": ", c.report.sentence);
-    if (!c.report.ok && failed == nullptr) failed = &c;
-    agree = agree || (c.report.ok && !c.report.layers.empty());
-  }
-  if (failed == nullptr) return "";
-  std::string text = cat("plan ", failed->report.plan, ", ", failed->what, ": ", failed->report.sentence);
-  if (failed->what == "golden values" && agree) {
-    text +=
-        "; every layer agrees with its reference on the weights that are in the file, so they are not the weights of "
-        "the build: build the engine again";
-  }
-  return text;
-}
-
 Status refuse_ignored(const Options& o, const Common& common) {
   if (!o.inputs.empty() && o.app->count("--seed") > 0)
     return usage_error("--seed draws inputs, --inputs brings them: give one of the two");
+  if (!o.inputs.empty() && !o.kinds.empty())
+    return usage_error("--kinds draws inputs, --inputs brings them: give one of the two");
   if (o.all && o.outputs_only)
     return usage_error("--all shows layers, --outputs-only compares none: give one of the two");
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
@@ -147,6 +49,56 @@ Status check_inputs(const Engine& engine, const Options& o) {
   return not_finite.empty() ? Status() : bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
 }
 
+// Kinds of random inputs, in order; all where none is named.
+Result<std::vector<InputKind>> kinds_asked(const std::string& text) {
+  if (text.empty()) return std::vector<InputKind>(std::begin(kInputKinds), std::end(kInputKinds));
+  std::vector<InputKind> kinds;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const auto kind = find_input_kind(text.substr(at, end - at));
+    if (!kind) return usage_error(cat("--kinds ", text, ": wanted some of normal, uniform, small, large, with commas"));
+    if (std::find(kinds.begin(), kinds.end(), *kind) != kinds.end())
+      return usage_error(cat("--kinds ", text, ": ", name_of(*kind), " stands there twice"));
+    kinds.push_back(*kind);
+    at = end + 1;
+  }
+  return kinds;
+}
+
+// The model in f32 with the golden plan's shapes.
+Result<Twin> twin_of(const Engine& engine, const std::string& model) {
+  const Plan& golden = engine.plans.back();
+  if (golden.name != "golden") return bad_input("the engine has no golden plan to compare with");
+  LoadOptions options{.exact = false, .shapes = {}};
+  for (const Port& p : golden.inputs) options.shapes[p.name] = golden.tensors[static_cast<size_t>(p.tensor)].desc.shape;
+  TS_ASSIGN(const Graph graph, load_model(model, golden.batch, options));
+  for (const Port& p : golden.outputs) {
+    const bool there = std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                                   [&](ValueId id) { return graph.at(id).name == p.name; });
+    if (!there) return bad_input(cat(model, ": it has no output '", p.name, "': is it the model of this engine?"));
+  }
+  return make_twin(graph);
+}
+
+// Inputs that scales are made for: those of the build, and the user's own.
+bool judged(const QuantizationReport& r) {
+  return r.what == "golden inputs" || r.what.find(", seed ") == std::string::npos;
+}
+
+std::string quantization_failure(const std::vector<QuantizationReport>& reports, std::optional<double> min_cosine) {
+  for (const QuantizationReport& r : reports) {
+    if (!judged(r) && !r.what.starts_with(name_of(InputKind::kNormal))) continue;
+    std::string text = min_cosine ? gate_sentence(r.outputs, *min_cosine) : std::string();
+    if (judged(r)) {
+      for (const std::string& fault : r.faults) text += (text.empty() ? "" : "; ") + fault;
+    }
+    if (text.empty()) continue;
+    const std::string worst = worst_layers(r.layers, 3);
+    return cat(r.what, ": ", text, worst.empty() ? "" : "; the layers that add most error: " + worst);
+  }
+  return "";
+}
+
 Status verify(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
@@ -158,27 +110,49 @@ Status verify(const Options& o, const Common& common) {
     TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
     checks.push_back({"golden values", std::move(report)});
   }
-  const VerifyOptions options{.layers = !o.outputs_only,
-                              .seed = o.seed,
-                              .inputs = o.inputs,
-                              .samples = o.samples,
-                              .plan = o.plan,
-                              .quiet = common.quiet || common.json};
-  TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
-  const std::string what = o.inputs.empty() ? cat("seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
-  for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
-  const std::string failure = failure_of(checks);
+  TS_ASSIGN(std::vector<InputKind> kinds, kinds_asked(o.kinds));
+  if (!o.inputs.empty()) kinds.resize(1);
+  std::optional<Twin> twin;
+  if (!o.model.empty()) {
+    TS_ASSIGN(twin, twin_of(engine, o.model));
+  }
+  std::vector<QuantizationReport> quantization;
+  if (!engine.golden.original.empty()) {
+    TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
+    quantization.push_back(std::move(stored));
+  }
+  for (const InputKind kind : kinds) {
+    const VerifyOptions options{.layers = !o.outputs_only,
+                                .seed = o.seed,
+                                .kind = kind,
+                                .inputs = o.inputs,
+                                .samples = o.samples,
+                                .plan = o.plan,
+                                .quiet = common.quiet || common.json};
+    TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
+    const std::string what =
+        o.inputs.empty() ? cat(name_of(kind), ", seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
+    for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
+    if (!twin) continue;
+    TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &*twin, options));
+    quantization.push_back(std::move(report));
+  }
+  std::string failure = failure_of(checks);
+  if (failure.empty()) failure = quantization_failure(quantization, o.min_cosine);
   if (common.json) {
-    Json all = Json::array();
+    Json all = Json::array(), errors = Json::array();
     for (const Check& c : checks) all.push_back(check_json(c));
+    for (const QuantizationReport& r : quantization) errors.push_back(quantization_json(r));
     print_json({{"engine", o.engine},
                 {"precision", engine.precision},
                 {"ok", failure.empty()},
                 {"sentence", failure},
-                {"checks", all}});
+                {"checks", all},
+                {"quantization", errors}});
     return failure.empty() ? Status() : verification_failed();
   }
-  print(checks, o.all);
+  print_checks(checks, o.all);
+  print_quantization(quantization, o.all);
   if (!failure.empty()) return Status(Code::kVerifyFailed, failure);
   fmt::print("\n{}\n", wrap(cat(checks.back().report.sentence, ", on ", checks.back().report.machine), 0, 2));
   return {};
@@ -202,6 +176,19 @@ Runner add(CLI::App& app, const Common& common) {
       ->check(not_negative())
       ->type_name("N")
       ->group("Inputs");
+  app.add_option("--kinds", o->kinds,
+                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5) (default: all)")
+      ->type_name("NAME,...")
+      ->group("Inputs");
+  app.add_option("--model", o->model,
+                 "the ONNX model that the engine was built from: quantization error of every layer beside it in f32")
+      ->type_name("FILE")
+      ->group("What is compared");
+  app.add_option("--min-cosine", o->min_cosine,
+                 "fail where an output has less with the model (default: reported only; build has its own gate)")
+      ->check(CLI::Range(-1.0, 1.0).description(""))
+      ->type_name("C")
+      ->group("What is compared");
   app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");
   app.add_flag("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer")
       ->group("What is compared");
@@ -213,22 +200,26 @@ Runner add(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-const Command verify_command{"verify",
-                             "compare an engine with its golden plan, layer by layer",
-                             "Three comparisons, each with a bound that is derived from the arithmetic that the "
-                             "kernels state. Golden values: the engine reproduces the outputs that "
-                             "were stored at build. Outputs: fresh inputs through the engine and through its golden "
-                             "plan (f64 on the same codes). Layers: each layer is run again in f64 on "
-                             "the very operands that it read, so errors do not add up from layer to layer, and the "
-                             "first layer that strays is named. Differences that rounding to a "
-                             "layer's stored type explains do not count. On a GPU the comparison of layers runs step "
-                             "by step, without the CUDA graph.",
-                             "  tessera verify vit.tess\n"
-                             "  tessera verify vit.tess --inputs images.npz --samples 4\n"
-                             "  tessera verify vit.tess --all --seed 42\n"
-                             "  tessera verify vit.tess --json | jq '.checks[].first_stray'\n",
-                             "",
-                             true,
-                             add};
+const Command verify_command{
+    "verify",
+    "compare an engine with its golden plan and its model, layer by layer",
+    "Arithmetic error: three comparisons, each with a bound that is derived from the arithmetic that the "
+    "kernels state. Golden values: the engine reproduces the outputs that "
+    "were stored at build. Outputs: fresh inputs through the engine and through its golden "
+    "plan (f64 on the same codes). Layers: each layer is run again in f64 on "
+    "the very operands that it read, so errors do not add up from layer to layer, and the "
+    "first layer that strays is named. Differences that rounding to a "
+    "layer's stored type explains do not count. Quantization error is another matter: the golden "
+    "plan beside the model in f32, from the outputs that were stored at build, or, with --model, "
+    "on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU "
+    "the comparison of layers runs step by step, without the CUDA graph.",
+    "  tessera verify vit.tess\n"
+    "  tessera verify vit.tess --inputs images.npz --samples 4\n"
+    "  tessera verify vit.tess --model vit.onnx --inputs images.npz --all\n"
+    "  tessera verify vit.tess --kinds normal --seed 42\n"
+    "  tessera verify vit.tess --json | jq '.checks[].first_stray'\n",
+    "",
+    true,
+    add};
 
 }  // namespace tessera

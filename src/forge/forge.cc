@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/log.h"
@@ -12,6 +14,7 @@
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
+#include "study/refine.h"
 #include "study/verify.h"
 
 namespace tessera {
@@ -55,13 +58,14 @@ constexpr int64_t kCalibrationBatch = 16;
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
   if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
-  return options.calib_path.empty() ? 2 : kCalibrationBatch;
+  return options.calib_path.empty() ? 1 : kCalibrationBatch;
 }
 
 Result<QuantizeOptions> types_asked(const BuildOptions& options) {
   QuantizeOptions types;
   types.precision = options.precision;
   types.attention = options.attention;
+  types.sparse = options.refine.sparse();
   if (options.recipe) {
     types.rules = options.recipe->rules;
     if (types.precision.empty()) types.precision = options.recipe->precision;
@@ -75,125 +79,198 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
   return types;
 }
 
+// The stages of a build, in order; each leaves what the next needs.
+class Builder {
+ public:
+  Builder(const BuildOptions& options, BuildTimes& times) : options_(options), t_(times) {}
+
+  Result<Engine> run(bool* ran_on_target, ModelReport* report) {
+    TS_ASSIGN(lowering_.types, types_asked(options_));
+    TS_TRY(load_samples_graph());
+    TS_TRY(refine());
+    TS_TRY(calibrate_ranges());
+    if (!calib_used_ && !options_.calib_path.empty()) {
+      return usage_error(cat("--calib: ", engine_.precision,
+                             " has no scales to calibrate; leave it out, or ask for another --precision"));
+    }
+    TS_TRY(make_plans());
+    TS_TRY(check_engine(engine_));
+    if (options_.golden) TS_TRY(make_golden_values(ran_on_target, report));
+    return std::move(engine_);
+  }
+
+ private:
+  LoadOptions any_batch() const { return {.exact = false, .shapes = options_.shapes, .family = options_.family}; }
+
+  Status load_samples_graph() {
+    engine_.target = options_.target;
+    engine_.allowed = options_.allow;
+    if (options_.recipe) engine_.allowed.insert(engine_.allowed.begin(), "recipe " + options_.recipe->name);
+    engine_.producer = cat("tessera ", TS_VERSION);
+    const Stopwatch watch(t_.import_s);
+    Bar bar(options_.quiet, "importing", 1);
+    TS_ASSIGN(sampled_, load_model(options_.model_path, calibration_batch(options_), any_batch()));
+    if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
+    engine_.precision = lowering_.types.precision;
+    return {};
+  }
+
+  CalibrateOptions calibration() const {
+    return {.path = options_.calib_path,
+            .samples = options_.calib_samples,
+            .method = {},
+            .preprocess = options_.preprocess,
+            .quiet = options_.quiet};
+  }
+
+  // Weights that lose less (passes/refine.h), once for all batch sizes.
+  Status refine() {
+    TS_ASSIGN(const Choices choices, choose_precisions(sampled_, lowering_.types));
+    RefineOptions refining{.what = options_.refine, .type_of = {}, .quiet = options_.quiet};
+    std::map<std::string, LayerChoice> chosen;
+    for (size_t n = 0; n < sampled_.nodes.size(); ++n) chosen[sampled_.nodes[n].name] = choices.layers[n];
+    const bool any_sparse = std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return c.second.sparse; });
+    if (any_sparse && !refining.what.sparse()) refining.what.sparsity = {SparsityPattern::k24, default_method()};
+    if (!refining.what.any()) return {};
+    refining.what.is_sparse = [&chosen](const Node& n) { return chosen.contains(n.name) && chosen.at(n.name).sparse; };
+    refining.type_of = [&chosen](const Node& n) {
+      const auto it = chosen.find(n.name);
+      return it == chosen.end() || it->second.precision == nullptr ? QuantType() : it->second.precision->weight;
+    };
+    const Stopwatch watch(t_.refine_s);
+    const Activity activity("refining the weights of", options_.model_path);
+    CalibrationSamples data;
+    if (refining.what.needs_moments()) {
+      TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
+      if (options_.calib_path.empty() || ranges_given)
+        return usage_error("--refine and --sparsity by hessian look at what layers read: give samples with --calib FILE.npz");
+      TS_ASSIGN(data, samples_of(sampled_, calibration()));
+      calib_used_ = true;
+    }
+    TS_ASSIGN(refined_, refine_model(sampled_, refining.what.needs_moments() ? &data.samples : nullptr, refining));
+    engine_.refinements = refined_.notes;
+    return {};
+  }
+
+  SparsityMethod default_method() const {
+    return options_.calib_path.empty() ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
+  }
+
+  Status calibrate_ranges() {
+    if (!needs_ranges(lowering_.types)) return {};
+    const Stopwatch watch(t_.calibrate_s);
+    const Activity calibrating("calibrating", options_.model_path);
+    CalibrateOptions how = calibration();
+    if (!options_.calib_method.empty()) {
+      TS_ASSIGN(how.method, parse_range_method(options_.calib_method));
+    }
+    TS_ASSIGN(ranges_, calibrate(sampled_, how));
+    calib_used_ = true;
+    engine_.calibration = ranges_.how;
+    engine_.preprocess = ranges_.preprocess;
+    for (const std::string& fault : ranges_.warnings) {
+      warn(cat("calibration: ", fault));
+      engine_.calibration += "; " + fault;
+    }
+    lowering_.types.ranges = &ranges_;
+    return {};
+  }
+
+  // One plan per batch size, and the golden plan.
+  Status make_plans() {
+    ConstantPool pool(engine_.constants);
+    std::vector<int64_t> batches = options_.batches;
+    std::sort(batches.begin(), batches.end());
+    batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+    const bool asked = !batches.empty();
+    if (!asked) batches = {1};
+    const LoadOptions this_batch{.exact = asked && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
+    lowering_.plan.target = options_.target;
+    int64_t largest = 1;
+    Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));
+    for (int64_t batch : batches) {
+      const std::string planned = cat("batch", batch);
+      const Activity planning("planning", planned);
+      Graph graph;
+      {
+        const Stopwatch watch(t_.import_s);
+        TS_ASSIGN(graph, load_model(options_.model_path, batch, this_batch));
+        TS_TRY(carry_over(sampled_, refined_, graph));
+      }
+      bar.advance();
+      const Stopwatch watch(t_.compile_s);
+      engine_.model = graph.name;
+      lowering_.plan.batch = batch_of(graph);
+      if (this_batch.exact && lowering_.plan.batch != batch) {
+        return usage_error(cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch,
+                               ": leave --batch out"));
+      }
+      lowering_.plan.name = cat("batch", lowering_.plan.batch);
+      largest = std::max(largest, lowering_.plan.batch);
+      TS_ASSIGN(Plan plan, lower(std::move(graph), lowering_, pool));
+      engine_.plans.push_back(std::move(plan));
+      bar.advance();
+    }
+    {
+      const Stopwatch watch(t_.import_s);
+      const int64_t batch = options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
+      TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
+      canonical_ = written_;
+      TS_TRY(canonicalise(canonical_));
+      prepared_ = canonical_;
+      TS_TRY(carry_over(sampled_, refined_, prepared_));
+    }
+    bar.advance();
+    const Stopwatch watch(t_.compile_s);
+    lowering_.plan.batch = batch_of(prepared_);
+    lowering_.plan.name = "golden";
+    lowering_.plan.as_reference = true;
+    TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
+    engine_.plans.push_back(std::move(plan));
+    return {};
+  }
+
+  Status make_golden_values(bool* ran_on_target, ModelReport* report) {
+    const Stopwatch watch(t_.golden_s);
+    const ModelGraphs graphs{.written = &written_,
+                             .canonical = &canonical_,
+                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_};
+    TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
+    const std::string data = ranges_given ? std::string() : options_.calib_path;
+    const GoldenOptions golden{.seed = options_.seed,
+                               .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
+                               .preprocess = options_.preprocess,
+                               .min_cosine = options_.min_cosine,
+                               .quiet = options_.quiet};
+    TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
+    if (!why_not_here(options_.target).empty()) return {};
+    Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
+    for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {
+      TS_ASSIGN(const VerifyReport checked, check_golden(engine_, engine_.plans[i]));
+      if (!checked.ok) return Status(Code::kVerifyFailed, golden_failure(engine_, checked));
+      checking.advance();
+    }
+    if (ran_on_target != nullptr) *ran_on_target = true;
+    return {};
+  }
+
+  const BuildOptions& options_;
+  BuildTimes& t_;
+  Engine engine_;
+  LowerOptions lowering_;
+  Graph sampled_;  // with the batch of calibration; refined
+  Refined refined_;
+  Ranges ranges_;
+  bool calib_used_ = false;
+  Graph written_, canonical_, prepared_;  // with the golden plan's batch
+};
+
 }  // namespace
 
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
   if (ran_on_target != nullptr) *ran_on_target = false;
   BuildTimes unused;
-  BuildTimes& t = times != nullptr ? *times : unused;
-  LowerOptions lowering;
-  TS_ASSIGN(lowering.types, types_asked(options));
-  Engine engine;
-  engine.target = options.target;
-  engine.allowed = options.allow;
-  if (options.recipe) engine.allowed.insert(engine.allowed.begin(), "recipe " + options.recipe->name);
-  engine.producer = cat("tessera ", TS_VERSION);
-  const LoadOptions any_batch{.exact = false, .shapes = options.shapes, .family = options.family};
-  Graph sample_graph;
-  {
-    const Stopwatch watch(t.import_s);
-    Bar bar(options.quiet, "importing", 1);
-    TS_ASSIGN(sample_graph, load_model(options.model_path, calibration_batch(options), any_batch));
-  }
-  if (lowering.types.precision.empty()) lowering.types.precision = states_types(sample_graph) ? kImported : "fp16";
-  engine.precision = lowering.types.precision;
-  Ranges ranges;
-  if (needs_ranges(lowering.types)) {
-    const Stopwatch watch(t.calibrate_s);
-    const Activity calibrating("calibrating", options.model_path);
-    CalibrateOptions calibration{.path = options.calib_path,
-                                 .samples = options.calib_samples,
-                                 .method = {},
-                                 .preprocess = options.preprocess,
-                                 .quiet = options.quiet};
-    if (!options.calib_method.empty()) {
-      TS_ASSIGN(calibration.method, parse_range_method(options.calib_method));
-    }
-    TS_ASSIGN(ranges, calibrate(sample_graph, calibration));
-    engine.calibration = ranges.how;
-    engine.preprocess = ranges.preprocess;
-    for (const std::string& fault : ranges.warnings) {
-      warn(cat("calibration: ", fault));
-      engine.calibration += "; " + fault;
-    }
-    lowering.types.ranges = &ranges;
-  } else if (!options.calib_path.empty()) {
-    return usage_error(cat("--calib: ", engine.precision,
-                           " has no scales to calibrate; leave it out, or ask for another --precision"));
-  }
-
-  ConstantPool pool(engine.constants);
-  std::vector<int64_t> batches = options.batches;
-  std::sort(batches.begin(), batches.end());
-  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
-  const bool asked = !batches.empty();
-  if (!asked) batches = {1};
-  const LoadOptions this_batch{.exact = asked && options.exact_batches, .shapes = options.shapes, .family = options.family};
-  lowering.plan.target = options.target;
-  int64_t largest = 1;
-  // The import and the plan of each batch size, and of the golden plan.
-  std::optional<Bar> bar;
-  bar.emplace(options.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));
-  for (int64_t batch : batches) {
-    const std::string planned = cat("batch", batch);
-    const Activity planning("planning", planned);
-    Graph graph;
-    {
-      const Stopwatch watch(t.import_s);
-      TS_ASSIGN(graph, load_model(options.model_path, batch, this_batch));
-    }
-    bar->advance();
-    const Stopwatch watch(t.compile_s);
-    engine.model = graph.name;
-    lowering.plan.batch = batch_of(graph);
-    if (this_batch.exact && lowering.plan.batch != batch) {
-      return usage_error(cat("--shape gives a batch of ", lowering.plan.batch, ", --batch ", batch,
-                             ": leave --batch out"));
-    }
-    lowering.plan.name = cat("batch", lowering.plan.batch);
-    largest = std::max(largest, lowering.plan.batch);
-    TS_ASSIGN(Plan plan, lower(std::move(graph), lowering, pool));
-    engine.plans.push_back(std::move(plan));
-    bar->advance();
-  }
-  Graph written, canonical;  // with the golden plan's batch
-  {
-    {
-      const Stopwatch watch(t.import_s);
-      const int64_t batch = options.shapes.empty() ? std::min(largest, options.golden_samples) : largest;
-      TS_ASSIGN(written, import_model(options.model_path, batch, any_batch));
-      canonical = written;
-      TS_TRY(canonicalise(canonical));
-    }
-    bar->advance();
-    const Stopwatch watch(t.compile_s);
-    lowering.plan.batch = batch_of(canonical);
-    lowering.plan.name = "golden";
-    lowering.plan.as_reference = true;
-    TS_ASSIGN(Plan plan, lower(canonical, lowering, pool));
-    engine.plans.push_back(std::move(plan));
-  }
-  bar.reset();
-  TS_TRY(check_engine(engine));
-  if (options.golden) {
-    const Stopwatch watch(t.golden_s);
-    const ModelGraphs graphs{.written = &written, .canonical = &canonical, .prepared = &canonical};
-    const GoldenOptions golden{.seed = options.seed,
-                               .inputs = options.calib_path,
-                               .min_cosine = options.min_cosine,
-                               .quiet = options.quiet};
-    TS_ASSIGN(engine.golden, make_golden(engine, golden, &graphs, report));
-    if (why_not_here(options.target).empty()) {
-      Bar checking(options.quiet, "checking", static_cast<int64_t>(engine.plans.size()) - 1);
-      for (size_t i = 0; i + 1 < engine.plans.size(); ++i) {
-        TS_ASSIGN(const VerifyReport report, check_golden(engine, engine.plans[i]));
-        if (!report.ok) return Status(Code::kVerifyFailed, golden_failure(engine, report));
-        checking.advance();
-      }
-      if (ran_on_target != nullptr) *ran_on_target = true;
-    }
-  }
-  return engine;
+  return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report);
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "archs/arch.h"
 #include "base/status.h"
 #include "passes/recipe.h"
+#include "passes/refine.h"
 #include "plan/engine.h"
 #include "study/golden.h"
 
@@ -22,6 +23,7 @@ struct BuildOptions {
   std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
   std::optional<Recipe> recipe;
   std::string attention;         // fp16, fp8; empty: as recipe or model say
+  Refinements refine;            // of weights, and 2:4 sparsity (passes/refine.h); which layers: precision and recipe
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
@@ -34,12 +36,13 @@ struct BuildOptions {
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
+  std::string golden_inputs;  // npz or folder of images; empty: the calibration data, else seeded random inputs
   std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
   bool quiet = false;  // no progress
 };
 
 struct BuildTimes {
-  double import_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
+  double import_s = 0, refine_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
 };
 
 // `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same

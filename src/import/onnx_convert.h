@@ -37,6 +37,7 @@ struct OnnxContext {
   std::set<std::string> outputs;                     // names of the model's results
   std::unordered_map<std::string, int64_t> stored;   // ONNX data types of constants
   std::unordered_map<std::string, OnnxCodes> codes;  // of values that are none
+  int64_t code_count = 0, decoded_count = 0;         // in the file; in all constants with scales
   std::map<ValueId, ValueId> decoded;                // numbers -> the constant with scales that a copy decodes to them
 };
 

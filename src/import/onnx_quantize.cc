@@ -4,7 +4,8 @@
 //   constant codes         a constant with scales, and a copy that decodes it; codes and scales keep their bits
 //   numbers being rounded  a copy to a type with scales, and one that decodes it at once (OnnxCodes)
 // Which layers the types belong to is found later (passes/recognise). Numbers known at build are rounded here, dividing
-// in the scale's own type as the standard says: x / s is rounded to FLOAT16 before it becomes a code where s is FLOAT16.
+// in the scale's own type as the standard says: x / s is rounded to FLOAT16 before it becomes a code where s is
+// FLOAT16.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -40,14 +41,17 @@ Status check_read(const OnnxCall& c) {
     if (c.file.outputs.contains(name) || (readers != c.file.readers.end() && readers->second > 0)) return {};
   }
   return bad_input(cat("nobody reads its result, so that the scale",
-                       c.node.inputs.size() > 1 ? cat(" '", shown(c.node.inputs[1]), "'") : "", " is used for nothing"));
+                       c.node.inputs.size() > 1 ? cat(" '", shown(c.node.inputs[1]), "'") : "",
+                       " is used for nothing"));
 }
 
 // x / scale, rounded as a division in `precision` is; f32 holds enough for one rounding to be as good as two.
 class Division {
  public:
   explicit Division(int64_t precision)
-      : half_(precision == kOnnxFloat16 ? &info(Element::f16) : precision == kOnnxBfloat16 ? &info(Element::bf16) : nullptr) {}
+      : half_(precision == kOnnxFloat16    ? &info(Element::f16)
+              : precision == kOnnxBfloat16 ? &info(Element::bf16)
+                                           : nullptr) {}
   float operator()(float x, float s) const { return rounded(rounded(x) / rounded(s)); }
 
  private:
@@ -102,7 +106,8 @@ Result<ValueId> quantize_constant(OnnxCall& c, ValueId x, OnnxScale& scale, int6
       set_code(codes.data(), bits, i, code_at(codes.data(), bits, i) ^ flip);
   }
   const Element held = data_type == kOnnxUint8 ? Element::u8 : element;
-  const ValueId made = c.b.graph().add_constant(c.b.graph().at(p.base).name, Type{rows, held}, Bytes::own(std::move(codes)));
+  const ValueId made =
+      c.b.graph().add_constant(c.b.graph().at(p.base).name, Type{rows, held}, Bytes::own(std::move(codes)));
   c.file.stored[c.node.outputs[0]] = data_type;
   return scale.over.restore(c.b, made);
 }
@@ -158,7 +163,8 @@ Result<Values> dequantize_made(OnnxCall& c, const OnnxCodes& codes) {
   if (codes.role != Role::kCodes) return bad_input("dequantizes scales that are numbers already");
   if (codes.type.dynamic) {
     const Role last = codes.type.scale2.granularity == Granularity::kNone ? Role::kScales : Role::kScaleNumbers;
-    if (made_scale == c.file.codes.end() || made_scale->second.numbers != codes.numbers || made_scale->second.role != last)
+    if (made_scale == c.file.codes.end() || made_scale->second.numbers != codes.numbers ||
+        made_scale->second.role != last)
       return bad_input("its scales are not the ones that its codes were made with");
     if (codes.moved) return bad_input("its codes were moved after they were made; move the numbers instead");
     return Values{c.in[0]};
@@ -186,7 +192,7 @@ Result<Values> dequantize_bias(OnnxCall& c, ValueId x) {
     TS_ASSIGN(factors, c.b.reshape(factors, {}));
   } else {
     Shape along(c.b.rank(x), 1);
-    along[scale.over.axis()] = scale.shape[0];
+    along[scale.over.axis()] = elements(scale.shape);
     TS_ASSIGN(factors, c.b.reshape(factors, along));
   }
   return single(c.b.map("mul", {numbers, factors}, c.name()));
@@ -196,6 +202,11 @@ Result<Values> dequantize_bias(OnnxCall& c, ValueId x) {
 Result<ValueId> decode_constant(OnnxCall& c, const std::string& name, Type type, Bytes codes, OnnxScale& scale) {
   type.quant = scale.type(type.quant.element);
   const int64_t count = elements(type.shape);
+  // A small file must not become a large graph: one constant, dequantized again and again.
+  constexpr int64_t kTimes = 8;
+  c.file.decoded_count += count;
+  if (c.file.decoded_count > kMaxListed + kTimes * c.file.code_count)
+    return bad_input(cat("the file's codes are dequantized more than ", kTimes, " times over"));
   std::vector<float> numbers(static_cast<size_t>(count));
   info(type.quant.element).decode(codes.data(), 0, count, numbers.data());
   const auto odd = std::find_if(numbers.begin(), numbers.end(), [](float x) { return !std::isfinite(x); });
@@ -238,7 +249,8 @@ Result<Values> dequantize_as(OnnxCall& c, int64_t as, bool powers = false) {
   for (int64_t i = 0; is_unsigned(data_type) && i < count; ++i) {
     const uint64_t code = code_at(codes.data(), bits, i);
     if (zero == 0 && code >= half)
-      return bad_input(cat("code ", code, " of ", onnx_type_name(data_type), " with a zero point of 0: only symmetric codes are supported"));
+      return bad_input(cat("code ", code, " of ", onnx_type_name(data_type),
+                           " with a zero point of 0: only symmetric codes are supported"));
     if (zero != 0) set_code(codes.data(), bits, i, code ^ half);
   }
   return single(decode_constant(c, std::string(base.name), Type{scale.over.arranged_shape(), element},
@@ -305,13 +317,21 @@ Result<Values> round_to_nvfp4(OnnxCall& c) {
   const Buffer numbers = gather_codes(c.b.graph().at(p.base).data.data(), 32, p.region);
   TS_ASSIGN(QuantizedArray made, quantize_array(type, reinterpret_cast<const float*>(numbers.data()), rows, cols));
   const std::string name = c.b.graph().at(p.base).name;
-  TS_ASSIGN(const ScaleAxis along, ScaleAxis::of(shape, [&] {
-    Shape s = shape;
-    s.back() = (cols + block - 1) / block;
-    return s;
-  }(), -1, block));
-  OnnxScale scale{.name = name + ".scale", .shape = {}, .over = along, .level = type.scale, .data = Bytes::own(std::move(made.scale))};
-  scale.scale2 = c.b.graph().add_constant(name + ".scale2", Type{{1}, Element::f32}, Bytes::own(std::move(made.scale2)));
+  TS_ASSIGN(const ScaleAxis along, ScaleAxis::of(
+                                       shape,
+                                       [&] {
+                                         Shape s = shape;
+                                         s.back() = (cols + block - 1) / block;
+                                         return s;
+                                       }(),
+                                       -1, block));
+  OnnxScale scale{.name = name + ".scale",
+                  .shape = {},
+                  .over = along,
+                  .level = type.scale,
+                  .data = Bytes::own(std::move(made.scale))};
+  scale.scale2 =
+      c.b.graph().add_constant(name + ".scale2", Type{{1}, Element::f32}, Bytes::own(std::move(made.scale2)));
   return single(decode_constant(c, name, Type{shape, Element::e2m1}, Bytes::own(std::move(made.codes)), scale));
 }
 
@@ -319,53 +339,7 @@ Result<Values> dynamic_uint8(OnnxCall&) {
   return bad_input("makes UINT8 codes with a zero point of their own; only symmetric codes are supported");
 }
 
-bool one_of(const std::string& op, std::initializer_list<const char*> list) {
-  return std::any_of(list.begin(), list.end(), [&](const char* name) { return op == name; });
-}
-
-bool moves(const OnnxNode& node) {
-  return node.domain.empty() && one_of(node.op, {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice",
-                                                 "Split", "Identity"});
-}
-
 }  // namespace
-
-Status check_codes(const OnnxCall& c) {
-  for (size_t i = 0; i < c.node.inputs.size(); ++i) {
-    const std::string& name = c.node.inputs[i];
-    const auto made = c.file.codes.find(name);
-    const auto stored = c.file.stored.find(name);
-    const bool constant = stored != c.file.stored.end() && code_of_onnx(stored->second);
-    if (made == c.file.codes.end() && !constant) continue;
-    if (c.node.op.find("QuantizeLinear") != std::string::npos || c.node.op.find("quantizeLinear") != std::string::npos) continue;
-    if (c.node.op == "Shape" || c.node.op == "Size") continue;
-    if (moves(c.node) && i == 0 && (constant || made->second.role == OnnxCodes::Role::kCodes)) continue;
-    if (made != c.file.codes.end() && made->second.role == OnnxCodes::Role::kScaleNumbers && one_of(c.node.op, {"Cast", "Identity"})) continue;
-    return bad_input(cat("reads '", shown(name), "', which holds codes",
-                         constant ? cat(" (", onnx_type_name(stored->second), ")") : "",
-                         "; only DequantizeLinear and what moves codes (Reshape, Transpose, Slice ...) may"));
-  }
-  return {};
-}
-
-Status hand_on_codes(const OnnxCall& c) {
-  if (c.node.op == "Constant" && c.node.domain.empty()) {
-    const auto value = c.node.attrs.find("value");
-    if (value != c.node.attrs.end() && value->second.tensor != nullptr && !c.node.outputs.empty())
-      c.file.stored[c.node.outputs[0]] = value->second.tensor->stored;
-  }
-  if (c.node.inputs.empty() || !(moves(c.node) || c.node.op == "Cast")) return {};
-  const auto made = c.file.codes.find(c.node.inputs[0]);
-  const auto stored = c.file.stored.find(c.node.inputs[0]);
-  for (const std::string& name : c.node.outputs) {
-    if (stored != c.file.stored.end() && c.node.op != "Cast") c.file.stored[name] = int64_t{stored->second};
-    if (made == c.file.codes.end()) continue;
-    OnnxCodes codes = made->second;
-    codes.moved = true;
-    c.file.codes[name] = std::move(codes);
-  }
-  return {};
-}
 
 std::span<const OnnxOp> onnx_quantize_ops() {
   static const OnnxOp kOps[] = {

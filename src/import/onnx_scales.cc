@@ -17,6 +17,12 @@ Result<ScaleAxis> ScaleAxis::of(const Shape& x, const Shape& scale, int64_t axis
                          ": one number, one per index of the axis, or one per block are accepted"));
   };
   for (size_t i = 0; i < x.size(); ++i) s.perm_.push_back(static_cast<int64_t>(i));
+  // [n,1] or [1,n] over a matrix is one scale per row or column.
+  if (block == 0 && x.size() == 2 && scale.size() == 2 && elements(scale) != 1 && (scale[0] == 1 || scale[1] == 1)) {
+    const int64_t along = scale[0] == 1 ? 1 : 0;
+    if (scale[static_cast<size_t>(along)] != x[static_cast<size_t>(along)]) return wrong();
+    return of(x, {scale[static_cast<size_t>(along)]}, along, 0);
+  }
   const bool blocks = block > 0 || (scale.size() == x.size() && x.size() > 1 && elements(scale) != 1);
   if (!blocks && elements(scale) == 1) {
     s.moved_ = s.arranged_ = x;
@@ -146,7 +152,8 @@ Result<OnnxScale> read_scale(OnnxCall& c, const Shape& x, bool powers) {
   OnnxScale s{.name = c.b.graph().at(source.base).name, .shape = c.b.shape(v), .over = {}, .level = {}, .data = {}};
   if (const auto from = c.file.decoded.find(source.base); from != c.file.decoded.end())
     s.name = c.b.graph().at(from->second).name;
-  if (const auto stored = c.file.stored.find(c.node.inputs[1]); stored != c.file.stored.end()) s.stored = stored->second;
+  if (const auto stored = c.file.stored.find(c.node.inputs[1]); stored != c.file.stored.end())
+    s.stored = stored->second;
   Result<ScaleAxis> over = ScaleAxis::of(x, s.shape, axis, block);
   if (!over.ok()) return over.status().at(cat("scale '", shown(s.name), "'"));
   s.over = *over;
@@ -206,7 +213,8 @@ Result<int64_t> read_zero_point(OnnxCall& c) {
   const bool unsigned4 = stored != c.file.stored.end() && stored->second == kOnnxUint4;
   for (float& x : numbers) {
     if (unsigned4 && x < 0) x += 16;
-    if (x != numbers[0]) return bad_input(cat("zero point '", shown(name), "' differs from scale to scale; 0 is accepted"));
+    if (x != numbers[0])
+      return bad_input(cat("zero point '", shown(name), "' differs from scale to scale; 0 is accepted"));
     if (!(std::fabs(x) < 0x1p31f)) return bad_input(cat("zero point '", shown(name), "' is ", x));
   }
   return numbers.empty() ? 0 : static_cast<int64_t>(numbers[0]);

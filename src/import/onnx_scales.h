@@ -35,11 +35,11 @@ class ScaleAxis {
 
 // The scale operand of a node: a constant, or what a DequantizeLinear of constant scales gives (two levels).
 struct OnnxScale {
-  std::string name;   // the initialiser
-  Shape shape;        // in the file
-  ScaleAxis over;     // what it covers
-  ScaleLevel level;   // f32 unless blocks have scales of another element
-  Bytes data;         // numbers of level.element, arranged
+  std::string name;             // the initialiser
+  Shape shape;                  // in the file
+  ScaleAxis over;               // what it covers
+  ScaleLevel level;             // f32 unless blocks have scales of another element
+  Bytes data;                   // numbers of level.element, arranged
   ValueId constant = kNoValue;  // that holds exactly these, where there is one
   ValueId scale2 = kNoValue;    // the second level, one f32
   int64_t stored = kOnnxFloat;  // its type in the file, which divisions are made in
@@ -49,7 +49,8 @@ struct OnnxScale {
   QuantType type(Element codes) const;
 };
 
-// Scales that are zero, negative, infinite or NaN, or of a shape that does not fit, are errors. `powers`: bytes are E8M0.
+// Scales that are zero, negative, infinite or NaN, or of a shape that does not fit, are errors. `powers`: bytes are
+// E8M0.
 Result<OnnxScale> read_scale(OnnxCall& c, const Shape& x, bool powers = false);
 // The one positive number that an operand holds.
 Result<ValueId> read_tensor_scale(OnnxCall& c, size_t operand);

@@ -7,11 +7,13 @@
 #include <map>
 #include <sstream>
 
+#include "compile/compile.h"
 #include "import/onnx.h"
 #include "io/npz.h"
 #include "ir/text.h"
 #include "ops/builder.h"
 #include "passes/canonicalise.h"
+#include "runtime/executor.h"
 #include "testing/run_graph.h"
 
 namespace tessera {
@@ -89,7 +91,8 @@ Graph with_types_applied(const Graph& graph) {
       v.name = cat(n.name, ".in", i);
       v.type = {out.at(n.inputs[i]).type.shape, *type};
       if (n.attrs.has(cat("scale.", i))) {
-        const ValueId scale = out.add_constant(v.name + ".scale", {1}, {static_cast<float>(n.attrs.number(cat("scale.", i)))});
+        const ValueId scale =
+            out.add_constant(v.name + ".scale", {1}, {static_cast<float>(n.attrs.number(cat("scale.", i)))});
         (type->dynamic ? v.scale2 : v.scale) = scale;
       }
       const ValueId id = out.add_value(std::move(v));
@@ -165,12 +168,82 @@ TEST_P(QuantizedTest, GivesLayersTheTypes) {
   }
   if (!text.empty()) {
     EXPECT_GE(typed, 1u) << print_graph(graph);
-    if (GetParam() != "shared" && GetParam() != "attention_scaled_query") {
+    if (GetParam() != "shared") {  // whose residual keeps the rounded numbers
       EXPECT_EQ(copies, 0u) << print_graph(graph);
     }
   }
 }
 
+class EngineTest : public QuantizedTest {
+ protected:
+  // Types as imported, everything else in f16.
+  Status build(Arch target) {
+    LowerOptions options;
+    options.plan.target = target;
+    options.types.precision = "imported";
+    ConstantPool pool(engine_.constants);
+    graph_ = canonical();
+    TS_ASSIGN(Plan plan, lower(graph_, options, pool));
+    engine_.plans.push_back(std::move(plan));
+    return {};
+  }
+  // What a constant of the plan holds.
+  std::string bytes(int tensor) const {
+    if (tensor < 0) return "";
+    const PlanTensor& t = engine_.plans[0].tensors[static_cast<size_t>(tensor)];
+    EXPECT_EQ(t.storage, Storage::kConstant);
+    const Bytes& data = engine_.constants[static_cast<size_t>(t.index)].data;
+    const int64_t size = packed_bytes(t.desc.type.element, elements(t.desc.shape));
+    return {reinterpret_cast<const char*>(data.data()) + t.offset_bytes, static_cast<size_t>(size)};
+  }
+  void expect_run() {
+    const auto executor = bind(engine_, engine_.plans[0]);
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    std::vector<std::vector<float>> in;
+    std::vector<const void*> ins;
+    for (const testing::Numbers& numbers : inputs(graph_)) in.emplace_back(numbers.begin(), numbers.end());
+    for (const auto& numbers : in) ins.push_back(numbers.data());
+    const testing::Numbers want = numbers_of(arrays().at(GetParam() + ".out0"));
+    std::vector<float> out(want.size(), NAN);
+    std::vector<void*> outs = {out.data()};
+    const Status status = (*executor)->run(ins, outs);
+    ASSERT_TRUE(status.ok()) << status.message();
+    // Inputs that are no codes, and results of products inside, are rounded to f16: 2^-11 of sums of magnitudes
+    // below 4.
+    const bool probabilities = text_of(GetParam() + ".attrs").find("\np=") != std::string::npos;
+    const double bound = probabilities ? 2 * 0x1p-4 * 4 : 4 * 0x1p-11;
+    for (size_t k = 0; k < want.size(); ++k)
+      ASSERT_NEAR(out[k], want[k], bound * std::max(1.0, std::abs(want[k]))) << "at " << k;
+  }
+
+  Graph graph_;
+  Engine engine_;
+};
+
+TEST_P(EngineTest, HoldsTheSameBitsAndRuns) {
+  const Status built = build(Arch::ref);
+  ASSERT_TRUE(built.ok()) << built.message();
+  const std::string type = text_of(GetParam() + ".type");
+  for (const PlanStep& step : engine_.plans[0].steps) {
+    if (step.op != "matmul" || type.empty()) continue;
+    const PlanTensor& w = engine_.plans[0].tensors[static_cast<size_t>(step.in[1])];
+    EXPECT_EQ(to_string(w.desc.type), type);
+    EXPECT_EQ(bytes(step.in[1]), text_of(GetParam() + ".codes"));
+    EXPECT_EQ(bytes(w.scale), text_of(GetParam() + ".scale"));
+    EXPECT_EQ(bytes(w.scale2), text_of(GetParam() + ".scale2"));
+    EXPECT_EQ(step.asked, "imported");
+  }
+  expect_run();
+}
+
+TEST_P(EngineTest, RunsOnTheCpu) {
+  const Status built = build(Arch::cpu);
+  if (built.code() == Code::kRefused) GTEST_SKIP() << built.message();
+  ASSERT_TRUE(built.ok()) << built.message();
+  expect_run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, EngineTest, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Cases, QuantizedTest, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param; });
 

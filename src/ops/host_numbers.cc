@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/whole_numbers.h"
 #include "tiles/cpu_rows.h"
 
 namespace tessera {
@@ -35,7 +36,7 @@ bool stored_as(Element e) {
 template <class T>
 void decode(Element e, const void* codes, int64_t first, int64_t n, T* out) {
   if constexpr (std::is_same_v<T, float>) {
-    is_float_code(e) ? decode_row(e, codes, first, n, out) : info(e).decode(codes, first, n, out);
+    decode_row(e, codes, first, n, out);
   } else {
     info(e).decode_f64(codes, first, n, out);
   }
@@ -44,13 +45,12 @@ void decode(Element e, const void* codes, int64_t first, int64_t n, T* out) {
 template <class T>
 void encode(Element e, const T* in, int64_t n, void* codes, int64_t first) {
   if constexpr (std::is_same_v<T, float>) {
-    is_float_code(e) ? encode_row(e, in, n, 1.0f, codes, first) : info(e).encode(in, n, codes, first);
+    encode_row(e, in, n, 1.0f, codes, first);
   } else {
     info(e).encode_f64(in, n, codes, first);
   }
 }
 
-bool is_integer(Element e) { return info(e).kind == ElementKind::kInteger; }
 // Codes that f32 cannot hold: f64, and integers of more than 24 bits.
 bool is_wide(Element e) { return info(e).bits >= 32 && e != Element::f32; }
 
@@ -59,7 +59,7 @@ void convert_as(const TensorView& x, const TensorView& y, int64_t y_offset, cons
                 const std::vector<Shape>& strides) {
   const Reader<T> from(x);
   const Writer<T> to(y);
-  const bool truncate = is_integer(y.desc->type.element) && !is_integer(x.desc->type.element);
+  const bool truncate = is_whole(y.desc->type) && !is_whole(x.desc->type);
   for_each_chunk(shape, strides, [&](const int64_t* at, int64_t n) {
     T a[kChunk], b[kChunk];
     const T* in = from.read(at[0], strides[0].back(), n, a);
@@ -169,9 +169,17 @@ const T* Reader<T>::read(int64_t first, int64_t step, int64_t n, T* scratch) con
   return scratch;
 }
 
+void read_run(const Reader<float>& from, int64_t first, int64_t step, int64_t n, float* out) {
+  for (int64_t done = 0; done < n; done += kChunk) {
+    const int64_t count = std::min(kChunk, n - done);
+    const float* numbers = from.read(first + done * step, step, count, out + done);
+    if (numbers != out + done) std::copy_n(numbers, count, out + done);
+  }
+}
+
 template <class T>
 bool Writer<T>::direct(int64_t step) const {
-  return step == 1 && stored_as<T>(element_) && scale_ == 1.0f;
+  return step == 1 && stored_as<T>(element_) && !scaled_;
 }
 
 template <class T>
@@ -182,8 +190,9 @@ T* Writer<T>::place(int64_t first, int64_t step, T* scratch) const {
 template <class T>
 void Writer<T>::write(T* numbers, int64_t n, int64_t first, int64_t step) const {
   if (direct(step)) return;
-  if (scale_ != 1.0f) {
-    for (int64_t i = 0; i < n; ++i) numbers[i] /= static_cast<T>(scale_);
+  if (scaled_) {  // at most max in magnitude: -128 is no code of a scaled i8
+    const T max = static_cast<T>(info(element_).max);
+    for (int64_t i = 0; i < n; ++i) numbers[i] = std::clamp(numbers[i] / static_cast<T>(scale_), -max, max);
   }
   if (step == 1 || n == 1) return encode(element_, numbers, n, data_, first);
   alignas(8) uint8_t packed[8 * kChunk];

@@ -47,13 +47,17 @@ class Reader {
   float scale_;
 };
 
+// n numbers, `step` apart, next to one another in `out`, however many.
+void read_run(const Reader<float>& from, int64_t first, int64_t step, int64_t n, float* out);
+
 template <class T>
 class Writer {
  public:
   explicit Writer(const TensorView& t)
       : data_(t.data),
         element_(t.desc->type.element),
-        scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f) {}
+        scale_(t.scale != nullptr ? *static_cast<const float*>(t.scale) : 1.0f),
+        scaled_(t.scale != nullptr) {}
   // Where n numbers for element `first` on are best computed: in the tensor, or in `scratch`.
   T* place(int64_t first, int64_t step, T* scratch) const;
   // Encodes them unless they were computed in the tensor. May overwrite `numbers`.
@@ -64,6 +68,7 @@ class Writer {
   void* data_;
   Element element_;
   float scale_;
+  bool scaled_;
 };
 
 // y[...] = x[...] over a shape, converting between any two types that accepts_numbers takes. Floats become integers

@@ -336,6 +336,38 @@ TEST(Allow, AScaledIntegerIsHalfAStepFromTheExactNumber) {
   }
 }
 
+// A made scale counts as it is where errors could have given it; any other is judged under the nearest that they could.
+TEST(JudgedScales, FollowTheLargestNumberAndItsError) {
+  const QuantType type = *parse_quant_type("e4m3:block32(e8m0)!");
+  const Operand o = dense_operand({4, 32}, type);
+  Dense exact{o.shape, std::vector<double>(128, 0.5)};
+  exact.v[0] = 448 * (1 - 1e-4);   // scale 1, or 2 with an error of 1e-3
+  exact.v[32] = 448 * (1 + 1e-4);  // scale 2, or 1
+  exact.v[64] = NAN;
+  for (size_t i = 96; i < 128; ++i) exact.v[i] = 0;
+  const auto judged = [&](uint8_t code, double relative) {
+    uint8_t codes[128] = {}, scales[4] = {code, code, code, code};
+    const TensorView t{.desc = &o, .data = codes, .scale = scales};
+    Errors e(128);
+    for (size_t i = 0; i < 128; ++i) e[i] = relative * std::fabs(exact.v[i]);
+    const JudgedScales s(t, exact, e);
+    return std::vector<double>{s.at(0), s.at(32), s.at(64), s.at(96)};
+  };
+  const auto expect = [](const std::vector<double>& got, double a, double b) {
+    EXPECT_EQ(got[0], a);
+    EXPECT_EQ(got[1], b);
+    EXPECT_TRUE(std::isnan(got[2]));
+    EXPECT_EQ(got[3], 0x1p-127);  // the scale of zeros
+  };
+  expect(judged(127, 0), 1, 2);
+  expect(judged(128, 0), 1, 2);
+  expect(judged(127, 1e-3), 1, 1);
+  expect(judged(128, 1e-3), 2, 2);
+  expect(judged(135, 1e-3), 2, 2);  // 256 is too large for any of them
+  expect(judged(120, 1e-3), 1, 1);  // and 2^-7 too small
+  expect(judged(255, 1e-3), 2, 2);  // NaN where there is none
+}
+
 TEST(CheckProblem, RefusesWhatAFileMightSay) {
   const OpInfo& op = *find_op("copy");
   Problem p{.op = "copy", .in = {dense_operand({2, 3}, Element::f32)}, .out = {dense_operand({2, 3}, Element::f32)}};

@@ -38,6 +38,7 @@ const std::vector<Pass>& passes() {
       {"drop_casts", {drop_casts, simplify_views, drop_dead}},
       {"share_equal", {share_equal, drop_dead}},
       {"simplify_views", {simplify_views, drop_dead}},
+      {"recognise_qdq", {recognise_qdq, drop_dead}},
       {"recognise_norm", {recognise_norm, drop_dead}},
       {"recognise_gelu", {recognise_gelu, drop_dead}},
       {"recognise_rotary", {recognise_rotary, simplify_views, drop_dead}},

@@ -140,29 +140,32 @@ class Quantizer {
 
   // Turns each asked read into codes: in its producer where all readers ask the same, by a copy otherwise.
   void place_codes() {
-    const std::vector<int> producers = g_.producers();
     std::map<ValueId, std::vector<const Ask*>> by_base;
     std::vector<Made> made;
-    for (const Ask& a : asks_) by_base[base_of(producers, a)].push_back(&a);
-    for (const auto& [base, asks] : by_base) {
-      if (!made_by_producer(producers, base, asks)) {
-        for (const Ask* a : asks) copy_for(*a);
-        continue;
+    std::vector<const Ask*> copied;
+    {
+      const std::vector<int> producers = g_.producers();
+      for (const Ask& a : asks_) by_base[base_of(producers, a)].push_back(&a);
+      for (const auto& [base, asks] : by_base) {
+        if (made_by_producer(producers, base, asks)) {
+          made.push_back({base, producers[static_cast<size_t>(base)], g_.at(base).type.quant, asks});
+        } else {
+          copied.insert(copied.end(), asks.begin(), asks.end());
+        }
       }
-      const int maker = producers[static_cast<size_t>(base)];
-      const Type was = g_.at(base).type;
-      become_codes(producers, base, maker, *asks[0]);
-      if (options_.target) made.push_back({base, maker, was.quant, asks});
     }
-    // Now that all nodes have their operands: a kernel that makes the plain result but not the codes leaves them to a copy.
-    for (const Made& u : made) {
-      const Node& maker = g_.nodes[static_cast<size_t>(u.maker)];
-      if (has_kernel(g_, producers, maker, *options_.target)) continue;
-      become_plain(producers, u);
-      if (has_kernel(g_, producers, maker, *options_.target)) {
-        for (const Ask* a : u.asks) copy_for(*a);
+    for (const Made& m : made) become_codes(m);
+    for (const Ask* a : copied) copy_for(*a);
+    // All nodes have their operands now: a kernel that makes the plain result but not the codes leaves them to a copy.
+    for (size_t i = 0; options_.target && i < made.size(); ++i) {
+      const Node& maker = g_.nodes[static_cast<size_t>(made[i].maker)];
+      const auto runs_so = [&] { return has_kernel(g_, g_.producers(), maker, *options_.target); };
+      if (runs_so()) continue;
+      become_plain(made[i]);
+      if (runs_so()) {
+        for (const Ask* a : made[i].asks) copy_for(*a);
       } else {
-        become_codes(producers, u.base, u.maker, *u.asks[0]);  // refused either way: the plan says why
+        become_codes(made[i]);  // refused either way: the plan says why
       }
     }
     insert_copies();
@@ -206,14 +209,6 @@ class Quantizer {
     return true;
   }
 
-  // The storage and every view of it become codes; the producer gets the step that makes them (a copy needs none).
-  void become_codes(const std::vector<int>& producers, ValueId base, int maker, const Ask& a) {
-    Node& node = g_.nodes[static_cast<size_t>(maker)];
-    if (node.op != "copy") node.then.steps.push_back({StepKind::quantize});
-    const auto [scale, scale2] = scales_of(g_.at(base).name, a);
-    retype(producers, base, a.type, scale, scale2);
-  }
-
   // A storage that its producer makes codes in, and what it was.
   struct Made {
     ValueId base;
@@ -221,14 +216,24 @@ class Quantizer {
     QuantType was;
     std::vector<const Ask*> asks;
   };
-  void become_plain(const std::vector<int>& producers, const Made& u) {
-    Node& node = g_.nodes[static_cast<size_t>(u.maker)];
-    if (node.op != "copy") node.then.steps.pop_back();
-    retype(producers, u.base, u.was, kNoValue, kNoValue);
+
+  // The storage and every view of it become codes; the producer gets the step that makes them (a copy needs none).
+  void become_codes(const Made& m) {
+    Node& node = g_.nodes[static_cast<size_t>(m.maker)];
+    if (node.op != "copy") node.then.steps.push_back({StepKind::quantize});
+    const auto [scale, scale2] = scales_of(g_.at(m.base).name, *m.asks[0]);
+    retype(m.base, m.asks[0]->type, scale, scale2);
   }
 
-  void retype(const std::vector<int>& producers, ValueId base, const QuantType& type, ValueId scale, ValueId scale2) {
-    for (size_t v = 0; v < producers.size(); ++v) {  // scales that were added since are no part of it
+  void become_plain(const Made& m) {
+    Node& node = g_.nodes[static_cast<size_t>(m.maker)];
+    if (node.op != "copy") node.then.steps.pop_back();
+    retype(m.base, m.was, kNoValue, kNoValue);
+  }
+
+  void retype(ValueId base, const QuantType& type, ValueId scale, ValueId scale2) {
+    const std::vector<int> producers = g_.producers();
+    for (size_t v = 0; v < producers.size(); ++v) {
       const ValueId id = static_cast<ValueId>(v);
       if (g_.values[v].constant || placement_of(g_, producers, id).base != base) continue;
       g_.values[v].type.quant = type;

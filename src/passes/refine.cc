@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "passes/clip_weights.h"
+#include "passes/roles.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,7 @@ class Refiner {
     }
     if (moments_ != nullptr && moments_->cols != cols)
       return bad_input(cat("its moments are of ", moments_->cols, " columns, its weight has ", cols));
-    const bool sparse = options_.sparse() && node.role == "block";
+    const bool sparse = options_.sparse(node);
     Compensated made{w, {}, {}};
     std::string done;
     if (sparse) {
@@ -108,7 +109,7 @@ class Refiner {
 
 bool is_refined(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options) {
   if (!is_linear_layer(graph, node) || graph.at(node.inputs[1]).type.quant.scaled()) return false;
-  if (options.sparse() && node.role == "block") return true;
+  if (options.sparse(node)) return true;
   return (options.clip || options.compensate || options.migrates()) && type_of(node).scaled();
 }
 
@@ -126,7 +127,7 @@ Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const siz
   for (size_t n : nodes) {
     Node& node = graph.nodes[n];
     const QuantType type = type_of(node);
-    if (!(options.sparse() && node.role == "block") && !(type.scaled() && (options.clip || options.compensate)))
+    if (!(options.sparse(node)) && !(type.scaled() && (options.clip || options.compensate)))
       continue;
     auto sentence = Refiner(graph, moments, hessian ? &*hessian : nullptr, options).run(node, type);
     if (!sentence.ok()) return sentence.status().at(cat("layer ", node.name));

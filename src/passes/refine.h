@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/moments.h"
+#include "passes/roles.h"
 #include "passes/sparsify.h"
 
 namespace tessera {
@@ -27,6 +28,9 @@ struct Refinements {
   double smooth_exponent = 0.5;
   double damping = 0.01;  // of the mean of X^T X's diagonal, added to it
   int sweeps = 8;         // each costs as much as pruning or rounding itself
+
+  std::function<bool(const Node&)> is_sparse;  // layers that sparsity takes; none given: the linear layers of the blocks
+  bool sparse(const Node& node) const { return sparse() && (is_sparse ? is_sparse(node) : in_block(node)); }
 
   bool sparse() const { return sparsity.pattern != SparsityPattern::kDense; }
   bool migrates() const { return smooth || awq; }
@@ -42,7 +46,7 @@ using WeightTypeOf = std::function<QuantType(const Node&)>;
 
 // Nodes whose weight the options concern: sparsity takes the linear layers of the blocks, the others every linear layer
 // whose weight will have scales. Weights that have scales already (imported ones) are never touched.
-// Contract: roles are assigned (quantize.h).
+// Contract: roles are assigned (roles.h).
 bool is_refined(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options);
 
 // sparsity, clip and compensate of layers (indices of nodes) that all read the value that `moments` are of; null where

@@ -102,7 +102,7 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
 
 Engine one_of_everything() {
   Engine e;
-  e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4";
+  e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.refinements = {"layer fc: 2:4 by magnitude"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
   e.constants = {
       {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
@@ -167,8 +167,8 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_TRUE(written.ok()) << written.message();
   auto got = read_engine(path);
   ASSERT_TRUE(got.ok()) << got.status().message();
-  EXPECT_EQ(std::tie(got->model, got->precision, got->target, got->calibration, got->preprocess, got->allowed, got->producer),
-            std::tie(want.model, want.precision, want.target, want.calibration, want.preprocess, want.allowed, want.producer));
+  EXPECT_EQ(std::tie(got->model, got->precision, got->target, got->calibration, got->preprocess, got->refinements, got->allowed, got->producer),
+            std::tie(want.model, want.precision, want.target, want.calibration, want.preprocess, want.refinements, want.allowed, want.producer));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_EQ(got->constants[i].name, want.constants[i].name);
@@ -389,9 +389,15 @@ TEST(EngineFile, WritingRefusesWhatCouldNotBeRead) {
 TEST(EngineFile, LoadsALargeEngine) {
   const std::string path = scratch("large.tess");
   Engine e = one_of_everything();
-  for (int i = 0; i < 50; ++i)
-    e.constants.push_back({cat("weight ", i), random_bytes((7 << 20) + static_cast<size_t>(i), 1)});
-  ASSERT_TRUE(write_engine(e, path).ok());
+  Plan& plan = e.plans[0];
+  for (int i = 0; i < 50; ++i) {
+    const int64_t bytes = (7 << 20) + i, index = static_cast<int64_t>(e.constants.size());
+    e.constants.push_back({cat("weight ", i), random_bytes(static_cast<size_t>(bytes), 1)});
+    plan.steps[0].in.push_back(static_cast<int>(plan.tensors.size()));
+    plan.tensors.push_back(tensor(cat("weight ", i), {bytes}, Element::u8, Storage::kConstant, index));
+  }
+  const Status written = write_engine(e, path);
+  ASSERT_TRUE(written.ok()) << written.message();
   const auto start = std::chrono::steady_clock::now();
   auto got = read_engine(path);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

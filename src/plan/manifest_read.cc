@@ -26,6 +26,8 @@ class Reader {
     e.calibration = text(j, "calibration");
     if (j.contains("preprocess")) e.preprocess = text(j, "preprocess");
     each(j, "allowed", [&](const Json& a) { e.allowed.push_back(as_text(a, "allowed")); });
+    if (j.contains("refinements"))
+      each(j, "refinements", [&](const Json& r) { e.refinements.push_back(as_text(r, "refinements")); });
     e.producer = text(j, "producer");
     each(j, "constants", [&](const Json& c) { e.constants.push_back({text(c, "name"), piece(c)}); });
     each(j, "states", [&](const Json& s) { e.states.push_back({text(s, "name"), integer(s, "bytes")}); });

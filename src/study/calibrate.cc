@@ -75,19 +75,42 @@ Result<Ranges> read_ranges_file(const Graph& graph, const CalibrateOptions& opti
   TS_TRY(check_ranges(ranges, graph).at(options.path));
   const auto by_hand = std::count_if(ranges.values.begin(), ranges.values.end(),
                                      [](const auto& entry) { return entry.second.by_hand.has_value(); });
-  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, " clips set by hand") : "", ")");
+  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, by_hand == 1 ? " clip" : " clips", " set by hand") : "", ")");
   return ranges;
 }
 
-struct Source {
-  Samples samples;
-  std::string what;  // "512 samples of calib.npz"
-  std::string preprocess;
-};
+// Types that the graph states stay: what they do is part of the model.
+Result<Plan> plan_in_f32(const Graph& graph, Engine& engine) {
+  ConstantPool pool(engine.constants);
+  LowerOptions lowering;
+  lowering.types.precision = "fp32";
+  lowering.types.keep_stated = true;
+  lowering.plan.target = Arch::cpu;
+  lowering.plan.batch = batch_of(graph);
+  return lower(graph, lowering, pool);
+}
 
-Result<Source> read_source(const Plan& plan, const CalibrateOptions& options) {
+// Values of the model that the samples leave at zero have no range to speak of.
+void warn_of_zeros(Ranges& ranges) {
+  int64_t zeros = 0;
+  std::string first;
+  for (const auto& [name, range] : ranges.values) {
+    if (range.amax == 0 && zeros++ == 0) first = name;
+  }
+  if (zeros > 0) ranges.warnings.push_back(cat(zeros, " of the model's values stay zero on these samples, '", first, "' among them"));
+}
+
+}  // namespace
+
+Result<CalibrationSamples> samples_of(const Graph& graph, const CalibrateOptions& options) {
+  Engine engine;
+  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  return read_calibration_samples(plan, options);
+}
+
+Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const CalibrateOptions& options) {
   std::error_code none;
-  Source source;
+  CalibrationSamples source;
   if (options.path.empty()) {
     const int64_t count = std::min<int64_t>(options.samples, 8);
     source.samples = random_samples(plan, count, /*seed=*/77);
@@ -109,18 +132,6 @@ Result<Source> read_source(const Plan& plan, const CalibrateOptions& options) {
   return source;
 }
 
-// Values of the model that the samples leave at zero have no range to speak of.
-void warn_of_zeros(Ranges& ranges) {
-  int64_t zeros = 0;
-  std::string first;
-  for (const auto& [name, range] : ranges.values) {
-    if (range.amax == 0 && zeros++ == 0) first = name;
-  }
-  if (zeros > 0) ranges.warnings.push_back(cat(zeros, " of the model's values stay zero on these samples, '", first, "' among them"));
-}
-
-}  // namespace
-
 Result<bool> is_ranges_file(const std::string& path) {
   std::error_code none;
   if (path.empty() || std::filesystem::is_directory(path, none)) return false;
@@ -132,14 +143,8 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   TS_ASSIGN(const bool ranges_given, is_ranges_file(options.path));
   if (ranges_given) return read_ranges_file(graph, options);
   Engine engine;
-  ConstantPool pool(engine.constants);
-  LowerOptions lowering;
-  lowering.types.precision = "fp32";
-  lowering.types.keep_stated = true;
-  lowering.plan.target = Arch::cpu;
-  lowering.plan.batch = batch_of(graph);
-  TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
-  TS_ASSIGN(const Source source, read_source(plan, options));
+  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  TS_ASSIGN(const CalibrationSamples source, read_calibration_samples(plan, options));
   Ranges ranges;
   ranges.method = options.method.value_or(RangeMethod{});
   ranges.how = cat(to_string(ranges.method), " over ", source.what);

@@ -25,6 +25,16 @@ struct CalibrateOptions {
 // not counted; a value whose first axis is no multiple of the batch is counted whole.
 Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options);
 
+// The samples that calibration reads, for whoever learns something else from them; of the plan's inputs.
+struct CalibrationSamples {
+  Samples samples;
+  std::string what;        // "512 samples of calib.npz"
+  std::string preprocess;  // of images, every part of it
+};
+Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const CalibrateOptions& options);
+// The same for a graph in f32.
+Result<CalibrationSamples> samples_of(const Graph& graph, const CalibrateOptions& options);
+
 // Whether the file holds ranges rather than samples.
 Result<bool> is_ranges_file(const std::string& path);
 

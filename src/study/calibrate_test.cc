@@ -153,7 +153,7 @@ TEST_F(Calibrate, AFileOfRangesServesInsteadOfSamples) {
   ASSERT_TRUE(write_file(path("r.json"), text).ok());
   read = measured(4, {.path = path("r.json")});
   EXPECT_EQ(read.clip("h", Element::i8), 1.5f);
-  EXPECT_EQ(read.how, "amax over 5 samples of in.npz, edited by hand (r.json, 1 clips set by hand)");
+  EXPECT_EQ(read.how, "amax over 5 samples of in.npz, edited by hand (r.json, 1 clip set by hand)");
 }
 
 TEST_F(Calibrate, WrongFilesOfRangesGetOneSentence) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/progress.h"
 #include "ops/op.h"
 #include "study/golden_run.h"
+#include "study/image_samples.h"
 #include "study/original.h"
 #include "study/twin.h"
 
@@ -19,6 +21,7 @@ constexpr double kSpeltOut = 8;
 // Numbers of a pattern that an exporter rounded to 16 bits: a GELU has two.
 constexpr double kNumbersOfPattern = 2;
 constexpr size_t kMostSentences = 3;
+constexpr const char* kOurFault = "; this is a fault of tessera, not of the precision";
 
 Status failed(std::string sentence) { return {Code::kVerifyFailed, std::move(sentence)}; }
 
@@ -59,14 +62,14 @@ Status check_passes(const Twin& twin, const Outputs64& f32, const Outputs64& wri
     report.pass_bounds.push_back(bound);
     if (!all_finite(written[i])) {
       return failed(cat("the model as written gives NaN or Inf in output '", name, "' on the golden inputs (",
-                        "--calib FILE.npz brings inputs of its own kind)"));
+                        "--golden-inputs FILE.npz brings inputs of its own kind)"));
     }
     // Which of two equal scores is the larger is chance: whole numbers are wrong where most of them are.
     const bool off = is_integer(port_desc(plan, plan.outputs[i])) ? c.relative_l2 > 1 : !(c.relative_l2 <= bound);
     if (off || !c.finite) {
       return failed(cat("the passes changed the model: in f32, output '", name, "' of the recognised graph is ",
                         number("%.1e", c.relative_l2), " (relative L2) from the model as written, where roundings of ",
-                        "f32 explain ", number("%.1e", bound), "; this is a fault of tessera, not of the precision"));
+                        "f32 explain ", number("%.1e", bound), kOurFault));
     }
   }
   return {};
@@ -84,7 +87,8 @@ std::vector<GoldenTensor> as_golden(const Plan& plan, const Outputs64& numbers) 
 }
 
 // The second question: layers and scales that are wrong whatever comes out, then the gate.
-Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written, ModelReport& report) {
+Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written, bool from_data,
+                       ModelReport& report) {
   for (size_t i = 0; i < clean.size(); ++i) {
     if (is_integer(port_desc(golden, golden.outputs[i]))) continue;
     report.outputs.push_back({golden.outputs[i].name, compare(clean[i], written[i], golden.batch)});
@@ -96,6 +100,7 @@ Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs
   std::string text = gate;
   for (const std::string& s : faults.empty() ? report.warnings : faults) text += (text.empty() ? "" : "; ") + s;
   if (!gate.empty()) text += cat("; the layers that add most error: ", worst_layers(report.layers, kMostSentences));
+  if (!from_data) text += "; the golden inputs are random numbers (--golden-inputs FILE.npz brings others)";
   return failed(text);
 }
 
@@ -105,6 +110,26 @@ std::string not_finite(const std::string& output, const std::vector<LayerQuality
     if (q.compared && !q.closeness.finite) return cat("layer ", q.layer, " of the golden run gives NaN or Inf");
   }
   return cat("output '", output, "' of the golden run is not finite");
+}
+
+Result<Samples> golden_inputs(const Plan& golden, const GoldenOptions& options, std::string& from) {
+  from = cat("seed ", options.seed);
+  if (options.inputs.empty()) return random_samples(golden, golden.batch, options.seed);
+  Samples samples;
+  std::error_code none;
+  if (std::filesystem::is_directory(options.inputs, none)) {
+    TS_ASSIGN(ImageSamples images,
+              read_image_samples(golden, options.inputs, options.preprocess, golden.batch, /*quiet=*/true));
+    samples = std::move(images.samples);
+  } else {
+    TS_ASSIGN(samples, read_samples(golden, options.inputs));
+  }
+  samples = samples.part(0, std::min(samples.count, golden.batch));
+  const std::string faulty = non_finite_inputs(golden, samples);
+  if (!faulty.empty()) return bad_input(cat(options.inputs, ": ", faulty, "; golden inputs must be finite"));
+  from = cat(samples.count, samples.count == 1 ? " sample of " : " samples of ",
+             std::filesystem::path(options.inputs).filename().string());
+  return samples.repeated(golden.batch);
 }
 
 }  // namespace
@@ -120,7 +145,7 @@ double default_min_cosine(const Plan& golden) {
       if (e.kind == ElementKind::kInteger) {
         gate = std::min(gate, e.bits <= 4 ? 0.8 : 0.95);
       } else {
-        gate = std::min(gate, e.mantissa_bits >= 23  ? 0.9999
+        gate = std::min(gate, e.mantissa_bits >= 23   ? 0.9999
                               : e.mantissa_bits >= 10 ? 0.999
                               : e.mantissa_bits >= 7  ? 0.99
                               : e.mantissa_bits >= 2  ? 0.95
@@ -140,8 +165,7 @@ std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_
     if (c.finite && c.cosine_mean >= min_cosine && !(c.relative_l2 > reach)) continue;
     text += cat(text.empty() ? "" : "; ", "output '", o.name, "' of the quantized model has cosine ",
                 number("%.5f", c.cosine_mean), " (relative L2 ", number("%.2g", c.relative_l2),
-                ") with the model as written, where ", number("%.6g", min_cosine),
-                " is the least (--min-cosine)");
+                ") with the model as written, where ", number("%.6g", min_cosine), " is the least (--min-cosine)");
   }
   return text;
 }
@@ -168,16 +192,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   if (noise.size() != golden->steps.size())
     return machine_error("internal: the golden plan does not mirror the engine's plan");
   Golden g;
-  Samples samples;
-  if (options.inputs.empty()) {
-    samples = random_samples(*golden, golden->batch, options.seed);
-    g.from = cat("seed ", options.seed);
-  } else {
-    TS_ASSIGN(samples, read_samples(*golden, options.inputs));
-    samples = samples.part(0, std::min(samples.count, golden->batch)).repeated(golden->batch);
-    g.from = cat(golden->batch, golden->batch == 1 ? " sample" : " samples", " of ",
-                 options.inputs.substr(options.inputs.rfind('/') + 1));
-  }
+  TS_ASSIGN(const Samples samples, golden_inputs(*golden, options, g.from));
   ModelReport unused;
   ModelReport& r = report != nullptr ? *report : unused;
   r.min_cosine = options.min_cosine.value_or(default_min_cosine(*golden));
@@ -196,7 +211,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
     TS_ASSIGN(f32, run_twin(*twin, samples, judge.wanted()));
     judge.hold_against(&*f32);
     if (const std::string foreign = foreign_activation(*model->written, *model->canonical); !foreign.empty())
-      return failed(cat("the passes changed the model: ", foreign, "; this is a fault of tessera, not of the precision"));
+      return failed(cat("the passes changed the model: ", foreign, kOurFault));
     const double coarseness = coarseness_of(*model->written);
     if (model->prepared == model->canonical) {
       TS_TRY(check_passes(*twin, f32->outputs, written, samples, coarseness, r));
@@ -218,10 +233,9 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   }
   if (model != nullptr) {
     r.layers = judge.reports();
-    TS_TRY(check_precision(*golden, clean, written, r));
+    TS_TRY(check_precision(*golden, clean, written, !options.inputs.empty(), r));
   }
-  TS_ASSIGN(const Outputs64 noisy,
-            run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
+  TS_ASSIGN(const Outputs64 noisy, run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = port_desc(*golden, golden->inputs[i]);
     g.inputs.push_back({golden->inputs[i].name, d.shape, d.type, samples.data[i]});

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Golden values: inputs, what the golden plan makes of them and how far an engine may be from it; made at build,
 // reproduced at load. Where the model is at hand, two more questions are asked, each with a sentence of its own:
-//   the passes       the canonical graph in f32 computes what the model as written does, within the response to noise of
-//                    f32's size (so a tanh GELU does not pass for an erf one)
-//   the precision    the golden plan's outputs have at least this cosine with the model's (the gate)
+//   the passes     the canonical graph in f32 computes what the model as written does, within the response to noise of
+//                  f32's size (so a tanh GELU does not pass for an erf one)
+//   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and no scale is
+//                  one that its numbers cannot have been made for
 #pragma once
 
 #include <optional>
@@ -28,7 +29,8 @@ struct ModelGraphs {
 
 struct GoldenOptions {
   uint64_t seed = 1;
-  std::string inputs;                // npz whose first samples are the inputs; empty: seeded random numbers
+  std::string inputs;                // npz or folder of images to take samples from; empty: random numbers
+  std::string preprocess;            // of images
   std::optional<double> min_cosine;  // the gate; nothing: default_min_cosine
   bool quiet = true;
 };

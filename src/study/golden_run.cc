@@ -30,8 +30,8 @@ double typical_error(const Plan& plan, const PlanStep& step) {
   return 2 * a.operand_error + 4 * std::max(walk, Roundings(a).unit());  // an exact sum is rounded once all the same
 }
 
-// Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of luck:
-// small models are asked several times. In large ones the many average out, and f64 is slow.
+// Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of
+// luck: small models are asked several times. In large ones the many average out, and f64 is slow.
 int noise_runs(const Plan& golden) {
   double flops = 0;
   for (const PlanStep& s : golden.steps) {

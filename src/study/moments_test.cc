@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ir/text.h"
+#include "passes/roles.h"
 #include "study/refine.h"
 #include "testing/run_graph.h"
 
@@ -142,7 +143,7 @@ TEST(PiecewiseRun, PiecesSeeWhatTheWholeSees) {
 
 RefineOptions options_of(const Refinements& what, const QuantType& type) {
   return {.what = what,
-          .type_of = [type](const Node& n) { return n.role == "block" ? type : QuantType(Element::f32); }};
+          .type_of = [type](const Node& n) { return in_block(n) ? type : QuantType(Element::f32); }};
 }
 
 TEST(RefineModel, MigrationIsExactAndFindsAPlaceForEveryLayer) {
@@ -174,7 +175,7 @@ TEST(RefineModel, MagnitudeNeedsNoData) {
   const auto done = refine_model(g, nullptr, options_of({.sparsity = *parse_sparsity("2:4", "magnitude")}, kNvfp4));
   ASSERT_TRUE(done.ok()) << done.status().message();
   EXPECT_EQ(done->layers, (std::vector<std::string>{"qkv", "proj", "fc1", "fc2"}));
-  for (const Node& n : g.nodes) EXPECT_EQ(n.attrs.integer(kSparse24), n.role == "block" ? 1 : 0) << n.name;
+  for (const Node& n : g.nodes) EXPECT_EQ(n.attrs.integer(kSparse24), is_linear(g, n) && in_block(n) ? 1 : 0) << n.name;
   Graph h = model();
   EXPECT_EQ(refine_model(h, nullptr, options_of({.clip = true}, kNvfp4)).status().code(), Code::kUsage);
 }
@@ -187,7 +188,7 @@ TEST(RefineModel, HandsTypedWeightsOnAndCarriesThemOver) {
   const auto done = refine_model(g, &samples, options_of(what, kNvfp4));
   ASSERT_TRUE(done.ok()) << done.status().message();
   for (const Node& n : g.nodes) {
-    if (n.role != "block") continue;
+    if (!is_linear(g, n) || !in_block(n)) continue;
     const Value& w = g.at(n.inputs[1]);
     EXPECT_EQ(w.type.quant, kNvfp4);
     EXPECT_TRUE(w.scale != kNoValue && w.scale2 != kNoValue);

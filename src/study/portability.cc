@@ -26,25 +26,25 @@ class Findings {
     if (n % kMxfp8Block == 0) return;
     add(layer, cat(what, ": no multiple of 32", n % kNvfp4Block == 0 ? ", though one of 16 (NVFP4)" : " or of 16"));
   }
-  Finding take() { return std::move(finding_); }
+  RuleFinding take() { return std::move(finding_); }
 
  private:
-  Finding finding_;
+  RuleFinding finding_;
 };
 
-Finding find_lengths(const WrittenModel& m) {
+RuleFinding find_lengths(const WrittenModel& m) {
   Findings f;
   for (const WrittenAttention& a : m.attentions) f.divide(a.layer, a.keys, cat(a.keys, " tokens"));
   return f.take();
 }
 
-Finding find_heads(const WrittenModel& m) {
+RuleFinding find_heads(const WrittenModel& m) {
   Findings f;
   for (const WrittenAttention& a : m.attentions) f.divide(a.layer, a.head_size, cat("heads of ", a.head_size));
   return f.take();
 }
 
-Finding find_axes(const WrittenModel& m) {
+RuleFinding find_axes(const WrittenModel& m) {
   Findings f;
   for (const WrittenAttention& a : m.attentions) {
     f.see();
@@ -53,21 +53,21 @@ Finding find_axes(const WrittenModel& m) {
   return f.take();
 }
 
-Finding find_tokens(const WrittenModel& m) {
+RuleFinding find_tokens(const WrittenModel& m) {
   Findings f;
   for (const WrittenTokens& t : m.tokens)
     f.divide(t.layer, t.all, cat(t.all - t.learnt, " tokens and ", t.learnt, " learnt make ", t.all));
   return f.take();
 }
 
-Finding find_patches(const WrittenModel& m) {
+RuleFinding find_patches(const WrittenModel& m) {
   Findings f;
   for (const WrittenPatches& p : m.patches)
     f.divide(p.layer, p.count, cat(p.height, " x ", p.width, " pixels in ", p.count, " patches"));
   return f.take();
 }
 
-Finding find_forms(const WrittenModel& m) {
+RuleFinding find_forms(const WrittenModel& m) {
   Findings f;
   for (const WrittenAttention& a : m.attentions) {
     f.see();
@@ -76,7 +76,7 @@ Finding find_forms(const WrittenModel& m) {
   return f.take();
 }
 
-Finding find_scales(const WrittenModel& m) {
+RuleFinding find_scales(const WrittenModel& m) {
   Findings f;
   const bool any = std::any_of(m.linears.begin(), m.linears.end(), [](const WrittenLinear& l) { return l.scaled; });
   for (const WrittenLinear& l : m.linears) {
@@ -86,7 +86,7 @@ Finding find_scales(const WrittenModel& m) {
   return f.take();
 }
 
-Finding find_sparse_scales(const WrittenModel& m) {
+RuleFinding find_sparse_scales(const WrittenModel& m) {
   Findings f;
   for (const WrittenLinear& l : m.linears) {
     f.see();
@@ -95,7 +95,7 @@ Finding find_sparse_scales(const WrittenModel& m) {
   return f.take();
 }
 
-Finding find_spelt_norms(const WrittenModel& m) {
+RuleFinding find_spelt_norms(const WrittenModel& m) {
   Findings f;
   for (size_t i = 0; i < m.norms.size(); ++i) f.see();
   for (const std::string& layer : m.spelt_norms) f.see(), f.add(layer, "a mean of squares");

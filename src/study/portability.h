@@ -18,7 +18,7 @@ struct Breach {
   std::string what;  // "197 tokens"
   std::vector<std::string> layers;
 };
-struct Finding {
+struct RuleFinding {
   int64_t places = 0;  // what the rule speaks of; 0: there is nothing of it in the model
   std::vector<Breach> breaches;
 };
@@ -28,12 +28,12 @@ struct DesignRule {
   const char* rule;     // what the model should be like
   const char* cost;     // where it is not
   const char* instead;  // what Tessera does
-  Finding (*find)(const WrittenModel&);
+  RuleFinding (*find)(const WrittenModel&);
 };
 
 struct RuleReport {
   const DesignRule* rule = nullptr;
-  Finding finding;
+  RuleFinding finding;
   bool broken() const { return !finding.breaches.empty(); }
 };
 

@@ -162,6 +162,21 @@ TEST(Portability, SparseAndQuantized) {
   EXPECT_EQ(broken(reports_on(text("0, 1, 0, 2, 0, 0, 0, 3", ""))), "scales in the file");
 }
 
+// Q/DQ pairs as the importer leaves them: a copy makes codes or reads them, beside the layer.
+TEST(Portability, QuantizedAsImported) {
+  const auto text = [](const char* codes) {
+    return cat(
+        "graph t {\n  in %x: f32[2,8]\n  const %s: f32[] = {0.5}\n  const %c: e4m3:tensor(f32)[1,8] scale=%s = data(",
+        codes,
+        ")\n  %q: e4m3:tensor(f32)[2,8] scale=%s = copy(%x)\n  %r: f32[2,8] = copy(%q) @\"x.dq\"\n"
+        "  %w: f32[1,8] = copy(%c) @\"w.dq\"\n  %y: f32[2,1] = matmul(%r, %w) @\"fc\"\n  out %y\n}\n");
+  };
+  EXPECT_EQ(broken(reports_on(text("3840303138403031"))), "");
+  const auto sparse = reports_on(text("0040803100403000"));  // minus zero is a zero
+  EXPECT_EQ(broken(sparse), "sparsity or quantization");
+  EXPECT_EQ(only_breach(sparse, "sparsity or quantization").layers, std::vector<std::string>{"fc"});
+}
+
 TEST(Portability, ModelsAsTheyAreExported) {
   const auto reports = [](const char* name) {
     const auto graph = import_onnx(cat(TS_SOURCE_DIR, "/tests/data/models/", name), {.batch = 2, .own_batch = true});

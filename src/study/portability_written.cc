@@ -37,11 +37,18 @@ class Reader {
  private:
   const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
 
-  // What v's numbers are without moves: behind views and copies.
-  ValueId behind_moves(ValueId v) const {
-    for (const Node* n = m_.maker(v); n != nullptr && (n->op == "view" || n->op == "copy") && n->then.empty();
-         n = m_.maker(v))
+  // What v's numbers come from without a computation: behind views and copies, which also make and read codes. True in
+  // `scaled` where there were any.
+  ValueId behind_moves(ValueId v, bool* scaled = nullptr) const {
+    const auto look = [&] {
+      if (scaled != nullptr) *scaled = *scaled || g_.at(v).type.quant.scaled();
+    };
+    look();
+    for (const Node* n = m_.maker(v); n != nullptr && (n->op == "view" || n->op == "copy"); n = m_.maker(v)) {
+      if (!n->then.within({StepKind::quantize})) break;
       v = n->inputs[0];
+      look();
+    }
     return v;
   }
   bool is_learnt(ValueId v) const { return g_.at(behind_moves(v)).constant; }
@@ -109,7 +116,9 @@ class Reader {
   void add_linear(const Node& node) {
     if (!is_learnt(node.inputs[1])) return;
     WrittenLinear l{.layer = node.name};
-    for (const ValueId v : node.inputs) l.scaled = l.scaled || (v != kNoValue && g_.at(v).type.quant.scaled());
+    for (const ValueId v : node.inputs) {
+      if (v != kNoValue) behind_moves(v, &l.scaled);
+    }
     for (const auto& [key, attr] : node.attrs.all()) l.scaled = l.scaled || key.starts_with("type.");
     l.sparse = is_sparse(g_.at(behind_moves(node.inputs[1])));
     model_.linears.push_back(std::move(l));

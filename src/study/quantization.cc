@@ -80,11 +80,12 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
   Finding found;
   const auto twin = layers_.find(step.layer);
-  const bool known = twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
+  const bool known =
+      twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
-      const WeightFit fit = judge_weight(in[1], exact.v);
+      const WeightFit fit = judge_weight(in[1], exact.v, step.attrs.integer("sparse24") != 0);
       q.weight_error = fit.relative_l2;
       found = fit.finding;
     }
@@ -108,9 +109,9 @@ void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) con
   };
   const std::string here = text(step.then), there = text(twin->second->then);
   if (step.op != twin->second->op || here != there) {
-    q.found.push_back({cat("it computes ", step.op, " then ", here, " where the model has ", twin->second->op,
-                           " then ", there),
-                       true});
+    q.found.push_back(
+        {cat("it computes ", step.op, " then ", here, " where the model has ", twin->second->op, " then ", there),
+         true});
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantization error, layer by layer: the golden plan (f64 on the codes, so that no arithmetic is blamed) beside its f32
-// twin (twin.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its own share.
+// Quantization error, layer by layer: the golden plan (f64 on the codes, so that no arithmetic is blamed) beside its
+// f32 twin (twin.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its own.
 #pragma once
 
 #include <map>

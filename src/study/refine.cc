@@ -8,7 +8,7 @@
 
 #include "base/progress.h"
 #include "passes/migrate.h"
-#include "passes/quantize.h"
+#include "passes/roles.h"
 #include "passes/weight_grid.h"
 #include "study/moments.h"
 

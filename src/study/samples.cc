@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/samples.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -28,6 +29,22 @@ float normal_at(uint64_t seed, uint64_t index) {
   return static_cast<float>(sum);
 }
 
+float number_at(InputKind kind, uint64_t seed, uint64_t index) {
+  switch (kind) {
+    case InputKind::kNormal:
+      return normal_at(seed, index);
+    case InputKind::kUniform:
+      return static_cast<float>(static_cast<double>(mix(mix(seed * 0x100000001b3ull + index)) >> 11) * 0x1p-52 - 1);
+    case InputKind::kSmall:
+      return normal_at(seed, index) * 0x1p-10f;
+    case InputKind::kLarge:
+      return normal_at(seed, index) * 0x1p5f;
+  }
+  return 0;
+}
+
+constexpr const char* kKindNames[] = {"normal", "uniform", "small", "large"};
+
 const Operand& desc_of(const Plan& plan, const Port& port) {
   return plan.tensors[static_cast<size_t>(port.tensor)].desc;
 }
@@ -50,11 +67,13 @@ std::string wanted_inputs(const Plan& plan) {
 // Ids must name rows of the table that reads them; an integer input that no table reads directly may be a mask or a
 // position: 0 or 1.
 int64_t ids_below(const Plan& plan, int tensor) {
+  int64_t below = 0;  // the smallest of the tables that read it
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "gather" && s.in.size() > 1 && s.in[1] == tensor)
-      return std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
+    if (s.op != "gather" || s.in.size() < 2 || s.in[1] != tensor) continue;
+    const int64_t rows = std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
+    below = below == 0 ? rows : std::min(below, rows);
   }
-  return 2;
+  return below == 0 ? 2 : below;
 }
 
 }  // namespace
@@ -82,7 +101,16 @@ Samples Samples::repeated(int64_t wanted) const {
   return r;
 }
 
-Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
+const char* name_of(InputKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+
+std::optional<InputKind> find_input_kind(std::string_view name) {
+  for (const InputKind kind : kInputKinds) {
+    if (name == name_of(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind kind) {
   Samples s{.count = count, .names = {}, .data = {}};
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Port& port = plan.inputs[i];
@@ -94,7 +122,7 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed) {
       const uint64_t index = static_cast<uint64_t>(j);
       numbers[static_cast<size_t>(j)] = info(e).kind == ElementKind::kInteger
                                             ? static_cast<float>(mix(seed + i * 7919 + index) % ids)
-                                            : normal_at(seed + i * 7919, index);
+                                            : number_at(kind, seed + i * 7919, index);
       if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));
@@ -143,6 +171,14 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     const int64_t n = static_cast<int64_t>(numbers.size());
     Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
     info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
+    if (info(desc.type.element).kind == ElementKind::kInteger) {  // half an id, or none, is no id
+      std::vector<double> kept(numbers.size());
+      info(desc.type.element).decode_f64(b.data(), 0, n, kept.data());
+      const auto odd = std::mismatch(numbers.begin(), numbers.end(), kept.begin()).first;
+      if (odd != numbers.end())
+        return bad_input(cat(path, ": array '", port.name, "' holds ", *odd, " at ", odd - numbers.begin(),
+                             "; the model takes whole numbers (", info(desc.type.element).name, ")"));
+    }
     s.data.push_back(Bytes::own(std::move(b)));
   }
   return s;

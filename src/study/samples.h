@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
@@ -23,8 +25,20 @@ struct Samples {
   Samples repeated(int64_t wanted) const;          // again and again until there are `wanted`
 };
 
-// Seeded standard-normal numbers (integers: rows of the table that reads them, else 0 or 1), the same on every machine.
-Samples random_samples(const Plan& plan, int64_t count, uint64_t seed);
+// What random inputs look like. Static scales are made for one kind of inputs; arithmetic must hold on all.
+enum class InputKind : uint8_t {
+  kNormal,   // deviation 1
+  kUniform,  // -1 to 1
+  kSmall,    // normal, deviation 2^-10
+  kLarge,    // normal, deviation 2^5
+};
+inline constexpr InputKind kInputKinds[] = {InputKind::kNormal, InputKind::kUniform, InputKind::kSmall,
+                                            InputKind::kLarge};
+const char* name_of(InputKind kind);  // "normal" ...
+std::optional<InputKind> find_input_kind(std::string_view name);
+
+// Seeded random numbers (integers: rows of the tables that read them, else 0 or 1), the same on every machine.
+Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind kind = InputKind::kNormal);
 // Arrays by input name from an npz file (a .npy: the only input), converted to the ports' types; shapes must be those
 // of the plan but for the batch.
 Result<Samples> read_samples(const Plan& plan, const std::string& path);

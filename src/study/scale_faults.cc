@@ -144,8 +144,8 @@ std::string explain(const TensorView& t, std::span<const double> exact, const Fi
              cat("its scales lie transposed, [", blocks, ",", rows, "] where [", rows, ",", blocks, "] is read"));
     if (rows % block == 0 && cols % block == 0) {
       consider(with([&](int64_t i) {
-                 return codes[static_cast<size_t>(i)] *
-                        first[static_cast<size_t>(i / cols / block * cols + i % cols)] * global;
+                 return codes[static_cast<size_t>(i)] * first[static_cast<size_t>(i / cols / block * cols + i % cols)] *
+                        global;
                }),
                cat("its blocks of ", block, " run along axis 0, the outputs, where axis 1 is read"));
     }
@@ -190,7 +190,7 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact) {
                             exact.empty() ? 0 : scale * element.max, amax, exact);
 }
 
-WeightFit judge_weight(const TensorView& stored, std::span<const double> exact) {
+WeightFit judge_weight(const TensorView& stored, std::span<const double> exact, bool pruned) {
   const QuantType& type = stored.desc->type;
   const std::vector<double> numbers = decode(stored).v;
   const ElementInfo& element = info(type.element);
@@ -199,6 +199,7 @@ WeightFit judge_weight(const TensorView& stored, std::span<const double> exact) 
   const Fit now = fit(static_cast<int64_t>(exact.size()), [&](int64_t begin, int64_t end, Fit& f) {
     for (int64_t i = begin; i < end; ++i) {
       const double w = exact[static_cast<size_t>(i)], q = numbers[static_cast<size_t>(i)];
+      if (pruned && q == 0) continue;
       add(f, w, q);
       const double scale = type.scaled() ? scales.at(i) : 1, code = type.scaled() ? codes[static_cast<size_t>(i)] : q;
       const bool clipped = std::fabs(code) >= element.max && (code > 0) == (w > 0) && std::fabs(w) > std::fabs(q);
@@ -212,9 +213,10 @@ WeightFit judge_weight(const TensorView& stored, std::span<const double> exact) 
   const double outside = now.outside / std::max<double>(1, static_cast<double>(exact.size()));
   if (outside <= kOutsideFault && now.relative_l2() <= kWeightFault) return result;
   char text[96];
-  std::snprintf(text, sizeof(text), "its stored weight is off by %.2g of its size, %.0f %% of it beyond its rounding: ",
-                now.relative_l2(), 100 * outside);
-  result.finding = {text + explain(stored, exact, now), true};
+  std::snprintf(text, sizeof(text),
+                "its stored weight is off by %.2g of its size, %.0f %% of it beyond its rounding: ", now.relative_l2(),
+                100 * outside);
+  result.finding = {text + explain(stored, exact, now), true, true};
   return result;
 }
 
@@ -226,7 +228,7 @@ Finding judge_codes(const TensorView& stored) {
   const double max = info(type.element).max;
   if (most == 0 || most * kTooLarge > max) return {};  // a weight of zeros is somebody's wish
   return {cat("weight scales ", brief(max / most), "x too large: its codes reach ", brief(most), " of ", brief(max)),
-          false};
+          false, true};
 }
 
 }  // namespace tessera

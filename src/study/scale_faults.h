@@ -13,6 +13,7 @@ namespace tessera {
 struct Finding {
   std::string text;    // "activation scale 40x too small, 61 % of codes saturate"; empty where nothing was found
   bool fault = false;  // no calibration or clipping of sense does this: the build stops
+  bool of_weight = false;
 };
 
 // An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin (none where `exact`
@@ -25,7 +26,8 @@ struct WeightFit {
   double relative_l2 = 0;
   Finding finding;
 };
-WeightFit judge_weight(const TensorView& stored, std::span<const double> exact);
+// `pruned`: numbers whose codes are zero are left out.
+WeightFit judge_weight(const TensorView& stored, std::span<const double> exact, bool pruned = false);
 
 // A weight alone: codes that leave most of the element's range unused.
 Finding judge_codes(const TensorView& stored);

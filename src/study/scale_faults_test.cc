@@ -23,7 +23,8 @@ class Weight {
     std::vector<float> numbers;
     for (int64_t i = 0; i < kRows * kCols; ++i) {
       // Rows and columns of their own size, as trained weights have them.
-      const double size = 0.02 * (1 + 0.5 * static_cast<double>(i / kCols % 7)) * (1 + 0.3 * static_cast<double>(i % 5));
+      const double row = static_cast<double>(i / kCols % 7), col = static_cast<double>(i % 5);
+      const double size = 0.02 * (1 + 0.5 * row) * (1 + 0.3 * col);
       numbers.push_back(static_cast<float>(size * normal(random)));
     }
     exact.assign(numbers.begin(), numbers.end());
@@ -98,7 +99,8 @@ TEST(ScaleFaults, BlocksAlongTheOtherAxis) {
   Weight w("e2m1:block16(e4m3):tensor(f32)");
   std::vector<float> turned;
   for (int64_t c = 0; c < kCols; ++c) {
-    for (int64_t r = 0; r < kRows; ++r) turned.push_back(static_cast<float>(w.exact[static_cast<size_t>(r * kCols + c)]));
+    for (int64_t r = 0; r < kRows; ++r)
+      turned.push_back(static_cast<float>(w.exact[static_cast<size_t>(r * kCols + c)]));
   }
   auto made = quantize_array(*parse_quant_type("e2m1:block16(e4m3):tensor(f32)"), turned.data(), kCols, kRows);
   ASSERT_TRUE(made.ok());
@@ -108,8 +110,7 @@ TEST(ScaleFaults, BlocksAlongTheOtherAxis) {
       const int64_t from = c * kRows + r, to = r * kCols + c;
       const int code = made->codes.data()[from / 2] >> (from % 2 * 4) & 15;
       w.array.codes.data()[to / 2] |= static_cast<uint8_t>(code << (to % 2 * 4));
-      if (r % 16 == 0)
-        w.array.scale.data()[r / 16 * kCols + c] = made->scale.data()[c * (kRows / 16) + r / 16];
+      if (r % 16 == 0) w.array.scale.data()[r / 16 * kCols + c] = made->scale.data()[c * (kRows / 16) + r / 16];
     }
   }
   std::memcpy(w.array.scale2.data(), made->scale2.data(), 4);

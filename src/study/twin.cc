@@ -14,6 +14,7 @@ Result<Twin> make_twin(const Graph& graph) {
   ConstantPool pool(twin.engine.constants);
   LowerOptions lowering;
   lowering.types.precision = "fp32";
+  lowering.types.keep_stated = true;  // roundings that the model has of its own stay
   lowering.plan.target = Arch::cpu;
   lowering.plan.batch = batch_of(graph);
   for (const bool reference : {false, true}) {

@@ -16,7 +16,7 @@ namespace {
 OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
                    int64_t samples, double bound) {
   const Closeness c = compare(got, want, samples);
-  return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound};
+  return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound, c};
 }
 
 std::string brief(double x) {
@@ -75,17 +75,86 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
   to[port].insert(to[port].end(), numbers.begin(), numbers.end());
 }
 
+Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options) {
+  const int64_t wanted = options.samples > 0 ? options.samples : golden.batch;
+  if (options.inputs.empty()) return random_samples(golden, wanted, options.seed, options.kind);
+  TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
+  if (options.samples > samples.count)
+    return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
+  return samples.part(0, std::min(samples.count, wanted));
+}
+
 }  // namespace
 
-Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
-  if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+Samples golden_samples(const Engine& engine) {
   const Golden& g = engine.golden;
-  const int64_t count = g.inputs.empty() ? 1 : g.inputs[0].shape[0];
-  Samples samples{.count = count, .names = {}, .data = {}};
+  Samples samples{.count = g.inputs.empty() ? 1 : g.inputs[0].shape[0], .names = {}, .data = {}};
   for (const GoldenTensor& t : g.inputs) {
     samples.names.push_back(t.name);
     samples.data.push_back(t.data);
   }
+  return samples;
+}
+
+Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options) {
+  const Plan* golden = golden_plan(engine);
+  if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
+  QuantizationReport report;
+  Samples samples;
+  if (twin == nullptr) {
+    if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+    samples = golden_samples(engine).repeated(golden->batch);
+    report.what = "golden inputs";
+    report.outputs = stored_quality(engine.golden);
+  } else {
+    TS_ASSIGN(samples, samples_asked(*golden, options));
+    report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
+                                         : options.inputs.substr(options.inputs.rfind('/') + 1);
+    if (twin->plan().batch != golden->batch) {
+      return bad_input(
+          cat("the model has a batch of ", twin->plan().batch, ", the engine's golden plan ", golden->batch));
+    }
+  }
+  QuantizationJudge judge(engine, *golden, twin);
+  ExecutorOptions watching;
+  watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    judge.see(step, in, out);
+  };
+  std::optional<Progress> progress;
+  if (!options.quiet) progress.emplace("quantization error", divide_up(samples.count, golden->batch));
+  for (int64_t first = 0; first < samples.count; first += golden->batch) {
+    const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
+    TwinRun f32;
+    if (twin != nullptr) {
+      TS_ASSIGN(f32, run_twin(*twin, group, judge.wanted()));
+      judge.hold_against(&f32);
+    }
+    TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
+    for (size_t i = 0; twin != nullptr && i < got.size(); ++i) {
+      if (report.outputs.size() <= i) report.outputs.push_back({golden->outputs[i].name, {}});
+      const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
+                                                 static_cast<size_t>(group.count));
+      const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
+      report.outputs[i].closeness.add(compare(first_of(got[i]), first_of(f32.outputs[i]), group.count));
+    }
+    if (progress) progress->advance();
+  }
+  report.layers = judge.reports();
+  // Weights were judged at build beside those that quantize was given; refinements may have changed the model's.
+  for (LayerQuality& q : report.layers) {
+    for (Finding& f : q.found) f.fault = f.fault && !f.of_weight;
+  }
+  constexpr size_t kMost = 5;
+  report.faults = sentences_of(report.layers, true, kMost);
+  report.notes = sentences_of(report.layers, false, kMost);
+  return report;
+}
+
+Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
+  if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+  const Golden& g = engine.golden;
+  const Samples samples = golden_samples(engine);
+  const int64_t count = samples.count;
   VerifyReport report;
   report.plan = plan.name;
   TS_ASSIGN(const Outputs64 run, run_plan(engine, plan, samples, {}, &report.machine));
@@ -138,16 +207,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
-  Samples samples;
-  if (options.inputs.empty()) {
-    samples = random_samples(*golden, options.samples > 0 ? options.samples : golden->batch, options.seed);
-  } else {
-    TS_ASSIGN(samples, read_samples(*golden, options.inputs));
-    if (options.samples > samples.count) {
-      return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
-    }
-    samples = samples.part(0, std::min(samples.count, options.samples > 0 ? options.samples : golden->batch));
-  }
+  TS_ASSIGN(const Samples samples, samples_asked(*golden, options));
   std::optional<Progress> progress;
   const int64_t steps = static_cast<int64_t>(golden->steps.size());
   if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * steps * (2 + runs));

@@ -13,7 +13,9 @@
 #include "study/closeness.h"
 #include "study/golden.h"
 #include "study/layers.h"
+#include "study/quantization.h"
 #include "study/samples.h"
+#include "study/twin.h"
 
 namespace tessera {
 
@@ -21,6 +23,7 @@ struct OutputReport {
   std::string name;
   double cosine_mean = 1, cosine_worst = 1, relative_l2 = 0, bound = 0;
   bool ok = false;
+  Closeness closeness;
 };
 struct VerifyReport {
   std::string plan;
@@ -36,6 +39,7 @@ struct VerifyReport {
 struct VerifyOptions {
   bool layers = true;
   uint64_t seed = 1;
+  InputKind kind = InputKind::kNormal;  // of seeded inputs
   std::string inputs;   // npz with samples; empty: seeded random ones
   int64_t samples = 0;  // how many; 0: as many as the golden plan takes at once
   std::string plan;     // only this one; empty: all that users run
@@ -47,6 +51,19 @@ struct VerifyOptions {
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
 // The first plan's report.
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});
+// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With a twin, outputs and layers on
+// any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
+// codes alone show.
+struct QuantizationReport {
+  std::string what;  // the inputs
+  std::vector<OutputQuality> outputs;
+  std::vector<LayerQuality> layers;
+  std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
+};
+Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options);
+// The golden inputs of the engine as samples; none where it holds no golden values.
+Samples golden_samples(const Engine& engine);
+
 // The golden values stored in the engine, reproduced by one plan on this machine.
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/buffer.h"
 #include "tiles/cpu_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -46,54 +47,97 @@ void decode_nibbles_simd(const uint8_t* codes, int64_t n, const uint8_t* low, co
   }
 }
 
+// What is done to each product code * scale: nothing, or rounding to the nearest even number of a narrower float, saturating.
+struct Keep {
+  explicit HWY_INLINE Keep(const ElementInfo*) {}
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> v) const { return v; }
+};
+struct Round {
+  int drop;
+  float least, unit, most;
+  explicit HWY_INLINE Round(const ElementInfo* e)
+      : drop(23 - e->mantissa_bits),
+        least(std::ldexp(1.0f, e->min_exponent)),
+        unit(std::ldexp(1.0f, e->min_exponent + drop)),  // its last place is the subnormal step: adding it rounds to that
+        most(static_cast<float>(e->max)) {}
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> v) const {
+    const D d;
+    const hn::RebindToUnsigned<D> du;
+    const auto magnitude = hn::Abs(v);
+    const auto bits = hn::BitCast(du, magnitude), odd = hn::And(hn::ShiftRightSame(bits, drop), hn::Set(du, 1u));
+    const auto up = hn::Add(hn::Add(bits, hn::Set(du, (1u << (drop - 1)) - 1)), odd);
+    const auto normal = hn::BitCast(d, hn::And(up, hn::Set(du, ~0u << drop)));
+    const auto small = hn::Sub(hn::Add(magnitude, hn::Set(d, unit)), hn::Set(d, unit));
+    const auto rounded = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, least)), small, normal);
+    return hn::CopySign(hn::IfThenElse(hn::Gt(rounded, hn::Set(d, most)), hn::Set(d, most), rounded), v);  // NaN stays
+  }
+};
+
 // Words of 32 bits: a number of f32, or two neighbouring ones of bf16, both under the word's factor. The product of bf16 numbers is taken in f32, of
 // which bf16 holds the upper half exactly.
-HWY_INLINE void multiply_words(float* v, hn::Vec<D> factor) { hn::StoreU(hn::Mul(hn::LoadU(D(), v), factor), D(), v); }
-HWY_INLINE void multiply_words(uint16_t* v, hn::Vec<D> factor) {
+template <class After>
+HWY_INLINE void multiply_words(float* v, hn::Vec<D> factor, const After& after) {
+  hn::StoreU(after(hn::Mul(hn::LoadU(D(), v), factor)), D(), v);
+}
+template <class After>
+HWY_INLINE void multiply_words(uint16_t* v, hn::Vec<D> factor, const After& after) {
   const D d;
   const hn::RebindToUnsigned<D> du;
   const hn::Repartition<uint16_t, D> d16;
   const auto words = hn::BitCast(du, hn::LoadU(d16, v)), upper = hn::Set(du, 0xffff0000u);
-  const auto first = hn::BitCast(du, hn::Mul(hn::BitCast(d, hn::ShiftLeft<16>(words)), factor));
-  const auto second = hn::BitCast(du, hn::Mul(hn::BitCast(d, hn::And(words, upper)), factor));
+  const auto first = hn::BitCast(du, after(hn::Mul(hn::BitCast(d, hn::ShiftLeft<16>(words)), factor)));
+  const auto second = hn::BitCast(du, after(hn::Mul(hn::BitCast(d, hn::And(words, upper)), factor)));
   hn::StoreU(hn::BitCast(d16, hn::Or(hn::And(second, upper), hn::ShiftRight<16>(first))), d16, v);
 }
 
-template <class T>
-HWY_INLINE T multiply_one(T v, float factor) {
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return v * factor;
-  } else {
-    return static_cast<T>(std::bit_cast<uint32_t>(std::bit_cast<float>(uint32_t{v} << 16) * factor) >> 16);
-  }
-}
-
-// v[i] *= scales[(i + offset) / block], i < n.
-template <class T>
-void scale_blocks(T* v, int64_t n, const float* scales, int64_t block, int64_t offset) {
+// v[i] *= scales[(i + offset) / block], i < n; what is left of a block goes through a copy on the stack.
+template <class T, class After>
+void scale_blocks(T* v, int64_t n, const float* scales, int64_t block, int64_t offset, const After& after) {
   constexpr int64_t kStep = kLanes * sizeof(float) / sizeof(T);
   for (int64_t i = 0; i < n; ++scales) {
     const int64_t end = std::min(n, i + block - offset);
     offset = 0;
     const auto factor = hn::Set(D(), *scales);
-    for (; i + kStep <= end; i += kStep) multiply_words(v + i, factor);
-    for (; i < end; ++i) v[i] = multiply_one(v[i], *scales);
+    for (; i + kStep <= end; i += kStep) multiply_words(v + i, factor, after);
+    if (i == end) continue;
+    T last[kStep] = {};
+    std::copy(v + i, v + end, last);
+    multiply_words(last, factor, after);
+    std::copy(last, last + (end - i), v + i);
+    i = end;
   }
 }
 
 // Word i of a panel is multiplied by factors[i % period]. Contract: both counts are multiples of 16.
-template <class T>
-void scale_words(T* v, int64_t words, const float* factors, int64_t period) {
+template <class T, class After>
+void scale_words(T* v, int64_t words, const float* factors, int64_t period, const After& after) {
   constexpr int64_t kNumbers = sizeof(float) / sizeof(T);
   for (int64_t i = 0; i < words; i += period) {
-    for (int64_t j = 0; j < period; j += kLanes) multiply_words(v + (i + j) * kNumbers, hn::LoadU(D(), factors + j));
+    for (int64_t j = 0; j < period; j += kLanes) multiply_words(v + (i + j) * kNumbers, hn::LoadU(D(), factors + j), after);
   }
 }
 
-void scale_blocks_f32(float* v, int64_t n, const float* scales, int64_t block, int64_t offset) { scale_blocks(v, n, scales, block, offset); }
-void scale_blocks_bf16(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset) { scale_blocks(v, n, scales, block, offset); }
-void scale_words_f32(float* v, int64_t words, const float* factors, int64_t period) { scale_words(v, words, factors, period); }
-void scale_words_bf16(uint16_t* v, int64_t words, const float* factors, int64_t period) { scale_words(v, words, factors, period); }
+// `round`: the element that products are rounded to, or null.
+template <class T>
+void scale_blocks_of(T* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+  round != nullptr ? scale_blocks(v, n, scales, block, offset, Round(round)) : scale_blocks(v, n, scales, block, offset, Keep(round));
+}
+template <class T>
+void scale_words_of(T* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
+  round != nullptr ? scale_words(v, words, factors, period, Round(round)) : scale_words(v, words, factors, period, Keep(round));
+}
+void scale_blocks_f32(float* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+  scale_blocks_of(v, n, scales, block, offset, round);
+}
+void scale_blocks_bf16(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+  scale_blocks_of(v, n, scales, block, offset, round);
+}
+void scale_words_f32(float* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
+  scale_words_of(v, words, factors, period, round);
+}
+void scale_words_bf16(uint16_t* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
+  scale_words_of(v, words, factors, period, round);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -121,21 +165,17 @@ void narrow(const float* in, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(in[i]) >> 16);
 }
 
-void decode_wide(Element e, const void* codes, int64_t first, int64_t n, float* out) {
-  is_float_code(e) ? decode_row(e, codes, first, n, out) : info(e).decode(codes, first, n, out);
+void scale_in_blocks(float* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+  HWY_DYNAMIC_DISPATCH(scale_blocks_f32)(v, n, scales, block, offset, round);
 }
-
-void scale_in_blocks(float* v, int64_t n, const float* scales, int64_t block, int64_t offset) {
-  HWY_DYNAMIC_DISPATCH(scale_blocks_f32)(v, n, scales, block, offset);
+void scale_in_blocks(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+  HWY_DYNAMIC_DISPATCH(scale_blocks_bf16)(v, n, scales, block, offset, round);
 }
-void scale_in_blocks(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset) {
-  HWY_DYNAMIC_DISPATCH(scale_blocks_bf16)(v, n, scales, block, offset);
+void scale_panel(float* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
+  HWY_DYNAMIC_DISPATCH(scale_words_f32)(v, words, factors, period, round);
 }
-void scale_panel(float* v, int64_t words, const float* factors, int64_t period) {
-  HWY_DYNAMIC_DISPATCH(scale_words_f32)(v, words, factors, period);
-}
-void scale_panel(uint16_t* v, int64_t words, const float* factors, int64_t period) {
-  HWY_DYNAMIC_DISPATCH(scale_words_bf16)(v, words, factors, period);
+void scale_panel(uint16_t* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
+  HWY_DYNAMIC_DISPATCH(scale_words_bf16)(v, words, factors, period, round);
 }
 
 }  // namespace
@@ -152,7 +192,8 @@ int significand_bits(const QuantType& type) {
   return code + significand_bits(type.scale.element);
 }
 
-NumberReader::NumberReader(const QuantType& type, Element to) : type_(type), to_(to) {
+NumberReader::NumberReader(const QuantType& type, Element to)
+    : type_(type), to_(to), round_(type.product ? &info(*type.product) : nullptr) {
   if (info(type.element).bits != 4) return;
   for (uint8_t code = 0; code < 16; ++code) {
     float number;
@@ -189,41 +230,15 @@ void NumberReader::decode_codes(const void* codes, int64_t first, int64_t n, T* 
       }
     }
   } else if constexpr (!kNarrow) {
-    decode_wide(type_.element, codes, first, n, out);
+    decode_row(type_.element, codes, first, n, out);
   } else if (is_exact_in_bf16(type_.element)) {
     decode_row_bf16(type_.element, codes, first, n, out);
   } else {
     float wide[kChunk];
     for (int64_t i = 0; i < n; i += kChunk) {
       const int64_t count = std::min(kChunk, n - i);
-      decode_wide(type_.element, codes, first + i, count, wide);
+      decode_row(type_.element, codes, first + i, count, wide);
       narrow(wide, count, out + i);
-    }
-  }
-}
-
-template <class T>
-void NumberReader::round_products(int64_t n, T* v) const {
-  if (!type_.product) return;
-  const Element e = *type_.product;
-  float wide[kChunk];
-  alignas(8) uint8_t codes[kChunk * sizeof(double)];
-  for (int64_t i = 0; i < n; i += kChunk) {
-    const int64_t count = std::min(kChunk, n - i);
-    float* numbers = wide;
-    if constexpr (sizeof(T) == sizeof(float)) {
-      numbers = v + i;
-    } else {
-      widen(v + i, count, wide);
-    }
-    is_float_code(e) ? encode_row(e, numbers, count, 1.0f, codes, 0) : info(e).encode(numbers, count, codes, 0);
-    if constexpr (sizeof(T) == sizeof(float)) {
-      decode_wide(e, codes, 0, count, numbers);
-    } else if (is_exact_in_bf16(e)) {
-      decode_row_bf16(e, codes, 0, count, v + i);
-    } else {
-      decode_wide(e, codes, 0, count, wide);
-      narrow(wide, count, v + i);
     }
   }
 }
@@ -236,36 +251,35 @@ void NumberReader::read_row_as(const Matrix& m, int64_t first, int64_t row, int6
   float scales[kBlocks];
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, count = std::min(n - i, kBlocks * block - offset);
-    decode_wide(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols), divide_up(offset + count, block), scales);
-    scale_in_blocks(out + i, count, scales, block, offset);
+    decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols), divide_up(offset + count, block), scales);
+    scale_in_blocks(out + i, count, scales, block, offset, round_);
     i += count;
   }
-  round_products(n, out);
 }
 
 template <class T>
-void NumberReader::read_panel_as(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                                 T* out) const {
-  const int64_t group = layout_group(layout);
+void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const {
+  // Numbers of a row that lie together, a group of columns, are as many words, which share a factor.
+  constexpr int64_t kWords = sizeof(T) == sizeof(float) ? 1 : 2, kNumbers = sizeof(float) / sizeof(T);
+  const int64_t group = kWords * kNumbers, block = type_.scale.block;
   decode_codes(m.codes, first, kPanelRows * round_up(n, group), out);
   if (!has_block_scales(type_)) return;
-  // Numbers of a row that lie together: a group of columns, whose words share a factor.
-  const int64_t words = group * static_cast<int64_t>(sizeof(T)) / 4, block = type_.scale.block;
-  float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * 4];
+  float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * kWords];
   T* at = out;
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, many = std::min(n - i, kBlocks * block - offset), blocks = divide_up(offset + many, block);
     for (int64_t r = 0; r < rows; ++r)
-      decode_wide(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
+      decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
     for (int64_t b = 0; b < blocks; ++b) {
-      for (int64_t r = 0; r < kPanelRows; ++r) std::fill_n(factors + r * words, words, scales[r][b]);
+      for (int64_t r = 0; r < kPanelRows; ++r) {
+        for (int64_t word = 0; word < kWords; ++word) factors[r * kWords + word] = scales[r][b];
+      }
       const int64_t count = round_up(std::min(n - i, block - (col + i) % block), group);
-      scale_panel(at, kPanelRows * count * static_cast<int64_t>(sizeof(T)) / 4, factors, kPanelRows * words);
+      scale_panel(at, kPanelRows * count / kNumbers, factors, kPanelRows * kWords, round_);
       at += kPanelRows * count;
       i += count;
     }
   }
-  round_products(kPanelRows * round_up(n, group), out);
 }
 
 void NumberReader::read_row(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const {
@@ -273,10 +287,9 @@ void NumberReader::read_row(const Matrix& m, int64_t first, int64_t row, int64_t
   read_row_as(m, first, row, col, n, static_cast<uint16_t*>(out));
 }
 
-void NumberReader::read_panel(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                              void* out) const {
-  if (to_ == Element::f32) return read_panel_as(layout, m, first, row, rows, col, n, static_cast<float*>(out));
-  read_panel_as(layout, m, first, row, rows, col, n, static_cast<uint16_t*>(out));
+void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const {
+  if (to_ == Element::f32) return read_panel_as(m, first, row, rows, col, n, static_cast<float*>(out));
+  read_panel_as(m, first, row, rows, col, n, static_cast<uint16_t*>(out));
 }
 
 }  // namespace tessera

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "types/layout.h"
 #include "types/quant_type.h"
 
 namespace tessera {
@@ -18,6 +17,10 @@ inline bool has_block_scales(const QuantType& type) { return type.scale.granular
 int significand_bits(Element element);
 // Of the numbers that enter products.
 int significand_bits(const QuantType& type);
+// Whether read_row and read_panel know how to round products: to floats narrower than f32.
+inline bool rounds_products(const QuantType& type) {
+  return !type.product || (info(*type.product).kind == ElementKind::kFloat && info(*type.product).mantissa_bits < 23);
+}
 inline bool fits_bf16(const QuantType& type) { return significand_bits(type) <= 8; }
 inline bool fits_f32(const QuantType& type) { return significand_bits(type) <= 24; }
 
@@ -34,22 +37,21 @@ class NumberReader {
   };
   // Columns [col, col + n) of a row; their codes begin at index `first`.
   void read_row(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const;
-  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels: the same panel of numbers, whole groups. `first`: index of the
-  // first code. Contract: blocks of scales hold whole groups of the layout, and so do col and n but for the last columns.
-  void read_panel(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
+  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels (panels16 for f32, panels16x4 for bf16): the same panel of
+  // numbers, whole groups. `first`: index of the first code. Contract: blocks of scales hold whole groups, and so do col and n but for the last columns.
+  void read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
 
  private:
   template <class T>
   void decode_codes(const void* codes, int64_t first, int64_t n, T* out) const;
   template <class T>
-  void round_products(int64_t n, T* v) const;
-  template <class T>
   void read_row_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const;
   template <class T>
-  void read_panel_as(Layout layout, const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
+  void read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
 
   const QuantType type_;
   const Element to_;
+  const ElementInfo* const round_;        // what products are rounded to, or null
   uint8_t low_[16] = {}, high_[16] = {};  // elements of 4 bits: all their numbers in bf16, byte by byte
 };
 

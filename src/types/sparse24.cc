@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "types/codes.h"
 #include "types/quant_type.h"
@@ -15,34 +14,6 @@ namespace {
 bool is_zero(const ElementInfo& element, uint64_t code) {
   const uint64_t sign = element.kind == ElementKind::kFloat ? uint64_t{1} << (element.bits - 1) : 0;
   return (code & ~sign) == 0;
-}
-
-// Groups whose four codes fit one Word: the two kept ones are shifted to their places. A byte of metadata is two groups.
-template <class Word, int kBits>
-void expand_words(const uint8_t* kept, const uint8_t* metadata, int64_t groups, uint8_t* out) {
-  constexpr int kPair = kBits / 4;  // bytes of two codes
-  const auto place = [](Word pair, uint32_t where) {
-    constexpr Word kCode = static_cast<Word>((Word{1} << kBits) - 1);
-    return static_cast<Word>((pair & kCode) << (kBits * (where & 3)) | (pair >> kBits & kCode) << (kBits * (where >> 2 & 3)));
-  };
-  for (int64_t g = 0; g < groups; g += 2, kept += 2 * kPair, out += 2 * sizeof(Word)) {
-    Word first = 0, second = 0;
-    std::memcpy(&first, kept, kPair);
-    if (g + 1 < groups) std::memcpy(&second, kept + kPair, kPair);
-    const Word words[2] = {place(first, metadata[g / 2]), place(second, metadata[g / 2] >> 4)};
-    std::memcpy(out, words, sizeof(words));
-  }
-}
-
-// Wider codes are stored one by one.
-template <class Code>
-void expand_codes(const uint8_t* kept, const uint8_t* metadata, int64_t groups, uint8_t* out) {
-  std::memset(out, 0, static_cast<size_t>(4 * groups) * sizeof(Code));
-  for (int64_t g = 0; g < groups; ++g, kept += 2 * sizeof(Code), out += 4 * sizeof(Code)) {
-    const uint32_t pair = metadata[g / 2] >> meta24_shift(g);
-    std::memcpy(out + first24(pair) * static_cast<int>(sizeof(Code)), kept, sizeof(Code));
-    std::memcpy(out + second24(pair) * static_cast<int>(sizeof(Code)), kept + sizeof(Code), sizeof(Code));
-  }
 }
 
 }  // namespace
@@ -87,26 +58,6 @@ void expand24(Element e, const void* kept, const void* metadata, int64_t rows, i
       for (int64_t i = 0; i < std::min<int64_t>(4, cols - 4 * g); ++i)
         set_code(codes, bits, r * cols + 4 * g + i, group[i]);
     }
-  }
-}
-
-void expand24_row(int bits, const void* kept, const void* metadata, int64_t row, int64_t col, int64_t n, int64_t cols,
-                  void* codes) {
-  const int64_t groups = groups24(n);
-  const auto* from = static_cast<const uint8_t*>(kept) + (row * kept24_cols(cols) + col / 2) * bits / 8;
-  const auto* meta = static_cast<const uint8_t*>(metadata) + meta24_byte(row, col / 4, cols);
-  auto* to = static_cast<uint8_t*>(codes);
-  switch (bits) {
-    case 4:
-      return expand_words<uint16_t, 4>(from, meta, groups, to);
-    case 8:
-      return expand_words<uint32_t, 8>(from, meta, groups, to);
-    case 16:
-      return expand_words<uint64_t, 16>(from, meta, groups, to);
-    case 32:
-      return expand_codes<uint32_t>(from, meta, groups, to);
-    default:
-      return expand_codes<uint64_t>(from, meta, groups, to);
   }
 }
 

@@ -49,10 +49,6 @@ void expand24(Element element, const void* kept, const void* metadata, int64_t r
 inline const void* metadata24_of(const void* stored, Element element, int64_t rows, int64_t cols) {
   return static_cast<const uint8_t*>(stored) + packed_bytes(element, rows * kept24_cols(cols));
 }
-// Columns [col, col + n) of one row as whole groups, densely from the beginning of `codes`, one row at a time for kernels. Contract: col is a multiple
-// of 8; `codes` has room for round_up(n, 8) codes. Any metadata is read without harm.
-void expand24_row(int bits, const void* kept, const void* metadata, int64_t row, int64_t col, int64_t n, int64_t cols,
-                  void* codes);
 
 // Keeps the two largest magnitudes of each group and makes the others +0; of equal ones the lower place is kept. NaN
 // counts as the largest.

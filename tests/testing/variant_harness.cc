@@ -9,6 +9,7 @@
 
 #include "ops/reference.h"
 #include "testing/receipts.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -29,6 +30,24 @@ int64_t span_of(const Operand& o) {
 Buffer encoded(Element e, const std::vector<double>& numbers) {
   Buffer b(static_cast<size_t>(packed_bytes(e, static_cast<int64_t>(numbers.size()))));
   if (!numbers.empty()) info(e).encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), b.data(), 0);
+  return b;
+}
+
+Buffer poisoned(size_t bytes) {
+  Buffer b(bytes);
+  if (bytes > 0) std::memset(b.data(), 0xff, bytes);  // a NaN in every float
+  return b;
+}
+
+Buffer room_for_scales(const ScaleLevel& level, const Shape& shape) {
+  return poisoned(static_cast<size_t>(packed_bytes(level.element, scale_count(level, rows_of(shape), cols_of(shape)))));
+}
+
+// The second level over the numbers, as calibration fixes it.
+Buffer second_scale(const QuantType& type, const Shape& shape, const std::vector<double>& numbers) {
+  Buffer b = room_for_scales(type.scale2, shape);
+  const std::vector<float> x(numbers.begin(), numbers.end());
+  make_scale2(type, x.data(), rows_of(shape), cols_of(shape), b.data());
   return b;
 }
 
@@ -144,8 +163,7 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
       c.numbers.emplace_back();
       continue;
     }
-    t.data = Buffer(static_cast<size_t>(packed_bytes(o.type.element, span_of(o))));
-    if (t.data.size() > 0) std::memset(t.data.data(), 0xff, t.data.size());  // a NaN in every float
+    t.data = poisoned(static_cast<size_t>(packed_bytes(o.type.element, span_of(o))));
     t.scale = random_scales(o.type.scale, 14 / std::max(28.0, info(o.type.element).max), o.shape, random);
     t.scale2 = random_scales(o.type.scale2, 1, o.shape, random);
     Dense numbers{o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))};
@@ -160,7 +178,10 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
   c.exact = compute_reference(*find_op(problem.op), problem, c.numbers);
   for (size_t i = 0; i < problem.out.size(); ++i) {
     HostTensor t{.desc = problem.out[i], .data = {}, .scale = {}, .scale2 = {}};
-    if (t.desc.type.scaled()) {
+    t.scale2 = second_scale(t.desc.type, t.desc.shape, c.exact[i].v);
+    if (t.desc.type.dynamic) {
+      t.scale = room_for_scales(t.desc.type.scale, t.desc.shape);
+    } else if (t.desc.type.scaled()) {
       double amax = 0;
       for (double v : c.exact[i].v) amax = std::max(amax, std::fabs(v));
       t.scale =
@@ -194,14 +215,14 @@ Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
 void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
   const HostTensor& y = got[0];
   const QuantType& type = y.desc.type;
-  double scale = 1;
-  if (type.scaled()) info(type.scale.element).decode_f64(y.scale.data(), 0, 1, &scale);
+  const JudgedScales scales(y.view(), c.exact[0], allowed);
   double worst = 0;
   int shown = 0;
   const std::vector<double>& exact = c.exact[0].v;
   for (size_t i = 0; i < exact.size(); ++i) {
     const double here = y.number(static_cast<int64_t>(i));
-    if (std::isnan(exact[i]) && std::isnan(here)) continue;
+    const double scale = scales.at(static_cast<int64_t>(i));
+    if ((std::isnan(exact[i]) || std::isnan(scale)) && std::isnan(here)) continue;
     const AllowedResult a = allow(type, scale, exact[i], allowed[i]);
     const double tolerance = a.error + a.rounding;
     const double off = std::fabs(here - a.want);

@@ -34,7 +34,7 @@ struct HostTensor {
 struct Case {
   Problem problem;
   std::vector<HostTensor> in;
-  std::vector<HostTensor> out;  // scales only: data is empty
+  std::vector<HostTensor> out;  // scales only: data is empty, scales that are made while running are poison
   std::vector<Dense> numbers;   // the operands, decoded
   std::vector<Dense> exact;     // results before rounding
   std::string text() const;     // the problem in a line
@@ -50,8 +50,8 @@ Operand gapped(const Shape& shape, const QuantType& type, int64_t gap);
 // The same elements with two axes exchanged: a view of a dense tensor.
 Operand swapped(const Shape& shape, const QuantType& type, size_t axis, size_t other);
 
-// Operands for any problem. Gaps between strided elements hold NaN; scales are positive and random; a result's scale
-// lets a few numbers saturate. `adjust` may replace the drawn numbers of operand i (ids, masks).
+// Operands for any problem. Gaps between strided elements hold NaN; scales are positive and random; a result's
+// static scale lets a few numbers saturate. `adjust` may replace the drawn numbers of operand i (ids, masks).
 using Adjust = void (*)(const Problem& problem, size_t i, std::vector<double>& numbers);
 Case make_case(const Problem& problem, uint64_t seed, Values values = Values::kRandom, Adjust adjust = nullptr);
 

@@ -82,14 +82,22 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
     TS_ASSIGN(in[i].scale, placed.put(on_device, t.scale));
     TS_ASSIGN(in[i].scale2, placed.put(on_device, t.scale2));
   }
-  std::vector<std::unique_ptr<Guarded>> results;
+  std::vector<std::unique_ptr<Guarded>> results, made_scales;  // the latter null where scales are static
   for (size_t i = 0; i < out.size(); ++i) {
     const Operand& desc = problem.out[i];
     results.push_back(std::make_unique<Guarded>(
         on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape)))));
     TS_TRY(results.back()->put(nullptr));
     out[i] = {.desc = &desc, .data = results.back()->data()};
-    TS_ASSIGN(out[i].scale, placed.put(on_device, c.out[i].scale));
+    TS_ASSIGN(out[i].scale2, placed.put(on_device, c.out[i].scale2));
+    made_scales.emplace_back();
+    if (!desc.type.dynamic) {
+      TS_ASSIGN(out[i].scale, placed.put(on_device, c.out[i].scale));
+      continue;
+    }
+    made_scales.back() = std::make_unique<Guarded>(on_device, c.out[i].scale.size());
+    TS_TRY(made_scales.back()->put(c.out[i].scale.data()));
+    out[i].scale = made_scales.back()->data();
   }
 
   TS_ASSIGN(const std::unique_ptr<Kernel> kernel, variant.bind(problem));
@@ -114,9 +122,15 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
         .data =
             Buffer(static_cast<size_t>(packed_bytes(c.problem.out[i].type.element, elements(c.problem.out[i].shape)))),
         .scale = Buffer(c.out[i].scale.size()),
-        .scale2 = {}};
+        .scale2 = Buffer(c.out[i].scale2.size())};
     if (t.data.size() > 0) std::memcpy(t.data.data(), results[i]->host(), t.data.size());
-    if (t.scale.size() > 0) std::memcpy(t.scale.data(), c.out[i].scale.data(), t.scale.size());
+    const uint8_t* scale = c.out[i].scale.data();
+    if (made_scales[i] != nullptr) {
+      TS_TRY(expect_whole(*made_scales[i], "the scales of its result"));
+      scale = made_scales[i]->host();
+    }
+    if (t.scale.size() > 0) std::memcpy(t.scale.data(), scale, t.scale.size());
+    if (t.scale2.size() > 0) std::memcpy(t.scale2.data(), c.out[i].scale2.data(), t.scale2.size());
     got.push_back(std::move(t));
   }
   return got;

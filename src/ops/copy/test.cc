@@ -16,6 +16,39 @@ const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16,
 
 Problem problem(Operand x, std::optional<QuantType> y = {}) { return make_problem("copy", {std::move(x)}, {}, {}, y); }
 
+// Types of activations: codes under one static scale, or under scales of rows and blocks that the copy makes.
+std::vector<QuantType> coded_types() {
+  std::vector<QuantType> types;
+  for (const char* text : {"i8:tensor(f32)", "e2m1:tensor(f32)", "e4m3:token(f32)!", "i8:token(f32)!",
+                           "e4m3:block32(e8m0)!", "e4m3:block32(e8m0,floor)!", "e2m1:block16(e4m3):tensor(f32)!"})
+    types.push_back(*parse_quant_type(text));
+  return types;
+}
+
+// To codes, from codes, and from codes to others. Rows of one number, and around multiples of both blocks; odd ones end
+// inside a byte of 4-bit codes.
+std::vector<Problem> coded_problems() {
+  std::vector<Problem> all;
+  const Shape shapes[] = {{}, {1}, {0, 3}, {3, 0}, {5, 1}, {4, 15}, {3, 16}, {3, 17}, {2, 3, 33}, {7, 197}, {2, 1100}};
+  for (const QuantType& t : coded_types()) {
+    for (const Shape& s : shapes) {
+      for (const QuantType& carrier : {kF32, kF16, kBf16}) {
+        all.push_back(problem(dense_operand(s, carrier), t));
+        all.push_back(problem(dense_operand(s, t), carrier));
+      }
+      all.push_back(problem(dense_operand(s, kE4m3PerTensor), t));
+      for (const QuantType& other : coded_types()) all.push_back(problem(dense_operand(s, t), other));
+    }
+    all.push_back(problem(swapped({6, 35}, kF16, 0, 1), t));
+    all.push_back(problem(swapped({2, 17, 3, 16}, kF32, 1, 2), t));
+    all.push_back(problem(gapped({4, 3, 20}, kF16, 12), t));
+  }
+  for (const char* text : {"e4m3:block32(e8m0)", "e2m1:block16(e4m3):tensor(f32)", "i8:channel(f32)",
+                           "e2m1:block16(e4m3):tensor(f32):as(e4m3)"})
+    all.push_back(problem(dense_operand({5, 50}, *parse_quant_type(text)), kF32));  // weights
+  return all;
+}
+
 std::vector<Problem> problems() {
   std::vector<Problem> all;
   const QuantType floats[] = {kF32, kF16, kBf16, kE4m3, kE4m3PerTensor};
@@ -37,6 +70,7 @@ std::vector<Problem> problems() {
     all.push_back(problem(dense_operand({3, 7}, kF32), t));
   }
   all.push_back(problem(dense_operand({65}, kI64), kI32));
+  for (const Problem& p : coded_problems()) all.push_back(p);
   return all;
 }
 
@@ -72,6 +106,44 @@ TEST_P(CopyVariant, Sanitize) {
 }
 INSTANTIATE_TEST_SUITE_P(Variants, CopyVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
+
+TEST(CopyContract, TheCpuTakesEveryCodedType) {
+  for (const Problem& p : coded_problems()) EXPECT_EQ(find_variant("copy/cpu")->accepts(p).refusal, "");
+  const auto refusal = [](const char* y) {
+    return find_variant("copy/cpu")->accepts(problem(dense_operand({3, 8}, kF32), *parse_quant_type(y))).refusal;
+  };
+  EXPECT_NE(refusal("e4m3:tensor(f32)!").find("covers all of them"), std::string::npos);  // its rows go to threads
+  EXPECT_NE(refusal("e2m1:block16(e4m3):tensor(f32):as(e4m3)"), "");
+  EXPECT_NE(refusal("e4m3:channel(f32)"), "");
+}
+
+// Kernels that know other types refuse these instead of reading a part of them.
+TEST(CopyContract, OnlyTheCpuTakesThem) {
+  for (const Variant* v : op().variants) {
+    if (v->arch == Arch::cpu) continue;
+    for (const Problem& p : coded_problems()) EXPECT_NE(v->accepts(p).refusal, "") << v->name;
+  }
+}
+
+// The same numbers in f32 on both sides: the codes and scales are those of the reference, bit for bit.
+TEST(CopyCodes, AreTheReferencesOwn) {
+  for (const QuantType& type : coded_types()) {
+    for (int64_t cols : {1, 15, 17, 33, 197, 768}) {
+      for (const Values values : {Values::kRandom, Values::kZeros, Values::kExtremes}) {
+        const Case c = make_case(problem(dense_operand({5, cols}, kF32), type), 3, values, [](auto&, size_t, auto& v) {
+          if (v.size() > 100) v[90] = NAN, v[v.size() - 1] = 1e30;
+        });
+        const auto got = run_on(*find_variant("copy/cpu"), c), want = run_on(*reference_variant(op()), c);
+        ASSERT_TRUE(got.ok() && want.ok());
+        const auto same = [](const Buffer& a, const Buffer& b) {
+          return std::equal(a.data(), a.data() + a.size(), b.data(), b.data() + b.size());
+        };
+        EXPECT_TRUE(same((*got)[0].scale, (*want)[0].scale)) << c.text();
+        EXPECT_TRUE(same((*got)[0].data, (*want)[0].data)) << c.text();
+      }
+    }
+  }
+}
 
 TEST(CopyContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 

@@ -12,6 +12,7 @@
 #include "tiles/cpu_numbers.h"
 #include "tiles/cpu_rows.h"
 #include "tiles/cpu_scratch.h"
+#include "tiles/cpu_sparse.h"
 #include "types/sparse24.h"
 
 namespace tessera {
@@ -154,7 +155,7 @@ class MatmulKernel final : public Kernel {
     if (layout == product_.layout) {
       const int64_t first = layout_index(layout, row, k0, p_.k);
       if (w_codes_) return product_.take_w(p_.w.element, w.data, first, k, to.w_panel);
-      w_reader_.read_panel(layout, m, first, row, rows, k0, k, to.numbers);
+      w_reader_.read_panel(m, first, row, rows, k0, k, to.numbers);
       return product_.take_w(numbers_, to.numbers, 0, k, to.w_panel);
     }
     int64_t offsets[kPanelCols];
@@ -163,7 +164,7 @@ class MatmulKernel final : public Kernel {
       const int64_t stride = round_up(k, 8), all = p_.batch * p_.n;
       for (int64_t i = 0; i < rows; ++i) {
         offsets[i] = i * stride;
-        expand24_row(w_bits_, w.data, metadata24_of(w.data, p_.w.element, all, p_.k), row + i, k0, k, p_.k,
+        expand_sparse_row(w_bits_, w.data, metadata24_of(w.data, p_.w.element, all, p_.k), row + i, k0, k, p_.k,
                      static_cast<uint8_t*>(to.codes) + offsets[i] * w_bits_ / 8);
       }
       m.codes = to.codes;
@@ -209,6 +210,7 @@ class MatmulKernel final : public Kernel {
 
 Verdict accepts_type(const char* operand, const QuantType& type, const CpuFactors& f) {
   TS_REQUIRE(info(type.element).bits <= 32 && f.holds(type), f.refusal, operand, " in ", to_string(type));
+  TS_REQUIRE(rounds_products(type), "rounds products to floats of less than 32 bits, not ", to_string(type));
   for (const ScaleLevel* level : {&type.scale, &type.scale2}) {
     if (level->granularity == Granularity::kNone) continue;
     TS_REQUIRE(info(level->element).kind == ElementKind::kFloat && info(level->element).bits <= 32,

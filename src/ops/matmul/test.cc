@@ -207,7 +207,8 @@ TEST_P(MatmulVariant, LosesNoMoreThanSubnormals) {
     for (size_t at = 0; at < v.size(); ++at) v[at] = std::ldexp(1 + static_cast<double>(at % 5) / 8, i == 0 ? -130 + static_cast<int>(at % 9) : 100);
   };
   TS_SKIP_WITHOUT_DEVICE(*GetParam());
-  if (info(GetParam()->arch).device == DeviceKind::kHost) check_variant(*GetParam(), problem({kBf16, kBf16, kF32}, {7, 64}, 18, "", Element::f32), 1, Values::kRandom, tiny);
+  if (info(GetParam()->arch).device != DeviceKind::kHost) GTEST_SKIP() << "states no such bound";
+  check_variant(*GetParam(), problem({kBf16, kBf16, kF32}, {7, 64}, 18, "", Element::f32), 1, Values::kRandom, tiny);
 }
 TEST_P(MatmulVariant, Sanitize) {
   std::vector<Problem> some;
@@ -246,7 +247,10 @@ TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {
       if (first == nullptr && v->arch == Arch::cpu && v->accepts(p)) first = v;
     }
     ASSERT_NE(first, nullptr) << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
-    const auto wide = [](const QuantType& t) { return t.element == Element::f32 || t.element == Element::f16 || (t.scale.granularity == Granularity::kBlock && (t.scale.element == Element::f32 || t.scale.element == Element::f16)); };
+    const auto long_digits = [](Element e) { return e == Element::f32 || e == Element::f16; };
+    const auto wide = [&](const QuantType& t) {
+      return long_digits(t.element) || (t.scale.granularity == Granularity::kBlock && long_digits(t.scale.element));
+    };
     const bool int8 = p.in[0].type.element == Element::i8 && p.in[1].type.element == Element::i8 && !wide(p.in[1].type);
     EXPECT_EQ(first->arithmetic(p).computed, int8 ? "int8" : wide(p.in[0].type) || wide(p.in[1].type) ? "fp32" : "bf16")
         << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);

@@ -115,7 +115,7 @@ Verdict accepts(const Problem& p) {
     TS_REQUIRE(is_float_code(o->type.element) && !o->type.scaled() && o->dense(),
                "reads gain and shift in f32, f16 or bf16, dense, not ", to_string(o->type));
   }
-  return CpuProgram::accepts(p);
+  return CpuProgram::accepts(p, CpuProgram::Pieces::kRows);
 }
 
 Arithmetic arithmetic(const Problem&) {
@@ -132,7 +132,7 @@ class NormKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     const int64_t grain = std::max(divide_up(p_.rows, 4 * threads()), divide_up(kLeastNumbers, p_.cols));
-    parallel_for(p_.rows, grain, [&](int64_t begin, int64_t end) { run_rows(in, out, begin, end); });
+    parallel_for(p_.rows, round_up(grain, 2), [&](int64_t begin, int64_t end) { run_rows(in, out, begin, end); });
     return {};
   }
 

@@ -22,6 +22,21 @@ Problem problem(Operand x, const std::string& kind, bool gain, bool shift, Eleme
   return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}}, std::move(then), y);
 }
 
+// Results in every type of activation, over rows of one number, odd ones, and around multiples of both blocks.
+std::vector<Problem> coded_problems() {
+  std::vector<Problem> all;
+  for (const char* text : {"i8:tensor(f32)", "e2m1:tensor(f32)", "e4m3:token(f32)!", "i8:token(f32)!",
+                           "e4m3:block32(e8m0)!", "e4m3:block32(e8m0,floor)!", "e2m1:block16(e4m3):tensor(f32)!"}) {
+    const QuantType y = *parse_quant_type(text);
+    for (const Shape& s : {Shape{1, 1}, {5, 1}, {5, 15}, {3, 16}, {7, 17}, {2, 3, 33}, {9, 197}, {3, 768}, {3, 1100}}) {
+      all.push_back(problem(dense_operand(s, kF32), "layer", true, true, Element::f32, y));
+      all.push_back(problem(dense_operand(s, kF16), "rms", true, false, Element::f16, y));
+    }
+    all.push_back(problem(gapped({6, 33}, kF16, 8), "layer", true, true, Element::f32, y));
+  }
+  return all;
+}
+
 std::vector<Problem> problems() {
   const Shape shapes[] = {{1, 1},   {1, 8},   {3, 7},      {2, 3, 31}, {5, 32},   {4, 33},   {3, 255}, {2, 256},
                           {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023},  {3, 1024}, {3, 2048}, {2, 4096}};
@@ -51,6 +66,7 @@ std::vector<Problem> problems() {
       all.push_back(problem(swapped({3, 4, 2, size}, t.x, 0, 2), "layer", true, true, t.side, t.y));
     }
   }
+  for (const Problem& p : coded_problems()) all.push_back(p);
   return all;
 }
 
@@ -88,6 +104,14 @@ TEST_P(NormVariant, Sanitize) {
 }
 INSTANTIATE_TEST_SUITE_P(Variants, NormVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
+
+TEST(NormContract, OnlyTheCpuMakesCodesOfEveryType) {
+  for (const Problem& p : coded_problems()) {
+    for (const Variant* v : op().variants) {
+      EXPECT_EQ(v->accepts(p).refusal.empty(), v->arch == Arch::cpu) << v->name << " " << to_string(p.out[0].type);
+    }
+  }
+}
 
 TEST(NormContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 

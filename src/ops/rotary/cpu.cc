@@ -27,15 +27,6 @@ Arithmetic arithmetic(const Problem&) {
   return {.computed = "fp32", .instruction = "fp32 multiply, add", .accumulator_bits = 24};
 }
 
-// n numbers, `step` apart, next to one another.
-void read_row(const Reader<float>& from, int64_t first, int64_t step, int64_t n, float* out) {
-  for (int64_t done = 0; done < n; done += kChunk) {
-    const int64_t count = std::min(kChunk, n - done);
-    const float* numbers = from.read(first + done * step, step, count, out + done);
-    if (numbers != out + done) std::copy_n(numbers, count, out + done);
-  }
-}
-
 void rotate_halves(float* v, const float* cos, const float* sin, int64_t pairs) {
   float* __restrict a = v, * __restrict b = v + pairs;
   for (int64_t i = 0; i < pairs; ++i) {
@@ -86,10 +77,10 @@ class RotaryKernel final : public Kernel {
     const auto rotate = p_.interleaved ? rotate_neighbours : rotate_halves;
     for (int64_t item = begin; item < end; ++item) {
       const int64_t batch = item / p_.tokens, token = item % p_.tokens;
-      read_row(c, at(p_.cos_strides, batch, token), p_.cos_strides[2], p_.pairs, cos);
-      read_row(s, at(p_.sin_strides, batch, token), p_.sin_strides[2], p_.pairs, sin);
+      read_run(c, at(p_.cos_strides, batch, token), p_.cos_strides[2], p_.pairs, cos);
+      read_run(s, at(p_.sin_strides, batch, token), p_.sin_strides[2], p_.pairs, sin);
       for (int64_t h = 0; h < p_.heads; ++h) {
-        read_row(x, at(p_.x_strides, batch, token) + h * p_.x_strides[2], p_.x_strides[3], p_.head_size, v);
+        read_run(x, at(p_.x_strides, batch, token) + h * p_.x_strides[2], p_.x_strides[3], p_.head_size, v);
         rotate(v, cos, sin, p_.pairs);
         program.finish(item * p_.heads + h, v);
       }

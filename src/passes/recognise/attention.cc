@@ -10,6 +10,8 @@
 namespace tessera {
 namespace {
 
+// Probabilities of 1 are still numbers of e4m3 with a scale no smaller than this (1/448, perhaps rounded to f16).
+constexpr double kLeastProbabilityScale = (1 - 0x1p-10) / 448;
 // A key that is hidden by this or less has a probability of 0 beside one that is not: scores stay far below 1e9.
 constexpr double kUnseen = -1e9;
 
@@ -31,10 +33,13 @@ class AttentionPattern {
   // node = softmax(...) @ v
   std::optional<Found> match(const Node& node) const {
     if (!is_score_product(g_, node)) return std::nullopt;
+    if (node.attrs.has("type.0") && node.attrs.number("scale.0") < kLeastProbabilityScale) return std::nullopt;
     const Node* softmax = find_softmax(node.inputs[0]);
     if (softmax == nullptr) return std::nullopt;
     auto scores = read_scores(g_, m_, softmax->inputs[0]);
     if (!scores) return std::nullopt;
+    // Rounded probabilities are part of an attention in codes; beside scores in numbers they stay a product's own.
+    if (node.attrs.has("type.0") && !scores->product->attrs.has("type.0")) return std::nullopt;
     std::optional<Found> best;
     int fewest = 4;
     for (const auto& [batch, heads] : splits(node, *scores)) {
@@ -278,6 +283,24 @@ MaskKind kind_of(const Graph& graph, ValueId bias, int64_t queries, int64_t keys
   return nothing ? MaskKind::kNothing : causal ? MaskKind::kCausal : MaskKind::kOther;
 }
 
+// Where not all of q, k and v have types, those that have are rounded by copies: attention is in codes or it is not.
+Status round_some(GraphBuilder& builder, std::vector<ValueId>& operands, Attrs* attrs) {
+  if (attrs->has("type.0") && attrs->has("type.1") && attrs->has("type.2")) return {};
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string type_key = cat("type.", i), scale_key = cat("scale.", i);
+    const auto type = parse_quant_type(attrs->word(type_key));
+    if (!type) continue;
+    const std::string name = builder.graph().at(operands[i]).name;
+    const ValueId scale =
+        builder.graph().add_constant(name + ".scale", {1}, {static_cast<float>(attrs->number(scale_key))});
+    const ValueId codes = builder.quantize(operands[i], *type, scale, kNoValue, name + ".codes");
+    TS_ASSIGN(operands[i], builder.emit("copy", {codes}, {}, name + ".rounded"));
+    attrs->erase(type_key);
+    attrs->erase(scale_key);
+  }
+  return {};
+}
+
 // Views of q, k and v, then the bias unless it says no more than `causal` does.
 Result<std::vector<ValueId>> operands_of(GraphBuilder& builder, const Found& found, ValueId bias, Attrs* attrs) {
   std::vector<ValueId> out;
@@ -329,7 +352,8 @@ Status recognise_attention(Graph& graph) {
     }
     Attrs attrs = {{"scale", found->scores.scale}};
     take_types(product, sum, &attrs);
-    TS_ASSIGN(const std::vector<ValueId> operands, operands_of(builder, *found, bias, &attrs));
+    TS_ASSIGN(std::vector<ValueId> operands, operands_of(builder, *found, bias, &attrs));
+    TS_TRY(round_some(builder, operands, &attrs));
     TS_ASSIGN(ValueId y, builder.emit("attention", operands, attrs, name));
     TS_ASSIGN(y, builder.permute(y, {0, 2, 1, 3}));
     TS_ASSIGN(y, builder.reshape(y, builder.shape(old), name + ".reshape"));

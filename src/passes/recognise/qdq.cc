@@ -14,9 +14,7 @@ namespace {
 
 int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
 
-bool is_plain_float(const QuantType& type) {
-  return !type.scaled() && info(type.element).kind == ElementKind::kFloat;
-}
+bool is_plain_float(const QuantType& type) { return !type.scaled() && info(type.element).kind == ElementKind::kFloat; }
 
 // Part (a): constants with scales that a copy decodes for a linear layer.
 class Weights {
@@ -55,13 +53,16 @@ class Weights {
 
   Status take_weight(Node& n) {
     if (const auto left = source_of(n.inputs[0]))
-      return bad_input(cat("'", g_.at(left->constant).name, "' is the left operand of the product; a quantized weight must be the right one"));
+      return bad_input(cat("'", g_.at(left->constant).name,
+                           "' is the left operand of the product; a quantized weight must be the right one"));
     const auto source = source_of(n.inputs[1]);
     if (!source) return {};
     const std::string name = g_.at(source->constant).name;
     if (source->region.shape.size() != 2)
-      return bad_input(cat("'", name, "' has ", source->region.shape.size(), " axes as a weight; a matrix is accepted"));
-    auto [it, fresh] = made_.emplace(std::tuple(source->constant, source->region.shape, source->region.strides, source->region.offset), kNoValue);
+      return bad_input(
+          cat("'", name, "' has ", source->region.shape.size(), " axes as a weight; a matrix is accepted"));
+    auto [it, fresh] = made_.emplace(
+        std::tuple(source->constant, source->region.shape, source->region.strides, source->region.offset), kNoValue);
     if (fresh) {
       Result<ValueId> w = reorder(*source);
       if (!w.ok()) return w.status().at(cat("weight '", name, "'"));
@@ -94,7 +95,8 @@ class Weights {
         const bool blocks = type.scale.granularity == Granularity::kBlock;
         return bad_input(cat("its ", blocks ? cat("blocks of ", type.scale.block) : "scales",
                              " run along the outputs' axis or across it; ",
-                             blocks ? "blocks along the inputs (k)" : "one scale per output", " can be multiplied with"));
+                             blocks ? "blocks along the inputs (k)" : "one scale per output",
+                             " can be multiplied with"));
       }
       const Value& numbers = g_.at(scale);
       const int bits = info(type.scale.element).bits;
@@ -102,9 +104,11 @@ class Weights {
       for (size_t i = 0; i < from.size(); ++i)
         set_code(moved.data(), bits, static_cast<int64_t>(i), code_at(numbers.data.data(), bits, from[i]));
       const std::string scale_name = numbers.name;
-      scale = g_.add_constant(scale_name, Type{{static_cast<int64_t>(from.size())}, type.scale.element}, Bytes::own(std::move(moved)));
+      scale = g_.add_constant(scale_name, Type{{static_cast<int64_t>(from.size())}, type.scale.element},
+                              Bytes::own(std::move(moved)));
     }
-    const ValueId id = g_.add_constant(old.name, Type{r.shape, type}, Bytes::own(gather_codes(old.data.data(), info(type.element).bits, r)));
+    const ValueId id = g_.add_constant(old.name, Type{r.shape, type},
+                                       Bytes::own(gather_codes(old.data.data(), info(type.element).bits, r)));
     g_.at(id).scale = scale;
     g_.at(id).scale2 = old.scale2;
     return id;
@@ -115,28 +119,19 @@ class Weights {
   std::map<std::tuple<ValueId, Shape, Shape, int64_t>, ValueId> made_;
 };
 
-// Part (b): values that are rounded to codes and decoded again on their way to what multiplies them.
+// Part (b): values that are rounded to codes and decoded again on their way to what multiplies them. Each walk follows
+// the order of the nodes.
 class Activations {
  public:
-  explicit Activations(Graph& graph) : g_(graph), m_(graph), readers_(graph.values.size()) {
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
-      for (size_t i = 0; i < g_.nodes[n].inputs.size(); ++i) {
-        if (const ValueId v = g_.nodes[n].inputs[i]; v != kNoValue) readers_[static_cast<size_t>(v)].push_back({n, i});
-      }
-    }
-  }
+  explicit Activations(Graph& graph) : g_(graph), m_(graph), carried_(graph.values.size()) {}
 
-  void run() {
-    std::vector<Pair> pairs;
-    for (const Node& n : g_.nodes) {
-      if (const auto pair = pair_of(n)) pairs.push_back(*pair);
-    }
-    for (size_t p = 0; p < pairs.size(); ++p) meet(pairs[p].decoded, p, pairs[p], true);
+  Status run() {
+    for (size_t n = 0; n < g_.nodes.size(); ++n) follow(n);
     for (const auto& [use, pair] : met_) {
       if (takes(use)) accepted_.insert(use);
     }
-    for (const Pair& pair : pairs) retarget(pair.decoded, pair.x, pair);
-    insert_clones();
+    find_needed();
+    return rewrite();
   }
 
  private:
@@ -149,12 +144,17 @@ class Activations {
     size_t node, operand;
     auto operator<=>(const Use&) const = default;
   };
+  struct Carried {
+    int pair = -1;     // whose numbers the value holds
+    bool rows = true;  // whole rows of them, each in its order
+  };
 
   std::optional<Pair> pair_of(const Node& n) const {
     if (n.op != "copy" || !is_plain_float(g_.at(n.outputs[0]).type.quant)) return std::nullopt;
     const Value& q = g_.at(n.inputs[0]);
     const Node* encode = m_.made_by(n.inputs[0], "copy");
-    if (q.constant || !q.type.quant.scaled() || encode == nullptr || !is_plain_float(g_.at(encode->inputs[0]).type.quant))
+    if (q.constant || !q.type.quant.scaled() || encode == nullptr ||
+        !is_plain_float(g_.at(encode->inputs[0]).type.quant))
       return std::nullopt;
     return Pair{encode->inputs[0], n.outputs[0], q.type.quant, q.type.quant.dynamic ? q.scale2 : q.scale};
   }
@@ -165,129 +165,136 @@ class Activations {
                               g_.at(n.inputs[0]).type.quant == g_.at(n.outputs[0]).type.quant);
   }
 
-  // Whether the node's result shows whole rows of v, each in its order.
-  bool keeps_rows(const Node& n, ValueId v) const {
-    const Shape &from = g_.at(v).type.shape, &to = g_.at(n.outputs[0]).type.shape;
-    if (cols_of(from) != cols_of(to)) return false;
+  bool keeps_rows(const Node& n) const {
+    const Shape &from = g_.at(n.inputs[0]).type.shape, &to = g_.at(n.outputs[0]).type.shape;
+    const int64_t cols = cols_of(from);
+    if (cols == 0 || cols != cols_of(to)) return false;
     if (n.op == "copy") return true;
     const Shape strides = n.attrs.list("strides");
-    const int64_t cols = cols_of(from);
-    bool whole = (strides.empty() || strides.back() == 1 || cols == 1) && (cols == 0 || n.attrs.integer("offset") % cols == 0);
-    for (size_t i = 0; i + 1 < strides.size(); ++i) whole = whole && (cols == 0 || strides[i] % cols == 0);
+    bool whole = (strides.empty() || strides.back() == 1 || cols == 1) && n.attrs.integer("offset") % cols == 0;
+    for (size_t i = 0; i + 1 < strides.size(); ++i) whole = whole && strides[i] % cols == 0;
     return whole;
   }
 
-  // Every product that reads v, behind whatever passes it on.
-  void meet(ValueId v, size_t pair, const Pair& what, bool rows) {
-    for (const Use& use : readers_[static_cast<size_t>(v)]) {
-      const Node& n = g_.nodes[use.node];
-      if (passes_on(n)) {
-        meet(n.outputs[0], pair, what, rows && keeps_rows(n, v));
-      } else if (what.type.scale.granularity == Granularity::kTensor || rows) {
-        met_[use] = {pair, what.type};
-      }
+  Carried& carried(ValueId v) { return carried_[static_cast<size_t>(v)]; }
+
+  // What the node's result holds, or which pairs it meets.
+  void follow(size_t at) {
+    const Node& n = g_.nodes[at];
+    if (const auto pair = pair_of(n)) {
+      carried(pair->decoded).pair = static_cast<int>(pairs_.size());
+      pairs_.push_back(*pair);
+      return;
+    }
+    if (passes_on(n)) {
+      const Carried& from = carried(n.inputs[0]);
+      carried(n.outputs[0]) = {from.pair, from.rows && keeps_rows(n)};
+      return;
+    }
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      if (n.inputs[i] == kNoValue || carried(n.inputs[i]).pair < 0) continue;
+      const Carried& c = carried(n.inputs[i]);
+      const QuantType& type = pairs_[static_cast<size_t>(c.pair)].type;
+      if (type.scale.granularity == Granularity::kTensor || (type.dynamic && c.rows)) met_[{at, i}] = c.pair;
     }
   }
 
   bool is_met(size_t node, size_t operand, bool one_scale) const {
     const auto it = met_.find({node, operand});
-    if (it == met_.end()) return false;
-    const QuantType& type = it->second.second;
-    return type.scale.granularity == Granularity::kTensor || (!one_scale && type.dynamic);
+    return it != met_.end() &&
+           (!one_scale || pairs_[static_cast<size_t>(it->second)].type.scale.granularity == Granularity::kTensor);
   }
 
   // Whether the product itself is in codes: all of its operands are.
   bool takes(const Use& use) const {
     const Node& n = g_.nodes[use.node];
-    if (n.op == "attention") return use.operand < 3 && is_met(use.node, 0, true) && is_met(use.node, 1, true) && is_met(use.node, 2, true);
+    if (n.op == "attention")
+      return use.operand < 3 && is_met(use.node, 0, true) && is_met(use.node, 1, true) && is_met(use.node, 2, true);
     if (n.op != "matmul" || use.operand > 1) return false;
     const Value& w = g_.at(n.inputs[1]);
-    if (w.constant) return w.type.quant.scaled() && use.operand == 0 && is_met(use.node, 0, false);
+    if (w.constant) return w.type.quant.scaled() && use.operand == 0;
     return is_met(use.node, 0, true) && is_met(use.node, 1, true);
   }
 
-  bool reaches(ValueId v) const {
-    for (const Use& use : readers_[static_cast<size_t>(v)]) {
-      const Node& n = g_.nodes[use.node];
-      if (accepted_.contains(use) || (passes_on(n) && reaches(n.outputs[0]))) return true;
-    }
-    return false;
-  }
-
-  // Products that read `old` read `fresh`, the same numbers before rounding, and say in which type. What lies between
-  // is made once more for them; readers of any other kind keep the rounded numbers.
-  void retarget(ValueId old, ValueId fresh, const Pair& pair) {
-    for (const Use& use : std::vector<Use>(readers_of(old))) {
-      if (accepted_.contains(use)) {
-        Node& n = g_.nodes[use.node];
-        n.inputs[use.operand] = fresh;
-        n.attrs.set(cat("type.", use.operand), to_string(pair.type));
-        if (pair.scale != kNoValue) n.attrs.set(cat("scale.", use.operand), g_.numbers(pair.scale)[0]);
-        continue;
+  // Values on the way from a pair to a product that takes its type.
+  void find_needed() {
+    needed_.assign(g_.values.size(), false);
+    for (size_t n = g_.nodes.size(); n-- > 0;) {
+      const Node& node = g_.nodes[n];
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId v = node.inputs[i];
+        if (v == kNoValue || carried(v).pair < 0) continue;
+        if (accepted_.contains({n, i}) || (passes_on(node) && needed_[static_cast<size_t>(node.outputs[0])]))
+          needed_[static_cast<size_t>(v)] = true;
       }
-      const Node n = g_.nodes[use.node];
-      if (!passes_on(n) || !reaches(n.outputs[0])) continue;
-      Node clone = n;
-      Value value = g_.at(n.outputs[0]);
-      clone.inputs = {fresh};
-      clone.outputs = {g_.add_value(std::move(value))};
-      if (n.op == "view") rebase(clone, fresh);
-      const ValueId next = clone.outputs[0];
-      clones_[use.node].push_back(std::move(clone));
-      retarget(n.outputs[0], next, pair);
     }
   }
-  std::vector<Use> readers_of(ValueId v) const {
-    return static_cast<size_t>(v) < readers_.size() ? readers_[static_cast<size_t>(v)] : std::vector<Use>{};
-  }
 
-  // A view's strides are those of the storage; `fresh` may itself be a view.
-  void rebase(Node& view, ValueId fresh) {
-    const Place place = place_of(fresh);
-    const Region region{g_.at(view.outputs[0]).type.shape, view.attrs.list("strides"), view.attrs.integer("offset")};
-    if (place.base == fresh) return;
-    if (const auto straight = composed(place.region, region)) {
-      view.inputs = {place.base};
-      view.attrs.set("strides", straight->strides);
-      view.attrs.set("offset", straight->offset);
-      return;
-    }
-    // No strides say it: a dense copy of it, and the view of that.
-    Value dense = g_.at(fresh);
-    dense.name += ".dense";
-    dense.constant = false;
-    const ValueId copy = g_.add_value(std::move(dense));
-    rebased_.push_back({copy, fresh});
-    view.inputs = {copy};
-  }
-
-  Place place_of(ValueId v) const {
-    if (static_cast<size_t>(v) < m_.producers().size()) return m_.place(v);
-    return {v, dense_region(g_.at(v).type.shape)};
-  }
-
-  void insert_clones() {
+  // Products read the numbers before rounding and say in which type. What lies between is made once more for them;
+  // readers of any other kind keep the rounded numbers.
+  Status rewrite() {
+    std::map<ValueId, Place> fresh;  // what stands for a value that is needed before rounding
     std::vector<Node> nodes;
-    for (size_t n = 0; n < g_.nodes.size(); ++n) {
-      nodes.push_back(std::move(g_.nodes[n]));
-      for (Node& clone : clones_[n]) {
-        for (const auto& [copy, source] : rebased_) {
-          if (clone.inputs[0] != copy) continue;
-          nodes.push_back({.name = g_.at(copy).name, .op = "copy", .inputs = {source}, .outputs = {copy}, .attrs = {}, .then = {}, .role = {}, .asked = {}});
-        }
-        nodes.push_back(std::move(clone));
+    for (const Pair& p : pairs_) fresh[p.decoded] = m_.place(p.x);
+    std::map<ValueId, ValueId> stands;
+    for (const Pair& p : pairs_) stands[p.decoded] = p.x;
+    for (size_t at = 0; at < g_.nodes.size(); ++at) {
+      Node& n = g_.nodes[at];
+      for (size_t i = 0; i < n.inputs.size(); ++i) {
+        if (!accepted_.contains({at, i})) continue;
+        const Pair& pair = pairs_[static_cast<size_t>(met_.at({at, i}))];
+        n.inputs[i] = stands.at(n.inputs[i]);
+        n.attrs.set(cat("type.", i), to_string(pair.type));
+        if (pair.scale != kNoValue) n.attrs.set(cat("scale.", i), g_.numbers(pair.scale)[0]);
       }
+      const bool again = passes_on(n) && stands.contains(n.inputs[0]) && needed_[static_cast<size_t>(n.outputs[0])];
+      nodes.push_back(n);
+      if (!again) continue;
+      Node clone = n;
+      clone.inputs = {stands.at(n.inputs[0])};
+      clone.outputs = {g_.add_value(Value(g_.at(n.outputs[0])))};
+      Place place{clone.outputs[0], dense_region(g_.at(n.outputs[0]).type.shape)};
+      if (n.op == "view") place = rebase(clone, fresh.at(n.inputs[0]), nodes);
+      stands[n.outputs[0]] = clone.outputs[0];
+      fresh[n.outputs[0]] = place;
+      nodes.push_back(std::move(clone));
     }
     g_.nodes = std::move(nodes);
+    return {};
+  }
+
+  // The view as one of the storage that its input lies in; where no strides say it, of a dense copy.
+  Place rebase(Node& view, const Place& input, std::vector<Node>& nodes) {
+    const Region region{g_.at(view.outputs[0]).type.shape, view.attrs.list("strides"), view.attrs.integer("offset")};
+    Place place{input.base, region};
+    if (const auto straight = composed(input.region, region)) {
+      place.region = *straight;
+    } else {
+      Value dense = g_.at(view.inputs[0]);
+      dense.name += ".dense";
+      place.base = g_.add_value(std::move(dense));
+      nodes.push_back({.name = g_.at(place.base).name,
+                       .op = "copy",
+                       .inputs = view.inputs,
+                       .outputs = {place.base},
+                       .attrs = {},
+                       .then = {},
+                       .role = {},
+                       .asked = {}});
+    }
+    view.inputs = {place.base};
+    view.attrs.set("strides", place.region.strides);
+    view.attrs.set("offset", place.region.offset);
+    return place;
   }
 
   Graph& g_;
   const Matcher m_;
-  std::vector<std::vector<Use>> readers_;
-  std::map<Use, std::pair<size_t, QuantType>> met_;
+  std::vector<Carried> carried_;
+  std::vector<Pair> pairs_;
+  std::map<Use, int> met_;
   std::set<Use> accepted_;
-  std::map<size_t, std::vector<Node>> clones_;  // by the node that they stand behind
-  std::vector<std::pair<ValueId, ValueId>> rebased_;
+  std::vector<bool> needed_;
 };
 
 // What is left: constants with scales that no layer multiplies with become the numbers that they stand for.
@@ -300,7 +307,8 @@ void decode_constants(Graph& g) {
     const int64_t count = elements(codes.type.shape), cols = cols_of(codes.type.shape);
     std::vector<float> numbers(static_cast<size_t>(count));
     dequantize_array(codes.type.quant, codes.data.data(), g.at(codes.scale).data.data(),
-                     codes.scale2 == kNoValue ? nullptr : g.at(codes.scale2).data.data(), cols == 0 ? 0 : count / cols, cols, numbers.data());
+                     codes.scale2 == kNoValue ? nullptr : g.at(codes.scale2).data.data(), cols == 0 ? 0 : count / cols,
+                     cols, numbers.data());
     g.replace_uses(n.outputs[0], g.add_constant(codes.name, codes.type.shape, numbers));
   }
 }
@@ -309,7 +317,7 @@ void decode_constants(Graph& g) {
 
 Status recognise_qdq(Graph& graph) {
   TS_TRY(Weights(graph).run());
-  Activations(graph).run();
+  TS_TRY(Activations(graph).run());
   decode_constants(graph);
   return {};
 }

@@ -125,6 +125,21 @@ def product(x, w):
     return np.asarray(x, np.float64) @ w.T
 
 
+def near_ties():
+    """FLOAT16 numbers whose quotient by the scale lies so close to the middle of two codes that FLOAT16 cannot tell."""
+    top = np.float16(0.3)
+    s = np.float16(np.float32(top) / 448)
+    all16 = np.arange(1, 0x3400, dtype=np.uint16).view(np.float16)
+    all16 = all16[all16 < top]
+    apart = encode((all16 / s).astype(np.float32), "e4m3") != encode(all16.astype(np.float32) / np.float32(s), "e4m3")
+    found = all16[apart]
+    assert found.size >= 4, found.size
+    return np.concatenate([[top], found[: K - 1], np.full(K, 0.1)]).astype(np.float16)
+
+
+NEAR_TIES = near_ties()
+
+
 def make_weights():
     x = normal(2, 3, K)
     w = normal(N, K, scale=0.1)
@@ -159,12 +174,16 @@ def make_weights():
          weight=("i8:channel(f32)", raw(codes, "i8"), s.tobytes()), attrs=attr(0, INT8, sx))
     # Weights in numbers, rounded at build; FLOAT16 scales divide in FLOAT16.
     for half in (False, True):
-        wide = w.astype(np.float16).astype(np.float32) if half else w
+        wide = w.astype(np.float16).astype(np.float32) if half else w.copy()
+        if half:  # one that FLOAT16 rounds onto the middle between two codes, where it then goes to the even one
+            wide[0] = np.float32(NEAR_TIES)[:K]
         s = (np.abs(wide).max(axis=1) / 448).astype(np.float16 if half else np.float32)
         q = (wide.astype(s.dtype) / s[:, None]).astype(s.dtype)
         codes = encode(q.astype(np.float32), "e4m3")
+        if half:  # the division's type shows
+            assert (codes != encode(wide / s.astype(np.float32)[:, None], "e4m3")).any()
         case("e4m3_rounded_at_build" + ("_half" if half else ""),
-             [("QuantizeLinear", "w sw zw", "wq", {"axis": 0}), ("DequantizeLinear", "wq sw zw", "wd", {"axis": 0}), ("Transpose", "wd", "wt", {"perm": [1, 0]}), ("MatMul", "x wt", "z")], [x],
+             [("QuantizeLinear", "w sw zw", "wq", {"axis": 0}), ("DequantizeLinear", "wq sw zw", "wd", {"axis": 0}), ("Cast", "wd", "wc", {"to": 1}), ("Transpose", "wc", "wt", {"perm": [1, 0]}), ("MatMul", "x wt", "z")], [x],
              [f32("w", wide.astype(s.dtype)), f32("sw", s), tensor("zw", np.zeros(N, E4M3), "e4m3")],
              product(x, codes.astype(np.float64) * s.astype(np.float64)[:, None]),
              weight=("e4m3:channel(f32)", raw(codes, "e4m3"), s.astype(np.float32).tobytes()))
@@ -332,11 +351,15 @@ def make_attention():
              attrs=typed + [f"p={FP8}"] + ([f"scale.p={float(sp).hex()}"] if name else []))
     nodes = through("x", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c") + [("Attention", "a b c", "z", {"scale": 0.5})]
     case("attention_native", nodes, [q, k, v], tensors, p @ vd, opset=23, attrs=typed)
-    # The scale is on q, before it is rounded: it stays there.
-    scaled = rounded(q * np.float32(0.3), scales["sq"])
-    nodes = [("Mul", "x c", "xc")] + through("xc", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c2") + [("Transpose", "b", "bt", {"perm": [0, 1, 3, 2]}), ("MatMul", "a bt", "s"), ("Softmax", "s", "p", {"axis": -1}), ("MatMul", "p c2", "z")]
-    case("attention_scaled_query", nodes, [q, k, v], tensors + [f32("c", np.float32(0.3))],
-         softmax(scaled @ kd.transpose(0, 1, 3, 2)) @ vd, opset=19, attrs=attr(0, FP8, scales["sq"]) + attr(1, FP8, scales["sk"]))
+    # The scale is on q, before it is rounded: it stays there. Without rounded probabilities, nothing is multiplied in codes.
+    scaled, sp = rounded(q * np.float32(0.3), scales["sq"]), np.float32(1) / np.float32(448)
+    p = softmax(scaled @ kd.transpose(0, 1, 3, 2))
+    nodes = [("Mul", "x c", "xc")] + through("xc", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c2")
+    nodes += [("Transpose", "b", "bt", {"perm": [0, 1, 3, 2]}), ("MatMul", "a bt", "s"), ("Softmax", "s", "p", {"axis": -1})]
+    tensors += [f32("c", np.float32(0.3))]
+    case("attention_scaled_query", nodes + through("p", "sp", "pd") + [("MatMul", "pd c2", "z")], [q, k, v], tensors + [f32("sp", sp)], rounded(p, sp) @ vd,
+         opset=19, attrs=typed + [f"p={FP8}"])
+    case("attention_partly", nodes + [("MatMul", "p c2", "z")], [q, k, v], tensors, p @ vd, opset=19)
 
 
 def main():
