@@ -54,7 +54,7 @@ Status build(const Options& o, const Common& common) {
   }
   std::error_code none;
   std::filesystem::path name(o.model);
-  if (!o.flags.family.empty()) name = std::filesystem::weakly_canonical(name / ".", none).parent_path();
+  if (!o.flags.family.empty()) name = std::filesystem::weakly_canonical(name, none);
   const std::string stem = (o.flags.family.empty() ? name.stem() : name.filename()).string();
   const std::string path = o.output.empty() ? stem + ".tess" : o.output;
   if (o.flags.family.empty()) {
