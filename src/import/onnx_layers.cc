@@ -21,10 +21,10 @@ Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& na
 
 namespace {
 
-// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it.
+// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it; codes keep the
+// name that messages about them and their scales use.
 void name_weight(OnnxCall& c, ValueId weight, const std::string& layer) {
-  const auto decoded = c.file.decoded.find(c.b.place(weight).base);
-  Value& v = c.b.graph().at(decoded != c.file.decoded.end() ? decoded->second : weight);
+  Value& v = c.b.graph().at(weight);
   if (v.constant && v.name.find('.') == std::string::npos && !layer.empty()) v.name = layer + ".weight";
 }
 

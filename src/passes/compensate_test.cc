@@ -9,6 +9,7 @@
 #include <random>
 
 #include "passes/clip_weights.h"
+#include "passes/migrate.h"
 #include "passes/sparsify.h"
 #include "types/sparse24.h"
 
@@ -240,6 +241,32 @@ TEST(Hessian, RefusesWhatIsNotFinite) {
   EXPECT_FALSE(make_hessian(m, 0.01, true).ok());
   m.xtx.assign(64, 0.0f);  // an input of zeros is no reason to fail
   EXPECT_TRUE(make_hessian(m, 0.01, true).ok());
+}
+
+TEST(Migrate, AwqLowersTheErrorOfRoundedWeights) {
+  const int64_t k = 64, rows = 96;
+  InputMoments m = correlated(k, 300, 14);
+  std::vector<float> sizes(static_cast<size_t>(k));
+  for (size_t j = 0; j < sizes.size(); ++j) sizes[j] = j % 7 == 0 ? 0.05f : 1.0f;  // some channels are far larger
+  m.amax.assign(sizes.size(), 1.0f), m.mean_abs.assign(sizes.size(), 1.0f);
+  divide_moments(m, sizes);
+  const std::vector<MigratedWeight> weights{{random_numbers(rows * k, 15), kNvfp4},
+                                            {random_numbers(rows * k, 16), kMxfp8}};
+  const Hessian h = hessian_of(m);
+  const auto awq = awq_factors(m, h, weights);
+  ASSERT_TRUE(awq.ok()) << awq.status().message();
+  EXPECT_LT(awq->after, 0.8 * awq->before);
+  // The error that it promises is that of the weights with these factors, rounded and divided again.
+  double error = 0, all = 0;
+  for (const auto& [w, type] : weights) {
+    std::vector<float> scaled(w.size()), decoded(w.size()), zero(w.size(), 0.0f);
+    for (size_t i = 0; i < w.size(); ++i) scaled[i] = w[i] * awq->factors[i % static_cast<size_t>(k)];
+    const auto grid = amax_grid(type, scaled.data(), rows, k);
+    grid->round_all(scaled.data(), decoded.data(), scaled.data());
+    for (size_t i = 0; i < w.size(); ++i) scaled[i] /= awq->factors[i % static_cast<size_t>(k)];
+    error += slow_error(h, w, scaled), all += slow_error(h, zero, w);
+  }
+  EXPECT_NEAR(awq->after, std::sqrt(error / all), 1e-3 * awq->after);
 }
 
 TEST(Sparsify, EqualMagnitudesKeepTheLowerPlaces) {

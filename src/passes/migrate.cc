@@ -252,18 +252,24 @@ Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessi
       samples.back().insert(samples.back().end(), m.w.begin() + r * k, m.w.begin() + (r + 1) * k);
     all += error_under(hessian, samples.back().data(), static_cast<int64_t>(samples.back().size()) / k);
   }
+  std::vector<double> means(cols, 0.0);  // of |w|, by column
+  for (const std::vector<float>& w : samples) {
+    for (size_t i = 0; i < w.size(); ++i) means[i % cols] += std::fabs(w[i]);
+  }
   double least = 0, plain = 0;
-  for (int a = 0; a <= kAwqSteps; ++a) {
-    const double exponent = static_cast<double>(a) / kAwqSteps;
-    std::vector<float> factors(cols, 1.0f);
+  for (int a = 0; a <= 2 * kAwqSteps;
+       ++a) {  // without the weight's means from 0 to 1, then with them from 0 to below 1
+    const bool by_weight = a > kAwqSteps;
+    const double exponent = static_cast<double>(by_weight ? a - kAwqSteps - 1 : a) / kAwqSteps;
+    std::vector<double> wanted(cols, 0.0);
     double high = 0, low = INFINITY;
     for (size_t j = 0; j < cols; ++j) {
-      if (!(moments.mean_abs[j] > 0)) continue;
-      high = std::max(high, std::pow(moments.mean_abs[j], exponent));
-      low = std::min(low, std::pow(static_cast<double>(moments.mean_abs[j]), exponent));
+      if (!(moments.mean_abs[j] > 0) || !(means[j] > 0)) continue;
+      wanted[j] = std::pow(moments.mean_abs[j], exponent) / (by_weight ? std::pow(means[j], 1 - exponent) : 1.0);
+      high = std::max(high, wanted[j]), low = std::min(low, wanted[j]);
     }
-    for (size_t j = 0; j < cols; ++j)
-      factors[j] = bounded(std::pow(moments.mean_abs[j], exponent) / std::sqrt(high * low));
+    std::vector<float> factors(cols);
+    for (size_t j = 0; j < cols; ++j) factors[j] = bounded(wanted[j] / std::sqrt(high * low));
     double error = 0;
     for (size_t m = 0; m < samples.size(); ++m) {
       const std::vector<float>& w = samples[m];
@@ -277,7 +283,8 @@ Result<AwqFactors> awq_factors(const InputMoments& moments, const Hessian& hessi
       error += error_under(hessian, scaled.data(), rows);
     }
     if (a == 0) plain = error;
-    if (a == 0 || error < least) least = error, best.factors = factors, best.exponent = exponent;
+    if (a == 0 || error < least)
+      least = error, best.factors = factors, best.exponent = exponent, best.by_weight = by_weight;
   }
   best.before = all > 0 ? std::sqrt(plain / all) : 0;
   best.after = all > 0 ? std::sqrt(least / all) : 0;

@@ -2,7 +2,8 @@
 // Moves the difficulty of rounding between a layer's input and its weight: columns of the weight are multiplied by s,
 // what makes the input divides by it. In real arithmetic nothing changes: w s (x / s) = w x.
 //   smooth   s_j = amax|x_j|^a / amax|w_j|^(1-a)     inputs with few large channels become easy to round (SmoothQuant)
-//   awq      s_j = mean|x_j|^a, a from a grid: the one with the least tr(E H E^T) of the rounded weight (AWQ)
+//   awq      s_j = mean|x_j|^a or mean|x_j|^a / mean|w_j|^(1-a), a from a grid: the one with the least tr(E H E^T) of
+//            the rounded weight (AWQ)
 // Where the division goes: into gain and shift of a norm, into rows (and bias) of a linear layer, through attention
 // into the rows that make v, else into a `scale` step after an activation. Every reader of the value must be one of the
 // layers; where that or a place is missing, nothing is done and the reason is said.
@@ -38,6 +39,7 @@ std::vector<float> smooth_factors(const InputMoments& moments, std::span<const M
                                   double exponent);
 struct AwqFactors {
   std::vector<float> factors;
+  bool by_weight = false;        // divided by the weight's means
   double exponent = 0;           // 0: no factors are better than any
   double before = 0, after = 0;  // |E X| / |W X| over the rows looked at
 };

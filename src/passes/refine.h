@@ -3,7 +3,7 @@
 // (passes/quantize.h) gives them their types. Per layer, in this order:
 //   smooth, awq   columns of the weight are scaled up, and what makes its input down (migrate.h)
 //   sparsity      half of the weight becomes zero (sparsify.h)
-//   clip          scales that lose less than amax (clip_weights.h)
+//   clip          scales that lose less than amax (clip_weights.h); with compensate as well it hardly matters
 //   compensate    rounding one column is made good by the others (compensate.h)
 // After clip or compensate the weight is a constant of its scaled type, codes and scales chosen here: quantize leaves
 // it alone. Otherwise it stays f32. study/refine.h runs the model and calls this layer by layer.

@@ -74,7 +74,7 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
       TS_ASSIGN(const AwqFactors awq, awq_factors(moments, *hessian, weights));
       for (size_t i = 0; i < f.factors.size(); ++i) f.factors[i] *= awq.factors[i];
       f.said +=
-          cat(f.said.empty() ? "" : ", ", "awq with exponent ", awq.exponent,
+          cat(f.said.empty() ? "" : ", ", "awq with exponent ", awq.exponent, awq.by_weight ? " by weight" : "",
               " lowers the rounding error of weights to ", awq.before > 0 ? awq.after / awq.before : 1.0, " of it");
     }
     if (progress) progress->advance();

@@ -198,8 +198,11 @@ TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealSparseShapes) {
-  std::vector<Problem> all = real_problems();
-  for (Problem& p : all) p.attrs.set("sparse24", int64_t{1});
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    all.push_back(problem(t, {1, 50, 768}, 784, "bg", Element::f16));
+    all.back().attrs.set("sparse24", int64_t{1});
+  }
   run(all, Values::kRandom);
 }
 TEST_P(MatmulVariant, LosesNoMoreThanSubnormals) {
