@@ -144,8 +144,6 @@ def quantize(algo, name, w, rng, input_amax=4.0):
             t["input_scale"], rounding = f32(s), round_fp8(s)
         if factors is not None:
             t["pre_quant_scale"] = factors
-            inner = rounding
-            rounding = lambda x: inner((x * factors))
     elif algo in ("nvfp4-pack-quantized", "nvfp4a16"):
         glob = np.float32(2688) / amax
         s2 = np.float32(1) / glob
@@ -205,7 +203,7 @@ class Vit:
     def __init__(self, algo=None, naming="hf", seed=1, dtype=np.float32):
         self.algo, self.naming, self.dtype = algo, naming, dtype
         self.rng = np.random.default_rng(seed)
-        self.tensors, self.weights, self.roundings, self.vectors = {}, {}, {}, {}
+        self.tensors, self.weights, self.roundings, self.vectors, self.factors, self.plain = {}, {}, {}, {}, {}, set()
         hf = naming == "hf"
         block = (lambda i, n: f"vit.encoder.layer.{i}.{n}") if hf else (lambda i, n: f"blocks.{i}.{n}")
         self.names = {"patches": "vit.embeddings.patch_embeddings.projection" if hf else "patch_embed.proj", "norm": "vit.layernorm" if hf else "norm",
@@ -263,8 +261,11 @@ class Vit:
         if algo is None:
             w = w.astype(self.dtype)
             tensors, self.weights[name], self.roundings[name] = {name + ".weight": w}, w.astype(np.float64), as_is
+            self.plain.add(name)
         else:
             tensors, self.weights[name], self.roundings[name] = quantize(algo, name, w, self.rng, amax)
+            if name + ".pre_quant_scale" in tensors:
+                self.factors[name] = tensors[name + ".pre_quant_scale"]
         self.tensors.update(tensors)
         self.vector(name + ".bias", (outputs,), 0, 0.1)
 
@@ -290,32 +291,46 @@ class Vit:
             index.update({n: file for n in mine})
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
-    def run(self, image, noise=0.0, seed=0, inputs=True):
-        """`noise`: relative, on every result of a layer; inputs=False: without the rounding of inputs."""
+    def run(self, image, copied=(), noise=0.0, seed=0, inputs=True):
+        """In f64, rounded to f16 where an engine's values are: results of layers, of `copied` ones also before their input becomes codes (another kernel makes them).
+        `noise`: relative, before each rounding; inputs=False: without the codes of inputs."""
         rng = np.random.default_rng(seed)
-        v, n, p, erf = self.vectors, self.names, self.names["parts"], np.vectorize(math.erf)
-        shake = lambda x: x * (1 + noise * rng.uniform(-1, 1, x.shape))
-        rows = lambda name, x: shake((self.roundings[name] if inputs else as_is)(x).astype(np.float64) @ self.weights[name].T + v[name + ".bias"])
+        n, p, erf = self.names, self.names["parts"], np.vectorize(math.erf)
+        exact_half = lambda x: x.astype(np.float16).astype(np.float64)
+        half = lambda x: exact_half(x if noise == 0 else x * (1 + noise * rng.uniform(-1, 1, x.shape)))
+        v = {name: x.astype(np.float16).astype(np.float64) for name, x in self.vectors.items()}
+
+        def product(name, x, fused=False):
+            """x: not yet rounded. fused: its factors are applied by the layer that makes it."""
+            if name in self.factors:
+                x = (x if fused else half(x)) * self.factors[name].astype(np.float16)
+            rounding = self.roundings[name] if inputs else as_is
+            if rounding is as_is or name in copied:
+                x = half(x)
+            elif noise != 0:
+                x = x * (1 + noise * rng.uniform(-1, 1, x.shape))
+            w = self.weights[name]
+            return rounding(x).astype(np.float64) @ (w.astype(np.float16).astype(np.float64) if rounding is as_is and name in self.plain else w).T + v[name + ".bias"]
 
         def norm(name, x):
             mean = x.mean(-1, keepdims=True)
-            return shake((x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * v[name + ".weight"] + v[name + ".bias"])
+            return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * v[name + ".weight"] + v[name + ".bias"]
 
         batch, grid = image.shape[0], IMAGE // PATCH
         x = image.astype(np.float64).reshape(batch, 3, grid, PATCH, grid, PATCH).transpose(0, 2, 4, 1, 3, 5).reshape(batch, grid * grid, -1)
-        x = shake(x) @ v[n["patches"] + ".weight"].reshape(WIDTH, -1).T + v[n["patches"] + ".bias"]
-        x = shake(np.concatenate([np.repeat(v[n["token"]], batch, 0), shake(x)], 1) + v[n["positions"]])
+        x = half(exact_half(x) @ v[n["patches"] + ".weight"].reshape(WIDTH, -1).T + v[n["patches"] + ".bias"])
+        x = exact_half(np.concatenate([np.repeat(v[n["token"]], batch, 0), x], 1) + v[n["positions"]])  # sums of two halves: ties are common, and exact
         for i in range(DEPTH):
             b = lambda part: n["block"](i, p[part] if isinstance(p.get(part), str) else part)
             h = norm(b("norm1"), x)
-            parts = [rows(b(part), h) for part in p["qkv"]]
+            parts = [half(product(b(part), h)) for part in p["qkv"]]
             if len(parts) == 1:
                 parts = np.split(parts[0], 3, -1)
             q, k, w = (y.reshape(batch, -1, HEADS, WIDTH // HEADS).transpose(0, 2, 1, 3) for y in parts)
             s = q @ k.transpose(0, 1, 3, 2) / math.sqrt(WIDTH // HEADS)
             s = np.exp(s - s.max(-1, keepdims=True))
-            h = shake((s / s.sum(-1, keepdims=True) @ w).transpose(0, 2, 1, 3).reshape(batch, -1, WIDTH))
-            x = shake(x + rows(b("out"), h))
-            h = rows(b("fc1"), norm(b("norm2"), x))
-            x = shake(x + rows(b("fc2"), shake(h * (1 + erf(h / math.sqrt(2))) / 2)))
-        return rows(n["head"], norm(n["norm"], x[:, 0]))
+            h = (s / s.sum(-1, keepdims=True) @ w).transpose(0, 2, 1, 3).reshape(batch, -1, WIDTH)
+            x = half(x + product(b("out"), h))
+            h = product(b("fc1"), norm(b("norm2"), x))
+            x = half(x + product(b("fc2"), h * (1 + erf(h / math.sqrt(2))) / 2, fused=True))
+        return product(n["head"], norm(n["norm"], x[:, 0]))

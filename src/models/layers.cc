@@ -34,11 +34,15 @@ Result<ValueId> LayerBuilder::linear(const std::string& module, ValueId x, int64
     const ValueId factors = b.graph().add_constant(module + ".pre_quant_scale", {inputs}, w.input_factors);
     TS_ASSIGN(x, b.map("mul", {x, factors}, module + ".pre_quant_scale"));
   }
-  Attrs attrs;
-  if (w.input) attrs.set("type.0", to_string(*w.input));
-  if (w.input_scale) attrs.set("scale.0", static_cast<double>(*w.input_scale));
+  if (w.input) {
+    ValueId scale = kNoValue, scale2 = kNoValue;
+    if (w.input_scale)
+      (w.input->dynamic ? scale2 : scale) = b.graph().add_constant(module + ".input_scale", {1}, {*w.input_scale});
+    x = b.quantize(x, *w.input, scale, scale2, module + ".input");
+    TS_ASSIGN(x, b.emit("copy", {x}, {}, module + ".input.decoded"));
+  }
   const ValueId weight = add_weight(module, std::move(w), outputs, inputs);
-  TS_ASSIGN(const ValueId y, b.emit("matmul", {x, weight}, std::move(attrs), module));
+  TS_ASSIGN(const ValueId y, b.emit("matmul", {x, weight}, {}, module));
   return bias ? add_bias(module, y, outputs) : Result<ValueId>(y);
 }
 
