@@ -133,10 +133,11 @@ Status build(const Options& o, const Common& common) {
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
-    if (g.asked != engine.precision) say(4, "kept: " + g.names);
+    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty()) say(4, "kept: " + g.names);
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
+  if (!engine.recipe.empty()) say(2, "recipe: " + engine.recipe);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   for (const OutputQuality& q : quality.outputs) {
     say(2, fmt::format("output '{}': cosine {:.5f} with the model as written, at least {:.6g} wanted ({})", q.name,

@@ -74,8 +74,10 @@ Result<Refinements> parse_refinements(const BuildFlags& flags) {
     if (!flags.sparsity_by.empty()) return usage_error("--sparsity-by says how, --sparsity which: give both");
     return what;
   }
-  const std::string by = !flags.sparsity_by.empty() ? flags.sparsity_by : flags.calib.empty() ? "magnitude" : "hessian";
-  TS_ASSIGN(what.sparsity, parse_sparsity(flags.sparsity, by));
+  TS_ASSIGN(what.sparsity, parse_sparsity(flags.sparsity, flags.sparsity_by.empty() ? "magnitude" : flags.sparsity_by));
+  if (flags.sparsity_by.empty()) {
+    TS_ASSIGN(what.sparsity.method, default_sparsity_method(flags.calib));
+  }
   return what;
 }
 

@@ -62,6 +62,7 @@ void print_summary(const Options& o, const Engine& e) {
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
   if (!e.preprocess.empty()) print_record("images", e.preprocess);
+  if (!e.recipe.empty()) print_record("recipe", e.recipe);
   for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");

@@ -86,8 +86,12 @@ class Builder {
   Result<Engine> run(bool* ran_on_target, ModelReport* report) {
     TS_ASSIGN(lowering_.types, types_asked(options_));
     TS_TRY(load_samples_graph());
+    TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
+    if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
     TS_TRY(refine());
-    TS_TRY(calibrate_ranges());
+    if (!ranges_given_) TS_TRY(calibrate_ranges());
+    if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
+      return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
     if (!calib_used_ && !options_.calib_path.empty()) {
       return usage_error(cat("--calib: ", engine_.precision,
                              " has no scales to calibrate; leave it out, or ask for another --precision"));
@@ -104,7 +108,7 @@ class Builder {
   Status load_samples_graph() {
     engine_.target = options_.target;
     engine_.allowed = options_.allow;
-    if (options_.recipe) engine_.allowed.insert(engine_.allowed.begin(), "recipe " + options_.recipe->name);
+    if (options_.recipe) engine_.recipe = options_.recipe->name;
     engine_.producer = cat("tessera ", TS_VERSION);
     const Stopwatch watch(t_.import_s);
     Bar bar(options_.quiet, "importing", 1);
@@ -116,7 +120,7 @@ class Builder {
 
   CalibrateOptions calibration() const {
     return {.path = options_.calib_path,
-            .samples = options_.calib_samples,
+            .samples = options_.calib_samples > 0 ? options_.calib_samples : 512,
             .method = {},
             .preprocess = options_.preprocess,
             .quiet = options_.quiet};
@@ -126,10 +130,14 @@ class Builder {
   Status refine() {
     TS_ASSIGN(const Choices choices, choose_precisions(sampled_, lowering_.types));
     RefineOptions refining{.what = options_.refine, .type_of = {}, .quiet = options_.quiet};
+    if (options_.calib_samples > 0) refining.samples = options_.calib_samples;
     std::map<std::string, LayerChoice> chosen;
     for (size_t n = 0; n < sampled_.nodes.size(); ++n) chosen[sampled_.nodes[n].name] = choices.layers[n];
     const bool any_sparse = std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return c.second.sparse; });
-    if (any_sparse && !refining.what.sparse()) refining.what.sparsity = {SparsityPattern::k24, default_method()};
+    if (any_sparse && !refining.what.sparse()) {
+      TS_ASSIGN(const SparsityMethod method, default_sparsity_method(options_.calib_path));
+      refining.what.sparsity = {SparsityPattern::k24, method};
+    }
     if (!refining.what.any()) return {};
     refining.what.is_sparse = [&chosen](const Node& n) { return chosen.contains(n.name) && chosen.at(n.name).sparse; };
     refining.type_of = [&chosen](const Node& n) {
@@ -140,19 +148,17 @@ class Builder {
     const Activity activity("refining the weights of", options_.model_path);
     CalibrationSamples data;
     if (refining.what.needs_moments()) {
-      TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
-      if (options_.calib_path.empty() || ranges_given)
+      if (options_.calib_path.empty() || ranges_given_)
         return usage_error("--refine and --sparsity by hessian look at what layers read: give samples with --calib FILE.npz");
       TS_ASSIGN(data, samples_of(sampled_, calibration()));
       calib_used_ = true;
+      engine_.preprocess = data.preprocess;
     }
     TS_ASSIGN(refined_, refine_model(sampled_, refining.what.needs_moments() ? &data.samples : nullptr, refining));
+    if (refined_.layers.empty())
+      return usage_error(cat("--refine: no layer of ", engine_.precision, " has a weight with scales that it could better; leave it out"));
     engine_.refinements = refined_.notes;
     return {};
-  }
-
-  SparsityMethod default_method() const {
-    return options_.calib_path.empty() ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
   }
 
   Status calibrate_ranges() {
@@ -260,11 +266,16 @@ class Builder {
   Graph sampled_;  // with the batch of calibration; refined
   Refined refined_;
   Ranges ranges_;
-  bool calib_used_ = false;
+  bool calib_used_ = false, ranges_given_ = false;
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 
 }  // namespace
+
+Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
+  TS_ASSIGN(const bool ranges, is_ranges_file(calib_path));
+  return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
+}
 
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
   if (ran_on_target != nullptr) *ran_on_target = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of `tessera build`: import, calibrate, compile for each batch size, golden values, and the check of them where
+// All of `tessera build`: import, refine weights, calibrate, compile for each batch size, golden values, and the check of them where
 // the target is here.
 #pragma once
 
@@ -30,7 +30,7 @@ struct BuildOptions {
   Arch target = Arch::cpu;
   std::string calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
   std::string calib_method;     // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
-  int64_t calib_samples = 512;  // at most
+  int64_t calib_samples = 0;    // at most; 0: 512 for scales, 128 for refinements
   std::string preprocess;       // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   bool golden = true;
@@ -40,6 +40,9 @@ struct BuildOptions {
   std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
   bool quiet = false;  // no progress
 };
+
+// Which weights 2:4 keeps where nobody says: hessian where the path gives samples, else magnitude.
+Result<SparsityMethod> default_sparsity_method(const std::string& calib_path);
 
 struct BuildTimes {
   double import_s = 0, refine_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;

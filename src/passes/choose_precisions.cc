@@ -15,24 +15,22 @@ class Chooser {
   Result<Choices> run() {
     TS_ASSIGN(base_, base_precision(options_.precision));
     carrier_ = &plain_precision(base_->carrier);
-    if (!options_.attention.empty() && options_.attention != "fp16" && options_.attention != "fp8")
-      return usage_error(cat("--attention ", options_.attention, ": accepted are fp16 and fp8"));
     assign_roles(g_);
     Choices choices{.carrier = base_->carrier, .layers = std::vector<LayerChoice>(g_.nodes.size())};
     rule_used_.assign(options_.rules.size(), false);
     allow_used_.assign(options_.allow.size(), false);
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
-      if (weight_is_left(node)) TS_TRY(accept_left(node));
+      if (weight_is_left(node)) accept_left(node);
       if (is_linear(g_, node)) choices.layers[n] = choice_of(node);
+    }
+    TS_TRY(choose_attention(choices));
+    if (!left_.empty()) {
+      return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":", left_, "; to accept them in ",
+                         carrier_->name, ":", left_flags_));
     }
     TS_TRY(check_used());
     TS_TRY(check_realised(choices));
-    if (options_.attention == "fp8") {
-      choices.fp8_attention = std::any_of(g_.nodes.begin(), g_.nodes.end(), [](const Node& n) { return n.op == "attention"; });
-      if (!choices.fp8_attention)
-        return refused("--attention fp8: no attention was recognised in this model; leave it out");
-    }
     return choices;
   }
 
@@ -44,14 +42,62 @@ class Chooser {
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
       if (!rule.precision.empty()) c.precision = find_precision(rule.precision);
       if (!rule.sparsity.empty()) c.sparse = rule.sparsity == "2:4";
+      c.named = c.named || rule.layer != "*";
       rule_used_[r] = true;
     }
     for (size_t a = 0; a < options_.allow.size(); ++a) {
       if (!matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
       c.precision = find_precision(options_.allow[a].precision);
-      allow_used_[a] = true;
+      if (!c.precision->weight.scaled()) c.sparse = false;
+      allow_used_[a] = c.named = true;
     }
     return c;
+  }
+
+  // fp8 must reach every attention that is not allowed away, those that were not recognised as one included.
+  Status choose_attention(Choices& choices) {
+    if (options_.attention.empty()) return {};
+    if (options_.attention != "fp16" && options_.attention != "fp8")
+      return usage_error(cat("--attention ", options_.attention, ": accepted are fp16 and fp8"));
+    if (options_.attention == "fp16") {
+      if (base_->carrier != Element::f16)
+        return refused(cat("--attention fp16: with ", base_->name, " everything but the linear layers is ", carrier_->name,
+                           "; leave it out"));
+      for (const Node& n : g_.nodes) {
+        if (n.op == "attention" && n.attrs.has("type.0"))
+          return refused(cat("layer ", n.name, ": the model states types for it, --attention fp16 would change them; leave it out"));
+      }
+      return {};
+    }
+    bool any = false;
+    std::string unreached;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      const bool spelt_out = node.op == "softmax" && weighs_values(node);
+      if (node.op != "attention" && !spelt_out) continue;
+      bool allowed = false;
+      for (size_t a = 0; a < options_.allow.size(); ++a) {
+        if (options_.allow[a].precision != carrier_->name || !matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
+        allowed = allow_used_[a] = true;
+      }
+      if (allowed) continue;
+      if (spelt_out) unreached += cat(unreached.empty() ? "" : ", ", node.name);
+      choices.layers[n].fp8_attention = !spelt_out;
+      any = any || !spelt_out;
+    }
+    if (!unreached.empty())
+      return refused(cat("--attention fp8: the softmax of these is not recognised as part of an attention: ", unreached,
+                         "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name));
+    return any ? Status() : refused("--attention fp8: no attention was recognised in this model; leave it out");
+  }
+
+  // A softmax whose result is multiplied with another activation.
+  bool weighs_values(const Node& softmax) const {
+    const std::vector<int> producers = g_.producers();
+    return std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) {
+      return n.op == "matmul" && n.inputs.size() > 1 && !g_.at(n.inputs[1]).constant && !g_.at(n.inputs[0]).constant &&
+             placement_of(g_, producers, n.inputs[0]).base == softmax.outputs[0];
+    });
   }
 
   // W x: a constant times an activation.
@@ -60,15 +106,15 @@ class Chooser {
     return g_.at(placement_of(g_, g_.producers(), n.inputs[0]).base).constant;
   }
 
-  Status accept_left(const Node& node) {
+  void accept_left(const Node& node) {
     bool accepted = !base_->weight.scaled() && !options_.sparse;
     for (size_t a = 0; a < options_.allow.size(); ++a) {
       if (!matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
       if (options_.allow[a].precision == carrier_->name) accepted = allow_used_[a] = true;
     }
-    if (accepted) return {};
-    return refused(cat("layer ", node.name, ": its weight is the left operand of the product, which is never ",
-                       asked_in_words(), "; --allow '", node.name, "=", carrier_->name, "' accepts it in ", carrier_->name));
+    if (accepted) return;
+    left_ += cat(left_.empty() ? " " : ", ", node.name);
+    left_flags_ += cat(" --allow '", node.name, "=", carrier_->name, "'");
   }
 
   std::string asked_in_words() const { return cat(base_->name, options_.sparse ? " or 2:4" : ""); }
@@ -77,7 +123,7 @@ class Chooser {
     for (size_t a = 0; a < allow_used_.size(); ++a) {
       const std::string& pattern = options_.allow[a].pattern;
       if (!allow_used_[a])
-        return usage_error(cat("--allow ", pattern, ": no linear layer has such a name", nearest_layers(pattern)));
+        return usage_error(cat("--allow ", pattern, ": no linear layer or attention has such a name", nearest_layers(pattern)));
     }
     for (size_t r = 0; r < rule_used_.size(); ++r) {
       const Rule& rule = options_.rules[r];
@@ -138,6 +184,7 @@ class Chooser {
   const QuantizeOptions& options_;
   const Precision *base_ = nullptr, *carrier_ = nullptr;
   std::vector<bool> rule_used_, allow_used_;
+  std::string left_, left_flags_;  // layers that nobody allowed, and how to
 };
 
 }  // namespace

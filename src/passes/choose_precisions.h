@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
 // carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
-// allowances that match nothing are errors, and so is a request that no layer would realise.
+// allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
+// that was asked of a layer: a plain precision is dense as well.
 #pragma once
 
 #include <optional>
@@ -31,11 +32,12 @@ struct QuantizeOptions {
 struct LayerChoice {
   const Precision* precision = nullptr;  // null where the node is no linear layer
   bool sparse = false;
+  bool named = false;          // a rule or an allowance named the layer
+  bool fp8_attention = false;  // of attention nodes
 };
 struct Choices {
   Element carrier = Element::f16;
   std::vector<LayerChoice> layers;  // per node
-  bool fp8_attention = false;
 };
 
 // Assigns roles (passes/roles.h) on the way. Contract: the graph is canonical.

@@ -41,6 +41,7 @@ class Quantizer {
       if (choices_.layers[n].precision != nullptr) TS_TRY(settle_layer(n));
     }
     for (size_t n = 0; n < g_.nodes.size(); ++n) TS_TRY(settle_inputs(n));
+    if (!failures_.empty()) return refused(failures_);
     std::vector<size_t> places;
     const auto has_codes = [&](size_t node, size_t input) {
       return std::any_of(asks_.begin(), asks_.end(), [&](const Ask& a) { return a.node == node && a.input == input; });
@@ -62,10 +63,16 @@ class Quantizer {
     const bool imported = stored.scaled() && (options_.keep_stated || options_.precision == kImported);
     const bool sparse = g_.nodes[index].attrs.integer("sparse24") != 0;
     g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
+    if (choices_.layers[index].sparse && !sparse) {
+      fail(layer, cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
+                      "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
+    }
     if (stored.scaled()) {
-      if (!imported && stored != p.weight) {
-        return refused(cat("layer ", layer, ": the model holds its weight as ", to_string(stored), ", and ", p.name,
-                           " would round it a second time; leave --precision out to take types as they are"));
+      if (imported && choices_.layers[index].named && stored != p.weight) {
+        fail(layer, cat("the model holds its weight as ", to_string(stored), ", which --allow or a recipe cannot change to ", p.name));
+      } else if (!imported && stored != p.weight) {
+        fail(layer, cat("the model holds its weight as ", to_string(stored), ", and ", p.name,
+                        " would round it a second time; leave --precision out to take types as they are"));
       }
     } else if (p.weight != QuantType(choices_.carrier)) {
       auto [it, fresh] = typed_weight_.emplace(std::pair(w, to_string(p.weight)), kNoValue);
@@ -79,6 +86,10 @@ class Quantizer {
     const bool plain = !p.activation.scaled();
     if (plain && (p.weight.scaled() || p.activation == QuantType(choices_.carrier))) return {};
     return add_ask(index, 0, p.activation, {});
+  }
+
+  void fail(const std::string& layer, const std::string& why) {
+    failures_ += cat(failures_.empty() ? "" : "\n", "layer ", layer, ": ", why);
   }
 
   // Inputs whose types the model itself states, and those of attention.
@@ -96,9 +107,11 @@ class Quantizer {
       if (node.op == "attention" || !is_linear(g_, node)) node.asked = kImported;
       TS_TRY(add_ask(index, i, *type, scale));
     }
-    if (node.op != "attention" || !choices_.fp8_attention) return {};
-    if (node.asked == kImported)
-      return refused(cat("layer ", node.name, ": the model states its types, --attention fp8 would change them; leave it out"));
+    if (node.op != "attention" || !choices_.layers[index].fp8_attention) return {};
+    if (node.asked == kImported) {
+      fail(node.name, "the model states its types, --attention fp8 would change them; leave it out");
+      return {};
+    }
     node.asked = "fp8";
     node.attrs.set("p", std::string(kSoftmaxType));
     for (size_t i = 0; i < 3; ++i) TS_TRY(add_ask(index, i, kE4m3PerTensor, {}));
@@ -295,6 +308,7 @@ class Quantizer {
   const QuantizeOptions& options_;
   Choices choices_;
   std::vector<Ask> asks_;
+  std::string failures_;  // a line per layer
   std::set<ValueId> settled_;                                       // weights that have their type
   std::map<std::pair<ValueId, std::string>, ValueId> typed_weight_;  // by weight and type
   std::map<std::pair<std::string, uint32_t>, ValueId> scale_constant_;

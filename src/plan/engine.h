@@ -43,6 +43,7 @@ struct Engine {
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed
   std::string preprocess;   // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
+  std::string recipe;                    // whose rules chose the precisions; empty: none
   std::vector<std::string> refinements;  // what was done to weights with calibration data, a sentence each
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
   std::string producer;   // "tessera 0.1.0"

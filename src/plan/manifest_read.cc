@@ -26,6 +26,7 @@ class Reader {
     e.calibration = text(j, "calibration");
     if (j.contains("preprocess")) e.preprocess = text(j, "preprocess");
     each(j, "allowed", [&](const Json& a) { e.allowed.push_back(as_text(a, "allowed")); });
+    if (j.contains("recipe")) e.recipe = text(j, "recipe");
     if (j.contains("refinements"))
       each(j, "refinements", [&](const Json& r) { e.refinements.push_back(as_text(r, "refinements")); });
     e.producer = text(j, "producer");

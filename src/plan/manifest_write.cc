@@ -135,6 +135,7 @@ std::string write_manifest(const Engine& engine) {
               {"allowed", engine.allowed},
               {"producer", engine.producer}};
   if (!engine.preprocess.empty()) out["preprocess"] = engine.preprocess;
+  if (!engine.recipe.empty()) out["recipe"] = engine.recipe;
   if (!engine.refinements.empty()) out["refinements"] = engine.refinements;
   Places places;
   Json& constants = out["constants"] = Json::array();

@@ -36,8 +36,11 @@ bool spell_out(const std::string& text, std::vector<std::string>* out) {
   }
   if (open == std::string::npos) {
     for (size_t i = 0, begin = 0; i <= text.size(); ++i) {
-      if (i < text.size() && text[i] == '\\') ++i;
-      else if (i == text.size() || text[i] == '|') out->push_back(text.substr(begin, i - begin)), begin = i + 1;
+      if (i < text.size() && text[i] == '\\') {
+        if (++i == text.size()) return false;  // nothing follows it
+      } else if (i == text.size() || text[i] == '|') {
+        out->push_back(text.substr(begin, i - begin)), begin = i + 1;
+      }
     }
     return out->size() <= kMostChoices;
   }
