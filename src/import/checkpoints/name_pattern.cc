@@ -29,7 +29,9 @@ bool matches_star(std::string_view pattern, std::string_view text) {
 
 // "a(b|c)d" -> "abd", "acd"; false where groups are nested, repeated or not closed.
 bool spell_out(const std::string& text, std::vector<std::string>* out) {
-  size_t open = std::string::npos;
+  size_t open = std::string::npos, escapes = 0;
+  while (escapes < text.size() && text[text.size() - 1 - escapes] == '\\') ++escapes;
+  if (escapes % 2 != 0) return false;  // the last one escapes nothing
   for (size_t i = 0; i < text.size() && open == std::string::npos; ++i) {
     if (text[i] == '\\') ++i;
     else if (text[i] == '(') open = i;
