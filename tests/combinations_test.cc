@@ -64,8 +64,8 @@ TEST_P(Combinations, BuildAndKeepTheirPromise) {
     EXPECT_EQ(to_string(w.type), to_string(p.weight)) << s.layer;
     EXPECT_EQ(to_string(x.type), to_string(p.activation)) << s.layer;
   }
-  EXPECT_EQ(layers, 8);
-  EXPECT_EQ(attentions, 2);
+  EXPECT_EQ(layers, 16);
+  EXPECT_EQ(attentions, 4);
   for (size_t i = 0; i + 1 < engine->plans.size(); ++i) {
     const auto checked = check_golden(*engine, engine->plans[i]);
     ASSERT_TRUE(checked.ok()) << checked.status().message();
@@ -95,7 +95,7 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   for (const PlanStep& s : engine->plans[0].steps) {
     if (!s.asked.empty() && s.role.starts_with("block")) ++stored[s.stored];
   }
-  EXPECT_EQ(stored, (std::map<std::string, int>{{"e4m3", 6}, {"nvfp4 2:4", 3}, {"f16", 1}}));
+  EXPECT_EQ(stored, (std::map<std::string, int>{{"e4m3", 12}, {"nvfp4 2:4", 7}, {"f16", 1}}));
   EXPECT_EQ(engine->recipe, "test");
 }
 

@@ -60,20 +60,22 @@ class Quantizer {
     const std::string layer = g_.nodes[index].name;
     const ValueId w = g_.nodes[index].inputs[1];
     const QuantType stored = g_.at(w).type.quant;
-    const bool imported = stored.scaled() && (options_.keep_stated || options_.precision == kImported);
+    // Weights with scales that are not stated by the model were made for this precision (passes/refine.h).
+    const bool stated = g_.nodes[index].asked == kImported || g_.nodes[index].attrs.has("type.0");
+    const bool keeps = options_.keep_stated || options_.precision == kImported, imported = keeps && (stated || stored.scaled());
     const bool sparse = g_.nodes[index].attrs.integer("sparse24") != 0;
     g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
     if (choices_.layers[index].sparse && !sparse) {
       fail(layer, cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
                       "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
     }
-    if (stored.scaled()) {
-      if (imported && choices_.layers[index].named && stored != p.weight) {
-        fail(layer, cat("the model holds its weight as ", to_string(stored), ", which --allow or a recipe cannot change to ", p.name));
-      } else if (!imported && stored != p.weight) {
-        fail(layer, cat("the model holds its weight as ", to_string(stored), ", and ", p.name,
-                        " would round it a second time; leave --precision out to take types as they are"));
-      }
+    const std::string states = cat("the model states its types (weight ", to_string(stored), ")");
+    if (stated && !keeps) {
+      fail(layer, cat(states, ", and ", p.name, " would round a second time; leave --precision out to take them as they are"));
+    } else if (stated && choices_.layers[index].named) {
+      fail(layer, cat(states, ", which --allow or a recipe cannot change to ", p.name));
+    } else if (stored.scaled()) {
+      if (!imported && stored != p.weight) fail(layer, cat("its weight is ", to_string(stored), " already, not ", p.name));
     } else if (p.weight != QuantType(choices_.carrier)) {
       auto [it, fresh] = typed_weight_.emplace(std::pair(w, to_string(p.weight)), kNoValue);
       if (fresh) {

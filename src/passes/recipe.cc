@@ -56,6 +56,7 @@ class Reader {
   static Result<Rule> rule(const nlohmann::json& j, const std::string& where) {
     if (!j.is_object()) return bad_input(cat(where, ": must be an object"));
     Rule r;
+    if (!j.contains("layer") && !j.contains("role")) return bad_input(cat(where, ": names neither a layer nor a role"));
     for (const auto& [key, value] : j.items()) {
       if (key == "comment") continue;
       if (!value.is_string()) return bad_input(cat(where, ": ", key, " must be a string"));
@@ -74,7 +75,6 @@ class Reader {
         return bad_input(cat(where, ": unknown key '", key, "'; accepted: layer, role, precision, sparsity, comment"));
       }
     }
-    if (r.layer == "*" && r.role == "*") return bad_input(cat(where, ": names neither a layer nor a role"));
     if (r.precision.empty() && r.sparsity.empty())
       return bad_input(cat(where, ": says neither a precision nor a sparsity"));
     return r;

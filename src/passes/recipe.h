@@ -16,7 +16,7 @@
 namespace tessera {
 
 struct Rule {
-  std::string layer = "*", role = "*";
+  std::string layer = "*", role = "*";  // a rule of a file names one of them at least
   std::string precision;  // empty: as it was
   std::string sparsity;   // "2:4", "none"; empty: as it was
 };
