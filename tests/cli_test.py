@@ -19,7 +19,7 @@ except ImportError:
     sys.exit(77)
 
 PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
-COMMANDS = ["demo", "build", "calibrate", "run", "verify", "check", "inspect", "bench", "kernels", "zoo", "version"]
+COMMANDS = ["demo", "build", "calibrate", "sensitivity", "run", "verify", "check", "inspect", "bench", "kernels", "zoo", "version"]
 MASK = (1 << 64) - 1
 # About twenty roundings to fp16 lie between the image and the logits of two blocks; they add like a random walk.
 HALF_ROUNDINGS = 20**0.5 * 2.0**-11

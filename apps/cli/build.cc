@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/layers.h"
 #include "cli/output.h"
+#include "forge/build_auto.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 
@@ -49,7 +50,7 @@ Json quality_json(const ModelReport& report) {
 Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed", "--golden-inputs", "--min-cosine"}) {
-    if (o.flags.no_verify && o.app->count(name) > 0)
+    if (o.flags.no_verify && o.app->count(name) > 0 && !(o.flags.precision == kAuto && name == std::string("--min-cosine")))
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
   std::error_code none;
@@ -83,7 +84,8 @@ Status build(const Options& o, const Common& common) {
   BuildTimes times;
   ModelReport quality;
   bool ran = false;
-  TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran, &quality));
+  AutoChoice chosen;
+  TS_ASSIGN(const Engine engine, build_engine(options, &times, &ran, &quality, &chosen));
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -97,6 +99,9 @@ Status build(const Options& o, const Common& common) {
   for (const PromiseGroup& g : groups)
     layers.push_back({{"asked", g.asked}, {"stored", g.stored}, {"computed", g.computed}, {"layers", g.layers}});
   if (common.json) {
+    Json automatic = Json::array();
+    for (const AutoLayer& l : chosen.layers)
+      automatic.push_back({{"layer", l.layer.name}, {"precision", l.precision}, {"cost", l.cost}, {"bytes_saved", l.bytes_saved}});
     print_json({{"file", path},
                 {"bytes", bytes},
                 {"model", engine.model},
@@ -106,6 +111,7 @@ Status build(const Options& o, const Common& common) {
                 {"preprocess", engine.preprocess},
                 {"plans", plans},
                 {"layers", layers},
+                {"auto", automatic},
                 {"golden", golden_sentence(engine, ran)},
                 {"golden_inputs", engine.golden.from},
                 {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
@@ -134,6 +140,14 @@ Status build(const Options& o, const Common& common) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
     if (!g.asked.starts_with(engine.precision) && engine.recipe.empty()) say(4, "kept: " + g.names);
+  }
+  if (!chosen.layers.empty()) {
+    Table table({"layer", "chosen", ">1 - cosine alone", ">saves"});
+    for (const AutoLayer& l : chosen.layers)
+      table.add({l.layer.name, l.precision, fmt::format("{:.1e}", l.cost), megabytes(static_cast<int64_t>(l.bytes_saved))});
+    fmt::print("{}", table.text());
+    say(2, cat("weights of these layers: ", megabytes(static_cast<int64_t>(chosen.bytes)), ", in ", chosen.base, " ",
+               megabytes(static_cast<int64_t>(chosen.bytes_of_carrier))));
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
@@ -176,6 +190,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("FILE")
       ->group("Golden values");
   app.add_option("--min-cosine", o->min_cosine,
+                 "what --precision auto reaches over samples (default: 0.999); else "
                  "fail where an output of the quantized model has less with the model as written (default: by type: "
                  "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
       ->check(CLI::Range(-1.0, 1.0).description(""))

@@ -86,7 +86,8 @@ Result<Refinements> parse_refinements(const BuildFlags& flags) {
 void add_build_flags(CLI::App& app, BuildFlags& flags) {
   constexpr const char* kGroup = "Precision and target";
   app.add_option("--precision", flags.precision,
-                 "of the linear layers: " + join(precision_names()) + " (default: types as the model states them, else fp16)")
+                 "of the linear layers: " + join(precision_names()) +
+                     ", or auto: per layer, as measured on the samples of --calib (default: types as the model states them, else fp16)")
       ->type_name("NAME")
       ->group(kGroup);
   app.add_option("--recipe", flags.recipe,

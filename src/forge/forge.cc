@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "forge/build_auto.h"
 #include "passes/canonicalise.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
@@ -73,7 +74,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
     if (types.precision.empty()) types.precision = options.recipe->precision;
     if (types.attention.empty()) types.attention = options.recipe->attention;
   }
-  if (!types.precision.empty()) TS_TRY(base_precision(types.precision).status());
+  if (!types.precision.empty() && types.precision != kAuto) TS_TRY(base_precision(types.precision).status());
   for (const std::string& text : options.allow) {
     TS_ASSIGN(Allowance a, parse_allowance(text));
     types.allow.push_back(std::move(a));
@@ -86,11 +87,15 @@ class Builder {
  public:
   Builder(const BuildOptions& options, BuildTimes& times) : options_(options), t_(times) {}
 
-  Result<Engine> run(bool* ran_on_target, ModelReport* report) {
+  Result<Engine> run(bool* ran_on_target, ModelReport* report, AutoChoice* chosen) {
     TS_ASSIGN(lowering_.types, types_asked(options_));
     TS_TRY(load_samples_graph());
+<<<<<<< HEAD
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
     if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
+=======
+    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
+>>>>>>> 449b145 (sensitivity ranks layers by what their low precision costs; --precision auto chooses by it until a cosine is reached)
     TS_TRY(refine());
     if (!ranges_given_) TS_TRY(calibrate_ranges());
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
@@ -127,6 +132,35 @@ class Builder {
             .method = {},
             .preprocess = options_.preprocess,
             .quiet = options_.quiet};
+  }
+
+  // Layers get what their measured sensitivity allows; what the user allows goes before it.
+  Status choose_by_sensitivity(AutoChoice* chosen) {
+    constexpr int64_t kSamples = 64;  // each layer and candidate is a run over them
+    if (options_.recipe) return usage_error("--precision auto chooses by itself: leave --recipe out");
+    TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
+    if (options_.calib_path.empty() || ranges_given)
+      return usage_error("--precision auto measures layers on samples: give them with --calib FILE.npz");
+    const Stopwatch watch(t_.calibrate_s);
+    CalibrateOptions how = calibration();
+    if (!options_.calib_method.empty()) {
+      TS_ASSIGN(how.method, parse_range_method(options_.calib_method));
+    }
+    TS_ASSIGN(const Ranges ranges, calibrate(sampled_, how));
+    how.samples = std::min(how.samples, kSamples);
+    TS_ASSIGN(CalibrationSamples data, samples_of(sampled_, how));
+    TS_ASSIGN(const Trials trials, Trials::make(sampled_, std::move(data.samples)));
+    AutoOptions options{.types = lowering_.types, .quiet = options_.quiet};
+    options.min_cosine = options_.min_cosine.value_or(options.min_cosine);
+    options.types.ranges = &ranges;
+    options.types.sparse = false;
+    TS_ASSIGN(AutoChoice choice, choose_by_cosine(trials, options));
+    lowering_.types.precision = choice.base;
+    lowering_.types.allow.insert(lowering_.types.allow.begin(), choice.allow.begin(), choice.allow.end());
+    engine_.allowed.insert(engine_.allowed.begin(), choice.sentence);
+    calib_used_ = true;
+    if (chosen != nullptr) *chosen = std::move(choice);
+    return {};
   }
 
   // Weights that lose less (passes/refine.h), once for all batch sizes.
@@ -248,7 +282,7 @@ class Builder {
     const GoldenOptions golden{.seed = options_.seed,
                                .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
                                .preprocess = options_.preprocess,
-                               .min_cosine = options_.min_cosine,
+                               .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
     if (!why_not_here(options_.target).empty()) return {};
@@ -275,15 +309,24 @@ class Builder {
 
 }  // namespace
 
+<<<<<<< HEAD
 Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
   TS_ASSIGN(const bool ranges, is_ranges_file(calib_path));
   return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
 }
 
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
+=======
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report,
+                            AutoChoice* chosen) {
+>>>>>>> 449b145 (sensitivity ranks layers by what their low precision costs; --precision auto chooses by it until a cosine is reached)
   if (ran_on_target != nullptr) *ran_on_target = false;
   BuildTimes unused;
-  return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report);
+  return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report, chosen);
+}
+
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
+  return build_engine(options, times, ran_on_target, report, nullptr);
 }
 
 }  // namespace tessera

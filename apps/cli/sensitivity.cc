@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/sensitivity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/log.h"
+#include "cli/build_flags.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "compile/compile.h"
+#include "study/calibrate.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kSamples = 64;  // a trial per layer and more runs over them
+constexpr size_t kShown = 20;
+
+struct Options {
+  std::string model, calib, precision, attention;
+  std::vector<std::string> shapes;
+  CalibrationFlags flags;
+  bool all = false;
+};
+
+Json closeness_json(const Closeness& c) {
+  return {{"cosine_mean", c.cosine_mean}, {"cosine_worst", c.cosine_worst}, {"relative_l2", c.relative_l2}};
+}
+
+Json report_json(const Options& o, const Sensitivity& s, const Ranges& ranges) {
+  Json layers = Json::array();
+  for (const LayerCost& l : s.layers) {
+    Json one = {{"layer", l.layer.name}, {"role", l.layer.role}, {"bytes_saved", std::llround(l.bytes_saved)}};
+    if (l.refused.empty()) {
+      one["alone"] = closeness_json(l.alone);
+      one["all_but_it"] = closeness_json(l.without);
+    } else {
+      one["refused"] = l.refused;
+    }
+    layers.push_back(std::move(one));
+  }
+  return {{"model", o.model},           {"precision", o.precision},        {"samples", s.samples},
+          {"calibration", ranges.how}, {"warnings", ranges.warnings},     {"carrier", closeness_json(s.carrier)},
+          {"all", closeness_json(s.all)}, {"layers", std::move(layers)}};
+}
+
+void print(const Options& o, const Sensitivity& s) {
+  fmt::print("{}\n", wrap(fmt::format("outputs against fp32 over {}: every layer in {}: mean cosine {:.6f}, relative L2 {:.2e}; none of "
+                                      "them (the carrier alone): {:.6f}, {:.2e}",
+                                      plural(s.samples, "sample"), o.precision, s.all.cosine_mean, s.all.relative_l2, s.carrier.cosine_mean,
+                                      s.carrier.relative_l2),
+                          0, 2));
+  Table table({">rank", "layer", ">cosine alone", ">L2 alone", ">cosine all but it", ">L2 all but it", ">saves"});
+  const size_t shown = o.all ? s.layers.size() : std::min(kShown, s.layers.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const LayerCost& l = s.layers[i];
+    const bool measured = l.refused.empty();
+    const auto number = [&](const char* format, double x) { return measured ? fmt::format(fmt::runtime(format), x) : std::string("refused"); };
+    table.add({std::to_string(i + 1), l.layer.name, number("{:.6f}", l.alone.cosine_mean), number("{:.2e}", l.alone.relative_l2),
+               number("{:.6f}", l.without.cosine_mean), number("{:.2e}", l.without.relative_l2),
+               l.bytes_saved > 0 ? megabytes(std::llround(l.bytes_saved)) : ""});
+  }
+  fmt::print("\n{}", table.text());
+  if (shown < s.layers.size()) fmt::print("and {} that cost less (--all: each)\n", s.layers.size() - shown);
+  for (const LayerCost& l : s.layers) {
+    if (!l.refused.empty()) fmt::print("{}\n", wrap(printable(cat(l.layer.name, ": ", l.refused)), 0, 2));
+  }
+}
+
+Status sensitivity(const Options& o, const Common& common) {
+  if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
+  TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  if (engine_file) return usage_error(cat(o.model, " is an engine, whose precisions are chosen; sensitivity takes an ONNX model"));
+  TS_ASSIGN(const bool ranges_given, is_ranges_file(o.calib));
+  if (ranges_given) return usage_error(cat("--calib ", o.calib, ": holds ranges and no samples to measure on; give an npz or a folder of images"));
+  BuildFlags shapes_only;
+  shapes_only.shapes = o.shapes;
+  TS_ASSIGN(const BuildOptions build, build_options(shapes_only, o.model, {}, true));
+  const bool quiet = common.quiet || common.json;
+  SensitivityOptions options{.types = {}, .quiet = quiet};
+  options.types.precision = o.precision;
+  options.types.attention = o.attention;
+  TS_ASSIGN(const Precision* precision, base_precision(o.precision));
+  TS_ASSIGN(const Graph graph, load_model(o.model, o.shapes.empty() ? 16 : 1, {.exact = false, .shapes = build.shapes}));
+  CalibrateOptions calibration{.path = o.calib,
+                               .samples = o.flags.samples > 0 ? o.flags.samples : kSamples,
+                               .method = {},
+                               .preprocess = o.flags.preprocess,
+                               .quiet = quiet};
+  if (!o.flags.method.empty()) {
+    TS_ASSIGN(calibration.method, parse_range_method(o.flags.method));
+  }
+  Ranges ranges;
+  if (precision->needs_ranges() || o.attention == "fp8") {
+    TS_ASSIGN(ranges, calibrate(graph, calibration));
+    options.types.ranges = &ranges;
+  }
+  TS_ASSIGN(CalibrationSamples data, samples_of(graph, calibration));
+  TS_ASSIGN(const Trials trials, Trials::make(graph, std::move(data.samples)));
+  TS_ASSIGN(const Sensitivity report, measure_sensitivity(trials, options));
+  if (common.json) {
+    print_json(report_json(o, report, ranges));
+    return {};
+  }
+  for (const std::string& fault : ranges.warnings) warn(cat("calibration: ", fault));
+  print(o, report);
+  return {};
+}
+
+Runner add(CLI::App& app, const Common& common) {
+  auto o = std::make_shared<Options>();
+  app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
+  app.add_option("--precision", o->precision, "of the layers that are tried: one with scales, as fp8 or nvfp4")->type_name("NAME")->required();
+  app.add_option("--calib", o->calib, "npz with an array per input, named like it, [samples, ...], or a folder of images")
+      ->type_name("FILE|DIR")
+      ->required();
+  app.add_option("--attention", o->attention, "fp8: rank attention in fp8 too")->type_name("NAME");
+  add_calibration_flags(app, o->flags, "--method", "--samples", "Samples (default: the first 64)");
+  app.add_option("--shape", o->shapes,
+                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
+      ->type_name("INPUT=N,...")
+      ->allow_extra_args(false);
+  app.add_flag("--all", o->all, "show every layer (default: the 20 costliest)");
+  return [o, &common] { return sensitivity(*o, common); };
+}
+
+}  // namespace
+
+const Command sensitivity_command{
+    "sensitivity",
+    "rank layers by what their low precision costs",
+    "Quantizes the linear layers of the blocks one at a time, and all but one, runs each trial on the CPU and compares the "
+    "outputs with the fp32 model's: mean cosine and relative L2 over the samples. The costliest layer alone comes first. Layers that "
+    "cost much and save little are those to keep in fp16, by --allow or a recipe.",
+    "  tessera sensitivity vit.onnx --precision nvfp4 --calib images.npz\n"
+    "  tessera sensitivity vit.onnx --precision fp8 --attention fp8 --calib images.npz --samples 128\n"
+    "  tessera sensitivity vit.onnx --precision nvfp4 --calib images.npz --json | jq '.layers[0]'\n",
+    "",
+    true,
+    add};
+
+}  // namespace tessera
