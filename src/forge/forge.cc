@@ -90,12 +90,9 @@ class Builder {
   Result<Engine> run(bool* ran_on_target, ModelReport* report, AutoChoice* chosen) {
     TS_ASSIGN(lowering_.types, types_asked(options_));
     TS_TRY(load_samples_graph());
-<<<<<<< HEAD
+    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
     if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
-=======
-    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
->>>>>>> 449b145 (sensitivity ranks layers by what their low precision costs; --precision auto chooses by it until a cosine is reached)
     TS_TRY(refine());
     if (!ranges_given_) TS_TRY(calibrate_ranges());
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
@@ -277,8 +274,7 @@ class Builder {
     const ModelGraphs graphs{.written = &written_,
                              .canonical = &canonical_,
                              .prepared = refined_.layers.empty() ? &canonical_ : &prepared_};
-    TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
-    const std::string data = ranges_given ? std::string() : options_.calib_path;
+    const std::string data = ranges_given_ ? std::string() : options_.calib_path;
     const GoldenOptions golden{.seed = options_.seed,
                                .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
                                .preprocess = options_.preprocess,
@@ -309,17 +305,13 @@ class Builder {
 
 }  // namespace
 
-<<<<<<< HEAD
 Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
   TS_ASSIGN(const bool ranges, is_ranges_file(calib_path));
   return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
 }
 
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
-=======
 Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report,
                             AutoChoice* chosen) {
->>>>>>> 449b145 (sensitivity ranks layers by what their low precision costs; --precision auto chooses by it until a cosine is reached)
   if (ran_on_target != nullptr) *ran_on_target = false;
   BuildTimes unused;
   return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report, chosen);
