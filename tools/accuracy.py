@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each precision costs in accuracy, on trained models, engine by engine, against the model in fp32.
 
-  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only PATTERN] [--out docs/accuracy.md] [--images N]
+  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only PATTERN] [--out docs/accuracy.md] [--json FILE] [--images N]
 
 --data:   a folder with vit.onnx or vit.onnx.gz (input `image` [n,3,32,32], output `logits`), calib.npz (`image` uint8 [n,32,32,3]) and test.npz
           (`image`, `label`, and `logits` in fp32): a ViT trained on CIFAR-10.
 --minilm: the folder that `tools/minilm.py export` wrote.
 The program is TESSERA_PROGRAM (default build/tessera); engines are for the CPU, where every precision runs. Needs numpy. Every row is a build and a run
-of the program as a user would do them; its command stands in the JSON (bench/results/accuracy.json)."""
+of the program as a user would do them; its options stand in the JSON (bench/results/accuracy.json). Rows that the JSON has already are not measured again:
+delete it, or give another, after a change of the program."""
 import argparse
 import fnmatch
 import gzip
@@ -31,7 +32,7 @@ PRECISIONS = [
     ("fp8, fp8 attention", "--precision fp8 --attention fp8", 0.9990),
     ("mxfp8", "--precision mxfp8", 0.9990), ("mxfp8, fp8 attention", "--precision mxfp8 --attention fp8", None),
     ("w4a16", "--precision w4a16", 0.9988), ("w4a8", "--precision w4a8", 0.998), ("nvfp4", "--precision nvfp4", 0.995),
-    ("int8", "--precision int8", None), ("recipe default", "--recipe default", None)]
+    ("int8", "--precision int8", None), ("recipe default", "--recipe default", 0.997)]
 SPARSE = "--sparsity 2:4"
 REFINEMENTS = [("smooth", "smooth"), ("awq", "awq"), ("clip", "clip"), ("compensate", "compensate"), ("clip, compensate", "clip,compensate"),
                ("awq, clip, compensate", "awq,clip,compensate"), ("smooth, clip, compensate", "smooth,clip,compensate")]
@@ -47,8 +48,7 @@ def rows_asked():
         ("fp16, pairwise 4:8 by Hessian", "--precision fp16 --sparsity 4:8 --sparsity-by hessian", None, None)]))
     for base in ("nvfp4", "w4a16", "w4a8"):
         rows = [(f"{base}, none", f"--precision {base}", None, None)]
-        rows += [(f"{base}, {n}", f"--precision {base} --refine {o}", 0.997 if base == "nvfp4" and o == "awq,clip,compensate" else None, None)
-                 for n, o in REFINEMENTS]
+        rows += [(f"{base}, {n}", f"--precision {base} --refine {o}", None, None) for n, o in REFINEMENTS]
         sections.append((f"Refinements of {base}", rows))
     sections.append(("Refinements of 8 bits", [
         ("int8, none", "--precision int8", None, None), ("int8, smooth", "--precision int8 --refine smooth", None, None),
@@ -157,28 +157,28 @@ class Minilm(Model):
                 f"{r['engine_bytes'] / 1e6:.1f} MB |")
 
 
-def measure(model, program, only, scratch):
-    """Lines of a document and rows for the JSON."""
-    lines, rows = [f"## {model.name}", "", model.what + ".", ""], []
-    known = {}
+def measure(model, program, only, scratch, rows, save, known_only):
+    """Lines of a document; rows for the JSON are added to `rows`, and what is there already is taken from it."""
+    lines = [f"## {model.name}", "", model.what + ".", ""]
+    known = {r["options"]: r for r in rows if r["model"] == model.name and "error" not in r}
     for title, asked in rows_asked():
-        chosen = [row for row in asked if fnmatch.fnmatch(row[0], only)]
+        chosen = [row for row in asked if fnmatch.fnmatch(row[0], only) and (row[1] in known or not known_only)]
         if not chosen:
             continue
         lines += [f"### {title}", "", model.head, "|" + "---|" * (model.head.count("|") - 1)]
         for name, options, least, top1 in chosen:
             try:
                 if options not in known:
-                    known[options] = model.run(program, options, scratch)
-                r = known[options]
-                lines.append(model.line(name, r, least, top1))
-                rows.append({"model": model.name, "section": title, "name": name, "options": options, **r})
+                    known[options] = {"model": model.name, "options": options, **model.run(program, options, scratch)}
+                    rows.append(known[options])
+                    save()
+                lines.append(model.line(name, known[options], least, top1))
             except RuntimeError as error:
                 lines.append(f"| {name} | {error} |" + " |" * (model.head.count("|") - 3))
-                rows.append({"model": model.name, "section": title, "name": name, "options": options, "error": str(error)})
+                rows.append({"model": model.name, "options": options, "error": str(error)})
             print(lines[-1], flush=True)
         lines.append("")
-    return lines, rows
+    return lines
 
 
 def main():
@@ -189,22 +189,27 @@ def main():
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--out")
     parser.add_argument("--json")
+    parser.add_argument("--known", action="store_true", help="write what the JSON has, measure nothing")
     args = parser.parse_args()
     if not args.data and not args.minilm:
         parser.error("give --data or --minilm")
     program = os.environ.get("TESSERA_PROGRAM", "build/tessera")
     lines, rows = [], []
+    if args.json and os.path.exists(args.json):
+        rows = [r for r in json.load(open(args.json))["rows"] if "error" not in r]
+
+    def save():
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump({"machine": f"{platform.machine()}, {os.cpu_count()} cores", "command": "python3 tools/accuracy.py --data DIR --minilm DIR", "rows": rows},
+                          f, indent=1)
+                f.write("\n")
+
     with tempfile.TemporaryDirectory() as scratch:
         models = ([Cifar(args.data, scratch, args.images)] if args.data else []) + ([Minilm(args.minilm)] if args.minilm else [])
         for model in models:
-            some_lines, some_rows = measure(model, program, args.only, scratch)
-            lines += some_lines
-            rows += some_rows
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump({"machine": f"{platform.machine()}, {os.cpu_count()} cores", "command": " ".join(["python3", "tools/accuracy.py", "--data", "DIR"]
-                       + (["--minilm", "DIR"] if args.minilm else [])), "rows": rows}, f, indent=1)
-            f.write("\n")
+            lines += measure(model, program, args.only, scratch, rows, save, args.known)
+    save()
     if args.out:
         head = open(args.out).read().split("<!-- measured -->")[0].rstrip() if os.path.exists(args.out) else "# Accuracy"
         with open(args.out, "w") as f:
