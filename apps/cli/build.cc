@@ -139,7 +139,7 @@ Status build(const Options& o, const Common& common) {
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
-    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty()) say(4, "kept: " + g.names);
+    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty() && engine.precision != "auto") say(4, "kept: " + g.names);
   }
   if (!chosen.layers.empty()) {
     Table table({"layer", "chosen", ">1 - cosine alone", ">saves"});
