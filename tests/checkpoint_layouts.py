@@ -273,7 +273,7 @@ class Vit:
         if self.naming == "hf":
             return {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS,
                     "intermediate_size": MLP, "image_size": IMAGE, "patch_size": PATCH, "num_channels": 3, "qkv_bias": True, "layer_norm_eps": 1e-6, "hidden_act": "gelu"}
-        return {"architecture": "vit_tiny_test", "num_classes": CLASSES, "global_pool": "token", "model_args": {"img_size": IMAGE, "num_heads": HEADS}}
+        return {"architecture": "vit_tiny_test", "num_classes": CLASSES, "global_pool": "token", "model_args": {"img_size": IMAGE, "num_heads": HEADS, "depth": DEPTH, "embed_dim": WIDTH}}
 
     def save(self, folder, shards=1):
         folder.mkdir(exist_ok=True)

@@ -230,9 +230,29 @@ def check_errors(program, scratch):
     no("num_hidden_layers is 3", config=lambda c: c.update(num_hidden_layers=3))
     no("'num_attention_heads' is not a whole number", config=lambda c: c.update(num_attention_heads="4"))
     no("5 heads do not divide", config=lambda c: c.update(num_attention_heads=5))
+    no("the number of heads is 0", config=lambda c: c.update(num_attention_heads=0))
     no("position_embeddings", "has the shape", config=lambda c: c.update(image_size=64))
     no("model_args: 'reg_tokens'", naming="timm", config=lambda c: c["model_args"].update(reg_tokens=4))
-    no("num_heads", naming="timm", config=lambda c: (c["model_args"].pop("num_heads"), c.update(architecture="other")))
+    no("num_heads", naming="timm", config=lambda c: (c["model_args"].pop("num_heads"), c.update(architecture="vit_other")))
+    # what is stated about the shapes must be so
+    last = lambda block: lambda t: [t.pop(k) for k in list(t) if k.startswith(block)]
+    no(f"num_hidden_layers is {cl.DEPTH}, the tensors are those of {cl.DEPTH - 1}", algo=None, change=last(f"vit.encoder.layer.{cl.DEPTH - 1}."))
+    for key, value in (("hidden_size", 999), ("intermediate_size", 999), ("patch_size", 99), ("num_channels", 1), ("num_labels", 7)):
+        no(f"{key} is {value}", "the tensors are those of", config=lambda c: c.update({key: value}))
+    no("id2label is a list of 1", f"{cl.CLASSES} classes", config=lambda c: c.update(id2label={"0": "cat"}))
+    no("architectures: 'ResNetForImageClassification'", config=lambda c: c.update(architectures=["ResNetForImageClassification"]))
+    timm = lambda *words, **how: no(*words, naming="timm", algo=None, **how)
+    timm(f"model_args.depth is {cl.DEPTH}, the tensors are those of {cl.DEPTH - 1}", change=last(f"blocks.{cl.DEPTH - 1}."))
+    timm("'vit_tiny_test' has depth 12", "model_args.depth", config=lambda c: c["model_args"].pop("depth"))
+    timm("'vit_tiny_test' has embed_dim 192", config=lambda c: c["model_args"].pop("embed_dim"))
+    for key, value in (("depth", 9), ("embed_dim", 999), ("patch_size", 99), ("in_chans", 1), ("num_classes", 7), ("mlp_ratio", 1.5), ("init_values", 1e-5)):
+        timm(f"model_args.{key} is {value}", "the tensors are those of", config=lambda c: c["model_args"].update({key: value}))
+    timm("num_classes is 7", config=lambda c: c.update(num_classes=7))
+    timm("model_args.class_token is false", config=lambda c: c["model_args"].update(class_token=False))
+    timm("pretrained_cfg.input_size[0] is 1", config=lambda c: c.update(pretrained_cfg={"input_size": [1, cl.IMAGE, cl.IMAGE]}))
+    timm("an image of 64 x 64 makes", "'pos_embed'", config=lambda c: (c["model_args"].pop("img_size"), c.update(pretrained_cfg={"input_size": [3, 64, 64]})))
+    timm("architecture 'resnet50' is not of this family", config=lambda c: c.update(architecture="resnet50"))
+    timm("the number of heads is 0", config=lambda c: c["model_args"].update(num_heads=0))
     # files
     no("config.json", files=lambda d: (d / "config.json").unlink())
     no("holds no *.safetensors", files=lambda d: (d / "model.safetensors").unlink())

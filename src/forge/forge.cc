@@ -14,6 +14,7 @@
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
+#include "study/ranges_file.h"
 #include "study/refine.h"
 #include "study/verify.h"
 
@@ -120,6 +121,7 @@ class Builder {
     TS_ASSIGN(sampled_, load_model(options_.model_path, calibration_batch(options_), any_batch()));
     if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
     engine_.precision = lowering_.types.precision;
+    engine_.weights = weights_checksum(sampled_);
     return {};
   }
 

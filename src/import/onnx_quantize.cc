@@ -172,6 +172,8 @@ Result<Values> dequantize_made(OnnxCall& c, const OnnxCodes& codes) {
   if (made_scale != c.file.codes.end()) return bad_input("its scales are not the ones that its codes were made with");
   TS_ASSIGN(const OnnxScale scale, read_scale(c, c.b.shape(c.in[0])));
   TS_ASSIGN(const int64_t zero, read_zero_point(c));
+  if (zero != 0 && info(codes.type.element).kind == ElementKind::kFloat)
+    return bad_input(cat("zero point ", zero, ": only symmetric codes are supported, with a zero point of 0"));
   const bool one = scale.over.granularity() == Granularity::kTensor;
   if (scale.type(codes.type.element) != codes.type || !equal(scale.data, codes.scale) ||
       (!one && (codes.moved || scale.over.axis() != codes.axis)) ||

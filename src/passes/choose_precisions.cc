@@ -36,12 +36,15 @@ class Chooser {
 
  private:
   LayerChoice choice_of(const Node& node) {
-    LayerChoice c{in_block(node) ? base_ : carrier_, options_.sparse && in_block(node)};
+    LayerChoice c{.precision = in_block(node) ? base_ : carrier_, .sparse = options_.sparse && in_block(node)};
     for (size_t r = 0; r < options_.rules.size(); ++r) {
       const Rule& rule = options_.rules[r];
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
       if (!rule.precision.empty()) c.precision = find_precision(rule.precision);
-      if (!rule.sparsity.empty()) c.sparse = rule.sparsity == "2:4";
+      if (!rule.sparsity.empty()) {
+        c.sparse = rule.sparsity != "none";
+        c.pattern = c.sparse ? rule.sparsity : "";
+      }
       c.named = c.named || rule.layer != "*";
       rule_used_[r] = true;
     }
@@ -151,6 +154,9 @@ class Chooser {
                              options_.allow.back().precision,
                              " instead, allow fewer layers, or build for a --target that runs ", base_->name));
     }
+    if (states_types(g_))
+      return refused(cat("no layer would be ", base_->name,
+                         ": the model states the types of its layers, which --precision does not change; leave it out"));
     return refused(cat("no layer would be ", base_->name,
                        ": every linear layer of this model is an embedding or a head, which stay ", carrier_->name,
                        "; --allow '*=", base_->name, "' takes them too"));

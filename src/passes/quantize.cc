@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -145,6 +146,12 @@ class Quantizer {
     if (!std::isfinite(*clip) || *clip < 0) {
       return bad_input(cat("layer ", node.name, ": its input reached ", *clip,
                            " on the calibration data; a finite range is needed"));
+    }
+    const double largest = info(type.element).max * (type.dynamic ? info(type.scale.element).max : 1);
+    const double least = largest * std::numeric_limits<float>::min();
+    if (*clip > 0 && *clip < least) {
+      return bad_input(cat("layer ", node.name, ": its input '", name, "' has the range ", *clip, ", whose scale in ",
+                           to_string(type), " is too small for a normal number in f32; ranges from ", least, " on have one"));
     }
     if (!type.dynamic) return scale_for_amax(type.element, *clip);
     float scale2 = 1;

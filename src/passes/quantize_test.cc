@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ir/check.h"
 #include "ir/text.h"
@@ -156,6 +157,32 @@ TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
   Graph accepted = parsed(text);
   const Status allowed = quantize(accepted, {.precision = "fp8", .allow = {{"fc", "fp8"}, {"mix", "fp16"}}, .ranges = &r});
   EXPECT_TRUE(allowed.ok()) << allowed.message();
+}
+
+// A scale that underflows would become 0, or by the rule for values that are all zero, 1.
+TEST(Quantize, ARangeWithoutAScaleIsRefused) {
+  const char* text = R"(graph g {
+    in %x: f32[2,16]
+    const %w: f32[16,16] = seed(2)
+    %y: f32[2,16] = matmul(%x, %w) @"fc"
+    out %y
+  })";
+  const struct {
+    const char* precision;
+    float largest;
+  } cases[] = {{"fp8", 448}, {"int8", 127}, {"nvfp4", 6 * 448}};
+  for (const auto& [precision, largest] : cases) {
+    const float least = largest * std::numeric_limits<float>::min();
+    for (const float amax : {0.0f, least, 0.99f * least, std::numeric_limits<float>::denorm_min()}) {
+      const Ranges r{.values = {{"x", amax}}, .method = {}, .how = "test"};
+      Graph g = parsed(text);
+      const Status s = quantize(g, {.precision = precision, .ranges = &r});
+      EXPECT_EQ(s.ok(), amax == 0 || amax == least) << precision << " " << amax << ": " << s.message();
+      if (!s.ok()) {
+        EXPECT_NE(s.message().find("layer fc: its input 'x' has the range"), std::string::npos) << s.message();
+      }
+    }
+  }
 }
 
 // 16 bits would make minus infinity a number, and lose the angle of a late token.

@@ -68,8 +68,8 @@ class Reader {
       } else if (key == "precision") {
         TS_ASSIGN(r.precision, precision(value, where));
       } else if (key == "sparsity") {
-        if (text != "2:4" && text != "none")
-          return bad_input(cat(where, ": sparsity '", text, "' is unknown; accepted: 2:4, none"));
+        if (text != "2:4" && text != "4:8" && text != "none")
+          return bad_input(cat(where, ": sparsity '", text, "' is unknown; accepted: 2:4, 4:8, none"));
         r.sparsity = text;
       } else {
         return bad_input(cat(where, ": unknown key '", key, "'; accepted: layer, role, precision, sparsity, comment"));

@@ -102,7 +102,7 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
 
 Engine one_of_everything() {
   Engine e;
-  e.model = "toy", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default", e.refinements = {"layer fc: 2:4 by magnitude"};
+  e.model = "toy", e.weights = "0123456789abcdef", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default", e.refinements = {"layer fc: 2:4 by magnitude"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
   e.constants = {
       {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
@@ -167,8 +167,8 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_TRUE(written.ok()) << written.message();
   auto got = read_engine(path);
   ASSERT_TRUE(got.ok()) << got.status().message();
-  EXPECT_EQ(std::tie(got->model, got->precision, got->target, got->calibration, got->preprocess, got->recipe, got->refinements, got->allowed, got->producer),
-            std::tie(want.model, want.precision, want.target, want.calibration, want.preprocess, want.recipe, want.refinements, want.allowed, want.producer));
+  EXPECT_EQ(std::tie(got->model, got->weights, got->precision, got->target, got->calibration, got->preprocess, got->recipe, got->refinements, got->allowed, got->producer),
+            std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe, want.refinements, want.allowed, want.producer));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_EQ(got->constants[i].name, want.constants[i].name);

@@ -21,6 +21,7 @@ class Reader {
   Engine engine(const Json& j) {
     Engine e;
     e.model = text(j, "model");
+    if (j.contains("weights")) e.weights = text(j, "weights");
     e.precision = text(j, "precision");
     e.target = arch(j, "target");
     e.calibration = text(j, "calibration");

@@ -134,6 +134,7 @@ std::string write_manifest(const Engine& engine) {
               {"calibration", engine.calibration},
               {"allowed", engine.allowed},
               {"producer", engine.producer}};
+  if (!engine.weights.empty()) out["weights"] = engine.weights;
   if (!engine.preprocess.empty()) out["preprocess"] = engine.preprocess;
   if (!engine.recipe.empty()) out["recipe"] = engine.recipe;
   if (!engine.refinements.empty()) out["refinements"] = engine.refinements;

@@ -117,7 +117,7 @@ Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const Cali
     source.what = cat(count, " seeded random inputs, not data: give --calib for real scales");
   } else if (std::filesystem::is_directory(options.path, none)) {
     TS_ASSIGN(ImageSamples images, read_image_samples(plan, options.path, options.preprocess, options.samples, options.quiet));
-    source.what = cat(images.samples.count, images.found > images.samples.count ? cat(" of ", images.found) : "", " images of ",
+    source.what = cat(images.samples.count, images.found > images.samples.count ? cat(" of ", images.found) : "", images.found == 1 ? " image of " : " images of ",
                       file_name(options.path));
     source.samples = std::move(images.samples);
     source.preprocess = std::move(images.preprocess);
@@ -125,7 +125,7 @@ Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const Cali
     TS_ASSIGN(source.samples, read_samples(plan, options.path));
     const int64_t used = std::min(source.samples.count, options.samples);
     source.samples = source.samples.part(0, used);
-    source.what = cat(used, " samples of ", file_name(options.path));
+    source.what = cat(used, used == 1 ? " sample of " : " samples of ", file_name(options.path));
     const std::string faulty = non_finite_inputs(plan, source.samples);
     if (!faulty.empty()) return bad_input(cat(options.path, ": ", faulty, "; calibration data must be finite"));
   }

@@ -156,6 +156,25 @@ TEST_F(Calibrate, AFileOfRangesServesInsteadOfSamples) {
   EXPECT_EQ(read.how, "amax over 5 samples of in.npz, edited by hand (r.json, 1 clip set by hand)");
 }
 
+// Whatever is edited, the record says that something was, and names the method whose clips are used.
+TEST_F(Calibrate, TheRecordOfAnEditedFileIsTrue) {
+  const std::string good = print_ranges(measured(2));
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_NE(text, good) << from;
+    EXPECT_TRUE(write_file(path("r.json"), text).ok());
+    return measured(4, {.path = path("r.json")}).how;
+  };
+  EXPECT_EQ(edited("\"method\": \"amax\"", "\"method\": \"mse\""), "mse over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"samples\": 5", "\"samples\": 5000"), "amax over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("amax over 5 samples", "mse over 5000 samples"), "amax over 5000 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("amax over 5 samples of in.npz", "the best"), "amax over the best, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"preprocess\": \"\"", "\"preprocess\": \"size=8x8\""), "amax over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"warnings\": []", "\"warnings\": [\"w\"]"), "amax over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(measured(2, {.samples = 1}).how, "amax over 1 sample of in.npz");
+}
+
 TEST_F(Calibrate, WrongFilesOfRangesGetOneSentence) {
   const std::string good = print_ranges(measured(2));
   const auto refused = [&](const std::string& from, const std::string& to, const char* why, RangeMethod method = {}) {

@@ -53,6 +53,22 @@ std::string values_text(const Ranges& ranges) {
   return out;
 }
 
+// Everything that says where the values come from.
+std::string header_text(const Ranges& r) {
+  std::string warnings;
+  for (const std::string& w : r.warnings) warnings += cat(warnings.empty() ? "" : ", ", quoted(w));
+  return cat("  \"model\": ", quoted(r.model), ",\n  \"weights\": ", quoted(r.weights), ",\n  \"method\": ",
+             quoted(to_string(r.method)), ",\n  \"how\": ", quoted(r.how), ",\n  \"samples\": ", r.samples,
+             ",\n  \"preprocess\": ", quoted(r.preprocess), ",\n  \"warnings\": [", warnings, "],\n");
+}
+
+// `how` names the method that is in use, whatever it said.
+void name_method(Ranges& r) {
+  constexpr std::string_view kOver = " over ";
+  const size_t over = r.how.find(kOver);
+  r.how = cat(to_string(r.method), kOver, over == std::string::npos ? r.how : r.how.substr(over + kOver.size()));
+}
+
 std::string hex(uint64_t x) {
   char text[17] = {};
   for (int i = 15; i >= 0; --i, x >>= 4) text[i] = "0123456789abcdef"[x & 15];
@@ -128,14 +144,9 @@ std::string some_of(const std::vector<std::string>& names) {
 }  // namespace
 
 std::string print_ranges(const Ranges& r) {
-  const std::string values = values_text(r);
-  std::string warnings;
-  for (const std::string& w : r.warnings) warnings += cat(warnings.empty() ? "" : ", ", quoted(w));
-  return cat("{\n  \"tessera\": \"", kFormat, "\",\n  \"model\": ", quoted(r.model), ",\n  \"weights\": ",
-             quoted(r.weights), ",\n  \"method\": ", quoted(to_string(r.method)), ",\n  \"how\": ", quoted(r.how),
-             ",\n  \"samples\": ", r.samples, ",\n  \"preprocess\": ", quoted(r.preprocess), ",\n  \"warnings\": [",
-             warnings, "],\n  \"checksum\": ", quoted(checksum_text(values)), ",\n  \"values\": {\n", values,
-             "\n  }\n}\n");
+  const std::string header = header_text(r), values = values_text(r);
+  return cat("{\n  \"tessera\": \"", kFormat, "\",\n", header, "  \"checksum\": ", quoted(checksum_text(header + values)),
+             ",\n  \"values\": {\n", values, "\n  }\n}\n");
 }
 
 Result<Ranges> parse_ranges(std::string_view text) {
@@ -175,8 +186,9 @@ Result<Ranges> parse_ranges(std::string_view text) {
   for (const auto& [name, value] : values->items()) {
     TS_ASSIGN(r.values[name], read_value(value, cat("value '", name.substr(0, 200), "'")));
   }
-  if (constexpr std::string_view kEdited = ", edited by hand"; checksum != checksum_text(values_text(r)) && !r.how.ends_with(kEdited))
-    r.how += kEdited;
+  const bool edited = checksum != checksum_text(header_text(r) + values_text(r));
+  name_method(r);
+  if (constexpr std::string_view kEdited = ", edited by hand"; edited && !r.how.ends_with(kEdited)) r.how += kEdited;
   return r;
 }
 
@@ -238,9 +250,8 @@ Status check_ranges(const Ranges& ranges, const Graph& graph) {
 }
 
 void use_method(Ranges& ranges, const RangeMethod& method) {
-  const std::string old = to_string(ranges.method) + " over ";
-  if (ranges.how.starts_with(old)) ranges.how = to_string(method) + " over " + ranges.how.substr(old.size());
   ranges.method = method;
+  name_method(ranges);
 }
 
 }  // namespace tessera

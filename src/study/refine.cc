@@ -111,7 +111,7 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
   if (running) {
     shadow = graph;
     TS_ASSIGN(run, PiecewiseRun::start(graph, *samples, options.samples));
-    out.notes.push_back(cat("refined on ", run->samples(), " samples"));
+    out.notes.push_back(cat("refined on ", run->samples(), run->samples() == 1 ? " sample" : " samples"));
   }
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace("refining", static_cast<int64_t>(groups.size()));
