@@ -81,16 +81,25 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   return engine;
 }
 
-std::string non_finite_outputs(const std::vector<Array>& outputs) {
+// What is wrong with outputs of sound inputs, in a sentence. `largest`: where saturated results end; 0: not looked for.
+std::string faulty_outputs(const std::vector<Array>& outputs, double largest) {
   for (const Array& a : outputs) {
     if (a.shape.empty() || a.shape[0] == 0) continue;
     const std::vector<double> numbers = numbers_of(a);
     const size_t one = numbers.size() / static_cast<size_t>(a.shape[0]);
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (!std::isfinite(numbers[i])) return cat("output '", a.name, "' holds NaN or Inf, first in sample ", i / one);
+      if (largest > 0 && std::fabs(numbers[i]) == largest)
+        return cat("output '", a.name, "' holds ", largest, ", where f16 ends, first in sample ", i / one);
     }
   }
   return "";
+}
+
+bool carries_f16(const Plan& plan) {
+  return std::any_of(plan.tensors.begin(), plan.tensors.end(), [](const PlanTensor& t) {
+    return t.storage == Storage::kArena && t.desc.type == QuantType(Element::f16);
+  });
 }
 
 Status run(const Options& o, const Common& common) {
@@ -109,8 +118,15 @@ Status run(const Options& o, const Common& common) {
   const std::string not_finite = non_finite_inputs(*plans[0], samples);
   if (!not_finite.empty())
     warn(after(18, cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples")));
+  const std::string clamped = clamped_inputs(*plans[0], samples);
+  if (!clamped.empty()) {
+    const char* wider = samples.clamped.empty() ? "; bf16 and fp32 hold them" : "";  // else the port itself is narrow
+    warn(after(18, cat(o.inputs, ": ", clamped, wider)));
+  }
   TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
-  const std::string lost = not_finite.empty() ? non_finite_outputs(done.outputs) : "";
+  const bool sound = not_finite.empty() && clamped.empty();
+  const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;
+  const std::string lost = sound ? faulty_outputs(done.outputs, largest) : "";
   if (!lost.empty())
     warn(after(18, cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold "
                              "them")));
@@ -134,7 +150,7 @@ Status run(const Options& o, const Common& common) {
                 {"precision", engine.precision},
                 {"outputs", outputs},
                 {"file", o.outputs},
-                {"warning", not_finite.empty() ? lost : not_finite},
+                {"warning", !not_finite.empty() ? not_finite : !clamped.empty() ? clamped : lost},
                 {"seconds", {{"load", load_seconds}, {"golden", done.golden_seconds}, {"bind", done.bind_seconds}}},
                 {"peak_memory_bytes", peak_memory_bytes()}});
     return {};
@@ -185,8 +201,8 @@ const Command run_command{
     "is not full is filled up and cut off again. An "
     "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; "
     "options about precision and target are for "
-    "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so does one in the outputs "
-    "of finite inputs.",
+    "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so do numbers that the "
+    "engine's type clamps, and either in the outputs of sound inputs.",
     "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"
     "  tessera run vit.tess --inputs in.npz --verbose\n"
     "  tessera run vit.onnx --precision fp8 --calib calib.npz --inputs in.npz --outputs out.npz\n",

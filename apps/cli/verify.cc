@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/log.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/layers.h"
@@ -46,7 +47,11 @@ Status check_inputs(const Engine& engine, const Options& o) {
   TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
   const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : golden->batch);
   const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
-  return not_finite.empty() ? Status() : bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
+  if (!not_finite.empty()) return bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
+  const std::string clamped = clamped_inputs(*golden, all.part(0, used));
+  constexpr size_t kColumn = 18;  // "tessera: warning: " stands before it
+  if (!clamped.empty()) warn(wrap(printable(cat(o.inputs, ": ", clamped)), kColumn, 2).substr(kColumn));
+  return {};
 }
 
 // Kinds of random inputs, in order; all where none is named.

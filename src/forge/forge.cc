@@ -281,6 +281,7 @@ class Builder {
                                .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
                                .preprocess = options_.preprocess,
                                .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
+                               .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
     if (!why_not_here(options_.target).empty()) return {};

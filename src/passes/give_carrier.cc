@@ -62,6 +62,9 @@ class CarrierGiver {
         info(value.type.quant.element).decode(value.data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
         for (float x : numbers) {
           if (std::fabs(x) <= carrier.max) continue;
+          if (!std::isfinite(x))
+            return bad_input(
+                cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, "; weights must be finite"));
           return refused(cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, ", and ", carrier.name,
                              " holds at most ", carrier.max, "; build in another precision (bf16, fp32)"));
         }

@@ -23,6 +23,8 @@ constexpr double kNumbersOfPattern = 2;
 constexpr size_t kMostSentences = 3;
 constexpr const char* kOurFault = "; this is a fault of tessera, not of the precision";
 
+constexpr const char* kRandomScales = "activation scales were taken from random inputs (--calib FILE brings data)";
+
 Status failed(std::string sentence) { return {Code::kVerifyFailed, std::move(sentence)}; }
 
 std::string number(const char* format, double x) {
@@ -86,21 +88,29 @@ std::vector<GoldenTensor> as_golden(const Plan& plan, const Outputs64& numbers) 
   return out;
 }
 
+bool blames_scales(const LayerQuality& layer) {
+  return std::any_of(layer.found.begin(), layer.found.end(), [](const Finding& f) { return f.of_calibration; });
+}
+
 // The second question: layers and scales that are wrong whatever comes out, then the gate.
-Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written, bool from_data,
-                       ModelReport& report) {
+Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written,
+                       const GoldenOptions& options, ModelReport& report) {
   for (size_t i = 0; i < clean.size(); ++i) {
     if (is_integer(port_desc(golden, golden.outputs[i]))) continue;
     report.outputs.push_back({golden.outputs[i].name, compare(clean[i], written[i], golden.batch)});
   }
   const std::vector<std::string> faults = sentences_of(report.layers, true, kMostSentences);
   report.warnings = sentences_of(report.layers, false, kMostSentences);
+  const bool by_chance =
+      options.random_scales && std::any_of(report.layers.begin(), report.layers.end(), blames_scales);
+  if (by_chance) report.warnings.push_back(kRandomScales);
   const std::string gate = gate_sentence(report.outputs, report.min_cosine);
   if (gate.empty() && faults.empty()) return {};
   std::string text = gate;
   for (const std::string& s : faults.empty() ? report.warnings : faults) text += (text.empty() ? "" : "; ") + s;
+  if (by_chance && !faults.empty()) text += cat("; ", kRandomScales);
   if (!gate.empty()) text += cat("; the layers that add most error: ", worst_layers(report.layers, kMostSentences));
-  if (!from_data) text += "; the golden inputs are random numbers (--golden-inputs FILE.npz brings others)";
+  if (options.inputs.empty()) text += "; the golden inputs are random numbers (--golden-inputs FILE.npz brings others)";
   return failed(text);
 }
 
@@ -233,7 +243,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   }
   if (model != nullptr) {
     r.layers = judge.reports();
-    TS_TRY(check_precision(*golden, clean, written, !options.inputs.empty(), r));
+    TS_TRY(check_precision(*golden, clean, written, options, r));
   }
   TS_ASSIGN(const Outputs64 noisy, run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {

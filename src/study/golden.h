@@ -32,6 +32,7 @@ struct GoldenOptions {
   std::string inputs;                // npz or folder of images to take samples from; empty: random numbers
   std::string preprocess;            // of images
   std::optional<double> min_cosine;  // the gate; nothing: default_min_cosine
+  bool random_scales = false;        // calibrated on random numbers, for want of data
   bool quiet = true;
 };
 

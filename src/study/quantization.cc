@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "ops/reference.h"
+#include "passes/choose_precisions.h"
 
 namespace tessera {
 namespace {
@@ -133,7 +134,10 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
     if (in[i].desc == nullptr || is_constant(plan_, step.in[i])) continue;
     const std::vector<float>* exact = twin_value(step.in[i]);
     if (exact != nullptr) before = std::max(before, compare(decode(in[i]).v, doubles(*exact), 1).relative_l2);
-    if (in[i].desc->type.scaled()) note(judge_activation(in[i], exact != nullptr ? *exact : std::span<const float>()));
+    if (!in[i].desc->type.scaled()) continue;
+    note(step.asked.starts_with(kImported)
+             ? judge_stated(in[i])
+             : judge_activation(in[i], exact != nullptr ? *exact : std::span<const float>()));
   }
   const std::vector<float>* exact = twin_value(step.out[0]);
   if (exact == nullptr) return;

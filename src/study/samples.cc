@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "io/npz.h"
@@ -76,10 +77,43 @@ int64_t ids_below(const Plan& plan, int tensor) {
   return below == 0 ? 2 : below;
 }
 
+// Appends the largest number of an input that the element cannot hold, where there is one.
+void note_clamped(std::vector<Clamped>& found, const std::string& input, const std::vector<double>& numbers,
+                  int64_t samples, Element element) {
+  if (info(element).kind != ElementKind::kFloat) return;
+  double largest = info(element).max;
+  size_t at = numbers.size();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double x = std::fabs(numbers[i]);
+    if (x > largest && std::isfinite(x)) largest = x, at = i;
+  }
+  if (at == numbers.size()) return;
+  const size_t one = numbers.size() / static_cast<size_t>(samples);
+  found.push_back({input, static_cast<int64_t>(at / one), largest, element});
+}
+
+// The plain float that copies bring an input into as it is; of several the narrowest. Views of an input lie in it.
+std::optional<Element> carried_as(const Plan& plan, size_t input) {
+  std::optional<Element> narrowest;
+  for (const PlanStep& s : plan.steps) {
+    if (s.op != "copy" || !s.then.steps.empty() || s.in.empty() || s.in[0] < 0) continue;
+    const PlanTensor& from = plan.tensors[static_cast<size_t>(s.in[0])];
+    if (from.storage != Storage::kInput || from.index != static_cast<int64_t>(input)) continue;
+    const QuantType& type = plan.tensors[static_cast<size_t>(s.out[0])].desc.type;
+    if (type.scaled() || info(type.element).kind != ElementKind::kFloat) continue;
+    if (!narrowest || info(type.element).max < info(*narrowest).max) narrowest = type.element;
+  }
+  return narrowest;
+}
+
 }  // namespace
 
 Samples Samples::part(int64_t first, int64_t few) const {
   Samples p{.count = few, .names = names, .data = {}};
+  for (const Clamped& c : clamped) {
+    if (c.sample >= first && c.sample < first + few)
+      p.clamped.push_back({c.input, c.sample - first, c.magnitude, c.element});
+  }
   for (const Bytes& all : data) {
     const size_t one = all.size() / static_cast<size_t>(count);
     p.data.push_back(all.slice(static_cast<size_t>(first) * one, static_cast<size_t>(few) * one));
@@ -89,7 +123,7 @@ Samples Samples::part(int64_t first, int64_t few) const {
 
 Samples Samples::repeated(int64_t wanted) const {
   if (wanted == count) return *this;
-  Samples r{.count = wanted, .names = names, .data = {}};
+  Samples r{.count = wanted, .names = names, .data = {}, .clamped = clamped};
   for (const Bytes& all : data) {
     const size_t one = all.size() / static_cast<size_t>(count);
     Buffer b(one * static_cast<size_t>(wanted));
@@ -171,6 +205,7 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     const int64_t n = static_cast<int64_t>(numbers.size());
     Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
     info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
+    note_clamped(s.clamped, port.name, numbers, count, desc.type.element);
     if (info(desc.type.element).kind == ElementKind::kInteger) {  // half an id, or none, is no id
       std::vector<double> kept(numbers.size());
       info(desc.type.element).decode_f64(b.data(), 0, n, kept.data());
@@ -204,6 +239,25 @@ std::string non_finite_inputs(const Plan& plan, const Samples& samples) {
                  first);
   }
   return "";
+}
+
+std::string clamped_inputs(const Plan& plan, const Samples& samples) {
+  std::vector<Clamped> clamped = samples.clamped;
+  for (size_t i = 0; i < plan.inputs.size() && clamped.empty(); ++i) {
+    const Element own = desc_of(plan, plan.inputs[i]).type.element;
+    const std::optional<Element> carried = carried_as(plan, i);
+    if (!carried || info(own).kind != ElementKind::kFloat || info(*carried).max >= info(own).max) continue;
+    std::vector<double> numbers(static_cast<size_t>(sample_elements(plan, plan.inputs[i]) * samples.count));
+    info(own).decode_f64(samples.data[i].data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
+    note_clamped(clamped, plan.inputs[i].name, numbers, samples.count, *carried);
+  }
+  if (clamped.empty()) return "";
+  const Clamped& c = clamped[0];
+  char size[32];
+  std::snprintf(size, sizeof(size), "%.3g", c.magnitude);
+  return cat("input '", c.input, "' holds numbers up to ", size, " in sample ", c.sample,
+             "; this engine holds at most ", info(c.element).max, " there (", info(c.element).name,
+             ") and clamps what is larger");
 }
 
 std::string numpy_dtype(Element element) {

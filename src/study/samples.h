@@ -15,11 +15,20 @@
 
 namespace tessera {
 
+// The largest number of an input that an element on its way cannot hold, so that it becomes that element's largest.
+struct Clamped {
+  std::string input;
+  int64_t sample;
+  double magnitude;
+  Element element;
+};
+
 // Samples of all inputs of a model, each a dense array [count, ...] in the port's type.
 struct Samples {
   int64_t count = 0;
   std::vector<std::string> names;
-  std::vector<Bytes> data;  // per input, count * bytes_per_sample
+  std::vector<Bytes> data;            // per input, count * bytes_per_sample
+  std::vector<Clamped> clamped = {};  // where a file's numbers were converted to the port's type
 
   Samples part(int64_t first, int64_t few) const;  // `few` of them from `first` on, without a copy
   Samples repeated(int64_t wanted) const;          // again and again until there are `wanted`
@@ -45,6 +54,10 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path);
 
 // The first input that holds NaN or Inf, in a sentence; empty where all are finite.
 std::string non_finite_inputs(const Plan& plan, const Samples& samples);
+
+// The first input that holds numbers which this engine clamps, in a sentence: beyond the port's element, or beyond that
+// of the copy that brings it into the engine's own (f16 holds 65504). Empty where there is none. (Masks stay in f32.)
+std::string clamped_inputs(const Plan& plan, const Samples& samples);
 
 // numpy's word for an element ("<f2"); empty where numpy has none.
 std::string numpy_dtype(Element element);

@@ -16,7 +16,11 @@ namespace {
 
 // Percentiles and searches clip up to a hundredth or so; a quarter is no choice of scales.
 constexpr double kSaturatedNote = 0.01, kSaturatedFault = 0.25;
-constexpr double kZeroNote = 0.1, kZeroFault = 0.5;
+constexpr double kLostNote = 0.1, kLostFault = 0.5;
+// A scale two times too small clips more than the coarsest element rounds: of numbers that are uniform up to their
+// largest, (1 - 1/2)^1.5 = 0.35 of their size; of normal ones that reach 3.5 deviations, 0.15. e2m1 leaves 0.1. Below
+// that inputs that reach a little farther than those of the calibration explain it, and the gate judges the outputs.
+constexpr double kTooSmall = 2;
 // A scale that is this much too large has not been made for these numbers.
 constexpr double kTooLarge = 8;
 // Numbers that masks add: no layer computes such.
@@ -63,26 +67,54 @@ double largest(std::span<const float> numbers) {
   return amax;
 }
 
-// One static scale over codes (or, of two levels, over block scales): what share of them it drives to their ends.
-Finding judge_static_scale(const char* what, const char* of, const std::vector<double>& codes, double max, double reach,
-                           double amax, std::span<const float> exact) {
+// What one static scale does to the codes under it (of two levels: to the block scales).
+struct Driven {
+  const char *scale, *codes;  // what they are called
+  int64_t count;
+  double saturated, lost;  // shares of them: at their largest; too small to be told apart
+  const char* lost_how;
+};
+
+Finding judge_static_scale(const Driven& d, double reach, double amax) {
+  const double ratio = reach > 0 ? amax / reach : 0;  // 0: not known
+  if (d.saturated >= kSaturatedNote && d.count >= 64 && (ratio == 0 || ratio > 1.05)) {
+    const std::string size = ratio > 0 ? cat(" ", brief(ratio), "x too small") : std::string(" too small");
+    return {.text = cat(d.scale, size, ", ", percent(d.saturated), " of ", d.codes, " saturate"),
+            .fault = ratio >= kTooSmall && d.saturated >= kSaturatedFault,
+            .of_calibration = true};
+  }
+  if (d.lost >= kLostNote && ratio > 0 && ratio * kTooLarge < 1) {
+    return {.text = cat(d.scale, " ", brief(1 / ratio), "x too large, ", percent(d.lost), " of ", d.codes, d.lost_how),
+            .fault = d.lost >= kLostFault,
+            .of_calibration = true};
+  }
+  return {};
+}
+
+// Codes of one scale: a number that becomes zero is lost.
+Driven drive_codes(const TensorView& t, std::span<const float> exact) {
+  const std::vector<double> codes = bare_codes(t);
+  const double max = info(t.desc->type.element).max, n = std::max<double>(1, static_cast<double>(codes.size()));
   double saturated = 0, zero = 0;
   for (size_t i = 0; i < codes.size(); ++i) {
     saturated += std::fabs(codes[i]) >= max;
     zero += codes[i] == 0 && (exact.size() != codes.size() || exact[i] != 0);
   }
-  const double n = std::max<double>(1, static_cast<double>(codes.size()));
-  saturated /= n, zero /= n;
-  const double ratio = reach > 0 ? amax / reach : 0;  // 0: not known
-  if (saturated >= kSaturatedNote && codes.size() >= 64 && (ratio == 0 || ratio > 1.05)) {
-    const std::string size = ratio > 0 ? cat(" ", brief(ratio), "x too small") : std::string(" too small");
-    return {cat(what, size, ", ", percent(saturated), " of ", of, " saturate"), saturated >= kSaturatedFault};
-  }
-  if (zero >= kZeroNote && ratio > 0 && ratio * kTooLarge < 1) {
-    return {cat(what, " ", brief(1 / ratio), "x too large, ", percent(zero), " of ", of, " are zero"),
-            zero >= kZeroFault};
-  }
-  return {};
+  return {"activation scale", "codes", static_cast<int64_t>(codes.size()), saturated / n, zero / n, " are zero"};
+}
+
+// Block scales under a second level: they are made no smaller than their element's smallest number, and those of
+// blocks of zeros are 1 (docs/formats.md), so a block whose scale is the smallest had no scale of its own.
+Driven drive_block_scales(const TensorView& t) {
+  const ScaleLevel& level = t.desc->type.scale;
+  const ElementInfo& element = info(level.element);
+  const std::vector<double> scales = scale_numbers(t, level, t.scale);
+  const double smallest = std::ldexp(1.0, element.min_exponent - element.mantissa_bits),
+               n = std::max<double>(1, static_cast<double>(scales.size()));
+  double saturated = 0, smallest_ones = 0;
+  for (const double s : scales) saturated += s >= element.max, smallest_ones += s <= smallest;
+  return {"global activation scale", "block scales", static_cast<int64_t>(scales.size()), saturated / n,
+          smallest_ones / n, " underflow"};
 }
 
 // Sums over all numbers of a weight, added up in order.
@@ -179,15 +211,24 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact) {
   if (type.scale2.granularity == Granularity::kTensor && t.scale != nullptr && t.scale2 != nullptr) {
     double global = 0;
     info(type.scale2.element).decode_f64(t.scale2, 0, 1, &global);
-    const double max = info(type.scale.element).max;
-    return judge_static_scale("global activation scale", "block scales", scale_numbers(t, type.scale, t.scale), max,
-                              exact.empty() ? 0 : global * max * element.max, amax, {});
+    const double reach = global * info(type.scale.element).max * element.max;
+    return judge_static_scale(drive_block_scales(t), exact.empty() ? 0 : reach, amax);
   }
   if (type.dynamic || type.scale.granularity != Granularity::kTensor || t.scale == nullptr) return {};
   double scale = 0;
   info(type.scale.element).decode_f64(t.scale, 0, 1, &scale);
-  return judge_static_scale("activation scale", "codes", bare_codes(t), element.max,
-                            exact.empty() ? 0 : scale * element.max, amax, exact);
+  return judge_static_scale(drive_codes(t, exact), exact.empty() ? 0 : scale * element.max, amax);
+}
+
+Finding judge_stated(const TensorView& t) {
+  const QuantType& type = t.desc->type;
+  if (t.scale == nullptr) return {};
+  const bool two_levels = type.scale2.granularity == Granularity::kTensor && t.scale2 != nullptr;
+  if (!two_levels && (type.dynamic || type.scale.granularity != Granularity::kTensor)) return {};
+  const Driven d = two_levels ? drive_block_scales(t) : drive_codes(t, {});
+  if (d.count < 64 || d.saturated < kSaturatedFault) return {};
+  const std::string share = percent(d.saturated);
+  return {.text = cat(share, " of its input's ", d.codes, " saturate, under the scale that the model states")};
 }
 
 WeightFit judge_weight(const TensorView& stored, std::span<const double> exact, bool pruned) {

@@ -14,11 +14,16 @@ struct Finding {
   std::string text;    // "activation scale 40x too small, 61 % of codes saturate"; empty where nothing was found
   bool fault = false;  // no calibration or clipping of sense does this: the build stops
   bool of_weight = false;
+  bool of_calibration = false;  // a scale that other data would have made otherwise
 };
 
-// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin (none where `exact`
-// is empty).
+// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin. Where `exact` is
+// empty it is not known how far off a scale is, and nothing is a fault.
 Finding judge_activation(const TensorView& t, std::span<const float> exact);
+
+// An activation whose scale the model itself states: what it does to its numbers is part of the model, and worth a note
+// where it would be a fault of ours.
+Finding judge_stated(const TensorView& t);
 
 // A constant weight beside the weight of the twin. Every number lies within half a step of its code, but for those that
 // a search for better scales clips: |w - q| <= step(code) * scale / 2.

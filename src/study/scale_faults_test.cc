@@ -186,6 +186,61 @@ TEST(ScaleFaults, ActivationsThatSaturate) {
   EXPECT_NE(lost.text.find("too large, "), std::string::npos) << lost.text;
 }
 
+// Normal numbers in e2m1 with block scales under one static second level that is made for `factor` times their amax;
+// `known`: the judge sees the numbers themselves.
+Finding under_global_scale(float factor, bool known = true, bool stated = false) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(4096);
+  float amax = 0;
+  for (float& x : numbers) x = normal(random), amax = std::max(amax, std::fabs(x));
+  for (size_t i = 0; i < 64; ++i) numbers[i] = 0;  // blocks of zeros have the scale 1, whatever the second level is
+  float scale2 = amax * factor / (448 * 6);
+  std::vector<uint8_t> codes(numbers.size() / 2, 0xa5), scales(numbers.size() / 16, 0xa5);
+  const Operand desc = dense_operand({64, 64}, *parse_quant_type("e2m1:block16(e4m3):tensor(f32)!"));
+  const TensorView t{.desc = &desc, .data = codes.data(), .scale = scales.data(), .scale2 = &scale2};
+  encode({desc.shape, {numbers.begin(), numbers.end()}}, t);
+  if (stated) return judge_stated(t);
+  return judge_activation(t, known ? std::span<const float>(numbers) : std::span<const float>());
+}
+
+TEST(ScaleFaults, GlobalScalesThatAreTooLarge) {
+  for (const float factor : {1.0f, 16.0f, 1024.0f})
+    EXPECT_EQ(under_global_scale(factor).text, "") << factor << ": block scales have range to spare";
+  for (const float factor : {1e6f, 1e12f, 1e36f}) {
+    const Finding f = under_global_scale(factor);
+    EXPECT_TRUE(f.fault && f.of_calibration) << factor;
+    EXPECT_EQ(f.text.find("global activation scale "), 0u) << f.text;
+    EXPECT_NE(f.text.find("x too large, 98 % of block scales underflow"), std::string::npos) << f.text;
+  }
+}
+
+TEST(ScaleFaults, GlobalScalesThatAreTooSmall) {
+  // A little: half of the block scales may saturate, and what that costs is less than a rounding.
+  const Finding little = under_global_scale(1 / 1.9f);
+  EXPECT_FALSE(little.fault) << little.text;
+  EXPECT_EQ(little.text.find("global activation scale 1.9x too small, "), 0u) << little.text;
+  EXPECT_TRUE(little.of_calibration);
+  const Finding far = under_global_scale(1 / 4.0f);
+  EXPECT_TRUE(far.fault) << far.text;
+  EXPECT_EQ(far.text.find("global activation scale 4x too small, 9"), 0u) << far.text;
+}
+
+TEST(ScaleFaults, NothingIsAFaultWhereTheNumbersAreNotKnown) {
+  const Finding f = under_global_scale(1 / 4.0f, /*known=*/false);
+  EXPECT_EQ(f.text.find("global activation scale too small, 9"), 0u) << f.text;
+  EXPECT_FALSE(f.fault);
+}
+
+TEST(ScaleFaults, ScalesThatTheModelStatesAreTheModel) {
+  EXPECT_EQ(under_global_scale(1, true, /*stated=*/true).text, "");
+  const Finding f = under_global_scale(1 / 4.0f, true, /*stated=*/true);
+  EXPECT_FALSE(f.fault || f.of_calibration);
+  EXPECT_NE(f.text.find(" % of its input's block scales saturate, under the scale that the model states"),
+            std::string::npos)
+      << f.text;
+}
+
 TEST(ScaleFaults, ResultsBeyondF16) {
   std::vector<float> numbers(256, 1.0f);
   numbers[9] = 70000;
