@@ -272,6 +272,25 @@ def check_harmless(program, scratch):
     expect(built.returncode == 0 and "left out: vit.pooler.dense.weight" in " ".join(built.stdout.split()), f"pooler: {built.stdout} {built.stderr}")
 
 
+def check_commands(program, scratch):
+    """Commands beside build take the folder as build does."""
+    folder = scratch / "vit-folder"
+    cl.Vit(None).save(folder)
+    np.savez(scratch / "in.npz", image=np.random.default_rng(3).normal(0, 1, (2, 3, cl.IMAGE, cl.IMAGE)).astype(np.float32))
+    ok = lambda *words: (lambda r: (expect(r.returncode == 0, f"{words}: {r.stderr}"), r)[1])(run(program, *words))
+    ok("calibrate", "--family", "vit", folder, "--calib", scratch / "in.npz", "-o", scratch / "r.json")
+    ok("build", "--family", "vit", folder, "--precision", "fp8", "--calib", scratch / "r.json", "-o", scratch / "f.tess")
+    said = ok("verify", scratch / "f.tess", "--model", folder, "--family", "vit", "--kinds", "normal", "--json").stdout
+    expect(len(json.loads(said)["quantization"]) == 2, "verify compares with the checkpoint")
+    ok("check", "--family", "vit", folder)
+    ok("run", "--family", "vit", folder, "-i", scratch / "in.npz", "-o", scratch / "y.npz")
+    other = cl.Vit(None)
+    other.tensors["classifier.weight"] = other.tensors["classifier.weight"] + np.float32(0.5)
+    other.save(folder)
+    result = run(program, "verify", scratch / "f.tess", "--model", folder, "--family", "vit")
+    expect(result.returncode == 3 and "its weights are not those" in " ".join(result.stderr.split()), f"other weights: {result.stderr}")
+
+
 def main():
     program = pathlib.Path(sys.argv[1]) / "tessera"
     if not program.exists():
@@ -287,6 +306,7 @@ def main():
             check_layout(program, scratch, algo, "timm", np.float16, ["ref", "cpu"])
         check_errors(program, scratch)
         check_harmless(program, scratch)
+        check_commands(program, scratch)
     print(f"{len(FAILURES)} failures")
     return 1 if FAILURES else 0
 

@@ -309,6 +309,10 @@ class Cli(unittest.TestCase):
             self.assertIn("the file is empty", failure(command, "empty", code=3))
             self.assertIn("is a folder", failure(command, ".", code=3))
             self.assertIn("is not an engine file", failure(command, "text.onnx", code=3))
+        for size in (1, 4, 6):
+            (self.folder / "stub.tess").write_bytes(b"TESSER"[:size])
+            for command in (("run", "stub.tess", "-i", "in.npz"), ("build", "stub.tess"), ("check", "stub.tess"), ("inspect", "stub.tess")):
+                self.assertRegex(failure(*command, code=3), "is no engine|is not an engine file|cut short")
         self.assertIn("No such file", failure("build", "missing.onnx", code=3))
         failure("build", "text.onnx", code=3)
         failure("run", "text.onnx", "-i", "in.npz", code=3)
@@ -336,7 +340,8 @@ class Cli(unittest.TestCase):
         outputs = []
         for kind in ("f4", "f8", "f2", "u1", "i2", "i8"):
             save(image=whole.astype(kind), unused=np.zeros(3))
-            tessera("run", "tiny.tess", "-i", "other.npz", "-o", "out.npz")
+            said = sentence(tessera("run", "tiny.tess", "-i", "other.npz", "-o", "out.npz").stderr)
+            self.assertIn("warning: other.npz: array 'unused' is read by no input; the model has 'image'", said)
             outputs.append(np.load(self.folder / "out.npz")["logits"])
         for other in outputs[1:]:
             np.testing.assert_array_equal(outputs[0], other)
@@ -525,6 +530,14 @@ class Cli(unittest.TestCase):
         self.assertGreater(error["outputs"][0]["cosine_mean"], 0.99)
         said = sentence(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1).stderr)
         self.assertIn("where 1 is the least (--min-cosine)", said)
+        tessera("zoo", "vit-tiny-test", "-o", "reseeded.onnx", "--seed", 99)
+        self.assertIn("reseeded.onnx: its weights are not those that the engine was built from", failure("verify", "tiny.tess", "--model", "reseeded.onnx", code=3))
+        self.assertIn("--family is about --model", failure("verify", "tiny.tess", "--family", "vit", code=2))
+        for word in ("nan", "-nan", "inf", "1.5", "1e400", "x", ""):
+            for command in (("verify", "tiny.tess"), ("build", "tiny.onnx")):
+                self.assertIn("--min-cosine", failure(*command, "--min-cosine", word, code=2))
+        for option in ("--refine", "--calib-method", "--precision", "--recipe", "--calib", "--sparsity", "--allow"):
+            self.assertIn(f"{option}: Value is empty", failure("build", "tiny.onnx", option, "", code=2))
         text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
         self.expect_narrow(text)
         self.assertRegex(text, r"loaded in 0\.\d+ s, bound in 0\.\d+ s; at most [\d.]+ MB of memory")

@@ -97,6 +97,17 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   }
   EXPECT_EQ(stored, (std::map<std::string, int>{{"e4m3", 12}, {"nvfp4 2:4", 7}, {"f16", 1}}));
   EXPECT_EQ(engine->recipe, "test");
+  // Patterns differ from rule to rule.
+  o.recipe = *parse_recipe(R"({"tessera_recipe": 1, "precision": "fp16", "rules": [
+    {"role": "block.mlp", "sparsity": "4:8"}, {"layer": "*.1.mlp.fc2", "sparsity": "2:4"}]})", "pairs");
+  const auto pairs = build_engine(o);
+  ASSERT_TRUE(pairs.ok()) << pairs.status().message();
+  int in_pairs = 0, by_four = 0;
+  for (const std::string& note : pairs->refinements) {
+    in_pairs += note.find("4:8 in pairs") != std::string::npos;
+    by_four += note.find("2:4 by") != std::string::npos;
+  }
+  EXPECT_EQ(std::pair(in_pairs, by_four), std::pair(7, 1));
 }
 
 // What could not be realised is an error, never left out silently.

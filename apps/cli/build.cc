@@ -54,10 +54,7 @@ Status build(const Options& o, const Common& common) {
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
   std::error_code none;
-  std::filesystem::path name(o.model);
-  if (!o.flags.family.empty()) name = std::filesystem::weakly_canonical(name, none);
-  const std::string stem = (o.flags.family.empty() ? name.stem() : name.filename()).string();
-  const std::string path = o.output.empty() ? stem + ".tess" : o.output;
+  const std::string path = o.output.empty() ? model_stem(o.model, o.flags.family) + ".tess" : o.output;
   if (o.flags.family.empty()) {
     if (std::filesystem::is_directory(o.model, none))
       return usage_error(cat(o.model, " is a folder; one with a checkpoint is built with --family NAME"));
@@ -67,8 +64,9 @@ Status build(const Options& o, const Common& common) {
   if (std::filesystem::equivalent(o.model, path, none))
     return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
   if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
-    TS_ASSIGN(const bool was_engine, is_engine_file(path));  // calibration data, weights beside a model: whatever it is, it is not ours
-    if (!was_engine) return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
+    const auto was_engine = is_engine_file(path);  // calibration data, weights beside a model: whatever it is, it is not ours
+    if (!was_engine.ok() && was_engine.status().code() != Code::kBadInput) return was_engine.status();
+    if (!was_engine.ok() || !*was_engine) return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
   }
   if (const auto folder = std::filesystem::path(path).parent_path();
       !folder.empty() && !std::filesystem::is_directory(folder, none)) {
@@ -193,7 +191,7 @@ Runner add(CLI::App& app, const Common& common) {
                  "what --precision auto reaches over samples (default: 0.999); else "
                  "fail where an output of the quantized model has less with the model as written (default: by type: "
                  "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
-      ->check(CLI::Range(-1.0, 1.0).description(""))
+      ->check(is_cosine())
       ->type_name("C")
       ->group("Golden values");
   o->app = &app;

@@ -134,7 +134,7 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->group(kGroup);
   app.add_option("--family", flags.family,
                  "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " +
-                     join(family_names()))
+                     family_list())
       ->type_name("NAME")
       ->group("Model");
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
@@ -230,11 +230,36 @@ Result<Arch> parse_arch(const std::string& name) {
   return usage_error(cat("arch '", name, "' is unknown; there are ", join(names), did_you_mean(name, names)));
 }
 
-Result<bool> is_engine_file(const std::string& path) {
+CLI::Validator is_cosine() {
+  const auto check = [](const std::string& word) {
+    double x = 0;
+    const char* end = word.data() + word.size();
+    const auto [rest, error] = std::from_chars(word.data(), end, x);
+    const bool fits = error == std::errc() && rest == end && x >= -1 && x <= 1;
+    return fits ? std::string() : "Value " + word + " is no number from -1 to 1";
+  };
+  return CLI::Validator(check, "");
+}
+
+std::string family_list() { return join(family_names()); }
+
+std::string model_stem(const std::string& model, const std::string& family) {
+  if (family.empty()) return std::filesystem::path(model).stem().string();
+  std::error_code none;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(model, none);
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return folder.filename().string();
+}
+
+Result<bool> is_engine_file(const std::string& path, const std::string& family) {
+  if (!family.empty()) return false;
   const auto mapped = map_file(path);
   if (!mapped.ok()) return Status(mapped.status().code(), mapped.status().message() + hint_for_missing(path));
   const Bytes& file = *mapped;
-  return file.size() >= 7 && std::memcmp(file.data(), "TESSERA", 7) == 0;
+  const bool engine = file.size() >= 7 && std::memcmp(file.data(), "TESSERA", 7) == 0;
+  if (!engine && std::filesystem::path(path).extension() == ".tess")
+    return bad_input(cat(path, ": is no engine, whatever its name: it does not begin as one; build it again with tessera build"));
+  return engine;
 }
 
 }  // namespace tessera

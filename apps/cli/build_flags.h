@@ -46,13 +46,28 @@ inline CLI::Validator not_negative() {
   return CLI::Validator(check, "");
 }
 
+// -1 to 1; what is no number, "nan" among them, is none.
+CLI::Validator is_cosine();
+
+// An empty word is a variable that a script forgot to set, and no way to leave an option out.
+inline CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& word) { return word.empty() ? "Value is empty" : std::string(); }, "");
+}
+
 // "1,8,64": batch sizes of 1 to 1048576, none of them twice.
 Result<std::vector<int64_t>> parse_batches(const std::vector<std::string>& words);
 
 // The arch of that name, or an error that lists them all.
 Result<Arch> parse_arch(const std::string& name);
 
-// By the file's first bytes; a file that is neither is taken for a model, whose reader says what is wrong.
-Result<bool> is_engine_file(const std::string& path);
+// By the file's first bytes; a file that is neither is taken for a model, whose reader says what is wrong, unless it is
+// called *.tess: an error.
+// Whatever is said to be a checkpoint of a family is none.
+Result<bool> is_engine_file(const std::string& path, const std::string& family = "");
+
+// "vit": the families that there are.
+std::string family_list();
+// What files made from a model are called: its file without the ending, or a checkpoint's folder.
+std::string model_stem(const std::string& model, const std::string& family);
 
 }  // namespace tessera

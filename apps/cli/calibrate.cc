@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kShown = 8;
 
 struct Options {
-  std::string model, calib, output;
+  std::string model, calib, output, family;
   std::vector<std::string> shapes;
   CalibrationFlags flags;
 };
@@ -59,8 +59,8 @@ void print_widest(const Ranges& ranges) {
 
 Status run_calibrate(const Options& o, const Common& common) {
   TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
-  const std::string path = o.output.empty() ? std::filesystem::path(o.model).stem().string() + ".ranges.json" : o.output;
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  const std::string path = o.output.empty() ? model_stem(o.model, o.family) + ".ranges.json" : o.output;
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.family));
   if (engine_file) return usage_error(cat(o.model, " is an engine, whose scales are made; calibrate takes an ONNX model"));
   TS_TRY(check_output(path));
   BuildFlags shapes_only;
@@ -76,7 +76,7 @@ Status run_calibrate(const Options& o, const Common& common) {
   }
   // As many samples at once as build takes, which changes no number: shapes that are given whole have their own.
   const int64_t batch = o.shapes.empty() ? 16 : 1;
-  TS_ASSIGN(const Graph graph, load_model(o.model, batch, {.exact = false, .shapes = build.shapes}));
+  TS_ASSIGN(const Graph graph, load_model(o.model, batch, {.exact = false, .shapes = build.shapes, .family = o.family}));
   TS_ASSIGN(const Ranges ranges, calibrate(graph, options));
   TS_TRY(write_file(path, print_ranges(ranges)));
   if (common.json) {
@@ -102,7 +102,7 @@ Status run_calibrate(const Options& o, const Common& common) {
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
+  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
   app.add_option("--calib", o->calib,
                  "npz with an array per input, named like it, [samples, ...]; a folder of JPEG and PNG images; or a "
                  "ranges.json, to choose another method")
@@ -115,6 +115,10 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group("Ranges");
+  app.add_option("--family", o->family,
+                 "the model is a folder with a checkpoint of this family: " + family_list())
+      ->type_name("NAME")
+      ->group("Model");
   return [o, &common] { return run_calibrate(*o, common); };
 }
 

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/output.h"
-#include "import/onnx.h"
+#include "compile/compile.h"
 #include "study/portability.h"
 
 namespace tessera {
@@ -19,7 +19,7 @@ constexpr size_t kNameColumns = 60;
 
 struct Options {
   std::string model, tool = "tensorrt";
-  BuildFlags flags;  // shapes only
+  BuildFlags flags;  // shapes and family
 };
 
 std::string joined(const std::vector<std::string>& words) {
@@ -65,9 +65,9 @@ Status check(const Options& o, const Common& common) {
     return usage_error(
         cat("--for ", o.tool, ": no rules of it are known; accepted: ", joined(tools), did_you_mean(o.tool, tools)));
   TS_ASSIGN(const BuildOptions shapes, build_options(o.flags, o.model, {}, true));
-  TS_ASSIGN(const bool engine, is_engine_file(o.model));
+  TS_ASSIGN(const bool engine, is_engine_file(o.model, o.flags.family));
   if (engine) return usage_error(cat(o.model, " is an engine, already built; check takes an ONNX model"));
-  TS_ASSIGN(const Graph graph, import_onnx(o.model, {.batch = 1, .own_batch = true, .shapes = shapes.shapes}));
+  TS_ASSIGN(const Graph graph, import_model(o.model, 1, {.exact = false, .shapes = shapes.shapes, .family = o.flags.family}));
   const std::vector<RuleReport> reports = check_portability(graph, o.tool);
   const auto broken = std::count_if(reports.begin(), reports.end(), [](const RuleReport& r) { return r.broken(); });
   if (common.json) {
@@ -85,13 +85,16 @@ Status check(const Options& o, const Common& common) {
 
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
+  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
   app.add_option("--for", o->tool, "whose design rules: " + joined(portability_names()) + " (default: tensorrt)")
       ->type_name("TOOL");
   app.add_option("--shape", o->flags.shapes,
                  "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false);
+  app.add_option("--family", o->flags.family,
+                 "the model is a folder with a checkpoint of this family: " + family_list())
+      ->type_name("NAME");
   return [o, &common] { return check(*o, common); };
 }
 

@@ -81,6 +81,9 @@ int run(int argc, char** argv) {
     sub->add_flag("--json", common.json, "print one JSON object instead of text, errors included")->group(kCommonGroup);
     sub->add_flag("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings")
         ->group(kCommonGroup);
+    for (CLI::Option* option : sub->get_options()) {
+      if (option->get_expected_min() > 0) option->check(not_empty());
+    }
     entries.push_back({c, sub, std::move(runner)});
   }
   std::vector<std::string> words = spell_out_help({argv + std::min(1, argc), argv + argc});

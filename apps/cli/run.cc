@@ -45,13 +45,13 @@ std::string build_option(const Options& o) {
 }
 
 // How many samples the file holds for the model: the first size of the array that is the model's first input.
-Result<int64_t> samples_in(const std::string& path, const std::string& model) {
+Result<int64_t> samples_in(const std::string& path, const std::string& model, const std::string& family) {
   TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
   std::vector<int64_t> sizes;
   for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
   if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
   if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
-  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false}));  // several: the model knows which it reads
+  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false, .shapes = {}, .family = family}));  // several: the model knows which it reads
   for (size_t i = 0; i < arrays.size(); ++i) {
     if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
   }
@@ -59,7 +59,7 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model) {
 }
 
 Result<Engine> engine_of(const Options& o, const Common& common, double* load_seconds) {
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.flags.family));
   if (engine_file) {
     // An engine is what it was built as: an option that would change it must not be ignored.
     if (const std::string option = build_option(o); !option.empty()) {
@@ -69,7 +69,7 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   }
   int64_t batch = o.batch;
   if (batch == 0) {
-    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model) : Result<int64_t>(1));
+    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model, o.flags.family) : Result<int64_t>(1));
     batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
@@ -115,6 +115,7 @@ Status run(const Options& o, const Common& common) {
   const std::vector<const Plan*> plans = runnable_plans(engine);
   if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
+  if (!samples.unread.empty()) warn(after(18, cat(o.inputs, ": ", samples.unread)));
   const std::string not_finite = non_finite_inputs(*plans[0], samples);
   if (!not_finite.empty())
     warn(after(18, cat(o.inputs, ": ", not_finite, "; what comes out means nothing for such samples")));

@@ -15,12 +15,13 @@
 #include "cli/output.h"
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
+#include "study/ranges_file.h"
 
 namespace tessera {
 namespace {
 
 struct Options {
-  std::string engine, inputs, kinds, model, plan;
+  std::string engine, inputs, kinds, model, family, plan;
   std::optional<double> min_cosine;
   bool outputs_only = false, all = false;
   int64_t samples = 0;
@@ -35,6 +36,7 @@ Status refuse_ignored(const Options& o, const Common& common) {
     return usage_error("--kinds draws inputs, --inputs brings them: give one of the two");
   if (o.all && o.outputs_only)
     return usage_error("--all shows layers, --outputs-only compares none: give one of the two");
+  if (!o.family.empty() && o.model.empty()) return usage_error("--family is about --model, which is not given");
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   return {};
 }
@@ -71,17 +73,23 @@ Result<std::vector<InputKind>> kinds_asked(const std::string& text) {
 }
 
 // The model in f32 with the golden plan's shapes.
-Result<Twin> twin_of(const Engine& engine, const std::string& model) {
+Result<Twin> twin_of(const Engine& engine, const std::string& model, const std::string& family) {
   const Plan& golden = engine.plans.back();
   if (golden.name != "golden") return bad_input("the engine has no golden plan to compare with");
-  LoadOptions options{.exact = false, .shapes = {}};
-  for (const Port& p : golden.inputs) options.shapes[p.name] = golden.tensors[static_cast<size_t>(p.tensor)].desc.shape;
+  LoadOptions options{.exact = false, .shapes = {}, .family = family};
+  for (const Port& p : golden.inputs) {
+    if (!family.empty()) break;  // its inputs have their shapes
+    options.shapes[p.name] = golden.tensors[static_cast<size_t>(p.tensor)].desc.shape;
+  }
   TS_ASSIGN(const Graph graph, load_model(model, golden.batch, options));
   for (const Port& p : golden.outputs) {
     const bool there = std::any_of(graph.outputs.begin(), graph.outputs.end(),
                                    [&](ValueId id) { return graph.at(id).name == p.name; });
     if (!there) return bad_input(cat(model, ": it has no output '", p.name, "': is it the model of this engine?"));
   }
+  if (const std::string sum = weights_checksum(graph); !engine.weights.empty() && sum != engine.weights)
+    return bad_input(cat(model, ": its weights are not those that the engine was built from: their checksum is ", sum,
+                         ", the engine's ", engine.weights));
   return make_twin(graph);
 }
 
@@ -119,7 +127,7 @@ Status verify(const Options& o, const Common& common) {
   if (!o.inputs.empty()) kinds.resize(1);
   std::optional<Twin> twin;
   if (!o.model.empty()) {
-    TS_ASSIGN(twin, twin_of(engine, o.model));
+    TS_ASSIGN(twin, twin_of(engine, o.model, o.family));
   }
   std::vector<QuantizationReport> quantization;
   if (!engine.golden.original.empty()) {
@@ -189,9 +197,13 @@ Runner add(CLI::App& app, const Common& common) {
                  "the ONNX model that the engine was built from: quantization error of every layer beside it in f32")
       ->type_name("FILE")
       ->group("What is compared");
+  app.add_option("--family", o->family,
+                 "--model is a folder with a checkpoint of this family: " + family_list())
+      ->type_name("NAME")
+      ->group("What is compared");
   app.add_option("--min-cosine", o->min_cosine,
                  "fail where an output has less with the model (default: reported only; build has its own gate)")
-      ->check(CLI::Range(-1.0, 1.0).description(""))
+      ->check(is_cosine())
       ->type_name("C")
       ->group("What is compared");
   app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");

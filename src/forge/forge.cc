@@ -176,6 +176,11 @@ class Builder {
     }
     if (!refining.what.any()) return {};
     refining.what.is_sparse = [&chosen](const Node& n) { return chosen.contains(n.name) && chosen.at(n.name).sparse; };
+    refining.what.pattern_of = [&chosen, flag = refining.what.sparsity.pattern](const Node& n) {
+      const auto it = chosen.find(n.name);
+      if (it == chosen.end() || it->second.pattern.empty()) return flag;
+      return it->second.pattern == "4:8" ? SparsityPattern::k48Pairs : SparsityPattern::k24;
+    };
     refining.type_of = [&chosen](const Node& n) {
       const auto it = chosen.find(n.name);
       return it == chosen.end() || it->second.precision == nullptr ? QuantType() : it->second.precision->weight;

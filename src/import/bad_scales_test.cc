@@ -101,6 +101,23 @@ TEST(BadScales, ZeroPoints) {
   expect_error(model, {"node_d", "zero point 3", "symmetric"});
   zero->set_raw_data(std::string("\x00\x03\x00", 3));
   expect_error(model, {"zero point 'zero'", "differs"});
+  // Zero points of floats are floats.
+  const struct {
+    int type;
+    char half, one;
+  } floats[] = {{17, '\x30', '\x38'}, {19, '\x38', '\x3c'}};
+  for (const auto& [type, half, one] : floats) {
+    Model quantized;
+    quantized.codes->set_data_type(type);
+    auto* point = add_tensor(quantized.m, "zero", type, {3});
+    quantized.dequantize->add_input("zero");
+    point->set_raw_data(std::string(3, half));
+    expect_error(quantized, {"node_d", "zero point 'zero' is 0.5", "symmetric"});
+    point->set_raw_data(std::string(3, one));
+    expect_error(quantized, {"node_d", "zero point 1", "symmetric"});
+    point->set_raw_data(std::string(3, '\0'));
+    EXPECT_EQ(quantized.error(), "");
+  }
 }
 
 TEST(BadScales, BlocksAlongTheOutputs) {

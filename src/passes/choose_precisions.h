@@ -32,7 +32,7 @@ struct QuantizeOptions {
 struct LayerChoice {
   const Precision* precision = nullptr;  // null where the node is no linear layer
   bool sparse = false;
-  std::string pattern;         // of a sparse layer, where a rule says it: "2:4", "4:8"
+  std::string pattern = {};    // of a sparse layer, where a rule says it: "2:4", "4:8"
   bool named = false;          // a rule or an allowance named the layer
   bool fp8_attention = false;  // of attention nodes
 };

@@ -39,15 +39,16 @@ class Refiner {
     Compensated made{w, {}, {}};
     std::string done;
     if (sparse) {
-      if (options_.sparsity.method == SparsityMethod::kHessian) {
+      const Sparsity how = options_.sparsity_of(node);
+      if (how.method == SparsityMethod::kHessian) {
         made = compensate(
-            *hessian_, {.w = w.data(), .rows = rows, .pattern = options_.sparsity.pattern, .sweeps = options_.sweeps});
+            *hessian_, {.w = w.data(), .rows = rows, .pattern = how.pattern, .sweeps = options_.sweeps});
       } else {
-        prune_by_magnitude(options_.sparsity.pattern, made.w.data(), rows, cols);
+        prune_by_magnitude(how.pattern, made.w.data(), rows, cols);
         made.kept = kept_places(made.w);
       }
       node.attrs.set(kSparse24, int64_t{1});
-      done = cat(to_string(options_.sparsity), " changes its results by ", change(w, made.w, rows));
+      done = cat(to_string(how), " changes its results by ", change(w, made.w, rows));
     }
     const std::string name = g_.at(id).name;
     if (type.scaled() && (options_.clip || options_.compensate)) {

@@ -32,6 +32,11 @@ struct Refinements {
   std::function<bool(const Node&)> is_sparse;  // layers that sparsity takes; none given: the linear layers of the blocks
   bool sparse(const Node& node) const { return sparse() && (is_sparse ? is_sparse(node) : in_block(node)); }
 
+  std::function<SparsityPattern(const Node&)> pattern_of;  // of a sparse layer; none given: that of `sparsity`
+  Sparsity sparsity_of(const Node& node) const {
+    return {pattern_of ? pattern_of(node) : sparsity.pattern, sparsity.method};
+  }
+
   bool sparse() const { return sparsity.pattern != SparsityPattern::kDense; }
   bool migrates() const { return smooth || awq; }
   bool any() const { return sparse() || migrates() || clip || compensate; }

@@ -169,7 +169,7 @@ class Planner {
     const Problem problem = problem_of(g_, producers_, node);
     Choice choice = choose(*op, problem, options_.target);
     if (choice.variant == nullptr) {
-      failures_.push_back({node.name, node.op, node.asked, choice.refusals});
+      failures_.push_back({node.name, node.op, node.asked, choice.refusals, advice(problem)});
       return {};
     }
     PlanStep step{.layer = node.name, .op = node.op, .variant = choice.variant->name, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
@@ -221,6 +221,22 @@ class Planner {
     return text;
   }
 
+  // What may help a node that nobody asked a precision for. Scales that the model itself states do not go away with a
+  // precision, and the CPU is the target that runs most.
+  std::string advice(const Problem& problem) const {
+    const auto any = [&](auto&& is) {
+      return std::any_of(problem.in.begin(), problem.in.end(), is) || std::any_of(problem.out.begin(), problem.out.end(), is);
+    };
+    const bool scaled = any([](const Operand& o) { return o.type.scaled(); });
+    const bool narrow = any([](const Operand& o) { return o.type.element == Element::f16 || o.type.element == Element::bf16; });
+    const bool elsewhere = info(options_.target).device == DeviceKind::kCuda;
+    std::string may = !scaled && narrow ? "--precision fp32" : "";
+    if (elsewhere) may += cat(may.empty() ? "" : " or ", "--target cpu");
+    if (!may.empty()) return cat(may, " may run it");
+    return scaled ? "no option changes that: the types are part of the model, which runs with scales that a kernel takes"
+                  : "no option changes that";
+  }
+
   // Every layer is named; layers that are refused for the same reasons share them.
   std::string failure_text() const {
     std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
@@ -231,7 +247,7 @@ class Planner {
       std::string names;
       std::vector<std::string> layers;
       for (size_t j = i; j < failures_.size(); ++j) {
-        if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals) continue;
+        if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals || failures_[j].advice != f.advice) continue;
         told[j] = true;
         layers.push_back(failures_[j].layer);
         names += cat(names.empty() ? "" : ", ", failures_[j].layer);
@@ -240,7 +256,7 @@ class Planner {
       if (f.refusals.empty()) text += " no variant of this op runs there";
       for (const Refusal& r : f.refusals) text += cat("\n    ", r.variant, ": ", r.reason);
       if (f.asked.empty()) {
-        text += "\n    --precision fp32 or --target cpu may run it";
+        text += cat("\n    ", f.advice);
       } else {
         text += cat("\n    to accept another precision:", allowances(layers));
       }
@@ -303,6 +319,7 @@ class Planner {
   struct Failure {
     std::string layer, op, asked;
     std::vector<Refusal> refusals;
+    std::string advice;  // where nothing was asked
   };
 
   const Graph& g_;

@@ -124,6 +124,7 @@ Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const Cali
   } else {
     TS_ASSIGN(source.samples, read_samples(plan, options.path));
     const int64_t used = std::min(source.samples.count, options.samples);
+    source.unread = source.samples.unread;
     source.samples = source.samples.part(0, used);
     source.what = cat(used, used == 1 ? " sample of " : " samples of ", file_name(options.path));
     const std::string faulty = non_finite_inputs(plan, source.samples);
@@ -153,6 +154,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   ranges.weights = weights_checksum(graph);
   ranges.samples = source.samples.count;
   if (!options.path.empty()) ranges.warnings = sample_faults(plan, source.samples);
+  if (!source.unread.empty()) ranges.warnings.push_back(source.unread);
 
   Recorder recorder(graph);
   int64_t first = 0, counted = 0;

@@ -30,6 +30,7 @@ struct CalibrationSamples {
   Samples samples;
   std::string what;        // "512 samples of calib.npz"
   std::string preprocess;  // of images, every part of it
+  std::string unread;      // Samples::unread
 };
 Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const CalibrateOptions& options);
 // The same for a graph in f32.

@@ -167,6 +167,23 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
   return s;
 }
 
+namespace {
+
+std::string unread_arrays(const Plan& plan, const std::vector<Array>& arrays, const std::string& path) {
+  if (path.ends_with(".npy")) return "";
+  std::string names;
+  int64_t count = 0;
+  for (const Array& a : arrays) {
+    const bool read = std::any_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) { return p.name == a.name; });
+    if (!read && ++count <= 4) names += cat(count == 1 ? "'" : "', '", a.name);
+  }
+  if (count == 0) return "";
+  return cat(count == 1 ? "array " : "arrays ", names, "'", count > 4 ? cat(" and ", count - 4, " more") : "",
+             count == 1 ? " is" : " are", " read by no input; the model has ", wanted_inputs(plan));
+}
+
+}  // namespace
+
 Result<Samples> read_samples(const Plan& plan, const std::string& path) {
   TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
   Samples s;
@@ -216,6 +233,7 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     }
     s.data.push_back(Bytes::own(std::move(b)));
   }
+  s.unread = unread_arrays(plan, arrays, path);
   return s;
 }
 

@@ -29,6 +29,7 @@ struct Samples {
   std::vector<std::string> names;
   std::vector<Bytes> data;            // per input, count * bytes_per_sample
   std::vector<Clamped> clamped = {};  // where a file's numbers were converted to the port's type
+  std::string unread = {};            // arrays of the file that no input has, in a sentence; empty: none
 
   Samples part(int64_t first, int64_t few) const;  // `few` of them from `first` on, without a copy
   Samples repeated(int64_t wanted) const;          // again and again until there are `wanted`
