@@ -210,6 +210,64 @@ class Cli(unittest.TestCase):
         self.assertIn("few.npz: input 'image' holds NaN or Inf in 4 of 15360 numbers, first in sample 1; calibration data must be finite",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
+    def test_numbers_that_an_engine_clamps_draw_a_warning(self):
+        large = self.images.copy()
+        large[2, 0, 0, 5] = -3.1e6
+        np.savez(self.folder / "large.npz", image=large)
+        said = ("large.npz: input 'image' holds numbers up to 3.1e+06 in sample 2; this engine holds at most 65504 there (f16) and clamps "
+                "what is larger")
+        self.assertEqual(sentence(tessera("run", "tiny.tess", "-i", "large.npz").stderr), f"tessera: warning: {said}; bf16 and fp32 hold them")
+        self.assertIn("up to 3.1e+06 in sample 2", json.loads(tessera("run", "tiny.tess", "-i", "large.npz", "--json").stdout)["warning"])
+        for precision in ("fp32", "bf16"):
+            done = tessera("run", "tiny.onnx", "-i", "large.npz", "--precision", precision, "--no-verify")
+            self.assertEqual(done.stderr, "", precision)
+        done = tessera("verify", "tiny.tess", "-i", "large.npz", "--samples", 3, "--outputs-only")
+        self.assertEqual(sentence(done.stderr), f"tessera: warning: {said}")
+        # Samples that are not looked at are not spoken of; the largest f16 is held.
+        self.assertEqual(tessera("verify", "tiny.tess", "-i", "large.npz", "--samples", 2, "--outputs-only").stderr, "")
+        large[2, 0, 0, 5] = 65504
+        np.savez(self.folder / "large.npz", image=large)
+        self.assertEqual(tessera("run", "tiny.tess", "-i", "large.npz").stderr, "")
+
+    def test_inputs_and_outputs_in_half_precision_that_are_beyond_it(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        helper = onnx.helper
+        weight = onnx.numpy_helper.from_array(np.full((32, 16), 30, "f2"), "w")
+        value = lambda name, last: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, [4, last])
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")], "half", [value("x", 32)], [value("y", 16)], [weight])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), self.folder / "half.onnx")
+        x = np.ones((4, 32), "f4")
+        x[3] = 1000
+        np.savez(self.folder / "half.npz", x=x)
+        tessera("build", "half.onnx", "-o", "half.tess")
+        self.assertIn("output 'y' holds 65504, where f16 ends, first in sample 3", sentence(tessera("run", "half.tess", "-i", "half.npz").stderr))
+        x[1] = 1e6
+        np.savez(self.folder / "half.npz", x=x)
+        self.assertIn("input 'x' holds numbers up to 1e+06 in sample 1; this engine holds at most 65504 there",
+                      sentence(tessera("run", "half.tess", "-i", "half.npz").stderr))
+
+    def test_scales_that_a_model_states_are_the_model(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        helper, array = onnx.helper, onnx.numpy_helper.from_array
+        codes = np.random.default_rng(2).integers(-127, 128, (32, 16), dtype="i1")
+        constants = [array(codes, "w"), array(np.float32(0.01), "ws"), array(np.float32(1e-3), "xs"), array(np.int8(0), "zero")]
+        nodes = [helper.make_node("QuantizeLinear", ["x", "xs", "zero"], ["xq"]), helper.make_node("DequantizeLinear", ["xq", "xs", "zero"], ["xd"]),
+                 helper.make_node("DequantizeLinear", ["w", "ws", "zero"], ["wd"]), helper.make_node("MatMul", ["xd", "wd"], ["y"], name="fc")]
+        value = lambda name, last: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 7, last])
+        graph = helper.make_graph(nodes, "stated", [value("x", 32)], [value("y", 16)], constants)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), self.folder / "stated.onnx")
+        build = tessera("build", "stated.onnx", "-o", "stated.tess")
+        said = "layer fc: 9[0-9] % of its input's codes saturate, under the scale that the model states"
+        self.assertRegex(sentence(build.stderr), said)
+        for words in (), ("--model", "stated.onnx", "--kinds", "normal"):
+            self.assertRegex(" ".join(tessera("verify", "stated.tess", *words).stdout.split()), said)
+
     def test_build_overwrites_engines_only(self):
         np.savez(self.folder / "keep.npz", image=self.images)
         before = (self.folder / "keep.npz").read_bytes()

@@ -88,7 +88,7 @@ Made made(const std::string& precision, const Faults& faults) {
     }
     TS_TRY(check_engine(m.engine));
     const ModelGraphs graphs{.written = &written, .canonical = &canonical, .prepared = &canonical};
-    TS_ASSIGN(m.engine.golden, make_golden(m.engine, {}, &graphs, &m.report));
+    TS_ASSIGN(m.engine.golden, make_golden(m.engine, {.random_scales = true}, &graphs, &m.report));
     TS_ASSIGN(const VerifyReport report, check_golden(m.engine, m.engine.plans[0]));
     return report.ok ? Status() : Status(Code::kVerifyFailed, report.sentence);
   };
@@ -290,6 +290,33 @@ TEST(Faults, OneScaleThatSaturates) {
   const Made m =
       made("fp8", {.in_quantize = [](Graph& g) { multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale, 1.0f / 40); }});
   expect_caught(m, {"layer blocks.1.mlp.fc1: activation scale ", "x too small, "});
+}
+
+TEST(Faults, OneGlobalScaleThatIsTooLarge) {
+  // The second level of one layer's input; the outputs keep the cosine that fp4 is allowed.
+  for (const float factor : {1e8f, 1e30f}) {
+    const Made m = made("nvfp4", {.in_quantize = [factor](Graph& g) {
+                          multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale2, factor);
+                        }});
+    expect_caught(m, {"layer blocks.1.mlp.fc1: global activation scale ", "x too large, ", " of block scales underflow",
+                      "activation scales were taken from random inputs (--calib FILE brings data)"});
+  }
+}
+
+TEST(Faults, AScaleThatIsALittleTooSmallIsAWarning) {
+  // Inputs that reach 1.5 times as far as those of the calibration do so; those of the zoo's model reach 1.2 times.
+  for (const std::string& precision : known({"nvfp4", "fp8", "int8"})) {
+    const Made m = made(precision, {.in_quantize = [](Graph& g) {
+                          const Value& x = g.at(node_of(g, kLayer).inputs[0]);
+                          multiply(g, x.scale2 != kNoValue ? x.scale2 : x.scale, 1 / 1.5f);
+                        }});
+    EXPECT_TRUE(m.status.ok()) << precision << ": " << m.status.message();
+    if (precision != "nvfp4") continue;  // of codes under one scale fewer than a hundredth saturate
+    std::string said;
+    for (const std::string& w : m.report.warnings) said += w + "\n";
+    EXPECT_NE(said.find("global activation scale 1."), std::string::npos) << said;
+    EXPECT_NE(said.find("(--calib FILE brings data)"), std::string::npos) << said;
+  }
 }
 
 TEST(Faults, AllLayersShareTheFirstLayersWeights) {

@@ -155,7 +155,8 @@ Status build(const Options& o, const Common& common) {
     say(2, fmt::format("output '{}': cosine {:.5f} with the model as written, at least {:.6g} wanted ({})", q.name,
                        q.closeness.cosine_mean, quality.min_cosine, engine.golden.from));
   }
-  for (const std::string& w : quality.warnings) warn(printable(w));
+  constexpr size_t kColumn = 18;  // "tessera: warning: " stands before it
+  for (const std::string& w : quality.warnings) warn(wrap(printable(w), kColumn, 2).substr(kColumn));
   say(2, golden_sentence(engine, ran));
   say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
                      seconds, times.import_s, times.refine_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));

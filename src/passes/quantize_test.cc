@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ir/check.h"
@@ -138,6 +139,26 @@ TEST(Quantize, WeightsThatDoNotFitAreRefused) {
   EXPECT_NE(s.message().find("layer fc: its constant 'w' holds 1e+06"), std::string::npos) << s.message();
   Graph wide = parsed(text);
   EXPECT_TRUE(quantize(wide, {.precision = "bf16"}).ok());
+}
+
+TEST(Quantize, WeightsMustBeFinite) {
+  // No precision holds them, so none is advised.
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    for (const char* precision : {"fp16", "bf16", "fp8"}) {
+      Graph g = parsed(kBlock);
+      const Ranges r = ranges();
+      Value& w = g.at(node(g, "mlp.fc1").inputs[1]);
+      Buffer b(w.data.size());
+      std::memcpy(b.data(), w.data.data(), b.size());
+      std::memcpy(b.data() + 4 * 37, &bad, 4);
+      w.data = Bytes::own(std::move(b));
+      const Status s = quantize(g, {.precision = precision, .ranges = &r});
+      EXPECT_EQ(s.code(), Code::kBadInput) << precision;
+      EXPECT_EQ(s.message().find("layer mlp.fc1: "), 0u) << s.message();
+      EXPECT_NE(s.message().find("weights must be finite"), std::string::npos) << s.message();
+      EXPECT_EQ(s.message().find("another precision"), std::string::npos) << s.message();
+    }
+  }
 }
 
 TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
