@@ -361,7 +361,7 @@ TEST(EngineFile, RandomManifestEditsNeverCrash) {
   std::mt19937_64 random(8);
   const std::string pool = "0123456789-+.e[]{},:\"tfn ";
   for (int round = 0; round < 400; ++round) {
-    const size_t at = random() % bytes, n = 1 + random() % 3;
+    const size_t at = random() % (bytes - 3), n = 1 + random() % 3;
     std::string to;
     for (size_t i = 0; i < n; ++i) to += pool[random() % pool.size()];
     // Replaces the first occurrence of some text of the manifest, wherever that is; reading it may succeed.
