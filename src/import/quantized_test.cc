@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <map>
-#include <sstream>
 
 #include "compile/compile.h"
 #include "import/onnx.h"
@@ -62,22 +61,47 @@ class QuantizedTest : public ::testing::TestWithParam<std::string> {
     for (size_t i = 0; i < graph.inputs.size(); ++i) in.push_back(numbers_of(arrays().at(cat(GetParam(), ".in", i))));
     return in;
   }
-  void expect_outputs(const Graph& graph, double rounding) {
+  // An array of the case, or `otherwise` where it has none.
+  testing::Numbers numbers(const std::string& name, const testing::Numbers& otherwise) {
+    const auto it = arrays().find(GetParam() + name);
+    return it == arrays().end() ? otherwise : numbers_of(it->second);
+  }
+  // What the file computes.
+  void expect_file(const testing::Numbers& got, double rounding) {
+    const testing::Numbers want = numbers_of(arrays().at(GetParam() + ".out0"));
+    expect_near(got, want, testing::Numbers(want.size(), 0), rounding);
+  }
+  // What its types say: the same, but for probabilities that attention rounds before it normalises them. `slack`: of
+  // numbers between layers in f16.
+  void expect_types(const testing::Numbers& got, double rounding, bool slack) {
+    const testing::Numbers want = numbers_of(arrays().at(GetParam() + ".out0")), none(want.size(), 0);
+    const testing::Numbers off = slack ? numbers(".slack0", none) : none;
+    expect_near(got, numbers(".own0", want), off, rounding);
+    testing::Numbers apart = numbers(".apart0", none);
+    for (size_t k = 0; k < apart.size(); ++k) apart[k] += off[k];
+    expect_near(got, want, apart, rounding);
+  }
+  testing::Numbers computed(const Graph& graph) {
     const auto out = testing::run_graph(graph, inputs(graph));
-    ASSERT_TRUE(out.ok()) << out.status().message();
-    const Array& want = arrays().at(GetParam() + ".out0");
-    EXPECT_EQ(graph.at(graph.outputs[0]).type.shape, want.shape);
-    const testing::Numbers numbers = numbers_of(want);
-    ASSERT_EQ((*out)[0].size(), numbers.size());
-    for (size_t k = 0; k < numbers.size(); ++k)
-      ASSERT_NEAR((*out)[0][k], numbers[k], rounding * std::max(1.0, std::abs(numbers[k]))) << "at " << k;
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    EXPECT_EQ(graph.at(graph.outputs[0]).type.shape, arrays().at(GetParam() + ".out0").shape);
+    return out.ok() ? (*out)[0] : testing::Numbers{};
+  }
+
+ private:
+  static void expect_near(const testing::Numbers& got, const testing::Numbers& want, const testing::Numbers& off,
+                          double rounding) {
+    ASSERT_EQ(got.size(), want.size());
+    ASSERT_EQ(off.size(), want.size());
+    for (size_t k = 0; k < want.size(); ++k)
+      ASSERT_NEAR(got[k], want[k], off[k] + rounding * std::max(1.0, std::abs(want[k]))) << "at " << k;
   }
 };
 
 // At most 64 terms of decoded numbers, each rounded to f32 once more, of magnitudes whose sum stays below 4.
 constexpr double kRounding = 4 * 2 * 0x1p-24;
 
-TEST_P(QuantizedTest, ComputesWhatTheEmulationDoes) { expect_outputs(imported(), kRounding); }
+TEST_P(QuantizedTest, ComputesWhatTheEmulationDoes) { expect_file(computed(imported()), kRounding); }
 
 // What the types of a canonical graph say, spelt out as copies.
 Graph with_types_applied(const Graph& graph) {
@@ -105,10 +129,7 @@ Graph with_types_applied(const Graph& graph) {
 }
 
 TEST_P(QuantizedTest, ComputesTheSameFromItsTypes) {
-  const Graph graph = canonical();
-  // Probabilities are rounded before they are normalised here, after it in the file: 2^-4 each, of values below 4.
-  const bool probabilities = text_of(GetParam() + ".attrs").find("\np=") != std::string::npos;
-  expect_outputs(with_types_applied(graph), probabilities ? 2 * 0x1p-4 * 4 : kRounding);
+  expect_types(computed(with_types_applied(canonical())), kRounding, false);
 }
 
 // The bytes of a constant, as text: easily compared.
@@ -137,9 +158,32 @@ TEST_P(QuantizedTest, KeepsCodesAndScales) {
   EXPECT_GE(layers, 1) << print_graph(graph);
 }
 
+// Cases where values are rounded beside the products in codes.
+bool rounds_beside(const std::string& name) {
+  return name == "shared" ||             // its residual keeps the rounded numbers
+         name == "attention_i8_partly";  // its probabilities are numbers: so is the product with v
+}
+
+// The lines of each layer, one after the other; the last ones are those of all that follow.
+std::vector<std::vector<std::string>> lines_of(const std::string& text) {
+  std::vector<std::vector<std::string>> layers(1);
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) {
+      layers.back().push_back(text.substr(begin, end - begin));
+    } else {
+      layers.emplace_back();
+    }
+    begin = end + 1;
+  }
+  return layers;
+}
+
 TEST_P(QuantizedTest, GivesLayersTheTypes) {
   const Graph graph = canonical();
   const std::string text = text_of(GetParam() + ".attrs");
+  const auto layers = lines_of(text);
   size_t typed = 0, copies = 0;
   for (const Node& n : graph.nodes) {
     const bool product = n.op == "matmul" || n.op == "attention";
@@ -148,10 +192,8 @@ TEST_P(QuantizedTest, GivesLayersTheTypes) {
       for (const auto& [key, value] : n.attrs.all()) EXPECT_FALSE(key.starts_with("type.") || key == "p") << key;
       continue;
     }
-    ++typed;
-    std::stringstream lines(text);
     std::vector<std::string> wanted;
-    for (std::string line; std::getline(lines, line);) {
+    for (const std::string& line : layers[std::min(typed++, layers.size() - 1)]) {
       const std::string key = line.substr(0, line.find('=')), value = line.substr(line.find('=') + 1);
       wanted.push_back(key);
       if (key.starts_with("scale.")) {
@@ -167,10 +209,8 @@ TEST_P(QuantizedTest, GivesLayersTheTypes) {
     }
   }
   if (!text.empty()) {
-    EXPECT_GE(typed, 1u) << print_graph(graph);
-    if (GetParam() != "shared") {  // whose residual keeps the rounded numbers
-      EXPECT_EQ(copies, 0u) << print_graph(graph);
-    }
+    EXPECT_GE(typed, layers.size()) << print_graph(graph);
+    EXPECT_EQ(copies, rounds_beside(GetParam()) ? 1u : 0u) << print_graph(graph);
   }
 }
 
@@ -203,17 +243,13 @@ class EngineTest : public QuantizedTest {
     std::vector<const void*> ins;
     for (const testing::Numbers& numbers : inputs(graph_)) in.emplace_back(numbers.begin(), numbers.end());
     for (const auto& numbers : in) ins.push_back(numbers.data());
-    const testing::Numbers want = numbers_of(arrays().at(GetParam() + ".out0"));
-    std::vector<float> out(want.size(), NAN);
+    std::vector<float> out(static_cast<size_t>(elements(arrays().at(GetParam() + ".out0").shape)), NAN);
     std::vector<void*> outs = {out.data()};
     const Status status = (*executor)->run(ins, outs);
     ASSERT_TRUE(status.ok()) << status.message();
     // Inputs that are no codes, and results of products inside, are rounded to f16: 2^-11 of sums of magnitudes
     // below 4.
-    const bool probabilities = text_of(GetParam() + ".attrs").find("\np=") != std::string::npos;
-    const double bound = probabilities ? 2 * 0x1p-4 * 4 : 4 * 0x1p-11;
-    for (size_t k = 0; k < want.size(); ++k)
-      ASSERT_NEAR(out[k], want[k], bound * std::max(1.0, std::abs(want[k]))) << "at " << k;
+    expect_types(testing::Numbers(out.begin(), out.end()), 4 * 0x1p-11, true);
   }
 
   Graph graph_;
@@ -238,7 +274,6 @@ TEST_P(EngineTest, HoldsTheSameBitsAndRuns) {
 
 TEST_P(EngineTest, RunsOnTheCpu) {
   const Status built = build(Arch::cpu);
-  if (built.code() == Code::kRefused) GTEST_SKIP() << built.message();
   ASSERT_TRUE(built.ok()) << built.message();
   expect_run();
 }

@@ -4,7 +4,7 @@
 // contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is added before the softmax; its axes may be 1 (broadcast).
 // A query whose every key is hidden by a bias of minus infinity gets 0, not NaN.
 // Statistics (row maximum and sum) are fp32 or better.
-// q, k and v may be codes with one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights of the row too, against its true maximum:
+// q, k and v may be codes of e4m3 with one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights of the row too, against its true maximum:
 //   P_j = exp(s_j - max s)    c_j = e4m3(448 P_j)    y = sum_j c_j v_j / (448 sum_j P_j)          (448: the largest number of p's element)
 // The sum is that of the unrounded P. Without `p` nothing but the result is rounded.
 #pragma once
@@ -27,6 +27,10 @@ struct AttentionProblem {
 
   static AttentionProblem of(const Problem& p);
 };
+
+// The types that are defined above; a product of any other ones (i8, e5m2, blocks) is two matmuls.
+bool is_attention_operand(const QuantType& type);  // of q, k and v
+bool is_attention_weight(const QuantType& type);   // attr `p`
 
 // v = element(v * its largest number): the codes, as numbers, of weights in [0, 1]. `codes` is scratch.
 void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes);

@@ -32,6 +32,18 @@ AttentionProblem AttentionProblem::of(const Problem& p) {
   return a;
 }
 
+bool is_attention_operand(const QuantType& type) {
+  if (type.scaled()) return type == kE4m3PerTensor;
+  return info(type.element).kind == ElementKind::kFloat;
+}
+
+bool is_attention_weight(const QuantType& type) {
+  const ElementInfo& element = info(type.element);
+  // Weights lie in [0, 1]: their scale is the one that takes 1 to the largest number, and nobody chooses it.
+  return element.kind == ElementKind::kFloat && element.bits <= 8 && !is_power(type.element) &&
+         type == QuantType(type.element, {Granularity::kTensor, Element::f32});
+}
+
 void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes) {
   const auto n = static_cast<int64_t>(v.size());
   for (double& x : v) x *= element.max;
@@ -47,6 +59,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
     const Operand* o = p.operand(i);
     if (o == nullptr || o->shape.size() != 4)
       return bad_input("attention: wants q, k and v of four axes, [batch, tokens, heads, size] each");
+    if (!is_attention_operand(o->type))
+      return bad_input(cat("attention: reads q, k and v as floats or as e4m3:tensor(f32), not as ", to_string(o->type)));
   }
   const Shape &q = p.in[0].shape, &k = p.in[1].shape, &v = p.in[2].shape;
   const std::string shapes = cat("attention: q", to_string(q), " k", to_string(k), " v", to_string(v), ": ");
@@ -59,10 +73,7 @@ Result<std::vector<Type>> infer(const Problem& p) {
     return bad_input(shapes + "causal: the first queries would have no key");
   if (p.attrs.has("p")) {
     const auto type = parse_quant_type(p.attrs.word("p"));
-    // Weights lie in [0, 1]: their scale is the one that takes 1 to the largest number, and nobody chooses it.
-    if (!type || info(type->element).kind != ElementKind::kFloat || info(type->element).bits > 8 ||
-        is_power(type->element) || type->scale != ScaleLevel{Granularity::kTensor, Element::f32} ||
-        *type != QuantType(type->element, type->scale))
+    if (!type || !is_attention_weight(*type))
       return bad_input(cat(shapes, "p = \"", p.attrs.word("p"),
                            "\" is no type for the softmax; a float of up to 8 bits with one static scale is, as in "
                            "e4m3:tensor(f32)"));

@@ -225,6 +225,17 @@ TEST(AttentionRule, HeadsTokensAndBias) {
   EXPECT_FALSE(infer({2, 9, 8, 64}, {2, 5, 8, 64}, {2, 5, 8, 64}, {}, true).ok());
 }
 
+TEST(AttentionRule, OperandsAreFloatsOrCodesOfE4m3) {
+  for (const QuantType& good : {kF32, kF16, kBf16, kE4m3PerTensor})
+    EXPECT_TRUE(infer_types(op(), problem({1, 2, 2, 1, 1, 32}, good)).ok()) << to_string(good);
+  for (const char* bad : {"i8", "i8:tensor(f32)", "e5m2:tensor(f32)", "e4m3:tensor(f32)!", "e4m3:token(f32)",
+                          "e4m3:block32(e8m0)", "e2m1:block16(e4m3):tensor(f32)"}) {
+    Problem p = problem({1, 2, 2, 1, 1, 32}, kF16);
+    p.in[1].type = *parse_quant_type(bad);
+    EXPECT_FALSE(infer_types(op(), p).ok()) << bad;
+  }
+}
+
 TEST(AttentionRule, TheSoftmaxIsRoundedToSmallFloats) {
   Problem p = problem({1, 2, 2, 1, 1, 8}, kF16);
   for (const char* good : {"e4m3:tensor(f32)", "e5m2:tensor(f32)", "e2m1:tensor(f32)"}) {

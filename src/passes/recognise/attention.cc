@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "ops/attention/attention.h"
 #include "passes/recognise/recognise.h"
 #include "passes/recognise/score_chain.h"
 #include "passes/rewrite.h"
@@ -10,8 +11,6 @@
 namespace tessera {
 namespace {
 
-// Probabilities of 1 are still numbers of e4m3 with a scale no smaller than this (1/448, perhaps rounded to f16).
-constexpr double kLeastProbabilityScale = (1 - 0x1p-10) / 448;
 // A key that is hidden by this or less has a probability of 0 beside one that is not: scores stay far below 1e9.
 constexpr double kUnseen = -1e9;
 
@@ -26,6 +25,34 @@ struct Found {
 Region tokens_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 Region heads_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 
+// Attention gives probabilities the scale that takes 1 to the element's largest number, and no other. The file has it as
+// a number of one of these elements.
+bool is_scale_of_weights(double scale, Element element) {
+  const double exact = 1 / info(element).max;
+  for (const Element e : {Element::f32, Element::f16, Element::bf16}) {
+    uint32_t code = 0;
+    double stored = 0;
+    info(e).encode_f64(&exact, 1, &code, 0);
+    info(e).decode_f64(&code, 0, 1, &stored);
+    if (scale == stored) return true;
+  }
+  return false;
+}
+
+// Whether attention computes with the types that its two products were given (those without one are floats).
+bool takes_types(const Node& scores, const Node& sum) {
+  for (const auto& [node, key] : {std::pair(&scores, "type.0"), {&scores, "type.1"}, {&sum, "type.1"}}) {
+    if (!node->attrs.has(key)) continue;
+    const auto type = parse_quant_type(node->attrs.word(key));
+    if (!type || !is_attention_operand(*type)) return false;
+  }
+  if (!sum.attrs.has("type.0")) return true;
+  // Rounded probabilities are part of an attention in codes; beside scores in numbers they stay a product's own.
+  const auto p = parse_quant_type(sum.attrs.word("type.0"));
+  return p && is_attention_weight(*p) && is_scale_of_weights(sum.attrs.number("scale.0"), p->element) &&
+         scores.attrs.has("type.0");
+}
+
 class AttentionPattern {
  public:
   explicit AttentionPattern(const Graph& graph) : g_(graph), m_(graph) {}
@@ -33,13 +60,10 @@ class AttentionPattern {
   // node = softmax(...) @ v
   std::optional<Found> match(const Node& node) const {
     if (!is_score_product(g_, node)) return std::nullopt;
-    if (node.attrs.has("type.0") && node.attrs.number("scale.0") < kLeastProbabilityScale) return std::nullopt;
     const Node* softmax = find_softmax(node.inputs[0]);
     if (softmax == nullptr) return std::nullopt;
     auto scores = read_scores(g_, m_, softmax->inputs[0]);
-    if (!scores) return std::nullopt;
-    // Rounded probabilities are part of an attention in codes; beside scores in numbers they stay a product's own.
-    if (node.attrs.has("type.0") && !scores->product->attrs.has("type.0")) return std::nullopt;
+    if (!scores || !takes_types(*scores->product, node)) return std::nullopt;
     std::optional<Found> best;
     int fewest = 4;
     for (const auto& [batch, heads] : splits(node, *scores)) {
@@ -247,8 +271,7 @@ class BiasMaker {
   Known& known_;
 };
 
-// Types that the two products were given are the attention's. Probabilities lie between 0 and 1: 1/448 is the scale
-// that every exporter takes, any other one is kept beside the type.
+// Types that the two products were given are the attention's. Contract: takes_types.
 void take_types(const Node& scores, const Node& sum, Attrs* attrs) {
   const auto take = [&](const Node& from, const std::string& operand, const std::string& as) {
     if (!from.attrs.has("type." + operand)) return;
@@ -258,10 +281,7 @@ void take_types(const Node& scores, const Node& sum, Attrs* attrs) {
   take(scores, "0", "0");
   take(scores, "1", "1");
   take(sum, "1", "2");
-  if (!sum.attrs.has("type.0")) return;
-  attrs->set("p", sum.attrs.word("type.0"));
-  const double scale = sum.attrs.number("scale.0");
-  if (scale != static_cast<double>(1.0f / 448)) attrs->set("scale.p", scale);
+  if (sum.attrs.has("type.0")) attrs->set("p", sum.attrs.word("type.0"));
 }
 
 enum class MaskKind : uint8_t { kNothing, kCausal, kOther };

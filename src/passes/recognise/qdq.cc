@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ir/gather_codes.h"
+#include "ops/attention/attention.h"
 #include "passes/recognise/match.h"
 #include "passes/recognise/recognise.h"
 #include "types/codes.h"
@@ -199,21 +200,27 @@ class Activations {
     }
   }
 
-  bool is_met(size_t node, size_t operand, bool one_scale) const {
+  bool is_met(size_t node, size_t operand) const {
     const auto it = met_.find({node, operand});
     return it != met_.end() &&
-           (!one_scale || pairs_[static_cast<size_t>(it->second)].type.scale.granularity == Granularity::kTensor);
+           pairs_[static_cast<size_t>(it->second)].type.scale.granularity == Granularity::kTensor;
   }
 
-  // Whether the product itself is in codes: all of its operands are.
+  bool is_met_in_attention(size_t node, size_t operand) const {
+    const auto it = met_.find({node, operand});
+    return it != met_.end() && is_attention_operand(pairs_[static_cast<size_t>(it->second)].type);
+  }
+
+  // Whether the product itself is in codes: all of its operands are, in types that it multiplies.
   bool takes(const Use& use) const {
     const Node& n = g_.nodes[use.node];
     if (n.op == "attention")
-      return use.operand < 3 && is_met(use.node, 0, true) && is_met(use.node, 1, true) && is_met(use.node, 2, true);
+      return use.operand < 3 && is_met_in_attention(use.node, 0) && is_met_in_attention(use.node, 1) &&
+             is_met_in_attention(use.node, 2);
     if (n.op != "matmul" || use.operand > 1) return false;
     const Value& w = g_.at(n.inputs[1]);
     if (w.constant) return w.type.quant.scaled() && use.operand == 0;
-    return is_met(use.node, 0, true) && is_met(use.node, 1, true);
+    return is_met(use.node, 0) && is_met(use.node, 1);
   }
 
   // Values on the way from a pair to a product that takes its type.

@@ -26,7 +26,8 @@ Status recognise_rotary(Graph& graph);
 // anything else they stay. Runs before constants are folded.
 Status recognise_qdq(Graph& graph);
 // softmax(scale * q k^T + bias) v, with the scale on q, on k, on both or on the product -> attention. Types of its
-// products' inputs become its own: `type.0` ... `type.2` of q, k and v, `p` and `scale.p` of the probabilities.
+// products' inputs become its own: `type.0` ... `type.2` of q, k and v, `p` of the probabilities. Where attention does not
+// compute with these types, or not with that scale of the probabilities, the two products stay.
 Status recognise_attention(Graph& graph);
 
 }  // namespace tessera

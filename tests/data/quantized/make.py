@@ -3,8 +3,10 @@
 
 The numbers come from ml_dtypes and numpy alone, in f64 over decoded codes. Writes cases.npz: arrays <case>.onnx (the file's
 bytes), <case>.in0, <case>.out0, and what the weight of the case's layer must be, bit for bit: <case>.type, <case>.codes
-(packed bytes of [n, k]), <case>.scale and <case>.scale2 (raw bytes). <case>.attrs: "type.0=..." lines that some layer must
-carry, with numbers as hexadecimal floats.
+(packed bytes of [n, k]), <case>.scale and <case>.scale2 (raw bytes). <case>.attrs: "type.0=..." lines that the layers must
+carry, with numbers as hexadecimal floats; between empty lines, where layers differ, those of one after the other.
+<case>.slack0: what carriers in f16 may add to the error of out0, beside their rounding of results. Where attention rounds
+probabilities before it normalises them: <case>.own0, what it computes, and <case>.apart0, how far from out0 that may be.
 
     python tests/data/quantized/make.py
 """
@@ -76,7 +78,7 @@ def rounded(x, scale, element="e4m3"):
     return encode(np.asarray(x, np.float32) / scale, element).astype(np.float64) * np.float64(scale)
 
 
-def case(name, nodes, inputs, tensors, want, opset=21, weight=None, attrs=(), trt=False, listed=False, outputs=("z",)):
+def case(name, nodes, inputs, tensors, want, opset=21, weight=None, attrs=(), trt=False, listed=False, outputs=("z",), **beside):
     """nodes: (op, inputs, outputs, attributes); weight: (type, codes as bytes, scale as bytes, scale2 as bytes)."""
     assert name not in CASES, name
     made = []
@@ -92,6 +94,7 @@ def case(name, nodes, inputs, tensors, want, opset=21, weight=None, attrs=(), tr
     imports = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("trt", 1)] if trt else [])
     model = helper.make_model(graph, opset_imports=imports, ir_version=11)
     out = {"onnx": np.frombuffer(model.SerializeToString(), np.uint8), "out0": np.asarray(want, np.float64)}
+    out |= {key + "0": value for key, value in beside.items()}
     for i, a in enumerate(inputs):
         out[f"in{i}"] = a
     if weight:
@@ -328,9 +331,33 @@ def softmax(s):
     return e / e.sum(axis=-1, keepdims=True)
 
 
+def wobble(t, bits):
+    """Relative error of softmax(t) where scores and probabilities are rounded to so many bits: a score twice, before and after it is
+    scaled, and an error of any score moves all probabilities of its row."""
+    return 2.0**-bits * (1 + 4 * np.abs(t).max(axis=-1, keepdims=True))
+
+
+def flips(p, off, scale, element, v):
+    """How far sums of rounded probabilities go apart, where each may be off: by the codes that lie between."""
+    return np.abs(rounded(p * (1 + off), scale, element) - rounded(p * (1 - off), scale, element)) @ np.abs(v)
+
+
+def rounds_first(t, v, scale):
+    """What attention does where it rounds to e4m3, and how far the same may be from rounding softmax(t) under this scale: half a step of
+    each code, twice."""
+    e = np.exp(t - t.max(axis=-1, keepdims=True))
+    total, scale = e.sum(axis=-1, keepdims=True), np.float64(scale)
+
+    def half_step(x):
+        return 2.0 ** (np.maximum(np.floor(np.log2(x)), -6) - 4)
+
+    apart = (half_step(448 * e) / (448 * total) + half_step(e / total / scale) * scale) @ np.abs(v)
+    slack = flips(e, wobble(t, 20), np.float64(1 / 448), "e4m3", v) / total
+    return dict(own=encode(448 * e, "e4m3").astype(np.float64) @ v / (448 * total), apart=apart, slack=slack)
+
+
 def make_attention():
     q, k, v = (normal(2, 3, 5, 8) for _ in range(3))
-    scales = {n: np.float32(s) for n, s in (("sq", 0.011), ("sk", 0.013), ("sv", 0.017))}
 
     def through(name, scale, to):
         return [("QuantizeLinear", f"{name} {scale} zx", to + "q"), ("DequantizeLinear", f"{to}q {scale} zx", to)]
@@ -338,27 +365,53 @@ def make_attention():
     def cast(name, to):
         return [("Cast", name, to, {"to": 1})]
 
-    zero = tensor("zx", np.zeros((), E4M3), "e4m3")
-    tensors = [f32(n, s) for n, s in scales.items()] + [zero, f32("half", np.float32(0.5))]
-    qd, kd, vd = rounded(q, scales["sq"]), rounded(k, scales["sk"]), rounded(v, scales["sv"])
-    p = softmax(0.5 * (qd @ kd.transpose(0, 1, 3, 2)))
-    typed = attr(0, FP8, scales["sq"]) + attr(1, FP8, scales["sk"]) + attr(2, FP8, scales["sv"])
-    for name, sp in (("", np.float32(1) / np.float32(448)), ("_other_scale", np.float32(1 / 256))):
+    def scales_for(element):
+        scales = {"sq": 0.011, "sk": 0.013, "sv": 0.017} if element == "e4m3" else {n: np.abs(a).max() / MAX[element] for n, a in (("sq", q), ("sk", k), ("sv", v))}
+        return {n: np.float32(s) for n, s in scales.items()}
+
+    def tensors_for(element):
+        return [f32(n, s) for n, s in scales_for(element).items()] + [tensor("zx", np.zeros((), DTYPES[element]), element), f32("half", np.float32(0.5))]
+
+    one = np.float32(1) / np.float32(448)
+    for name, element, sp in (("", "e4m3", one), ("_half_scale", "e4m3", np.float32(np.float16(one))), ("_other_scale", "e4m3", np.float32(1 / 256)),
+                              ("_small_scale", "e4m3", np.float32(0.5) * one), ("_i8", "i8", np.float32(1 / 127)), ("_i8_partly", "i8", None),
+                              ("_e5m2", "e5m2", np.float32(1 / 57344))):
+        scales, text = scales_for(element), f"{element}:tensor(f32)"
+        qd, kd, vd = (rounded(a, scales[n], element) for a, n in ((q, "sq"), (k, "sk"), (v, "sv")))
+        t = 0.5 * (qd @ kd.transpose(0, 1, 3, 2))
+        p = softmax(t)
         nodes = through("x", "sq", "a") + [("Transpose", "y", "yt", {"perm": [0, 1, 3, 2]})] + through("yt", "sk", "b") + cast("a", "ac") + cast("b", "bc")
-        nodes += [("MatMul", "ac bc", "s"), ("Mul", "s half", "t"), ("Softmax", "t", "p0", {"axis": -1})] + cast("p0", "p") + through("p", "sp", "pd") + through("w", "sv", "c")
-        nodes += cast("pd", "pc") + cast("c", "cc") + [("MatMul", "pc cc", "z")]
-        case("attention" + name, nodes, [q, k, v], tensors + [f32("sp", sp)], rounded(p, sp) @ vd, opset=19,
-             attrs=typed + [f"p={FP8}"] + ([f"scale.p={float(sp).hex()}"] if name else []))
-    nodes = through("x", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c") + [("Attention", "a b c", "z", {"scale": 0.5})]
-    case("attention_native", nodes, [q, k, v], tensors, p @ vd, opset=23, attrs=typed)
+        nodes += [("MatMul", "ac bc", "s"), ("Mul", "s half", "t"), ("Softmax", "t", "p0", {"axis": -1})] + cast("p0", "p") + through("w", "sv", "c")
+        nodes += (through("p", "sp", "pd") + cast("pd", "pc") if sp else cast("p", "pc")) + cast("c", "cc") + [("MatMul", "pc cc", "z")]
+        tensors = tensors_for(element) + ([f32("sp", sp)] if sp else [])
+        of_scores = attr(0, text, scales["sq"]) + attr(1, text, scales["sk"])
+        if name in ("", "_half_scale"):
+            made = dict(attrs=of_scores + attr(2, text, scales["sv"]) + [f"p={text}"], **rounds_first(t, vd, sp))
+        elif sp:
+            made = dict(attrs=of_scores + [""] + attr(0, text, sp) + attr(1, text, scales["sv"]), slack=flips(p, wobble(t, 11), sp, element, vd))
+        else:  # the other product is one of numbers, rounded before it
+            made = dict(attrs=of_scores + [""], slack=(p * wobble(t, 11)) @ np.abs(vd))
+        case("attention" + name, nodes, [q, k, v], tensors, (rounded(p, sp, element) if sp else p) @ vd, opset=19, **made)
+    for name, element in (("", "e4m3"), ("_i8", "i8"), ("_e5m2", "e5m2")):  # one that attention does not multiply stays rounded before it
+        scales, text = scales_for(element), f"{element}:tensor(f32)"
+        qd, kd, vd = (rounded(a, scales[n], element) for a, n in ((q, "sq"), (k, "sk"), (v, "sv")))
+        t = 0.5 * (qd @ kd.transpose(0, 1, 3, 2))
+        nodes = through("x", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c") + [("Attention", "a b c", "z", {"scale": 0.5})]
+        made = dict(attrs=attr(0, text, scales["sq"]) + attr(1, text, scales["sk"]) + attr(2, text, scales["sv"])) if element == "e4m3" else {}
+        # Numbers of q and k in f16 are off by as much as their scores would be, were all of their products of one sign.
+        off = 0 if made else wobble(0.5 * (np.abs(qd) @ np.abs(kd).transpose(0, 1, 3, 2)), 11)
+        case("attention_native" + name, nodes, [q, k, v], tensors_for(element), softmax(t) @ vd, opset=23, slack=(softmax(t) * off) @ np.abs(vd), **made)
     # The scale is on q, before it is rounded: it stays there. Without rounded probabilities, nothing is multiplied in codes.
-    scaled, sp = rounded(q * np.float32(0.3), scales["sq"]), np.float32(1) / np.float32(448)
-    p = softmax(scaled @ kd.transpose(0, 1, 3, 2))
+    scales, tensors = scales_for("e4m3"), tensors_for("e4m3") + [f32("c", np.float32(0.3))]
+    kd, vd = rounded(k, scales["sk"]), rounded(v, scales["sv"])
+    scaled, sp = rounded(q * np.float32(0.3), scales["sq"]), one
+    t = scaled @ kd.transpose(0, 1, 3, 2)
+    p = softmax(t)
     nodes = [("Mul", "x c", "xc")] + through("xc", "sq", "a") + through("y", "sk", "b") + through("w", "sv", "c2")
     nodes += [("Transpose", "b", "bt", {"perm": [0, 1, 3, 2]}), ("MatMul", "a bt", "s"), ("Softmax", "s", "p", {"axis": -1})]
-    tensors += [f32("c", np.float32(0.3))]
+    typed = attr(0, FP8, scales["sq"]) + attr(1, FP8, scales["sk"]) + attr(2, FP8, scales["sv"])
     case("attention_scaled_query", nodes + through("p", "sp", "pd") + [("MatMul", "pd c2", "z")], [q, k, v], tensors + [f32("sp", sp)], rounded(p, sp) @ vd,
-         opset=19, attrs=typed + [f"p={FP8}"])
+         opset=19, attrs=typed + [f"p={FP8}"], **rounds_first(t, vd, sp))
     case("attention_partly", nodes + [("MatMul", "p c2", "z")], [q, k, v], tensors, p @ vd, opset=19)
 
 
