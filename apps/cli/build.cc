@@ -39,6 +39,10 @@ std::string golden_sentence(const Engine& engine, bool ran) {
 Json quality_json(const ModelReport& report) {
   Json outputs = Json::array();
   for (const OutputQuality& q : report.outputs) {
+    if (q.whole) {
+      outputs.push_back({{"name", q.name}, {"same", q.whole->same}, {"of", q.whole->all}});
+      continue;
+    }
     outputs.push_back({{"name", q.name},
                        {"cosine_mean", q.closeness.cosine_mean},
                        {"cosine_worst", q.closeness.cosine_worst},
@@ -152,6 +156,11 @@ Status build(const Options& o, const Common& common) {
   if (!engine.recipe.empty()) say(2, "recipe: " + engine.recipe);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   for (const OutputQuality& q : quality.outputs) {
+    if (q.whole) {
+      say(2, fmt::format("output '{}': {} of {} whole numbers are those of the model as written ({})", q.name,
+                         q.whole->same, q.whole->all, engine.golden.from));
+      continue;
+    }
     say(2, fmt::format("output '{}': cosine {:.5f} with the model as written, at least {:.6g} wanted ({})", q.name,
                        q.closeness.cosine_mean, quality.min_cosine, engine.golden.from));
   }

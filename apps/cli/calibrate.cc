@@ -38,6 +38,13 @@ Status check_output(const std::string& path) {
   return {};
 }
 
+// A file that was written elsewhere may lack some of them.
+template <typename Key, typename Value>
+std::string cell(const std::map<Key, Value>& numbers, Key key) {
+  const auto it = numbers.find(key);
+  return it == numbers.end() ? std::string("-") : fmt::format("{:.4g}", it->second);
+}
+
 // Where clipping would matter most: the values whose numbers are farthest below their largest.
 void print_widest(const Ranges& ranges) {
   std::vector<std::pair<double, std::string>> widest;
@@ -50,9 +57,8 @@ void print_widest(const Ranges& ranges) {
   Table table({"value", ">amax", ">99.9 %", ">99.99 %", ">mse e4m3", ">mse i8", ">amax / 99.9 %"});
   for (const auto& [ratio, name] : widest) {
     const ValueRange& r = ranges.values.at(name);
-    table.add({name, fmt::format("{:.4g}", r.amax), fmt::format("{:.4g}", r.percentiles.at(99.9)),
-               fmt::format("{:.4g}", r.percentiles.at(99.99)), fmt::format("{:.4g}", r.mse.at(Element::e4m3)),
-               fmt::format("{:.4g}", r.mse.at(Element::i8)), fmt::format("{:.1f}", ratio)});
+    table.add({name, fmt::format("{:.4g}", r.amax), cell(r.percentiles, 99.9), cell(r.percentiles, 99.99),
+               cell(r.mse, Element::e4m3), cell(r.mse, Element::i8), fmt::format("{:.1f}", ratio)});
   }
   fmt::print("\nthe {} with the rarest large numbers\n{}", widest.size(), table.text());
 }

@@ -37,6 +37,10 @@ Status refuse_ignored(const Options& o, const Common& common) {
   if (o.all && o.outputs_only)
     return usage_error("--all shows layers, --outputs-only compares none: give one of the two");
   if (!o.family.empty() && o.model.empty()) return usage_error("--family is about --model, which is not given");
+  if (o.min_cosine && o.model.empty() && !(o.inputs.empty() && o.kinds.empty())) {
+    return usage_error(cat("--min-cosine judges ", o.inputs.empty() ? "--kinds" : "--inputs",
+                           " beside the model: give it with --model FILE"));
+  }
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   return {};
 }
@@ -93,16 +97,27 @@ Result<Twin> twin_of(const Engine& engine, const std::string& model, const std::
   return make_twin(graph);
 }
 
-// Inputs that scales are made for: those of the build, and the user's own.
-bool judged(const QuantizationReport& r) {
-  return r.what == "golden inputs" || r.what.find(", seed ") == std::string::npos;
+// A report, and whether --min-cosine applies to it: golden inputs, the user's own and the kinds that are asked for by
+// name. Of the kinds that run where none is named only normal: nobody said that the model is for large or small ones.
+struct Measured {
+  QuantizationReport report;
+  bool gated;
+};
+
+// A gate that judges nothing would pass whatever the engine is.
+Status check_gate(const std::vector<Measured>& measured) {
+  const bool any = std::any_of(measured.begin(), measured.end(),
+                               [](const Measured& m) { return m.gated && !m.report.outputs.empty(); });
+  if (any) return {};
+  return usage_error(
+      "--min-cosine: nothing to judge, the engine holds no outputs of its model (built with --no-verify): give the "
+      "model with --model FILE");
 }
 
-std::string quantization_failure(const std::vector<QuantizationReport>& reports, std::optional<double> min_cosine) {
-  for (const QuantizationReport& r : reports) {
-    if (!judged(r) && !r.what.starts_with(name_of(InputKind::kNormal))) continue;
-    std::string text = min_cosine ? gate_sentence(r.outputs, *min_cosine) : std::string();
-    if (judged(r)) {
+std::string quantization_failure(const std::vector<Measured>& measured, std::optional<double> min_cosine) {
+  for (const auto& [r, gated] : measured) {
+    std::string text = min_cosine && gated ? gate_sentence(r.outputs, *min_cosine) : std::string();
+    if (r.fitting) {
       for (const std::string& fault : r.faults) text += (text.empty() ? "" : "; ") + fault;
     }
     if (text.empty()) continue;
@@ -129,11 +144,12 @@ Status verify(const Options& o, const Common& common) {
   if (!o.model.empty()) {
     TS_ASSIGN(twin, twin_of(engine, o.model, o.family));
   }
-  std::vector<QuantizationReport> quantization;
+  std::vector<Measured> quantization;
   if (!engine.golden.original.empty()) {
     TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
-    quantization.push_back(std::move(stored));
+    quantization.push_back({std::move(stored), true});
   }
+  if (o.min_cosine && !twin) TS_TRY(check_gate(quantization));
   for (const InputKind kind : kinds) {
     const VerifyOptions options{.layers = !o.outputs_only,
                                 .seed = o.seed,
@@ -148,14 +164,16 @@ Status verify(const Options& o, const Common& common) {
     for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
     if (!twin) continue;
     TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &*twin, options));
-    quantization.push_back(std::move(report));
+    const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
+    quantization.push_back({std::move(report), gated});
   }
+  if (o.min_cosine) TS_TRY(check_gate(quantization));
   std::string failure = failure_of(checks);
   if (failure.empty()) failure = quantization_failure(quantization, o.min_cosine);
   if (common.json) {
     Json all = Json::array(), errors = Json::array();
     for (const Check& c : checks) all.push_back(check_json(c));
-    for (const QuantizationReport& r : quantization) errors.push_back(quantization_json(r));
+    for (const Measured& m : quantization) errors.push_back(quantization_json(m.report));
     print_json({{"engine", o.engine},
                 {"precision", engine.precision},
                 {"ok", failure.empty()},
@@ -165,7 +183,9 @@ Status verify(const Options& o, const Common& common) {
     return failure.empty() ? Status() : verification_failed();
   }
   print_checks(checks, o.all);
-  print_quantization(quantization, o.all);
+  std::vector<QuantizationReport> reports;
+  for (Measured& m : quantization) reports.push_back(std::move(m.report));
+  print_quantization(reports, o.all);
   if (!failure.empty()) return Status(Code::kVerifyFailed, failure);
   fmt::print("\n{}\n", wrap(cat(checks.back().report.sentence, ", on ", checks.back().report.machine), 0, 2));
   return {};
@@ -202,7 +222,8 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("NAME")
       ->group("What is compared");
   app.add_option("--min-cosine", o->min_cosine,
-                 "fail where an output has less with the model (default: reported only; build has its own gate)")
+                 "fail where an output has less with the model, on golden inputs, --inputs, each of --kinds, else "
+                 "normal (default: reported only; build has its own gate)")
       ->check(is_cosine())
       ->type_name("C")
       ->group("What is compared");

@@ -81,6 +81,12 @@ std::vector<std::string> closeness_cells(const Closeness& c) {
           std::to_string(c.worst_sample)};
 }
 
+// Whole numbers are counted: the columns of distances say nothing of them.
+std::vector<std::string> quality_cells(const OutputQuality& o) {
+  if (!o.whole) return closeness_cells(o.closeness);
+  return {fmt::format("{} of {}", o.whole->same, o.whole->all), "-", "-", "-", "-", "-"};
+}
+
 void print_layer_quality(const QuantizationReport& report, bool all) {
   std::vector<size_t> shown;
   for (size_t i = 0; i < report.layers.size(); ++i) {
@@ -153,7 +159,11 @@ Json quantization_json(const QuantizationReport& report) {
   Json outputs = Json::array(), layers = Json::array();
   for (const OutputQuality& o : report.outputs) {
     Json j = {{"name", o.name}};
-    j.update(closeness_json(o.closeness));
+    if (o.whole) {
+      j.update({{"same", o.whole->same}, {"of", o.whole->all}});
+    } else {
+      j.update(closeness_json(o.closeness));
+    }
     outputs.push_back(std::move(j));
   }
   for (const LayerQuality& q : report.layers) {
@@ -198,7 +208,7 @@ void print_quantization(const std::vector<QuantizationReport>& reports, bool all
   for (const QuantizationReport& r : reports) {
     for (const OutputQuality& o : r.outputs) {
       std::vector<std::string> row = {r.what, o.name};
-      for (std::string& cell : closeness_cells(o.closeness)) row.push_back(std::move(cell));
+      for (std::string& cell : quality_cells(o)) row.push_back(std::move(cell));
       table.add(std::move(row));
       any = true;
     }

@@ -31,6 +31,17 @@ Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool)
   return make_plan(graph, options.plan, pool);
 }
 
+Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_reference) {
+  LowerOptions lowering;
+  lowering.types.precision = "fp32";
+  lowering.types.keep_stated = true;
+  lowering.plan.target = Arch::cpu;
+  lowering.plan.batch = batch_of(graph);
+  lowering.plan.name = as_reference ? "golden" : "f32";
+  lowering.plan.as_reference = as_reference;
+  return lower(graph, lowering, pool);
+}
+
 int64_t batch_of(const Graph& graph) {
   if (graph.inputs.empty() || graph.at(graph.inputs[0]).type.shape.empty()) return 1;
   return graph.at(graph.inputs[0]).type.shape[0];

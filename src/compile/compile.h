@@ -33,6 +33,10 @@ struct LowerOptions {
 // Types, boundary, plan. The graph is taken by value: each plan has its own.
 Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool);
 
+// The model's own numbers, for whoever runs or measures it before types are chosen: f32 on the CPU, but for types that
+// the graph states, whose roundings are part of the model. `as_reference`: the same by the references in f64.
+Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_reference = false);
+
 // Extent of the batch axis (first axis) of the graph's first input.
 int64_t batch_of(const Graph& graph);
 

@@ -104,7 +104,7 @@ class Builder {
     }
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
-    if (options_.golden) TS_TRY(make_golden_values(ran_on_target, report));
+    TS_TRY(options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed));
     return std::move(engine_);
   }
 

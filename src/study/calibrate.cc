@@ -79,32 +79,35 @@ Result<Ranges> read_ranges_file(const Graph& graph, const CalibrateOptions& opti
   return ranges;
 }
 
-// Types that the graph states stay: what they do is part of the model.
-Result<Plan> plan_in_f32(const Graph& graph, Engine& engine) {
-  ConstantPool pool(engine.constants);
-  LowerOptions lowering;
-  lowering.types.precision = "fp32";
-  lowering.types.keep_stated = true;
-  lowering.plan.target = Arch::cpu;
-  lowering.plan.batch = batch_of(graph);
-  return lower(graph, lowering, pool);
-}
-
-// Values of the model that the samples leave at zero have no range to speak of.
-void warn_of_zeros(Ranges& ranges) {
-  int64_t zeros = 0;
-  std::string first;
-  for (const auto& [name, range] : ranges.values) {
-    if (range.amax == 0 && zeros++ == 0) first = name;
+// Values of the model that the samples leave at zero have no range to speak of: their scale is 1. The engine keeps the
+// sentence, so those that layers read are named, as far as they are few.
+void warn_of_zeros(const Graph& graph, Ranges& ranges) {
+  constexpr size_t kNamed = 8;
+  std::string readers;
+  size_t zeros = 0, layers = 0;
+  const auto is_zero = [&](const std::string& name) {
+    const auto it = ranges.values.find(name);
+    return it != ranges.values.end() && it->second.amax == 0;
+  };
+  for (const auto& [name, range] : ranges.values) zeros += range.amax == 0;
+  const std::vector<int> producers = graph.producers();
+  for (const Node& n : graph.nodes) {
+    if (n.op != "matmul" || !is_zero(graph.at(placement_of(graph, producers, n.inputs[0]).base).name)) continue;
+    if (layers++ < kNamed) readers += cat(readers.empty() ? "" : ", ", n.name);
   }
-  if (zeros > 0) ranges.warnings.push_back(cat(zeros, " of the model's values stay zero on these samples, '", first, "' among them"));
+  if (zeros == 0) return;
+  std::string text = cat(zeros, " of the model's values stay zero on these samples");
+  if (layers > kNamed) readers = cat(layers, " layers, ", readers, " ...");
+  if (layers > 0) text += cat(", the input of ", readers, " among them");
+  ranges.warnings.push_back(text);
 }
 
 }  // namespace
 
 Result<CalibrationSamples> samples_of(const Graph& graph, const CalibrateOptions& options) {
   Engine engine;
-  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  ConstantPool pool(engine.constants);
+  TS_ASSIGN(const Plan plan, lower_in_f32(graph, pool));
   return read_calibration_samples(plan, options);
 }
 
@@ -144,7 +147,8 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   TS_ASSIGN(const bool ranges_given, is_ranges_file(options.path));
   if (ranges_given) return read_ranges_file(graph, options);
   Engine engine;
-  TS_ASSIGN(const Plan plan, plan_in_f32(graph, engine));
+  ConstantPool pool(engine.constants);
+  TS_ASSIGN(const Plan plan, lower_in_f32(graph, pool));
   TS_ASSIGN(const CalibrationSamples source, read_calibration_samples(plan, options));
   Ranges ranges;
   ranges.method = options.method.value_or(RangeMethod{});
@@ -178,7 +182,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     if (progress) progress->advance(counted);
   }
   ranges.values = recorder.ranges(ranges.method.kind == RangeMethod::kPercentile ? ranges.method.percent : kPercentiles[0]);
-  warn_of_zeros(ranges);
+  warn_of_zeros(graph, ranges);
   return ranges;
 }
 

@@ -47,6 +47,18 @@ Closeness compare(std::span<const double> got, std::span<const double> want, int
   return c;
 }
 
+Agreement count_same(std::span<const double> got, std::span<const double> want) {
+  Agreement a{.all = static_cast<int64_t>(want.size())};
+  for (size_t i = 0; i < want.size() && i < got.size(); ++i) a.same += got[i] == want[i];
+  return a;
+}
+
+bool agrees(const Agreement& a, double min_cosine) {
+  const int64_t others = a.all - a.same;
+  if (others == 0 || (others == 1 && a.all > 1 && min_cosine < 1)) return true;
+  return a.share() >= 1 - std::sqrt(std::max(0.0, 2 * (1 - min_cosine)));
+}
+
 void Closeness::add(const Closeness& next) {
   if (next.samples == 0) return;
   const double all = static_cast<double>(samples + next.samples), here = static_cast<double>(samples) / all,

@@ -27,4 +27,14 @@ struct Closeness {
 // `got` and `want` hold `samples` rows each.
 Closeness compare(std::span<const double> got, std::span<const double> want, int64_t samples);
 
+// Whole numbers (indices, labels) are the same or they are not: distances between them mean nothing.
+struct Agreement {
+  int64_t same = 0, all = 0;
+  double share() const { return all > 0 ? static_cast<double>(same) / static_cast<double>(all) : 1; }
+};
+Agreement count_same(std::span<const double> got, std::span<const double> want);
+// What a gate for cosines asks of whole numbers. Two vectors of that cosine are sqrt(2 (1 - cosine)) of their length
+// apart, and about that share of choices between them may turn out otherwise; one of several may by chance.
+bool agrees(const Agreement& agreement, double min_cosine);
+
 }  // namespace tessera

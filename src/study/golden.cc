@@ -20,6 +20,8 @@ namespace {
 constexpr double kSpeltOut = 8;
 // Numbers of a pattern that an exporter rounded to 16 bits: a GELU has two.
 constexpr double kNumbersOfPattern = 2;
+// Which of two equal scores is the larger is chance, in f32 too: 98.6 of a hundred whole numbers must be the same.
+constexpr double kLeastOfPasses = 0.9999;
 constexpr size_t kMostSentences = 3;
 constexpr const char* kOurFault = "; this is a fault of tessera, not of the precision";
 
@@ -66,9 +68,14 @@ Status check_passes(const Twin& twin, const Outputs64& f32, const Outputs64& wri
       return failed(cat("the model as written gives NaN or Inf in output '", name, "' on the golden inputs (",
                         "--golden-inputs FILE.npz brings inputs of its own kind)"));
     }
-    // Which of two equal scores is the larger is chance: whole numbers are wrong where most of them are.
-    const bool off = is_integer(port_desc(plan, plan.outputs[i])) ? c.relative_l2 > 1 : !(c.relative_l2 <= bound);
-    if (off || !c.finite) {
+    if (is_integer(port_desc(plan, plan.outputs[i]))) {
+      const Agreement a = count_same(f32[i], written[i]);
+      report.passes.back().whole = a;
+      if (agrees(a, kLeastOfPasses)) continue;
+      return failed(cat("the passes changed the model: in f32, ", a.same, " of the ", a.all, " whole numbers of",
+                        " output '", name, "' of the recognised graph are those of the model as written", kOurFault));
+    }
+    if (!(c.relative_l2 <= bound) || !c.finite) {
       return failed(cat("the passes changed the model: in f32, output '", name, "' of the recognised graph is ",
                         number("%.1e", c.relative_l2), " (relative L2) from the model as written, where roundings of ",
                         "f32 explain ", number("%.1e", bound), kOurFault));
@@ -96,8 +103,7 @@ bool blames_scales(const LayerQuality& layer) {
 Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs64& written,
                        const GoldenOptions& options, ModelReport& report) {
   for (size_t i = 0; i < clean.size(); ++i) {
-    if (is_integer(port_desc(golden, golden.outputs[i]))) continue;
-    report.outputs.push_back({golden.outputs[i].name, compare(clean[i], written[i], golden.batch)});
+    report.outputs.push_back(output_quality(golden, i, clean[i], written[i], golden.batch));
   }
   const std::vector<std::string> faults = sentences_of(report.layers, true, kMostSentences);
   report.warnings = sentences_of(report.layers, false, kMostSentences);
@@ -144,6 +150,13 @@ Result<Samples> golden_inputs(const Plan& golden, const GoldenOptions& options, 
 
 }  // namespace
 
+OutputQuality output_quality(const Plan& golden, size_t output, std::span<const double> got,
+                             std::span<const double> want, int64_t samples) {
+  OutputQuality q{.name = golden.outputs[output].name, .closeness = compare(got, want, samples)};
+  if (is_integer(port_desc(golden, golden.outputs[output]))) q.whole = count_same(got, want);
+  return q;
+}
+
 double default_min_cosine(const Plan& golden) {
   double gate = 0.9999;
   for (const PlanStep& s : golden.steps) {
@@ -169,6 +182,13 @@ double default_min_cosine(const Plan& golden) {
 std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_cosine) {
   std::string text;
   for (const OutputQuality& o : outputs) {
+    if (o.whole) {
+      if (agrees(*o.whole, min_cosine)) continue;
+      text += cat(text.empty() ? "" : "; ", "output '", o.name, "' of the quantized model has ", o.whole->same, " of ",
+                  o.whole->all, " whole numbers of the model as written, too few for a cosine of ",
+                  number("%.6g", min_cosine), " (--min-cosine)");
+      continue;
+    }
     const Closeness& c = o.closeness;
     // The cosine does not see a common factor; a distance that the gate's angle cannot explain is one.
     const double reach = 3 * std::sqrt(std::max(0.0, 2 * (1 - min_cosine)));
@@ -184,12 +204,13 @@ std::vector<OutputQuality> stored_quality(const Golden& golden) {
   std::vector<OutputQuality> out;
   for (size_t i = 0; i < golden.original.size() && i < golden.outputs.size(); ++i) {
     const GoldenTensor &got = golden.outputs[i], &want = golden.original[i];
-    if (info(got.type.element).kind == ElementKind::kInteger || elements(got.shape) != elements(want.shape)) continue;
+    if (elements(got.shape) != elements(want.shape)) continue;
     const int64_t n = elements(got.shape);
     std::vector<double> g(static_cast<size_t>(n)), w(static_cast<size_t>(n));
     info(got.type.element).decode_f64(got.data.data(), 0, n, g.data());
     info(want.type.element).decode_f64(want.data.data(), 0, n, w.data());
     out.push_back({got.name, compare(g, w, got.shape[0])});
+    if (info(got.type.element).kind == ElementKind::kInteger) out.back().whole = count_same(g, w);
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,12 @@ struct GoldenOptions {
 
 struct OutputQuality {
   std::string name;
-  Closeness closeness;  // to the model as written
+  Closeness closeness;               // to the model as written
+  std::optional<Agreement> whole = {};  // of an output of whole numbers, which are counted in place of it
 };
+// Numbers of an output of the golden plan beside the model's, which hold `samples` rows each.
+OutputQuality output_quality(const Plan& golden, size_t output, std::span<const double> got,
+                             std::span<const double> want, int64_t samples);
 // What was measured while golden values were made.
 struct ModelReport {
   double min_cosine = 0;

@@ -55,15 +55,6 @@ std::vector<Node> with_views(const Graph& g, const std::vector<int>& producers, 
   return nodes;
 }
 
-Result<Plan> plan_f32(Graph graph, int64_t batch, Engine& engine) {
-  ConstantPool pool(engine.constants);
-  LowerOptions lowering;
-  lowering.types.precision = "fp32";
-  lowering.plan.target = Arch::cpu;
-  lowering.plan.batch = batch;
-  return lower(std::move(graph), lowering, pool);
-}
-
 }  // namespace
 
 MomentSum::MomentSum(int64_t cols, bool squares) : width_(round_up(cols, kPanelCols)), squares_(squares) {
@@ -136,12 +127,11 @@ Result<PiecewiseRun> PiecewiseRun::start(const Graph& graph, const Samples& samp
     widest = std::max(widest, bytes);
   }
   const int64_t fit = std::max<int64_t>(1, kMomentBytes / widest) * out.batch_;
-  const int64_t used = std::min({samples.count, most, fit});
-  const int64_t runs = std::max<int64_t>(1, used / out.batch_);
-  out.samples_ = std::min(samples.count, runs * out.batch_);
+  out.samples_ = std::min({samples.count, most, fit});
   Engine engine;
-  TS_ASSIGN(const Plan plan, plan_f32(graph, out.batch_, engine));
-  for (int64_t r = 0; r < runs; ++r) {
+  ConstantPool pool(engine.constants);
+  TS_ASSIGN(const Plan plan, lower_in_f32(graph, pool));
+  for (int64_t r = 0; r < divide_up(out.samples_, out.batch_); ++r) {
     Filled inputs = fill_inputs(plan, samples, r * out.batch_);
     out.runs_.emplace_back();
     for (size_t i = 0; i < graph.inputs.size(); ++i) out.runs_.back()[graph.inputs[i]] = std::move(inputs.buffers[i]);
@@ -164,7 +154,8 @@ Status PiecewiseRun::advance(const Graph& graph, size_t end) {
   }
   if (!piece.outputs.empty()) {
     Engine engine;
-    TS_ASSIGN(const Plan plan, plan_f32(std::move(piece), batch_, engine));
+    ConstantPool pool(engine.constants);
+    TS_ASSIGN(const Plan plan, lower_in_f32(piece, pool));
     TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan));
     for (std::map<ValueId, Buffer>& values : runs_) {
       std::vector<const void*> in;
@@ -193,7 +184,10 @@ Result<InputMoments> PiecewiseRun::moments(const Graph& graph, ValueId x, bool s
   const Shape& shape = graph.at(x).type.shape;
   const int64_t cols = shape.back(), rows = elements(shape) / std::max<int64_t>(cols, 1);
   if (graph.at(x).type.quant != QuantType(Element::f32)) return bad_input(cat("'", graph.at(x).name, "' is not f32"));
-  const int64_t step = divide_up(rows * static_cast<int64_t>(runs_.size()), kMomentRows);
+  // The last run may hold samples a second time, to fill its batch: those do not count.
+  const bool by_sample = shape[0] % batch_ == 0;
+  const int64_t real = by_sample ? rows / batch_ * samples_ : rows * static_cast<int64_t>(runs_.size());
+  const int64_t step = std::max<int64_t>(1, divide_up(real, kMomentRows));
   MomentSum sum(cols, squares);
   std::vector<float> taken;
   const auto add = [&] {
@@ -203,7 +197,9 @@ Result<InputMoments> PiecewiseRun::moments(const Graph& graph, ValueId x, bool s
   for (size_t run = 0; run < runs_.size(); ++run) {
     const auto* base = reinterpret_cast<const float*>(runs_[run].at(placed.base).data()) + placed.offset;
     for (int64_t r = 0; r < rows; ++r) {
-      if ((static_cast<int64_t>(run) * rows + r) % step != 0) continue;
+      const int64_t row = static_cast<int64_t>(run) * rows + r;
+      if (row >= real) break;
+      if (row % step != 0) continue;
       int64_t offset = 0, left = r;
       for (size_t axis = shape.size() - 1; axis-- > 0;) {
         offset += left % shape[axis] * placed.strides[axis];

@@ -103,6 +103,26 @@ size_t index_of(const Graph& g, const std::string& name) {
   return 0;
 }
 
+TEST(PiecewiseRun, SamplesThatFillABatchCountOnce) {
+  const Graph g = model();  // runs of two samples
+  const Samples samples = samples_of(3);
+  const size_t n = index_of(g, "qkv");
+  const auto of = [&](const Samples& some, int64_t most) {
+    auto run = PiecewiseRun::start(g, some, most);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    EXPECT_EQ(run->samples(), std::min(some.count, most));
+    EXPECT_TRUE(run->advance(g, n).ok());
+    return run->moments(g, g.nodes[n].inputs[0], true).value();
+  };
+  const InputMoments all = of(samples, 3), two = of(samples.part(0, 2), 2), last = of(samples.part(2, 1), 1);
+  EXPECT_EQ(two.rows, 2 * last.rows);
+  EXPECT_EQ(all.rows, two.rows + last.rows);
+  for (size_t i = 0; i < all.xtx.size(); ++i) {
+    const float sum = two.xtx[i] + last.xtx[i];
+    EXPECT_NEAR(all.xtx[i], sum, 1e-5f * (std::fabs(sum) + static_cast<float>(all.rows)));
+  }
+}
+
 TEST(PiecewiseRun, PiecesSeeWhatTheWholeSees) {
   const Graph g = model();
   const Samples samples = samples_of(6);

@@ -40,8 +40,9 @@ TensorView constant_view(const Engine& engine, const Plan& plan, int tensor) {
 
 }  // namespace
 
-QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, const Twin* twin)
-    : engine_(engine), plan_(plan), twin_(twin) {
+QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, const Twin* twin,
+                                     std::set<std::string> dividing)
+    : engine_(engine), plan_(plan), twin_(twin), dividing_(std::move(dividing)) {
   std::set<std::string> have;
   if (twin != nullptr) {
     for (const PlanStep& s : twin->plan().steps) layers_.emplace(s.layer, &s);
@@ -65,10 +66,64 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
   for (const auto& [tensor, name] : names_) {
     if (have.contains(name)) wanted_.insert(name);
   }
+  if (twin != nullptr && !dividing_.empty()) find_divided();
+}
+
+// Views have no steps: which value a tensor reads shows in the memory that it lies in.
+void QuantizationJudge::find_divided() {
+  struct Range {
+    Storage storage;
+    int64_t index, begin, end;
+    int result;
+  };
+  const auto range_of = [&](int tensor) {
+    const PlanTensor& t = plan_.tensors[static_cast<size_t>(tensor)];
+    int64_t last = 0;
+    for (size_t axis = 0; axis < t.desc.shape.size(); ++axis)
+      last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
+    return Range{t.storage, t.index, t.offset_bytes, t.offset_bytes + packed_bytes(t.desc.type.element, last + 1),
+                 tensor};
+  };
+  const auto overlap = [](const Range& a, const Range& b) {
+    return a.storage == b.storage && a.index == b.index && a.begin < b.end && b.begin < a.end;
+  };
+  std::vector<Range> divided;
+  for (const PlanStep& s : plan_.steps) {
+    bool reads = false;
+    for (const int t : s.in) {
+      if (t < 0 || is_constant(plan_, t)) continue;
+      const Range r = range_of(t);
+      const auto lies_in = std::find_if(divided.begin(), divided.end(), [&](const Range& d) { return overlap(d, r); });
+      if (lies_in == divided.end()) continue;
+      divided_[t] = lies_in->result;
+      reads = true;
+    }
+    const bool divides = dividing_.contains(s.layer) || (reads && s.op != "matmul");
+    for (const int t : s.out) {
+      const Range r = range_of(t);
+      std::erase_if(divided, [&](const Range& d) { return overlap(d, r); });
+      if (!divides) continue;
+      divided.push_back(r);
+      divided_[t] = t;
+    }
+  }
+}
+
+std::string QuantizationJudge::left_out() const {
+  std::vector<std::string> layers;
+  for (const PlanStep& s : plan_.steps) {
+    if (s.op != "copy" && divided_.contains(s.out[0])) layers.push_back(s.layer);
+  }
+  if (layers.empty()) return "";
+  std::string text = cat("refinements of the build (smooth, awq) divided the results of ", layers.size(),
+                         layers.size() == 1 ? " layer" : " layers", ", which are not compared: ");
+  constexpr size_t kMost = 3;
+  for (size_t i = 0; i < layers.size() && i < kMost; ++i) text += cat(i == 0 ? "" : ", ", layers[i]);
+  return layers.size() > kMost ? text + " ..." : text;
 }
 
 const std::vector<float>* QuantizationJudge::twin_value(int tensor) const {
-  if (run_ == nullptr || tensor < 0) return nullptr;
+  if (run_ == nullptr || tensor < 0 || divided_.contains(tensor)) return nullptr;
   const auto name = names_.find(tensor);
   if (name == names_.end()) return nullptr;
   const auto value = run_->values.find(name->second);
@@ -100,10 +155,11 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
 void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) const {
   const auto twin = layers_.find(step.layer);
   if (twin == layers_.end() || q.closeness.samples > 0) return;
-  const auto text = [](const Program& program) {
+  const bool divides = dividing_.contains(step.layer);
+  const auto text = [divides](const Program& program) {
     std::string out;
     for (const Step& s : program.steps) {
-      if (s.kind == StepKind::quantize) continue;
+      if (s.kind == StepKind::quantize || (divides && s.kind == StepKind::scale)) continue;
       out += cat(out.empty() ? "" : " ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
     }
     return out.empty() ? std::string("nothing") : out;
@@ -133,6 +189,7 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].desc == nullptr || is_constant(plan_, step.in[i])) continue;
     const std::vector<float>* exact = twin_value(step.in[i]);
+    if (const auto it = divided_.find(step.in[i]); it != divided_.end()) before = std::max(before, carried_[it->second]);
     if (exact != nullptr) before = std::max(before, compare(decode(in[i]).v, doubles(*exact), 1).relative_l2);
     if (!in[i].desc->type.scaled()) continue;
     note(step.asked.starts_with(kImported)
@@ -140,6 +197,7 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
              : judge_activation(in[i], exact != nullptr ? *exact : std::span<const float>()));
   }
   const std::vector<float>* exact = twin_value(step.out[0]);
+  if (divided_.contains(step.out[0])) carried_[step.out[0]] = before;
   if (exact == nullptr) return;
   if (!out[0].desc->type.scaled()) note(judge_activation(out[0], *exact));
   const Dense got = decode(out[0]);

@@ -29,17 +29,22 @@ struct LayerQuality {
 class QuantizationJudge {
  public:
   // The plan is of arch ref or runs on the host; all outlive the judge. Without a twin only codes are looked at.
-  QuantizationJudge(const Engine& engine, const Plan& plan, const Twin* twin);
+  // `dividing`: layers of the plan whose results are divided by factors, where the twin's are not. Those results, and
+  // what is made of them before a linear layer makes the factors good, are not compared.
+  QuantizationJudge(const Engine& engine, const Plan& plan, const Twin* twin, std::set<std::string> dividing = {});
   // Names of the values that the twin must record.
   const std::set<std::string>& wanted() const { return wanted_; }
   // The run that the plan's next run is held against.
   void hold_against(const TwinRun* run) { run_ = run; }
   // For ExecutorOptions::observe.
   void see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out);
+  // What `dividing` left out, in a sentence; empty where nothing.
+  std::string left_out() const;
   // Per step.
   const std::vector<LayerQuality>& reports() const { return reports_; }
 
  private:
+  void find_divided();
   const std::vector<float>* twin_value(int tensor) const;
   void judge_program(const PlanStep& step, LayerQuality& q) const;
   void judge_weights(const PlanStep& step, size_t index, std::span<const TensorView> in);
@@ -51,6 +56,9 @@ class QuantizationJudge {
   std::map<int, std::string> names_;               // of a tensor's value in the twin
   std::map<std::string, const PlanStep*> layers_;  // of the twin
   std::set<std::string> wanted_;
+  std::set<std::string> dividing_;
+  std::map<int, int> divided_;     // tensors that are not the twin's, with the result that each is or lies in
+  std::map<int, double> carried_;  // relative L2 that came into such a result
   std::vector<LayerQuality> reports_;
 };
 

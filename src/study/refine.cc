@@ -136,6 +136,21 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
   return out;
 }
 
+std::set<std::string> dividing_layers(const std::vector<std::string>& notes) {
+  std::set<std::string> layers;
+  for (const std::string& note : notes) {
+    if (note.find(": not migrated: ") != std::string::npos) continue;
+    size_t at = std::string::npos;  // the last of the places, whatever the layer itself is called
+    for (const char* place : kMigratedPlaces) {
+      const std::string words = cat(", into ", place, " ");
+      const size_t found = note.rfind(words);
+      if (found != std::string::npos && (at == std::string::npos || found + words.size() > at)) at = found + words.size();
+    }
+    if (at != std::string::npos) layers.insert(note.substr(at));
+  }
+  return layers;
+}
+
 Status carry_over(const Graph& from, const Refined& refined, Graph& to) {
   std::map<ValueId, ValueId> moved;
   const auto move = [&](ValueId id) {

@@ -12,15 +12,8 @@ Result<Twin> make_twin(const Graph& graph) {
   twin.engine.precision = "fp32";
   twin.engine.target = Arch::cpu;
   ConstantPool pool(twin.engine.constants);
-  LowerOptions lowering;
-  lowering.types.precision = "fp32";
-  lowering.types.keep_stated = true;  // roundings that the model has of its own stay
-  lowering.plan.target = Arch::cpu;
-  lowering.plan.batch = batch_of(graph);
   for (const bool reference : {false, true}) {
-    lowering.plan.name = reference ? "golden" : "f32";
-    lowering.plan.as_reference = reference;
-    TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
+    TS_ASSIGN(Plan plan, lower_in_f32(graph, pool, reference));
     twin.engine.plans.push_back(std::move(plan));
   }
   return twin;

@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "base/progress.h"
+#include "compile/compile.h"
 #include "study/golden_run.h"
+#include "study/refine.h"
 
 namespace tessera {
 namespace {
@@ -59,6 +61,10 @@ void conclude(VerifyReport& report) {
                                           : "every layer and every output is within the bounds of its arithmetic";
 }
 
+std::string depends_sentence(const std::string& output) {
+  return cat("output '", output, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
+}
+
 // What one plan gave over all samples, beside what the golden plan gave: clean, and with noise of this plan's
 // arithmetic.
 struct Gathered {
@@ -86,6 +92,25 @@ Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options) 
 
 }  // namespace
 
+Status check_samples_alone(const Graph& graph, uint64_t seed) {
+  if (batch_of(graph) < 2) return {};
+  Engine engine;
+  ConstantPool pool(engine.constants);
+  TS_ASSIGN(const Plan plan, lower_in_f32(graph, pool));
+  const Samples samples = random_samples(plan, plan.batch, seed);
+  TS_ASSIGN(const Outputs64 together, run_plan(engine, plan, samples));
+  for (int64_t which : {0, 1}) {
+    TS_ASSIGN(const Outputs64 alone, run_plan(engine, plan, samples.part(which, 1)));
+    for (size_t i = 0; i < alone.size(); ++i) {
+      const std::vector<double> before = repeat_to(together[i], plan.batch, which, 1, plan.batch);
+      // Roundings of f32 are far below, another sample's numbers far above.
+      if (compare(alone[i], before, plan.batch).relative_l2 > 1e-3)
+        return {Code::kVerifyFailed, depends_sentence(plan.outputs[i].name)};
+    }
+  }
+  return {};
+}
+
 Samples golden_samples(const Engine& engine) {
   const Golden& g = engine.golden;
   Samples samples{.count = g.inputs.empty() ? 1 : g.inputs[0].shape[0], .names = {}, .data = {}};
@@ -105,9 +130,11 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
     if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
     samples = golden_samples(engine).repeated(golden->batch);
     report.what = "golden inputs";
+    report.fitting = true;
     report.outputs = stored_quality(engine.golden);
   } else {
     TS_ASSIGN(samples, samples_asked(*golden, options));
+    report.fitting = !options.inputs.empty();
     report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
                                          : options.inputs.substr(options.inputs.rfind('/') + 1);
     if (twin->plan().batch != golden->batch) {
@@ -115,7 +142,7 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
           cat("the model has a batch of ", twin->plan().batch, ", the engine's golden plan ", golden->batch));
     }
   }
-  QuantizationJudge judge(engine, *golden, twin);
+  QuantizationJudge judge(engine, *golden, twin, dividing_layers(engine.refinements));
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
     judge.see(step, in, out);
@@ -131,22 +158,31 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
     }
     TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
     for (size_t i = 0; twin != nullptr && i < got.size(); ++i) {
-      if (report.outputs.size() <= i) report.outputs.push_back({golden->outputs[i].name, {}});
       const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
                                                  static_cast<size_t>(group.count));
       const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
-      report.outputs[i].closeness.add(compare(first_of(got[i]), first_of(f32.outputs[i]), group.count));
+      const OutputQuality q = output_quality(*golden, i, first_of(got[i]), first_of(f32.outputs[i]), group.count);
+      if (report.outputs.size() <= i) report.outputs.push_back({.name = q.name, .closeness = {}});
+      OutputQuality& all = report.outputs[i];
+      all.closeness.add(q.closeness);
+      if (q.whole) {
+        const Agreement before = all.whole.value_or(Agreement{});
+        all.whole = Agreement{.same = before.same + q.whole->same, .all = before.all + q.whole->all};
+      }
     }
     if (progress) progress->advance();
   }
   report.layers = judge.reports();
-  // Weights were judged at build beside those that quantize was given; refinements may have changed the model's.
+  // Weights that were refined are not the model's; they were judged at build, beside those that quantize was given.
   for (LayerQuality& q : report.layers) {
-    for (Finding& f : q.found) f.fault = f.fault && !f.of_weight;
+    if (twin == nullptr || engine.refinements.empty()) break;
+    std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
+    q.weight_error = 0;
   }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
   report.notes = sentences_of(report.layers, false, kMost);
+  if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
   return report;
 }
 
@@ -175,8 +211,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
       const std::vector<double> before = repeat_to(run[i], plan.batch, which, 1, plan.batch);
       if (compare(again[i], before, plan.batch).relative_l2 <= g.bounds[i]) continue;
       report.ok = false;
-      report.sentence = cat("output '", g.outputs[i].name,
-                            "' of a sample depends on the other samples of its batch; only batch 1 can be built");
+      report.sentence = depends_sentence(g.outputs[i].name);
     }
   }
   return report;

@@ -55,7 +55,8 @@ Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& op
 // any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
 // codes alone show.
 struct QuantizationReport {
-  std::string what;  // the inputs
+  std::string what;      // the inputs
+  bool fitting = false;  // scales are made for such inputs: those of the build, or the user's own
   std::vector<OutputQuality> outputs;
   std::vector<LayerQuality> layers;
   std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
@@ -66,5 +67,9 @@ Samples golden_samples(const Engine& engine);
 
 // The golden values stored in the engine, reproduced by one plan on this machine.
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
+
+// A sample in other company must give the same: runs put any samples side by side. The model in f32, two samples side
+// by side and each alone; for engines without golden values, which check_golden asks the same. `graph` is canonical.
+Status check_samples_alone(const Graph& graph, uint64_t seed);
 
 }  // namespace tessera
