@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "base/progress.h"
@@ -128,6 +129,37 @@ std::string not_finite(const std::string& output, const std::vector<LayerQuality
   return cat("output '", output, "' of the golden run is not finite");
 }
 
+// Golden inputs are numbers that 16 bits hold, where they can be: half of the bytes in the engine, and as good as any.
+void round_to_f16(const Plan& golden, Samples& samples) {
+  for (size_t i = 0; i < samples.data.size(); ++i) {
+    if (port_desc(golden, golden.inputs[i]).type != QuantType(Element::f32)) continue;
+    const int64_t n = static_cast<int64_t>(samples.data[i].size() / sizeof(float));
+    std::vector<float> numbers(static_cast<size_t>(n));
+    std::memcpy(numbers.data(), samples.data[i].data(), samples.data[i].size());
+    if (std::any_of(numbers.begin(), numbers.end(), [](float x) { return !(std::fabs(x) <= info(Element::f16).max); })) continue;
+    Buffer halves(static_cast<size_t>(2 * n)), rounded(samples.data[i].size());
+    info(Element::f16).encode(numbers.data(), n, halves.data(), 0);
+    info(Element::f16).decode(halves.data(), 0, n, reinterpret_cast<float*>(rounded.data()));
+    samples.data[i] = Bytes::own(std::move(rounded));
+  }
+}
+
+// In f16 where that holds them exactly.
+GoldenTensor stored_input(const std::string& name, const Operand& port, const Bytes& data) {
+  GoldenTensor stored{name, port.shape, port.type, data};
+  if (port.type != QuantType(Element::f32)) return stored;
+  const int64_t n = elements(port.shape);
+  Buffer halves(static_cast<size_t>(2 * n));
+  std::vector<float> numbers(static_cast<size_t>(n)), back(static_cast<size_t>(n));
+  std::memcpy(numbers.data(), data.data(), data.size());
+  info(Element::f16).encode(numbers.data(), n, halves.data(), 0);
+  info(Element::f16).decode(halves.data(), 0, n, back.data());
+  if (numbers != back) return stored;
+  stored.type = Element::f16;
+  stored.data = Bytes::own(std::move(halves));
+  return stored;
+}
+
 Result<Samples> golden_inputs(const Plan& golden, const GoldenOptions& options, std::string& from) {
   from = cat("seed ", options.seed);
   if (options.inputs.empty()) return random_samples(golden, golden.batch, options.seed);
@@ -223,7 +255,8 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   if (noise.size() != golden->steps.size())
     return machine_error("internal: the golden plan does not mirror the engine's plan");
   Golden g;
-  TS_ASSIGN(const Samples samples, golden_inputs(*golden, options, g.from));
+  TS_ASSIGN(Samples samples, golden_inputs(*golden, options, g.from));
+  round_to_f16(*golden, samples);
   ModelReport unused;
   ModelReport& r = report != nullptr ? *report : unused;
   r.min_cosine = options.min_cosine.value_or(default_min_cosine(*golden));
@@ -269,7 +302,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   TS_ASSIGN(const Outputs64 noisy, run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = port_desc(*golden, golden->inputs[i]);
-    g.inputs.push_back({golden->inputs[i].name, d.shape, d.type, samples.data[i]});
+    g.inputs.push_back(stored_input(golden->inputs[i].name, d, samples.data[i]));
   }
   g.outputs = as_golden(*golden, clean);
   for (size_t i = 0; i < clean.size(); ++i) g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
