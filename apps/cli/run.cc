@@ -98,7 +98,7 @@ std::string faulty_outputs(const std::vector<Array>& outputs, double largest) {
 
 bool carries_f16(const Plan& plan) {
   return std::any_of(plan.tensors.begin(), plan.tensors.end(), [](const PlanTensor& t) {
-    return t.storage == Storage::kArena && t.desc.type == QuantType(Element::f16);
+    return t.storage != Storage::kConstant && t.desc.type == QuantType(Element::f16);
   });
 }
 
