@@ -87,9 +87,9 @@ class Calibrate(unittest.TestCase):
     def test_ranges_and_samples_give_the_same_engine_but_for_the_sentence(self):
         said = {}
         np.savez(self.folder / "more.npz", image=self.images[:1], labels=np.zeros(1))
-        said = json.loads(tessera("calibrate", "tiny.onnx", "--calib", "more.npz", "-o", "more.json", "--json").stdout)
-        self.assertEqual(said["how"], "amax over 1 sample of more.npz")
-        self.assertTrue(any("array 'labels' is read by no input" in w for w in said["warnings"]), said)
+        more = json.loads(tessera("calibrate", "tiny.onnx", "--calib", "more.npz", "-o", "more.json", "--json").stdout)
+        self.assertEqual(more["how"], "amax over 1 sample of more.npz")
+        self.assertTrue(any("array 'labels' is read by no input" in w for w in more["warnings"]), more)
         for name, words in {"npz": ("in.npz",), "json": ("ranges.json",), "mse": ("ranges.json", "--calib-method", "mse")}.items():
             said[name] = json.loads(tessera("build", "tiny.onnx", "-o", f"{name}.tess", *FP8, "--calib", *words).stdout)
         self.assertEqual(said["npz"]["calibration"], "amax over 11 samples of in.npz")
