@@ -32,7 +32,7 @@ constexpr double kWeightFault = 0.3;
 
 std::string brief(double x) {
   char text[32];
-  std::snprintf(text, sizeof(text), x < 10 ? "%.2g" : "%.0f", x);
+  std::snprintf(text, sizeof(text), x < 10 || x >= 1e6 ? "%.2g" : "%.0f", x);
   return text;
 }
 std::string percent(double share) {
