@@ -132,7 +132,8 @@ Status build(const Options& o, const Common& common) {
   const auto say = [](size_t indent, const std::string& line) {
     fmt::print("{}\n", wrap(printable(line), indent, indent + 2));
   };
-  say(0, cat(path, ": ", engine.model, " in ", engine.precision, " for ", info(engine.target).name, ", ",
+  const std::string how = engine.recipe.empty() ? engine.precision : cat("recipe ", engine.recipe);
+  say(0, cat(path, ": ", engine.model, " in ", how, " for ", info(engine.target).name, ", ",
              megabytes(bytes)));
   for (const Plan* p : runnable_plans(engine)) {
     say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
@@ -141,7 +142,7 @@ Status build(const Options& o, const Common& common) {
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
-    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty() && engine.precision != "auto") say(4, "kept: " + g.names);
+    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty() && engine.precision != "auto") say(4, g.names);
   }
   if (!chosen.layers.empty()) {
     Table table({"layer", "chosen", ">1 - cosine alone", ">saves"});
@@ -153,7 +154,6 @@ Status build(const Options& o, const Common& common) {
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
-  if (!engine.recipe.empty()) say(2, "recipe: " + engine.recipe);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   for (const OutputQuality& q : quality.outputs) {
     if (q.whole) {

@@ -199,8 +199,8 @@ const Command demo_command{
     "compile the bundled model in every precision and measure what is lost",
     "A small ViT that was trained to read digits comes with the program. The demo builds it in every precision, "
     "through engine files as users do it, runs the test images "
-    "and shows top-1, the cosine to fp32 logits, sizes and times. Exit code 1 where a row is not good enough: mean "
-    "cosine below 0.999, or more than 1 % of top-1 lost.",
+    "and shows top-1, the cosine to fp32 logits, sizes and times. Exit code 1 where a row is not good enough: a "
+    "mean cosine below the gate of build for its types, or more than 1 % of top-1 lost.",
     "  tessera demo\n"
     "  tessera demo --assets assets/digits --json\n",
     "Files:\n"

@@ -53,7 +53,7 @@ void print_summary(const Options& o, const Engine& e) {
   fmt::print("{}\n", wrap(cat(o.engine, ": ", shorten(printable(or_dash(e.model)), 300), ", made by ",
                               shorten(printable(e.producer), 30)),
                           0, 2));
-  print_record("precision", cat(e.precision, " (asked)"));
+  print_record("precision", e.recipe.empty() ? cat(e.precision, " (asked)") : cat("by recipe ", e.recipe));
   print_record("target", cat(info(e.target).name, ": ", info(e.target).what));
   if (const std::string why = why_not_here(e.target); !why.empty())
     print_record("", "not run on its target here: " + why);
@@ -62,7 +62,6 @@ void print_summary(const Options& o, const Engine& e) {
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
   if (!e.preprocess.empty()) print_record("images", e.preprocess);
-  if (!e.recipe.empty()) print_record("recipe", e.recipe);
   for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
