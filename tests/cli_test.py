@@ -261,7 +261,7 @@ class Cli(unittest.TestCase):
         graph = helper.make_graph(nodes, "stated", [value("x", 32)], [value("y", 16)], constants)
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), self.folder / "stated.onnx")
         build = tessera("build", "stated.onnx", "-o", "stated.tess")
-        said = "layer fc: 9[0-9] % of its input's codes saturate, under the scale that the model states"
+        said = "layer matmul_3: [89][0-9] % of its input's codes saturate, under the scale that the model states"
         self.assertRegex(sentence(build.stderr), said)
         for words in (), ("--model", "stated.onnx", "--kinds", "normal"):
             self.assertRegex(" ".join(tessera("verify", "stated.tess", *words).stdout.split()), said)
