@@ -185,7 +185,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->group("Engine");
   add_build_flags(app, o->flags);
   app.add_option("--golden-samples", o->golden_samples,
-                 "samples that golden values are stored for, 1 to 64 (default: 2)")
+                 "samples that golden values are stored for, 1 to 64, at most the largest batch (default: 2)")
       ->check(within(1, 64))
       ->type_name("N")
       ->group("Golden values");

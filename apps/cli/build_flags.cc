@@ -141,13 +141,13 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
 }
 
 void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag, const std::string& samples_flag,
-                           const char* group) {
+                           const char* group, int64_t default_samples) {
   app.add_option(method_flag, flags.method,
                  "how scales follow from what was seen: amax, percentile[=99.99], mse (default: amax, or what the "
                  "ranges.json says)")
       ->type_name("NAME")
       ->group(group);
-  app.add_option(samples_flag, flags.samples, "how many samples at most (default: 512)")
+  app.add_option(samples_flag, flags.samples, cat("how many samples at most (default: ", default_samples, ")"))
       ->check(within(1, 1 << 20))
       ->type_name("N")
       ->group(group);

@@ -61,7 +61,11 @@ void print_summary(const Options& o, const Engine& e) {
                            plural(static_cast<int64_t>(e.constants.size()), "constant")));
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
-  if (!e.preprocess.empty()) print_record("images", e.preprocess);
+  if (!e.preprocess.empty()) {
+    std::string words = e.preprocess;  // records wrap at spaces
+    for (size_t at = words.find(','); at != std::string::npos; at = words.find(',', at + 2)) words.insert(at + 1, " ");
+    print_record("images", words);
+  }
   for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");

@@ -120,7 +120,7 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("FILE|DIR")
       ->required();
   app.add_option("--attention", o->attention, "fp8: rank attention in fp8 too")->type_name("NAME");
-  add_calibration_flags(app, o->flags, "--method", "--samples", "Samples (default: the first 64)");
+  add_calibration_flags(app, o->flags, "--method", "--samples", "Samples", 64);
   app.add_option("--shape", o->shapes,
                  "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
       ->type_name("INPUT=N,...")
