@@ -171,7 +171,7 @@ class Calibrate(unittest.TestCase):
         self.assertGreater(ranges["values"]["image"]["amax"], 0.5)
         for calib in (("pictures", *words), ("pictures.json",)):
             tessera("build", "tiny.onnx", "-o", "pictures.tess", *FP8, "--calib", *calib)
-            self.assertIn("size=32x32,mean=0.5:0.5:0.5", tessera("inspect", "pictures.tess").stdout)
+            self.assertIn("size=32x32, mean=0.5:0.5:0.5, std=", tessera("inspect", "pictures.tess").stdout)
         few = json.loads(tessera("calibrate", "tiny.onnx", "--calib", "pictures", *words, "-o", "few.json", "--samples", 2, "--json").stdout)
         self.assertEqual(few["how"], "amax over 2 of 3 images of pictures")
         for name, why in (("huge.png", "60000 x 60000"), ("cmyk.jpg", "CMYK")):

@@ -49,6 +49,9 @@ def rows_asked():
     for base in ("nvfp4", "w4a16", "w4a8"):
         rows = [(f"{base}, none", f"--precision {base}", None, None)]
         rows += [(f"{base}, {n}", f"--precision {base} --refine {o}", None, None) for n, o in REFINEMENTS]
+        if base == "nvfp4":
+            rows.append(("nvfp4, the first block in fp8, awq, clip, compensate",
+                         "--precision nvfp4 --allow blocks.0.*=fp8 --refine awq,clip,compensate", 0.997, 74.53))
         sections.append((f"Refinements of {base}", rows))
     sections.append(("Refinements of 8 bits", [
         ("int8, none", "--precision int8", None, None), ("int8, smooth", "--precision int8 --refine smooth", None, None),
@@ -162,7 +165,9 @@ def measure(model, program, only, scratch, rows, save, known_only):
     lines = [f"## {model.name}", "", model.what + ".", ""]
     known = {r["options"]: r for r in rows if r["model"] == model.name and "error" not in r}
     for title, asked in rows_asked():
-        chosen = [row for row in asked if fnmatch.fnmatch(row[0], only) and (row[1] in known or not known_only)]
+        # Rows that name the ViT's layers are its own.
+        chosen = [row for row in asked if fnmatch.fnmatch(row[0], only) and (row[1] in known or not known_only)
+                  and (isinstance(model, Cifar) or "blocks." not in row[1])]
         if not chosen:
             continue
         lines += [f"### {title}", "", model.head, "|" + "---|" * (model.head.count("|") - 1)]
