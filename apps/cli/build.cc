@@ -116,6 +116,12 @@ Status build(const Options& o, const Common& common) {
                 {"auto", automatic},
                 {"golden", golden_sentence(engine, ran)},
                 {"golden_inputs", engine.golden.from},
+                {"on_samples",
+                 quality.samples == 0 ? Json()
+                                      : Json({{"samples", quality.samples},
+                                              {"cosine_mean", quality.on_samples.cosine_mean},
+                                              {"cosine_worst", quality.on_samples.cosine_worst},
+                                              {"relative_l2", quality.on_samples.relative_l2}})},
                 {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
                 {"outputs", quality_json(quality)},
                 {"warnings", quality.warnings},
@@ -155,6 +161,11 @@ Status build(const Options& o, const Common& common) {
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
+  if (quality.samples > 0) {
+    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} with fp32, worst {:.5f}, relative L2 {:.1e}",
+                       plural(quality.samples, "sample"), quality.on_samples.cosine_mean,
+                       quality.on_samples.cosine_worst, quality.on_samples.relative_l2));
+  }
   for (const OutputQuality& q : quality.outputs) {
     if (q.whole) {
       say(2, fmt::format("output '{}': {} of {} whole numbers are those of the model as written ({})", q.name,

@@ -102,6 +102,7 @@ class Builder {
       return usage_error(cat("--calib: ", engine_.precision,
                              " has no scales to calibrate; leave it out, or ask for another --precision"));
     }
+    if (options_.golden && report != nullptr) TS_TRY(measure_on_samples(*report));
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
     TS_TRY(options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed));
@@ -164,6 +165,7 @@ class Builder {
 
   // Weights that lose less (passes/refine.h), once for all batch sizes.
   Status refine() {
+    original_ = sampled_;
     TS_ASSIGN(const Choices choices, choose_precisions(sampled_, lowering_.types));
     RefineOptions refining{.what = options_.refine, .type_of = {}, .quiet = options_.quiet};
     if (options_.calib_samples > 0) refining.samples = options_.calib_samples;
@@ -219,6 +221,20 @@ class Builder {
       engine_.calibration += "; " + fault;
     }
     lowering_.types.ranges = &ranges_;
+    return {};
+  }
+
+  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans.
+  Status measure_on_samples(ModelReport& report) {
+    if (options_.calib_path.empty() || ranges_given_) return {};
+    const Stopwatch watch(t_.golden_s);
+    CalibrateOptions few = calibration();
+    few.samples = std::min<int64_t>(few.samples, 32);
+    TS_ASSIGN(CalibrationSamples data, samples_of(original_, few));
+    const auto trials = Trials::make(original_, std::move(data.samples));
+    if (!trials.ok()) return {};  // no floating-point output: the gate counts whole numbers
+    TS_ASSIGN(report.on_samples, trials->measure(sampled_, lowering_.types));
+    report.samples = trials->samples();
     return {};
   }
 
@@ -304,7 +320,7 @@ class Builder {
   BuildTimes& t_;
   Engine engine_;
   LowerOptions lowering_;
-  Graph sampled_;  // with the batch of calibration; refined
+  Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
   Refined refined_;
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;

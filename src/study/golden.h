@@ -51,6 +51,8 @@ struct ModelReport {
   std::vector<OutputQuality> outputs, passes;  // golden plan, canonical f32: both beside the model as written
   std::vector<double> pass_bounds;             // relative L2 allowed of `passes`
   std::vector<LayerQuality> layers;
+  Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data; 0: not measured
+  int64_t samples = 0;
   std::vector<std::string> warnings;  // scales that are off, results that saturate; the build goes on
 };
 

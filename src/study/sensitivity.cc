@@ -36,7 +36,7 @@ Result<Trials> Trials::make(const Graph& graph, Samples samples) {
   QuantizeOptions fp32;
   fp32.precision = "fp32";
   fp32.keep_stated = true;
-  TS_ASSIGN(t.want_, t.run(fp32));
+  TS_ASSIGN(t.want_, t.run(graph, fp32));
   if (std::all_of(t.want_.begin(), t.want_.end(), [](const std::vector<double>& port) { return port.empty(); }))
     return bad_input("the model has no floating-point output to compare");
   for (const std::vector<double>& port : t.want_) {
@@ -46,9 +46,9 @@ Result<Trials> Trials::make(const Graph& graph, Samples samples) {
   return t;
 }
 
-Result<Trials::Outputs64> Trials::run(const QuantizeOptions& types) const {
+Result<Trials::Outputs64> Trials::run(const Graph& graph, const QuantizeOptions& types) const {
   Engine engine;
-  TS_ASSIGN(const Plan plan, plan_in(*graph_, types, engine));
+  TS_ASSIGN(const Plan plan, plan_in(graph, types, engine));
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan));
   Outputs outputs = make_outputs(plan);
   Outputs64 all(plan.outputs.size());
@@ -66,8 +66,8 @@ Result<Trials::Outputs64> Trials::run(const QuantizeOptions& types) const {
   return all;
 }
 
-Result<Closeness> Trials::measure(const QuantizeOptions& types) const {
-  TS_ASSIGN(const Outputs64 got, run(types));
+Result<Closeness> Trials::measure(const Graph& graph, const QuantizeOptions& types) const {
+  TS_ASSIGN(const Outputs64 got, run(graph, types));
   Closeness farthest;
   bool first = true;
   for (size_t i = 0; i < got.size(); ++i) {

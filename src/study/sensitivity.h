@@ -21,14 +21,16 @@ class Trials {
  public:
   // `graph` must outlive the trials; its batch is the number of samples per run. Types that it states stay in fp32's run.
   static Result<Trials> make(const Graph& graph, Samples samples);
-  Result<Closeness> measure(const QuantizeOptions& types) const;
+  Result<Closeness> measure(const QuantizeOptions& types) const { return measure(*graph_, types); }
+  // Another graph of the same model: with other weights.
+  Result<Closeness> measure(const Graph& graph, const QuantizeOptions& types) const;
   int64_t samples() const { return samples_.count; }
   const Graph& graph() const { return *graph_; }
 
  private:
   using Outputs64 = std::vector<std::vector<double>>;
   Trials() = default;
-  Result<Outputs64> run(const QuantizeOptions& types) const;
+  Result<Outputs64> run(const Graph& graph, const QuantizeOptions& types) const;
 
   const Graph* graph_ = nullptr;
   Samples samples_;
