@@ -26,6 +26,26 @@ Status launch_kernel(const char* name, void (*kernel)(Params...), int64_t blocks
   return cuda_status(name, cudaGetLastError());
 }
 
+// The same for kernels that call wait_for_earlier_kernels (archs/cuda/instructions.cuh): they may start while the kernel before them still runs.
+// `cluster`: blocks that share a cluster; a divisor of `blocks`.
+template <class... Params, class... Args>
+Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream, int cluster, Args&&... args) {
+  if (blocks == 0) return {};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  cudaLaunchAttribute attributes[2];
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  return cuda_status(name, cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...));
+}
+
 // Lets a kernel use more than 48 KiB of dynamic shared memory per block.
 template <class Kernel>
 Status allow_shared_memory(const char* name, Kernel kernel, size_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Descriptions of tensors for the copy engine (host code of .cu files). Outside the tensor a load gives zeros and a store writes nothing, so tiles need no
-// tails. Boxes have rows of 128 bytes, swizzled as archs/sm90/swizzle.h says, or of 64 bytes, plain.
+// tails. Boxes whose rows are 128, 64 or 32 bytes are swizzled as
+// archs/sm90/swizzle.h says unless told not to; others are plain.
 #pragma once
 
 #include <cuda.h>
@@ -21,6 +22,7 @@ struct Boxes {
   std::array<int64_t, kAxes> sizes;       // elements
   std::array<int64_t, kAxes - 1> strides;  // elements, of axes 1 ...
   std::array<int, kAxes> box;             // elements
+  bool swizzled = true;
 };
 
 template <int kAxes>
@@ -46,7 +48,12 @@ Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
   const CUtensorMapDataType type = b.element == Element::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : b.element == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                                 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
-  const CUtensorMapSwizzle swizzle = b.box[0] * bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
+  const int64_t row_bytes = b.box[0] * bytes;
+  const CUtensorMapSwizzle swizzle = !b.swizzled         ? CU_TENSOR_MAP_SWIZZLE_NONE
+                                     : row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : row_bytes == 64  ? CU_TENSOR_MAP_SWIZZLE_64B
+                                     : row_bytes == 32  ? CU_TENSOR_MAP_SWIZZLE_32B
+                                                        : CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMap map;
   const CUresult result = encode(&map, type, kAxes, const_cast<void*>(b.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

@@ -80,4 +80,20 @@ __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float hi
   return r;
 }
 
+// ---- overlapping with the kernels before and after (programmatic dependent launch, from sm_90 on; elsewhere the launch itself orders)
+
+// Waits until every earlier kernel of the stream has ended and its results can be read. A kernel started by launch_overlapping calls it in every thread that reads or
+// writes device memory, before it does so; constants (weights, scales, tensor maps) may be read before.
+__device__ __forceinline__ void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start once all blocks have said so or ended: its start-up then overlaps with the rest of this one.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 }  // namespace tessera::cuda

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 
-#include "archs/sm90/register_lists.cuh"
 
 namespace tessera::sm90 {
 
@@ -78,7 +77,7 @@ __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// ---- matrix products of a warpgroup: d[64, 128] (+)= x[64, k] * w[128, k], k 32 bytes long, both operands by descriptor (swizzle.h)
+// ---- order around matrix products (products.cuh)
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -92,22 +91,10 @@ __device__ __forceinline__ void pin(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
-
-template <class Operand>
-__device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t x, uint64_t w, int accumulate);
-
-// `transposes`: the flags that only 16-bit operands have.
-#define TS_MULTIPLY_64X128(Operand, shape_and_types, transposes)                                                                        \
-  template <>                                                                                                                         \
-  __device__ __forceinline__ void multiply_64x128<Operand>(float (&d)[64], uint64_t x, uint64_t w, int accumulate) {                   \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned." shape_and_types " {" TS_REGISTERS_64        \
-                 "}, %64, %65, p, 1, 1" transposes ";\n}"                                                                              \
-                 : TS_RESULTS_64(d)                                                                                                   \
-                 : "l"(x), "l"(w), "r"(accumulate));                                                                                  \
-  }
-TS_MULTIPLY_64X128(__half, "m64n128k16.f32.f16.f16", ", 0, 0")
-TS_MULTIPLY_64X128(__nv_bfloat16, "m64n128k16.f32.bf16.bf16", ", 0, 0")
-TS_MULTIPLY_64X128(__nv_fp8_e4m3, "m64n128k32.f32.e4m3.e4m3", "")
-#undef TS_MULTIPLY_64X128
+template <int kCount>
+__device__ __forceinline__ void pin(int32_t (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 }  // namespace tessera::sm90

@@ -1,47 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Register lists for inline wgmma: TS_REGISTERS_n names %0 ... %(n-1) in the instruction's text, TS_RESULTS_n(d) binds them to d[0] ... d[n-1]. A result of
-// 64 x N numbers takes N / 2 registers of each thread.
+// Register lists for inline wgmma, in eights: TS_NAMES_n names %0 ... %(n-1) in the instruction's text, TS_BINDS_n(c, d) binds them to d[0] ... d[n-1] with
+// constraint c ("+f" or "+r"). A result of 64 x N numbers takes N / 2 registers of each thread.
 #pragma once
 
-#define TS_REGISTERS_32 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TS_RESULTS_32(d) \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
-  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
-  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
-  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define TS_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define TS_NAMES_16 TS_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TS_NAMES_24 TS_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define TS_NAMES_32 TS_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TS_NAMES_40 TS_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TS_NAMES_48 TS_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define TS_NAMES_56 TS_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define TS_NAMES_64 TS_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TS_NAMES_72 TS_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define TS_NAMES_80 TS_NAMES_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define TS_NAMES_88 TS_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define TS_NAMES_96 TS_NAMES_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define TS_NAMES_104 TS_NAMES_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define TS_NAMES_112 TS_NAMES_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define TS_NAMES_120 TS_NAMES_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define TS_NAMES_128 TS_NAMES_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define TS_REGISTERS_64 \
-  TS_REGISTERS_32 ", " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TS_RESULTS_64(d) \
-  TS_RESULTS_32(d), \
-  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
-  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
-  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-
-#define TS_REGISTERS_104 \
-  TS_REGISTERS_64 ", " \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-  "%96, %97, %98, %99, %100, %101, %102, %103"
-#define TS_RESULTS_104(d) \
-  TS_RESULTS_64(d), \
-  "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
-  "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), \
-  "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
-  "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), \
-  "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103])
-
-#define TS_REGISTERS_128 \
-  TS_REGISTERS_104 ", " \
-  "%104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, " \
-  "%120, %121, %122, %123, %124, %125, %126, %127"
-#define TS_RESULTS_128(d) \
-  TS_RESULTS_104(d), \
-  "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), \
-  "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), \
-  "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+#define TS_BINDS_8_AT(c, d, i) \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define TS_BINDS_8(c, d) TS_BINDS_8_AT(c, d, 0)
+#define TS_BINDS_16(c, d) TS_BINDS_8(c, d), TS_BINDS_8_AT(c, d, 8)
+#define TS_BINDS_24(c, d) TS_BINDS_16(c, d), TS_BINDS_8_AT(c, d, 16)
+#define TS_BINDS_32(c, d) TS_BINDS_24(c, d), TS_BINDS_8_AT(c, d, 24)
+#define TS_BINDS_40(c, d) TS_BINDS_32(c, d), TS_BINDS_8_AT(c, d, 32)
+#define TS_BINDS_48(c, d) TS_BINDS_40(c, d), TS_BINDS_8_AT(c, d, 40)
+#define TS_BINDS_56(c, d) TS_BINDS_48(c, d), TS_BINDS_8_AT(c, d, 48)
+#define TS_BINDS_64(c, d) TS_BINDS_56(c, d), TS_BINDS_8_AT(c, d, 56)
+#define TS_BINDS_72(c, d) TS_BINDS_64(c, d), TS_BINDS_8_AT(c, d, 64)
+#define TS_BINDS_80(c, d) TS_BINDS_72(c, d), TS_BINDS_8_AT(c, d, 72)
+#define TS_BINDS_88(c, d) TS_BINDS_80(c, d), TS_BINDS_8_AT(c, d, 80)
+#define TS_BINDS_96(c, d) TS_BINDS_88(c, d), TS_BINDS_8_AT(c, d, 88)
+#define TS_BINDS_104(c, d) TS_BINDS_96(c, d), TS_BINDS_8_AT(c, d, 96)
+#define TS_BINDS_112(c, d) TS_BINDS_104(c, d), TS_BINDS_8_AT(c, d, 104)
+#define TS_BINDS_120(c, d) TS_BINDS_112(c, d), TS_BINDS_8_AT(c, d, 112)
+#define TS_BINDS_128(c, d) TS_BINDS_120(c, d), TS_BINDS_8_AT(c, d, 120)

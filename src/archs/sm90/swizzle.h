@@ -13,16 +13,19 @@ namespace tessera::sm90 {
 constexpr int kSwizzleRowBytes = 128;
 constexpr int kSwizzleAtomBytes = 1024;  // eight rows: the pattern repeats
 
-// Byte offset of (row, byte in row) inside a tile of 128-byte rows.
+// Byte offset of (row, byte in row) inside a tile of kRowBytes-byte rows: 128, or 64 and 32, where two and four rows share a line of 128 bytes and its pattern.
+template <int kRowBytes = kSwizzleRowBytes>
 TS_HOST_DEVICE constexpr uint32_t swizzled_offset(uint32_t row, uint32_t byte) {
-  return row * kSwizzleRowBytes + (((byte >> 4) ^ (row & 7)) << 4) + (byte & 15);
+  constexpr uint32_t kRowsPerLine = 128 / kRowBytes, kChunks = kRowBytes / 16;
+  return row * kRowBytes + (((byte >> 4) ^ (row / kRowsPerLine % kChunks)) << 4) + (byte & 15);
 }
 
-// wgmma's description of an operand in shared memory, both operands K-major with 128-byte rows:
-//   bits 0-13 address / 16, 16-29 leading offset / 16 (unused with a swizzle: 1), 32-45 stride between groups of 8 rows / 16, 62-63 swizzle (1: 128 bytes)
+// wgmma's description of an operand in shared memory, both operands K-major:
+//   bits 0-13 address / 16, 16-29 leading offset / 16 (unused with a swizzle: 1), 32-45 stride between groups of 8 rows / 16, 62-63 swizzle (1: 128 bytes, 2: 64, 3: 32)
+template <int kRowBytes = kSwizzleRowBytes>
 TS_HOST_DEVICE constexpr uint64_t operand_descriptor(uint32_t shared_address) {
-  return static_cast<uint64_t>((shared_address & 0x3ffff) >> 4) | uint64_t{1} << 16 | static_cast<uint64_t>(kSwizzleAtomBytes >> 4) << 32 |
-         uint64_t{1} << 62;
+  constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  return static_cast<uint64_t>((shared_address & 0x3ffff) >> 4) | uint64_t{1} << 16 | static_cast<uint64_t>(8 * kRowBytes >> 4) << 32 | kSwizzle << 62;
 }
 // Steps of a descriptor: 32 bytes along K (16 f16 or 32 e4m3 numbers, one wgmma), and 64 rows.
 constexpr uint64_t kDescriptorStepK = 32 >> 4;

@@ -36,12 +36,28 @@ TEST(Swizzle, ChunksStayWhole) {
   }
 }
 
+TEST(Swizzle, ShorterRowsShareTheLinesPattern) {
+  // The hardware exchanges address bits 4-5 with 7-8 (64-byte rows) and bit 4 with 7 (32-byte rows).
+  for (uint32_t row = 0; row < 64; ++row) {
+    for (uint32_t byte = 0; byte < 64; ++byte) {
+      const uint32_t plain = row * 64 + byte;
+      EXPECT_EQ(swizzled_offset<64>(row, byte), plain ^ ((plain >> 7 & 3) << 4));
+    }
+    for (uint32_t byte = 0; byte < 32; ++byte) {
+      const uint32_t plain = row * 32 + byte;
+      EXPECT_EQ(swizzled_offset<32>(row, byte), plain ^ ((plain >> 7 & 1) << 4));
+    }
+  }
+}
+
 TEST(Descriptor, FieldsAreWhereTheHardwareReadsThem) {
   const uint64_t d = operand_descriptor(0x1a400);
   EXPECT_EQ(d & 0x3fff, 0x1a40u);
   EXPECT_EQ(d >> 32 & 0x3fff, 64u) << "eight rows of 128 bytes";
   EXPECT_EQ(d >> 62, 1u) << "128-byte swizzle";
   EXPECT_EQ(d >> 49 & 7, 0u) << "tiles start at multiples of 1024, so there is no base offset";
+  EXPECT_EQ(operand_descriptor<64>(0) >> 62, 2u);
+  EXPECT_EQ(operand_descriptor<64>(0) >> 32 & 0x3fff, 32u) << "eight rows of 64 bytes";
   EXPECT_EQ(kDescriptorStepK, 2u);
   EXPECT_EQ(kDescriptorStep64Rows, 512u);
 }

@@ -12,8 +12,8 @@
 #include "tiles/fast_divide.h"
 
 #ifdef __CUDACC__
-#include "archs/sm90/attention_products.cuh"
 #include "archs/sm90/instructions.cuh"
+#include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
 #include "tiles/cuda_elements.cuh"
 #include "tiles/cuda_launch.cuh"
@@ -130,7 +130,7 @@ __device__ __forceinline__ void attend(const Params& p, uint32_t q, uint32_t k, 
   const uint64_t q_desc = sm90::operand_descriptor(q), k_desc = sm90::operand_descriptor(k), v_desc = sm90::operand_descriptor(v);
 #pragma unroll
   for (int step = 0; step < kHead / 16; ++step) {
-    sm90::multiply_scores<Half, kKeys>(s, q_desc + step * sm90::kDescriptorStepK, k_desc + step * sm90::kDescriptorStepK, step > 0);
+    sm90::Products<Half, kKeys>::shared(s, q_desc + step * sm90::kDescriptorStepK, k_desc + step * sm90::kDescriptorStepK, step > 0);
   }
   sm90::commit_products();
   sm90::wait_products<0>();
@@ -169,7 +169,7 @@ __device__ __forceinline__ void attend(const Params& p, uint32_t q, uint32_t k, 
 #pragma unroll
   for (int step = 0; step < kKeys / 16; ++step) {
     const uint32_t pair[4] = {probabilities[step * 4], probabilities[step * 4 + 1], probabilities[step * 4 + 2], probabilities[step * 4 + 3]};
-    sm90::multiply_values<Half>(o, pair, v_desc + step * (16 * 128 >> 4), step > 0);
+    sm90::Products<Half, kHead>::registers_by_rows(o, pair, v_desc + step * (16 * 128 >> 4), step > 0);
   }
   sm90::commit_products();
   sm90::wait_products<0>();
@@ -277,7 +277,7 @@ class ShortKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.batch * p_.queries * p_.heads == 0) return {};
     const auto map = [&](const TensorView& t, Element e, const Shape& strides, int64_t heads, int64_t tokens, int box_tokens) {
-      return cuda::make_tensor_map<4>({t.data, e, {kHead, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {kHead, 1, box_tokens, 1}});
+      return cuda::make_tensor_map<4>({t.data, e, {kHead, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {kHead, 1, box_tokens, 1}, info(e).bits == 16});
     };
     Maps maps;
     TS_ASSIGN(maps.q, map(in[0], p_.q.element, p_.q_strides, p_.heads, p_.queries, kQueryTile));

@@ -10,6 +10,7 @@
 
 #ifdef __CUDACC__
 #include "archs/sm90/instructions.cuh"
+#include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
 #include "tiles/cuda_elements.cuh"
 #include "tiles/cuda_launch.cuh"
@@ -163,8 +164,8 @@ __device__ __forceinline__ void multiply_tile(float (&d)[2][64], const Params& p
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int accumulate = kb > 0 || k > 0;
-      sm90::multiply_64x128<In>(d[0], x + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
-      sm90::multiply_64x128<In>(d[1], x + sm90::kDescriptorStep64Rows + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
+      sm90::Products<In, kTile>::shared(d[0], x + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
+      sm90::Products<In, kTile>::shared(d[1], x + sm90::kDescriptorStep64Rows + k * sm90::kDescriptorStepK, w + k * sm90::kDescriptorStepK, accumulate);
     }
     sm90::commit_products();
     sm90::wait_products<1>();  // the block before this one is done: its stage is free
