@@ -46,6 +46,12 @@ __device__ __forceinline__ uint32_t encode_e4m3_pair(float low, float high) {
   return __nv_cvt_float2_to_fp8x2(float2{low, high}, __NV_SATFINITE, __NV_E4M3);
 }
 
+// To nearest even, saturating at -127 and 127.
+__device__ __forceinline__ uint16_t encode_i8_pair(float low, float high) {
+  const int a = max(-127, min(127, __float2int_rn(low))), b = max(-127, min(127, __float2int_rn(high)));
+  return static_cast<uint16_t>((a & 0xff) | (b & 0xff) << 8);
+}
+
 __device__ __forceinline__ void decode8(Element e, const Raw8& r, float (&v)[8]) {
   const uint32_t lo[4] = {r.lo.x, r.lo.y, r.lo.z, r.lo.w}, hi[4] = {r.hi.x, r.hi.y, r.hi.z, r.hi.w};
   if (e == Element::f32) {

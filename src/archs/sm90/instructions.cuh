@@ -66,6 +66,40 @@ __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk
 // Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
 __device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Waits until all but kPending of this thread's groups of stores have read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// ---- clusters: blocks that can reach each other's shared memory
+
+__device__ __forceinline__ uint32_t rank_in_cluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// The address that `shared` has in the block of this rank.
+__device__ __forceinline__ uint32_t address_in(uint32_t shared, uint32_t rank) {
+  uint32_t address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
+  return address;
+}
+// Says that products have read a stage; orders no ordinary memory accesses of other blocks (.release.cluster would, and takes hundreds of cycles).
+__device__ __forceinline__ void arrive_remote(uint32_t cluster_address) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+// A box that every block of `mask` receives, at the same place, and hears of at the same barrier.
+__device__ __forceinline__ void load_box_for(uint16_t mask, uint32_t to_shared, const CUtensorMap* map, int x, int y, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask)
+      : "memory");
+}
+
 // ---- registers
 
 template <int kCount>
