@@ -66,6 +66,12 @@ __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk
 // Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
 __device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// ---- four 8x8 tiles of 16-bit numbers, or of pairs of bytes: lane t of tile i points at row t % 8 of tile t / 8 and gives of every tile row t / 4, columns 2 (t % 4) and + 1
+
+__device__ __forceinline__ void store_matrices(uint32_t to_shared, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to_shared), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 // ---- registers
 
 template <int kCount>
