@@ -25,7 +25,7 @@
 namespace tessera::sm90 {
 
 constexpr int kWarpgroup = 128, kQueryTile = 64, kWarpRows = 16;
-constexpr int kSharedBytes = 227 * 1024 - 1024;  // of a block, less what barriers and alignment take
+constexpr int kShortBytes = 227 * 1024 - 1024 - 256;  // of a block's shared memory, less what alignment and barriers take
 
 enum class ShortResult : int { kF16, kBf16, kE4m3 };
 
@@ -35,7 +35,7 @@ struct ShortMaps {
 
 struct ShortParams {
   int visits, visits_per_head, tiles_per_visit;
-  int queries, keys, head_size, value_size;
+  int queries, keys, value_size;
   FastDivide per_head, heads;
   int heads_per_kv;
   float scale_log2;                                    // the problem's scale, times log2 e
@@ -70,13 +70,15 @@ struct ShortForm {
   static constexpr int kResultBytes = kResultBlock * ((kHead + 63) / 64);
 
   static constexpr int fitting_stages(int slots) {
-    const int stages = (kSharedBytes - slots * kQueryBytes - 4 * kConsumers * kResultBytes) / kStageBytes;
+    const int stages = (kShortBytes - slots * kQueryBytes - 4 * kConsumers * kResultBytes) / kStageBytes;
     return stages < 4 ? stages : 4;
   }
   static constexpr int kSlots = fitting_stages(4) == fitting_stages(2) ? 4 : fitting_stages(3) == fitting_stages(2) ? 3 : 2;
   static constexpr int kStages = fitting_stages(kSlots);
   static_assert(kStages > 0);
-  static constexpr int kAllBytes = kStages * kStageBytes + kSlots * kQueryBytes + 4 * kConsumers * kResultBytes;
+  static constexpr int kSlotsAt = kStages * kStageBytes, kResultsAt = kSlotsAt + kSlots * kQueryBytes, kBarriersAt = kResultsAt + 4 * kConsumers * kResultBytes;
+  static constexpr int kBarriers = 4 * kStages + 2 * kSlots;
+  static constexpr int kSharedBytes = kBarriersAt + kBarriers * 8 + kSwizzleAtomBytes;  // what a launch asks for
   // A quarter of a multiprocessor has 512 registers for each lane of its warps (two consumers: 504 of them): consumers take most, the loader and the transposers the rest.
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kLoaderRegisters = kBytes ? 56 : kConsumers == 2 ? 40 : 32;
@@ -84,21 +86,24 @@ struct ShortForm {
   static_assert(kKeyBlock % kSwizzleAtomBytes == 0 && kValueBlock % kSwizzleAtomBytes == 0 && kQueryBlock % kSwizzleAtomBytes == 0);
 };
 
-// Barriers of a block, and where its memory lies (shared addresses).
+// Where a block's memory lies and its barriers (shared addresses).
 template <class F>
 struct ShortMemory {
-  uint32_t stages, slots, results, barriers;
-  __device__ uint32_t keys(int stage) const { return stages + stage * F::kStageBytes; }
+  uint32_t base;  // a multiple of 1024
+  __device__ uint32_t keys(int stage) const { return base + stage * F::kStageBytes; }
   __device__ uint32_t values(int stage) const { return keys(stage) + F::kKeyBytes; }
   __device__ uint32_t transposed(int stage) const { return values(stage) + F::kValueBytes; }
-  __device__ uint32_t queries(int slot) const { return slots + slot * F::kQueryBytes; }
-  __device__ uint32_t keys_full(int stage) const { return barriers + stage * 8; }
-  __device__ uint32_t values_full(int stage) const { return barriers + (F::kStages + stage) * 8; }
-  __device__ uint32_t values_ready(int stage) const { return F::kBytes ? barriers + (2 * F::kStages + stage) * 8 : values_full(stage); }
-  __device__ uint32_t stage_empty(int stage) const { return barriers + (3 * F::kStages + stage) * 8; }
-  __device__ uint32_t queries_full(int slot) const { return barriers + (4 * F::kStages + slot) * 8; }
-  __device__ uint32_t queries_empty(int slot) const { return barriers + (4 * F::kStages + F::kSlots + slot) * 8; }
-  static constexpr int kBarriers = 4 * F::kStages + 2 * F::kSlots;
+  __device__ uint32_t queries(int slot) const { return base + F::kSlotsAt + slot * F::kQueryBytes; }
+  __device__ uint32_t results(int warp) const { return base + F::kResultsAt + warp * F::kResultBytes; }
+  __device__ uint32_t keys_full(int stage) const { return barrier(stage); }
+  __device__ uint32_t values_full(int stage) const { return barrier(F::kStages + stage); }
+  __device__ uint32_t values_ready(int stage) const { return F::kBytes ? barrier(2 * F::kStages + stage) : values_full(stage); }
+  __device__ uint32_t stage_empty(int stage) const { return barrier(3 * F::kStages + stage); }
+  __device__ uint32_t queries_full(int slot) const { return barrier(4 * F::kStages + slot); }
+  __device__ uint32_t queries_empty(int slot) const { return barrier(4 * F::kStages + F::kSlots + slot); }
+
+ private:
+  __device__ uint32_t barrier(int i) const { return base + F::kBarriersAt + i * 8; }
 };
 
 // A place in a ring of kCount: its number and how often the ring went round, modulo 2.
@@ -434,7 +439,8 @@ __device__ void copy_codes(const ShortParams& p, uint32_t from, int batch, int h
 // A warp's 16 rows of y, from first_query on.
 template <class F>
 __device__ __forceinline__ void write_rows(const ShortMaps& maps, const ShortParams& p, const ShortSums<F>& sums, const float (&factor)[2], uint32_t staging,
-                                           const ShortVisit& at, int first_query) {
+                                           int visit, int first_query) {
+  const ShortVisit at(p, visit);  // once more: two registers less while the scores are held
   const bool leader = threadIdx.x % 32 == 0;
   if (leader) wait_stores_read();  // those of the last tile
   __syncwarp();
@@ -458,7 +464,7 @@ template <class F>
 __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const ShortMemory<F>& memory, int consumer, int consumers) {
   const bool leader = threadIdx.x % 32 == 0;
   const int warp = threadIdx.x % kWarpgroup / 32;
-  const uint32_t staging = memory.results + (consumer * 4 + warp) * F::kResultBytes;
+  const uint32_t staging = memory.results(consumer * 4 + warp);
   const auto scale = [](const float* s) { return s == nullptr ? 1.0f : *s; };
   // Absent keys have a score of minus infinity: a scale that underflows may not make NaN of it.
   const float scale_log2 = fmaxf(p.scale_log2 * scale(p.q_scale) * scale(p.k_scale), 0x1p-100f);
@@ -514,7 +520,7 @@ __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const
       for (int h = 0; h < 2; ++h) factors[h] = cuda::reciprocal_fast(sum_across_quad(rows.sum[h])) * factor;
       wait_products<0>();
       sums.pin_all();
-      if (works) write_rows<F>(maps, p, sums, factors, staging, at, first_query);
+      if (works) write_rows<F>(maps, p, sums, factors, staging, i, first_query);
     }
     // Also where none of the tiles was this warpgroup's: nobody may be a round ahead of the barrier.
     wait(memory.values_ready(stage.at), stage.parity);
@@ -526,13 +532,8 @@ __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const
 template <class F>
 __global__ void __launch_bounds__(F::kThreads, 1) attend_short(const __grid_constant__ ShortMaps maps, const __grid_constant__ ShortParams p) {
   extern __shared__ uint8_t shared[];
-  __shared__ alignas(8) uint64_t barriers[ShortMemory<F>::kBarriers];
   cuda::let_next_kernel_start();
-  ShortMemory<F> memory;
-  memory.stages = (cuda::shared_address(shared) + kSwizzleAtomBytes - 1) & ~(kSwizzleAtomBytes - 1);
-  memory.slots = memory.stages + F::kStages * F::kStageBytes;
-  memory.results = memory.slots + F::kSlots * F::kQueryBytes;
-  memory.barriers = cuda::shared_address(barriers);
+  const ShortMemory<F> memory{(cuda::shared_address(shared) + kSwizzleAtomBytes - 1) & ~(kSwizzleAtomBytes - 1)};
   const int warpgroup = threadIdx.x / kWarpgroup, consumers = blockDim.x / kWarpgroup - 1;
   if (threadIdx.x == 0) {
     for (int i = 0; i < F::kStages; ++i) {
