@@ -73,7 +73,8 @@ struct ShortForm {
     const int stages = (kShortBytes - slots * kQueryBytes - 4 * kConsumers * kResultBytes) / kStageBytes;
     return stages < 4 ? stages : 4;
   }
-  static constexpr int kSlots = fitting_stages(4) == fitting_stages(2) ? 4 : fitting_stages(3) == fitting_stages(2) ? 3 : 2;
+  // A multiple of the consumers: a slot is always the same one's, who therefore never waits for a phase of its barrier while the phase before is still under way.
+  static constexpr int kSlots = fitting_stages(2 * kConsumers) == fitting_stages(kConsumers) ? 2 * kConsumers : kConsumers;
   static constexpr int kStages = fitting_stages(kSlots);
   static_assert(kStages > 0);
   static constexpr int kSlotsAt = kStages * kStageBytes, kResultsAt = kSlotsAt + kSlots * kQueryBytes, kBarriersAt = kResultsAt + 4 * kConsumers * kResultBytes;

@@ -15,9 +15,12 @@ namespace {
 
 using Registers = std::array<std::array<uint32_t, 4>, 32>;  // of a warp
 
-uint32_t pair_at(const std::vector<uint8_t>& memory, uint32_t address) { return memory[address] | memory[address + 1] << 8; }
+uint32_t pair_at(const std::vector<uint8_t>& memory, uint32_t address) {
+  return memory[address] | memory[address + 1] << 8;
+}
 
-// ldmatrix.x4.trans: lane t gets of tile i the column t / 4, rows 2 (t % 4) and + 1; row r of tile i starts at the address that lane 8 i + r gave.
+// ldmatrix.x4.trans: lane t gets of tile i the column t / 4, rows 2 (t % 4) and + 1; row r of tile i starts at the
+// address that lane 8 i + r gave.
 Registers load_transposed(const std::vector<uint8_t>& memory, const std::array<uint32_t, 32>& address) {
   Registers r{};
   for (size_t t = 0; t < 32; ++t) {
@@ -41,11 +44,13 @@ void store(std::vector<uint8_t>& memory, const std::array<uint32_t, 32>& address
 uint32_t permute(uint32_t a, uint32_t b, unsigned selector) {
   const uint64_t bytes = uint64_t{b} << 32 | a;
   uint32_t r = 0;
-  for (unsigned i = 0; i < 4; ++i) r |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
+  for (unsigned i = 0; i < 4; ++i)
+    r |= static_cast<uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
   return r;
 }
 
-// The kernel's road for 32 tokens and 32 channels, rows of v 64 and 128 bytes long, then read back through the swizzle as wgmma does.
+// The kernel's road for 32 tokens and 32 channels, rows of v 64 and 128 bytes long, then read back through the swizzle
+// as wgmma does.
 template <int kRowBytes>
 void transpose_and_check() {
   constexpr int kTokens = 32, kChannels = 32;
@@ -58,7 +63,8 @@ void transpose_and_check() {
       const Place at = transpose_source(lane);
       from[static_cast<size_t>(lane)] =
           swizzled_offset<kRowBytes>(static_cast<uint32_t>(16 * group + at.row), static_cast<uint32_t>(at.chunk * 16));
-      to[static_cast<size_t>(lane)] = swizzled_offset(static_cast<uint32_t>(transpose_target(lane)), static_cast<uint32_t>(group * 16));
+      to[static_cast<size_t>(lane)] =
+          swizzled_offset(static_cast<uint32_t>(transpose_target(lane)), static_cast<uint32_t>(group * 16));
     }
     const Registers got = load_transposed(v, from);
     Registers parted{};
@@ -95,7 +101,8 @@ TEST(Transpose, StoresTouchAllBanks) {
   }
 }
 
-// Scores of a thread, rounded and packed as they lie (two of group j, two of group j + 1), are operand A with the tokens in the order of the transposed rows.
+// Scores of a thread, rounded and packed as they lie (two of group j, two of group j + 1), are operand A with the
+// tokens in the order of the transposed rows.
 TEST(Fragments, PackedScoresAreOperandA) {
   for (int thread = 0; thread < 128; ++thread) {
     for (int r = 0; r < 4; ++r) {

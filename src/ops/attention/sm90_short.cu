@@ -144,7 +144,7 @@ class ShortKernel final : public Kernel {
                              .y_scale = scale(out[0]),
                              .result = codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
                              .y = by_copy_engine ? nullptr : static_cast<uint8_t*>(out[0].data)};
-    // Where each block has one visit, warpgroups beyond its tiles would have nothing to do.
+    // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
     const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
     return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits), static_cast<int>(1 + busy) * sm90::kWarpgroup, picked_.shared_bytes,
                                     stream.handle, 1, maps, params);
