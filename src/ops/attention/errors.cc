@@ -32,9 +32,9 @@ class RoundedWeights {
  public:
   explicit RoundedWeights(const ElementInfo& element) : element_(element) {}
 
-  // Scores of the row with their errors; `unit`: one rounding. The largest may err upwards by whichever key comes out
-  // on top.
-  void set(std::span<const double> scores, std::span<const double> errors, double top, double unit) {
+  // Scores of the row with their errors; `exponential`: the relative error of a weight whose score is right. The
+  // largest may err upwards by whichever key comes out on top.
+  void set(std::span<const double> scores, std::span<const double> errors, double top, double exponential) {
     const size_t n = scores.size();
     double top_error = 0;
     for (size_t j = 0; j < n; ++j) {
@@ -48,8 +48,8 @@ class RoundedWeights {
       if (!(scores[j] + errors[j] + top_error >= top - kNoWeight)) continue;
       const double off = errors[j] + top_error;
       sum_ += code_[j] = std::exp(scores[j] - top);
-      low_sum_ += low_[j] = code_[j] * std::exp(-off) * (1 - 8 * unit);
-      high_sum_ += high_[j] = std::min(1.0, std::exp(scores[j] - top + off) * (1 + 8 * unit));
+      low_sum_ += low_[j] = code_[j] * std::exp(-off) * (1 - exponential);
+      high_sum_ += high_[j] = std::min(1.0, std::exp(scores[j] - top + off) * (1 + exponential));
     }
     low_sum_ = std::max(1.0, low_sum_);  // the key on top has weight 1 whatever its score
     for (std::vector<double>* v : {&code_, &low_, &high_}) round_weights(element_, *v, codes_);
@@ -82,6 +82,10 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
   const double value = brought(a.v);
   const double dot = brought(a.q) + brought(a.k) + r.sum(a.head_size);
   const double sums = 2 * r.sum(2 * a.keys);
+  // Eight roundings where a weight is multiplied by 448 after the exponential. A kernel that multiplies codes takes
+  // 2^(x + log2 448): the offset, the sum and log2 448 itself are each rounded at about 8, by 2^-21 at most, which is
+  // 5.6 units of the weight.
+  const double exponential = (computed.bits == 8 ? 24 : 8) * u;
   const double lost = std::max(0x1p-126, smallest(computed) / 2);
   Shape bias_strides(4, 0);  // in[3] is dense here: 0 where broadcast
   if (a.has_bias) {
@@ -116,7 +120,7 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
       const size_t at = static_cast<size_t>(((b * a.queries + i) * a.heads + h) * a.value_size);
       if (a.p) {
         const auto n = static_cast<size_t>(seen);
-        rounded.set({weight.data(), n}, {error.data(), n}, top, u);
+        rounded.set({weight.data(), n}, {error.data(), n}, top, exponential);
         for (size_t j = 0; j < n; ++j) {
           const double off = (rounded.error(j) + (sums + value) * rounded.code(j)) / rounded.divisor();
           if (off == 0) continue;

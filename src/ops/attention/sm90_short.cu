@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/sm90_short: heads of 64 with at most 256 keys, the whole K and V of a head in shared memory. A warpgroup holds all scores of its 64 queries in
-// registers, so the softmax is the plain one: no running maximum, no rescaling. One thread loads the next head by TMA while two warpgroups work on this one.
-// SASS must: HGMMA
+// attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or e4m3 with the softmax rounded to e4m3. The kernel is
+// tiles/sm90_short_attention.cuh; here is what it takes, which instantiation, and how the work is cut.
+// SASS must: HGMMA, QGMMA
 // SASS must not: HMMA
 #include <algorithm>
 #include <cmath>
 
+#include "archs/sm90/fp8.h"
 #include "base/buffer.h"
 #include "ops/attention/attention.h"
 #include "tiles/device_types.h"
-#include "tiles/fast_divide.h"
 
 #ifdef __CUDACC__
-#include "archs/sm90/instructions.cuh"
-#include "archs/sm90/products.cuh"
-#include "archs/sm90/swizzle.h"
-#include "tiles/cuda_elements.cuh"
 #include "tiles/cuda_launch.cuh"
+#include "tiles/sm90_short_attention.cuh"
 #include "tiles/tensor_map.cuh"
 #endif
 
@@ -24,28 +21,48 @@ namespace tessera {
 namespace {
 
 constexpr const char* kName = "attention/sm90_short";
-constexpr int kHead = 64, kMaxKeys = 256;
+constexpr int kMaxHead = 128, kMaxKeys = 256;
 
-bool strides_fit(const Shape& s) { return s[3] == 1 && s[0] % 8 == 0 && s[1] % 8 == 0 && s[2] % 8 == 0; }
+bool is_fp8(const AttentionProblem& p) { return p.q == kE4m3PerTensor; }
+
+// The copy engine's rule: rows, heads and batches start at multiples of 16 bytes.
+bool strides_fit(const Shape& s, int64_t unit) {
+  return s[3] == 1 && std::all_of(s.begin(), s.end() - 1, [&](int64_t stride) { return stride > 0 && stride % unit == 0; });
+}
 
 Verdict accepts(const Problem& problem) {
   const AttentionProblem p = AttentionProblem::of(problem);
-  TS_REQUIRE(p.q == QuantType(Element::f16) || p.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ", to_string(p.q));
+  const QuantType f16 = Element::f16, bf16 = Element::bf16;
+  TS_REQUIRE(p.q == f16 || p.q == bf16 || is_fp8(p), "multiplies f16, bf16 or e4m3:tensor(f32), not ", to_string(p.q));
   TS_REQUIRE(p.k == p.q && p.v == p.q, "q, k and v must be of one type");
-  TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor, "writes the type it reads, or e4m3 with one static scale, not ", to_string(p.y));
+  if (is_fp8(p)) {
+    TS_REQUIRE(p.p == kE4m3PerTensor, "multiplies e4m3 with a softmax rounded to e4m3:tensor(f32), here ", p.p ? to_string(*p.p) : "not rounded");
+    TS_REQUIRE(p.y == f16 || p.y == bf16 || p.y == kE4m3PerTensor, "writes f16, bf16, or e4m3 with one static scale, not ", to_string(p.y));
+  } else {
+    TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p), "; attention/cpu does");
+    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor, "writes the type it reads, or e4m3 with one static scale, not ", to_string(p.y));
+  }
   TS_REQUIRE(p.then->within({StepKind::quantize}), "runs no program but quantize");
-  TS_REQUIRE(!p.p, "does not round the softmax, asked for in ", to_string(*p.p), "; attention/cpu does");
-  TS_REQUIRE(p.head_size == kHead && p.value_size == kHead, "holds heads of 64, not ", p.head_size, "; attention/cuda_f16 takes any multiple of 8 up to 256");
-  TS_REQUIRE(p.keys <= kMaxKeys && p.keys > 0, "holds at most 256 keys of a head, here ", p.keys, "; attention/cuda_f16 streams any number");
-  TS_REQUIRE(!p.causal && !p.has_bias, "has no causal mask and no bias; attention/cuda_f16 has both");
+  TS_REQUIRE(p.head_size % 8 == 0 && p.value_size % 8 == 0 && p.head_size > 0 && p.value_size > 0 && std::max(p.head_size, p.value_size) <= kMaxHead,
+             "holds heads of a multiple of 8 channels up to 128, not ", p.head_size, " and ", p.value_size);
+  TS_REQUIRE(p.keys <= kMaxKeys && p.keys > 0, "holds at most 256 keys of a head, here ", p.keys);
+  TS_REQUIRE(!p.causal && !p.has_bias, "has no causal mask and no bias");
   TS_REQUIRE(std::isfinite(p.scale) && p.scale > 0, "scale must be positive: the row maximum is taken before scaling");
-  TS_REQUIRE(strides_fit(p.q_strides) && strides_fit(p.k_strides) && strides_fit(p.v_strides),
-             "rows of q, k and v must be contiguous and start at multiples of 8 elements");
-  TS_REQUIRE(p.batch * p.heads < (int64_t{1} << 30) && p.queries < (int64_t{1} << 30), "indices are 32-bit");
+  const int64_t unit = is_fp8(p) ? 16 : 8;
+  TS_REQUIRE(strides_fit(p.q_strides, unit) && strides_fit(p.k_strides, unit) && strides_fit(p.v_strides, unit),
+             "rows of q, k and v must be contiguous and start at multiples of 16 bytes");
+  TS_REQUIRE(p.batch * p.heads * divide_up(p.queries, 64) < (int64_t{1} << 30) && p.queries < (int64_t{1} << 30), "indices are 32-bit");
   return {};
 }
 
 Arithmetic arithmetic(const Problem& p) {
+  if (p.in[0].type.element == Element::e4m3) {
+    return {.computed = "e4m3",
+            .instruction = "wgmma e4m3 (QGMMA), sums of about 13 bits, statistics in f32",
+            .accumulator_bits = sm90::kFp8AccumulatorBits,
+            .sass_must = "QGMMA",
+            .sass_not = "HMMA"};
+  }
   const bool f16 = p.in[0].type.element == Element::f16;
   return {.computed = f16 ? "fp16" : "bf16",
           .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
@@ -57,245 +74,80 @@ Arithmetic arithmetic(const Problem& p) {
 
 #ifdef __CUDACC__
 
-constexpr int kWarpgroup = 128, kConsumers = 2, kQueryTile = 64;
-constexpr int kStages = 2;
-constexpr int kMaxQueries = 256;  // of one visit; more queries are further visits with the same keys
-constexpr int kTileBytes = kQueryTile * 128;
-constexpr float kLog2e = 1.44269504088896341f;
+using sm90::ShortForm, sm90::ShortMaps, sm90::ShortParams, sm90::ShortResult;
+constexpr double kLog2e = 1.44269504088896341;
 
-struct Maps {
-  CUtensorMap q, k, v, y;
-};
-
-struct Params {
-  int visits_per_head, visits;  // a visit: up to 256 queries of one head
-  int queries, keys;
-  FastDivide per_head, heads;
-  int heads_per_kv;
-  float scale_log2;
-  const float* y_scale;  // e4m3 results
-};
-
-// kKeys: keys held, a multiple of 16 that is at least the problem's.
-template <int kKeys>
-struct Stage {
-  static constexpr int kQueryBytes = kMaxQueries * 128, kKeyBytes = kKeys * 128;
-  static constexpr int kBytes = kQueryBytes + 2 * kKeyBytes;
-};
-
-struct Visit {
-  int batch, head, first_query;
-  __device__ Visit(const Params& p, int index) {
-    const uint32_t bh = p.per_head.quotient(index);
-    first_query = (index - static_cast<int>(bh) * p.visits_per_head) * kMaxQueries;
-    batch = p.heads.quotient(bh);
-    head = bh - batch * p.heads.divisor;
-  }
-};
-
-template <int kKeys>
-__device__ void load_heads(const Maps& maps, const Params& p, uint32_t base, uint32_t full, uint32_t empty) {
-  using S = Stage<kKeys>;
-  int n = 0;
-  for (int i = blockIdx.x; i < p.visits; i += gridDim.x, ++n) {
-    const Visit at(p, i);
-    const int stage = n % kStages, kv_head = at.head / p.heads_per_kv;
-    const uint32_t to = base + stage * S::kBytes, barrier = full + stage * 8;
-    sm90::wait(empty + stage * 8, (n / kStages & 1) ^ 1);
-    const int tiles = min(kMaxQueries / kQueryTile, (p.queries - at.first_query + kQueryTile - 1) / kQueryTile);
-    sm90::arrive_expecting(barrier, tiles * kTileBytes + 2 * S::kKeyBytes);
-    for (int t = 0; t < tiles; ++t) sm90::load_box(to + t * kTileBytes, &maps.q, 0, at.head, at.first_query + t * kQueryTile, at.batch, barrier);
-    sm90::load_box(to + S::kQueryBytes, &maps.k, 0, kv_head, 0, at.batch, barrier);
-    sm90::load_box(to + S::kQueryBytes + S::kKeyBytes, &maps.v, 0, kv_head, 0, at.batch, barrier);
-  }
-}
-
-// Largest of a row that four neighbouring lanes hold, and the sum.
-__device__ __forceinline__ float max_across_quad(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float sum_across_quad(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// One tile of 64 queries. The result takes the place of the queries in shared memory.
-template <class Half, bool kFp8Out, int kKeys>
-__device__ __forceinline__ void attend(const Params& p, uint32_t q, uint32_t k, uint32_t v, int own) {
-  const int thread = threadIdx.x % kWarpgroup, row = sm90::result_row(thread), col = sm90::result_col(thread);
-  float s[kKeys / 2];
-  sm90::pin(s);
-  sm90::begin_products();
-  const uint64_t q_desc = sm90::operand_descriptor(q), k_desc = sm90::operand_descriptor(k), v_desc = sm90::operand_descriptor(v);
-#pragma unroll
-  for (int step = 0; step < kHead / 16; ++step) {
-    sm90::Products<Half, kKeys>::shared(s, q_desc + step * sm90::kDescriptorStepK, k_desc + step * sm90::kDescriptorStepK, step > 0);
-  }
-  sm90::commit_products();
-  sm90::wait_products<0>();
-  sm90::pin(s);
-
-  // Keys that do not exist were loaded as zeros: out they go. Whole groups of eight before the last 64 keys always exist.
-  float top[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (j * 8 + col + i % 2 >= p.keys) s[j * 4 + i] = -INFINITY;
-      top[i / 2] = fmaxf(top[i / 2], s[j * 4 + i]);
-    }
-  }
-  float sum[2] = {0, 0};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) top[h] = max_across_quad(top[h]) * p.scale_log2;
-  uint32_t probabilities[kKeys / 4];
-#pragma unroll
-  for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float a = cuda::exp2_fast(fmaf(s[j * 4 + h * 2], p.scale_log2, -top[h]));
-      const float b = cuda::exp2_fast(fmaf(s[j * 4 + h * 2 + 1], p.scale_log2, -top[h]));
-      sum[h] += a + b;
-      probabilities[j * 2 + h] = cuda::pack_pair<Half>(a, b);
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) sum[h] = 1.0f / sum_across_quad(sum[h]);
-
-  float o[32];
-  sm90::pin(o);
-  sm90::begin_products();
-#pragma unroll
-  for (int step = 0; step < kKeys / 16; ++step) {
-    const uint32_t pair[4] = {probabilities[step * 4], probabilities[step * 4 + 1], probabilities[step * 4 + 2], probabilities[step * 4 + 3]};
-    sm90::Products<Half, kHead>::registers_by_rows(o, pair, v_desc + step * (16 * 128 >> 4), step > 0);
-  }
-  sm90::commit_products();
-  sm90::wait_products<0>();
-  sm90::pin(o);
-
-  sm90::sync_threads(own, kWarpgroup);  // every warp is done with the queries
-  const float inverse = kFp8Out ? 1.0f / *p.y_scale : 1.0f;
-#pragma unroll
-  for (int j = 0; j < kHead / 8; ++j) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float a = o[j * 4 + h * 2] * sum[h], b = o[j * 4 + h * 2 + 1] * sum[h];
-      const int r = row + h * 8;
-      if constexpr (kFp8Out) {
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(q + r * kHead + j * 8 + col),
-                     "h"(static_cast<uint16_t>(cuda::encode_e4m3_pair(a * inverse, b * inverse)))
-                     : "memory");
-      } else {
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(q + sm90::swizzled_offset(r, (j * 8 + col) * 2)), "r"(cuda::pack_pair<Half>(a, b)) : "memory");
-      }
-    }
-  }
-}
-
-template <class Half, bool kFp8Out, int kKeys>
-__device__ void consume_heads(const Maps& maps, const Params& p, uint32_t base, uint32_t full, uint32_t empty, int consumer) {
-  using S = Stage<kKeys>;
-  const bool leader = threadIdx.x % kWarpgroup == 0;
-  const int own = 1 + consumer;  // named barrier of this warpgroup
-  int n = 0;
-  for (int i = blockIdx.x; i < p.visits; i += gridDim.x, ++n) {
-    const Visit at(p, i);
-    const int stage = n % kStages;
-    const uint32_t from = base + stage * S::kBytes;
-    sm90::wait(full + stage * 8, n / kStages & 1);
-    for (int t = consumer; t < kMaxQueries / kQueryTile && at.first_query + t * kQueryTile < p.queries; t += kConsumers) {
-      const uint32_t q = from + t * kTileBytes;
-      attend<Half, kFp8Out, kKeys>(p, q, from + S::kQueryBytes, from + S::kQueryBytes + S::kKeyBytes, own);
-      sm90::fence_for_copy_engine();
-      sm90::sync_threads(own, kWarpgroup);
-      if (leader) {
-        sm90::store_box(&maps.y, 0, at.head, at.first_query + t * kQueryTile, at.batch, q);
-        sm90::commit_stores();
-      }
-    }
-    if (leader) {
-      sm90::wait_stores_read();  // before the next head may overwrite the place
-      sm90::arrive(empty + stage * 8);
-    }
-  }
-}
-
-template <class Half, bool kFp8Out, int kKeys>
-__global__ void __launch_bounds__((1 + kConsumers) * kWarpgroup, 1) attend_heads(const __grid_constant__ Maps maps, const __grid_constant__ Params p) {
-  extern __shared__ uint8_t shared[];
-  __shared__ alignas(8) uint64_t barriers[2 * kStages];
-  const uint32_t base = (cuda::shared_address(shared) + sm90::kSwizzleAtomBytes - 1) & ~(sm90::kSwizzleAtomBytes - 1);
-  const uint32_t full = cuda::shared_address(barriers), empty = full + kStages * 8;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      sm90::init_barrier(full + i * 8, 1);
-      sm90::init_barrier(empty + i * 8, kConsumers);
-    }
-    sm90::fence_barrier_init();
-  }
-  __syncthreads();
-  const int warpgroup = threadIdx.x / kWarpgroup;
-  if (warpgroup == 0) {
-    sm90::give_registers<24>();
-    if (threadIdx.x == 0) load_heads<kKeys>(maps, p, base, full, empty);
-  } else {
-    sm90::take_registers<240>();
-    consume_heads<Half, kFp8Out, kKeys>(maps, p, base, full, empty, warpgroup - 1);
-  }
-}
-
-using KernelFunction = void (*)(Maps, Params);
+// One instantiation, as the host sees it.
 struct Picked {
-  KernelFunction function;
-  int keys;
+  void (*function)(ShortMaps, ShortParams);
+  int block_channels, keys, value_rows, result_channels;  // boxes of the tensor maps; results of 8 bits
+  int consumers;
   size_t shared_bytes;
 };
-template <class Half, bool kFp8Out, int kKeys>
+template <class Operand, int kHead, int kKeys>
 Picked pick() {
-  return {attend_heads<Half, kFp8Out, kKeys>, kKeys, kStages * Stage<kKeys>::kBytes + sm90::kSwizzleAtomBytes};
+  using F = ShortForm<Operand, kHead, kKeys>;
+  return {sm90::attend_short<F>, F::kBlockChannels, F::kKeys, F::kValueRows, sm90::kResultRow<F>, F::kConsumers, F::kSharedBytes};
 }
-template <class Half, bool kFp8Out>
-Picked pick(int64_t keys) {
-  if (keys <= 128) return pick<Half, kFp8Out, 128>();
-  return keys <= 208 ? pick<Half, kFp8Out, 208>() : pick<Half, kFp8Out, 256>();
+template <class Operand>
+Picked pick(int64_t head, int64_t keys) {
+  if constexpr (sizeof(Operand) == 1) {
+    if (head > 64 && head <= 96) return pick<Operand, 96, 256>();
+  }
+  if (head > 64) return pick<Operand, 128, 256>();
+  if (keys <= 128) return pick<Operand, 64, 128>();
+  return keys <= 208 ? pick<Operand, 64, 208>() : pick<Operand, 64, 256>();
 }
 
 class ShortKernel final : public Kernel {
  public:
   ShortKernel(const Problem& problem, int processors) : problem_(problem), p_(AttentionProblem::of(problem_)), processors_(processors) {
-    const bool fp8 = p_.y.element == Element::e4m3;
-    if (p_.q.element == Element::f16) {
-      picked_ = fp8 ? pick<__half, true>(p_.keys) : pick<__half, false>(p_.keys);
-    } else {
-      picked_ = fp8 ? pick<__nv_bfloat16, true>(p_.keys) : pick<__nv_bfloat16, false>(p_.keys);
-    }
+    const int64_t head = std::max(p_.head_size, p_.value_size);
+    picked_ = is_fp8(p_)                      ? pick<__nv_fp8_e4m3>(head, p_.keys)
+              : p_.q.element == Element::f16 ? pick<__half>(head, p_.keys)
+                                             : pick<__nv_bfloat16>(head, p_.keys);
   }
   Status prepare() { return cuda::allow_shared_memory(kName, picked_.function, picked_.shared_bytes); }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.batch * p_.queries * p_.heads == 0) return {};
-    const auto map = [&](const TensorView& t, Element e, const Shape& strides, int64_t heads, int64_t tokens, int box_tokens) {
-      return cuda::make_tensor_map<4>({t.data, e, {kHead, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {kHead, 1, box_tokens, 1}, info(e).bits == 16});
+    const auto map = [&](const TensorView& t, const Shape& strides, int64_t heads, int64_t tokens, int64_t size, int box_channels, int box_tokens) {
+      return cuda::make_tensor_map<4>({t.data, t.desc->type.element, {size, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {box_channels, 1, box_tokens, 1}});
     };
-    Maps maps;
-    TS_ASSIGN(maps.q, map(in[0], p_.q.element, p_.q_strides, p_.heads, p_.queries, kQueryTile));
-    TS_ASSIGN(maps.k, map(in[1], p_.k.element, p_.k_strides, p_.kv_heads, p_.keys, picked_.keys));
-    TS_ASSIGN(maps.v, map(in[2], p_.v.element, p_.v_strides, p_.kv_heads, p_.keys, picked_.keys));
-    TS_ASSIGN(maps.y, map(out[0], p_.y.element, dense_strides({p_.batch, p_.queries, p_.heads, kHead}), p_.heads, p_.queries, kQueryTile));
-    const int per_head = static_cast<int>(divide_up(p_.queries, kMaxQueries)), visits = static_cast<int>(p_.batch * p_.heads) * per_head;
-    const Params params{.visits_per_head = per_head,
-                        .visits = visits,
-                        .queries = static_cast<int>(p_.queries),
-                        .keys = static_cast<int>(p_.keys),
-                        .per_head = FastDivide(static_cast<uint32_t>(per_head)),
-                        .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
-                        .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
-                        .scale_log2 = static_cast<float>(p_.scale) * kLog2e,
-                        .y_scale = static_cast<const float*>(out[0].scale)};
-    return cuda::launch_kernel(kName, picked_.function, std::min(processors_, visits), (1 + kConsumers) * kWarpgroup, picked_.shared_bytes, stream.handle,
-                               maps, params);
+    const bool codes = p_.y.element == Element::e4m3;
+    const bool by_copy_engine = p_.value_size * info(p_.y.element).bits % 128 == 0;  // rows of y start at multiples of 16 bytes
+    ShortMaps maps;
+    TS_ASSIGN(maps.q, map(in[0], p_.q_strides, p_.heads, p_.queries, p_.head_size, picked_.block_channels, sm90::kQueryTile));
+    TS_ASSIGN(maps.k, map(in[1], p_.k_strides, p_.kv_heads, p_.keys, p_.head_size, picked_.block_channels, picked_.keys));
+    TS_ASSIGN(maps.v, map(in[2], p_.v_strides, p_.kv_heads, p_.keys, p_.value_size, picked_.block_channels, picked_.value_rows));
+    if (by_copy_engine) {
+      TS_ASSIGN(maps.y, map(out[0], dense_strides({p_.batch, p_.queries, p_.heads, p_.value_size}), p_.heads, p_.queries, p_.value_size,
+                            codes ? picked_.result_channels : 64, sm90::kWarpRows));
+    }
+    const int64_t heads = p_.batch * p_.heads, tiles = divide_up(p_.queries, sm90::kQueryTile);
+    const int take = sm90::choose_tiles_per_visit(heads, p_.queries, processors_);
+    const int per_head = static_cast<int>(divide_up(tiles, take)), visits = static_cast<int>(heads) * per_head;
+    const auto scale = [](const TensorView& t) { return static_cast<const float*>(t.scale); };
+    const ShortParams params{.visits = visits,
+                             .visits_per_head = per_head,
+                             .tiles_per_visit = take,
+                             .queries = static_cast<int>(p_.queries),
+                             .keys = static_cast<int>(p_.keys),
+                             .value_size = static_cast<int>(p_.value_size),
+                             .per_head = FastDivide(static_cast<uint32_t>(per_head)),
+                             .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
+                             .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
+                             .scale_log2 = static_cast<float>(p_.scale * kLog2e),
+                             .q_scale = scale(in[0]),
+                             .k_scale = scale(in[1]),
+                             .v_scale = scale(in[2]),
+                             .y_scale = scale(out[0]),
+                             .result = codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
+                             .y = by_copy_engine ? nullptr : static_cast<uint8_t*>(out[0].data)};
+    // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
+    const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
+    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits), static_cast<int>(1 + busy) * sm90::kWarpgroup, picked_.shared_bytes,
+                                    stream.handle, 1, maps, params);
   }
 
  private:

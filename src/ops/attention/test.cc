@@ -59,6 +59,7 @@ std::vector<Problem> problems() {
 // Codes for q, k and v, each with its own scale; `p`: the softmax is rounded too.
 struct Fp8 {
   bool p = true, views = false, causal = false;
+  bool padded = false;  // heads start at multiples of 16 bytes
   std::optional<Shape> bias = {};
   QuantType y = kF16, q = kE4m3PerTensor, v = kE4m3PerTensor;
 };
@@ -67,6 +68,13 @@ Problem fp8_problem(const Form& f, const Fp8& how = {}) {
   p.in[0].type = how.q, p.in[2].type = how.v;
   if (how.bias) p.in[3].type = kF32;
   if (how.p) p.attrs.set("p", "e4m3:tensor(f32)");
+  if (how.padded) {
+    for (size_t i = 0; i < 3; ++i) {
+      const Shape& shape = p.in[i].shape;
+      const int64_t head = (f.size + 15) / 16 * 16, row = (how.views ? 3 : 1) * shape[2] * head;
+      p.in[i].strides = {shape[1] * row, row, head, 1};
+    }
+  }
   return p;
 }
 
@@ -99,6 +107,28 @@ std::vector<Problem> fp8_problems() {
   return all;
 }
 
+// Few keys, which a kernel may hold all at once, and heads at addresses that Hopper's copy engine takes.
+std::vector<Problem> short_problems() {
+  std::vector<Problem> all;
+  for (int64_t tokens : {1, 15, 16, 17, 63, 64, 65, 192, 193, 197, 208, 209, 256}) {
+    all.push_back(fp8_problem({2, tokens, tokens, 2, 2, 64}, {.padded = true}));
+    for (const QuantType& t : {kF16, kBf16}) all.push_back(problem({1, tokens, tokens, 2, 2, 64}, t));
+  }
+  for (int64_t size : {8, 16, 24, 64, 72, 80, 96, 104, 128}) {
+    for (const QuantType& y : {kF16, kE4m3PerTensor}) {
+      all.push_back(fp8_problem({2, 70, 21, 3, 3, size}, {.padded = true, .y = y}));
+      all.push_back(fp8_problem({1, 130, 131, 2, 2, size}, {.views = true, .padded = true, .y = y}));
+    }
+    all.push_back(problem({1, 70, 131, 2, 1, size}, kF16));
+    all.push_back(problem({1, 70, 131, 2, 2, size}, kBf16, /*views=*/true, false, {}, kE4m3PerTensor));
+  }
+  all.push_back(fp8_problem({2, 70, 197, 6, 2, 64}, {.padded = true, .y = kBf16}));  // heads share keys
+  all.push_back(fp8_problem({2, 197, 70, 4, 1, 72}, {.padded = true}));
+  all.push_back(fp8_problem({3, 600, 50, 2, 2, 64}, {.padded = true, .y = kE4m3PerTensor}));
+  all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));  // more heads than processors
+  return all;
+}
+
 class AttentionVariant : public ::testing::TestWithParam<const Variant*> {
  protected:
   void run(const std::vector<Problem>& list, Values values, Adjust adjust = nullptr) {
@@ -122,9 +152,32 @@ TEST_P(AttentionVariant, AgreesOnFp8) {
   run(fp8_problems(), Values::kZeros);
   run(fp8_problems(), Values::kExtremes);
 }
+TEST_P(AttentionVariant, AgreesOnFewKeys) {
+  run(short_problems(), Values::kRandom);
+  run(short_problems(), Values::kZeros);
+  run(short_problems(), Values::kExtremes);
+}
+// One key of a row takes all the weight; next, all keys have the same.
+TEST_P(AttentionVariant, AgreesWhereOneKeyDominates) {
+  run(short_problems(), Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
+    if (i != 1) return;
+    const auto size = static_cast<size_t>(p.in[1].shape[2] * p.in[1].shape[3]);
+    const size_t row = static_cast<size_t>(p.in[1].shape[1] - 1) * 2 / 3;
+    for (size_t j = 0; j < numbers.size(); ++j)
+      numbers[j] *= j / size % static_cast<size_t>(p.in[1].shape[1]) == row ? 30 : 0.3;
+  });
+}
+TEST_P(AttentionVariant, AgreesWhereAllKeysAreEqual) {
+  run(short_problems(), Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
+    if (i != 1) return;
+    const auto size = static_cast<size_t>(p.in[1].shape[2] * p.in[1].shape[3]);
+    for (size_t j = 0; j < numbers.size(); ++j) numbers[j] = numbers[j % size];
+  });
+}
 TEST_P(AttentionVariant, AgreesOnFp8OfRealShapes) {
   run({fp8_problem({1, 197, 197, 12, 12, 64}, {.views = true, .y = kE4m3PerTensor}), fp8_problem({2, 65, 65, 6, 6, 32}),
        fp8_problem({1, 577, 577, 2, 2, 64}, {.views = true}), fp8_problem({1, 256, 256, 2, 2, 72}),
+       fp8_problem({2, 256, 256, 16, 16, 72}, {.views = true, .padded = true}),
        fp8_problem({1, 50, 968, 8, 1, 256})},
       Values::kRandom);
 }
@@ -187,20 +240,32 @@ TEST_P(AttentionVariant, Sanitize) {
     list.push_back(problem({1, 7, 19, 2, 1, 40}, t, false, true));
     list.push_back(problem({1, 17, 17, 3, 3, 64}, t, false, false, Shape{1, 3, 17, 17}));
   }
+  list.push_back(fp8_problem({1, 70, 33, 2, 2, 72}, {.padded = true, .y = kE4m3PerTensor}));
   run(list, Values::kRandom);
 }
 INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 
 TEST(AttentionContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
-TEST(AttentionContract, TheCpuTakesEveryFp8AndCudaRefusesIt) {
+TEST(AttentionContract, TheCpuTakesEveryFp8AndGpusWithoutItsProductsRefuseIt) {
   for (const Problem& p : fp8_problems()) {
     for (const Variant* v : op().variants) {
-      if (info(v->arch).device == DeviceKind::kHost) continue;
+      if (info(v->arch).device == DeviceKind::kHost || v->arch == Arch::sm90) continue;
       EXPECT_FALSE(v->accepts(p)) << v->name;
     }
     EXPECT_TRUE(find_variant("attention/cpu")->accepts(p)) << find_variant("attention/cpu")->accepts(p).refusal;
   }
+}
+
+TEST(AttentionContract, TheShortKernelTakesWhatItHolds) {
+  const Variant& v = *find_variant("attention/sm90_short");
+  for (const Problem& p : short_problems()) EXPECT_TRUE(v.accepts(p)) << v.accepts(p).refusal;
+  for (const Fp8& how : {Fp8{.p = false}, Fp8{.causal = true}, Fp8{.bias = Shape{1}}, Fp8{.y = kF32}, Fp8{.q = kF16}})
+    EXPECT_FALSE(v.accepts(fp8_problem({1, 19, 19, 2, 2, 64}, how)));
+  EXPECT_FALSE(v.accepts(fp8_problem({1, 19, 257, 2, 2, 64})));
+  EXPECT_FALSE(v.accepts(fp8_problem({1, 19, 19, 2, 2, 136}, {.padded = true})));
+  EXPECT_FALSE(v.accepts(fp8_problem({1, 19, 19, 2, 2, 72}))) << "heads 72 bytes apart";
+  EXPECT_FALSE(v.accepts(fp8_problem({1, 19, 19, 2, 2, 20}, {.padded = true})));
 }
 
 TEST(AttentionRule, HeadsTokensAndBias) {
