@@ -36,7 +36,7 @@ struct StreamParams {
   int row_tiles, tiles;         // per group of heads; in all
   int together;                 // tile_order.h
   bool causal;
-  float scale;                  // of the scores
+  float scale_log2;             // scale * log2(e): scores in units of log2
   const float *q_scale, *k_scale, *v_scale;  // null: 1
   DeviceTensor y;
   const void* bias;  // null: none
@@ -57,8 +57,8 @@ struct StreamConfig {
   static constexpr int kLoaderRegisters = kConsumers == 3 ? 32 : kFp8 ? 40 : 24;
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : kFp8 ? 232 : 240;
 
-  // q and k: chunks of up to 128 bytes of each row, K-major.
-  static constexpr int kRowBytes = kHead * kBytes < 128 ? kHead * kBytes : 128;
+  // q and k: chunks of 128 bytes of each row (short ones: 64), K-major; columns that do not exist are zeros.
+  static constexpr int kRowBytes = kHead * kBytes <= 64 ? 64 : 128;
   static constexpr int kChunks = (kHead * kBytes + 127) / 128, kChunkColumns = kRowBytes / kBytes;
   static constexpr int kQueryChunkBytes = kGroupRows * kRowBytes, kQueryBytes = kChunks * kQueryChunkBytes;  // of 64 rows
   static constexpr int kKeyChunkBytes = kKeys * kRowBytes, kKeyBytes = kChunks * kKeyChunkBytes;

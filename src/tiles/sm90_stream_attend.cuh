@@ -226,7 +226,7 @@ template <class C>
 __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t base, const StreamBarriers& barriers, int consumer) {
   const StreamPlace<C> at{base, barriers, consumer};
   StreamRows r;
-  r.scale_log2 = p.scale * kLog2e;
+  r.scale_log2 = p.scale_log2;
   if constexpr (C::kFp8) r.scale_log2 *= (p.q_scale == nullptr ? 1.0f : *p.q_scale) * (p.k_scale == nullptr ? 1.0f : *p.k_scale);
   r.score_scale = p.bias == nullptr ? r.scale_log2 : 1.0f;
   if (C::kTurns && consumer + 1 == C::kConsumers) at.give_turn();  // the first one may begin
