@@ -90,13 +90,14 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
       if (loads) {
         wait(barriers.k_empty(n), stream_parity(n) ^ 1);
         load_keys<C>(maps, base + C::kKeyAt + n % kStreamStages * C::kKeyBytes, barriers.k_full(n), kv_head, key, t.batch);
+        if (n == 0) load_queries<C>(maps, p, t, base, barriers.q_full());
         if constexpr (C::kFp8) {
           load_values<C>(maps, base + C::kValueAt + n % kStreamStages * C::kValueBytes, barriers.v_loaded(n), kv_head, key, t.batch);
         }
       }
       if constexpr (C::kFp8) __syncwarp();
       values();
-      if (i == 0 && loads) {  // after the last values of the tile before: they are waited for sooner
+      if (i == 0 && n > 0 && loads) {  // after the last values of the tile before: they are waited for sooner
         wait(barriers.q_empty(), (round & 1) ^ 1);
         load_queries<C>(maps, p, t, base, barriers.q_full());
       }
