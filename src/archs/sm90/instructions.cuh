@@ -98,6 +98,8 @@ __device__ __forceinline__ void load_box_for(uint16_t mask, uint32_t to_shared, 
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to_shared),
       "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask)
       : "memory");
+}
+
 // ---- four 8x8 tiles of 16-bit numbers, or of pairs of bytes: lane t of tile i points at row t % 8 of tile t / 8 and gives of every tile row t / 4, columns 2 (t % 4) and + 1
 
 __device__ __forceinline__ void store_matrices(uint32_t to_shared, const uint32_t (&r)[4]) {

@@ -30,7 +30,9 @@ const double* row_of(const Dense& d, int64_t b, int64_t t, int64_t h) {
 // and where no tie lies between them there is no error at all.
 class RoundedWeights {
  public:
-  explicit RoundedWeights(const ElementInfo& element) : element_(element) {}
+  // early: relative error of weights that are rounded against another maximum than the row's; 0: they are codes as
+  // defined.
+  RoundedWeights(const ElementInfo& element, double early) : element_(element), early_(early) {}
 
   // Scores of the row with their errors; `exponential`: the relative error of a weight whose score is right. The
   // largest may err upwards by whichever key comes out on top.
@@ -52,7 +54,17 @@ class RoundedWeights {
       high_sum_ += high_[j] = std::min(1.0, std::exp(scores[j] - top + off) * (1 + exponential));
     }
     low_sum_ = std::max(1.0, low_sum_);  // the key on top has weight 1 whatever its score
-    for (std::vector<double>* v : {&code_, &low_, &high_}) round_weights(element_, *v, codes_);
+    round_weights(element_, code_, codes_);
+    if (early_ == 0) {
+      for (std::vector<double>* v : {&low_, &high_}) round_weights(element_, *v, codes_);
+      return;
+    }
+    const double half_step = smallest(element_) / 2;  // of subnormals; rescaling never makes a weight larger
+    for (size_t j = 0; j < n; ++j) {
+      if (high_[j] == 0) continue;  // masked
+      low_[j] = std::max(0.0, element_.max * low_[j] * (1 - early_) - half_step);
+      high_[j] = element_.max * high_[j] * (1 + early_) + half_step;
+    }
   }
   double code(size_t j) const { return high_[j]; }  // at most
   double error(size_t j) const { return std::max(high_[j] - code_[j], code_[j] - low_[j]); }
@@ -61,6 +73,7 @@ class RoundedWeights {
 
  private:
   const ElementInfo& element_;
+  const double early_;
   std::vector<double> code_, low_, high_;
   std::vector<uint8_t> codes_;
   double sum_ = 0, low_sum_ = 0, high_sum_ = 0;
@@ -72,8 +85,9 @@ class RoundedWeights {
 // weights p by the exponential of twice the worst of the row (a weight and their sum), and by being brought into the
 // type they are multiplied in (fp16: subnormals lose up to 2^-25; fp32: they may be flushed). Running sums are rescaled
 // at most once per key. With attr `p` the weights are codes, right or the neighbour where the error of the score takes
-// them across a tie (RoundedWeights); no variant that rescales sums takes it, for its maximum is not yet that of the
-// row.
+// them across a tie (RoundedWeights). A variant that multiplies in the weights' own type and states an operand error
+// rounds them before the row's maximum is known, and rescales them as numbers: its weights are off by half a step of
+// that rounding, those of the definition by half a step of theirs.
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const AttentionProblem a = AttentionProblem::of(p);
   const double u = r.unit();
@@ -97,7 +111,8 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
   parallel_for(a.batch * a.heads * a.queries, 16, [&](int64_t begin, int64_t end) {
     std::vector<double> weight(static_cast<size_t>(a.keys)), error(weight.size()),
         magnitude(static_cast<size_t>(a.value_size)), all(magnitude.size());
-    RoundedWeights rounded(info(a.p ? a.p->element : Element::f32));
+    const ElementInfo& weights = info(a.p ? a.p->element : Element::f32);
+    RoundedWeights rounded(weights, &weights == &computed ? r.operand() : 0);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries,
                     g = h / (a.heads / a.kv_heads);

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores never leave the chip; keys and values stream through shared memory
+// (tiles/sm90_stream.cuh). Query heads that share keys are rows of one tile.
+// SASS must: HGMMA
+// SASS must not: HMMA
+#include "ops/attention/stream_contract.h"
+
+#ifdef __CUDACC__
+#include "ops/attention/sm90_stream_kernel.cuh"
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr const char* kName = "attention/sm90_stream";
+
+Verdict accepts(const Problem& problem) {
+  const AttentionProblem a = AttentionProblem::of(problem);
+  TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ", to_string(a.q));
+  TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
+  return accepts_stream(problem, a, 8);
+}
+
+Arithmetic arithmetic(const Problem& p) {
+  const bool f16 = p.in[0].type.element == Element::f16;
+  return {.computed = f16 ? "fp16" : "bf16",
+          .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
+          .accumulator_bits = 22,
+          .operand_error = f16 ? 0x1p-11 : 0x1p-8,  // weights are rounded before they are multiplied with v
+          .sass_must = "HGMMA",
+          .sass_not = "HMMA"};
+}
+
+#ifdef __CUDACC__
+
+template <class Half>
+StreamChoice choose(const AttentionProblem& a, int processors) {
+  using sm90::StreamConfig;
+  const int64_t columns = std::max(a.head_size, a.value_size);
+  if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, 2, false>>();
+  if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, 2, false>>();
+  if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, 2, false>>();
+  using Split = StreamConfig<Half, 256, 64, 2, true>;
+  if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
+  return stream_choice<StreamConfig<Half, 256, 64, 2, false>>();
+}
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  return bind_stream(kName, problem, problem.in[0].type.element == Element::f16 ? choose<__half> : choose<__nv_bfloat16>);
+}
+
+#endif
+
+}  // namespace
+
+const Variant& attention_sm90_stream() {
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+#ifdef __CUDACC__
+                                .bind = bind
+#endif
+  };
+  return kVariant;
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host side of the streaming kernels: tensor maps, which rows make a tile, the launch. Included by sm90_stream.cu and sm90_stream_fp8.cu only.
+#pragma once
+
+#include <bit>
+
+#include "ops/attention/attention.h"
+#include "tiles/cuda_launch.cuh"
+#include "tiles/sm90_stream_attend.cuh"
+#include "tiles/tensor_map.cuh"
+
+namespace tessera {
+
+constexpr int64_t kTogetherBytes = 24 << 20;  // keys and values worked on at a time: about half of the L2
+
+// One instantiation, as the host sees it.
+struct StreamChoice {
+  void (*kernel)(sm90::StreamMaps, sm90::StreamParams) = nullptr;
+  int rows = 0, keys = 0, columns = 0, value_columns = 0, threads = 0;  // of a tile; of a block of keys; of a box of q and k, of v
+  size_t shared_bytes = 0;
+  bool split = false;
+};
+template <class C>
+StreamChoice stream_choice() {
+  return {sm90::stream_attention<C>, C::kRows, C::kKeys, C::kChunkColumns, C::kValueChunkColumns, C::kThreads, C::kSharedBytes, C::kSplit};
+}
+
+// Query heads that share keys and whose rows can lie in one tile: 64 rows must be whole queries of them.
+inline int64_t packed_heads(const AttentionProblem& a) {
+  const int64_t sharing = a.heads / a.kv_heads;
+  return sharing <= sm90::kGroupRows && std::has_single_bit(static_cast<uint64_t>(sharing)) ? sharing : 1;
+}
+inline int64_t stream_tiles(const AttentionProblem& a, int rows) { return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows); }
+
+class StreamKernel final : public Kernel {
+ public:
+  StreamKernel(const char* name, const Problem& problem, const StreamChoice& choice, int processors)
+      : name_(name), problem_(problem), a_(AttentionProblem::of(problem_)), choice_(choice), processors_(processors) {}
+  Status prepare() { return cuda::allow_shared_memory(name_, choice_.kernel, choice_.shared_bytes); }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
+    if (a_.batch * a_.queries * a_.heads * a_.value_size == 0) return {};
+    for (const void* p : {in[0].data, in[1].data, in[2].data, out[0].data}) {
+      if (!is_aligned(p, 16)) return machine_error(cat(name_, ": an operand does not start at a multiple of 16 bytes"));
+    }
+    const int64_t pack = packed_heads(a_), groups = a_.heads / pack;
+    const Shape &q = a_.q_strides, &k = a_.k_strides, &v = a_.v_strides;
+    // Strides of axes with one element are never used, but must look like strides.
+    const auto stride = [](int64_t size, int64_t s) { return size > 1 ? s : 16; };
+    const auto keys_map = [&](const TensorView& t, const Shape& s, int64_t columns, int box) {
+      return cuda::make_tensor_map<4>({t.data, a_.q.element, {columns, a_.kv_heads, a_.keys, a_.batch},
+                                       {stride(a_.kv_heads, s[2]), stride(a_.keys, s[1]), stride(a_.batch, s[0])}, {box, 1, choice_.keys, 1}});
+    };
+    sm90::StreamMaps maps;
+    TS_ASSIGN(maps.q, cuda::make_tensor_map<5>({in[0].data, a_.q.element, {a_.head_size, pack, a_.queries, groups, a_.batch},
+                                                {stride(pack, q[2]), stride(a_.queries, q[1]), stride(groups, pack * q[2]), stride(a_.batch, q[0])},
+                                                {choice_.columns, static_cast<int>(pack), static_cast<int>(sm90::kGroupRows / pack), 1, 1}}));
+    TS_ASSIGN(maps.k, keys_map(in[1], k, a_.head_size, choice_.columns));
+    TS_ASSIGN(maps.v, keys_map(in[2], v, a_.value_size, choice_.value_columns));
+    const int tiles = static_cast<int>(stream_tiles(a_, choice_.rows));
+    // L2: the heads of a causal problem are taken together, so that tiles of one length come side by side; else one after another.
+    const int64_t head_bytes = a_.keys * (a_.head_size + a_.value_size) * info(a_.q.element).bits / 8;
+    sm90::StreamParams p{.queries = static_cast<int>(a_.queries),
+                         .keys = static_cast<int>(a_.keys),
+                         .heads = static_cast<int>(a_.heads),
+                         .value_size = static_cast<int>(a_.value_size),
+                         .heads_per_kv = static_cast<int>(a_.heads / a_.kv_heads),
+                         .pack_shift = std::countr_zero(static_cast<uint64_t>(pack)),
+                         .head_groups = static_cast<int>(groups),
+                         .row_tiles = static_cast<int>(divide_up(a_.queries * pack, choice_.rows)),
+                         .tiles = tiles,
+                         .together = a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
+                         .causal = a_.causal,
+                         .scale_log2 = static_cast<float>(a_.scale * 1.44269504088896340736),
+                         .q_scale = static_cast<const float*>(in[0].scale),
+                         .k_scale = static_cast<const float*>(in[1].scale),
+                         .v_scale = static_cast<const float*>(in[2].scale),
+                         .y = device_tensor(out[0])};
+    if (a_.has_bias) {
+      p.bias = in[3].data;
+      p.bias_element = in[3].desc->type.element;
+      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2], p.bias_key = a_.bias_strides[3];
+    }
+    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(processors_, tiles), choice_.threads, choice_.shared_bytes,
+                                    stream.handle, 1, maps, p);
+  }
+
+ private:
+  const char* name_;
+  const Problem problem_;
+  const AttentionProblem a_;
+  const StreamChoice choice_;
+  const int processors_;
+};
+
+// choose: (problem, processors) -> StreamChoice
+template <class Choose>
+Result<std::unique_ptr<Kernel>> bind_stream(const char* name, const Problem& problem, Choose choose) {
+  int device = 0, processors = 0;
+  TS_TRY(cuda::cuda_status(name, cudaGetDevice(&device)));
+  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
+  auto kernel = std::make_unique<StreamKernel>(name, problem, choose(AttentionProblem::of(problem), processors), processors);
+  TS_TRY(kernel->prepare());
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+}  // namespace tessera
