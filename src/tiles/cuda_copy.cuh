@@ -24,6 +24,8 @@ __device__ __forceinline__ const void* x_of(const CopyArgs& p) { return p.x_slot
 __device__ __forceinline__ void* y_of(const CopyArgs& p) { return p.y_slot == nullptr ? p.y.data : *p.y_slot; }
 
 static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   const void* x = x_of(p);
@@ -50,6 +52,8 @@ static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__
 }
 
 static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[2];
@@ -61,6 +65,8 @@ static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ C
 
 template <class Bits>
 __global__ void __launch_bounds__(256) copy_bits(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[2];
@@ -81,7 +87,7 @@ inline Status launch_copy(const char* name, CopyArgs p, const Shape& shape, cons
   p.axes.set_strides(1, y_strides, unit);
   p.count = static_cast<uint32_t>(count);
   p.truncate = info(p.y.element).kind == ElementKind::kInteger && info(p.x.element).kind == ElementKind::kFloat;
-  const auto launch = [&](auto kernel) { return launch_kernel(name, kernel, divide_up(count, 256), 256, 0, stream, p); };
+  const auto launch = [&](auto kernel) { return launch_overlapping(name, kernel, divide_up(count, 256), 256, 0, stream, 1, p); };
   if (vector) return launch(copy_eight);
   if (!same_type) return launch(copy_one);
   switch (info(p.x.element).bits) {
