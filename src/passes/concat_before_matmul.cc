@@ -52,7 +52,7 @@ class Lifter {
     const Type& type = g_.at(concat.outputs[0]).type;
     const auto rank = static_cast<int64_t>(type.shape.size());
     const int64_t axis = concat.attrs.integer("axis");
-    if (rank < 2 || (axis != rank - 2 && axis != -2) || concat.attrs.has("shape") || elements(type.shape) == 0) return std::nullopt;
+    if (rank < 2 || (axis != rank - 2 && axis != -2) || concat.attrs.has("block") || elements(type.shape) == 0) return std::nullopt;
     Tokens t{.concat = &concat, .layer = nullptr, .copy = nullptr, .varying = concat.inputs.size(), .result = concat.outputs[0], .end = at};
     t.rows = type.shape[static_cast<size_t>(rank - 2)], t.cols = type.shape.back();
     t.images = elements(type.shape) / (t.rows * t.cols);
@@ -160,9 +160,7 @@ class Lifter {
     const std::string name = t.positions == kNoValue ? layer.name + ".tokens" : g_.at(t.positions).name;
     // Zeros in the place of every learnt row, the patches in theirs.
     Node joined{.name = copy.name, .op = "concat", .inputs = {}, .outputs = {}, .attrs = {{"axis", static_cast<int64_t>(made.shape.size()) - 2}}};
-    Shape whole = made.shape;
-    whole.back() = k;
-    joined.attrs.set("shape", whole);
+    joined.attrs.set("block", Shape{t.rows, k});
     for (size_t i = 0; i < concat.inputs.size(); ++i) {
       if (i == t.varying) {
         joined.inputs.push_back(copy.inputs[0]);

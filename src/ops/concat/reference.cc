@@ -57,11 +57,17 @@ ConcatProblem ConcatProblem::of(const Problem& p) {
 
 namespace {
 
-// Attr `shape` says what y is; the pieces must fill it. Contract: `axis` is one of its axes, there is an operand.
+// Attr `block` says what y is from `axis` on; the pieces must fill it. Contract: there is an operand.
 Result<std::vector<Type>> infer_split(const Problem& p) {
-  const Shape shape = p.attrs.list("shape");
-  int64_t axis = p.attrs.integer("axis");
-  if (axis < 0) axis += static_cast<int64_t>(shape.size());
+  const Shape block = p.attrs.list("block");
+  const int64_t axis = p.attrs.integer("axis");
+  Shape shape = p.in[0].shape;
+  for (const Operand& o : p.in) {
+    if (o.present && o.shape.size() < shape.size()) shape = o.shape;
+  }
+  if (block.empty() || axis < 0 || shape.size() != static_cast<size_t>(axis) + block.size())
+    return bad_input(cat("concat: x", to_string(shape), " has no axis ", axis, " from which on y is ", to_string(block)));
+  std::copy(block.begin(), block.end(), shape.begin() + axis);
   if (!checked_elements(shape, kMaxElements) || elements(shape) == 0)
     return bad_input(cat("concat: the shape ", to_string(shape), " is none that split operands could fill"));
   const Blocks blocks(shape, static_cast<size_t>(axis));
@@ -82,13 +88,13 @@ Result<std::vector<Type>> infer_split(const Problem& p) {
 Result<std::vector<Type>> infer(const Problem& p) {
   const Operand* first = p.operand(0);
   if (first == nullptr) return bad_input("concat: wants one operand at least");
-  const int64_t rank = static_cast<int64_t>(p.attrs.has("shape") ? p.attrs.list("shape").size() : first->shape.size());
+  if (p.attrs.has("block")) return infer_split(p);
+  const int64_t rank = static_cast<int64_t>(first->shape.size());
   int64_t axis = p.attrs.integer("axis");
   if (axis < -rank || axis >= rank)
     return bad_input(cat("concat: axis ", axis, " is not one of x", to_string(first->shape)));
   if (axis < 0) axis += rank;
   const size_t at = static_cast<size_t>(axis);
-  if (p.attrs.has("shape")) return infer_split(p);
   Shape shape = first->shape;
   shape[at] = 0;
   for (size_t i = 0; i < p.in.size(); ++i) {
