@@ -92,30 +92,47 @@ __device__ __forceinline__ void load_row(const Args& p, int row, Row<kChunks>& r
   for (int c = 0; c < kChunks; ++c) r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
 }
 
+// A chunk of gain or shift; sending for it and decoding it are apart, so that all of them are under way at once.
 template <int kChunks>
-__device__ __forceinline__ void load_vector(const Args& p, const DeviceTensor& from, int chunk, float absent, float factor, float (&v)[8]) {
+__device__ __forceinline__ cuda::Raw8 load_vector(const Args& p, const DeviceTensor& from, int chunk) {
+  if (from.data == nullptr || !has_columns<kChunks>(p, chunk)) return {};
+  return cuda::load_raw8(from.element, from.data, (chunk * 32 + threadIdx.x % 32) * 8);
+}
+__device__ __forceinline__ void decode_vector(const DeviceTensor& from, const cuda::Raw8& raw, float absent, float factor, float (&v)[8]) {
+  cuda::decode8(from.element, raw, v);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) v[i] = absent;
-  if (from.data != nullptr && has_columns<kChunks>(p, chunk)) cuda::load8(from.element, from.data, (chunk * 32 + threadIdx.x % 32) * 8, v);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) v[i] *= factor;
+  for (int i = 0; i < 8; ++i) v[i] = (from.data == nullptr ? absent : v[i]) * factor;
 }
 
 template <Element kIn, Element kOut, int kChunks>
 __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 : 2) normalise_rows(const __grid_constant__ Args p) {
   constexpr bool kKept = kChunks <= 4;
   cuda::let_next_kernel_start();
-  const float to_code = p.y_scale == nullptr ? 1.0f : 1.0f / *p.y_scale;
+  const int step = static_cast<int>(gridDim.x) * kWarps, first = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
+  const float y_scale = p.y_scale == nullptr ? 1.0f : *p.y_scale;
+  Row<kChunks> even, odd;
   float gain[kKept ? kChunks : 1][8], shift[kKept ? kChunks : 1][8];
   if constexpr (kKept) {
+    cuda::Raw8 raw_gain[kChunks], raw_shift[kChunks];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      load_vector<kChunks>(p, p.gain, c, 1.0f, to_code, gain[c]);
-      load_vector<kChunks>(p, p.shift, c, 0.0f, to_code, shift[c]);
+      raw_gain[c] = load_vector<kChunks>(p, p.gain, c);
+      raw_shift[c] = load_vector<kChunks>(p, p.shift, c);
     }
+    cuda::wait_for_earlier_kernels();
+    load_row(p, first, even);
+    load_row(p, first + step, odd);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      decode_vector(p.gain, raw_gain[c], 1.0f, 1.0f / y_scale, gain[c]);
+      decode_vector(p.shift, raw_shift[c], 0.0f, 1.0f / y_scale, shift[c]);
+    }
+  } else {
+    cuda::wait_for_earlier_kernels();
+    load_row(p, first, even);
+    load_row(p, first + step, odd);
   }
-  const int step = static_cast<int>(gridDim.x) * kWarps, first = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
-  const float columns = static_cast<float>(p.cols);
+  const float to_code = 1.0f / y_scale, per_column = 1.0f / static_cast<float>(p.cols);
 
   // Normalises `row`, which lies in r, and sends for row `ahead` into r as soon as r has been read.
   const auto normalise = [&](int row, Row<kChunks>& r, int ahead) {
@@ -128,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 
       for (int i = 0; i < 8; ++i) sum += v[c][i];
     }
     load_row(p, ahead, r);
-    const float mean = p.rms ? 0.0f : cuda::sum_across_warp(sum) / columns;
+    const float mean = p.rms ? 0.0f : cuda::sum_across_warp(sum) * per_column;
     float square = 0.0f;  // about the mean, in a second pass over registers: no cancellation
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
@@ -139,24 +156,20 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 
         square = fmaf(v[c][i], v[c][i], square);
       }
     }
-    const float inverse = rsqrtf(cuda::sum_across_warp(square) / columns + p.eps);
+    const float inverse = rsqrtf(cuda::sum_across_warp(square) * per_column + p.eps);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      float g[8], s[8];
+      const int kept = kKept ? c : 0;
       if constexpr (!kKept) {
-        load_vector<kChunks>(p, p.gain, c, 1.0f, to_code, g);
-        load_vector<kChunks>(p, p.shift, c, 0.0f, to_code, s);
+        decode_vector(p.gain, load_vector<kChunks>(p, p.gain, c), 1.0f, to_code, gain[0]);
+        decode_vector(p.shift, load_vector<kChunks>(p, p.shift, c), 0.0f, to_code, shift[0]);
       }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) v[c][i] = kKept ? fmaf(v[c][i] * inverse, gain[kKept ? c : 0][i], shift[kKept ? c : 0][i]) : fmaf(v[c][i] * inverse, g[i], s[i]);
+      for (int i = 0; i < 8; ++i) v[c][i] = fmaf(v[c][i] * inverse, gain[kept][i], shift[kept][i]);
       if (has_columns<kChunks>(p, c)) store<kOut>(p.y, int64_t{row} * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
     }
   };
 
-  cuda::wait_for_earlier_kernels();
-  Row<kChunks> even, odd;
-  load_row(p, first, even);
-  load_row(p, first + step, odd);
   for (int row = first; row < p.rows; row += 2 * step) {
     normalise(row, even, row + 2 * step);
     normalise(row + step, odd, row + 3 * step);
