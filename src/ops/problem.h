@@ -53,6 +53,7 @@ struct TensorView {
   // CUDA plans: a device-side slot that holds `data` when the kernel runs (the caller's buffers, which may change between runs of one graph).
   // Only ops whose OpInfo says `boundary` are ever given one; `data` is null then.
   void* const* slot = nullptr;
+  int64_t slot_offset_bytes = 0;  // of a view's first element from what the slot holds
 };
 
 }  // namespace tessera

@@ -5,8 +5,10 @@
 
 #include "ir/check.h"
 #include "ops/builder.h"
+#include "passes/concat_before_matmul.h"
 #include "passes/drop_casts.h"
 #include "passes/drop_dead.h"
+#include "passes/drop_rows.h"
 #include "passes/fold_constants.h"
 #include "passes/fuse.h"
 #include "passes/materialise.h"
@@ -70,7 +72,7 @@ Status canonicalise(Graph& graph) {
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, straighten_rows, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals
-           shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
+           concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
     // clang-format on
     TS_TRY(pass(graph));
   }

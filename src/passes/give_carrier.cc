@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/give_carrier.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "ops/op.h"
@@ -34,6 +36,7 @@ class CarrierGiver {
     }
     std::set<ValueId> keep = only_masks_and_angles();
     keep.insert(callers.begin(), callers.end());
+    keep_vectors_of_results(keep);
     keep.insert(options_.keep.begin(), options_.keep.end());
     for (const Value& v : g_.values) keep.insert({v.scale, v.scale2});  // scales stay as their type says
     for (size_t v = 0; v < g_.values.size(); ++v) {
@@ -71,6 +74,21 @@ class CarrierGiver {
       }
     }
     return {};
+  }
+
+  // Vectors that only layers read whose results go to the caller in f32: libraries add a bias of the result's own type.
+  void keep_vectors_of_results(std::set<ValueId>& keep) const {
+    std::set<ValueId> vectors, others;
+    for (const Node& n : g_.nodes) {
+      const bool result = n.outputs.size() == 1 && std::find(g_.outputs.begin(), g_.outputs.end(), n.outputs[0]) != g_.outputs.end();
+      for (size_t i = 0; i < n.inputs.size(); ++i) {
+        const bool vector = std::any_of(n.then.steps.begin(), n.then.steps.end(), [&](const Step& s) {
+          return s.operand == static_cast<int>(i) && operand_of(s.kind) == StepOperand::kVector;
+        });
+        if (n.inputs[i] != kNoValue) (result && vector && g_.at(n.inputs[i]).constant ? vectors : others).insert(n.inputs[i]);
+      }
+    }
+    std::set_difference(vectors.begin(), vectors.end(), others.begin(), others.end(), std::inserter(keep, keep.end()));
   }
 
   // Values that only say which keys a query may see, or by which angle a token is turned, and what those are computed

@@ -27,12 +27,22 @@ bool readable(StridedInputs strided, const Shape& shape, const Shape& strides) {
   return false;
 }
 
+// Some rows of a dense matrix, each from its first column to its last: a residual of few tokens. Kernels may count on rows that begin where rows begin.
+bool are_whole_rows(const Shape& shape, const Shape& strides, int64_t offset) {
+  if (!readable(StridedInputs::kRows, shape, strides)) return false;
+  const RowView rows = as_rows(shape, strides);
+  return rows.cols == 0 || (offset % rows.cols == 0 && rows.row_stride % rows.cols == 0);
+}
+
 class Materialiser {
  public:
   explicit Materialiser(Graph& graph) : g_(graph) {
     const std::vector<int> producers = graph.producers();
-    for (size_t v = 0; v < graph.values.size(); ++v)
-      strides_.push_back(placement_of(graph, producers, static_cast<ValueId>(v)).strides);
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      Placement p = placement_of(graph, producers, static_cast<ValueId>(v));
+      strides_.push_back(std::move(p.strides));
+      offsets_.push_back(p.offset);
+    }
   }
 
   Status run() {
@@ -43,10 +53,18 @@ class Materialiser {
       for (size_t i = 0; op != nullptr && i < n.inputs.size(); ++i) {
         const ValueId v = n.inputs[i];
         if (v == kNoValue) continue;
-        const bool of_program = std::any_of(n.then.steps.begin(), n.then.steps.end(),
-                                            [&](const Step& s) { return s.operand == static_cast<int>(i); });
-        const StridedInputs strided = of_program ? StridedInputs::kDense : op->strided;
-        if (!readable(strided, g_.at(v).type.shape, strides_[static_cast<size_t>(v)])) n.inputs[i] = copy_of(v, nodes);
+        const auto step = std::find_if(n.then.steps.begin(), n.then.steps.end(),
+                                       [&](const Step& s) { return s.operand == static_cast<int>(i); });
+        const Shape &shape = g_.at(v).type.shape, &strides = strides_[static_cast<size_t>(v)];
+        bool as_it_lies;
+        if (step == n.then.steps.end()) {
+          as_it_lies = readable(op->strided, shape, strides);
+        } else if (operand_of(step->kind) == StepOperand::kMatrix) {
+          as_it_lies = are_whole_rows(shape, strides, offsets_[static_cast<size_t>(v)]);
+        } else {
+          as_it_lies = is_dense(shape, strides);
+        }
+        if (!as_it_lies) n.inputs[i] = copy_of(v, nodes);
       }
       nodes.push_back(std::move(n));
     }
@@ -89,6 +107,7 @@ class Materialiser {
 
   Graph& g_;
   std::vector<Shape> strides_;  // by value, of those that were there before
+  std::vector<int64_t> offsets_;
   std::map<ValueId, ValueId> copies_;
 };
 

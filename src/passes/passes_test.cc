@@ -10,8 +10,10 @@
 #include "ir/text.h"
 #include "ops/builder.h"
 #include "passes/canonicalise.h"
+#include "passes/concat_before_matmul.h"
 #include "passes/drop_casts.h"
 #include "passes/drop_dead.h"
+#include "passes/drop_rows.h"
 #include "passes/fold_constants.h"
 #include "passes/fuse.h"
 #include "passes/materialise.h"
@@ -35,6 +37,8 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> kAll = {
       {"fold_constants", {fold_constants, drop_dead}},
       {"drop_dead", {drop_dead}},
+      {"drop_rows", {drop_rows, simplify_views, drop_dead}},
+      {"concat_before_matmul", {concat_before_matmul, drop_dead}},
       {"drop_casts", {drop_casts, simplify_views, drop_dead}},
       {"share_equal", {share_equal, drop_dead}},
       {"simplify_views", {simplify_views, drop_dead}},

@@ -203,7 +203,7 @@ class Quantizer {
     if (maker < 0 || !asks[0]->type.scaled()) return false;
     const Node& node = g_.nodes[static_cast<size_t>(maker)];
     const OpInfo* op = find_op(node.op);
-    if (op == nullptr || !(op->takes_program || node.op == "copy")) return false;
+    if (op == nullptr || !(op->takes_program || converts(node))) return false;
     const Codes codes{asks[0]->type, asks[0]->scale};
     for (const Ask* a : asks) {
       if (Codes{a->type, a->scale}.key() != codes.key()) return false;
@@ -239,17 +239,20 @@ class Quantizer {
     std::vector<const Ask*> asks;
   };
 
-  // The storage and every view of it become codes; the producer gets the step that makes them (a copy needs none).
+  // Ops whose result is in whatever type it is given.
+  static bool converts(const Node& node) { return node.op == "copy" || node.op == "concat"; }
+
+  // The storage and every view of it become codes; the producer gets the step that makes them, unless it converts anyway.
   void become_codes(const Made& m) {
     Node& node = g_.nodes[static_cast<size_t>(m.maker)];
-    if (node.op != "copy") node.then.steps.push_back({StepKind::quantize});
+    if (!converts(node)) node.then.steps.push_back({StepKind::quantize});
     const auto [scale, scale2] = scales_of(g_.at(m.base).name, *m.asks[0]);
     retype(m.base, m.asks[0]->type, scale, scale2);
   }
 
   void become_plain(const Made& m) {
     Node& node = g_.nodes[static_cast<size_t>(m.maker)];
-    if (node.op != "copy") node.then.steps.pop_back();
+    if (!converts(node)) node.then.steps.pop_back();
     retype(m.base, m.was, kNoValue, kNoValue);
   }
 

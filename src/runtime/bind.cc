@@ -43,6 +43,7 @@ void place_views(const Plan& plan, const Memory& memory, std::vector<BoundStep>&
       case Storage::kInput:
         if (memory.input_slots != nullptr) {
           view.slot = memory.input_slots + index;
+          view.slot_offset_bytes = t.offset_bytes;
         } else {
           view.data = static_cast<uint8_t*>(const_cast<void*>(memory.inputs[index])) + t.offset_bytes;
         }
@@ -50,6 +51,7 @@ void place_views(const Plan& plan, const Memory& memory, std::vector<BoundStep>&
       case Storage::kOutput:
         if (memory.output_slots != nullptr) {
           view.slot = memory.output_slots + index;
+          view.slot_offset_bytes = t.offset_bytes;
         } else {
           view.data = static_cast<uint8_t*>(memory.outputs[index]) + t.offset_bytes;
         }

@@ -102,19 +102,19 @@ struct Gemm::Parts {
   }
 
   Status describe();
-  Status make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride);
+  Status make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride, bool shared = false);
   Status set_pointers(const GemmPointers& p);
   Result<std::vector<cublasLtMatmulAlgo_t>> candidates();
   Result<size_t> fastest(const std::vector<cublasLtMatmulAlgo_t>& choices);
   Status run(const cublasLtMatmulAlgo_t& algo, const GemmPointers& p, void* workspace, cudaStream_t stream);
 };
 
-Status Gemm::Parts::make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride) {
+Status Gemm::Parts::make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride, bool shared) {
   TS_TRY(cublas_status("cublasLtMatrixLayoutCreate",
                        cublasLtMatrixLayoutCreate(layout, data_type(e), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), stride)));
   if (spec.batch == 1) return {};
   TS_TRY(set(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(spec.batch)));
-  return set(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, cols * stride);
+  return set(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, shared ? int64_t{0} : cols * stride);
 }
 
 Status Gemm::Parts::describe() {
@@ -130,9 +130,9 @@ Status Gemm::Parts::describe() {
     TS_TRY(set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
     TS_TRY(set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
   }
-  TS_TRY(make_layout(&a, spec.in, spec.k, spec.n, spec.w_row_stride));
+  TS_TRY(make_layout(&a, spec.in, spec.k, spec.n, spec.w_row_stride, spec.shared_w));
   TS_TRY(make_layout(&b, spec.in, spec.k, spec.m, spec.x_row_stride));
-  TS_TRY(make_layout(&c, spec.out, spec.n, spec.m, spec.c ? spec.c_row_stride : spec.n));
+  TS_TRY(make_layout(&c, spec.out, spec.n, spec.m, spec.c ? spec.c_row_stride : spec.n, spec.c && spec.shared_c));
   return make_layout(&d, spec.out, spec.n, spec.m, spec.n);
 }
 
@@ -187,9 +187,9 @@ Result<size_t> Gemm::Parts::fastest(const std::vector<cublasLtMatmulAlgo_t>& cho
     bool positive;
     uint8_t* at = nullptr;
   } regions[] = {{spec.batch * spec.m * spec.x_row_stride, spec.in, false},
-                 {spec.batch * spec.n * spec.w_row_stride, spec.in, false},
+                 {(spec.shared_w ? 1 : spec.batch) * spec.n * spec.w_row_stride, spec.in, false},
                  {spec.batch * spec.m * spec.n, spec.out, false},
-                 {spec.c ? spec.batch * spec.m * spec.c_row_stride : 0, spec.out, false},
+                 {spec.c ? (spec.shared_c ? 1 : spec.batch) * spec.m * spec.c_row_stride : 0, spec.out, false},
                  {spec.bias ? spec.n : 0, spec.out, false},
                  {outer ? spec.m : 1, Element::f32, true},
                  {outer ? spec.n : 1, Element::f32, true},
@@ -264,7 +264,7 @@ Result<std::unique_ptr<Gemm>> Gemm::make(const GemmSpec& spec) {
   static std::mutex mutex;
   static std::map<std::vector<int64_t>, std::vector<cublasLtMatmulAlgo_t>> chosen;  // empty: the library has none
   const std::vector<int64_t> key = {device, spec.batch, spec.m, spec.n, spec.k, spec.x_row_stride, spec.w_row_stride, spec.c_row_stride,
-                                    static_cast<int64_t>(spec.in), static_cast<int64_t>(spec.out), spec.bias, spec.c, static_cast<int64_t>(spec.scales),
+                                    spec.shared_w, spec.shared_c, static_cast<int64_t>(spec.in), static_cast<int64_t>(spec.out), spec.bias, spec.c, static_cast<int64_t>(spec.scales),
                                     spec.alignment, spec.timed};
   const std::lock_guard lock(mutex);
   auto known = chosen.find(key);

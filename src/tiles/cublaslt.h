@@ -24,6 +24,7 @@ enum class GemmScales : uint8_t {
 struct GemmSpec {
   int64_t batch = 1, m = 0, n = 0, k = 0;
   int64_t x_row_stride = 0, w_row_stride = 0, c_row_stride = 0;  // elements; y's rows are dense; matrices of a batch follow each other
+  bool shared_w = false, shared_c = false;                       // one w, one c for the whole batch
   Element in = Element::f16, out = Element::f16;                 // of x and w; of y, c and bias
   bool bias = false, c = false;
   GemmScales scales = GemmScales::kNone;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strided tensors into strided tensors, with conversion: y[i] = x[i] over common axes. Eight numbers per thread where both sides have them in a row,
-// else one; equal types without scales are moved as bits.
+// else one; equal types without scales are moved as bits. Several pieces of one result go in one launch where all of them have eight in a row.
 #pragma once
 
 #include "base/buffer.h"
@@ -12,20 +12,22 @@ namespace tessera::cuda {
 
 struct CopyArgs {
   DeviceTensor x, y;
-  // Null, or where the address is found when the kernel runs (a caller's buffer).
+  // Null, or where the address is found when the kernel runs (a caller's buffer), and the bytes to go from there.
   void* const* x_slot = nullptr;
   void* const* y_slot = nullptr;
+  int64_t x_slot_offset = 0, y_slot_offset = 0;
   DeviceAxes<2> axes;  // operand 0: x, 1: y
   uint32_t count = 0;  // of units
   bool truncate = false;  // floats become integers towards zero
 };
 
-__device__ __forceinline__ const void* x_of(const CopyArgs& p) { return p.x_slot == nullptr ? p.x.data : *p.x_slot; }
-__device__ __forceinline__ void* y_of(const CopyArgs& p) { return p.y_slot == nullptr ? p.y.data : *p.y_slot; }
+__device__ __forceinline__ const void* x_of(const CopyArgs& p) {
+  return p.x_slot == nullptr ? p.x.data : static_cast<const uint8_t*>(*p.x_slot) + p.x_slot_offset;
+}
+__device__ __forceinline__ void* y_of(const CopyArgs& p) { return p.y_slot == nullptr ? p.y.data : static_cast<uint8_t*>(*p.y_slot) + p.y_slot_offset; }
 
-static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__ CopyArgs p) {
-  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= p.count) return;
+// Unit i: eight numbers.
+__device__ __forceinline__ void copy_unit(const CopyArgs& p, uint32_t i) {
   const void* x = x_of(p);
   void* y = y_of(p);
   int64_t at[2];
@@ -49,7 +51,34 @@ static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__
   }
 }
 
+static __global__ void __launch_bounds__(256) copy_eight(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < p.count) copy_unit(p, i);
+}
+
+constexpr int kMostPieces = 4;
+struct PiecesArgs {
+  CopyArgs piece[kMostPieces];
+  uint32_t first_block[kMostPieces];  // pieces that are not there begin behind the grid
+};
+
+static __global__ void __launch_bounds__(256) copy_pieces(const __grid_constant__ PiecesArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+#pragma unroll
+  for (int k = kMostPieces - 1; k >= 0; --k) {
+    if (blockIdx.x < p.first_block[k]) continue;
+    const uint32_t i = (blockIdx.x - p.first_block[k]) * blockDim.x + threadIdx.x;
+    if (i < p.piece[k].count) copy_unit(p.piece[k], i);
+    return;
+  }
+}
+
 static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[2];
@@ -61,6 +90,8 @@ static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ C
 
 template <class Bits>
 __global__ void __launch_bounds__(256) copy_bits(const __grid_constant__ CopyArgs p) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[2];
@@ -68,20 +99,30 @@ __global__ void __launch_bounds__(256) copy_bits(const __grid_constant__ CopyArg
   static_cast<Bits*>(y_of(p))[at[1]] = static_cast<const Bits*>(x_of(p))[at[0]];
 }
 
-// Contract: shape and strides are merged to at most kMaxAxes axes, fewer than kMaxDeviceElements elements; is_device_type of both types.
-// Fills in axes, count and truncate; data, scales, elements and slots are the caller's.
-inline Status launch_copy(const char* name, CopyArgs p, const Shape& shape, const Shape& x_strides, const Shape& y_strides, bool same_type, void* stream) {
+// Whether units of eight are in a row on both sides, but for where the operands begin.
+inline bool copies_eight(const CopyArgs& p, const Shape& shape, const Shape& x_strides, const Shape& y_strides) {
   const auto numbers = [](Element e) { return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3; };
   bool vector = numbers(p.x.element) && numbers(p.y.element) && shape.back() % 8 == 0 && x_strides.back() == 1 && y_strides.back() == 1;
   for (size_t a = 0; a + 1 < shape.size(); ++a) vector = vector && x_strides[a] % 8 == 0 && y_strides[a] % 8 == 0;
-  const int64_t unit = vector ? 8 : 1, count = elements(shape) / unit;
-  if (count == 0) return {};
+  return vector;
+}
+
+inline void set_axes(CopyArgs& p, const Shape& shape, const Shape& x_strides, const Shape& y_strides, int64_t unit) {
   p.axes.set(shape, unit);
   p.axes.set_strides(0, x_strides, unit);
   p.axes.set_strides(1, y_strides, unit);
-  p.count = static_cast<uint32_t>(count);
+  p.count = static_cast<uint32_t>(elements(shape) / unit);
+}
+
+// Contract: shape and strides are merged to at most kMaxAxes axes, fewer than kMaxDeviceElements elements; is_device_type of both types.
+// Fills in axes, count and truncate; data, scales, elements and slots are the caller's.
+inline Status launch_copy(const char* name, CopyArgs p, const Shape& shape, const Shape& x_strides, const Shape& y_strides, bool same_type, void* stream) {
+  const bool vector = copies_eight(p, shape, x_strides, y_strides);
+  const int64_t unit = vector ? 8 : 1, count = elements(shape) / unit;
+  if (count == 0) return {};
+  set_axes(p, shape, x_strides, y_strides, unit);
   p.truncate = info(p.y.element).kind == ElementKind::kInteger && info(p.x.element).kind == ElementKind::kFloat;
-  const auto launch = [&](auto kernel) { return launch_kernel(name, kernel, divide_up(count, 256), 256, 0, stream, p); };
+  const auto launch = [&](auto kernel) { return launch_overlapping(name, kernel, divide_up(count, 256), 256, 0, stream, 1, p); };
   if (vector) return launch(copy_eight);
   if (!same_type) return launch(copy_one);
   switch (info(p.x.element).bits) {

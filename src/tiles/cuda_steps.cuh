@@ -39,6 +39,8 @@ __device__ __forceinline__ void apply_act(Unary fn, bool narrow, float (&v)[N]) 
 
 template <int N>
 __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceSteps p, const FastDivide groups) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
   const uint32_t row = groups.quotient(index);
   if (row >= p.rows) return;
@@ -91,7 +93,7 @@ inline Status launch_steps(const char* name, const DeviceSteps& p, void* stream)
   const int64_t groups = p.cols / (vector ? 8 : 1), blocks = divide_up(p.rows * groups, 256);
   if (blocks == 0) return {};
   const FastDivide divide(static_cast<uint32_t>(groups));
-  return vector ? launch_kernel(name, run_steps<8>, blocks, 256, 0, stream, p, divide) : launch_kernel(name, run_steps<1>, blocks, 256, 0, stream, p, divide);
+  return vector ? launch_overlapping(name, run_steps<8>, blocks, 256, 0, stream, 1, p, divide) : launch_overlapping(name, run_steps<1>, blocks, 256, 0, stream, 1, p, divide);
 }
 
 }  // namespace tessera::cuda

@@ -9,10 +9,9 @@ namespace {
 class ConcatKernel final : public Kernel {
  public:
   explicit ConcatKernel(const ConcatProblem& p) {
-    const Shape y_strides = dense_strides(p.shape);
     for (const ConcatProblem::Piece& piece : p.pieces) {
-      pieces_.emplace_back(piece.shape, piece.strides, y_strides);
-      begins_.push_back(piece.begin * y_strides[static_cast<size_t>(p.axis)]);
+      pieces_.emplace_back(piece.shape, piece.strides, piece.y_strides);
+      begins_.push_back(piece.y_offset);
     }
   }
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concatenation on the device: one strided copy per piece into its part of y.
+// Concatenation on the device: a strided copy per piece into its part of y, all of them in one launch where they are few and have eight numbers in a row. The
+// first kernel of an image model (patches, and a row of zeros for the class token): it reads and writes the caller's buffers through slots.
 // SASS must: LDG
 #include "ops/concat/concat.h"
 #include "tiles/device_axes.h"
@@ -19,12 +20,10 @@ constexpr const char* kName = "concat/cuda";
 struct PieceAxes {
   Shape shape;
   std::vector<Shape> strides;  // of the piece, of y
-  int64_t y_offset = 0;
 };
 
-PieceAxes axes_of(const ConcatProblem& c, const ConcatProblem::Piece& piece) {
-  const Shape y = dense_strides(c.shape);
-  PieceAxes a{.shape = piece.shape, .strides = {piece.strides, y}, .y_offset = piece.begin * y[static_cast<size_t>(c.axis)]};
+PieceAxes axes_of(const ConcatProblem::Piece& piece) {
+  PieceAxes a{.shape = piece.shape, .strides = {piece.strides, piece.y_strides}};
   merge_axes(a.shape, a.strides);
   return a;
 }
@@ -36,7 +35,7 @@ Verdict accepts(const Problem& p) {
   for (const Operand& o : p.in) TS_REQUIRE(o.layout == Layout::kRows, "pieces must lie in rows");
   for (const ConcatProblem::Piece& piece : c.pieces) {
     TS_REQUIRE(is_device_type(piece.type), "reads plain types and e4m3 with one static f32 scale, not ", to_string(piece.type));
-    const size_t axes = axes_of(c, piece).shape.size();
+    const size_t axes = axes_of(piece).shape.size();
     TS_REQUIRE(axes <= kMaxAxes, "a piece has ", axes, " axes that cannot be merged; at most ", kMaxAxes, " are walked");
   }
   return {};
@@ -49,20 +48,45 @@ Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction
 class ConcatKernel final : public Kernel {
  public:
   explicit ConcatKernel(const Problem& p) : c_(ConcatProblem::of(p)) {
-    for (const ConcatProblem::Piece& piece : c_.pieces) axes_.push_back(axes_of(c_, piece));
+    for (const ConcatProblem::Piece& piece : c_.pieces) axes_.push_back(axes_of(piece));
   }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
+    cuda::PiecesArgs all;
+    bool at_once = axes_.size() <= cuda::kMostPieces;
+    int64_t blocks = 0;
+    for (size_t i = 0; at_once && i < axes_.size(); ++i) {
+      const PieceAxes& a = axes_[i];
+      const cuda::CopyArgs args = args_of(i, in[i], out[0]);
+      at_once = c_.pieces[i].y_offset % 8 == 0 && cuda::copies_eight(args, a.shape, a.strides[0], a.strides[1]);
+      if (!at_once) break;
+      all.piece[i] = args;
+      if (elements(a.shape) > 0) cuda::set_axes(all.piece[i], a.shape, a.strides[0], a.strides[1], 8);
+      all.first_block[i] = static_cast<uint32_t>(blocks);
+      blocks += divide_up(all.piece[i].count, 256);
+    }
+    if (at_once) {
+      for (size_t i = axes_.size(); i < cuda::kMostPieces; ++i) all.first_block[i] = static_cast<uint32_t>(blocks);
+      return cuda::launch_overlapping(kName, cuda::copy_pieces, blocks, 256, 0, stream.handle, 1, all);
+    }
     for (size_t i = 0; i < axes_.size(); ++i) {
       const QuantType& type = c_.pieces[i].type;
-      cuda::CopyArgs args{.x = device_tensor(in[i]), .y = device_tensor(out[0])};
-      args.y.data = static_cast<uint8_t*>(out[0].data) + packed_bytes(c_.y.element, axes_[i].y_offset);
-      TS_TRY(cuda::launch_copy(kName, args, axes_[i].shape, axes_[i].strides[0], axes_[i].strides[1], type == c_.y && !type.scaled(), stream.handle));
+      const PieceAxes& a = axes_[i];
+      TS_TRY(cuda::launch_copy(kName, args_of(i, in[i], out[0]), a.shape, a.strides[0], a.strides[1], type == c_.y && !type.scaled(), stream.handle));
     }
     return {};
   }
 
  private:
+  cuda::CopyArgs args_of(size_t i, const TensorView& x, const TensorView& y) const {
+    cuda::CopyArgs args{.x = device_tensor(x), .y = device_tensor(y), .x_slot = x.slot, .y_slot = y.slot};
+    const int64_t skipped = packed_bytes(c_.y.element, c_.pieces[i].y_offset);
+    args.x_slot_offset = x.slot_offset_bytes;
+    args.y_slot_offset = y.slot_offset_bytes + skipped;
+    if (y.slot == nullptr) args.y.data = static_cast<uint8_t*>(y.data) + skipped;
+    return args;
+  }
+
   const ConcatProblem c_;
   std::vector<PieceAxes> axes_;
 };

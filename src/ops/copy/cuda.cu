@@ -35,6 +35,8 @@ class CopyKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     cuda::CopyArgs args{.x = device_tensor(in[0]), .y = device_tensor(out[0]), .x_slot = in[0].slot, .y_slot = out[0].slot};
+    args.x_slot_offset = in[0].slot_offset_bytes;
+    args.y_slot_offset = out[0].slot_offset_bytes;
     return cuda::launch_copy(kName, args, c_.shape, c_.strides, y_strides_, c_.x == c_.y && !c_.x.scaled(), stream.handle);
   }
 

@@ -54,6 +54,8 @@ __device__ __forceinline__ int64_t row_of(const Args& p, uint32_t position) {
 }
 
 __global__ void __launch_bounds__(256) gather_eight(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   const uint32_t position = p.units.quotient(i);
@@ -67,6 +69,8 @@ __global__ void __launch_bounds__(256) gather_eight(const __grid_constant__ Args
 }
 
 __global__ void __launch_bounds__(256) gather_one(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   const uint32_t position = p.units.quotient(i);
@@ -88,7 +92,7 @@ class GatherKernel final : public Kernel {
     const int64_t units = g_.row_elements / (vector ? 8 : 1);
     p.units = FastDivide(static_cast<uint32_t>(units));
     p.count = static_cast<uint32_t>(g_.count * units);
-    return cuda::launch_kernel(kName, vector ? gather_eight : gather_one, divide_up(p.count, 256), 256, 0, stream.handle, p);
+    return cuda::launch_overlapping(kName, vector ? gather_eight : gather_one, divide_up(p.count, 256), 256, 0, stream.handle, 1, p);
   }
 
  private:

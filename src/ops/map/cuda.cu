@@ -112,6 +112,8 @@ __device__ __forceinline__ float apply_two(Binary fn, float a, float b) {
 
 template <int N>
 __global__ void __launch_bounds__(256) map_numbers(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[3];
@@ -179,6 +181,8 @@ __device__ __noinline__ double apply_any(Binary fn, double a, double b, bool int
 }
 
 __global__ void __launch_bounds__(256) map_any(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[3];
@@ -227,7 +231,7 @@ class MapKernel final : public Kernel {
     p.binary = find_binary(m_.fn).value_or(Binary::kAdd);
     p.integer = info(m_.in.back().element).kind == ElementKind::kInteger;
     const auto kernel = !numbers ? map_any : vector ? map_numbers<8> : map_numbers<1>;
-    return cuda::launch_kernel(kName, kernel, divide_up(units, 256), 256, 0, stream.handle, p);
+    return cuda::launch_overlapping(kName, kernel, divide_up(units, 256), 256, 0, stream.handle, 1, p);
   }
 
  private:

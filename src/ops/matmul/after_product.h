@@ -35,8 +35,15 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   return {};
 }
 
+// The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0 where it does not.
+inline int64_t repeated_rows(const Problem& p, const MatmulProblem& q, const Step& residual) {
+  const RowView r = p.step_operand(residual).rows();
+  return q.batch == 1 && r.uniform && r.rows > 0 && r.rows < q.m && q.m % r.rows == 0 && r.row_stride >= q.n ? r.rows : 0;
+}
+
 // `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is not the result itself.
-inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow) {
+// `repeats`: whether it is asked for a product per repetition where the residual's rows repeat.
+inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow, bool repeats = false) {
   AfterProduct a;
   a.product = q.y.element;
   if (q.then->within({StepKind::bias, StepKind::residual})) {
@@ -46,8 +53,9 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
     if (a.bias != nullptr) fits = fits && bias_fits && q.n % 8 == 0 && p.step_operand(*a.bias).type == q.y;
     if (a.residual != nullptr) {
       const Operand& r = p.step_operand(*a.residual);
-      // Rows that repeat, or that overlap (an expanded axis), are no matrix to the library.
-      fits = fits && r.type == q.y && elements(r.shape) == q.batch * q.m * q.n && r.rows().row_stride >= q.n;
+      // Rows that overlap (an expanded axis) are no matrix to the library.
+      const bool once = elements(r.shape) == q.batch * q.m * q.n && r.rows().row_stride >= q.n;
+      fits = fits && r.type == q.y && (once || (repeats && repeated_rows(p, q, *a.residual) > 0));
     }
     if (fits) return a;
   }

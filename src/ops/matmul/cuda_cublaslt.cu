@@ -17,7 +17,7 @@ constexpr const char* kName = "matmul/cuda_cublaslt";
 
 int64_t bytes_of(Element e) { return info(e).bits / 8; }
 
-AfterProduct split(const Problem& p, const MatmulProblem& q) { return after_product(p, q, /*bias_fits=*/true, q.x.element); }
+AfterProduct split(const Problem& p, const MatmulProblem& q) { return after_product(p, q, /*bias_fits=*/true, q.x.element, /*repeats=*/true); }
 
 Verdict accepts(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
@@ -68,6 +68,11 @@ class CublasKernel final : public Kernel {
     spec.bias = after_.bias != nullptr;
     spec.c = after_.residual != nullptr;
     if (spec.c) spec.c_row_stride = problem_.step_operand(*after_.residual).rows().row_stride;
+    if (const int64_t rows = spec.c ? repeated_rows(problem_, q_, *after_.residual) : 0; rows > 0) {
+      spec.batch = q_.m / rows;
+      spec.m = rows;
+      spec.shared_w = spec.shared_c = true;
+    }
     // Rows decide what alignment is possible; an operand's offset inside its storage is not known before launch.
     const auto row_alignment = [](int64_t stride, Element e) { return static_cast<int>(std::min<int64_t>(16, (stride * bytes_of(e)) & -(stride * bytes_of(e)))); };
     spec.alignment = std::min({row_alignment(spec.x_row_stride, spec.in), row_alignment(spec.w_row_stride, spec.in), row_alignment(spec.n, spec.out)});

@@ -7,7 +7,7 @@ namespace tessera {
 namespace {
 
 void add_rows() {
-  for (const int64_t rows : {197, 1576}) {
+  for (const int64_t rows : {197, 1576, 12608}) {
     for (const char* kind : {"layer", "rms"}) {
       for (Element e : {Element::f32, Element::f16}) {
         for (const bool quantized : {false, true}) {

@@ -123,17 +123,23 @@ __device__ __forceinline__ void normalise(const Args& p, int64_t row, int first,
 
 template <int kChunks>
 __global__ void __launch_bounds__(kThreads) normalise_by_warp(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   if (row < p.rows) normalise<kChunks, false>(p, row, threadIdx.x % 32, nullptr);
 }
 
 template <int kChunks>
 __global__ void __launch_bounds__(kThreads) normalise_by_block(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   __shared__ float scratch[kThreads / 32];
   normalise<kChunks, true>(p, blockIdx.x, threadIdx.x, scratch);
 }
 
 __global__ void __launch_bounds__(kThreads) normalise_any(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   __shared__ float scratch[kThreads / 32];
   const int64_t row = blockIdx.x;
   const float scale = cuda::scale_of(p.x), to_code = cuda::inverse_scale_of(p.y);
@@ -176,9 +182,9 @@ class NormRows final : public Kernel {
     bool vector = p.cols % 8 == 0 && p.cols <= 64 * kThreads;
     for (const int64_t stride : n_.lead_strides) vector = vector && (n_.rows == 1 || stride % 8 == 0);
     for (const DeviceTensor* t : {&p.x, &p.y, &p.gain, &p.shift}) vector = vector && is_aligned(t->data, 16);
-    if (!vector) return cuda::launch_kernel(kName, normalise_any, p.rows, kThreads, 0, stream.handle, p);
-    const auto by_warp = [&](auto kernel) { return cuda::launch_kernel(kName, kernel, divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, p); };
-    const auto by_block = [&](auto kernel) { return cuda::launch_kernel(kName, kernel, p.rows, kThreads, 0, stream.handle, p); };
+    if (!vector) return cuda::launch_overlapping(kName, normalise_any, p.rows, kThreads, 0, stream.handle, 1, p);
+    const auto by_warp = [&](auto kernel) { return cuda::launch_overlapping(kName, kernel, divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, 1, p); };
+    const auto by_block = [&](auto kernel) { return cuda::launch_overlapping(kName, kernel, p.rows, kThreads, 0, stream.handle, 1, p); };
     if (p.cols <= 256) return by_warp(normalise_by_warp<1>);
     if (p.cols <= 512) return by_warp(normalise_by_warp<2>);
     if (p.cols <= 768) return by_warp(normalise_by_warp<3>);

@@ -32,8 +32,10 @@ std::vector<double> norm_errors(const Problem& p, std::span<const Dense> in, con
         const double gain = n.has_gain ? in[1].v[static_cast<size_t>(i)] : 1;
         const double d = x[i] - mean, scaled = std::fabs(d * inverse * gain);
         const size_t at = static_cast<size_t>(r * n.cols + i);
+        // A shift may have been multiplied by the result's scale before it is added.
+        const double shift = n.has_shift ? std::fabs(in[2].v[static_cast<size_t>(i)]) : 0;
         e[at] = std::fabs(gain) * inverse * (m + u * std::fabs(d)) + scaled * (inverse_error + 3 * u) +
-                u * std::fabs(y.v[at]);
+                u * (std::fabs(y.v[at]) + shift);
       }
     }
   });

@@ -12,6 +12,7 @@ namespace {
 
 const OpInfo& op() { return *find_op("norm"); }
 const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
+const QuantType kInt8(Element::i8, {Granularity::kTensor, Element::f32});
 
 Problem problem(Operand x, const std::string& kind, bool gain, bool shift, Element side, const QuantType& y) {
   const int64_t cols = x.shape.back();
@@ -39,7 +40,8 @@ std::vector<Problem> coded_problems() {
 
 std::vector<Problem> problems() {
   const Shape shapes[] = {{1, 1},   {1, 8},   {3, 7},      {2, 3, 31}, {5, 32},   {4, 33},   {3, 255}, {2, 256},
-                          {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023},  {3, 1024}, {3, 2048}, {2, 4096}};
+                          {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023},  {3, 1024}, {3, 2048}, {2, 4096},
+                          {0, 16},  {5, 264}, {3, 520},    {5, 1152},  {3, 1544}, {3, 1792}};
   struct Types {
     QuantType x, y;
     Element side;
@@ -47,7 +49,8 @@ std::vector<Problem> problems() {
   const Types types[] = {
       {kF32, kF32, Element::f32},    {kF16, kF16, Element::f16},           {kF16, kF16, Element::f32},
       {kBf16, kBf16, Element::bf16}, {kF16, kE4m3PerTensor, Element::f16}, {kF32, kE4m3PerTensor, Element::f32},
-      {kF32, kF16, Element::f32}};
+      {kF32, kF16, Element::f32},    {kBf16, kE4m3PerTensor, Element::bf16}, {kF16, kInt8, Element::f16},
+      {kBf16, kInt8, Element::f32}};
   std::vector<Problem> all;
   for (const Types& t : types) {
     for (const Shape& s : shapes) {
@@ -93,7 +96,11 @@ TEST_P(NormVariant, KeepsTheVarianceBesideALargeMean) {
 TEST_P(NormVariant, AgreesOnRealShapes) {
   run({problem(dense_operand({197, 768}, kF16), "layer", true, true, Element::f16, kF16),
        problem(dense_operand({2, 197, 768}, kF16), "layer", true, true, Element::f32, kE4m3PerTensor),
-       problem(dense_operand({2, 197, 1024}, kF32), "layer", true, true, Element::f32, kF32)},
+       problem(dense_operand({2, 197, 1024}, kF32), "layer", true, true, Element::f32, kF32),
+       problem(gapped({64, 768}, kF16, 196 * 768), "layer", true, true, Element::f16, kE4m3PerTensor),
+       // More rows than warps: each takes several, and not all the same number.
+       problem(dense_operand({6303, 768}, kF16), "layer", true, true, Element::f16, kE4m3PerTensor),
+       problem(dense_operand({20011, 64}, kBf16), "rms", true, false, Element::bf16, kInt8)},
       Values::kRandom);
 }
 TEST_P(NormVariant, Sanitize) {
@@ -107,10 +114,30 @@ INSTANTIATE_TEST_SUITE_P(Variants, NormVariant, ::testing::ValuesIn(op().variant
 
 TEST(NormContract, OnlyTheCpuMakesCodesOfEveryType) {
   for (const Problem& p : coded_problems()) {
+    if (p.out[0].type == kInt8) continue;
     for (const Variant* v : op().variants) {
       EXPECT_EQ(v->accepts(p).refusal.empty(), v->arch == Arch::cpu) << v->name << " " << to_string(p.out[0].type);
     }
   }
+}
+
+TEST(NormContract, RowsOfSixteenBitsLieInAWarp) {
+  const auto refusal = [](const Operand& x, const QuantType& y, bool constant = true) {
+    Problem p = problem(x, "layer", true, true, Element::f16, y);
+    p.in[1].constant = constant;
+    return find_variant("norm/cuda_half")->accepts(p).refusal;
+  };
+  for (const QuantType& y : {kF16, kE4m3PerTensor, kInt8}) {
+    EXPECT_EQ(refusal(dense_operand({3, 768}, kF16), y), "");
+    EXPECT_EQ(refusal(gapped({3, 768}, kF16, 768), y), "");
+    EXPECT_NE(refusal(dense_operand({3, 768}, kF32), y), "");
+  }
+  EXPECT_NE(refusal(dense_operand({3, 768}, kF16), kBf16), "");
+  EXPECT_NE(refusal(dense_operand({3, 12}, kF16), kF16), "");
+  EXPECT_NE(refusal(dense_operand({3, 2056}, kF16), kF16), "");
+  EXPECT_NE(refusal(gapped({3, 768}, kF16, 4), kF16), "") << "rows begin at multiples of 8 bytes";
+  EXPECT_NE(refusal(swapped({3, 4, 2, 16}, kF16, 0, 2), kF16), "");
+  EXPECT_NE(refusal(dense_operand({3, 768}, kF16), kF16, false), "") << "a gain that another kernel makes";
 }
 
 TEST(NormContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }

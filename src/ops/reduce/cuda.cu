@@ -76,6 +76,8 @@ __device__ __forceinline__ void leave(const Args& p, uint32_t i, float v) {
 // N numbers at a time along the reduced axis (8: it is contiguous and aligned).
 template <int N>
 __global__ void __launch_bounds__(kThreads) reduce_by_warp(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * kSlices + threadIdx.x / 32;
   if (i >= p.count) return;
   int64_t at[1];
@@ -93,6 +95,8 @@ __global__ void __launch_bounds__(kThreads) reduce_by_warp(const __grid_constant
 }
 
 __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   __shared__ float partial[kSlices][32];
   const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;
   const uint32_t i = blockIdx.x * 32 + lane;
@@ -115,6 +119,8 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
 }
 
 __global__ void __launch_bounds__(kThreads) reduce_any(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= p.count) return;
   int64_t at[1];
@@ -152,13 +158,13 @@ class ReduceKernel final : public Kernel {
     p.factor = r_.fn == "mean" ? 1.0f / static_cast<float>(r_.length) : 1.0f;
     p.mean = r_.fn == "mean";
     p.whole = info(r_.y.element).kind == ElementKind::kInteger;
-    if (!all_numbers(r_)) return cuda::launch_kernel(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, p);
+    if (!all_numbers(r_)) return cuda::launch_overlapping(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, 1, p);
     if (r_.length_stride != 1 && r_.strides.back() == 1 && count > 1) {
-      return cuda::launch_kernel(kName, reduce_across, divide_up(count, 32), kThreads, 0, stream.handle, p);
+      return cuda::launch_overlapping(kName, reduce_across, divide_up(count, 32), kThreads, 0, stream.handle, 1, p);
     }
     bool vector = r_.length_stride == 1 && r_.length % 8 == 0 && is_aligned(p.x.data, 16);
     for (size_t a = 0; a < r_.shape.size(); ++a) vector = vector && (r_.strides[a] % 8 == 0 || r_.shape[a] == 1);
-    return cuda::launch_kernel(kName, vector ? reduce_by_warp<8> : reduce_by_warp<1>, divide_up(count, kSlices), kThreads, 0, stream.handle, p);
+    return cuda::launch_overlapping(kName, vector ? reduce_by_warp<8> : reduce_by_warp<1>, divide_up(count, kSlices), kThreads, 0, stream.handle, 1, p);
   }
 
  private:

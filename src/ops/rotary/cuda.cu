@@ -57,6 +57,8 @@ __device__ __forceinline__ void write(const Args& p, int64_t at, float to_code, 
 
 template <int N>
 __global__ void __launch_bounds__(256) rotate(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= p.count) return;
   const uint32_t row = p.units.quotient(i);
@@ -129,7 +131,7 @@ class RotaryKernel final : public Kernel {
     p.pairs = static_cast<int>(r_.pairs);
     p.head_size = static_cast<int>(r_.head_size);
     p.interleaved = r_.interleaved;
-    return cuda::launch_kernel(kName, vector ? rotate<8> : rotate<1>, divide_up(p.count, 256), 256, 0, stream.handle, p);
+    return cuda::launch_overlapping(kName, vector ? rotate<8> : rotate<1>, divide_up(p.count, 256), 256, 0, stream.handle, 1, p);
   }
 
  private:

@@ -41,6 +41,8 @@ struct Args {
 
 template <int N, bool kBlock>
 __global__ void __launch_bounds__(kThreads) softmax_rows(const __grid_constant__ Args p) {
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
   __shared__ float scratch[kThreads / 32];
   constexpr int kStep = kBlock ? kThreads : 32;
   const int64_t row = kBlock ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
@@ -92,7 +94,7 @@ class SoftmaxKernel final : public Kernel {
     const bool vector = p.cols % 8 == 0 && p.row_stride % 8 == 0 && is_aligned(p.x.data, 16) && is_aligned(p.y.data, 16);
     const bool block = p.cols > kLongRow;
     const auto kernel = vector ? (block ? softmax_rows<8, true> : softmax_rows<8, false>) : (block ? softmax_rows<1, true> : softmax_rows<1, false>);
-    return cuda::launch_kernel(kName, kernel, block ? p.rows : divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, p);
+    return cuda::launch_overlapping(kName, kernel, block ? p.rows : divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, 1, p);
   }
 
  private:
