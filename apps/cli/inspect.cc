@@ -80,21 +80,24 @@ void print_summary(const Options& o, const Engine& e) {
   for (const Plan& p : e.plans) print_plan(p);
 }
 
+// A variant and its tile shape: "matmul/sm90_wgmma 128x192".
+std::string kernel_name(const PlanStep& s) { return s.config.empty() ? s.variant : cat(s.variant, " ", s.config); }
+
 void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
   bool unproven = false;
   Table table({"layer", "op", "asked", "stored", "computed", "variant"});
   for (const PlanStep& s : plan.steps) {
     const bool proven = receipts.state_of(s.variant).proven;
     unproven = unproven || !proven;
-    table.add(
-        {s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed), s.variant + (proven ? "" : " !")});
+    table.add({s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed),
+               kernel_name(s) + (proven ? "" : " !")});
   }
   fmt::print("\nplan {}, batch {}\n{}", shorten(printable(plan.name), 60), plan.batch, table.text());
   if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant's present sources\n");
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
-    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", s.variant, ": ", s.arithmetic)), 0, 4));
+    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s), ": ", s.arithmetic)), 0, 4));
     for (const Refusal& r : s.refusals)
       fmt::print("{}\n", wrap(printable(cat(r.variant, " refused: ", r.reason)), 2, 4));
   }

@@ -17,8 +17,11 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
   Choice choice;
   const auto take = [&](const Variant& v) {
     choice.variant = &v;
+    choice.config = configs_of(v, problem)[0];
     choice.arithmetic = v.arithmetic(problem);
-    if (v.layouts != nullptr) choice.layouts = v.layouts(problem);
+    Problem configured = problem;
+    configured.config = choice.config;
+    if (v.layouts != nullptr) choice.layouts = v.layouts(configured);
     choice.layouts.resize(problem.in.size(), Layout::kRows);
   };
   if (target == Arch::ref) {

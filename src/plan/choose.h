@@ -14,6 +14,7 @@ namespace tessera {
 
 struct Choice {
   const Variant* variant = nullptr;  // null: nobody accepts
+  std::string config;  // its tile shape; empty where it has only one
   Arithmetic arithmetic;
   std::vector<Layout> layouts;  // per input
   std::vector<Refusal> refusals;

@@ -64,5 +64,49 @@ TEST(Choose, IntegersWithScalesAreAPrecisionAndIdsAreNone) {
   }
 }
 
+// Two variants of a made-up op: one with tile shapes that depend on the problem and storage orders that depend on the tile, one plain.
+std::vector<std::string> tiles_of(const Problem& p) {
+  if (p.in[0].shape[0] < 64) return {"64x128"};
+  return {"128x192", "128x128", "64x128"};
+}
+const Variant kTiled{.name = "matmul/tiled",
+                     .arch = Arch::cpu,
+                     .accepts = [](const Problem&) { return Verdict{}; },
+                     .arithmetic = [](const Problem&) { return Arithmetic{}; },
+                     .configs = tiles_of,
+                     .layouts = [](const Problem& p) {
+                       return std::vector<Layout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
+                     }};
+const Variant kPlain{.name = "matmul/plain",
+                     .arch = Arch::cpu,
+                     .accepts = [](const Problem&) { return Verdict{}; },
+                     .arithmetic = [](const Problem&) { return Arithmetic{}; }};
+
+TEST(Choose, TakesTheFirstTileShapeAndItsStorageOrder) {
+  const Variant* const list[] = {&kTiled, &kPlain};
+  const OpInfo op{.name = "matmul", .signature = "", .variants = list};
+  const Choice large = choose(op, linear(Element::f32, Element::f32, Element::f32, 64, 64, 64), Arch::cpu);
+  EXPECT_EQ(large.variant, &kTiled);
+  EXPECT_EQ(large.config, "128x192");
+  EXPECT_EQ(large.layouts[1], Layout::kPanels16);
+  const Choice small = choose(op, linear(Element::f32, Element::f32, Element::f32, 63, 64, 64), Arch::cpu);
+  EXPECT_EQ(small.config, "64x128");
+  EXPECT_EQ(small.layouts[1], Layout::kRows);
+}
+
+TEST(Configs, AreTheVariantsOwnOrRefusedWithTheList) {
+  Problem p = linear(Element::f32, Element::f32, Element::f32, 64, 64, 64);
+  EXPECT_EQ(configs_of(kTiled, p), (std::vector<std::string>{"128x192", "128x128", "64x128"}));
+  EXPECT_EQ(configs_of(kPlain, p), std::vector<std::string>{""});
+  EXPECT_EQ(*checked_config(kTiled, p), "128x192");
+  EXPECT_EQ(*checked_config(kPlain, p), "");
+  p.config = "64x128";
+  EXPECT_EQ(*checked_config(kTiled, p), "64x128");
+  EXPECT_EQ(checked_config(kPlain, p).status().message(), "'matmul/plain' has no tile shape '64x128' for this problem; it has one, without a name");
+  p.config = "8x8";
+  EXPECT_EQ(checked_config(kTiled, p).status().message(),
+            "'matmul/tiled' has no tile shape '8x8' for this problem; it has 128x192, 128x128, 64x128");
+}
+
 }  // namespace
 }  // namespace tessera

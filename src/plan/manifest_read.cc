@@ -207,6 +207,7 @@ class Reader {
     s.layer = text(j, "layer");
     s.op = text(j, "op");
     s.variant = text(j, "variant");
+    if (j.is_object() && j.contains("config")) s.config = text(j, "config");
     s.role = text(j, "role");
     s.asked = text(j, "asked");
     s.stored = text(j, "stored");

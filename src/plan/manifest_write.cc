@@ -59,20 +59,22 @@ Json tensor_json(const PlanTensor& t) {
 Json step_json(const PlanStep& s) {
   Json refusals = Json::array();
   for (const Refusal& r : s.refusals) refusals.push_back({{"variant", r.variant}, {"reason", r.reason}});
-  return {{"layer", s.layer},
-          {"op", s.op},
-          {"variant", s.variant},
-          {"role", s.role},
-          {"asked", s.asked},
-          {"stored", s.stored},
-          {"computed", s.computed},
-          {"arithmetic", s.arithmetic},
-          {"in", s.in},
-          {"out", s.out},
-          {"attrs", attrs_json(s.attrs)},
-          {"then", program_json(s.then)},
-          {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
-          {"refusals", std::move(refusals)}};
+  Json out = {{"layer", s.layer},
+              {"op", s.op},
+              {"variant", s.variant},
+              {"role", s.role},
+              {"asked", s.asked},
+              {"stored", s.stored},
+              {"computed", s.computed},
+              {"arithmetic", s.arithmetic},
+              {"in", s.in},
+              {"out", s.out},
+              {"attrs", attrs_json(s.attrs)},
+              {"then", program_json(s.then)},
+              {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
+              {"refusals", std::move(refusals)}};
+  if (!s.config.empty()) out["config"] = s.config;
+  return out;
 }
 
 Json ports_json(const std::vector<Port>& ports) {

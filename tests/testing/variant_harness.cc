@@ -118,7 +118,7 @@ std::string Case::text() const {
   out += " ->";
   for (const Step& s : problem.then.steps)
     out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
-  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape);
+  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) + (problem.config.empty() ? "" : " by " + problem.config);
 }
 
 Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Program then, std::optional<QuantType> y) {
@@ -238,14 +238,18 @@ void expect_close(const Variant& variant, const Case& c, const std::vector<HostT
 
 bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust) {
   if (!variant.accepts(problem)) return false;
-  const Case c = make_case(problem, seed, values, adjust);
-  const auto got = run_on(variant, c);
-  if (!got.ok()) {
-    ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
-    record_receipt(variant, 2.0);
-    return true;
+  Case c = make_case(problem, seed, values, adjust);
+  const Errors allowed = derive_errors(c, variant.arithmetic(problem));
+  for (const std::string& config : configs_of(variant, problem)) {
+    c.problem.config = config;
+    const auto got = run_on(variant, c);
+    if (!got.ok()) {
+      ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
+      record_receipt(variant, 2.0);
+      continue;
+    }
+    expect_close(variant, c, *got, allowed);
   }
-  expect_close(variant, c, *got, derive_errors(c, variant.arithmetic(problem)));
   return true;
 }
 
