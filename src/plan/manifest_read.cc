@@ -230,6 +230,7 @@ class Reader {
     p.arch = arch(j, "arch");
     p.batch = integer(j, "batch");
     p.arena_bytes = integer(j, "arena_bytes");
+    if (j.is_object() && j.contains("tuning")) p.tuning = text(j, "tuning");
     each(j, "inputs", [&](const Json& i) {
       p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")});
     });

@@ -87,14 +87,16 @@ Json plan_json(const Plan& plan) {
   Json tensors = Json::array(), steps = Json::array();
   for (const PlanTensor& t : plan.tensors) tensors.push_back(tensor_json(t));
   for (const PlanStep& s : plan.steps) steps.push_back(step_json(s));
-  return {{"name", plan.name},
-          {"arch", info(plan.arch).name},
-          {"batch", plan.batch},
-          {"arena_bytes", plan.arena_bytes},
-          {"inputs", ports_json(plan.inputs)},
-          {"outputs", ports_json(plan.outputs)},
-          {"steps", std::move(steps)},
-          {"tensors", std::move(tensors)}};
+  Json out = {{"name", plan.name},
+              {"arch", info(plan.arch).name},
+              {"batch", plan.batch},
+              {"arena_bytes", plan.arena_bytes},
+              {"inputs", ports_json(plan.inputs)},
+              {"outputs", ports_json(plan.outputs)},
+              {"steps", std::move(steps)},
+              {"tensors", std::move(tensors)}};
+  if (!plan.tuning.empty()) out["tuning"] = plan.tuning;
+  return out;
 }
 
 // Hands out the places of the pieces in the order of data_pieces.
