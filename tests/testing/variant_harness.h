@@ -61,6 +61,8 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
 // What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
 Errors derive_errors(const Case& c, const Arithmetic& arithmetic);
+// The largest error of a result as a share of what is allowed: at most 1 where it is right. NaN where it should not be: infinity.
+double worst_share(const Case& c, const HostTensor& y, const Errors& allowed);
 // Compares and records the worst error, as a share of what is allowed.
 void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed);
 
