@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines and kernels on the GPU, beside the peers in the same run. `./run gpu-bench` calls it.
 
-  python3 bench/gpu_bench.py [--sections vit,cosine,ops,peers,growth] [--tune] [--peers FOLDER] [--limit SECONDS]
+  python3 bench/gpu_bench.py [--sections vit,cosine,ops,peers] [--tune] [--peers FOLDER] [--limit SECONDS]
 
 Sections: vit (ViT engines, b64 and b1, FP16, FP8 with FP8 attention, INT8, and the 256-token model), cosine (their logits against fp32), ops (kernels
 alone: attention, matmul, norm, the pieces of a gated MLP), peers (torch, cuDNN, cuBLAS: scripts of FOLDER or TESSERA_PEERS, and bench/attention_peers.py),
-growth (time over batch, sequence and depth). All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are
+growth (time over batch, sequence and depth; not by default). All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are
 checked against their golden values on the GPU. Times are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the
 limit, is recorded as such and the rest goes on. Results: <out>/<gpu>/*.json, and the table of the goals on stdout and in summary.json.
 --tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then built by."""
@@ -25,6 +25,7 @@ BENCHES = "build/release/bin"
 WORK = "build/gpu_bench"
 TUNING = "assets/tuning/h200.json"
 SECTIONS = ["vit", "cosine", "ops", "peers", "growth"]
+DEFAULT_SECTIONS = "vit,cosine,ops,peers"  # about eight minutes; growth alone takes about four
 PEER_MODEL = {"vit-b-16": "vit_b16", "vit-b-256": "custom256"}
 PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--attention", "fp8"], "int8": ["--precision", "int8"]}
 # (model, precision, batches) of the section vit
@@ -159,8 +160,8 @@ def merged_steps(steps):
     """Layers that differ in numbers alone are one line, with their times summed."""
     lines = {}
     for s in steps:
-        key = (re.sub(r"\d+", "*", s["layer"]), s["op"], s["variant"])
-        line = lines.setdefault(key, {"layer": key[0], "op": key[1], "variant": key[2], "steps": 0, "ms": 0.0})
+        key = (re.sub(r"\d+", "*", s["layer"]), s["op"], s["variant"], s.get("config", ""))
+        line = lines.setdefault(key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0})
         line["steps"] += s["steps"]
         line["ms"] += s["ms"]
     return sorted(lines.values(), key=lambda x: -x["ms"])
@@ -387,7 +388,7 @@ def command_words(argv):
     """What was asked, without folders of this machine."""
     words, skip = [], False
     for word in argv:
-        if skip or word.split("=")[0] in ("--out", "--peers"):
+        if skip or word.split("=")[0] in ("--out", "--peers", "--tuning"):
             skip = not skip and "=" not in word
             continue
         words.append(word)
@@ -396,13 +397,13 @@ def command_words(argv):
 
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser.add_argument("--sections", default=DEFAULT_SECTIONS)
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--tune", action="store_true", help="time candidates for the engines of `vit` first")
     parser.add_argument("--tuning", default=TUNING, help="the table that engines are built by, where it exists")
     parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
     parser.add_argument("--peer-sections", default="eager,compile,fp8")
-    parser.add_argument("--peer-limit", type=float, default=110, help="seconds for each ViT of the peers")
+    parser.add_argument("--peer-limit", type=float, default=100, help="seconds for each ViT of the peers")
     parser.add_argument("--limit", type=float, default=480, help="seconds in all")
     parser.add_argument("--workers", type=int, default=max(1, min(5, (os.cpu_count() or 1) // 3)), help="builds side by side")
     parser.add_argument("--out", default="bench/results")

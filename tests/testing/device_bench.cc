@@ -8,6 +8,7 @@
 
 #include "io/atomic_file.h"
 #include "ops/reference.h"
+#include "plan/choose.h"
 #include "runtime/time_kernel.h"
 
 namespace tessera {
@@ -143,6 +144,8 @@ DeviceBench device_bench_arguments(int& argc, char** argv) {
       bench.wanted = true;
     } else if (word.starts_with("--gpu=")) {
       bench.wanted = true, bench.file = word.substr(6);
+    } else if (word == "--gpu_list") {
+      bench.wanted = bench.list = true;
     } else if (word.starts_with("--gpu_filter=")) {
       bench.filter = word.substr(13);
     } else {
@@ -182,6 +185,15 @@ HostTensor sampled_result(const Problem& problem, const ProblemBytes& bytes, con
 }
 
 int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& forms) {
+  if (bench.list) {
+    for (const DeviceForm& form : forms) {
+      std::printf("%s/%s:", form.problem.op.c_str(), form.label.c_str());
+      for (const Candidate& c : candidates(*find_op(form.problem.op), form.problem, Arch::sm90))
+        std::printf(" [%s]", kernel_name(c.variant->name, c.config).c_str());
+      std::printf("\n");
+    }
+    return 0;
+  }
   if (const std::string why = why_no_device(Arch::cuda); !why.empty()) {
     std::fprintf(stderr, "--gpu: %s\n", why.c_str());
     return 1;
@@ -201,7 +213,7 @@ int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& for
       for (const std::string& config : configs_of(*v, form.problem)) {
         const Row row = bench_one(gpu, form, *v, config, bytes, few, allowed);
         fine = fine && row.fine;
-        const std::string kernel = config.empty() ? v->name : cat(v->name, " ", config);
+        const std::string kernel = kernel_name(v->name, config);
         if (row.json.contains("us")) {
           std::printf("%-58s %-36s %9.2f %8.1f %8.0f %8.1f%% %6.2f%s\n", form.label.c_str(), kernel.c_str(), row.json["us"].get<double>(),
                       row.json["tflops"].get<double>(), row.json["gb_per_s"].get<double>(), 100 * row.json["roofline"].get<double>(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing of GPU variants, beside variant_bench.h for the host's. Each form is a problem of real size; every variant that accepts it, with each of its tile
 // shapes, is first held against the exact results of a few rows (f64, with the tolerances of its test), then timed by runtime/time_kernel.h.
-// A bench program runs them where it is called with --gpu[=FILE.json] and, if wanted, --gpu_filter=TEXT:
+// A bench program runs them where it is called with --gpu[=FILE.json] and, if wanted, --gpu_filter=TEXT (--gpu_list only lists who would run):
 //   {"gpu": ..., "peaks": ..., "rows": [{"op", "form", "variant", "config", "us", "fastest_us", "bytes", "flops", "tflops", "gb_per_s", "roofline",
 //    "worst_error", "calls", "sets"}, ...]}        roofline: the least time that the chip's data sheet allows, as a share of the median
 #pragma once
@@ -22,7 +22,7 @@ struct DeviceForm {
 
 // The arguments that a bench program was given for the GPU; they are taken out of argv.
 struct DeviceBench {
-  bool wanted = false;
+  bool wanted = false, list = false;
   std::string file, filter;
 };
 DeviceBench device_bench_arguments(int& argc, char** argv);
