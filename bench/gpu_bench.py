@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = "build/tessera"
 BENCHES = "build/release/bin"
 WORK = "build/gpu_bench"
@@ -196,11 +197,13 @@ def vit_rows(engines, args):
 
 
 def cosine_rows(engines, clock):
-    """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random images."""
+    """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random images; torch's FP8 beside them."""
     try:
         import numpy as np
     except ImportError:
         return [{"error": "no numpy here"}]
+    sys.path.insert(0, HERE)
+    from torch_fp8_logits import cosines
     rows = []
     for model, size in (("vit-b-16", 224), ("vit-b-256", 256)):
         images = f"{WORK}/{model}-images.npz"
@@ -223,9 +226,11 @@ def cosine_rows(engines, clock):
             if fault:
                 rows.append(row | {"error": fault})
                 continue
-            cosines = (got * want).sum(1) / np.sqrt((got * got).sum(1) * (want * want).sum(1))
-            rows.append(row | {"cos_mean": float(cosines.mean()), "cos_min": float(cosines.min()),
-                               "relative_l2": float(np.linalg.norm(got - want) / np.linalg.norm(want))})
+            rows.append(row | cosines(np, got, want))
+        if not error:
+            torch, fault = call_json([sys.executable, f"{HERE}/torch_fp8_logits.py", engines.jobs[f"cosine:{model}:fp32"]["onnx"], images,
+                                      f"{WORK}/cosine:{model}:fp32-logits.npz"], min(90, clock.left()))
+            rows.append({"peer": True, "model": model, "precision": "torch fp8"} | (torch or {"error": fault}))
     return rows
 
 
@@ -287,7 +292,7 @@ def peer_op_rows(args, clock):
             rows += [{"peer": True, "op": "matmul"} | r for r in record["gemm"]] + [{"peer": True, "op": "attention"} | r for r in record["attention"]]
         except (OSError, ValueError, KeyError):
             rows.append({"peer": True, "op": "matmul", "error": error or "wrote no gemm_attention_peers.json"})
-    ours, error = call_json([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "attention_peers.py")], min(90, clock.left()))
+    ours, error = call_json([sys.executable, f"{HERE}/attention_peers.py"], min(90, clock.left()))
     say(clock, "peers of attention" + (f": {error}" if error else ""))
     rows += [{"peer": True, "op": "attention"} | r for r in ours] if ours else [{"peer": True, "op": "attention", "error": error}]
     return rows
@@ -460,7 +465,7 @@ def main(argv):
             print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  cosine {r.get('cos_mean', math.nan):.5f}")
     for r in records.get("cosine", []):
         if "cos_mean" in r:
-            print(f"{r['model']} {r['precision']}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}")
+            print(f"{r['model']} {r['precision']}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
     if "vit" in records or "ops" in records:
         rows = summary(records)
         write(folder, "summary.json", head | {"rows": rows})

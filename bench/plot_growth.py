@@ -54,7 +54,7 @@ def panel(rows, title, x_label, value, y_label, left):
         path = " ".join(f"{'M' if n == 0 else 'L'}{at_x(x):.1f} {at_y(y):.1f}" for n, (x, y) in enumerate(line))
         out.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         out += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}"><title>{precision}: {x}: {y:.4g}</title></circle>' for x, y in line]
-        out.append(f'<text class="tick" x="{left + LEFT + 8}" y="{TOP + 16 + 15 * i}" fill="{colour}">{html.escape(precision)}</text>')
+        out.append(f'<text class="tick" x="{left + LEFT + 8}" y="{TOP + 16 + 15 * i}" style="fill:{colour}">{html.escape(precision)}</text>')
     return "\n".join(out)
 
 
