@@ -161,27 +161,26 @@ def merged_steps(steps):
     """Layers that differ in numbers alone are one line, with their times summed."""
     lines = {}
     for s in steps:
-        key = (re.sub(r"\d+", "*", s["layer"]), s["op"], s["variant"], s.get("config", ""))
+        key = (re.sub(r"\d+", "*", re.sub(r"_\d+$", "", s["layer"])), s["op"], s["variant"], s.get("config", ""))
         line = lines.setdefault(key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0})
         line["steps"] += s["steps"]
         line["ms"] += s["ms"]
     return sorted(lines.values(), key=lambda x: -x["ms"])
 
 
-def kernels_per_block(steps):
-    """Of a block in the middle: the first and the last may be cut."""
-    blocks = {}
-    for s in steps:
-        found = re.match(r"blocks\.(\d+)\.", s["layer"])
-        if found:
-            blocks[int(found[1])] = blocks.get(int(found[1]), 0) + s["steps"]
-    return blocks.get(max(blocks) // 2) if blocks else None
+def kernels_per_block(manifest, batch):
+    """Steps from the QKV layer of a block in the middle to that of the next: the first and the last block may be cut."""
+    plan = next((p for p in (manifest or {}).get("plans", []) if p["batch"] == batch and p["name"] != "golden"), None)
+    starts = [i for i, s in enumerate(plan["steps"] if plan else []) if re.fullmatch(r"blocks\.\d+\.attn\.qkv", s["layer"])]
+    return starts[len(starts) // 2 + 1] - starts[len(starts) // 2] if len(starts) > 2 else None
 
 
 def vit_rows(engines, args):
     rows = []
     for model, precision, batches in ENGINES:
-        plans, error = engines.timed(f"vit:{model}:{precision}", args.repeats, steps=True)
+        name = f"vit:{model}:{precision}"
+        plans, error = engines.timed(name, args.repeats, steps=True)
+        manifest = None if error else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
         for batch in map(int, batches.split(",")):
             row = {"name": f"tessera {precision}", "model": model, "precision": precision, "batch": batch}
             plan = next((p for p in plans or [] if p["batch"] == batch), None)
@@ -189,7 +188,7 @@ def vit_rows(engines, args):
                 rows.append(row | {"error": error or "no such plan"})
                 continue
             rows.append(row | {"ms": plan["median_ms"], "p10_ms": plan["p10_ms"], "p90_ms": plan["p90_ms"], "repeats": args.repeats,
-                               "kernels_per_block": kernels_per_block(plan["steps"]), "steps": merged_steps(plan["steps"])})
+                               "kernels_per_block": kernels_per_block(manifest, batch), "steps": merged_steps(plan["steps"])})
     return rows
 
 

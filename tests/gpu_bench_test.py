@@ -34,6 +34,9 @@ elif words[0] == "bench":
     plans = [{{"plan": f"batch{{b}}", "batch": int(b), "median_ms": int(b) * (0.04 if precision == "fp8" else 0.08) + 0.2, "p10_ms": 1, "p90_ms": 2, "steps": steps}}
              for b in batches.split(",")]
     print(json.dumps({{"repeats": 5, "plans": plans}}))
+elif words[0] == "inspect":
+    layers = [f"blocks.{{b}}.{{l}}" for b in range(12) for l in ("norm1", "attn.qkv", "attention", "mlp.fc1")] + ["head"]
+    print(json.dumps({{"plans": [{{"name": f"batch{{b}}", "batch": int(b), "steps": [{{"layer": l}} for l in layers]}} for b in open(words[1]).read().split()[0].split(",")]}}))
 elif words[0] == "run":
     import numpy as np
     want = np.random.default_rng(1).standard_normal((16, 10)).astype("f4")
@@ -120,7 +123,7 @@ class GpuBench(unittest.TestCase):
         self.assertEqual(vit["command"], "./run gpu-bench --repeats 5 --sections vit,cosine,ops,peers,growth")
         by = {(r["model"], r["precision"], r["batch"]): r for r in vit["rows"]}
         self.assertAlmostEqual(by["vit-b-16", "fp8", 64]["ms"], 64 * 0.04 + 0.2)
-        self.assertEqual(by["vit-b-16", "fp8", 64]["kernels_per_block"], 2)
+        self.assertEqual(by["vit-b-16", "fp8", 64]["kernels_per_block"], 4)
         self.assertEqual(len(by["vit-b-16", "fp8", 64]["steps"]), 3)
         self.assertIn("cannot run as asked", by["vit-b-16", "int8", 64]["error"])
         self.assertEqual({r["precision"] for r in vit["cosine"]}, {"fp16", "fp8", "int8", "torch fp8"})
