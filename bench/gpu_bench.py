@@ -137,7 +137,7 @@ class Engines:
 
             if self.args.tune:  # one at a time: they measure, and they share the table
                 for name, job in self.jobs.items():
-                    if job.get("tuned", name.startswith("vit:")):
+                    if "cpu" not in job["build"]:
                         job["error"], job["done"] = build(job, True), True
                         say(self.clock, f"tuned and built {name}" + (f": {job['error']}" if job["error"] else ""))
             waiting = {n: pool.submit(build, j, False) for n, j in self.jobs.items() if not j.get("done")}
@@ -403,7 +403,7 @@ def main(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", default=DEFAULT_SECTIONS)
     parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--tune", action="store_true", help="time candidates for the engines of `vit` first")
+    parser.add_argument("--tune", action="store_true", help="time candidates for the engines of these sections first")
     parser.add_argument("--tuning", default=TUNING, help="the table that engines are built by, where it exists")
     parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
     parser.add_argument("--peer-sections", default="eager,compile,fp8")
