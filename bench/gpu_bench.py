@@ -1,89 +1,480 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ViT engines on the GPU, beside the peers in the same run. `./run gpu-bench` calls it.
+"""Engines and kernels on the GPU, beside the peers in the same run. `./run gpu-bench` calls it.
 
-  python3 bench/gpu_bench.py [--model vit-b-16] [--batch 64] [--precisions fp16,fp8] [--peers FOLDER] [--out bench/results]
+  python3 bench/gpu_bench.py [--sections vit,cosine,ops,peers] [--tune] [--peers FOLDER] [--limit SECONDS]
 
-Engines are made from seeded random weights (`tessera zoo`), checked against their golden values, then timed: the median of CUDA-graph launches, GPU time
-only, inputs resident. FOLDER holds peer scripts (vit_peers.py); without it only our rows are written. Results: <out>/<gpu>/vit.json."""
+Sections: vit (ViT engines, b64 and b1, FP16, FP8 with FP8 attention, INT8, and the 256-token model), cosine (their logits against fp32), ops (kernels
+alone: attention, matmul, norm, the pieces of a gated MLP), peers (torch, cuDNN, cuBLAS: scripts of FOLDER or TESSERA_PEERS, and bench/attention_peers.py),
+growth (time over batch, sequence and depth; not by default). All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are
+checked against their golden values on the GPU. Times are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the
+limit, is recorded as such and the rest goes on. Results: <out>/<gpu>/*.json, and the table of the goals on stdout and in summary.json.
+--tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then built by."""
 import argparse
+import concurrent.futures
 import json
+import math
 import os
-import platform
+import re
 import subprocess
 import sys
+import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = "build/tessera"
+BENCHES = "build/release/bin"
+WORK = "build/gpu_bench"
+TUNING = "assets/tuning/h200.json"
+SECTIONS = ["vit", "cosine", "ops", "peers", "growth"]
+DEFAULT_SECTIONS = "vit,cosine,ops,peers"  # about eight minutes; growth alone takes about four
 PEER_MODEL = {"vit-b-16": "vit_b16", "vit-b-256": "custom256"}
+PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--attention", "fp8"], "int8": ["--precision", "int8"]}
+# (model, precision, batches) of the section vit
+ENGINES = [("vit-b-16", "fp16", "1,64"), ("vit-b-16", "fp8", "1,64"), ("vit-b-16", "int8", "1,64"), ("vit-b-256", "fp16", "64"), ("vit-b-256", "fp8", "64")]
+BATCHES = "1,2,4,8,16,32,64,128,256"
+IMAGES = [128, 192, 256, 384, 512, 768, 1024]  # patches of 16 pixels: 64 to 4096 tokens
+DEPTHS = [6, 12, 24, 48]
+SEQUENCE_BATCH, DEPTH_BATCH = 8, 64
+
+# The goals: what, where it is found, best peer, at least, goal. Milliseconds, microseconds, TFLOP/s (the last: larger is better).
+GOALS = [
+    ("ViT-B/16 b64 FP16", ("vit", "vit-b-16", "fp16", 64), "ms", 5.95, 4.5, 4.2),
+    ("ViT-B/16 b64 FP8, FP8 attention", ("vit", "vit-b-16", "fp8", 64), "ms", 4.36, 2.6, 2.2),
+    ("ViT-B/16 b64 INT8", ("vit", "vit-b-16", "int8", 64), "ms", None, None, None),
+    ("ViT-B/16 b1 FP16", ("vit", "vit-b-16", "fp16", 1), "ms", 0.491, None, None),
+    ("ViT-B/16 b1 FP8", ("vit", "vit-b-16", "fp8", 1), "ms", 0.473, 0.30, 0.23),
+    ("256-token ViT-B b64 FP16", ("vit", "vit-b-256", "fp16", 64), "ms", 7.13, 5.6, 5.2),
+    ("256-token ViT-B b64 FP8", ("vit", "vit-b-256", "fp8", 64), "ms", 5.39, 3.3, 2.8),
+    ("attention b64 h12 s197 d64 FP16", ("ops", "attention", "f16/b64 h12 s197 d64"), "us", 51, 45, 40),
+    ("attention b64 h12 s197 d64 FP8", ("ops", "attention", "e4m3 to e4m3/b64 h12 s197 d64", "e4m3/b64 h12 s197 d64"), "us", 51, 32, 25),
+    ("attention b2 h16 s256 d72 FP8", ("ops", "attention", "e4m3 to e4m3/b2 h16 s256 d72/80", "e4m3/b2 h16 s256 d72/80"), "us", 11.2, 9, 7),
+    ("attention b1 8q/1kv d256 s712 FP8", ("ops", "attention", "e4m3 to e4m3/b1 h8/1 s712 d256", "e4m3/b1 h8/1 s712 d256"), "us", None, None, None),
+    ("attention b1 8q/1kv d256 s968 FP8", ("ops", "attention", "e4m3 to e4m3/b1 h8/1 s968 d256", "e4m3/b1 h8/1 s968 d256"), "us", None, None, None),
+    ("attention b4 h16 s4096 d128 FP16", ("ops", "attention", "f16/b4 h16 s4096 d128"), "tflops", 624, 560, 640),
+    ("attention b4 h16 s4096 d128 FP8", ("ops", "attention", "e4m3 to e4m3/b4 h16 s4096 d128", "e4m3/b4 h16 s4096 d128"), "tflops", 624, 700, 900),
+    ("gated MLP 970x2048x16384 FP8", ("gated", "fp8"), "us", 178, 158, 140),
+    ("gated MLP 970x2048x16384 FP16", ("gated", "fp16"), "us", 295, None, None),
+]
 
 
-def call(*words):
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+class Clock:
+    """Seconds since the start, and what is left of the limit."""
+
+    def __init__(self, limit):
+        self.start, self.limit = time.monotonic(), limit
+
+    def used(self):
+        return time.monotonic() - self.start
+
+    def left(self):
+        return self.limit - self.used()
+
+
+def say(clock, text):
+    print(f"[{clock.used():5.0f} s] {text}", flush=True)
+
+
+def call(words, timeout):
+    """(output, error sentence): one of the two."""
+    if timeout <= 1:
+        return None, "left out: the time limit is reached"
+    try:
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return None, f"stopped after {timeout:.0f} s"
+    except OSError as error:
+        return None, str(error)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+        return None, f"exit {done.returncode}: " + " ".join((done.stderr or done.stdout).split())[-600:]
+    return done.stdout, None
+
+
+def call_json(words, timeout):
+    text, error = call(words, timeout)
+    if error:
+        return None, error
+    try:
+        return json.loads(text), None
+    except ValueError:
+        return None, f"{words[0]} {words[1]}: printed no JSON"
 
 
 def gpu_name():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
-    return out.stdout.strip().splitlines()[0] if out.returncode == 0 else "none"
+    out, error = call(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 60)
+    return out.strip().splitlines()[0] if not error and out.strip() else "none"
 
 
-def our_row(args, precision, batch, work):
-    onnx, engine = f"{work}/{args.model}.onnx", f"{work}/{args.model}-{precision}-b{batch}.tess"
-    if not os.path.exists(onnx):
-        call("zoo", args.model, "-o", onnx)
-    call("build", onnx, "-o", engine, "--precision", precision, "--batch", str(batch), "--target", "sm90")
-    bench = json.loads(call("bench", engine, "--repeats", str(args.repeats), "--steps", "--json"))
-    plan = bench["plans"][0]
-    return {"name": f"tessera {precision}", "model": args.model, "batch": batch, "ms": plan["median_ms"], "p10_ms": plan["p10_ms"],
-            "p90_ms": plan["p90_ms"], "repeats": bench["repeats"], "steps": plan["steps"]}
+# ---------------------------------------------------------------- engines
 
 
-def peer_rows(args, batch, work):
-    script = os.path.join(args.peers, "vit_peers.py")
-    if not args.peers or not os.path.exists(script) or args.model not in PEER_MODEL:
-        return []
-    out = f"{work}/peers-{args.model}-{batch}"
-    os.makedirs(out, exist_ok=True)
-    subprocess.run([sys.executable, script, "--model", PEER_MODEL[args.model], "--batch", str(batch), "--mode", "reduce-overhead",
-                    "--sections", args.peer_sections, "--out", out, "--state", out], check=False)
-    with open(f"{out}/vit_peers.json") as f:
-        rows = json.load(f)
-    rows = rows.get("rows", rows) if isinstance(rows, dict) else rows
-    return [{k: r[k] for k in ("name", "batch", "ms", "cos_mean", "cos_min") if k in r} | {"peer": True, "model": args.model}
-            for r in rows if "ms" in r]
+class Engines:
+    """Zoo models and engines by name; made once, side by side."""
+
+    def __init__(self, args, clock):
+        self.args, self.clock, self.jobs = args, clock, {}
+
+    def ask(self, name, model, words, sizes=()):
+        onnx = f"{WORK}/{'-'.join([model, *map(str, sizes)]).replace('--', '')}.onnx"
+        self.jobs[name] = {"onnx": onnx, "zoo": [PROGRAM, "zoo", model, "-o", onnx, *sizes], "file": f"{WORK}/{name}.tess", "build": words, "error": None}
+        return name
+
+    def make(self, workers):
+        models = {j["onnx"]: j["zoo"] for j in self.jobs.values()}
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            zoo = {}
+            for onnx, words in models.items():
+                zoo[onnx] = pool.submit(lambda onnx=onnx, words=words: (None, None) if os.path.exists(onnx) else call(words, self.clock.left()))
+            faults = {onnx: done.result()[1] for onnx, done in zoo.items()}
+            say(self.clock, f"{len(models)} models made")
+
+            def build(job, tune):
+                if faults[job["onnx"]]:
+                    return faults[job["onnx"]]
+                tuning = ["--tune"] if tune else []
+                if "cpu" not in job["build"] and (tune or os.path.exists(self.args.tuning)):
+                    tuning += ["--tuning", self.args.tuning]
+                return call([PROGRAM, "build", job["onnx"], "-o", job["file"], *job["build"], *tuning], self.clock.left())[1]
+
+            if self.args.tune:  # one at a time: they measure, and they share the table
+                for name, job in self.jobs.items():
+                    if "cpu" not in job["build"]:
+                        job["error"], job["done"] = build(job, True), True
+                        say(self.clock, f"tuned and built {name}" + (f": {job['error']}" if job["error"] else ""))
+            waiting = {n: pool.submit(build, j, False) for n, j in self.jobs.items() if not j.get("done")}
+            for name, done in waiting.items():
+                self.jobs[name]["error"] = done.result()
+        for name, job in self.jobs.items():
+            if job["error"]:
+                say(self.clock, f"{name}: {job['error']}")
+        say(self.clock, f"{len(self.jobs)} engines built")
+
+    def timed(self, name, repeats, steps=False):
+        """([plan], error)"""
+        job = self.jobs[name]
+        if job["error"]:
+            return None, job["error"]
+        done, error = call_json([PROGRAM, "bench", job["file"], "--repeats", repeats, "--json"] + (["--steps"] if steps else []), self.clock.left())
+        return (done["plans"], None) if not error else (None, error)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="vit-b-16")
-    parser.add_argument("--batch", default="64", help="comma-separated")
-    parser.add_argument("--precisions", default="fp16,fp8")
-    parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
-    parser.add_argument("--peer-sections", default="eager,compile,fp8")
-    parser.add_argument("--out", default="bench/results")
-    args = parser.parse_args()
-    name = gpu_name()
-    folder = os.path.join(args.out, name.lower().removeprefix("nvidia ").replace(" ", "-"))
-    os.makedirs(folder, exist_ok=True)
-    work = "build/gpu_bench"
-    os.makedirs(work, exist_ok=True)
+def merged_steps(steps):
+    """Layers that differ in numbers alone are one line, with their times summed."""
+    lines = {}
+    for s in steps:
+        key = (re.sub(r"\d+", "*", re.sub(r"_\d+$", "", s["layer"])), s["op"], s["variant"], s.get("config", ""))
+        line = lines.setdefault(key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0})
+        line["steps"] += s["steps"]
+        line["ms"] += s["ms"]
+    return sorted(lines.values(), key=lambda x: -x["ms"])
+
+
+def kernels_per_block(manifest, batch):
+    """Steps from the QKV layer of a block in the middle to that of the next: the first and the last block may be cut."""
+    plan = next((p for p in (manifest or {}).get("plans", []) if p["batch"] == batch and p["name"] != "golden"), None)
+    starts = [i for i, s in enumerate(plan["steps"] if plan else []) if re.fullmatch(r"blocks\.\d+\.attn\.qkv", s["layer"])]
+    return starts[len(starts) // 2 + 1] - starts[len(starts) // 2] if len(starts) > 2 else None
+
+
+def vit_rows(engines, args):
     rows = []
-    for batch in map(int, args.batch.split(",")):
-        rows += [our_row(args, p, batch, work) for p in args.precisions.split(",")]
-        rows += peer_rows(args, batch, work)
-    record = {"gpu": name, "host": platform.machine(), "command": "./run gpu-bench " + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1:i + 1]), "rows": rows}
-    path = os.path.join(folder, f"{args.model}.json")
+    for model, precision, batches in ENGINES:
+        name = f"vit:{model}:{precision}"
+        plans, error = engines.timed(name, args.repeats, steps=True)
+        manifest = None if error else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
+        for batch in map(int, batches.split(",")):
+            row = {"name": f"tessera {precision}", "model": model, "precision": precision, "batch": batch}
+            plan = next((p for p in plans or [] if p["batch"] == batch), None)
+            if plan is None:
+                rows.append(row | {"error": error or "no such plan"})
+                continue
+            rows.append(row | {"ms": plan["median_ms"], "p10_ms": plan["p10_ms"], "p90_ms": plan["p90_ms"], "repeats": args.repeats,
+                               "kernels_per_block": kernels_per_block(manifest, batch), "steps": merged_steps(plan["steps"])})
+    return rows
+
+
+# ---------------------------------------------------------------- logits against fp32
+
+
+def cosine_rows(engines, clock):
+    """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random images; torch's FP8 beside them."""
+    try:
+        import numpy as np
+    except ImportError:
+        return [{"error": "no numpy here"}]
+    sys.path.insert(0, HERE)
+    from torch_fp8_logits import cosines
+    rows = []
+    for model, size in (("vit-b-16", 224), ("vit-b-256", 256)):
+        images = f"{WORK}/{model}-images.npz"
+        np.savez(images, image=np.random.default_rng(7).standard_normal((16, 3, size, size)).astype("f4"))
+
+        def logits(name):
+            job = engines.jobs.get(name)
+            if job is None or job["error"]:
+                return None, job["error"] if job else "not built"
+            out = f"{WORK}/{name}-logits.npz"
+            error = call([PROGRAM, "run", job["file"], "--no-verify", "-i", images, "-o", out], clock.left())[1]
+            return (None, error) if error else (np.load(out)["logits"].astype("f8"), None)
+
+        want, error = logits(f"cosine:{model}:fp32")
+        for m, precision, _ in ENGINES:
+            if m != model:
+                continue
+            row = {"model": model, "precision": precision, "samples": 16}
+            got, fault = (None, error) if error else logits(f"vit:{model}:{precision}")
+            if fault:
+                rows.append(row | {"error": fault})
+                continue
+            rows.append(row | cosines(np, got, want))
+        if not error:
+            torch, fault = call_json([sys.executable, f"{HERE}/torch_fp8_logits.py", engines.jobs[f"cosine:{model}:fp32"]["onnx"], images,
+                                      f"{WORK}/cosine:{model}:fp32-logits.npz"], min(90, clock.left()))
+            rows.append({"peer": True, "model": model, "precision": "torch fp8"} | (torch or {"error": fault}))
+    return rows
+
+
+# ---------------------------------------------------------------- ops and peers
+
+
+def op_rows(clock):
+    rows, peaks = [], {}
+    for op in ("attention", "matmul", "norm"):
+        out = f"{WORK}/{op}.json"
+        if os.path.exists(out):
+            os.remove(out)
+        error = call([f"{BENCHES}/ops_{op}_bench", f"--gpu={out}"], clock.left())[1]  # exit 1 where a row is wrong: the file says which
+        if os.path.exists(out):
+            with open(out) as f:
+                record = json.load(f)
+            rows += record["rows"]
+            peaks = record["peaks"]
+        elif error:
+            rows.append({"op": op, "error": error})
+    return rows, peaks
+
+
+def peer_vit_rows(args, clock):
+    script = os.path.join(args.peers, "vit_peers.py") if args.peers else ""
+    if not os.path.exists(script):
+        return [{"peer": True, "error": "no vit_peers.py: give its folder with --peers or TESSERA_PEERS"}]
+    rows = []
+    for model, batch in (("vit-b-16", 64), ("vit-b-16", 1), ("vit-b-256", 64)):
+        out = f"{WORK}/peers-{model}-{batch}"
+        os.makedirs(out, exist_ok=True)
+        limit = min(args.peer_limit, clock.left())
+        error = call([sys.executable, script, "--model", PEER_MODEL[model], "--batch", batch, "--mode", "reduce-overhead", "--sections", args.peer_sections,
+                      "--total", int(max(limit - 5, 1)), "--compile-limit", int(max(limit - 10, 1)), "--out", out, "--state", out], limit)[1]
+        say(clock, f"peers {model} b{batch}" + (f": {error}" if error else ""))
+        try:
+            with open(f"{out}/vit_peers.json") as f:
+                found = json.load(f)
+        except (OSError, ValueError):
+            rows.append({"peer": True, "model": model, "batch": batch, "error": error or "wrote no vit_peers.json"})
+            continue
+        found = found.get("rows", found) if isinstance(found, dict) else found
+        rows += [{"peer": True, "model": model, "batch": batch} | {k: r[k] for k in ("name", "ms", "cos_mean", "cos_min", "error") if k in r} for r in found]
+    return rows
+
+
+def peer_op_rows(args, clock):
+    """cuBLAS and cuDNN at the shapes of the ops: from the folder's script, and attention with shared keys from ours."""
+    rows = []
+    out = f"{WORK}/peers-ops"
+    os.makedirs(out, exist_ok=True)
+    script = os.path.join(args.peers, "gemm_attention_peers.py") if args.peers else ""
+    if os.path.exists(script):
+        error = call([sys.executable, script, "--out", out, "--no-sparse"], min(120, clock.left()))[1]
+        say(clock, "peers of matmul and attention" + (f": {error}" if error else ""))
+        try:
+            with open(f"{out}/gemm_attention_peers.json") as f:
+                record = json.load(f)
+            rows += [{"peer": True, "op": "matmul"} | r for r in record["gemm"]] + [{"peer": True, "op": "attention"} | r for r in record["attention"]]
+        except (OSError, ValueError, KeyError):
+            rows.append({"peer": True, "op": "matmul", "error": error or "wrote no gemm_attention_peers.json"})
+    ours, error = call_json([sys.executable, f"{HERE}/attention_peers.py"], min(90, clock.left()))
+    say(clock, "peers of attention" + (f": {error}" if error else ""))
+    rows += [{"peer": True, "op": "attention"} | r for r in ours] if ours else [{"peer": True, "op": "attention", "error": error}]
+    return rows
+
+
+# ---------------------------------------------------------------- growth
+
+
+def ask_growth(engines):
+    quick = ["--target", "sm90", "--no-verify"]
+    for precision in ("fp16", "fp8"):
+        words = PRECISIONS[precision] + quick
+        engines.ask(f"batch:{precision}", "vit-b-16", words + ["--batch", BATCHES])
+        for image in IMAGES:
+            engines.ask(f"sequence:{precision}:{image}", "vit-b-256", words + ["--batch", str(SEQUENCE_BATCH)], ["--image", image])
+        for depth in DEPTHS:
+            engines.ask(f"depth:{precision}:{depth}", "vit-b-16", words + ["--batch", str(DEPTH_BATCH)], ["--depth", depth])
+
+
+def growth_rows(engines, args):
+    rows = []
+    for precision in ("fp16", "fp8"):
+        plans, error = engines.timed(f"batch:{precision}", args.repeats)
+        for batch in map(int, BATCHES.split(",")):
+            plan = next((p for p in plans or [] if p["batch"] == batch), None)
+            rows.append({"axis": "batch", "precision": precision, "x": batch, "batch": batch} |
+                        ({"ms": plan["median_ms"]} if plan else {"error": error or "no such plan"}))
+        for axis, values, batch in (("sequence", IMAGES, SEQUENCE_BATCH), ("depth", DEPTHS, DEPTH_BATCH)):
+            for value in values:
+                plans, error = engines.timed(f"{axis}:{precision}:{value}", args.repeats)
+                x = (value // 16) ** 2 if axis == "sequence" else value
+                rows.append({"axis": axis, "precision": precision, "x": x, "batch": batch} | ({"ms": plans[0]["median_ms"]} if plans else {"error": error}))
+    return rows
+
+
+# ---------------------------------------------------------------- the goals
+
+
+def best_op(ops, op, forms, unit):
+    """The fastest right result of any variant on the first of the forms that has one."""
+    for form in forms:
+        fine = [r for r in ops if r.get("op") == op and r.get("form") == form and "us" in r and "error" not in r]
+        if fine:
+            best = min(fine, key=lambda r: r["us"])
+            return best[unit], f"{best['variant']} {best['config']}".strip()
+    return None, None
+
+
+def gated(ops, precision):
+    """Gate, up, their product and the way down, each by its fastest kernel."""
+    pieces = [("matmul", [f"{precision}/970x2048x16384 gelu_tanh", f"{precision}/970x2048x16384 silu"]), ("matmul", [f"{precision}/970x2048x16384"]),
+              ("map", [f"{precision}/970x16384 mul"]), ("matmul", [f"{precision}/970x16384x2048"])]
+    times = [best_op(ops, op, forms, "us")[0] for op, forms in pieces]
+    return (sum(times), "gate + up + product + down") if all(t is not None for t in times) else (None, None)
+
+
+def summary(records):
+    rows = []
+    vit, ops = records.get("vit", []), records.get("ops", [])
+    for what, where, unit, peer, least, goal in GOALS:
+        ours, by = None, None
+        if where[0] == "vit":
+            row = next((r for r in vit if (r.get("model"), r.get("precision"), r.get("batch")) == where[1:] and "ms" in r), None)
+            ours = row["ms"] if row else None
+        elif where[0] == "ops":
+            ours, by = best_op(ops, where[1], where[2:], unit)
+        else:
+            ours, by = gated(ops, where[1])
+        if ours is None:
+            verdict = "not measured"
+        elif least is None:
+            verdict = ""
+        else:
+            reached = (lambda bar: ours >= bar) if unit == "tflops" else (lambda bar: ours <= bar)
+            verdict = "goal" if reached(goal) else "at least" if reached(least) else "missed"
+        rows.append({"work": what, "unit": unit, "ours": ours, "by": by, "best_peer": peer, "at_least": least, "goal": goal, "verdict": verdict})
+    return rows
+
+
+def print_summary(rows):
+    number = lambda x: "-" if x is None else f"{x:.3f}" if x < 1 else f"{x:.2f}" if x < 100 else f"{x:.0f}"
+    print(f"\n{'work':38} {'unit':>6} {'ours':>8} {'peer':>8} {'at least':>8} {'goal':>8}  verdict")
+    for r in rows:
+        print(f"{r['work']:38} {r['unit']:>6} {number(r['ours']):>8} {number(r['best_peer']):>8} {number(r['at_least']):>8} {number(r['goal']):>8}  {r['verdict']}"
+              + (f"  ({r['by']})" if r["by"] else ""))
+
+
+def write(folder, name, record):
+    path = os.path.join(folder, name)
     with open(path + ".new", "w") as f:
         json.dump(record, f, indent=1)
+        f.write("\n")
     os.replace(path + ".new", path)
-    print(f"\n{'what':58} {'batch':>5} {'ms':>8} {'images/s':>9}")
-    for r in rows:
-        print(f"{r['name']:58} {r['batch']:5} {r['ms']:8.3f} {r['batch'] / r['ms'] * 1e3:9.0f}")
-    print(f"written: {path}")
+    print(f"written: {path}", flush=True)
+
+
+def command_words(argv):
+    """What was asked, without folders of this machine."""
+    words, skip = [], False
+    for word in argv:
+        if skip or word.split("=")[0] in ("--out", "--peers", "--tuning"):
+            skip = not skip and "=" not in word
+            continue
+        words.append(word)
+    return " ".join(["./run gpu-bench", *words])
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sections", default=DEFAULT_SECTIONS)
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--tune", action="store_true", help="time candidates for the engines of these sections first")
+    parser.add_argument("--tuning", default=TUNING, help="the table that engines are built by, where it exists")
+    parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
+    parser.add_argument("--peer-sections", default="eager,compile,fp8")
+    parser.add_argument("--peer-limit", type=float, default=100, help="seconds for each ViT of the peers")
+    parser.add_argument("--limit", type=float, default=480, help="seconds in all")
+    parser.add_argument("--workers", type=int, default=max(1, min(5, (os.cpu_count() or 1) // 3)), help="builds side by side")
+    parser.add_argument("--out", default="bench/results")
+    args = parser.parse_args(argv)
+    sections = args.sections.split(",")
+    for s in sections:
+        if s not in SECTIONS:
+            parser.error(f"no section {s}: there are {', '.join(SECTIONS)}")
+    clock = Clock(args.limit)
+    gpu = gpu_name()
+    folder = os.path.join(args.out, re.sub(r"[^a-z0-9]+", "_", gpu.lower().removeprefix("nvidia ")))
+    os.makedirs(folder, exist_ok=True)
+    os.makedirs(WORK, exist_ok=True)
+    head = {"gpu": gpu, "command": command_words(argv)}
+    records = {}
+
+    engines = Engines(args, clock)
+    if "vit" in sections or "cosine" in sections:
+        for model, precision, batches in ENGINES:
+            engines.ask(f"vit:{model}:{precision}", model, PRECISIONS[precision] + ["--target", "sm90", "--batch", batches])
+    if "cosine" in sections:
+        for model in ("vit-b-16", "vit-b-256"):
+            engines.ask(f"cosine:{model}:fp32", model, ["--precision", "fp32", "--target", "cpu", "--no-verify", "--batch", "16"])
+    if "growth" in sections:
+        ask_growth(engines)
+    if engines.jobs:
+        engines.make(args.workers)
+
+    if "vit" in sections:
+        records["vit"] = vit_rows(engines, args)
+        say(clock, "ViT engines timed")
+    if "cosine" in sections:
+        records["cosine"] = cosine_rows(engines, clock)
+        say(clock, "logits compared")
+    if "vit" in records or "cosine" in records:
+        write(folder, "vit.json", head | {"rows": records.get("vit", []), "cosine": records.get("cosine", [])})
+    if "ops" in sections:
+        records["ops"], peaks = op_rows(clock)
+        say(clock, "ops timed")
+        write(folder, "ops.json", head | {"peaks": peaks, "rows": records["ops"]})
+    if "growth" in sections:
+        records["growth"] = growth_rows(engines, args)
+        say(clock, "growth timed")
+        write(folder, "growth.json", head | {"model": "vit-b-16 (batch, depth), vit-b-256 (sequence)", "rows": records["growth"]})
+    if "peers" in sections:
+        records["peers"] = peer_op_rows(args, clock) + peer_vit_rows(args, clock)
+        write(folder, "peers.json", head | {"rows": records["peers"]})
+
+    for r in records.get("vit", []):
+        if "ms" in r:
+            print(f"{r['name']:16} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  {r['batch'] / r['ms'] * 1e3:8.0f} images/s  {r['kernels_per_block']} kernels per block")
+    for r in records.get("peers", []):
+        if "ms" in r and not math.isnan(r["ms"]):
+            print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  cosine {r.get('cos_mean', math.nan):.5f}")
+    for r in records.get("cosine", []):
+        if "cos_mean" in r:
+            print(f"{r['model']} {r['precision']}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
+    if "vit" in records or "ops" in records:
+        rows = summary(records)
+        write(folder, "summary.json", head | {"rows": rows})
+        print_summary(rows)
+    faults = [r for rows in records.values() for r in rows if "error" in r]
+    for r in faults:
+        print("fault:", " ".join(str(r[k]) for k in ("name", "op", "form", "variant", "config", "model", "axis", "x", "precision", "batch") if k in r), "-", r["error"])
+    say(clock, f"done, {len(faults)} faults")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

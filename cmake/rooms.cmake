@@ -155,6 +155,16 @@ function(ts_variant_hashes)
   target_sources(ts_ops PRIVATE ${out})
 endfunction()
 
+# The tuning tables of assets/tuning, compiled in: the same program gives the same engine wherever it lies.
+function(ts_committed_tuning)
+  file(GLOB tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/assets/tuning/*.json)
+  set(out ${CMAKE_BINARY_DIR}/generated/committed_tuning.cc)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DTABLES=${tables}" -P ${CMAKE_SOURCE_DIR}/cmake/embed_tuning.cmake
+    DEPENDS ${tables} ${CMAKE_SOURCE_DIR}/cmake/embed_tuning.cmake VERBATIM)
+  target_sources(ts_plan PRIVATE ${out})
+endfunction()
+
 function(ts_summary)
   message(STATUS "Tessera ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${TS_CUDA_NOTE}")
 endfunction()

@@ -229,6 +229,18 @@ def words_seeds():
         write("words", f"word_{i:02}", text)
 
 
+def tuning_seeds():
+    def file(entries, **more):
+        return json.dumps({"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90", "entries": entries} | more).encode()
+    time = {"variant": "matmul/sm90_wgmma", "config": "128x192", "us": 37.25}
+    write("tuning", "whole", file({"sm90 matmul f16[1,8] f16[8,8]c -> f16[1,8]": [time, {**time, "config": "", "us": 1e-9}], "other": [{**time, "us": 1e9}]}))
+    write("tuning", "too_long", file({"a": [{**time, "us": 1e300}]}))
+    write("tuning", "empty", file({}))
+    write("tuning", "twice", file({"a": [time, time]}))
+    write("tuning", "negative", file({"a": [{**time, "us": -1}]}))
+    write("tuning", "other_arch", file({}, arch="cpu"))
+
+
 def ranges_seeds():
     def file(values, **more):
         top = {"tessera": "ranges 1", "model": "m", "weights": "0" * 16, "method": "amax", "how": "amax over 2 samples of x.npz", "samples": 2,
@@ -289,6 +301,7 @@ def main():
     ir_text_seeds()
     words_seeds()
     ranges_seeds()
+    tuning_seeds()
     image_seeds()
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])

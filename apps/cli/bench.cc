@@ -15,6 +15,7 @@
 #include "cli/layers.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "plan/choose.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/samples.h"
@@ -30,9 +31,9 @@ struct Options {
   bool steps = false, all = false;
 };
 
-// Times of all steps of one op by one variant in one layer.
+// Times of all steps of one op by one variant and tile shape in one layer.
 struct StepTime {
-  std::string layer, op, variant;
+  std::string layer, op, variant, config;
   double milliseconds = 0;
   int64_t steps = 0;
 };
@@ -71,14 +72,14 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
            .steps = {}};
   if (o.steps) {
     TS_ASSIGN(const std::vector<double> each, executor->time_steps(inputs.pointers));
-    std::map<std::tuple<std::string, std::string, std::string>, std::pair<double, int64_t>> sums;
+    std::map<std::tuple<std::string, std::string, std::string, std::string>, std::pair<double, int64_t>> sums;
     for (size_t i = 0; i < each.size() && i < plan.steps.size(); ++i) {
-      auto& [ms, steps] = sums[{plan.steps[i].layer, plan.steps[i].op, plan.steps[i].variant}];
+      auto& [ms, steps] = sums[{plan.steps[i].layer, plan.steps[i].op, plan.steps[i].variant, plan.steps[i].config}];
       ms += each[i];
       ++steps;
     }
     for (const auto& [key, sum] : sums)
-      t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), sum.first, sum.second});
+      t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), sum.first, sum.second});
     std::stable_sort(t.steps.begin(), t.steps.end(),
                      [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
   }
@@ -89,7 +90,7 @@ Json timing_json(const Timing& t) {
   Json steps = Json::array();
   for (const StepTime& s : t.steps)
     steps.push_back(
-        {{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"steps", s.steps}, {"ms", s.milliseconds}});
+        {{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"config", s.config}, {"steps", s.steps}, {"ms", s.milliseconds}});
   return {{"plan", t.plan->name}, {"batch", t.plan->batch},       {"median_ms", t.median}, {"p10_ms", t.p10},
           {"p90_ms", t.p90},      {"per_second", t.per_second()}, {"bind_s", t.bind_s},    {"steps", steps}};
 }
@@ -100,8 +101,8 @@ void print_steps(const Timing& t, bool all) {
   std::map<std::string, StepTime> by_variant;
   for (const StepTime& s : t.steps) {
     total += s.milliseconds;
-    StepTime& v = by_variant[s.variant];
-    v.variant = s.variant;
+    StepTime& v = by_variant[kernel_name(s.variant, s.config)];
+    v.variant = kernel_name(s.variant, s.config);
     v.milliseconds += s.milliseconds;
     v.steps += s.steps;
   }
@@ -124,7 +125,7 @@ void print_steps(const Timing& t, bool all) {
   for (size_t i = 0; i < shown; ++i) {
     const StepTime& s = t.steps[i];
     layers.add(
-        {s.layer, s.variant, std::to_string(s.steps), fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
+        {s.layer, kernel_name(s.variant, s.config), std::to_string(s.steps), fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
   }
   fmt::print("{}\n{}\n{}", variants.text(),
              shown == t.steps.size() ? std::string("layers, slowest first")

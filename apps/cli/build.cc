@@ -25,6 +25,8 @@ struct Options {
   uint64_t seed = 1;
   std::string golden_inputs;
   std::optional<double> min_cosine;
+  std::string tuning;
+  bool tune = false;
   BuildFlags flags;
   const CLI::App* app = nullptr;
 };
@@ -81,6 +83,8 @@ Status build(const Options& o, const Common& common) {
   options.seed = o.seed;
   options.golden_inputs = o.golden_inputs;
   options.min_cosine = o.min_cosine;
+  options.tuning = o.tuning;
+  options.tune = o.tune;
   if (!o.golden_inputs.empty() && o.app->count("--seed") > 0)
     return usage_error("--seed draws golden inputs, --golden-inputs brings them: give one of the two");
   BuildTimes times;
@@ -91,12 +95,12 @@ Status build(const Options& o, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.compile_s + times.golden_s + write_s;
+  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.tune_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
     plans.push_back(
-        {{"name", p->name}, {"batch", p->batch}, {"steps", p->steps.size()}, {"arena_bytes", p->arena_bytes}});
+        {{"name", p->name}, {"batch", p->batch}, {"steps", p->steps.size()}, {"arena_bytes", p->arena_bytes}, {"tuning", p->tuning}});
   const std::vector<PromiseGroup> groups = promise_groups(engine.plans[0]);
   for (const PromiseGroup& g : groups)
     layers.push_back({{"asked", g.asked}, {"stored", g.stored}, {"computed", g.computed}, {"layers", g.layers}});
@@ -130,6 +134,7 @@ Status build(const Options& o, const Common& common) {
                  {{"import", times.import_s},
                   {"refine", times.refine_s},
                   {"calibrate", times.calibrate_s},
+                  {"tune", times.tune_s},
                   {"compile", times.compile_s},
                   {"golden", times.golden_s},
                   {"write", write_s}}}});
@@ -143,7 +148,7 @@ Status build(const Options& o, const Common& common) {
              megabytes(bytes)));
   for (const Plan* p : runnable_plans(engine)) {
     say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
-               megabytes(p->arena_bytes), " of working memory"));
+               megabytes(p->arena_bytes), " of working memory", p->tuning.empty() ? "" : cat(", tuned by table ", p->tuning)));
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
@@ -178,8 +183,8 @@ Status build(const Options& o, const Common& common) {
   constexpr size_t kColumn = 18;  // "tessera: warning: " stands before it
   for (const std::string& w : quality.warnings) warn(wrap(printable(w), kColumn, 2).substr(kColumn));
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
-                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, tune {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.tune_s, times.compile_s, times.golden_s, write_s));
   return {};
 }
 
@@ -215,6 +220,16 @@ Runner add(CLI::App& app, const Common& common) {
       ->check(is_cosine())
       ->type_name("C")
       ->group("Golden values");
+  app.add_flag("--tune", o->tune,
+               "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
+               "and take the fastest; what the file holds is not timed again")
+      ->group("Tuning");
+  app.add_option("--tuning", o->tuning,
+                 cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
+                     "comes with the program; with --tune: ", kDefaultTuning, ")"))
+      ->check(not_empty())
+      ->type_name("FILE")
+      ->group("Tuning");
   o->app = &app;
   return [o, &common] { return build(*o, common); };
 }
@@ -233,12 +248,14 @@ const Command build_command{
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n"
-    "  tessera build --family vit vit-nvfp4/ -o vit.tess\n",
+    "  tessera build --family vit vit-nvfp4/ -o vit.tess\n"
+    "  tessera build vit.onnx --precision fp8 --target sm90 --batch 64 --tune\n",
     "Files:\n"
     "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
     "  FOLDER      with --family: config.json and *.safetensors; plain, ModelOpt or compressed-tensors\n"
     "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
     "              tessera calibrate wrote, told apart by content\n"
+    "  --tuning    JSON of tessera build --tune: times per problem on one GPU (docs/tuning.md)\n"
     "  *.npz       numpy arrays, one per input of the model, named like it: [samples, ...]\n"
     "  *.tess      the engine; written whole or not at all\n",
     true,

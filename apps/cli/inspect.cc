@@ -4,13 +4,16 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/layers.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "cli/places.h"
+#include "cli/tuning.h"
 #include "plan/engine_file.h"
+#include "plan/choose.h"
 #include "plan/moves.h"
 #include "runtime/executor.h"
 
@@ -18,8 +21,8 @@ namespace tessera {
 namespace {
 
 struct Options {
-  std::string engine, plan;
-  bool verbose = false;
+  std::string engine, plan, table;
+  bool verbose = false, tuning = false;
 };
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
@@ -42,6 +45,7 @@ void print_plan(const Plan& p) {
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
+  if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
 
@@ -80,28 +84,31 @@ void print_summary(const Options& o, const Engine& e) {
   for (const Plan& p : e.plans) print_plan(p);
 }
 
-void print_layers(const Plan& plan, const Receipts& receipts, bool verbose) {
+void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, const TuningTable* times) {
   bool unproven = false;
   Table table({"layer", "op", "asked", "stored", "computed", "variant"});
   for (const PlanStep& s : plan.steps) {
     const bool proven = receipts.state_of(s.variant).proven;
     unproven = unproven || !proven;
-    table.add(
-        {s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed), s.variant + (proven ? "" : " !")});
+    table.add({s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed),
+               kernel_name(s.variant, s.config) + (proven ? "" : " !")});
   }
   fmt::print("\nplan {}, batch {}\n{}", shorten(printable(plan.name), 60), plan.batch, table.text());
   if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant's present sources\n");
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
-    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", s.variant, ": ", s.arithmetic)), 0, 4));
-    for (const Refusal& r : s.refusals)
-      fmt::print("{}\n", wrap(printable(cat(r.variant, " refused: ", r.reason)), 2, 4));
+    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", s.arithmetic)), 0, 4));
+    for (const Refusal& r : s.refusals) {
+      const std::string slower = words_of_slower(plan, s, r, times);
+      fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", r.reason) : cat(r.variant, " ", slower)), 2, 4));
+    }
   }
 }
 
 Status inspect(const Options& o, const Common& common) {
-  if (common.json && (!o.plan.empty() || o.verbose)) {
+  if (o.tuning && o.verbose) return usage_error("--tuning shows times and nothing else: leave --verbose out");
+  if (common.json && !o.tuning && (!o.plan.empty() || o.verbose)) {
     return usage_error(cat("--json holds every plan with all that is known of it: leave ",
                            o.verbose ? "--verbose" : "--plan", " out"));
   }
@@ -117,12 +124,20 @@ Status inspect(const Options& o, const Common& common) {
   if (plan == nullptr)
     return usage_error(
         cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names, did_you_mean(o.plan, known)));
+  if (!o.table.empty() && !o.tuning && !o.verbose) return usage_error("--table says where the times of --tuning are: give both");
+  TuningTable read;
+  const TuningTable* table = default_tuning(plan->arch);
+  if (!o.table.empty()) {
+    TS_ASSIGN(read, read_tuning(o.table));
+    table = &read;
+  }
+  if (o.tuning) return show_tuning(*plan, table, common.json);
   if (common.json) {
     fmt::print("{}\n", manifest_json(engine));
     return {};
   }
   print_summary(o, engine);
-  print_layers(*plan, Receipts::load(), o.verbose);
+  print_layers(*plan, Receipts::load(), o.verbose, table);
   return {};
 }
 
@@ -131,6 +146,10 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
   app.add_option("--plan", o->plan, "whose layers to list (default: the first plan's)")->type_name("NAME");
   app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
+  app.add_flag("--tuning", o->tuning, "instead: who may run each distinct problem of the plan, and the times of a tuning table");
+  app.add_option("--table", o->table, "the tuning table to take times from (default: the one that comes with the program)")
+      ->check(not_empty())
+      ->type_name("FILE");
   return [o, &common] { return inspect(*o, common); };
 }
 
@@ -146,6 +165,7 @@ const Command inspect_command{
     "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",
     "  tessera inspect vit.tess\n"
     "  tessera inspect vit.tess --verbose --plan golden\n"
+    "  tessera inspect vit.tess --tuning --table tuning.json\n"
     "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
     "Environment:\n"
     "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",

@@ -16,6 +16,7 @@ namespace {
 struct Options {
   std::string name, output;
   uint64_t seed = 1;
+  ZooSizes sizes;
   bool list = false;
 };
 
@@ -39,17 +40,22 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("name", o->name, "a model of the zoo; --list shows them")->type_name("NAME");
   app.add_option("-o,--output", o->output, "the ONNX file to write (default: NAME.onnx)")->type_name("FILE");
   app.add_option("--seed", o->seed, "of the weights (default: 1)")->check(not_negative())->type_name("N");
+  app.add_option("--image", o->sizes.image, "pixels along a side, which gives the number of tokens (default: the model's own)")
+      ->check(within(1, 1 << 14))
+      ->type_name("N");
+  app.add_option("--depth", o->sizes.depth, "number of blocks (default: the model's own)")->check(within(1, 1000))->type_name("N");
   app.add_flag("--list", o->list, "list the models");
   const CLI::App* sub = &app;
   return [o, sub, &common]() -> Status {
     if (o->list) {
-      for (const char* option : {"name", "--output", "--seed"}) {
+      for (const char* option : {"name", "--output", "--seed", "--image", "--depth"}) {
         if (sub->count(option) > 0) return usage_error(cat("--list writes no model: leave ", option, " out"));
       }
       return list_models(common.json);
     }
     if (o->name.empty()) return usage_error("zoo wants a model's name; tessera zoo --list shows them");
-    auto made = zoo_onnx(o->name, o->seed);
+    auto made = zoo_onnx(o->name, o->seed, o->sizes);
+    if (!made.ok() && (o->sizes.image != 0 || o->sizes.depth != 0)) return made.status();
     if (!made.ok()) {
       std::vector<std::string> names;
       for (const ZooEntry& e : zoo_entries()) names.push_back(e.name);
@@ -79,7 +85,8 @@ const Command zoo_command{"zoo",
                           "published models, the weights are random, drawn from the seed, and the same "
                           "seed gives the same bytes on every machine.",
                           "  tessera zoo --list\n"
-                          "  tessera zoo vit-b-16 -o vit_b.onnx --seed 7\n",
+                          "  tessera zoo vit-b-16 -o vit_b.onnx --seed 7\n"
+                          "  tessera zoo vit-b-256 --image 512 --depth 6 -o vit_1024.onnx\n",
                           "",
                           false,
                           add};

@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "compile/compile.h"
 #include "forge/build_auto.h"
+#include "forge/tuning.h"
 #include "passes/canonicalise.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
@@ -90,6 +91,7 @@ class Builder {
 
   Result<Engine> run(bool* ran_on_target, ModelReport* report, AutoChoice* chosen) {
     TS_ASSIGN(lowering_.types, types_asked(options_));
+    TS_ASSIGN(lowering_.plan.tuning, load_tuning(options_, tuning_));
     TS_TRY(load_samples_graph());
     if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
@@ -260,7 +262,6 @@ class Builder {
         TS_TRY(carry_over(sampled_, refined_, graph));
       }
       bar.advance();
-      const Stopwatch watch(t_.compile_s);
       engine_.model = graph.name;
       lowering_.plan.batch = batch_of(graph);
       if (this_batch.exact && lowering_.plan.batch != batch) {
@@ -269,6 +270,11 @@ class Builder {
       }
       lowering_.plan.name = cat("batch", lowering_.plan.batch);
       largest = std::max(largest, lowering_.plan.batch);
+      if (options_.tune) {
+        const Stopwatch tuning(t_.tune_s);
+        TS_TRY(tune_graph(graph, lowering_, options_, tuning_));
+      }
+      const Stopwatch watch(t_.compile_s);
       TS_ASSIGN(Plan plan, lower(std::move(graph), lowering_, pool));
       engine_.plans.push_back(std::move(plan));
       bar.advance();
@@ -289,6 +295,10 @@ class Builder {
     lowering_.plan.as_reference = true;
     TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
     engine_.plans.push_back(std::move(plan));
+    // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only added.
+    for (Plan& p : engine_.plans) {
+      if (!p.tuning.empty()) p.tuning = tuning_hash(*lowering_.plan.tuning);
+    }
     return {};
   }
 
@@ -320,6 +330,7 @@ class Builder {
   BuildTimes& t_;
   Engine engine_;
   LowerOptions lowering_;
+  TuningTable tuning_;  // of a file, where one is read or made; lowering_ points at it then
   Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
   Refined refined_;
   Ranges ranges_;

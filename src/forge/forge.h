@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of `tessera build`: import, refine weights, calibrate, compile for each batch size, golden values, and the check of them where
+// All of `tessera build`: import, refine weights, calibrate, tune, compile for each batch size, golden values, and the check of them where
 // the target is here.
 #pragma once
 
@@ -33,6 +33,8 @@ struct BuildOptions {
   int64_t calib_samples = 0;    // at most; 0: 512 for scales, 128 for refinements
   std::string preprocess;       // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
+  std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed one; "none": no table
+  bool tune = false;   // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
@@ -41,11 +43,13 @@ struct BuildOptions {
   bool quiet = false;  // no progress
 };
 
+inline constexpr const char* kDefaultTuning = "tuning.json";  // in the working folder
+
 // Which weights 2:4 keeps where nobody says: hessian where the path gives samples, else magnitude.
 Result<SparsityMethod> default_sparsity_method(const std::string& calib_path);
 
 struct BuildTimes {
-  double import_s = 0, refine_s = 0, calibrate_s = 0, compile_s = 0, golden_s = 0;
+  double import_s = 0, refine_s = 0, calibrate_s = 0, tune_s = 0, compile_s = 0, golden_s = 0;
 };
 
 // `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same

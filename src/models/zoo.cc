@@ -25,11 +25,11 @@ std::vector<ZooEntry> zoo_entries() {
   return all;
 }
 
-Result<std::string> zoo_onnx(const std::string& name, uint64_t seed) {
+Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes) {
   std::string names;
   for (const Family* f : kFamilies) {
     for (const ZooEntry& e : f->entries()) {
-      if (e.name == name) return f->onnx(name, seed);
+      if (e.name == name) return f->onnx(name, seed, sizes);
       names += (names.empty() ? "" : ", ") + e.name;
     }
   }

@@ -17,17 +17,23 @@ struct ZooEntry {
   std::string name, what;  // "vit-b-16", "224 px, patch 16, 197 tokens ... 86.6 M parameters"
 };
 
+// Sizes that a model of the zoo may be given instead of its own, to see how times grow. 0: its own.
+struct ZooSizes {
+  int64_t image = 0;  // pixels along a side: the number of tokens follows
+  int64_t depth = 0;  // blocks
+};
+
 // A family of models: what a folder of this room offers.
 struct Family {
   std::vector<ZooEntry> (*entries)();
-  // Bytes of a ModelProto. `name` is one of the entries.
-  std::string (*onnx)(const std::string& name, uint64_t seed);
+  // Bytes of a ModelProto. `name` is one of the entries. Sizes that the family cannot have are an error.
+  Result<std::string> (*onnx)(const std::string& name, uint64_t seed, const ZooSizes& sizes);
   // The graph whose weights a checkpoint holds, and the tensors that have no effect on it (`*` matches anything).
   Result<Graph> (*graph)(Checkpoint& checkpoint, int64_t batch);
   std::vector<std::string> (*harmless)();
 };
 
 std::vector<ZooEntry> zoo_entries();
-Result<std::string> zoo_onnx(const std::string& name, uint64_t seed);
+Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes = {});
 
 }  // namespace tessera

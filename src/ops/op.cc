@@ -36,6 +36,23 @@ const Variant* find_variant(std::string_view name) {
   return name == reference->name ? reference : nullptr;
 }
 
+std::vector<std::string> configs_of(const Variant& variant, const Problem& problem) {
+  std::vector<std::string> configs;
+  if (variant.configs != nullptr) configs = variant.configs(problem);
+  if (configs.empty()) configs.emplace_back();
+  return configs;
+}
+
+Result<std::string> checked_config(const Variant& variant, const Problem& problem) {
+  const std::vector<std::string> known = configs_of(variant, problem);
+  if (problem.config.empty()) return known[0];
+  if (std::find(known.begin(), known.end(), problem.config) != known.end()) return problem.config;
+  std::string names;
+  for (const std::string& k : known) names += cat(names.empty() ? "" : ", ", k);
+  return bad_input(cat("'", variant.name, "' has no tile shape '", problem.config, "' for this problem; it has ",
+                       names.empty() ? "one, without a name" : names));
+}
+
 double Arithmetic::accumulator_error(int64_t terms) const {
   if (accumulator_bits == 32) return 0x1p-24;
   const double unit = std::ldexp(1.0, 1 - accumulator_bits);  // truncation loses up to one unit per addition

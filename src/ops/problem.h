@@ -35,6 +35,8 @@ struct Problem {
   std::vector<Operand> in, out;
   Attrs attrs;
   Program then;
+  // The tile shape that a kernel is bound with, one of its variant's configs; empty: the first. No part of what is computed.
+  std::string config = {};
 
   const Operand* operand(size_t i) const { return i < in.size() && in[i].present ? &in[i] : nullptr; }
   // The operand that a program step reads.

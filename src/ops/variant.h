@@ -71,12 +71,20 @@ struct Variant {
   Arithmetic (*arithmetic)(const Problem&);
   // Where it can run a problem but is slow at it: the reason. The planner then prefers whoever comes later in the list and accepts; null: never slow.
   Verdict (*worthwhile)(const Problem&) = nullptr;
+  // Names of the few tile shapes it may run a problem with, best guess first ("128x192"); null: one, without a name. Which one is in Problem::config when
+  // layouts, workspace_bytes and bind are asked; accepts, worthwhile and arithmetic hold for all of them.
+  std::vector<std::string> (*configs)(const Problem&) = nullptr;
   // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
   std::vector<Layout> (*layouts)(const Problem&) = nullptr;
   int64_t (*workspace_bytes)(const Problem&) = nullptr;
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 };
+
+// The variant's configs for a problem it accepts, at least one: {""} where it names none.
+std::vector<std::string> configs_of(const Variant& variant, const Problem& problem);
+// The problem's own config where the variant knows it, the variant's first where the problem names none, else an error that lists what is known.
+Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 
 }  // namespace tessera
 

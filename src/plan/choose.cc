@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/choose.h"
 
+#include <algorithm>
+#include <optional>
+
 namespace tessera {
 
 bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed) {
@@ -13,45 +16,110 @@ bool keeps_promise(Arch arch, const QuantType& stored, const std::string& comput
   return computed == name;
 }
 
-Choice choose(const OpInfo& op, const Problem& problem, Arch target) {
-  Choice choice;
-  const auto take = [&](const Variant& v) {
-    choice.variant = &v;
-    choice.arithmetic = v.arithmetic(problem);
-    if (v.layouts != nullptr) choice.layouts = v.layouts(problem);
-    choice.layouts.resize(problem.in.size(), Layout::kRows);
-  };
-  if (target == Arch::ref) {
-    take(*reference_variant(op));
-    return choice;
+namespace {
+
+// Empty where the variant may run the problem on the target as promised, else its reason.
+Verdict may_run(const OpInfo& op, const Variant& v, const Problem& problem, Arch target) {
+  if (Verdict verdict = v.accepts(problem); !verdict) return verdict;
+  if (op.promises < 0) return {};
+  const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
+  const Arithmetic a = v.arithmetic(problem);
+  TS_REQUIRE(keeps_promise(target, stored, a.computed), "multiplies in ", a.computed, ", asked for ", info(stored.element).name);
+  return {};
+}
+
+class Chooser {
+ public:
+  Chooser(const OpInfo& op, const Problem& problem, Arch target) : op_(op), problem_(problem), target_(target) {}
+
+  Choice by_order() {
+    const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where nobody else accepts
+    for (const Variant* v : op_.variants) {
+      if (!runs(target_, v->arch)) continue;
+      if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
+        refuse(v->name, verdict.refusal);
+        continue;
+      }
+      if (v->worthwhile != nullptr) {
+        if (const Verdict verdict = v->worthwhile(problem_); !verdict) {
+          refuse(v->name, verdict.refusal);
+          if (slow == nullptr) slow = v;
+          continue;
+        }
+      }
+      return take({v, configs_of(*v, problem_)[0]});
+    }
+    if (slow != nullptr) return take({slow, configs_of(*slow, problem_)[0]});
+    return std::move(choice_);
   }
-  const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where nobody else accepts
+
+  // The fastest of `times`, which is sorted, that may run; candidates that were not measured lose to it.
+  // Nothing where none of them may run any more.
+  std::optional<Choice> by_times(const std::vector<TunedTime>& times) {
+    const std::vector<Candidate> all = candidates(op_, problem_, target_);
+    const auto is = [](const TunedTime& t) {
+      return [&t](const Candidate& c) { return t.variant == c.variant->name && t.config == c.config; };
+    };
+    const auto best = std::find_if(times.begin(), times.end(), [&](const TunedTime& t) { return std::any_of(all.begin(), all.end(), is(t)); });
+    if (best == times.end()) return std::nullopt;
+    const Candidate taken = *std::find_if(all.begin(), all.end(), is(*best));
+    for (const Variant* v : op_.variants) {
+      if (!runs(target_, v->arch)) continue;
+      if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
+        refuse(v->name, verdict.refusal);
+        continue;
+      }
+      for (const Candidate& c : all) {
+        if (c.variant != v || (c.variant == taken.variant && c.config == taken.config)) continue;
+        const bool known = std::any_of(times.begin(), times.end(), [&](const TunedTime& t) { return is(t)(c); });
+        refuse(kernel_name(v->name, c.config), known ? kSlowerAsMeasured : "not measured in the tuning table");
+      }
+    }
+    choice_.measured = true;
+    return take(taken);
+  }
+
+  Choice take(const Candidate& c) {
+    choice_.variant = c.variant;
+    choice_.config = c.config;
+    choice_.arithmetic = c.variant->arithmetic(problem_);
+    Problem configured = problem_;
+    configured.config = c.config;
+    if (c.variant->layouts != nullptr) choice_.layouts = c.variant->layouts(configured);
+    choice_.layouts.resize(problem_.in.size(), Layout::kRows);
+    return std::move(choice_);
+  }
+
+ private:
+  void refuse(const std::string& name, const std::string& reason) { choice_.refusals.push_back({name, reason}); }
+
+  const OpInfo& op_;
+  const Problem& problem_;
+  const Arch target_;
+  Choice choice_;
+};
+
+}  // namespace
+
+std::string kernel_name(std::string_view variant, std::string_view config) { return config.empty() ? std::string(variant) : cat(variant, " ", config); }
+
+std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target) {
+  std::vector<Candidate> all;
   for (const Variant* v : op.variants) {
-    if (!runs(target, v->arch)) continue;
-    if (Verdict verdict = v->accepts(problem); !verdict) {
-      choice.refusals.push_back({v->name, verdict.refusal});
-      continue;
-    }
-    if (op.promises >= 0) {
-      const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
-      const Arithmetic a = v->arithmetic(problem);
-      if (!keeps_promise(target, stored, a.computed)) {
-        choice.refusals.push_back({v->name, cat("multiplies in ", a.computed, ", asked for ", info(stored.element).name)});
-        continue;
-      }
-    }
-    if (v->worthwhile != nullptr) {
-      if (const Verdict verdict = v->worthwhile(problem); !verdict) {
-        choice.refusals.push_back({v->name, verdict.refusal});
-        if (slow == nullptr) slow = v;
-        continue;
-      }
-    }
-    take(*v);
-    return choice;
+    if (!runs(target, v->arch) || !may_run(op, *v, problem, target)) continue;
+    for (std::string& config : configs_of(*v, problem)) all.push_back({v, std::move(config)});
   }
-  if (slow != nullptr) take(*slow);
-  return choice;
+  return all;
+}
+
+Choice choose(const OpInfo& op, const Problem& problem, Arch target, const TuningTable* table) {
+  if (target == Arch::ref) return Chooser(op, problem, target).take({reference_variant(op), ""});
+  if (table != nullptr && table->arch == target) {
+    if (const std::vector<TunedTime>* times = table->find(problem_key(problem, target))) {
+      if (auto choice = Chooser(op, problem, target).by_times(*times)) return *std::move(choice);
+    }
+  }
+  return Chooser(op, problem, target).by_order();
 }
 
 }  // namespace tessera

@@ -64,5 +64,94 @@ TEST(Choose, IntegersWithScalesAreAPrecisionAndIdsAreNone) {
   }
 }
 
+// Two variants of a made-up op: one with tile shapes that depend on the problem and storage orders that depend on the tile, one plain.
+std::vector<std::string> tiles_of(const Problem& p) {
+  if (p.in[0].shape[0] < 64) return {"64x128"};
+  return {"128x192", "128x128", "64x128"};
+}
+const Variant kTiled{.name = "matmul/tiled",
+                     .arch = Arch::cpu,
+                     .accepts = [](const Problem&) { return Verdict{}; },
+                     .arithmetic = [](const Problem&) { return Arithmetic{}; },
+                     .configs = tiles_of,
+                     .layouts = [](const Problem& p) {
+                       return std::vector<Layout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
+                     }};
+const Variant kPlain{.name = "matmul/plain",
+                     .arch = Arch::cpu,
+                     .accepts = [](const Problem&) { return Verdict{}; },
+                     .arithmetic = [](const Problem&) { return Arithmetic{}; }};
+
+TEST(Choose, TakesTheFirstTileShapeAndItsStorageOrder) {
+  const Variant* const list[] = {&kTiled, &kPlain};
+  const OpInfo op{.name = "matmul", .signature = "", .variants = list};
+  const Choice large = choose(op, linear(Element::f32, Element::f32, Element::f32, 64, 64, 64), Arch::cpu);
+  EXPECT_EQ(large.variant, &kTiled);
+  EXPECT_EQ(large.config, "128x192");
+  EXPECT_EQ(large.layouts[1], Layout::kPanels16);
+  const Choice small = choose(op, linear(Element::f32, Element::f32, Element::f32, 63, 64, 64), Arch::cpu);
+  EXPECT_EQ(small.config, "64x128");
+  EXPECT_EQ(small.layouts[1], Layout::kRows);
+}
+
+// Only what the list and the contract allow: a table that names something else is no way around them.
+TEST(Choose, TheFastestOfATableIsTakenWhereItMayRun) {
+  static const Variant refusing{.name = "matmul/refusing",
+                                .arch = Arch::sm90,
+                                .accepts = [](const Problem&) { return Verdict{"never"}; },
+                                .arithmetic = [](const Problem&) { return Arithmetic{}; }};
+  static const Variant wide{.name = "matmul/wide",
+                            .arch = Arch::sm90,
+                            .accepts = [](const Problem&) { return Verdict{}; },
+                            .arithmetic = [](const Problem&) { return Arithmetic{.computed = "tf32"}; }};
+  Variant tiled = kTiled, plain = kPlain;
+  tiled.arch = plain.arch = Arch::sm90;
+  tiled.worthwhile = [](const Problem&) { return Verdict{"slow by its own word"}; };
+  const Variant* const list[] = {&refusing, &wide, &tiled, &plain};
+  const OpInfo op{.name = "matmul", .signature = "", .promises = 1, .variants = list};
+  const Problem p = linear(Element::f32, Element::f32, Element::f32, 64, 64, 64);
+  const std::string key = problem_key(p, Arch::sm90);
+  ASSERT_EQ(candidates(op, p, Arch::sm90).size(), 4u);
+  EXPECT_EQ(choose(op, p, Arch::sm90).variant, &plain);
+
+  TuningTable table{.gpu = "made up", .arch = Arch::sm90, .entries = {}};
+  table.record(key, {"matmul/refusing", "", 1});
+  table.record(key, {"matmul/wide", "", 2});
+  table.record(key, {"matmul/tiled", "256x256", 3});
+  EXPECT_EQ(choose(op, p, Arch::sm90, &table).variant, &plain) << "nothing that the table names may run: by the list";
+  EXPECT_FALSE(choose(op, p, Arch::sm90, &table).measured);
+  table.record(key, {"matmul/tiled", "128x128", 37});
+  table.record(key, {"matmul/plain", "", 41.2});
+  const Choice c = choose(op, p, Arch::sm90, &table);
+  EXPECT_TRUE(c.measured);
+  EXPECT_EQ(c.variant, &tiled);
+  EXPECT_EQ(c.config, "128x128");
+  EXPECT_EQ(c.layouts[1], Layout::kRows) << "the order that this tile shape wants";
+  const std::vector<Refusal> want = {{"matmul/refusing", "never"},
+                                     {"matmul/wide", "multiplies in tf32, asked for f32"},
+                                     {"matmul/tiled 128x192", "not measured in the tuning table"},
+                                     {"matmul/tiled 64x128", "not measured in the tuning table"},
+                                     {"matmul/plain", kSlowerAsMeasured}};
+  EXPECT_EQ(c.refusals, want);
+  // Another problem and another arch are not in the table.
+  EXPECT_EQ(choose(op, linear(Element::f32, Element::f32, Element::f32, 65, 64, 64), Arch::sm90, &table).variant, &plain);
+  table.arch = Arch::cuda;
+  EXPECT_EQ(choose(op, p, Arch::sm90, &table).variant, &plain);
+}
+
+TEST(Configs, AreTheVariantsOwnOrRefusedWithTheList) {
+  Problem p = linear(Element::f32, Element::f32, Element::f32, 64, 64, 64);
+  EXPECT_EQ(configs_of(kTiled, p), (std::vector<std::string>{"128x192", "128x128", "64x128"}));
+  EXPECT_EQ(configs_of(kPlain, p), std::vector<std::string>{""});
+  EXPECT_EQ(*checked_config(kTiled, p), "128x192");
+  EXPECT_EQ(*checked_config(kPlain, p), "");
+  p.config = "64x128";
+  EXPECT_EQ(*checked_config(kTiled, p), "64x128");
+  EXPECT_EQ(checked_config(kPlain, p).status().message(), "'matmul/plain' has no tile shape '64x128' for this problem; it has one, without a name");
+  p.config = "8x8";
+  EXPECT_EQ(checked_config(kTiled, p).status().message(),
+            "'matmul/tiled' has no tile shape '8x8' for this problem; it has 128x192, 128x128, 64x128");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -93,8 +93,9 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
   first.role = "block", first.asked = "fp8", first.stored = "e4m3", first.computed = "fp32",
   first.arithmetic = "FMA, 24-bit sums";
   first.refusals = {{"toy/fast", "wants rows of 16"}, {"toy/other", ""}};
-  PlanStep second{.layer = "head", .op = "toy", .variant = "toy/cpu", .in = {4}, .out = {6}};
+  PlanStep second{.layer = "head", .op = "toy", .variant = "toy/cpu", .config = "128x192", .in = {4}, .out = {6}};
   p.steps = {first, second};
+  p.tuning = "0123456789abcdef";
   p.inputs = {{"x", 0}};
   p.outputs = {{"y", 6}};
   return p;
@@ -119,6 +120,7 @@ void expect_same(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.arch, b.arch);
   EXPECT_EQ(a.batch, b.batch);
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
+  EXPECT_EQ(a.tuning, b.tuning);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const PlanTensor &s = a.tensors[i], &t = b.tensors[i];
@@ -133,8 +135,8 @@ void expect_same(const Plan& a, const Plan& b) {
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (size_t i = 0; i < a.steps.size(); ++i) {
     const PlanStep &s = a.steps[i], &t = b.steps[i];
-    EXPECT_EQ(std::tie(s.layer, s.op, s.variant, s.in, s.out, s.workspace_offset, s.workspace_bytes),
-              std::tie(t.layer, t.op, t.variant, t.in, t.out, t.workspace_offset, t.workspace_bytes));
+    EXPECT_EQ(std::tie(s.layer, s.op, s.variant, s.config, s.in, s.out, s.workspace_offset, s.workspace_bytes),
+              std::tie(t.layer, t.op, t.variant, t.config, t.in, t.out, t.workspace_offset, t.workspace_bytes));
     EXPECT_EQ(std::tie(s.role, s.asked, s.stored, s.computed, s.arithmetic),
               std::tie(t.role, t.asked, t.stored, t.computed, t.arithmetic));
     EXPECT_EQ(s.attrs, t.attrs);
@@ -339,6 +341,8 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"variant\":\"toy/cpu\"", "\"variant\":\"matmul/cpu\"", "'matmul/cpu' is no variant of 'toy'"},
       {"\"op\":\"toy\",\"variant\":\"toy/cpu\"", "\"op\":\"softmax\",\"variant\":\"softmax/cpu\"", "step 0"},
       {"{\"int\":-3}", "{\"int\":-3,\"float\":1.0}", "not one value with its kind"},
+      {"\"tuning\":\"0123456789abcdef\"", "\"tuning\":{}", "'tuning' is not text"},
+      {"\"config\":\"128x192\"", "\"config\":128", "'config' is not text"},
       {"{\"int\":-3}", "{\"bool\":1}", "kind of attribute 'bool'"},
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[]", "golden values: 0 bounds for 1 outputs"},
       {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,4],\"type\":\"f32\"",

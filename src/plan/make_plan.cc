@@ -166,13 +166,22 @@ class Planner {
                              to_string(g_.at(in).type.shape), ", which is too large to store; give it as an input"));
       }
     }
-    const Problem problem = problem_of(g_, producers_, node);
-    Choice choice = choose(*op, problem, options_.target);
+    Problem problem = problem_of(g_, producers_, node);
+    Choice choice = choose(*op, problem, options_.target, options_.tuning);
+    if (choice.measured && plan_.tuning.empty()) plan_.tuning = tuning_hash(*options_.tuning);
     if (choice.variant == nullptr) {
       failures_.push_back({node.name, node.op, node.asked, choice.refusals, advice(problem)});
       return {};
     }
-    PlanStep step{.layer = node.name, .op = node.op, .variant = choice.variant->name, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
+    problem.config = choice.config;
+    PlanStep step{.layer = node.name,
+                  .op = node.op,
+                  .variant = choice.variant->name,
+                  .config = choice.config,
+                  .in = {},
+                  .out = {},
+                  .attrs = node.attrs,
+                  .then = node.then};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (choice.layouts[i] == Layout::kSparse24) TS_TRY(compress(node.inputs[i]).at(cat("layer ", node.name)));
       step.in.push_back(node.inputs[i] == kNoValue ? -1 : tensor(node.inputs[i], choice.layouts[i]));
@@ -189,6 +198,7 @@ class Planner {
     step.refusals = choice.refusals;
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
+      step.config.clear();
       step.computed = "f64";
       step.arithmetic = "reference of " + std::string(choice.variant->name);
     } else {
@@ -357,7 +367,7 @@ Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Byt
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) { return Planner(graph, options, pool).run(); }
 
 Problem problem_of(const Plan& plan, const PlanStep& step) {
-  Problem p{.op = step.op, .in = {}, .out = {}, .attrs = step.attrs, .then = step.then};
+  Problem p{.op = step.op, .in = {}, .out = {}, .attrs = step.attrs, .then = step.then, .config = step.config};
   for (int t : step.in) p.in.push_back(t < 0 ? Operand{} : plan.tensors[static_cast<size_t>(t)].desc);
   for (int t : step.out) p.out.push_back(plan.tensors[static_cast<size_t>(t)].desc);
   return p;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "plan/engine.h"
+#include "plan/tune_cache.h"
 
 namespace tessera {
 
@@ -31,6 +32,8 @@ struct PlanOptions {
   int64_t batch = 1;
   // Run every step by its reference instead (arch ref), over the constants as the target packs them.
   bool as_reference = false;
+  // Times that kernels are chosen by where it has the problem; null: by the order of the lists.
+  const TuningTable* tuning = nullptr;
 };
 
 // Contract: canonical graph with types assigned; strided inputs only where ops allow them.

@@ -207,6 +207,7 @@ class Reader {
     s.layer = text(j, "layer");
     s.op = text(j, "op");
     s.variant = text(j, "variant");
+    if (j.is_object() && j.contains("config")) s.config = text(j, "config");
     s.role = text(j, "role");
     s.asked = text(j, "asked");
     s.stored = text(j, "stored");
@@ -229,6 +230,7 @@ class Reader {
     p.arch = arch(j, "arch");
     p.batch = integer(j, "batch");
     p.arena_bytes = integer(j, "arena_bytes");
+    if (j.is_object() && j.contains("tuning")) p.tuning = text(j, "tuning");
     each(j, "inputs", [&](const Json& i) {
       p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")});
     });

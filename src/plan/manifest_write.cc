@@ -59,20 +59,22 @@ Json tensor_json(const PlanTensor& t) {
 Json step_json(const PlanStep& s) {
   Json refusals = Json::array();
   for (const Refusal& r : s.refusals) refusals.push_back({{"variant", r.variant}, {"reason", r.reason}});
-  return {{"layer", s.layer},
-          {"op", s.op},
-          {"variant", s.variant},
-          {"role", s.role},
-          {"asked", s.asked},
-          {"stored", s.stored},
-          {"computed", s.computed},
-          {"arithmetic", s.arithmetic},
-          {"in", s.in},
-          {"out", s.out},
-          {"attrs", attrs_json(s.attrs)},
-          {"then", program_json(s.then)},
-          {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
-          {"refusals", std::move(refusals)}};
+  Json out = {{"layer", s.layer},
+              {"op", s.op},
+              {"variant", s.variant},
+              {"role", s.role},
+              {"asked", s.asked},
+              {"stored", s.stored},
+              {"computed", s.computed},
+              {"arithmetic", s.arithmetic},
+              {"in", s.in},
+              {"out", s.out},
+              {"attrs", attrs_json(s.attrs)},
+              {"then", program_json(s.then)},
+              {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
+              {"refusals", std::move(refusals)}};
+  if (!s.config.empty()) out["config"] = s.config;
+  return out;
 }
 
 Json ports_json(const std::vector<Port>& ports) {
@@ -85,14 +87,16 @@ Json plan_json(const Plan& plan) {
   Json tensors = Json::array(), steps = Json::array();
   for (const PlanTensor& t : plan.tensors) tensors.push_back(tensor_json(t));
   for (const PlanStep& s : plan.steps) steps.push_back(step_json(s));
-  return {{"name", plan.name},
-          {"arch", info(plan.arch).name},
-          {"batch", plan.batch},
-          {"arena_bytes", plan.arena_bytes},
-          {"inputs", ports_json(plan.inputs)},
-          {"outputs", ports_json(plan.outputs)},
-          {"steps", std::move(steps)},
-          {"tensors", std::move(tensors)}};
+  Json out = {{"name", plan.name},
+              {"arch", info(plan.arch).name},
+              {"batch", plan.batch},
+              {"arena_bytes", plan.arena_bytes},
+              {"inputs", ports_json(plan.inputs)},
+              {"outputs", ports_json(plan.outputs)},
+              {"steps", std::move(steps)},
+              {"tensors", std::move(tensors)}};
+  if (!plan.tuning.empty()) out["tuning"] = plan.tuning;
+  return out;
 }
 
 // Hands out the places of the pieces in the order of data_pieces.

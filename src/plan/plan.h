@@ -32,6 +32,7 @@ struct Refusal {
 struct PlanStep {
   std::string layer;    // node name
   std::string op, variant;
+  std::string config;  // the variant's tile shape; empty: its first
   std::vector<int> in, out;  // tensors; -1: absent
   Attrs attrs;
   Program then;
@@ -50,6 +51,7 @@ struct Plan {
   std::string name;  // "main", "golden" ...
   Arch arch = Arch::ref;
   int64_t batch = 1;
+  std::string tuning;  // hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists
   std::vector<PlanTensor> tensors;
   std::vector<PlanStep> steps;
   std::vector<Port> inputs, outputs;

@@ -19,6 +19,9 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     if (const Verdict v = variant->accepts(b.problem); !v) {
       return bad_input(cat("layer ", step.layer, ": '", step.variant, "' refuses the problem in the engine file: ", v.refusal));
     }
+    auto config = checked_config(*variant, b.problem);
+    if (!config.ok()) return config.status().at(cat("layer ", step.layer));
+    b.problem.config = std::move(config).value();
     if (const int64_t wanted = variant->workspace_bytes != nullptr ? variant->workspace_bytes(b.problem) : 0;
         wanted > step.workspace_bytes) {
       return bad_input(cat("layer ", step.layer, ": '", step.variant, "' works in ", wanted, " bytes, the engine file gives it ", step.workspace_bytes));

@@ -70,6 +70,10 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
   Engine unknown = copying_engine();
   unknown.plans[0].steps[0].variant = "copy/abacus";
   EXPECT_NE(error_of(unknown).find("layer copy: this program has no variant 'copy/abacus'"), std::string::npos);
+  Engine shape = copying_engine();
+  shape.plans[0].steps[0].config = "3x5";
+  EXPECT_NE(error_of(shape).find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"), std::string::npos)
+      << error_of(shape);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ inline double relative_l2(const HostTensor& got, const Dense& exact) {
 class Bound {
  public:
   Bound(const Variant& variant, const Case& c) : problem_(c.problem), views_(c.in.size()) {
+    problem_.config = checked_config(variant, problem_).value();
     std::vector<Layout> layouts;
     if (variant.layouts != nullptr) layouts = variant.layouts(problem_);
     layouts.resize(problem_.in.size(), Layout::kRows);

@@ -118,7 +118,7 @@ std::string Case::text() const {
   out += " ->";
   for (const Step& s : problem.then.steps)
     out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
-  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape);
+  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) + (problem.config.empty() ? "" : " by " + problem.config);
 }
 
 Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Program then, std::optional<QuantType> y) {
@@ -212,40 +212,59 @@ Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
   return e;
 }
 
-void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
-  const HostTensor& y = got[0];
-  const QuantType& type = y.desc.type;
+namespace {
+
+// Calls see(i, got, tolerance, share) for every result that is not NaN on both sides.
+template <class See>
+double judge(const Case& c, const HostTensor& y, const Errors& allowed, See see) {
   const JudgedScales scales(y.view(), c.exact[0], allowed);
   double worst = 0;
-  int shown = 0;
   const std::vector<double>& exact = c.exact[0].v;
   for (size_t i = 0; i < exact.size(); ++i) {
     const double here = y.number(static_cast<int64_t>(i));
     const double scale = scales.at(static_cast<int64_t>(i));
     if ((std::isnan(exact[i]) || std::isnan(scale)) && std::isnan(here)) continue;
-    const AllowedResult a = allow(type, scale, exact[i], allowed[i]);
+    const AllowedResult a = allow(y.desc.type, scale, exact[i], allowed[i]);
     const double tolerance = a.error + a.rounding;
     const double off = std::fabs(here - a.want);
     const double share = off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2;
     worst = std::isnan(share) ? std::numeric_limits<double>::infinity() : std::max(worst, share);
+    see(i, here, tolerance, share);
+  }
+  return worst;
+}
+
+}  // namespace
+
+double worst_share(const Case& c, const HostTensor& y, const Errors& allowed) {
+  return judge(c, y, allowed, [](size_t, double, double, double) {});
+}
+
+void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
+  int shown = 0;
+  const double worst = judge(c, got[0], allowed, [&](size_t i, double here, double tolerance, double share) {
     if (!(share <= 1) && ++shown <= 4) {
-      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << exact[i]
+      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << c.exact[0].v[i]
                     << ", allowed " << tolerance << " (arithmetic " << allowed[i] << ")";
     }
-  }
+  });
   record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
 }
 
 bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust) {
   if (!variant.accepts(problem)) return false;
-  const Case c = make_case(problem, seed, values, adjust);
-  const auto got = run_on(variant, c);
-  if (!got.ok()) {
-    ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
-    record_receipt(variant, 2.0);
-    return true;
+  Case c = make_case(problem, seed, values, adjust);
+  const Errors allowed = derive_errors(c, variant.arithmetic(problem));
+  for (const std::string& config : configs_of(variant, problem)) {
+    c.problem.config = config;
+    const auto got = run_on(variant, c);
+    if (!got.ok()) {
+      ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
+      record_receipt(variant, 2.0);
+      continue;
+    }
+    expect_close(variant, c, *got, allowed);
   }
-  expect_close(variant, c, *got, derive_errors(c, variant.arithmetic(problem)));
   return true;
 }
 

@@ -61,10 +61,12 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
 // What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
 Errors derive_errors(const Case& c, const Arithmetic& arithmetic);
+// The largest error of a result as a share of what is allowed: at most 1 where it is right. NaN where it should not be: infinity.
+double worst_share(const Case& c, const HostTensor& y, const Errors& allowed);
 // Compares and records the worst error, as a share of what is allowed.
 void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed);
 
-// One problem on one variant: run, derive, compare. Returns false where the variant refuses.
+// One problem on one variant, with each of its tile shapes: run, derive, compare. Returns false where the variant refuses.
 bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust = nullptr);
 
 // Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses

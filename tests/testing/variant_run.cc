@@ -61,6 +61,7 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   const bool on_device = info(variant.arch).device == DeviceKind::kCuda;
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = c.problem;
+  TS_ASSIGN(problem.config, checked_config(variant, problem));
   std::vector<Layout> layouts;
   if (variant.layouts != nullptr) layouts = variant.layouts(problem);
   layouts.resize(problem.in.size(), Layout::kRows);

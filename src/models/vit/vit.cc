@@ -139,11 +139,25 @@ std::vector<ZooEntry> entries() {
   return out;
 }
 
-std::string onnx(const std::string& name, uint64_t seed) {
-  for (const VitConfig& c : vit_configs()) {
-    if (c.name == name) return VitBuilder(c, seed).build();
+Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes) {
+  constexpr int64_t kMostBytes = int64_t{2000} << 20;  // what a protobuf message holds, with some room
+  for (VitConfig c : vit_configs()) {
+    if (c.name != name) continue;
+    if (sizes.image != 0) {
+      if (sizes.image < c.patch || sizes.image % c.patch != 0)
+        return usage_error(cat("--image ", sizes.image, ": ", name, " has patches of ", c.patch, " pixels; give a multiple of that"));
+      c.image = sizes.image;
+      c.name += cat("-", c.image, "px");
+    }
+    if (sizes.depth != 0) {
+      c.depth = sizes.depth;
+      c.name += cat("-depth", c.depth);
+    }
+    if (c.parameters() * 4 > kMostBytes)
+      return usage_error(cat(c.name, " has ", c.parameters() / 1000000, " M parameters in f32, more than one ONNX file holds"));
+    return VitBuilder(c, seed).build();
   }
-  return {};
+  return std::string();
 }
 
 }  // namespace

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of a ViT-B for one image and for eight, in the precisions that engines are built in, dense and with 2:4 sparse weights, beside fp32.
+// On a GPU: its layers for one image and for 64, with their programs, and the pieces of a gated MLP.
 #include "ops/matmul/matmul.h"
+
+#include <cmath>
+#include <optional>
+
+#include "testing/device_bench.h"
 #include "testing/variant_bench.h"
 
 namespace tessera {
@@ -58,10 +64,69 @@ void add_layers() {
                  768);
 }
 
+struct Precision {
+  const char* name;
+  QuantType x, w;
+};
+const Precision kPrecisions[] = {{"fp16", Element::f16, Element::f16},
+                                 {"bf16", Element::bf16, Element::bf16},
+                                 {"fp8", kE4m3PerTensor, kE4m3PerChannel},
+                                 {"int8", kInt8PerTensor, kInt8PerChannel}};
+
+// A linear layer with bias, an activation or a residual; `quantized`: its result is what the next layer of this precision reads.
+DeviceForm layer(const Precision& p, int64_t m, int64_t k, int64_t n, std::optional<Unary> act, bool residual, bool quantized) {
+  const QuantType vectors = p.x.scaled() ? QuantType(Element::f16) : p.x, y = quantized && p.x.scaled() ? p.x : vectors;
+  std::vector<Operand> in = {dense_operand({m, k}, p.x), dense_operand({n, k}, p.w, true), dense_operand({n}, vectors, true)};
+  Program then;
+  std::string words = "bias";
+  then.steps = {{.kind = StepKind::bias, .operand = 2}};
+  if (act) then.steps.push_back({.kind = StepKind::act, .fn = *act}), words += cat(",", name_of(*act));
+  if (residual) {
+    in.push_back(dense_operand({m, n}, vectors));
+    then.steps.push_back({.kind = StepKind::residual, .operand = 3}), words += ",residual";
+  }
+  if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize}), words += ",quantize";
+  return {cat(p.name, "/", m, "x", k, "x", n, " ", words), make_problem("matmul", std::move(in), {}, then, y), 4 * std::sqrt(static_cast<double>(k))};
+}
+
+std::vector<DeviceForm> device_forms() {
+  std::vector<DeviceForm> all;
+  for (const int64_t m : {12608, 197}) {
+    for (const Precision& p : kPrecisions) {
+      all.push_back(layer(p, m, 768, 2304, {}, false, false));
+      if (p.x.scaled()) all.push_back(layer(p, m, 768, 2304, {}, false, true));
+      all.push_back(layer(p, m, 768, 768, {}, true, false));
+      all.push_back(layer(p, m, 768, 3072, Unary::gelu_erf, false, true));
+      all.push_back(layer(p, m, 3072, 768, {}, true, false));
+    }
+  }
+  // A gated MLP of 970 tokens, 2048 -> 16384 -> 2048, as its pieces: both halves at once, the gated half, the product of the halves, and the way down.
+  for (const Precision& p : {kPrecisions[0], kPrecisions[2]}) {
+    const QuantType f16 = Element::f16;
+    const auto plain = [&](int64_t k, int64_t n) {
+      return DeviceForm{cat(p.name, "/970x", k, "x", n), make_problem("matmul", {dense_operand({970, k}, p.x), dense_operand({n, k}, p.w, true)}, {}, {}, f16)};
+    };
+    all.push_back(plain(2048, 32768));
+    all.push_back(plain(2048, 16384));
+    for (const Unary act : {Unary::silu, Unary::gelu_tanh}) {
+      DeviceForm gate = plain(2048, 16384);
+      gate.problem.then.steps = {{.kind = StepKind::act, .fn = act}};
+      gate.label += cat(" ", name_of(act));
+      all.push_back(std::move(gate));
+    }
+    const QuantType y = p.x.scaled() ? p.x : f16;
+    all.push_back({cat(p.name, "/970x16384 mul"),
+                   make_problem("map", {dense_operand({970, 16384}, f16), dense_operand({970, 16384}, f16)}, {{"fn", std::string("mul")}}, {}, y)});
+    all.push_back(plain(16384, 2048));
+  }
+  return all;
+}
+
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted) return tessera::bench_on_device(gpu, tessera::device_forms());
   benchmark::Initialize(&argc, argv);
   tessera::add_layers();
   benchmark::RunSpecifiedBenchmarks();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm over the tokens of a ViT-B, plain and quantized.
 #include "ops/norm/norm.h"
+#include "testing/device_bench.h"
 #include "testing/variant_bench.h"
 
 namespace tessera {
@@ -24,10 +25,26 @@ void add_rows() {
   }
 }
 
+// The tokens of 64 images and of one, in 16 bits, plain and quantized.
+std::vector<DeviceForm> device_forms() {
+  std::vector<DeviceForm> all;
+  for (const int64_t rows : {12608, 197}) {
+    for (const QuantType& y : {QuantType(Element::f16), kE4m3PerTensor, kInt8PerTensor}) {
+      Program then;
+      if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+      all.push_back({cat("layer/f16 to ", info(y.element).name, "/", rows, "x768"),
+                     make_problem("norm", {dense_operand({rows, 768}, Element::f16), dense_operand({768}, Element::f16, true), dense_operand({768}, Element::f16, true)},
+                                  {{"kind", std::string("layer")}, {"eps", 1e-6}}, then, y)});
+    }
+  }
+  return all;
+}
+
 }  // namespace
 }  // namespace tessera
 
 int main(int argc, char** argv) {
+  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted) return tessera::bench_on_device(gpu, tessera::device_forms());
   benchmark::Initialize(&argc, argv);
   tessera::add_rows();
   benchmark::RunSpecifiedBenchmarks();
