@@ -59,7 +59,7 @@ Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span
 }
 
 Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers,
-                            Errors errors) {
+                            Errors errors, double activation_error) {
   parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
     for (const Step& step : problem.then.steps) {
       const Dense* operand = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
@@ -78,7 +78,7 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
             // tiles/scalar.h, tiles/cpu_math.h.
             const double x = v;
             v = apply(step.fn, x);
-            e = carried(step.fn, x, e) + kUnit * (8 * std::fabs(v) + 4 * std::fabs(x));
+            e = carried(step.fn, x, e) + kUnit * (8 * std::fabs(v) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
             break;
           }
           case StepKind::scale:

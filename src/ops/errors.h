@@ -20,7 +20,8 @@ Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span
                              const Roundings& roundings);
 // Carries numbers before the program (`v`, which become those after it) and their errors through the program, each step
 // with its own fp32 roundings.
-Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e);
+// `activation_error`: Arithmetic's.
+Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e, double activation_error);
 
 // Products that one result sums up: the size of a typical error grows with their root. 1: it is rounded, but nothing is
 // summed; 0: every arithmetic gives the same result.

@@ -113,9 +113,9 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   plain.then = {};
   Dense exact = compute_reference(*op, plain, numbers)[0];
   std::vector<double> before = exact.v;
-  Errors walk =
-      errors_before_program(*op, problem, numbers, exact, Roundings(variant->arithmetic(problem), Growth::kWalk));
-  walk = errors_after_program(problem, numbers, before, std::move(walk));
+  const Arithmetic arithmetic = variant->arithmetic(problem);
+  Errors walk = errors_before_program(*op, problem, numbers, exact, Roundings(arithmetic, Growth::kWalk));
+  walk = errors_after_program(problem, numbers, before, std::move(walk), arithmetic.activation_error);
   apply_program(problem, numbers, exact);
   // Numbers reach a narrow type through fp32, in the reference too.
   if (info(problem.out[0].type.element).mantissa_bits < 23) {

@@ -79,7 +79,6 @@ struct GemmParams {
   bool by_rows;  // order of tiles
   bool residual;
   Unary act;
-  bool in_half;  // gelu_erf to e4m3 may be computed in f16: the scale is in its range and no gain follows
 };
 
 // Tiles that run at the same time share rows of x (by_rows) or rows of w, whichever is the smaller matrix: the larger one is read from memory once, the smaller one stays
@@ -351,6 +350,9 @@ struct Consumer {
     const int first_row = consumer % Shape::kTeamSize * Shape::kMma * 64;  // in the tile
     SumOf<In> d[Shape::kMma][Shape::kCols / 2];
     if (kTurns && team == Shape::kTeams - 1) signal_threads(next_turn, kTurnThreads);  // the first turn is team 0's
+    // gelu_erf to e4m3 is computed in f16 where the scale lies well inside its range and no gain follows.
+    const float y_scale = std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr ? *p.y_scale : 0.0f;
+    const bool in_half = y_scale > 0x1p-13f && y_scale < 0x1p13f;
     RingPosition<Memory::kStages> at;
     TileWalk<Shape> tile(p);
     for (int i = 0; i < team; ++i) tile.next(), at.skip(p.k_blocks);
@@ -377,7 +379,7 @@ struct Consumer {
       switch (p.act) {
         case Unary::gelu_erf:
           if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) {
-            if (p.in_half) {
+            if (in_half) {
               finish<Unary::gelu_erf, true>(d, m, n, visits, table);
               break;
             }
@@ -385,7 +387,9 @@ struct Consumer {
           finish<Unary::gelu_erf>(d, m, n, visits, table);
           break;
         case Unary::gelu_tanh: finish<Unary::gelu_tanh>(d, m, n, visits, table); break;
+        case Unary::gelu_quick: finish<Unary::gelu_quick>(d, m, n, visits, table); break;
         case Unary::silu: finish<Unary::silu>(d, m, n, visits, table); break;
+        case Unary::relu: finish<Unary::relu>(d, m, n, visits, table); break;
         default: finish<Unary::identity>(d, m, n, visits, table); break;
       }
 #pragma unroll

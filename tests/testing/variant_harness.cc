@@ -201,7 +201,7 @@ Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
     v = compute_reference(op, plain, c.numbers)[0];
   }
   Errors e = errors_before_program(op, c.problem, c.numbers, v, Roundings(arithmetic));
-  e = errors_after_program(c.problem, c.numbers, v.v, std::move(e));
+  e = errors_after_program(c.problem, c.numbers, v.v, std::move(e), arithmetic.activation_error);
   for (size_t i = 0; i < v.v.size(); ++i) {
     const double want = c.exact[0].v[i];
     if (std::fabs(v.v[i] - want) > 1e-12 * (1 + std::fabs(want))) {

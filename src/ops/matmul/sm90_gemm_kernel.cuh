@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The normal mainloop (tiles/sm90_gemm.cuh) bound to a problem: tensor maps, parameters, launch. Host code of .cu files.
+#pragma once
+
+#include <string>
+
+#include "ops/matmul/matmul.h"
+#include "tiles/cuda_launch.cuh"
+#include "tiles/sm90_gemm.cuh"
+#include "tiles/tensor_map.cuh"
+
+namespace tessera {
+
+// A kernel and the numbers that launching it needs.
+struct PickedGemm {
+  void (*function)(sm90::GemmMaps, sm90::GemmParams);
+  int rows, cols, threads, shared_bytes;
+};
+
+template <class Shape, class In, class Out>
+PickedGemm pick_gemm() {
+  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, In, Out>::kBytes};
+}
+
+// Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few.
+using Gemm128x192 = sm90::GemmShape<2, 192, 2, 1, sm90::Share::kNone>;
+using Gemm128x128 = sm90::GemmShape<2, 128, 2, 1, sm90::Share::kNone>;
+template <class In, class Out>
+PickedGemm pick_gemm(const std::string& config) {
+  return config == "128x128" ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
+}
+
+class GemmKernel final : public Kernel {
+ public:
+  GemmKernel(const char* name, const Problem& problem, const PickedGemm& picked, int processors)
+      : name_(name), problem_(problem), p_(MatmulProblem::of(problem_)), picked_(picked), processors_(processors) {}
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
+    if (p_.m * p_.n == 0) return {};
+    const int64_t in_bytes = info(p_.x.element).bits / 8;
+    sm90::GemmParams params{.tiles_m = static_cast<int>(divide_up(p_.m, picked_.rows)),
+                            .tiles_n = static_cast<int>(divide_up(p_.n, picked_.cols)),
+                            .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
+                            .n = static_cast<int>(p_.n),
+                            .x_scale = static_cast<const float*>(in[0].scale),
+                            .w_scale = static_cast<const float*>(in[1].scale),
+                            .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
+                            .y_scale = static_cast<const float*>(out[0].scale),
+                            .by_rows = p_.m >= p_.n};
+    sm90::GemmMaps maps{};
+    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, picked_.cols));
+    TS_ASSIGN(maps.y, boxes(out[0].data, p_.n));
+    for (const Step& s : p_.then->steps) {
+      const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
+      if (s.kind == StepKind::bias) params.bias = operand->data;
+      if (s.kind == StepKind::scale) params.gain = operand->data;
+      if (s.kind == StepKind::act) params.act = s.fn;
+      if (s.kind == StepKind::residual) {
+        params.residual = true;
+        TS_ASSIGN(maps.residual, boxes(operand->data, operand->desc->rows().row_stride));
+      }
+    }
+    const int64_t blocks = std::min<int64_t>(processors_, int64_t{params.tiles_m} * params.tiles_n);
+    return cuda::launch_overlapping(name_, picked_.function, blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
+  }
+
+ private:
+  Result<CUtensorMap> boxes(const void* data, int64_t row_stride) const {
+    return cuda::make_tensor_map<2>({data, p_.y.element, {p_.n, p_.m}, {row_stride}, {sm90::kBoxCols, sm90::kBoxRows}});
+  }
+
+  const char* const name_;
+  const Problem problem_;
+  const MatmulProblem p_;
+  const PickedGemm picked_;
+  const int processors_;
+};
+
+inline Result<std::unique_ptr<Kernel>> bind_gemm(const char* name, const Problem& problem, const PickedGemm& picked) {
+  int device = 0, processors = 0;
+  TS_TRY(cuda::cuda_status(name, cudaGetDevice(&device)));
+  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
+  TS_TRY(cuda::allow_shared_memory(name, picked.function, static_cast<size_t>(picked.shared_bytes)));
+  return std::unique_ptr<Kernel>(std::make_unique<GemmKernel>(name, problem, picked, processors));
+}
+
+}  // namespace tessera
