@@ -299,6 +299,7 @@ class Vit:
         exact_half = lambda x: x.astype(np.float16).astype(np.float64)
         half = lambda x: exact_half(x if noise == 0 else x * (1 + noise * rng.uniform(-1, 1, x.shape)))
         v = {name: x.astype(np.float16).astype(np.float64) for name, x in self.vectors.items()}
+        v[n["head"] + ".bias"] = self.vectors[n["head"] + ".bias"].astype(np.float64)  # of the type of the logits, f32
 
         def product(name, x, fused=False):
             """x: not yet rounded. fused: its factors are applied by the layer that makes it."""
@@ -318,8 +319,12 @@ class Vit:
 
         batch, grid = image.shape[0], IMAGE // PATCH
         x = image.astype(np.float64).reshape(batch, 3, grid, PATCH, grid, PATCH).transpose(0, 2, 4, 1, 3, 5).reshape(batch, grid * grid, -1)
-        x = half(exact_half(x) @ v[n["patches"] + ".weight"].reshape(WIDTH, -1).T + v[n["patches"] + ".bias"])
-        x = exact_half(np.concatenate([np.repeat(v[n["token"]], batch, 0), x], 1) + v[n["positions"]])  # sums of two halves: ties are common, and exact
+        # What is learnt is one constant, summed before it is rounded: a row for the class token, whose patch is zeros, and one for each patch.
+        raw = {name: self.vectors[name].astype(np.float64) for name in (n["token"], n["positions"], n["patches"] + ".bias")}
+        bias = np.broadcast_to(raw[n["patches"] + ".bias"], (1, grid * grid, WIDTH))
+        learnt = exact_half((np.concatenate([raw[n["token"]], bias], 1) + raw[n["positions"]]).astype(np.float32))
+        x = np.concatenate([np.zeros((batch, 1, x.shape[2])), exact_half(x)], 1)
+        x = half(x @ v[n["patches"] + ".weight"].reshape(WIDTH, -1).T + learnt)
         for i in range(DEPTH):
             b = lambda part: n["block"](i, p[part] if isinstance(p.get(part), str) else part)
             h = norm(b("norm1"), x)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a ViT becomes on Hopper: seven kernels per layer, nothing that only moves, converts or adds, and one row per image where only the class token is read.
+// What a ViT becomes on Hopper: seven kernels per layer, nothing that only moves, converts or adds, and one row per
+// image where only the class token is read.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,7 +72,8 @@ TEST(VitPlan, ComputesOneRowPerImageAfterTheLastAttention) {
   const Graph graph = vit("vit-tiny-test", kBatch);
   const Plan plan = plan_of(graph, "fp8", Arch::sm90);
   const std::string last = cat("blocks.", kLayers - 1, "."), before = cat("blocks.", kLayers - 2, ".");
-  EXPECT_EQ(result_of(plan, last + "attn.qkv").shape, (Shape{kBatch, kTokens, 3 * 64})) << "keys and values of all tokens";
+  EXPECT_EQ(result_of(plan, last + "attn.qkv").shape, (Shape{kBatch, kTokens, 3 * 64}))
+      << "keys and values of all tokens";
   EXPECT_EQ(result_of(plan, last + "attn.proj").shape, (Shape{kBatch, 1, 64}));
   EXPECT_EQ(result_of(plan, last + "norm2").shape, (Shape{kBatch, 1, 64}));
   EXPECT_EQ(result_of(plan, last + "mlp.fc1").shape, (Shape{kBatch, 1, 128}));

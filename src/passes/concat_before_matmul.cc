@@ -43,7 +43,8 @@ class Lifter {
     const Place p = m_.place(v);
     const Node* maker = m_.maker(p.base);
     // A view that shows all of it in another grouping is as good.
-    const bool alone = read_once(v) && read_once(p.base) && p.region.whole() && elements(p.region.shape) == elements(shape(p.base));
+    const bool alone =
+        read_once(v) && read_once(p.base) && p.region.whole() && elements(p.region.shape) == elements(shape(p.base));
     return alone && maker != nullptr && maker->op == op ? maker : nullptr;
   }
 
@@ -52,8 +53,14 @@ class Lifter {
     const Type& type = g_.at(concat.outputs[0]).type;
     const auto rank = static_cast<int64_t>(type.shape.size());
     const int64_t axis = concat.attrs.integer("axis");
-    if (rank < 2 || (axis != rank - 2 && axis != -2) || concat.attrs.has("block") || elements(type.shape) == 0) return std::nullopt;
-    Tokens t{.concat = &concat, .layer = nullptr, .copy = nullptr, .varying = concat.inputs.size(), .result = concat.outputs[0], .end = at};
+    if (rank < 2 || (axis != rank - 2 && axis != -2) || concat.attrs.has("block") || elements(type.shape) == 0)
+      return std::nullopt;
+    Tokens t{.concat = &concat,
+             .layer = nullptr,
+             .copy = nullptr,
+             .varying = concat.inputs.size(),
+             .result = concat.outputs[0],
+             .end = at};
     t.rows = type.shape[static_cast<size_t>(rank - 2)], t.cols = type.shape.back();
     t.images = elements(type.shape) / (t.rows * t.cols);
     for (size_t i = 0; i < concat.inputs.size(); ++i) {
@@ -95,7 +102,8 @@ class Lifter {
     if (add.op != "map" || add.attrs.word("fn") != "add" || g_.at(add.outputs[0]).type != g_.at(t.result).type) return;
     const ValueId other = add.inputs[add.inputs[0] == t.result ? 1 : 0];
     const Value& p = g_.at(other);
-    const bool rows = p.type.shape.size() >= 2 && p.type.shape[p.type.shape.size() - 2] == t.rows && elements(p.type.shape) == t.rows * t.cols;
+    const bool rows = p.type.shape.size() >= 2 && p.type.shape[p.type.shape.size() - 2] == t.rows &&
+                      elements(p.type.shape) == t.rows * t.cols;
     if (!p.constant || p.type.quant.scaled() || !rows) return;
     t.positions = other;
     t.result = add.outputs[0];
@@ -112,7 +120,8 @@ class Lifter {
     std::vector<double> rows(static_cast<size_t>(all / images));
     for (int64_t i = 0; i < all; ++i) {
       int64_t at = p.region.offset, rest = i;
-      for (size_t a = p.region.shape.size(); a-- > 0; rest /= p.region.shape[a]) at += rest % p.region.shape[a] * p.region.strides[a];
+      for (size_t a = p.region.shape.size(); a-- > 0; rest /= p.region.shape[a])
+        at += rest % p.region.shape[a] * p.region.strides[a];
       const double number = stored[static_cast<size_t>(at)];
       double& row = rows[static_cast<size_t>(i) % rows.size()];
       if (i < static_cast<int64_t>(rows.size())) {
@@ -127,8 +136,10 @@ class Lifter {
   // What is added to each row: the learnt rows or the layer's own vectors, and the positions.
   std::vector<double> learnt(const Tokens& t) const {
     std::vector<double> sum(static_cast<size_t>(t.rows * t.cols), 0.0);
-    const auto add = [&](const std::vector<double>& numbers, int64_t first, int64_t count) {  // one row for all of them, or one for each
-      for (size_t i = 0; i < static_cast<size_t>(count * t.cols); ++i) sum[static_cast<size_t>(first * t.cols) + i] += numbers[i % numbers.size()];
+    const auto add = [&](const std::vector<double>& numbers, int64_t first,
+                         int64_t count) {  // one row for all of them, or one for each
+      for (size_t i = 0; i < static_cast<size_t>(count * t.cols); ++i)
+        sum[static_cast<size_t>(first * t.cols) + i] += numbers[i % numbers.size()];
     };
     int64_t first = 0;
     for (size_t i = 0; i < t.concat->inputs.size(); ++i) {
@@ -137,7 +148,8 @@ class Lifter {
       if (i != t.varying) {
         add(*learnt_rows(piece, t.images), first, count);
       } else {
-        for (const Step& step : t.layer->then.steps) add(g_.numbers(t.layer->inputs[static_cast<size_t>(step.operand)]), first, count);
+        for (const Step& step : t.layer->then.steps)
+          add(g_.numbers(t.layer->inputs[static_cast<size_t>(step.operand)]), first, count);
       }
       first += count;
     }
@@ -159,7 +171,11 @@ class Lifter {
     const std::vector<double> rows = learnt(t);
     const std::string name = t.positions == kNoValue ? layer.name + ".tokens" : g_.at(t.positions).name;
     // Zeros in the place of every learnt row, the patches in theirs.
-    Node joined{.name = copy.name, .op = "concat", .inputs = {}, .outputs = {}, .attrs = {{"axis", static_cast<int64_t>(made.shape.size()) - 2}}};
+    Node joined{.name = copy.name,
+                .op = "concat",
+                .inputs = {},
+                .outputs = {},
+                .attrs = {{"axis", static_cast<int64_t>(made.shape.size()) - 2}}};
     joined.attrs.set("block", Shape{t.rows, k});
     for (size_t i = 0; i < concat.inputs.size(); ++i) {
       if (i == t.varying) {

@@ -136,7 +136,8 @@ class RowDropper {
     Region region;
   };
 
-  // What the node reads for `range` of its result's axis; operands that are not listed stay. Nothing where it cannot make that part alone.
+  // What the node reads for `range` of its result's axis; operands that are not listed stay. Nothing where it cannot
+  // make that part alone.
   std::optional<std::vector<Sliced>> operands_of(GraphBuilder& builder, const Node& node, size_t axis, Range range) {
     static const std::set<std::string> kByRow = {"norm", "copy", "softmax"};
     const Shape shape = g_.at(node.outputs[0]).type.shape;
@@ -161,7 +162,8 @@ class RowDropper {
       if (node.attrs.integer("causal") != 0 && range.end != shape[1]) return std::nullopt;
       slice(0, 1);
       if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-        const Shape& bias = g_.at(node.inputs[3]).type.shape;  // [batch, heads, queries, keys], of which some in front may be missing
+        const Shape& bias =
+            g_.at(node.inputs[3]).type.shape;  // [batch, heads, queries, keys], of which some in front may be missing
         if (bias.size() >= 2 && bias[bias.size() - 2] != 1) slice(3, bias.size() - 2);
       }
     } else {

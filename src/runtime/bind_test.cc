@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/engine_file.h"
+#include "runtime/bind.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -50,6 +51,26 @@ TEST(Bind, RunsWhatFits) {
   void* out[] = {y.data()};
   ASSERT_TRUE((*executor)->run(in, out).ok());
   EXPECT_EQ(y, x);
+}
+
+// A view into a caller's buffer, which a kernel finds through a slot: it is told how far to go from there.
+TEST(Bind, ViewsOfSlotsKeepTheirOffset) {
+  Engine e = copying_engine();
+  Plan& p = e.plans[0];
+  p.tensors[0].desc.shape = {3, 4};
+  p.tensors.push_back(port("x.view", {2, 4}, Storage::kInput));
+  p.tensors[2].offset_bytes = 16;
+  p.steps[0].in = {2};
+  auto steps = bind_steps(p);
+  ASSERT_TRUE(steps.ok()) << steps.status().message();
+  void* slots[2] = {};
+  place_views(p, {.input_slots = slots, .output_slots = slots + 1}, *steps);
+  const TensorView &x = (*steps)[0].in[0], &y = (*steps)[0].out[0];
+  EXPECT_EQ(x.slot, slots);
+  EXPECT_EQ(x.slot_offset_bytes, 16);
+  EXPECT_EQ(x.data, nullptr);
+  EXPECT_EQ(y.slot, slots + 1);
+  EXPECT_EQ(y.slot_offset_bytes, 0);
 }
 
 TEST(Bind, NoMemoryIsSaidByNameAndBytes) {

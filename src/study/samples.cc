@@ -92,13 +92,17 @@ void note_clamped(std::vector<Clamped>& found, const std::string& input, const s
   found.push_back({input, static_cast<int64_t>(at / one), largest, element});
 }
 
-// The plain float that copies bring an input into as it is; of several the narrowest. Views of an input lie in it.
+// The plain float that copies and joins bring an input into as it is; of several the narrowest. Views of an input lie in it.
 std::optional<Element> carried_as(const Plan& plan, size_t input) {
   std::optional<Element> narrowest;
   for (const PlanStep& s : plan.steps) {
-    if (s.op != "copy" || !s.then.steps.empty() || s.in.empty() || s.in[0] < 0) continue;
-    const PlanTensor& from = plan.tensors[static_cast<size_t>(s.in[0])];
-    if (from.storage != Storage::kInput || from.index != static_cast<int64_t>(input)) continue;
+    if ((s.op != "copy" && s.op != "concat") || !s.then.steps.empty()) continue;
+    const bool reads = std::any_of(s.in.begin(), s.in.end(), [&](int t) {
+      if (t < 0) return false;
+      const PlanTensor& from = plan.tensors[static_cast<size_t>(t)];
+      return from.storage == Storage::kInput && from.index == static_cast<int64_t>(input);
+    });
+    if (!reads) continue;
     const QuantType& type = plan.tensors[static_cast<size_t>(s.out[0])].desc.type;
     if (type.scaled() || info(type.element).kind != ElementKind::kFloat) continue;
     if (!narrowest || info(type.element).max < info(*narrowest).max) narrowest = type.element;

@@ -35,10 +35,11 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   return {};
 }
 
-// The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0 where it does not.
+// The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0 where it does not, or where so few of
+// them would make products too small to be worth it.
 inline int64_t repeated_rows(const Problem& p, const MatmulProblem& q, const Step& residual) {
   const RowView r = p.step_operand(residual).rows();
-  return q.batch == 1 && r.uniform && r.rows > 0 && r.rows < q.m && q.m % r.rows == 0 && r.row_stride >= q.n ? r.rows : 0;
+  return q.batch == 1 && r.uniform && r.rows >= 16 && r.rows < q.m && q.m % r.rows == 0 && r.row_stride >= q.n ? r.rows : 0;
 }
 
 // `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is not the result itself.

@@ -2,6 +2,7 @@
 // Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in a second kernel.
 // SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
 #include <algorithm>
+#include <utility>
 
 #include "ops/matmul/after_product.h"
 #include "tiles/cublaslt.h"
@@ -78,10 +79,14 @@ class CublasKernel final : public Kernel {
     spec.alignment = std::min({row_alignment(spec.x_row_stride, spec.in), row_alignment(spec.w_row_stride, spec.in), row_alignment(spec.n, spec.out)});
     if (spec.c) spec.alignment = std::min(spec.alignment, row_alignment(spec.c_row_stride, spec.out));
     alignment_ = spec.alignment;
-    TS_ASSIGN(gemm_, Gemm::make(spec));
-    spec.alignment = static_cast<int>(std::min(bytes_of(spec.in), bytes_of(spec.out)));
-    spec.timed = false;
-    TS_ASSIGN(unaligned_, Gemm::make(spec));
+    TS_TRY(make_both(spec));
+    if (spec.shared_c && (gemm_ == nullptr || unaligned_ == nullptr)) {  // a library that repeats no c is called once for each repetition
+      calls_ = std::exchange(spec.batch, 1);
+      spec.shared_w = spec.shared_c = false;
+      x_step_ = spec.m * spec.x_row_stride * bytes_of(spec.in);
+      y_step_ = spec.m * spec.n * bytes_of(spec.out);
+      TS_TRY(make_both(spec));
+    }
     if (gemm_ == nullptr || unaligned_ == nullptr) {
       return machine_error(cat(kName, ": this cuBLASLt has no algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k, " in ", info(spec.in).name));
     }
@@ -93,12 +98,16 @@ class CublasKernel final : public Kernel {
     const int64_t kept = product_bytes(q_, after_);
     void* product = after_.in_place ? out[0].data : workspace;
     const auto data_of = [&](const Step* step) { return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data; };
-    const GemmPointers pointers{.x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
+    GemmPointers pointers{.x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
     bool aligned = true;
     for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(product)}) {
       aligned = aligned && is_aligned(p, static_cast<uintptr_t>(alignment_));
     }
-    TS_TRY((aligned ? gemm_ : unaligned_)->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle).at(kName));
+    for (int64_t i = 0; i < calls_; ++i) {
+      TS_TRY((aligned ? gemm_ : unaligned_)->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle).at(kName));
+      pointers.x = static_cast<const uint8_t*>(pointers.x) + x_step_;
+      pointers.y = static_cast<uint8_t*>(pointers.y) + y_step_;
+    }
     if (!after_.second_kernel) return {};
     return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after_.product}), stream.handle);
   }
@@ -106,11 +115,20 @@ class CublasKernel final : public Kernel {
  private:
   bool empty() const { return q_.batch * q_.m * q_.n == 0; }
 
+  Status make_both(GemmSpec spec) {
+    TS_ASSIGN(gemm_, Gemm::make(spec));
+    spec.alignment = static_cast<int>(std::min(bytes_of(spec.in), bytes_of(spec.out)));
+    spec.timed = false;
+    TS_ASSIGN(unaligned_, Gemm::make(spec));
+    return {};
+  }
+
   const Problem problem_;
   const MatmulProblem q_;  // points into problem_
   const AfterProduct after_;
   std::unique_ptr<Gemm> gemm_, unaligned_;
   int alignment_ = 16;
+  int64_t calls_ = 1, x_step_ = 0, y_step_ = 0;  // bytes between calls
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) {

@@ -133,6 +133,7 @@ std::vector<Problem> real_problems() {
     all.push_back(problem(t, {1, 3072}, 768, "b", side));
     all.push_back(problem(t, {1, 50, 768}, 3072, "bg", side));
     all.push_back(problem(t, {8, 768}, 1000, "b", side));
+    all.push_back(problem(t, {3, 65, 192}, 272, "R", side));  // positions of tokens, the same for every image
     for (const char* program : {"b", "bg", "br"})
       all.push_back(problem(t, {1, 1100, 192}, 272, program, side));  // many tiles, with tails
   }
