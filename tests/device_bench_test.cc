@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the GPU benches rest on and can be seen without one: a few rows of a large problem are a problem of their own with the same results.
+// What the GPU benches rest on and can be seen without one: a few rows of a large problem are a problem of their own
+// with the same results.
 #include "testing/device_bench.h"
 
 #include <cmath>
@@ -15,10 +16,15 @@ Buffer run_whole(const Problem& p, const ProblemBytes& bytes) {
   const auto at = [](const Bytes& b) { return b.empty() ? nullptr : const_cast<uint8_t*>(b.data()); };
   std::vector<TensorView> in(p.in.size());
   for (size_t i = 0; i < in.size(); ++i) {
-    if (p.in[i].present) in[i] = {.desc = &p.in[i], .data = at(bytes.in[i].data), .scale = at(bytes.in[i].scale), .scale2 = at(bytes.in[i].scale2)};
+    if (p.in[i].present)
+      in[i] = {.desc = &p.in[i],
+               .data = at(bytes.in[i].data),
+               .scale = at(bytes.in[i].scale),
+               .scale2 = at(bytes.in[i].scale2)};
   }
   Buffer y(static_cast<size_t>(packed_bytes(p.out[0].type.element, elements(p.out[0].shape))));
-  const TensorView out{.desc = &p.out[0], .data = y.data(), .scale = at(bytes.out[0].scale), .scale2 = at(bytes.out[0].scale2)};
+  const TensorView out{
+      .desc = &p.out[0], .data = y.data(), .scale = at(bytes.out[0].scale), .scale2 = at(bytes.out[0].scale2)};
   EXPECT_TRUE(run_reference(*find_op(p.op), p, in, {&out, 1}).ok());
   return y;
 }
@@ -40,14 +46,20 @@ void expect_rows_of_the_whole(const Problem& p, double amax) {
 
 TEST(DeviceBench, RowsOfALinearLayerWithItsProgram) {
   Program then;
-  then.steps = {{.kind = StepKind::bias, .operand = 2}, {.kind = StepKind::act, .fn = Unary::gelu_erf}, {.kind = StepKind::residual, .operand = 3}};
-  expect_rows_of_the_whole(make_problem("matmul",
-                                        {dense_operand({300, 64}, kE4m3PerTensor), dense_operand({48, 64}, kE4m3PerChannel, true),
-                                         dense_operand({48}, Element::f16, true), dense_operand({300, 48}, Element::f16)},
-                                        {}, then, Element::f16),
-                           32);
+  then.steps = {{.kind = StepKind::bias, .operand = 2},
+                {.kind = StepKind::act, .fn = Unary::gelu_erf},
+                {.kind = StepKind::residual, .operand = 3}};
+  expect_rows_of_the_whole(
+      make_problem("matmul",
+                   {dense_operand({300, 64}, kE4m3PerTensor), dense_operand({48, 64}, kE4m3PerChannel, true),
+                    dense_operand({48}, Element::f16, true), dense_operand({300, 48}, Element::f16)},
+                   {}, then, Element::f16),
+      32);
   then.steps = {{.kind = StepKind::quantize}};
-  expect_rows_of_the_whole(make_problem("matmul", {dense_operand({300, 64}, kInt8PerTensor), dense_operand({48, 64}, kInt8PerChannel, true)}, {}, then, kInt8PerTensor), 32);
+  expect_rows_of_the_whole(
+      make_problem("matmul", {dense_operand({300, 64}, kInt8PerTensor), dense_operand({48, 64}, kInt8PerChannel, true)},
+                   {}, then, kInt8PerTensor),
+      32);
 }
 
 TEST(DeviceBench, QueriesOfTheLastEntryOfAStridedAttention) {

@@ -35,7 +35,8 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   std::vector<Row> rows;
   const std::vector<TunedTime>* times = table == nullptr ? nullptr : table->find(t.key);
   if (times != nullptr) {
-    for (const TunedTime& time : *times) rows.push_back({time.variant, time.config, time.us, chosen(time.variant, time.config)});
+    for (const TunedTime& time : *times)
+      rows.push_back({time.variant, time.config, time.us, chosen(time.variant, time.config)});
   }
   for (const Candidate& c : t.all) {
     if (table != nullptr && table->find(t.key, c.variant->name, c.config) != nullptr) continue;
@@ -45,11 +46,13 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
 }
 
 std::string table_sentence(const Plan& plan, const TuningTable* table) {
-  if (table == nullptr) return cat("no tuning table for ", info(plan.arch).name, " comes with the program; --table names one");
+  if (table == nullptr)
+    return cat("no tuning table for ", info(plan.arch).name, " comes with the program; --table names one");
   const std::string hash = tuning_hash(*table);
-  const std::string by = plan.tuning.empty()      ? "the plan was made by the order of the lists"
-                         : plan.tuning == hash    ? "the plan was tuned by it"
-                                                  : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
+  const std::string by = plan.tuning.empty() ? "the plan was made by the order of the lists"
+                         : plan.tuning == hash
+                             ? "the plan was tuned by it"
+                             : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
   return cat("tuning table ", hash, " of ", printable(table->gpu), ": ", by);
 }
 
@@ -57,7 +60,8 @@ std::string table_sentence(const Plan& plan, const TuningTable* table) {
 
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
   if (info(plan.arch).device != DeviceKind::kCuda)
-    return usage_error(cat("--tuning: plan ", plan.name, " is of ", info(plan.arch).name, ", whose kernels are chosen by their order"));
+    return usage_error(cat("--tuning: plan ", plan.name, " is of ", info(plan.arch).name,
+                           ", whose kernels are chosen by their order"));
   const std::vector<TunedProblem> problems = problems_to_tune(plan);
   Json all = Json::array();
   if (!json) fmt::print("{}\n", wrap(table_sentence(plan, table), 0, 2));
@@ -65,14 +69,17 @@ Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
     Json candidates = Json::array();
     Table rows({"kernel", "tile", ">us", ""});
     for (const Row& r : rows_of(plan, t, table)) {
-      candidates.push_back({{"variant", r.variant}, {"config", r.config}, {"us", r.us ? Json(*r.us) : Json()}, {"chosen", r.chosen}});
-      rows.add({r.variant, r.config.empty() ? "-" : r.config, r.us ? fmt::format("{:.2f}", *r.us) : "not measured", r.chosen ? "chosen" : ""});
+      candidates.push_back(
+          {{"variant", r.variant}, {"config", r.config}, {"us", r.us ? Json(*r.us) : Json()}, {"chosen", r.chosen}});
+      rows.add({r.variant, r.config.empty() ? "-" : r.config, r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
+                r.chosen ? "chosen" : ""});
     }
     if (json) {
       all.push_back({{"problem", t.key}, {"layers", t.layers}, {"candidates", candidates}});
       continue;
     }
-    const std::string layers = t.layers.size() == 1 ? t.layers[0] : cat(t.layers[0], " and ", t.layers.size() - 1, " more");
+    const std::string layers =
+        t.layers.size() == 1 ? t.layers[0] : cat(t.layers[0], " and ", t.layers.size() - 1, " more");
     fmt::print("\n{}\n{}\n{}", wrap(printable(layers), 0, 2), wrap(printable(t.key), 2, 4), rows.text());
   }
   if (json) {
@@ -94,7 +101,8 @@ std::string words_of_slower(const Plan& plan, const PlanStep& step, const Refusa
   const std::vector<TunedTime>* times = table->find(key);
   if (best == nullptr || times == nullptr) return "";
   for (const TunedTime& t : *times) {
-    if (kernel_name(t.variant, t.config) == refusal.variant) return fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
+    if (kernel_name(t.variant, t.config) == refusal.variant)
+      return fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
   }
   return "";
 }

@@ -13,7 +13,8 @@ namespace tessera {
 // Candidates and times of every distinct problem of the plan that more than one may run. `table` may be null.
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json);
 
-// "slower: 41.2 us against 37.0" for a refusal that stands for a lost measurement, where `table` is the one that the plan was tuned by; else empty.
+// "slower: 41.2 us against 37.0" for a refusal that stands for a lost measurement, where `table` is the one that the
+// plan was tuned by; else empty.
 std::string words_of_slower(const Plan& plan, const PlanStep& step, const Refusal& refusal, const TuningTable* table);
 
 }  // namespace tessera

@@ -11,7 +11,9 @@
 namespace tessera {
 namespace {
 
-std::string tuning_path(const BuildOptions& options) { return options.tuning.empty() ? kDefaultTuning : options.tuning; }
+std::string tuning_path(const BuildOptions& options) {
+  return options.tuning.empty() ? kDefaultTuning : options.tuning;
+}
 
 // The file's table, or an empty one for the GPU here.
 Status open_for_tuning(const BuildOptions& options, TuningTable& own) {
@@ -23,12 +25,14 @@ Status open_for_tuning(const BuildOptions& options, TuningTable& own) {
   const std::string gpu = device_name(0), path = tuning_path(options);
   own = {.gpu = gpu, .arch = target, .entries = {}};
   std::error_code none;
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, none))
+  if (const auto folder = std::filesystem::path(path).parent_path();
+      !folder.empty() && !std::filesystem::is_directory(folder, none))
     return usage_error(cat("--tuning ", path, ": there is no folder ", folder.string(), "; make it first"));
   if (!std::filesystem::exists(path, none)) return {};
   TS_ASSIGN(own, read_tuning(path));
   if (own.gpu == gpu && own.arch == target) return {};
-  return bad_input(cat(path, ": holds times of ", own.gpu, " (", info(own.arch).name, "), the GPU here is ", gpu, "; give another file with --tuning"));
+  return bad_input(cat(path, ": holds times of ", own.gpu, " (", info(own.arch).name, "), the GPU here is ", gpu,
+                       "; give another file with --tuning"));
 }
 
 }  // namespace
@@ -37,7 +41,8 @@ Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable&
   const Arch target = options.target;
   if (info(target).device != DeviceKind::kCuda) {
     if (!options.tune && options.tuning.empty()) return static_cast<const TuningTable*>(nullptr);
-    return usage_error(cat(options.tune ? "--tune" : "--tuning", " is about kernels of GPUs; the target is ", info(target).name, ": leave it out"));
+    return usage_error(cat(options.tune ? "--tune" : "--tuning", " is about kernels of GPUs; the target is ",
+                           info(target).name, ": leave it out"));
   }
   if (options.tuning == "none") {
     if (!options.tune) return static_cast<const TuningTable*>(nullptr);
@@ -49,7 +54,9 @@ Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable&
   }
   if (options.tuning.empty()) return default_tuning(target);
   TS_ASSIGN(own, read_tuning(options.tuning));
-  if (own.arch != target) return bad_input(cat(options.tuning, ": holds times of ", info(own.arch).name, ", the target is ", info(target).name));
+  if (own.arch != target)
+    return bad_input(
+        cat(options.tuning, ": holds times of ", info(own.arch).name, ", the target is ", info(target).name));
   return &own;
 }
 
@@ -62,8 +69,8 @@ Status tune_graph(const Graph& graph, const LowerOptions& lowering, const BuildO
   TS_TRY(write_tuning(table, path));  // what was measured before an error, too
   TS_TRY(report.status());
   for (const std::string& left : report->left_out) warn(cat("tuning: ", left));
-  note(cat("tuning plan ", plan.name, ": ", report->problems, " problems with more than one candidate, ", report->measured,
-           " candidates timed now; times are in ", path));
+  note(cat("tuning plan ", plan.name, ": ", report->problems, " problems with more than one candidate, ",
+           report->measured, " candidates timed now; times are in ", path));
   return {};
 }
 

@@ -24,7 +24,9 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "tuning 1";
 constexpr double kMostUs = 1e9;  // a quarter of an hour: no kernel
 
-bool faster(const TunedTime& a, const TunedTime& b) { return std::tie(a.us, a.variant, a.config) < std::tie(b.us, b.variant, b.config); }
+bool faster(const TunedTime& a, const TunedTime& b) {
+  return std::tie(a.us, a.variant, a.config) < std::tie(b.us, b.variant, b.config);
+}
 
 std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -70,7 +72,8 @@ Result<TunedTime> read_time(const Json& j) {
   const auto us = j.find("us");
   if (us == j.end() || !us->is_number()) return bad_input("'us' is not a number");
   t.us = us->get<double>();
-  if (!(t.us > 0) || !(t.us <= kMostUs)) return bad_input(cat("'us' is ", t.us, "; a time is above 0 and at most ", kMostUs));
+  if (!(t.us > 0) || !(t.us <= kMostUs))
+    return bad_input(cat("'us' is ", t.us, "; a time is above 0 and at most ", kMostUs));
   return t;
 }
 
@@ -116,13 +119,14 @@ std::string print_tuning(const TuningTable& table) {
   for (const auto& [key, times] : table.entries) {
     entries += cat(entries.empty() ? "" : ",\n", "    ", quoted(key), ": [");
     for (size_t i = 0; i < times.size(); ++i) {
-      entries += cat(i == 0 ? "" : ",", "\n      {\"variant\": ", quoted(times[i].variant), ", \"config\": ", quoted(times[i].config),
-                     ", \"us\": ", number_text(times[i].us), "}");
+      entries += cat(i == 0 ? "" : ",", "\n      {\"variant\": ", quoted(times[i].variant),
+                     ", \"config\": ", quoted(times[i].config), ", \"us\": ", number_text(times[i].us), "}");
     }
     entries += "]";
   }
-  return cat("{\n  \"tessera\": \"", kFormat, "\",\n  \"gpu\": ", quoted(table.gpu), ",\n  \"arch\": ", quoted(info(table.arch).name),
-             ",\n  \"entries\": {", entries.empty() ? "" : "\n", entries, entries.empty() ? "" : "\n  ", "}\n}\n");
+  return cat("{\n  \"tessera\": \"", kFormat, "\",\n  \"gpu\": ", quoted(table.gpu),
+             ",\n  \"arch\": ", quoted(info(table.arch).name), ",\n  \"entries\": {", entries.empty() ? "" : "\n",
+             entries, entries.empty() ? "" : "\n  ", "}\n}\n");
 }
 
 Result<TuningTable> parse_tuning(std::string_view text) {
@@ -135,10 +139,12 @@ Result<TuningTable> parse_tuning(std::string_view text) {
   TS_ASSIGN(table.gpu, text_at(j, "gpu"));
   TS_ASSIGN(const std::string arch, text_at(j, "arch"));
   const auto found = find_arch(arch);
-  if (!found || info(*found).device != DeviceKind::kCuda) return bad_input(cat("'arch' is '", arch.substr(0, 40), "', which is no GPU that this program knows"));
+  if (!found || info(*found).device != DeviceKind::kCuda)
+    return bad_input(cat("'arch' is '", arch.substr(0, 40), "', which is no GPU that this program knows"));
   table.arch = *found;
   const auto entries = j.find("entries");
-  if (entries == j.end() || !entries->is_object()) return bad_input("'entries' is not an object with a list per problem");
+  if (entries == j.end() || !entries->is_object())
+    return bad_input("'entries' is not an object with a list per problem");
   for (const auto& [key, times] : entries->items()) {
     const std::string where = cat("entry '", key.substr(0, 200), "'");
     if (!times.is_array() || times.empty()) return bad_input("is not a list of times").at(where);
@@ -146,7 +152,8 @@ Result<TuningTable> parse_tuning(std::string_view text) {
       auto t = read_time(time);
       if (!t.ok()) return t.status().at(where);
       if (table.find(key, t->variant, t->config) != nullptr)
-        return bad_input(cat("names '", t->variant, "' ", t->config.empty() ? "" : "'" + t->config + "' ", "twice")).at(where);
+        return bad_input(cat("names '", t->variant, "' ", t->config.empty() ? "" : "'" + t->config + "' ", "twice"))
+            .at(where);
       table.record(key, std::move(t).value());
     }
   }

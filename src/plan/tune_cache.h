@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning table: how long each variant and tile shape took on one GPU, per distinct problem. Data with its own file; an engine keeps the choice and the
-// table's hash, never a time.
+// Tuning table: how long each variant and tile shape took on one GPU, per distinct problem. Data with its own file; an
+// engine keeps the choice and the table's hash, never a time.
 //   {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90",
-//    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_wgmma", "config": "128x192", "us": 12.34}, ...], ...}}
+//    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_wgmma", "config": "128x192",
+//    "us": 12.34}, ...], ...}}
 // Keys are sorted, each entry is fastest first, times are rounded to 0.01 us: the same table is the same text.
 #pragma once
 
@@ -23,7 +24,7 @@ struct TunedTime {
 };
 
 struct TuningTable {
-  std::string gpu;          // as the driver names it
+  std::string gpu;  // as the driver names it
   Arch arch = Arch::sm90;
   std::map<std::string, std::vector<TunedTime>> entries;
 
@@ -34,8 +35,9 @@ struct TuningTable {
   void record(const std::string& key, TunedTime time);
 };
 
-// Everything that decides how long a problem takes, as text: arch, op, each operand's type, shape, strides (where not dense) and whether it is constant,
-// attributes, program. Storage orders are left out: they are the candidate's own choice, and the key is the same before and after it is made.
+// Everything that decides how long a problem takes, as text: arch, op, each operand's type, shape, strides (where not
+// dense) and whether it is constant, attributes, program. Storage orders are left out: they are the candidate's own
+// choice, and the key is the same before and after it is made.
 std::string problem_key(const Problem& problem, Arch target);
 
 std::string print_tuning(const TuningTable& table);

@@ -10,7 +10,8 @@ namespace {
 
 Problem linear(int64_t m) {
   Problem p{.op = "matmul",
-            .in = {dense_operand({m, 768}, kE4m3PerTensor), dense_operand({3072, 768}, kE4m3PerChannel, true), dense_operand({3072}, Element::f16, true)},
+            .in = {dense_operand({m, 768}, kE4m3PerTensor), dense_operand({3072, 768}, kE4m3PerChannel, true),
+                   dense_operand({3072}, Element::f16, true)},
             .out = {dense_operand({m, 3072}, Element::f16)}};
   p.then.steps = {{.kind = StepKind::bias, .operand = 2}, {.kind = StepKind::act, .fn = Unary::gelu_erf}};
   return p;
@@ -29,7 +30,8 @@ TEST(TuningKey, SaysEverythingThatDecidesTheTime) {
   const Problem p = linear(197);
   const std::string key = problem_key(p, Arch::sm90);
   EXPECT_EQ(key,
-            "sm90 matmul e4m3:tensor(f32)[197,768] e4m3:channel(f32)[3072,768]c f16[3072]c -> f16[197,3072] bias(2) act=gelu_erf");
+            "sm90 matmul e4m3:tensor(f32)[197,768] e4m3:channel(f32)[3072,768]c f16[3072]c -> f16[197,3072] bias(2) "
+            "act=gelu_erf");
   std::vector<Problem> others(8, p);
   others[0].in[0].shape[0] = 198;
   others[1].in[0].strides[0] = 800;

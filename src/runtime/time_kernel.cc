@@ -50,7 +50,8 @@ class Random {
 // Codes of this magnitude stand for numbers of magnitude 1 (e4m3: 64).
 double code_unit(const QuantType& type) { return type.scaled() ? info(type.element).max / 7 : 1; }
 
-// Numbers of the first block repeat: drawing and rounding 40 million would take longer than timing them. The block is no multiple of a row.
+// Numbers of the first block repeat: drawing and rounding 40 million would take longer than timing them. The block is
+// no multiple of a row.
 constexpr int64_t kBlock = (1 << 20) + 64;
 
 Buffer random_codes(const Operand& o, Random& random) {
@@ -64,7 +65,8 @@ Buffer random_codes(const Operand& o, Random& random) {
   for (double& v : numbers) v = random.normal() * code_unit(o.type);
   element.encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), codes.data(), 0);
   const size_t block = static_cast<size_t>(packed_bytes(o.type.element, static_cast<int64_t>(numbers.size())));
-  for (size_t at = block; at < codes.size(); at += block) std::memcpy(codes.data() + at, codes.data(), std::min(block, codes.size() - at));
+  for (size_t at = block; at < codes.size(); at += block)
+    std::memcpy(codes.data() + at, codes.data(), std::min(block, codes.size() - at));
   return codes;
 }
 
@@ -73,7 +75,8 @@ Bytes scales_of(const ScaleLevel& level, const Shape& shape, double around) {
   std::vector<double> numbers(static_cast<size_t>(scale_count(level, rows_of(shape), cols_of(shape))));
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = around * (0.75 + 0.0625 * static_cast<double>(i % 8));
   Buffer codes(static_cast<size_t>(packed_bytes(level.element, static_cast<int64_t>(numbers.size()))));
-  if (!numbers.empty()) info(level.element).encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), codes.data(), 0);
+  if (!numbers.empty())
+    info(level.element).encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), codes.data(), 0);
   return Bytes::own(std::move(codes));
 }
 
@@ -117,7 +120,8 @@ double operand_bytes(const Problem& problem) {
       bytes += static_cast<double>(packed_bytes(o.type.element, elements(o.shape)));
       for (const ScaleLevel* level : {&o.type.scale, &o.type.scale2}) {
         if (level->granularity == Granularity::kNone) continue;
-        bytes += static_cast<double>(packed_bytes(level->element, scale_count(*level, rows_of(o.shape), cols_of(o.shape))));
+        bytes +=
+            static_cast<double>(packed_bytes(level->element, scale_count(*level, rows_of(o.shape), cols_of(o.shape))));
       }
     }
   }
@@ -134,7 +138,8 @@ Status checked(cudaError_t error, const char* what) {
 
 int64_t result_bytes(const Operand& o) { return packed_bytes(o.type.element, elements(o.shape)); }
 
-// A set of operands on the device, in one allocation; each piece begins at a multiple of 256 bytes, as CUDA aligns its own.
+// A set of operands on the device, in one allocation; each piece begins at a multiple of 256 bytes, as CUDA aligns its
+// own.
 class OperandSet {
  public:
   OperandSet(const Problem& problem, const ProblemBytes& bytes) : problem_(problem), bytes_(bytes) {}
@@ -145,7 +150,8 @@ class OperandSet {
       in_.push_back({add(bytes_.in[i].data.size()), add(bytes_.in[i].scale.size()), add(bytes_.in[i].scale2.size())});
     }
     for (size_t i = 0; i < problem_.out.size(); ++i) {
-      out_.push_back({add(static_cast<size_t>(result_bytes(problem_.out[i]))), add(bytes_.out[i].scale.size()), add(bytes_.out[i].scale2.size())});
+      out_.push_back({add(static_cast<size_t>(result_bytes(problem_.out[i]))), add(bytes_.out[i].scale.size()),
+                      add(bytes_.out[i].scale2.size())});
     }
     return total_;
   }
@@ -169,7 +175,9 @@ class OperandSet {
     return {};
   }
   Status copy_from(const OperandSet& other) {
-    return checked(cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice), "copying operands");
+    return checked(
+        cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice),
+        "copying operands");
   }
   void place() {
     const auto view = [&](const Operand& desc, const Offsets& at, const OperandBytes& b) {
@@ -251,7 +259,8 @@ Result<ProblemBytes> arranged(const Problem& problem, const ProblemBytes& plain)
   for (size_t i = 0; i < problem.in.size(); ++i) {
     const Operand& o = problem.in[i];
     if (!o.present || o.layout == Layout::kRows) continue;
-    TS_ASSIGN(Buffer codes, arrange_codes(o.layout, o.type.element, rows_of(o.shape), cols_of(o.shape), plain.in[i].data.data()));
+    TS_ASSIGN(Buffer codes,
+              arrange_codes(o.layout, o.type.element, rows_of(o.shape), cols_of(o.shape), plain.in[i].data.data()));
     out.in[i].data = Bytes::own(std::move(codes));
   }
   return out;
@@ -259,8 +268,8 @@ Result<ProblemBytes> arranged(const Problem& problem, const ProblemBytes& plain)
 
 }  // namespace
 
-Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, const ProblemBytes& plain, const TimingOptions& options,
-                                std::vector<Buffer>* results) {
+Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, const ProblemBytes& plain,
+                                const TimingOptions& options, std::vector<Buffer>* results) {
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = asked;
   TS_ASSIGN(problem.config, checked_config(variant, problem));
@@ -285,7 +294,8 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
     set.place();
   }
   DeviceBuffer workspace;
-  TS_TRY(workspace.allocate(static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0)));
+  TS_TRY(workspace.allocate(
+      static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0)));
   TS_ASSIGN(const std::unique_ptr<Kernel> kernel, variant.bind(problem));
   const auto launch = [&](int call) {
     OperandSet& set = operands[static_cast<size_t>(call % sets)];
@@ -303,7 +313,10 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
       TS_TRY(copy_to_host(b.data(), operands[0].out_views[i].data, b.size()));
     }
   }
-  KernelTimes times{.calls = std::max(options.calls, sets), .replays = options.replays, .sets = sets, .bytes = operand_bytes(problem)};
+  KernelTimes times{.calls = std::max(options.calls, sets),
+                    .replays = options.replays,
+                    .sets = sets,
+                    .bytes = operand_bytes(problem)};
   TS_TRY(checked(cudaStreamBeginCapture(timer.stream, cudaStreamCaptureModeThreadLocal), "starting the capture"));
   Status launched;
   for (int c = 0; c < times.calls && launched.ok(); ++c) launched = launch(c);
@@ -331,7 +344,8 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
 
 #else
 
-Result<KernelTimes> time_kernel(const Variant& variant, const Problem&, const ProblemBytes&, const TimingOptions&, std::vector<Buffer>*) {
+Result<KernelTimes> time_kernel(const Variant& variant, const Problem&, const ProblemBytes&, const TimingOptions&,
+                                std::vector<Buffer>*) {
   return machine_error(cat(variant.name, ": ", why_no_device(Arch::cuda)));
 }
 

@@ -21,7 +21,8 @@ std::vector<TunedProblem> problems_to_tune(const Plan& plan) {
     p.config.clear();
     for (Operand& o : p.in) o.layout = Layout::kRows;
     std::string key = problem_key(p, plan.arch);
-    const auto known = std::find_if(problems.begin(), problems.end(), [&](const TunedProblem& t) { return t.key == key; });
+    const auto known =
+        std::find_if(problems.begin(), problems.end(), [&](const TunedProblem& t) { return t.key == key; });
     if (known != problems.end()) {
       known->layers.push_back(s.layer);
       continue;
@@ -57,9 +58,12 @@ Result<TuneReport> tune(const Plan& plan, const TuneOptions& options, TuningTabl
   TuneReport report;
   const std::vector<TunedProblem> problems = problems_to_tune(plan);
   report.problems = static_cast<int64_t>(problems.size());
-  const auto missing = [&](const TunedProblem& t, const Candidate& c) { return table.find(t.key, c.variant->name, c.config) == nullptr; };
+  const auto missing = [&](const TunedProblem& t, const Candidate& c) {
+    return table.find(t.key, c.variant->name, c.config) == nullptr;
+  };
   int64_t total = 0;
-  for (const TunedProblem& t : problems) total += std::count_if(t.all.begin(), t.all.end(), [&](const Candidate& c) { return missing(t, c); });
+  for (const TunedProblem& t : problems)
+    total += std::count_if(t.all.begin(), t.all.end(), [&](const Candidate& c) { return missing(t, c); });
   std::optional<Progress> progress;
   if (!options.quiet && total > 0) progress.emplace(cat("tuning ", plan.name), total);
   for (const TunedProblem& t : problems) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning: every candidate (variant and tile shape) of every distinct problem of a plan, timed on the GPU here. What the table already holds is not
-// measured again. The times go into the table; plan/choose reads them.
+// Tuning: every candidate (variant and tile shape) of every distinct problem of a plan, timed on the GPU here. What the
+// table already holds is not measured again. The times go into the table; plan/choose reads them.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ struct TuneOptions {
   bool quiet = true;
 };
 struct TuneReport {
-  int64_t problems = 0;  // with more than one candidate
-  int64_t measured = 0;  // candidates timed now; the others were in the table
+  int64_t problems = 0;               // with more than one candidate
+  int64_t measured = 0;               // candidates timed now; the others were in the table
   std::vector<std::string> left_out;  // candidates that could not be timed, with the reason
 };
 // Adds to `table` what is missing for the plan. What was measured before an error stays in it.

@@ -35,7 +35,8 @@ Graph three_layers() {
 Plan plan_of(const TuningTable* table) {
   std::vector<EngineConstant> constants;
   ConstantPool pool(constants);
-  auto plan = make_plan(three_layers(), {.name = "batch2048", .target = Arch::sm90, .batch = 2048, .tuning = table}, pool);
+  auto plan =
+      make_plan(three_layers(), {.name = "batch2048", .target = Arch::sm90, .batch = 2048, .tuning = table}, pool);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   return plan.ok() ? *std::move(plan) : Plan();
 }
@@ -82,14 +83,19 @@ TEST(Tune, WhatCannotBeBoundIsLeftOutAndTroubleEndsIt) {
   ASSERT_EQ(problems.size(), 1u);
   TuningTable table{.gpu = "made up", .arch = Arch::sm90, .entries = {}};
   const auto left = tune(plan, {.time = [&](const Candidate& c, const Problem&) -> Result<double> {
-    if (c.variant == problems[0].all[0].variant) return refused("no algorithm");
-    return 5.0;
-  }}, table);
+                           if (c.variant == problems[0].all[0].variant) return refused("no algorithm");
+                           return 5.0;
+                         }},
+                         table);
   ASSERT_TRUE(left.ok());
   ASSERT_FALSE(left->left_out.empty());
-  EXPECT_EQ(left->left_out[0], cat(kernel_name(problems[0].all[0].variant->name, problems[0].all[0].config), " on layer first: no algorithm"));
+  EXPECT_EQ(left->left_out[0], cat(kernel_name(problems[0].all[0].variant->name, problems[0].all[0].config),
+                                   " on layer first: no algorithm"));
   TuningTable empty{.gpu = "made up", .arch = Arch::sm90, .entries = {}};
-  const auto broken = tune(plan, {.time = [](const Candidate&, const Problem&) -> Result<double> { return machine_error("the GPU fell off"); }}, empty);
+  const auto broken = tune(plan, {.time = [](const Candidate&, const Problem&) -> Result<double> {
+                             return machine_error("the GPU fell off");
+                           }},
+                           empty);
   ASSERT_FALSE(broken.ok());
   EXPECT_NE(broken.status().message().find("tuning layer first, "), std::string::npos);
   EXPECT_NE(broken.status().message().find("the GPU fell off"), std::string::npos);
@@ -97,7 +103,8 @@ TEST(Tune, WhatCannotBeBoundIsLeftOutAndTroubleEndsIt) {
 
 TEST(TimedOperands, AreRandomScaledAndNeverZero) {
   Problem p{.op = "matmul",
-            .in = {dense_operand({3, 1 << 20}, kE4m3PerTensor), dense_operand({5, 1 << 20}, kE4m3PerChannel, true), Operand{}},
+            .in = {dense_operand({3, 1 << 20}, kE4m3PerTensor), dense_operand({5, 1 << 20}, kE4m3PerChannel, true),
+                   Operand{}},
             .out = {dense_operand({3, 5}, kE4m3PerTensor)}};
   const ProblemBytes b = random_bytes(p, 1);
   ASSERT_EQ(b.in.size(), 3u);
@@ -113,7 +120,8 @@ TEST(TimedOperands, AreRandomScaledAndNeverZero) {
   EXPECT_NEAR(square / static_cast<double>(numbers.size()), 1, 0.01);
   EXPECT_LT(zeros, numbers.size() / 1000);
   // Rows differ: the block that repeats is no multiple of a row.
-  EXPECT_NE(std::vector<double>(numbers.begin(), numbers.begin() + 64), std::vector<double>(numbers.begin() + (1 << 20), numbers.begin() + (1 << 20) + 64));
+  EXPECT_NE(std::vector<double>(numbers.begin(), numbers.begin() + 64),
+            std::vector<double>(numbers.begin() + (1 << 20), numbers.begin() + (1 << 20) + 64));
   EXPECT_EQ(operand_bytes(p), 3.0 * (1 << 20) + 5.0 * (1 << 20) + 15 + 4 + 20 + 4);
 }
 

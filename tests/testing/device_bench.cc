@@ -20,7 +20,8 @@ using Picks = std::vector<std::vector<int64_t>>;
 // At both ends, around the edges of tiles, and in the middle.
 std::vector<int64_t> few_of(int64_t n) {
   std::vector<int64_t> rows;
-  for (int64_t r : {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{64}, int64_t{127}, int64_t{128}, n / 2, n - 65, n - 2, n - 1}) {
+  for (int64_t r :
+       {int64_t{0}, int64_t{1}, int64_t{63}, int64_t{64}, int64_t{127}, int64_t{128}, n / 2, n - 65, n - 2, n - 1}) {
     if (r >= 0 && r < n) rows.push_back(r);
   }
   std::sort(rows.begin(), rows.end());
@@ -47,7 +48,9 @@ Part part_of(const Problem& p) {
   const int64_t rows = p.out[0].shape[0];
   part.out = {few_of(rows)};
   for (size_t i = 0; i < p.in.size(); ++i) {
-    if (!p.in[i].constant && p.in[i].present && p.in[i].shape.size() == p.out[0].shape.size() && p.in[i].shape[0] == rows) part.in[i] = part.out;
+    if (!p.in[i].constant && p.in[i].present && p.in[i].shape.size() == p.out[0].shape.size() &&
+        p.in[i].shape[0] == rows)
+      part.in[i] = part.out;
   }
   return part;
 }
@@ -58,7 +61,8 @@ Buffer copy_of(const Bytes& b) {
   return out;
 }
 
-// The picked elements as a dense tensor. Contract: elements of whole bytes, last axis whole and contiguous, scales per tensor or of a whole weight.
+// The picked elements as a dense tensor. Contract: elements of whole bytes, last axis whole and contiguous, scales per
+// tensor or of a whole weight.
 HostTensor take(const Operand& o, const uint8_t* codes, const OperandBytes& bytes, const Picks& picks) {
   HostTensor t{.desc = o, .data = {}, .scale = copy_of(bytes.scale), .scale2 = copy_of(bytes.scale2)};
   if (!o.present) return t;
@@ -68,7 +72,8 @@ HostTensor take(const Operand& o, const uint8_t* codes, const OperandBytes& byte
   }
   t.desc.shape = shape;
   t.desc.strides = dense_strides(shape);
-  const int64_t size = info(o.type.element).bits / 8, cols = shape.empty() ? 1 : shape.back(), rows = elements(shape) / std::max<int64_t>(cols, 1);
+  const int64_t size = info(o.type.element).bits / 8, cols = shape.empty() ? 1 : shape.back(),
+                rows = elements(shape) / std::max<int64_t>(cols, 1);
   t.data = Buffer(static_cast<size_t>(elements(shape) * size));
   for (int64_t r = 0; r < rows; ++r) {
     int64_t at = 0, rest = r;
@@ -102,8 +107,8 @@ struct Row {
   bool fine = false;
 };
 
-Row bench_one(const std::string& gpu, const DeviceForm& form, const Variant& v, const std::string& config, const ProblemBytes& bytes, const Case& few,
-              const Errors& allowed) {
+Row bench_one(const std::string& gpu, const DeviceForm& form, const Variant& v, const std::string& config,
+              const ProblemBytes& bytes, const Case& few, const Errors& allowed) {
   Row row;
   row.json = {{"op", form.problem.op}, {"form", form.label}, {"variant", v.name}, {"config", config}};
   Problem p = form.problem;
@@ -159,7 +164,8 @@ DeviceBench device_bench_arguments(int& argc, char** argv) {
 double roofline_seconds(const std::string& gpu, const std::string& computed, double flops, double bytes) {
   const Peaks* peaks = peaks_of(gpu);
   if (peaks == nullptr) return 0;
-  const bool eight = computed == "e4m3" || computed == "e5m2" || computed == "int8", sixteen = computed == "fp16" || computed == "bf16";
+  const bool eight = computed == "e4m3" || computed == "e5m2" || computed == "int8",
+             sixteen = computed == "fp16" || computed == "bf16";
   const double rate = eight ? peaks->f8 : sixteen ? peaks->f16 : 0;
   return std::max(rate > 0 ? flops / rate : 0, bytes / peaks->bytes);
 }
@@ -175,7 +181,10 @@ Case sampled_case(const Problem& problem, const ProblemBytes& bytes) {
   Shape& shape = c.problem.out[0].shape;
   for (size_t a = 0; a < part.out.size(); ++a) shape[a] = static_cast<int64_t>(part.out[a].size());
   c.problem.out[0].strides = dense_strides(shape);
-  c.out.push_back({.desc = c.problem.out[0], .data = {}, .scale = copy_of(bytes.out[0].scale), .scale2 = copy_of(bytes.out[0].scale2)});
+  c.out.push_back({.desc = c.problem.out[0],
+                   .data = {},
+                   .scale = copy_of(bytes.out[0].scale),
+                   .scale2 = copy_of(bytes.out[0].scale2)});
   c.exact = compute_reference(*find_op(problem.op), c.problem, c.numbers);
   return c;
 }
@@ -208,18 +217,21 @@ int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& for
     Case few;
     for (const Variant* v : find_op(form.problem.op)->variants) {
       if (info(v->arch).device != DeviceKind::kCuda || !device_present(v->arch) || !v->accepts(form.problem)) continue;
-      if (bytes.in.empty()) bytes = random_bytes(form.problem, 1, form.result_amax), few = sampled_case(form.problem, bytes);
+      if (bytes.in.empty())
+        bytes = random_bytes(form.problem, 1, form.result_amax), few = sampled_case(form.problem, bytes);
       const Errors allowed = derive_errors(few, v->arithmetic(form.problem));
       for (const std::string& config : configs_of(*v, form.problem)) {
         const Row row = bench_one(gpu, form, *v, config, bytes, few, allowed);
         fine = fine && row.fine;
         const std::string kernel = kernel_name(v->name, config);
         if (row.json.contains("us")) {
-          std::printf("%-58s %-36s %9.2f %8.1f %8.0f %8.1f%% %6.2f%s\n", form.label.c_str(), kernel.c_str(), row.json["us"].get<double>(),
-                      row.json["tflops"].get<double>(), row.json["gb_per_s"].get<double>(), 100 * row.json["roofline"].get<double>(),
+          std::printf("%-58s %-36s %9.2f %8.1f %8.0f %8.1f%% %6.2f%s\n", form.label.c_str(), kernel.c_str(),
+                      row.json["us"].get<double>(), row.json["tflops"].get<double>(),
+                      row.json["gb_per_s"].get<double>(), 100 * row.json["roofline"].get<double>(),
                       row.json["worst_error"].get<double>(), row.fine ? "" : "  WRONG RESULT");
         } else {
-          std::printf("%-58s %-36s %s\n", form.label.c_str(), kernel.c_str(), row.json["error"].get<std::string>().c_str());
+          std::printf("%-58s %-36s %s\n", form.label.c_str(), kernel.c_str(),
+                      row.json["error"].get<std::string>().c_str());
         }
         std::fflush(stdout);
         rows.push_back(row.json);
@@ -228,7 +240,10 @@ int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& for
   }
   const Peaks* peaks = peaks_of(gpu);
   Json record = {{"gpu", gpu}, {"peaks", Json::object()}, {"rows", rows}};
-  if (peaks != nullptr) record["peaks"] = {{"tflops_16_bits", peaks->f16 * 1e-12}, {"tflops_8_bits", peaks->f8 * 1e-12}, {"tb_per_s", peaks->bytes * 1e-12}};
+  if (peaks != nullptr)
+    record["peaks"] = {{"tflops_16_bits", peaks->f16 * 1e-12},
+                       {"tflops_8_bits", peaks->f8 * 1e-12},
+                       {"tb_per_s", peaks->bytes * 1e-12}};
   if (!bench.file.empty()) {
     if (const Status s = write_file(bench.file, record.dump(1) + "\n"); !s.ok()) {
       std::fprintf(stderr, "%s\n", s.message().c_str());

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The goals for one H200, and how far measured rows are from them (bench/gpu_bench.py)."""
+
+# The goals: what, where it is found, best peer, at least, goal. Milliseconds, microseconds, TFLOP/s (the last: larger is better).
+GOALS = [
+    ("ViT-B/16 b64 FP16", ("vit", "vit-b-16", "fp16", 64), "ms", 5.95, 4.5, 4.2),
+    ("ViT-B/16 b64 FP8, FP8 attention", ("vit", "vit-b-16", "fp8", 64), "ms", 4.36, 2.6, 2.2),
+    ("ViT-B/16 b64 INT8", ("vit", "vit-b-16", "int8", 64), "ms", None, None, None),
+    ("ViT-B/16 b1 FP16", ("vit", "vit-b-16", "fp16", 1), "ms", 0.491, None, None),
+    ("ViT-B/16 b1 FP8", ("vit", "vit-b-16", "fp8", 1), "ms", 0.473, 0.30, 0.23),
+    ("256-token ViT-B b64 FP16", ("vit", "vit-b-256", "fp16", 64), "ms", 7.13, 5.6, 5.2),
+    ("256-token ViT-B b64 FP8", ("vit", "vit-b-256", "fp8", 64), "ms", 5.39, 3.3, 2.8),
+    ("attention b64 h12 s197 d64 FP16", ("ops", "attention", "f16/b64 h12 s197 d64"), "us", 51, 45, 40),
+    ("attention b64 h12 s197 d64 FP8", ("ops", "attention", "e4m3 to e4m3/b64 h12 s197 d64", "e4m3/b64 h12 s197 d64"), "us", 51, 32, 25),
+    ("attention b2 h16 s256 d72 FP8", ("ops", "attention", "e4m3 to e4m3/b2 h16 s256 d72/80", "e4m3/b2 h16 s256 d72/80"), "us", 11.2, 9, 7),
+    ("attention b1 8q/1kv d256 s712 FP8", ("ops", "attention", "e4m3 to e4m3/b1 h8/1 s712 d256", "e4m3/b1 h8/1 s712 d256"), "us", None, None, None),
+    ("attention b1 8q/1kv d256 s968 FP8", ("ops", "attention", "e4m3 to e4m3/b1 h8/1 s968 d256", "e4m3/b1 h8/1 s968 d256"), "us", None, None, None),
+    ("attention b4 h16 s4096 d128 FP16", ("ops", "attention", "f16/b4 h16 s4096 d128"), "tflops", 624, 560, 640),
+    ("attention b4 h16 s4096 d128 FP8", ("ops", "attention", "e4m3 to e4m3/b4 h16 s4096 d128", "e4m3/b4 h16 s4096 d128"), "tflops", 624, 700, 900),
+    ("gated MLP 970x2048x16384 FP8", ("gated", "fp8"), "us", 178, 158, 140),
+    ("gated MLP 970x2048x16384 FP16", ("gated", "fp16"), "us", 295, None, None),
+]
+
+
+def best_op(ops, op, forms, unit):
+    """The fastest right result of any variant on the first of the forms that has one."""
+    for form in forms:
+        fine = [r for r in ops if r.get("op") == op and r.get("form") == form and "us" in r and "error" not in r]
+        if fine:
+            best = min(fine, key=lambda r: r["us"])
+            return best[unit], f"{best['variant']} {best['config']}".strip()
+    return None, None
+
+
+def gated(ops, precision):
+    """Gate, up, their product and the way down, each by its fastest kernel."""
+    pieces = [("matmul", [f"{precision}/970x2048x16384 gelu_tanh", f"{precision}/970x2048x16384 silu"]), ("matmul", [f"{precision}/970x2048x16384"]),
+              ("map", [f"{precision}/970x16384 mul"]), ("matmul", [f"{precision}/970x16384x2048"])]
+    times = [best_op(ops, op, forms, "us")[0] for op, forms in pieces]
+    return (sum(times), "gate + up + product + down") if all(t is not None for t in times) else (None, None)
+
+
+def summary(records):
+    rows = []
+    vit, ops = records.get("vit", []), records.get("ops", [])
+    for what, where, unit, peer, least, goal in GOALS:
+        ours, by = None, None
+        if where[0] == "vit":
+            row = next((r for r in vit if (r.get("model"), r.get("precision"), r.get("batch")) == where[1:] and "ms" in r), None)
+            ours = row["ms"] if row else None
+        elif where[0] == "ops":
+            ours, by = best_op(ops, where[1], where[2:], unit)
+        else:
+            ours, by = gated(ops, where[1])
+        if ours is None:
+            verdict = "not measured"
+        elif least is None:
+            verdict = ""
+        else:
+            reached = (lambda bar: ours >= bar) if unit == "tflops" else (lambda bar: ours <= bar)
+            verdict = "goal" if reached(goal) else "at least" if reached(least) else "missed"
+        rows.append({"work": what, "unit": unit, "ours": ours, "by": by, "best_peer": peer, "at_least": least, "goal": goal, "verdict": verdict})
+    return rows
+
+
+def print_summary(rows):
+    number = lambda x: "-" if x is None else f"{x:.3f}" if x < 1 else f"{x:.2f}" if x < 100 else f"{x:.0f}"
+    print(f"\n{'work':38} {'unit':>6} {'ours':>8} {'peer':>8} {'at least':>8} {'goal':>8}  verdict")
+    for r in rows:
+        print(f"{r['work']:38} {r['unit']:>6} {number(r['ours']):>8} {number(r['best_peer']):>8} {number(r['at_least']):>8} {number(r['goal']):>8}  {r['verdict']}"
+              + (f"  ({r['by']})" if r["by"] else ""))
