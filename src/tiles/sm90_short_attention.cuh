@@ -20,6 +20,7 @@
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
+#include "tiles/cuda_elements.cuh"
 #include "tiles/fast_divide.h"
 
 namespace tessera::sm90 {
@@ -27,7 +28,7 @@ namespace tessera::sm90 {
 constexpr int kWarpgroup = 128, kQueryTile = 64, kWarpRows = 16;
 constexpr int kShortBytes = 227 * 1024 - 1024 - 256;  // of a block's shared memory, less what alignment and barriers take
 
-enum class ShortResult : int { kF16, kBf16, kE4m3 };
+enum class ShortResult : int { kF16, kBf16, kE4m3, kI8 };  // kI8: of 16-bit operands
 
 struct ShortMaps {
   CUtensorMap q, k, v, y;  // boxes: 64 queries, kKeys keys, kValueRows values, 16 results
@@ -389,10 +390,10 @@ __device__ __forceinline__ void stage_halves(const ShortSums<F>& sums, const flo
   }
 }
 
-// ... or as e4m3 in rows of 64 or 128 bytes.
+// ... or as e4m3 or int8 in rows of 64 or 128 bytes.
 template <class F>
 constexpr int kResultRow = F::kHead == 64 ? 64 : 128;
-template <class F>
+template <class F, bool kInt8>
 __device__ __forceinline__ void stage_codes(const ShortSums<F>& sums, const float (&factor)[2], uint32_t to) {
   constexpr int kRow = kResultRow<F>;
   const int lane = threadIdx.x % 32;
@@ -413,7 +414,8 @@ __device__ __forceinline__ void stage_codes(const ShortSums<F>& sums, const floa
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float* o = &sums.o[j / 8][j % 8 * 4 + h * 2];
-        store_shared(to + swizzled_offset<kRow>(lane / 4 + h * 8, j * 8 + lane % 4 * 2), pack_e4m3(o[0] * factor[h], o[1] * factor[h]));
+        const float a = o[0] * factor[h], b = o[1] * factor[h];
+        store_shared(to + swizzled_offset<kRow>(lane / 4 + h * 8, j * 8 + lane % 4 * 2), kInt8 ? cuda::encode_i8_pair(a, b) : pack_e4m3(a, b));
       }
     }
   }
@@ -446,9 +448,11 @@ __device__ __forceinline__ void write_rows(const ShortMaps& maps, const ShortPar
   if (leader) wait_stores_read();  // those of the last tile
   __syncwarp();
   if (p.result == ShortResult::kE4m3) {
-    stage_codes<F>(sums, factor, staging);
+    stage_codes<F, false>(sums, factor, staging);
   } else if constexpr (F::kBytes) {
     p.result == ShortResult::kF16 ? stage_halves<F, __half>(sums, factor, staging) : stage_halves<F, __nv_bfloat16>(sums, factor, staging);
+  } else if (p.result == ShortResult::kI8) {
+    stage_codes<F, true>(sums, factor, staging);
   } else {
     stage_halves<F, typename F::Operand>(sums, factor, staging);
   }
@@ -457,7 +461,7 @@ __device__ __forceinline__ void write_rows(const ShortMaps& maps, const ShortPar
   __syncwarp();
   if (!leader) return;
   store_box(&maps.y, 0, at.head, first_query, at.batch, staging);
-  if (F::kHead > 64 && p.result != ShortResult::kE4m3 && p.value_size > 64) store_box(&maps.y, 64, at.head, first_query, at.batch, staging + F::kResultBlock);
+  if (F::kHead > 64 && (p.result == ShortResult::kF16 || p.result == ShortResult::kBf16) && p.value_size > 64) store_box(&maps.y, 64, at.head, first_query, at.batch, staging + F::kResultBlock);
   commit_stores();
 }
 

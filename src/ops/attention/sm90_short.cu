@@ -40,7 +40,7 @@ Verdict accepts(const Problem& problem) {
     TS_REQUIRE(p.y == f16 || p.y == bf16 || p.y == kE4m3PerTensor, "writes f16, bf16, or e4m3 with one static scale, not ", to_string(p.y));
   } else {
     TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p), "; attention/cpu does");
-    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor, "writes the type it reads, or e4m3 with one static scale, not ", to_string(p.y));
+    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kI8PerTensor, "writes the type it reads, or e4m3 or int8 with one static scale, not ", to_string(p.y));
   }
   TS_REQUIRE(p.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(p.head_size % 8 == 0 && p.value_size % 8 == 0 && p.head_size > 0 && p.value_size > 0 && std::max(p.head_size, p.value_size) <= kMaxHead,
@@ -114,7 +114,7 @@ class ShortKernel final : public Kernel {
     const auto map = [&](const TensorView& t, const Shape& strides, int64_t heads, int64_t tokens, int64_t size, int box_channels, int box_tokens) {
       return cuda::make_tensor_map<4>({t.data, t.desc->type.element, {size, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {box_channels, 1, box_tokens, 1}});
     };
-    const bool codes = p_.y.element == Element::e4m3;
+    const bool codes = info(p_.y.element).bits == 8;
     const bool by_copy_engine = p_.value_size * info(p_.y.element).bits % 128 == 0;  // rows of y start at multiples of 16 bytes
     ShortMaps maps;
     TS_ASSIGN(maps.q, map(in[0], p_.q_strides, p_.heads, p_.queries, p_.head_size, picked_.block_channels, sm90::kQueryTile));
@@ -142,7 +142,7 @@ class ShortKernel final : public Kernel {
                              .k_scale = scale(in[1]),
                              .v_scale = scale(in[2]),
                              .y_scale = scale(out[0]),
-                             .result = codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
+                             .result = p_.y.element == Element::i8 ? ShortResult::kI8 : codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
                              .y = by_copy_engine ? nullptr : static_cast<uint8_t*>(out[0].data)};
     // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
     const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;

@@ -58,9 +58,10 @@ struct Args {
 
 // Four bytes, the first number in the lowest: rounds to nearest even, saturates, NaN becomes 0.
 __device__ __forceinline__ uint32_t pack_int8(float a, float b, float c, float d) {
+  const auto code = [](float x) { return max(-127, __float2int_rn(x)); };  // codes made while running stop at -127 on both sides
   uint32_t high, all;
-  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(__float2int_rn(d)), "r"(__float2int_rn(c)));
-  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(__float2int_rn(b)), "r"(__float2int_rn(a)), "r"(high));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(code(d)), "r"(code(c)));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(code(b)), "r"(code(a)), "r"(high));
   return all;
 }
 
