@@ -3,7 +3,7 @@
 // blocks one warpgroup loads and one or two teams of warpgroups multiply and finish.
 // Teams take tiles in turns: while one multiplies, the other runs the program on its finished tile and stores it, so the program costs no tensor-core time as long as it
 // is shorter than the products. A team of two warpgroups runs it twice as fast, in half the registers for sums.
-// Two blocks of a cluster share x (neighbouring n) or w (neighbouring m): each loads half of it for both. What limits a product here is the L2: docs/design/0012.
+// Two blocks of a cluster share x (neighbouring n) or w (neighbouring m): each loads half of it for both. What limits a product here is the L2: docs/design/0013.
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -211,6 +211,7 @@ __device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams&
   const int thread = threadIdx.x % kWarpgroup, row = result_row(thread), col = result_col(thread);
   const auto place = [&](int j, int h) { return box + swizzled_offset<kBoxCols * sizeof(Out)>(row + h * 8, (j * 8 + col) * sizeof(Out)); };
   const auto load_columns = [&](int j) { return *reinterpret_cast<const float4*>(columns + j * 8 + col); };  // factor and bias of two columns
+  constexpr bool kAhead = kGroups < 4;  // a short batch has its columns loaded during the one before
   float4 next[kGroups];
 #pragma unroll
   for (int j = 0; j < kGroups; ++j) next[j] = load_columns(j);
@@ -219,14 +220,14 @@ __device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams&
     float v[kGroups][2][2];
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
-      const float4 c = next[j];
+      const float4 c = kAhead || first == 0 ? next[j] : load_columns(first + j);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         v[j][h][0] = fmaf(static_cast<float>(d[(first + j) * 4 + h * 2]), c.x, c.y);
         v[j][h][1] = fmaf(static_cast<float>(d[(first + j) * 4 + h * 2 + 1]), c.z, c.w);
       }
     }
-    if (first + kGroups < kBoxCols / 8) {  // before this batch's stores, which the compiler must take for writes to the same place
+    if (kAhead && first + kGroups < kBoxCols / 8) {  // before this batch's stores, which the compiler must take for writes to the same place
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) next[j] = load_columns(first + kGroups + j);
     }
@@ -316,7 +317,10 @@ struct Consumer {
         const auto* table_columns = reinterpret_cast<const float2*>(columns) + group * kBoxCols;
         const auto* gains = reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols;
         uint8_t* box = memory.at(memory.box(consumer, buffer));
-        constexpr int kBatch = Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
+#ifndef TSB
+#define TSB (kInHalf || Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2)
+#endif
+        constexpr int kBatch = TSB;
         finish_box<In, Out, kAct, kInHalf, kBatch>(sums, p, table_columns, gains, box, unit);
         if (p.residual) {  // each box at once: its place is wanted for the residual of one further on
           fence_for_copy_engine();
@@ -353,6 +357,7 @@ struct Consumer {
     // gelu_erf to e4m3 is computed in f16 where the scale lies well inside its range and no gain follows.
     const float y_scale = std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr ? *p.y_scale : 0.0f;
     const bool in_half = y_scale > 0x1p-13f && y_scale < 0x1p13f;
+    if (thread == 0 && p.residual) cuda::wait_for_earlier_kernels();
     RingPosition<Memory::kStages> at;
     TileWalk<Shape> tile(p);
     for (int i = 0; i < team; ++i) tile.next(), at.skip(p.k_blocks);
@@ -426,11 +431,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
   } else {
     __syncthreads();
   }
-  cuda::wait_for_earlier_kernels();
+  // Only x, the residual and y belong to other kernels: the weight's first tiles are loaded while the kernel before this one still runs. Whoever stores y has waited
+  // for products with x.
   const int warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     give_registers<Shape::kSpareRegisters>();
-    if (threadIdx.x == 0) load_operand<Shape, In, Memory, true>(&maps.x, p, memory);
+    if (threadIdx.x == 0) {
+      cuda::wait_for_earlier_kernels();
+      load_operand<Shape, In, Memory, true>(&maps.x, p, memory);
+    }
     if (threadIdx.x == 32) load_operand<Shape, In, Memory, false>(&maps.w, p, memory);
     // Bias and gain have the type of 16-bit results; beside 8-bit operands and results they are f16.
     using Vector = std::conditional_t<std::is_same_v<Out, __nv_bfloat16>, __nv_bfloat16, __half>;
