@@ -28,12 +28,12 @@ TEST(Choose, Fp8OnHopperIsMultipliedInFp8OrNotAtAll) {
 TEST(Choose, SlowVariantsStepBackAndSayWhy) {
   const Choice few = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 197, 768, 768), Arch::sm90);
   ASSERT_NE(few.variant, nullptr);
-  EXPECT_STREQ(few.variant->name, "matmul/sm90_cublaslt_fp8");
+  EXPECT_STREQ(few.variant->name, "matmul/sm90_swapped");
   ASSERT_FALSE(few.refusals.empty());
   EXPECT_NE(few.refusals[0].reason.find("slow"), std::string::npos);
   const Choice many = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 12608, 768, 768), Arch::sm90);
   ASSERT_NE(many.variant, nullptr);
-  EXPECT_STREQ(many.variant->name, "matmul/sm90_wgmma");
+  EXPECT_STREQ(many.variant->name, "matmul/sm90_fp8");
 }
 
 TEST(Choose, TheReferenceTakesEverything) {

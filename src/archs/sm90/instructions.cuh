@@ -82,11 +82,20 @@ __device__ __forceinline__ uint32_t rank_in_cluster() {
 __device__ __forceinline__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The two halves of a barrier that orders no memory accesses (sync_cluster orders all, which takes hundreds of cycles).
+__device__ __forceinline__ void arrive_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wait_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // The address that `shared` has in the block of this rank.
 __device__ __forceinline__ uint32_t address_in(uint32_t shared, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
   return address;
+}
+// Copies bytes (a multiple of 16, like the addresses) to another block's shared memory; its barrier hears of them. This block must not end before they are there.
+__device__ __forceinline__ void send_to_block(uint32_t to_cluster_address, uint32_t from_shared, uint32_t bytes, uint32_t barrier_cluster_address) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to_cluster_address), "r"(from_shared), "r"(bytes),
+               "r"(barrier_cluster_address)
+               : "memory");
 }
 // Says that products have read a stage; orders no ordinary memory accesses of other blocks (.release.cluster would, and takes hundreds of cycles).
 __device__ __forceinline__ void arrive_remote(uint32_t cluster_address) {

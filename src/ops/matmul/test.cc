@@ -36,6 +36,9 @@ const Types kTypes[] = {
     {kF16, kF16, kE4m3PerTensor},
     {kI8PerTensor, kI8PerChannel, kF16},
     {kI8PerTensor, kI8PerChannel, kF32},
+    {kE4m3PerTensor, kE4m3PerChannel, kBf16},
+    {kI8PerTensor, kI8PerTensor, kI8PerTensor},
+    {kI8PerTensor, kI8PerChannel, kI8PerTensor},
     {kE4m3PerToken, kE4m3PerChannel, kF16},
     {running(kMxfp8), kMxfp8, kF16},
     {running(kNvfp4), kNvfp4, kF16},
@@ -140,6 +143,21 @@ std::vector<Problem> real_problems() {
   return all;
 }
 
+// Few rows, around the tiles of tokens (16, 32, 64, 112), with every program; k from 16 bytes to what is split over many blocks; tails of n.
+std::vector<Problem> few_row_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const int64_t m : {1, 7, 16, 17, 64, 65, 197, 300}) {
+      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "r"}) all.push_back(problem(t, {m, 144}, 80, program, side));
+    }
+    for (const int64_t k : {8, 16, 128, 272, 512, 784, 2048, 4096, 16384}) {
+      for (const int64_t m : {1, 10, 50}) all.push_back(problem(t, {m, k}, m == 10 ? 208 : 48, k % 32 == 0 ? "bg" : "br", side));
+    }
+  }
+  return all;
+}
+
 // Rows with gaps, and products of two activations with leading axes.
 std::vector<Problem> strided_problems() {
   std::vector<Problem> all;
@@ -195,6 +213,7 @@ TEST_P(MatmulVariant, AgreesOnRandom) { run(small_problems(), Values::kRandom); 
 TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnFewRows) { run(few_row_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's tiles and tokens its columns, K is split over a cluster, and
+// the weights are loaded while the kernel before still runs (tiles/sm90_swapped.cuh; shapes and their choice: tiles/swapped_shape.h).
+// SASS must: HGMMA, QGMMA, IGMMA
+// SASS must not: HMMA
+#include "ops/matmul/sm90_contract.h"
+#include "tiles/swapped_shape.h"
+
+#ifdef __CUDACC__
+#include "tiles/cuda_launch.cuh"
+#include "tiles/sm90_swapped.cuh"
+#include "tiles/tensor_map.cuh"
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr const char* kName = "matmul/sm90_swapped";
+constexpr int64_t kMostRows = 1024;
+constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: choices are made at build time
+
+Verdict accepts(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const Element e = p.x.element;
+  if (is_half(e)) {
+    TS_REQUIRE(p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies f16 or bf16 and writes the type it reads, not ", to_string(p.x), " with ", to_string(p.w), " to ",
+               to_string(p.y));
+  } else {
+    const QuantType per_tensor{e, {Granularity::kTensor, Element::f32}}, per_channel{e, {Granularity::kChannel, Element::f32}};
+    TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == per_tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
+    TS_REQUIRE(p.w == per_tensor || p.w == per_channel, "reads weights of x's element scaled per tensor or channel, not ", to_string(p.w));
+    TS_REQUIRE(p.y == QuantType(Element::f16) || p.y == QuantType(Element::bf16) || p.y == per_tensor, "writes f16, bf16, or x's element with one static scale, not ",
+               to_string(p.y));
+  }
+  TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
+  TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
+  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+}
+
+// Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
+Verdict worthwhile(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(p.m <= 512, "slow beyond 512 rows, here ", p.m);
+  return {};
+}
+
+Arithmetic arithmetic(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const Step* act = p.then->find(StepKind::act);
+  Arithmetic a{.activation_error = act != nullptr && is_fast_activation(act->fn) ? kActivationError : 0, .sass_not = "HMMA"};
+  switch (p.x.element) {
+    case Element::e4m3:
+      a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation", a.accumulator_bits = sm90::kFp8AccumulatorBits, a.sass_must = "QGMMA";
+      break;
+    case Element::i8:
+      a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32, a.sass_must = "IGMMA";
+      break;
+    default:
+      a.computed = p.x.element == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"), a.accumulator_bits = 22, a.sass_must = "HGMMA";
+  }
+  return a;
+}
+
+int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
+
+// "64x4": tiles of 64 tokens, K in 4 slices; "64x4x2": two tiles share x.
+std::string name_of(const sm90::SwappedShape& s) { return s.share > 1 ? cat(s.tokens, "x", s.split, "x", s.share) : cat(s.tokens, "x", s.split); }
+
+std::vector<std::string> configs(const Problem& problem) {
+  constexpr size_t kMost = 8;
+  const MatmulProblem p = MatmulProblem::of(problem);
+  std::vector<std::string> names;
+  for (const sm90::SwappedShape& s : sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors)) {
+    if (names.size() < kMost) names.push_back(name_of(s));
+  }
+  return names;
+}
+
+#ifdef __CUDACC__
+
+using KernelFunction = void (*)(sm90::SwappedMaps, sm90::SwappedParams);
+
+template <class In>
+KernelFunction pick_tokens(int tokens) {
+  switch (tokens) {
+    case 16: return sm90::multiply_swapped<In, 16>;
+    case 32: return sm90::multiply_swapped<In, 32>;
+    case 64: return sm90::multiply_swapped<In, 64>;
+    default: return sm90::multiply_swapped<In, 112>;
+  }
+}
+
+KernelFunction pick(Element element, int tokens) {
+  switch (element) {
+    case Element::e4m3: return pick_tokens<__nv_fp8_e4m3>(tokens);
+    case Element::i8: return pick_tokens<int8_t>(tokens);
+    case Element::bf16: return pick_tokens<__nv_bfloat16>(tokens);
+    default: return pick_tokens<__half>(tokens);
+  }
+}
+
+class SwappedKernel final : public Kernel {
+ public:
+  SwappedKernel(const Problem& problem, const sm90::SwappedShape& shape)
+      : problem_(problem),
+        p_(MatmulProblem::of(problem_)),
+        shape_(shape),
+        memory_(sm90::swapped_memory(shape_, k_blocks_of(p_))),
+        function_(pick(p_.x.element, shape_.tokens)) {}
+
+  Status prepare() { return cuda::allow_shared_memory(kName, function_, sm90::kSwappedSharedLimit); }
+
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
+    if (p_.m * p_.n == 0) return {};
+    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), tiles_n = divide_up(divide_up(p_.n, sm90::kSwappedChannels), shape_.share) * shape_.share;
+    sm90::SwappedParams params{.m = static_cast<int>(p_.m),
+                               .n = static_cast<int>(p_.n),
+                               .k_blocks = k_blocks_of(p_),
+                               .tiles_m = static_cast<int>(tiles_m),
+                               .shape = shape_,
+                               .stages = memory_.stages,
+                               .body_bytes = memory_.body_bytes,
+                               .x_scale = static_cast<const float*>(in[0].scale),
+                               .w_scale = static_cast<const float*>(in[1].scale),
+                               .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
+                               .y_scale = static_cast<const float*>(out[0].scale),
+                               .y = out[0].data,
+                               .y_element = p_.y.element};
+    sm90::SwappedMaps maps{};
+    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens / shape_.share));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, sm90::kSwappedChannels));
+    for (const Step& s : p_.then->steps) {
+      const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
+      if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
+      if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
+      if (s.kind == StepKind::residual) params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
+      if (s.kind == StepKind::act) params.act = sm90::swapped_act(s.fn);
+    }
+    return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads, static_cast<size_t>(memory_.bytes), stream.handle,
+                                    shape_.split * shape_.share, maps, params);
+  }
+
+ private:
+  const Problem problem_;
+  const MatmulProblem p_;
+  const sm90::SwappedShape shape_;
+  const sm90::SwappedMemory memory_;
+  const KernelFunction function_;
+};
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const std::vector<sm90::SwappedShape> shapes = sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors);
+  const auto named = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return name_of(s) == problem.config; });
+  auto kernel = std::make_unique<SwappedKernel>(problem, named == shapes.end() ? shapes[0] : *named);
+  TS_TRY(kernel->prepare());
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+#endif
+
+}  // namespace
+
+const Variant& matmul_sm90_swapped() {
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .worthwhile = worthwhile,
+                                .configs = configs,
+#ifdef __CUDACC__
+                                .bind = bind
+#endif
+  };
+  return kVariant;
+}
+
+}  // namespace tessera

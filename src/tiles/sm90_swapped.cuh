@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+// The swapped mainloop on Hopper, for few rows: y[m, n] = program(sum_k x[m, k] * w[n, k]) with 64 rows of w as the 64 rows of a wgmma and the tokens (rows of x) as its
+// columns, so that 16 tokens waste nothing. What counts is the time from the end of the kernel before this one to the end of this one: a block holds a slice of K whole in
+// shared memory where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are blocks of a cluster. Each sends the others
+// its sums of the tokens that they finish (swapped_shape.h), adds up those of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time.
+#pragma once
+
+#include "archs/cuda/instructions.cuh"
+#include "archs/sm90/instructions.cuh"
+#include "archs/sm90/products.cuh"
+#include "archs/sm90/swizzle.h"
+#include "ir/program.h"
+#include "tiles/activation_fast.h"
+#include "tiles/cuda_elements.cuh"
+#include "tiles/swapped_shape.h"
+
+namespace tessera::sm90 {
+
+constexpr int kSwappedThreads = 128 + 32;  // a warpgroup that multiplies and finishes, a warp that loads
+
+struct SwappedMaps {
+  CUtensorMap x, w;  // boxes of tokens / share rows, and of 64 rows, of 128 bytes
+};
+
+// Activations as data: all that tiles/activation_fast.h has are q + q * tanh(q * polynomial(q^2)) of half the argument, q.
+struct SwappedAct {
+  bool smooth = false, relu = false;
+  float terms[4] = {};
+};
+inline SwappedAct swapped_act(Unary fn) {
+  using T = GeluErfTerms;
+  switch (fn) {
+    case Unary::relu: return {.relu = true};
+    case Unary::silu: return {.smooth = true, .terms = {1.0f}};
+    case Unary::gelu_quick: return {.smooth = true, .terms = {1.702f}};
+    case Unary::gelu_tanh: return {.smooth = true, .terms = {2 * 0.7978845608f, 8 * 0.7978845608f * 0.044715f}};
+    case Unary::gelu_erf: return {.smooth = true, .terms = {T::c0, T::c1, T::c2, T::c3}};
+    default: return {};
+  }
+}
+__device__ __forceinline__ float activate_smooth(const SwappedAct& act, float q) {
+  const float t = fminf(q * q, 1e9f);  // finite: a term may be zero
+  return fmaf(q, tanh_fast(q * fmaf(fmaf(fmaf(act.terms[3], t, act.terms[2]), t, act.terms[1]), t, act.terms[0])), q);
+}
+
+struct SwappedParams {
+  int m, n, k_blocks, tiles_m;
+  SwappedShape shape;
+  int stages, body_bytes;  // swapped_memory
+  const float* x_scale;    // null: 1
+  const float* w_scale;    // null: 1
+  int w_scale_stride;      // 1: per channel, 0: per tensor
+  const void *bias, *gain;  // null where the program has none
+  Element bias_element, gain_element;
+  const float* y_scale;  // 8-bit results; null: 1
+  const void* residual;  // of y's type; null where the program has none
+  int64_t residual_stride;
+  void* y;
+  Element y_element;  // f16, bf16, e4m3, i8: a branch per eight numbers, so that one kernel serves all
+  SwappedAct act;
+};
+
+// Where this block stands. Blocks of a cluster: slices of K first, then tiles that share x; clusters: tiles of tokens first, so that neighbours read the same weights.
+struct SwappedBlock {
+  uint32_t base;
+  uint8_t* bytes;  // the same place
+  int slice, sharer, token, channel, k_begin, k_count;
+
+  __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), bytes(shared) {
+    const int size = p.shape.split * p.shape.share, rank = size > 1 ? static_cast<int>(rank_in_cluster()) : 0, cluster = static_cast<int>(blockIdx.x) / size;
+    slice = rank % p.shape.split;
+    sharer = rank / p.shape.split;
+    token = cluster % p.tiles_m * p.shape.tokens;
+    channel = (cluster / p.tiles_m * p.shape.share + sharer) * kSwappedChannels;
+    k_begin = slice_begin(p.k_blocks, p.shape.split, slice);
+    k_count = slice_begin(p.k_blocks, p.shape.split, slice + 1) - k_begin;
+  }
+  template <int kTokens>
+  __device__ uint32_t w(int stage) const {
+    return base + stage * swapped_stage_bytes(kTokens);
+  }
+  template <int kTokens>
+  __device__ uint32_t x(int stage) const {
+    return w<kTokens>(stage) + kSwappedWBytes;
+  }
+  // Sums that slice `from` has sent to slice `to`.
+  static __device__ uint32_t inbox(const SwappedParams& p, int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * sent_bytes(p.shape); }
+  __device__ uint32_t received(const SwappedParams& p) const { return base + p.body_bytes + (p.shape.split - 1) * sent_bytes(p.shape); }
+  __device__ uint32_t full(const SwappedParams& p, int stage) const { return received(p) + 8 + stage * 16; }
+  __device__ uint32_t empty(const SwappedParams& p, int stage) const { return full(p, stage) + 8; }
+};
+
+// What one thread does: the barriers and the first weights, which wait for nobody.
+template <class In, int kTokens>
+__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock& block) {
+  constexpr int kBlockK = 128 / sizeof(In);
+  prefetch(&maps.w);
+  prefetch(&maps.x);
+  for (int i = 0; i < p.stages; ++i) {
+    init_barrier(block.full(p, i), 1);
+    init_barrier(block.empty(p, i), 1);
+  }
+  init_barrier(block.received(p), 1);
+  fence_barrier_init();
+  fence_for_copy_engine();
+  if (p.shape.split > 1) arrive_expecting(block.received(p), (p.shape.split - 1) * sent_bytes(p.shape));
+  for (int i = 0; i < p.stages && i < block.k_count; ++i) {
+    arrive_expecting(block.full(p, i), swapped_stage_bytes(kTokens));
+    load_box(block.w<kTokens>(i), &maps.w, (block.k_begin + i) * kBlockK, block.channel, block.full(p, i));
+  }
+}
+
+// The same thread, once x is there; then the stages again and again where the slice is longer (no sharing then: a stage is free when this block has read it).
+template <class In, int kTokens>
+__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock& block) {
+  constexpr int kBlockK = 128 / sizeof(In);
+  if (p.shape.share > 1) {
+    const int rows = kTokens / p.shape.share, first = block.sharer * rows;
+    uint16_t mask = 0;
+    for (int i = 0; i < p.shape.share; ++i) mask |= static_cast<uint16_t>(1 << (i * p.shape.split + block.slice));
+    for (int i = 0; i < block.k_count; ++i) {
+      load_box_for(mask, block.x<kTokens>(i) + first * 128, &maps.x, (block.k_begin + i) * kBlockK, block.token + first, block.full(p, i));
+    }
+    return;
+  }
+  int stage = 0;
+  uint32_t round = 0;
+  for (int i = 0; i < block.k_count; ++i) {
+    const int k = (block.k_begin + i) * kBlockK;
+    const uint32_t full = block.full(p, stage);
+    if (round > 0) {
+      wait(block.empty(p, stage), (round - 1) & 1);
+      arrive_expecting(full, swapped_stage_bytes(kTokens));
+      load_box(block.w<kTokens>(stage), &maps.w, k, block.channel, full);
+    }
+    load_box(block.x<kTokens>(stage), &maps.x, k, block.token, full);
+    if (++stage == p.stages) stage = 0, ++round;
+  }
+}
+
+template <class In, int kTokens>
+__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock& block) {
+  int stage = 0, last = 0;
+  uint32_t parity = 0;
+  for (int i = 0; i < block.k_count; ++i) {
+    wait(block.full(p, stage), parity);
+    const uint64_t w = operand_descriptor(block.w<kTokens>(stage)), x = operand_descriptor(block.x<kTokens>(stage));
+    pin(d);
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
+    commit_products();
+    wait_products<1>();  // the block before this one is done: its stage is free
+    if (i > 0 && threadIdx.x == 0) arrive(block.empty(p, last));
+    last = stage;
+    if (++stage == p.stages) stage = 0, parity ^= 1;
+  }
+  wait_products<0>();
+  pin(d);
+}
+
+// What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows, activation_fast.h), then v * gain, in units of y's scale.
+struct SwappedColumns {
+  float factor[8], bias[8], gain[8];
+
+  __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel) {
+    const float half = p.act.smooth ? 0.5f : 1.0f;
+    const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half, unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
+    if (channel >= p.n) return;
+    if (p.bias != nullptr) cuda::load8(p.bias_element, p.bias, channel, bias);
+    if (p.gain != nullptr) cuda::load8(p.gain_element, p.gain, channel, gain);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (p.w_scale != nullptr) factor[i] *= p.w_scale[(channel + i) * p.w_scale_stride];
+      bias[i] *= half;
+      gain[i] *= unit;
+    }
+  }
+};
+
+__device__ __forceinline__ void add_residual(Element e, float (&v)[8], const uint4& residual) {
+  const uint32_t pairs[4] = {residual.x, residual.y, residual.z, residual.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 add = e == Element::f16 ? cuda::decode_half_pair(pairs[i]) : cuda::decode_bf16_pair(pairs[i]);
+    v[2 * i] += add.x, v[2 * i + 1] += add.y;
+  }
+}
+
+// Eight neighbouring numbers of a row of y. Contract: aligned to their size.
+__device__ __forceinline__ void store_numbers(Element e, void* y, int64_t index, const float (&v)[8]) {
+  uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float low = v[2 * i], high = v[2 * i + 1];
+    pairs[i] = e == Element::f16    ? cuda::pack_pair<__half>(low, high)
+               : e == Element::bf16 ? cuda::pack_pair<__nv_bfloat16>(low, high)
+               : e == Element::e4m3 ? cuda::encode_e4m3_pair(low, high)
+                                    : cuda::encode_i8_pair(low, high);
+  }
+  if (e == Element::f16 || e == Element::bf16) {
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(y) + index) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  } else {
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + index) = {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
+  }
+}
+
+template <class Sum>
+__device__ __forceinline__ Sum as_sum(uint32_t word) {
+  if constexpr (std::is_same_v<Sum, float>) {
+    return __uint_as_float(word);
+  } else {
+    return static_cast<int32_t>(word);
+  }
+}
+
+template <class In, int kTokens, int kSplit>
+__device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock& block) {
+  using Sum = SumOf<In>;
+  constexpr int kOwn = 1;  // named barrier of the warpgroup
+  // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
+  constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16;
+  const int thread = threadIdx.x, channel = block.channel + thread % 8 * 8, row = thread / 8;
+  const int first_token = block.token + block.slice * kRows;
+  const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
+
+  const SwappedColumns columns(p, channel);
+  cuda::wait_for_earlier_kernels();
+  uint4 residual[kPieces];
+  if (p.residual != nullptr) {  // early: under way while the products are made
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (exists(i)) residual[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) + (first_token + row + i * 16) * p.residual_stride + channel);
+    }
+  }
+
+  Sum d[kTokens / 2];
+  multiply_slice<In, kTokens>(d, p, block);
+  sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
+  Sum* sums = reinterpret_cast<Sum*>(block.bytes);
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; ++i) sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, result_row(thread) + i / 2 % 2 * 8)] = d[i];
+
+  if constexpr (kSplit > 1) fence_for_copy_engine();
+  sync_threads(kOwn, 128);
+  if constexpr (kSplit > 1) {
+    constexpr int kSent = kRows * kSumsRow * 4;
+    if (thread % 32 == 0) {
+      for (int to = thread / 32; to < kSplit; to += 4) {
+        if (to == block.slice) continue;
+        const int rank = block.sharer * kSplit + to;
+        send_to_block(address_in(block.base + block.inbox(p, to, block.slice), rank), block.base + to * kSent, kSent, address_in(block.received(p), rank));
+      }
+    }
+    __syncwarp();
+    wait(block.received(p), 0);
+  }
+  __syncwarp();
+  if (kSplit * p.shape.share > 1) arrive_cluster();  // this block has what the others send
+
+  Sum v[kPieces][8];
+#pragma unroll
+  for (int s = 0; s < kSplit; ++s) {
+    const uint8_t* from = block.bytes + (s == block.slice ? s * kRows * kSumsRow * 4 : block.inbox(p, block.slice, s));
+#pragma unroll
+    for (int i = 0; i < kPieces * 2; ++i) {
+      const int here = min(row + i / 2 * 16, kRows - 1);  // a thread without a token reads along
+      const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, thread % 8 * 8 + i % 2 * 4) * 4);
+      const uint32_t four[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        Sum& to = v[i / 2][i % 2 * 4 + j];
+        to = s == 0 ? as_sum<Sum>(four[j]) : to + as_sum<Sum>(four[j]);
+      }
+    }
+  }
+
+  float out[kPieces][8];
+#pragma unroll
+  for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = fmaf(static_cast<float>(v[i / 8][i % 8]), columns.factor[i % 8], columns.bias[i % 8]);
+  if (p.act.smooth) {
+#pragma unroll
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = activate_smooth(p.act, out[i / 8][i % 8]);
+  } else if (p.act.relu) {
+#pragma unroll
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = activate_half_argument<Unary::relu>(out[i / 8][i % 8]);
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
+    if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
+    if (exists(i)) store_numbers(p.y_element, p.y, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
+  }
+}
+
+// Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what others send to; and before a block ends, when all have
+// received what it sends.
+template <class In, int kTokens>
+__global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
+  cuda::let_next_kernel_start();
+  extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
+  const SwappedBlock block(p, shared);
+  const bool loader = threadIdx.x == 128, clustered = p.shape.split * p.shape.share > 1;
+  if (loader) begin_loads<In, kTokens>(maps, p, block);
+  __syncwarp();
+  if (clustered) {
+    sync_cluster();
+  } else {
+    __syncthreads();
+  }
+  if (threadIdx.x >= 128) {
+    if (loader) {
+      cuda::wait_for_earlier_kernels();
+      finish_loads<In, kTokens>(maps, p, block);
+    }
+    __syncwarp();
+    if (clustered) arrive_cluster();
+  } else {
+    switch (p.shape.split) {
+      case 8: consume_slice<In, kTokens, 8>(p, block); break;
+      case 4: consume_slice<In, kTokens, 4>(p, block); break;
+      case 2: consume_slice<In, kTokens, 2>(p, block); break;
+      default: consume_slice<In, kTokens, 1>(p, block); break;
+    }
+    __syncwarp();
+  }
+  if (clustered) wait_cluster();
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the swapped mainloop (sm90_swapped.cuh) cuts a product of few rows into blocks, and where a block leaves its sums for the others. Host and device, constexpr:
+// tested on the CPU.
+//   a block: 64 channels x `tokens` rows of x x a slice of K; `split` blocks of a cluster hold the slices of one tile and finish tokens / split rows of it each;
+//   `share` tiles of neighbouring channels in a cluster load their rows of x together
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "types/small_float.h"
+
+namespace tessera::sm90 {
+
+constexpr int kSwappedChannels = 64;
+constexpr int kSwappedTokens[] = {16, 32, 64, 112};
+constexpr int kSwappedWBytes = kSwappedChannels * 128;  // of a stage: 128 bytes of K
+constexpr int kSwappedSharedLimit = 113 * 1024;         // two blocks on a processor: this kernel's and the next one's, whose weights arrive meanwhile
+
+struct SwappedShape {
+  int tokens = 16, split = 1, share = 1;
+  bool operator==(const SwappedShape&) const = default;
+};
+
+// Sums of a block in shared memory, [token][channel] of 32-bit words: even groups of four channels in the first half of a row, odd ones in the second, a gap of four
+// words between. So the 32 numbers that a warp of the product writes at once (eight channels of every other token) and the 16-byte pieces that a quarter of a warp reads
+// at once (one half of a row) touch all banks.
+constexpr int kSumsRow = 68;
+TS_HOST_DEVICE constexpr int sums_word(int token, int channel) { return token * kSumsRow + channel / 4 % 2 * 36 + channel / 8 * 4 + channel % 4; }
+
+constexpr int swapped_stage_bytes(int tokens) { return kSwappedWBytes + tokens * 128; }
+// The first block of K of slice `rank`; slices differ by at most one.
+TS_HOST_DEVICE constexpr int slice_begin(int k_blocks, int split, int rank) { return k_blocks * rank / split; }
+constexpr int longest_slice(int k_blocks, int split) { return (k_blocks + split - 1) / split; }
+
+// Sums that one block sends to another: those of the tokens that the other finishes. They lie side by side.
+TS_HOST_DEVICE constexpr int sent_bytes(const SwappedShape& s) { return s.tokens / s.split * kSumsRow * 4; }
+
+struct SwappedMemory {
+  int stages = 1;
+  int body_bytes = 0;  // stages, later this block's sums
+  int bytes = 0;       // body, sums received from the other slices, barriers: two per stage, one for what is received
+};
+constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
+  const int stage = swapped_stage_bytes(s.tokens), received = (s.split - 1) * sent_bytes(s);
+  SwappedMemory memory;
+  memory.stages = std::min(longest_slice(k_blocks, s.split), (kSwappedSharedLimit - received - 8) / (stage + 16));
+  memory.body_bytes = std::max(memory.stages * stage, (s.tokens * kSumsRow * 4 + 127) / 128 * 128);
+  memory.bytes = memory.body_bytes + received + memory.stages * 16 + 8;
+  return memory;
+}
+// Blocks that share x load it once: their slices must lie in shared memory whole.
+constexpr bool is_legal(const SwappedShape& s, int k_blocks) {
+  return s.split <= k_blocks && s.split * s.share <= 8 && (s.share == 1 || swapped_memory(s, k_blocks).stages == longest_slice(k_blocks, s.split));
+}
+
+// Cycles from the end of the kernel before this one, roughly (H200, an estimate; build --tune measures): x comes from the L2 (3000 bytes a cycle for all processors, 48
+// for one; weights, which come earlier, count a third), tensor cores multiply (a step of 32 bytes of K reads w and x from shared memory at 128 bytes a cycle, or multiplies,
+// whichever is longer), sums are written and finished; slices of K, and blocks that share x, must meet.
+constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int k_blocks, int processors) {
+  const int64_t channel_tiles = (n + kSwappedChannels - 1) / kSwappedChannels;
+  const int64_t blocks = (channel_tiles + s.share - 1) / s.share * s.share * ((m + s.tokens - 1) / s.tokens) * s.split;
+  const int64_t rounds = (blocks + processors - 1) / processors, slice = longest_slice(k_blocks, s.split);
+  const int64_t x_bytes = slice * s.tokens * 128, w_bytes = slice * kSwappedWBytes / 3;
+  const int64_t load = std::max(rounds * (x_bytes + w_bytes) / 48, blocks * (x_bytes / s.share + w_bytes) / 3000);
+  const int64_t multiply = rounds * slice * 4 * std::max(s.tokens / 2, (kSwappedWBytes / 4 + s.tokens * 32) / 128);
+  const int64_t finish = rounds * (150 + s.tokens * 3 + s.tokens / s.split * 6);
+  const int64_t meet = (s.split > 1 ? 500 + s.split * 40 : 0) + (s.share > 1 ? 100 : 0);
+  return std::max(load, multiply) + finish + meet;
+}
+
+// All shapes for a problem, the cheapest first: none whose tiles are more than half empty, slices at least two blocks of K long (a single one where K is no longer).
+inline std::vector<SwappedShape> rank_swapped_shapes(int64_t m, int64_t n, int k_blocks, int processors) {
+  std::vector<SwappedShape> shapes;
+  for (const int tokens : kSwappedTokens) {
+    for (int split = 1; split <= 8; split *= 2) {
+      for (int share = 1; share <= 2; ++share) {
+        const SwappedShape shape{tokens, split, share};
+        if ((tokens == 16 || tokens / 2 < m) && (split == 1 || k_blocks >= 2 * split) && is_legal(shape, k_blocks)) shapes.push_back(shape);
+      }
+    }
+  }
+  const auto cost = [&](const SwappedShape& s) { return swapped_cost(s, m, n, k_blocks, processors); };
+  std::stable_sort(shapes.begin(), shapes.end(), [&](const SwappedShape& a, const SwappedShape& b) { return cost(a) < cost(b); });
+  return shapes;
+}
+
+}  // namespace tessera::sm90
