@@ -317,10 +317,7 @@ struct Consumer {
         const auto* table_columns = reinterpret_cast<const float2*>(columns) + group * kBoxCols;
         const auto* gains = reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols;
         uint8_t* box = memory.at(memory.box(consumer, buffer));
-#ifndef TSB
-#define TSB (kInHalf || Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2)
-#endif
-        constexpr int kBatch = TSB;
+        constexpr int kBatch = Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
         finish_box<In, Out, kAct, kInHalf, kBatch>(sums, p, table_columns, gains, box, unit);
         if (p.residual) {  // each box at once: its place is wanted for the residual of one further on
           fence_for_copy_engine();
