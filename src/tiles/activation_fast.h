@@ -16,52 +16,51 @@
 namespace tessera {
 
 inline constexpr double kActivationError = 0x1.2p-12;
-// gelu_erf_e4m3_pair: f16 from u on.
+// activate_e4m3_pair: f16 from u on.
 inline constexpr double kActivationErrorInHalf = 0x1p-10;
+
+// u(2 q) = q * (c0 + c1 q^2 + c2 q^4 + c3 q^6), q half the argument: one code for all of them.
+struct SmoothActivation {
+  bool present = false;
+  float c[4] = {};
+
+  // The activation of 2 q. |q| up to 1e18.
+  TS_HOST_DEVICE float operator()(float q) const {
+    const float t = q * q;
+    const float u = q * fmaf(fmaf(fmaf(c[3], t, c[2]), t, c[1]), t, c[0]);
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(u));
+    return fmaf(q, y, q);
+#else
+    return fmaf(q, tanhf(u), q);
+#endif
+  }
+};
 
 inline bool is_fast_activation(Unary fn) { return fn == Unary::gelu_erf || fn == Unary::gelu_tanh || fn == Unary::gelu_quick || fn == Unary::silu; }
 
-// Terms of u / q in powers of q^2, q = x / 2.
-struct GeluErfTerms {
-  static constexpr float c0 = 1.595421387f, c1 = 4 * 7.362838749e-02f, c2 = 16 * -6.457642260e-04f, c3 = 64 * 1.452265680e-06f;
-};
-
-TS_HOST_DEVICE inline float tanh_fast(float u) {
-#ifdef __CUDA_ARCH__
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(u));
-  return y;
-#else
-  return tanhf(u);
-#endif
-}
-
-// The activation of 2 q; relu and identity of q itself.
-template <Unary kAct>
-TS_HOST_DEVICE inline float activate_half_argument(float q) {
-  if constexpr (kAct == Unary::identity) return q;
-  if constexpr (kAct == Unary::relu) return q < 0.0f ? 0.0f : q;
-  float u = q;  // silu
-  if constexpr (kAct == Unary::gelu_quick) u = 1.702f * q;
-  if constexpr (kAct == Unary::gelu_tanh) u = q * fmaf(8 * 0.7978845608f * 0.044715f, q * q, 2 * 0.7978845608f);
-  if constexpr (kAct == Unary::gelu_erf) {
-    using T = GeluErfTerms;
-    const float t = q * q;
-    u = q * fmaf(fmaf(fmaf(T::c3, t, T::c2), t, T::c1), t, T::c0);
+// Contract: is_fast_activation(fn), or identity, which is absent.
+inline SmoothActivation smooth_activation(Unary fn) {
+  constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
+  switch (fn) {
+    case Unary::silu: return {true, {1.0f}};
+    case Unary::gelu_quick: return {true, {1.702f}};
+    case Unary::gelu_tanh: return {true, {2 * kRoot, 8 * kRoot * 0.044715f}};
+    case Unary::gelu_erf: return {true, {1.595421387f, 4 * 7.362838749e-02f, 16 * -6.457642260e-04f, 64 * 1.452265680e-06f}};
+    default: return {};
   }
-  return fmaf(q, tanh_fast(u), q);
 }
 
 #ifdef __CUDACC__
-// gelu_erf of the two numbers 2 a and 2 b, times `unit`, as e4m3: in f16 from u on, since the result keeps four bits. Contract: `unit` is normal in f16.
-__device__ __forceinline__ uint16_t gelu_erf_e4m3_pair(float a, float b, __half2 unit) {
-  using T = GeluErfTerms;
+// Activations of the two numbers 2 a and 2 b, times `unit`, as e4m3: in f16 from u on, since the result keeps four bits. Contract: `unit` is normal in f16.
+__device__ __forceinline__ uint16_t activate_e4m3_pair(const SmoothActivation& act, float a, float b, __half2 unit) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
   const __half2 q = *reinterpret_cast<const __half2*>(&pair), t = __hmul2(q, q);
-  __half2 u = __hfma2(__float2half2_rn(T::c3), t, __float2half2_rn(T::c2));
-  u = __hfma2(u, t, __float2half2_rn(T::c1));
-  u = __hmul2(q, __hfma2(u, t, __float2half2_rn(T::c0)));
+  __half2 u = __hfma2(__float2half2_rn(act.c[3]), t, __float2half2_rn(act.c[2]));
+  u = __hfma2(u, t, __float2half2_rn(act.c[1]));
+  u = __hmul2(q, __hfma2(u, t, __float2half2_rn(act.c[0])));
   asm("tanh.approx.f16x2 %0, %1;" : "=r"(pair) : "r"(*reinterpret_cast<const uint32_t*>(&u)));
   const __half2 scaled = __hmul2(q, unit), y = __hfma2(scaled, *reinterpret_cast<const __half2*>(&pair), scaled);
   uint16_t codes;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The normal mainloop on Hopper: y[m, n] = program(sum_k x[m, k] * w[n, k]), both operands K-major, by TMA into a ring of stages, products by wgmma. In each of the persistent
-// blocks one warpgroup loads and one or two teams of warpgroups multiply and finish.
-// Teams take tiles in turns: while one multiplies, the other runs the program on its finished tile and stores it, so the program costs no tensor-core time as long as it
-// is shorter than the products. A team of two warpgroups runs it twice as fast, in half the registers for sums.
-// Two blocks of a cluster share x (neighbouring n) or w (neighbouring m): each loads half of it for both. What limits a product here is the L2: docs/design/0013.
+// blocks one warpgroup loads and two take tiles in turns: while one multiplies, the other runs the program on its finished tile and stores it, so the program costs no
+// tensor-core time as long as it is shorter than the products. docs/design/0013 has what was tried and measured.
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -16,53 +14,44 @@
 
 namespace tessera::sm90 {
 
-enum class Share : uint8_t { kNone, kX, kW };
-
-template <int kMma_, int kCols_, int kTeams_, int kTeamSize_, Share kShare_>
+template <int kCols_>
 struct GemmShape {
-  static constexpr int kMma = kMma_;    // groups of 64 rows of one warpgroup
-  static constexpr int kCols = kCols_;  // of a tile: 64, 128, 192, 256
-  static constexpr int kTeams = kTeams_, kTeamSize = kTeamSize_, kConsumers = kTeams * kTeamSize;
-  static constexpr Share kShare = kShare_;
-  static constexpr int kCluster = kShare == Share::kNone ? 1 : 2;
-  static constexpr int kRows = 64 * kMma * kTeamSize;  // of a tile
-  static constexpr int kThreads = 128 * (1 + kConsumers);
-  // Registers: a thread starts with its share of 64 K, the loading warpgroup gives most of its own to the others.
-  static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kSpareRegisters = kConsumers > 2 ? 32 : kMma * kCols > 256 ? 24 : 40;
-  static constexpr int kRegisters = (kStartRegisters * (1 + kConsumers) - kSpareRegisters) / kConsumers / 8 * 8;
-  static_assert(kTeams <= 3 && kConsumers <= 4);
-  static constexpr int kTables = kTeams > 1 ? kTeams : 2;  // tiles under way
+  static constexpr int kCols = kCols_;  // of a tile: 128, 192
+  static constexpr int kMma = 2;        // groups of 64 rows of a tile
+  static constexpr int kRows = 64 * kMma, kConsumers = 2, kThreads = 128 * (1 + kConsumers);
+  // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
+  static constexpr int kSpareRegisters = kCols > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / 2;
 };
 
 constexpr int kWarpgroup = 128;
 constexpr int kBoxRows = 64, kBoxCols = 64;  // results travel in boxes
 constexpr int kSharedLimit = 232448;
 
-// Shared memory of a block: stages of x and w, per consumer boxes of results, per tile under way a table of its columns, barriers.
+// Shared memory of a block: stages of x and w, per consumer boxes of results and a table of its tile's columns, barriers.
 template <class Shape, class In, class Out>
 struct GemmMemory {
   static constexpr int kXBytes = Shape::kRows * 128, kWBytes = Shape::kCols * 128, kStageBytes = kXBytes + kWBytes;
   static constexpr int kBoxes = Shape::kMma * (Shape::kCols / kBoxCols), kBoxBytes = kBoxRows * kBoxCols * static_cast<int>(sizeof(Out));
-  static constexpr int kBuffers = Shape::kConsumers * kBoxes * kBoxBytes > 65536 ? Shape::kCols / kBoxCols : kBoxes;  // boxes in memory at a time
-  static constexpr int kColumnBytes = Shape::kCols * 12;                    // factor and bias of each column, then the gains
-  static constexpr int kFixedBytes = Shape::kConsumers * kBuffers * kBoxBytes + Shape::kTables * kColumnBytes + 256;
-  static constexpr int kStages = (kSharedLimit - kFixedBytes) / kStageBytes < 6 ? (kSharedLimit - kFixedBytes) / kStageBytes : 6;
-  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * kBuffers + 2 * Shape::kTables;
-  static constexpr int kBytes = kStages * kStageBytes + Shape::kConsumers * kBuffers * kBoxBytes + Shape::kTables * kColumnBytes + kBarriers * 8;
-  static_assert(kStages >= 2 && kBytes <= kSharedLimit && kBarriers * 8 <= 256 && kBoxes % kBuffers == 0);
+  // Boxes in memory at a time: all, or those of 64 rows.
+  static constexpr int kBuffers = Shape::kConsumers * kBoxes * kBoxBytes > 65536 ? Shape::kCols / kBoxCols : kBoxes;
+  static constexpr int kColumnBytes = Shape::kCols * 12;  // factor and bias of each column, then the gains
+  static constexpr int kFixedBytes = Shape::kConsumers * (kBuffers * kBoxBytes + kColumnBytes);
+  static constexpr int kStages = (kSharedLimit - kFixedBytes - 256) / kStageBytes < 6 ? (kSharedLimit - kFixedBytes - 256) / kStageBytes : 6;
+  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * (kBuffers + 2);
+  static constexpr int kBytes = kStages * kStageBytes + kFixedBytes + kBarriers * 8;
+  static_assert(kStages >= 3 && kBytes <= kSharedLimit && kBarriers * 8 <= 256);
 
   uint32_t base;
   uint8_t* bytes;  // the same place
   __device__ uint8_t* at(uint32_t address) const { return bytes + (address - base); }
   __device__ uint32_t x(int stage) const { return base + stage * kStageBytes; }
   __device__ uint32_t box(int consumer, int buffer) const { return base + kStages * kStageBytes + (consumer * kBuffers + buffer) * kBoxBytes; }
-  __device__ uint32_t columns(int table) const { return base + kStages * kStageBytes + Shape::kConsumers * kBuffers * kBoxBytes + table * kColumnBytes; }
+  __device__ uint32_t columns(int consumer) const { return base + kStages * kStageBytes + Shape::kConsumers * kBuffers * kBoxBytes + consumer * kColumnBytes; }
   __device__ uint32_t full(int stage) const { return base + kBytes - kBarriers * 8 + stage * 8; }
   __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
   __device__ uint32_t residual(int consumer, int buffer) const { return full(2 * kStages + consumer * kBuffers + buffer); }
-  __device__ uint32_t columns_full(int table) const { return full(2 * kStages + Shape::kConsumers * kBuffers + table); }
-  __device__ uint32_t columns_empty(int table) const { return full(2 * kStages + Shape::kConsumers * kBuffers + Shape::kTables + table); }
+  __device__ uint32_t columns_full(int consumer) const { return full(2 * kStages + Shape::kConsumers * kBuffers + consumer); }
+  __device__ uint32_t columns_empty(int consumer) const { return columns_full(Shape::kConsumers + consumer); }
 };
 
 struct GemmMaps {
@@ -78,49 +67,32 @@ struct GemmParams {
   const float* y_scale;     // 8-bit results
   bool by_rows;  // order of tiles
   bool residual;
-  Unary act;
+  SmoothActivation act;
 };
 
 // Tiles that run at the same time share rows of x (by_rows) or rows of w, whichever is the smaller matrix: the larger one is read from memory once, the smaller one stays
 // in the L2.
 template <class Shape>
 struct TileWalk {
-  static constexpr bool kShareX = Shape::kShare == Share::kX, kShareW = Shape::kShare == Share::kW;
-  int index;
-  __device__ explicit TileWalk(const GemmParams&) : index(static_cast<int>(blockIdx.x) / Shape::kCluster) {}
-  static __device__ int rank() { return Shape::kCluster > 1 ? static_cast<int>(rank_in_cluster()) : 0; }
-  static __device__ int rows(const GemmParams& p) { return kShareW ? (p.tiles_m + 1) / 2 : p.tiles_m; }
-  static __device__ int cols(const GemmParams& p) { return kShareX ? (p.tiles_n + 1) / 2 : p.tiles_n; }
-  __device__ bool done(const GemmParams& p) const { return index >= rows(p) * cols(p); }
-  __device__ void next() { index += static_cast<int>(gridDim.x) / Shape::kCluster; }
-  __device__ int m(const GemmParams& p) const {
-    const int row = p.by_rows ? index / cols(p) : index % rows(p);
-    return (kShareW ? row * 2 + rank() : row) * Shape::kRows;
-  }
-  __device__ int n(const GemmParams& p) const {
-    const int col = p.by_rows ? index % cols(p) : index / rows(p);
-    return (kShareX ? col * 2 + rank() : col) * Shape::kCols;
-  }
+  int index = static_cast<int>(blockIdx.x);
+  __device__ bool done(const GemmParams& p) const { return index >= p.tiles_m * p.tiles_n; }
+  __device__ void next() { index += static_cast<int>(gridDim.x); }
+  __device__ int m(const GemmParams& p) const { return (p.by_rows ? index / p.tiles_n : index % p.tiles_m) * Shape::kRows; }
+  __device__ int n(const GemmParams& p) const { return (p.by_rows ? index % p.tiles_n : index / p.tiles_m) * Shape::kCols; }
 };
 
 // One thread loads x, another w: each has few enough values to run in the 24 registers that the consumers leave.
 template <class Shape, class In, class Memory, bool kX>
 __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   constexpr int kBlockK = 128 / sizeof(In), kBytes = kX ? Memory::kXBytes : Memory::kWBytes;
-  constexpr bool kShared = Shape::kShare == (kX ? Share::kX : Share::kW);
-  constexpr int kPart = (kX ? Shape::kRows : Shape::kCols) / 2;  // rows that each block of a pair loads for both
-  const uint32_t first = memory.x(0) + (kX ? 0 : Memory::kXBytes) + (kShared ? TileWalk<Shape>::rank() * kPart * 128 : 0);
+  const uint32_t first = memory.x(0) + (kX ? 0 : Memory::kXBytes);
   uint32_t slot = first, full = memory.full(0), parity = 1;
-  for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
-    const int row = (kX ? at.m(p) : at.n(p)) + (kShared ? TileWalk<Shape>::rank() * kPart : 0);
+  for (TileWalk<Shape> at; !at.done(p); at.next()) {
+    const int row = kX ? at.m(p) : at.n(p);
     for (int kb = 0; kb < p.k_blocks; ++kb) {
       wait(full + Memory::kStages * 8, parity);
       arrive_expecting(full, kBytes);
-      if constexpr (kShared) {
-        load_box_for(3, slot, map, kb * kBlockK, row, full);
-      } else {
-        load_box(slot, map, kb * kBlockK, row, full);
-      }
+      load_box(slot, map, kb * kBlockK, row, full);
       slot += Memory::kStageBytes, full += 8;
       if (slot == first + Memory::kStages * Memory::kStageBytes) slot = first, full -= Memory::kStages * 8, parity ^= 1;
     }
@@ -132,12 +104,12 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
 template <class Shape, class In, class Vector, class Memory>
 __device__ void load_columns(const GemmParams& p, const Memory& memory) {
   const int lane = threadIdx.x % 64;
-  const float unit = p.act != Unary::identity ? (p.act == Unary::relu ? 1.0f : 0.5f) : p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * unit;
-  uint32_t table = 0, parity = 1;
-  for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
+  const float unit = p.act.present ? 0.5f : p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * unit;
+  uint32_t consumer = 0, parity = 1;
+  for (TileWalk<Shape> at; !at.done(p); at.next()) {
     const int n = at.n(p);
-    wait(memory.columns_empty(table), parity);
-    uint8_t* columns = memory.at(memory.columns(table));
+    wait(memory.columns_empty(consumer), parity);
+    uint8_t* columns = memory.at(memory.columns(consumer));
 #pragma unroll 1
     for (int i = lane; i < Shape::kCols; i += 64) {
       const int col = n + i;
@@ -148,8 +120,8 @@ __device__ void load_columns(const GemmParams& p, const Memory& memory) {
       reinterpret_cast<float2*>(columns)[i] = {factor, bias};
       if (p.gain != nullptr) reinterpret_cast<float*>(columns + Shape::kCols * 8)[i] = exists ? static_cast<float>(static_cast<const Vector*>(p.gain)[col]) : 1.0f;
     }
-    arrive(memory.columns_full(table));
-    if (++table == Shape::kTables) table = 0, parity ^= 1;
+    arrive(memory.columns_full(consumer));
+    if (++consumer == Shape::kConsumers) consumer = 0, parity ^= 1;
   }
 }
 
@@ -167,23 +139,13 @@ struct RingPosition {
   }
 };
 
-template <class Shape, class Memory>
-__device__ __forceinline__ void release(const Memory& memory, uint32_t stage, int thread) {
-  // One arrival at each block that wrote here.
-  if constexpr (Shape::kCluster == 1) {
-    if (thread == 0) arrive(memory.empty(stage));
-  } else {
-    if (thread % 32 == 0 && thread / 32 < Shape::kCluster) arrive_remote(address_in(memory.empty(stage), thread / 32));
-  }
-}
-
 template <class Shape, class In, class Memory>
-__device__ __forceinline__ void multiply_tile(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at, int x_rows,
+__device__ __forceinline__ void multiply_tile(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at,
                                               int thread) {
   uint32_t last = 0;
   for (int kb = 0; kb < p.k_blocks; ++kb) {
     wait(memory.full(at.stage), at.parity);
-    const uint64_t x = operand_descriptor(memory.x(at.stage) + x_rows * 128), w = operand_descriptor(memory.x(at.stage) + Memory::kXBytes);
+    const uint64_t x = operand_descriptor(memory.x(at.stage)), w = operand_descriptor(memory.x(at.stage) + Memory::kXBytes);
 #pragma unroll
     for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
     begin_products();
@@ -196,16 +158,19 @@ __device__ __forceinline__ void multiply_tile(SumOf<In> (&d)[Shape::kMma][Shape:
     }
     commit_products();
     wait_products<1>();  // the block before this one is done: its stage is free
-    if (kb > 0) release<Shape>(memory, last, thread);
+    if (kb > 0 && thread == 0) arrive(memory.empty(last));
     last = at.stage;
     at.next();
   }
 }
 
+// What is compiled apart: nothing between sum and quantization, an activation in f32, or one in f16 for e4m3 results.
+enum class ProgramKind : uint8_t { kPlain, kActivation, kInHalf };
+
 // The program on a box of 64 x 64 results in registers, then into shared memory where the copy engine takes them (and where it left the
 // residual, place for place). Each step goes over kGroups groups of
 // eight columns: few warps per scheduler run this, so latencies hide behind the thread's own numbers.
-template <class In, class Out, Unary kAct, bool kInHalf, int kGroups>
+template <class In, class Out, ProgramKind kProgram, int kGroups>
 __device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams& p, const float2* columns, const float* gains, uint8_t* box, float unit) {
   constexpr bool kByte = sizeof(Out) == 1;
   const int thread = threadIdx.x % kWarpgroup, row = result_row(thread), col = result_col(thread);
@@ -231,18 +196,18 @@ __device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams&
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) next[j] = load_columns(first + kGroups + j);
     }
-    if constexpr (kInHalf) {
+    if constexpr (kProgram == ProgramKind::kInHalf) {
       const __half2 unit_pair = __float2half2_rn(unit);
 #pragma unroll
       for (int i = 0; i < kGroups * 2; ++i) {
-        *reinterpret_cast<uint16_t*>(place(first + i / 2, i % 2)) = gelu_erf_e4m3_pair(v[i / 2][i % 2][0], v[i / 2][i % 2][1], unit_pair);
+        *reinterpret_cast<uint16_t*>(place(first + i / 2, i % 2)) = activate_e4m3_pair(p.act, v[i / 2][i % 2][0], v[i / 2][i % 2][1], unit_pair);
       }
     } else {
 #pragma unroll
     for (int i = 0; i < kGroups * 4; ++i) {
       float& x = v[i / 4][i / 2 % 2][i % 2];
-      x = activate_half_argument<kAct>(x);
-      if (kByte && kAct != Unary::identity) x *= unit;
+      if constexpr (kProgram == ProgramKind::kActivation) x = p.act(x);
+      if (kByte && kProgram == ProgramKind::kActivation) x *= unit;
     }
     if (p.gain != nullptr) {
 #pragma unroll
@@ -280,6 +245,7 @@ __device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams&
 template <class Shape, class In, class Out>
 struct Consumer {
   using Memory = GemmMemory<Shape, In, Out>;
+  using Sums = SumOf<In>[Shape::kMma][Shape::kCols / 2];
   static constexpr int kBuffers = Memory::kBuffers, kBoxes = Memory::kBoxes, kGroups = Shape::kCols / kBoxCols;
 
   const GemmMaps& maps;
@@ -292,17 +258,17 @@ struct Consumer {
     arrive_expecting(barrier, Memory::kBoxBytes);
     load_box(memory.box(consumer, box % kBuffers), &maps.residual, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, barrier);
   }
-
   __device__ __forceinline__ void store(int box, int m, int n) const {
     store_box(&maps.y, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, memory.box(consumer, box % kBuffers));
     commit_stores();
   }
 
-  // The program on a tile. (A loop over its boxes that is not unrolled saves instruction fetches but must move the sums of later boxes down: slower.)
-  template <Unary kAct, bool kInHalf = false>
-  __device__ __forceinline__ void finish(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], int m, int n, uint32_t visits, int table) const {
-    const uint8_t* columns = memory.at(memory.columns(table));
-    const float unit = sizeof(Out) == 1 && kAct != Unary::identity ? 1.0f / *p.y_scale : 1.0f;
+  // The program on a tile. Straight code: a loop over the boxes would have to move the sums of later ones down, which is slower.
+  template <ProgramKind kProgram>
+  __device__ __forceinline__ void finish(Sums& d, int m, int n, uint32_t visits, float unit) const {
+    constexpr int kBatch = Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
+    constexpr int kTogether = kBuffers == kBoxes ? Shape::kMma : 1;                            // groups of 64 rows that are stored at once
+    const uint8_t* columns = memory.at(memory.columns(consumer));
 #pragma unroll
     for (int rows = 0; rows < Shape::kMma; ++rows) {
       if (kBuffers < kBoxes && rows > 0 && !p.residual) {  // these boxes take the places of those before
@@ -313,12 +279,8 @@ struct Consumer {
       for (int group = 0; group < kGroups; ++group) {
         const int i = rows * kGroups + group, buffer = i % kBuffers;
         if (p.residual) wait(memory.residual(consumer, buffer), (visits * (kBoxes / kBuffers) + i / kBuffers) & 1);
-        const auto* sums = d[rows] + group * (kBoxCols / 2);
-        const auto* table_columns = reinterpret_cast<const float2*>(columns) + group * kBoxCols;
-        const auto* gains = reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols;
-        uint8_t* box = memory.at(memory.box(consumer, buffer));
-        constexpr int kBatch = Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
-        finish_box<In, Out, kAct, kInHalf, kBatch>(sums, p, table_columns, gains, box, unit);
+        finish_box<In, Out, kProgram, kBatch>(d[rows] + group * (kBoxCols / 2), p, reinterpret_cast<const float2*>(columns) + group * kBoxCols,
+                                              reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols, memory.at(memory.box(consumer, buffer)), unit);
         if (p.residual) {  // each box at once: its place is wanted for the residual of one further on
           fence_for_copy_engine();
           sync_threads(own, kWarpgroup);
@@ -331,35 +293,32 @@ struct Consumer {
           }
         }
       }
-      if (!p.residual) {
+      if (!p.residual && (rows + 1) % kTogether == 0) {
         fence_for_copy_engine();
         sync_threads(own, kWarpgroup);
         if (thread == 0) {
 #pragma unroll
-          for (int group = 0; group < kGroups; ++group) store(rows * kGroups + group, m, n);
+          for (int i = (rows + 1 - kTogether) * kGroups; i < (rows + 1) * kGroups; ++i) store(i, m, n);
         }
       }
     }
-    if (thread == 0) arrive(memory.columns_empty(table));  // after the last barrier: everybody has read it
+    if (thread == 0) arrive(memory.columns_empty(consumer));  // after the last barrier: everybody has read them
   }
 
-  __device__ void run() const {
-    // Named barriers 1, 2, 3: which team's turn it is to multiply.
-    constexpr bool kTurns = Shape::kTeams > 1;
-    constexpr int kTurnThreads = 2 * Shape::kTeamSize * kWarpgroup;  // this team and the one before
-    const int team = consumer / Shape::kTeamSize, turn = 1 + team, next_turn = 1 + (team + 1) % Shape::kTeams;
-    const int first_row = consumer % Shape::kTeamSize * Shape::kMma * 64;  // in the tile
-    SumOf<In> d[Shape::kMma][Shape::kCols / 2];
-    if (kTurns && team == Shape::kTeams - 1) signal_threads(next_turn, kTurnThreads);  // the first turn is team 0's
-    // gelu_erf to e4m3 is computed in f16 where the scale lies well inside its range and no gain follows.
-    const float y_scale = std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr ? *p.y_scale : 0.0f;
-    const bool in_half = y_scale > 0x1p-13f && y_scale < 0x1p13f;
-    if (thread == 0 && p.residual) cuda::wait_for_earlier_kernels();
+  template <ProgramKind kProgram>
+  __device__ __forceinline__ void run(float unit) const {
+    // Named barriers 1 and 2: whose turn it is to multiply.
+    const int turn = 1 + consumer, other_turn = 2 - consumer;
+    Sums d;
     RingPosition<Memory::kStages> at;
-    TileWalk<Shape> tile(p);
-    for (int i = 0; i < team; ++i) tile.next(), at.skip(p.k_blocks);
+    TileWalk<Shape> tile;
+    if (consumer == 1) {
+      signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
+      tile.next(), at.skip(p.k_blocks);
+    }
+    if (thread == 0 && p.residual) cuda::wait_for_earlier_kernels();
     for (uint32_t visits = 0; !tile.done(p); ++visits) {
-      const int m = tile.m(p) + first_row, n = tile.n(p);
+      const int m = tile.m(p), n = tile.n(p);
       if (thread == 0) {
         wait_stores_read();  // of the tile before: its places are free
         if (p.residual) {
@@ -367,38 +326,32 @@ struct Consumer {
           for (int i = 0; i < kBuffers; ++i) load_residual(i, m, n);
         }
       }
-      if (kTurns) sync_threads(turn, kTurnThreads);
-      multiply_tile<Shape, In>(d, p, memory, at, first_row, thread);
-      if (kTurns) signal_threads(next_turn, kTurnThreads);
-      // Tables are used in the order of tiles: in turns, each team has one of them.
-      const int table = kTurns ? team : static_cast<int>(visits & 1);
-      wait(memory.columns_full(table), kTurns ? visits & 1 : visits / 2 & 1);
+      sync_threads(turn, 2 * kWarpgroup);
+      multiply_tile<Shape, In>(d, p, memory, at, thread);
+      signal_threads(other_turn, 2 * kWarpgroup);
+      wait(memory.columns_full(consumer), visits & 1);
       wait_products<0>();
 #pragma unroll
       for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
-      release<Shape>(memory, (at.stage + Memory::kStages - 1) % Memory::kStages, thread);
+      if (thread == 0) arrive(memory.empty((at.stage + Memory::kStages - 1) % Memory::kStages));
       if (!p.residual) sync_threads(own, kWarpgroup);  // the first places are free
-      switch (p.act) {
-        case Unary::gelu_erf:
-          if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) {
-            if (in_half) {
-              finish<Unary::gelu_erf, true>(d, m, n, visits, table);
-              break;
-            }
-          }
-          finish<Unary::gelu_erf>(d, m, n, visits, table);
-          break;
-        case Unary::gelu_tanh: finish<Unary::gelu_tanh>(d, m, n, visits, table); break;
-        case Unary::gelu_quick: finish<Unary::gelu_quick>(d, m, n, visits, table); break;
-        case Unary::silu: finish<Unary::silu>(d, m, n, visits, table); break;
-        case Unary::relu: finish<Unary::relu>(d, m, n, visits, table); break;
-        default: finish<Unary::identity>(d, m, n, visits, table); break;
-      }
-#pragma unroll
-      for (int i = 0; i < Shape::kTeams; ++i) tile.next();
-      at.skip((Shape::kTeams - 1) * p.k_blocks);
+      finish<kProgram>(d, m, n, visits, unit);
+      tile.next(), tile.next();
+      at.skip(p.k_blocks);
     }
     if (thread == 0) wait_stores_read();
+  }
+
+  __device__ __forceinline__ void run_program() const {
+    const float unit = sizeof(Out) == 1 ? 1.0f / *p.y_scale : 1.0f;
+    if (!p.act.present) {
+      run<ProgramKind::kPlain>(unit);
+    } else if (std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr && unit > 0x1p-13f && unit < 0x1p13f && p.act.c[3] != 0) {
+      // In f16: the scale lies well inside its range, no gain follows, and where q^2 overflows, a last term makes u infinite too, not NaN.
+      run<std::is_same_v<Out, __nv_fp8_e4m3> ? ProgramKind::kInHalf : ProgramKind::kActivation>(unit);
+    } else {
+      run<ProgramKind::kActivation>(unit);
+    }
   }
 };
 
@@ -410,12 +363,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
   if (threadIdx.x == 0) {
     for (int i = 0; i < Memory::kStages; ++i) {
       init_barrier(memory.full(i), 2);
-      init_barrier(memory.empty(i), Shape::kTeamSize * Shape::kCluster);
+      init_barrier(memory.empty(i), 1);
     }
     for (int i = 0; i < Shape::kConsumers * Memory::kBuffers; ++i) init_barrier(memory.residual(0, i), 1);
-    for (int i = 0; i < Shape::kTables; ++i) {
+    for (int i = 0; i < Shape::kConsumers; ++i) {
       init_barrier(memory.columns_full(i), 64);
-      init_barrier(memory.columns_empty(i), Shape::kTeamSize);
+      init_barrier(memory.columns_empty(i), 1);
     }
     fence_barrier_init();
     prefetch(&maps.x);
@@ -423,11 +376,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
     prefetch(&maps.y);
     cuda::let_next_kernel_start();
   }
-  if constexpr (Shape::kCluster > 1) {
-    sync_cluster();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   // Only x, the residual and y belong to other kernels: the weight's first tiles are loaded while the kernel before this one still runs. Whoever stores y has waited
   // for products with x.
   const int warpgroup = threadIdx.x / kWarpgroup;
@@ -443,10 +392,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
     if (threadIdx.x >= 64) load_columns<Shape, In, Vector>(p, memory);
   } else {
     take_registers<Shape::kRegisters>();
-    const int thread = threadIdx.x % kWarpgroup;
-    Consumer<Shape, In, Out>{maps, p, memory, warpgroup - 1, thread, 3 + warpgroup}.run();
+    Consumer<Shape, In, Out>{maps, p, memory, warpgroup - 1, static_cast<int>(threadIdx.x % kWarpgroup), 2 + warpgroup}.run_program();
   }
-  if constexpr (Shape::kCluster > 1) sync_cluster();  // the other block may still write here
 }
 
 }  // namespace tessera::sm90

@@ -27,7 +27,7 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
              "runs bias, act, scale, residual, quantize in this order only");
   for (const Step& s : p.then->steps) {
-    if (s.kind == StepKind::act) TS_REQUIRE(is_fast_activation(s.fn) || s.fn == Unary::relu, "runs no act but GELUs, silu and relu, here ", name_of(s.fn));
+    if (s.kind == StepKind::act) TS_REQUIRE(is_fast_activation(s.fn), "runs no act but GELUs and silu, here ", name_of(s.fn));
     if (operand_of(s.kind) == StepOperand::kVector) {
       const Operand& o = problem.step_operand(s);
       TS_REQUIRE(o.type == QuantType(vector) && o.dense(), "reads vectors of ", info(vector).name, ", not ", to_string(o.type));

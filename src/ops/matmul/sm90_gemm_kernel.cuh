@@ -23,8 +23,8 @@ PickedGemm pick_gemm() {
 }
 
 // Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few.
-using Gemm128x192 = sm90::GemmShape<2, 192, 2, 1, sm90::Share::kNone>;
-using Gemm128x128 = sm90::GemmShape<2, 128, 2, 1, sm90::Share::kNone>;
+using Gemm128x192 = sm90::GemmShape<192>;
+using Gemm128x128 = sm90::GemmShape<128>;
 template <class In, class Out>
 PickedGemm pick_gemm(const std::string& config) {
   return config == "128x128" ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
@@ -55,7 +55,7 @@ class GemmKernel final : public Kernel {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data;
       if (s.kind == StepKind::scale) params.gain = operand->data;
-      if (s.kind == StepKind::act) params.act = s.fn;
+      if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;
         TS_ASSIGN(maps.residual, boxes(operand->data, operand->desc->rows().row_stride));
