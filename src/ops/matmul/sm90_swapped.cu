@@ -120,6 +120,7 @@ class SwappedKernel final : public Kernel {
                                .shape = shape_,
                                .stages = memory_.stages,
                                .body_bytes = memory_.body_bytes,
+                               .barriers = memory_.barriers,
                                .x_scale = static_cast<const float*>(in[0].scale),
                                .w_scale = static_cast<const float*>(in[1].scale),
                                .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
