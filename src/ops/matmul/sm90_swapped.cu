@@ -67,7 +67,7 @@ int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.
 std::string name_of(const sm90::SwappedShape& s) { return s.share > 1 ? cat(s.tokens, "x", s.split, "x", s.share) : cat(s.tokens, "x", s.split); }
 
 std::vector<std::string> configs(const Problem& problem) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMost = 12;  // what build --tune measures
   const MatmulProblem p = MatmulProblem::of(problem);
   std::vector<std::string> names;
   for (const sm90::SwappedShape& s : sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors)) {
