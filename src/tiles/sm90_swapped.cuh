@@ -46,7 +46,7 @@ __device__ __forceinline__ float activate_smooth(const SwappedAct& act, float q)
 struct SwappedParams {
   int m, n, k_blocks, tiles_m;
   SwappedShape shape;
-  int stages, body_bytes;  // swapped_memory
+  int stages, body_bytes, barriers;  // swapped_memory
   const float* x_scale;    // null: 1
   const float* w_scale;    // null: 1
   int w_scale_stride;      // 1: per channel, 0: per tensor
@@ -61,97 +61,94 @@ struct SwappedParams {
 };
 
 // Where this block stands. Blocks of a cluster: slices of K first, then tiles that share x; clusters: tiles of tokens first, so that neighbours read the same weights.
+template <int kTokens>
 struct SwappedBlock {
-  uint32_t base;
-  uint8_t* bytes;  // the same place
+  uint32_t base, received;  // shared memory; the barrier of sums from other slices, those of the stages behind it
+  uint8_t* bytes;           // the same place as base
   int slice, sharer, token, channel, k_begin, k_count;
 
-  __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), bytes(shared) {
-    const int size = p.shape.split * p.shape.share, rank = size > 1 ? static_cast<int>(rank_in_cluster()) : 0, cluster = static_cast<int>(blockIdx.x) / size;
-    slice = rank % p.shape.split;
-    sharer = rank / p.shape.split;
-    token = cluster % p.tiles_m * p.shape.tokens;
-    channel = (cluster / p.tiles_m * p.shape.share + sharer) * kSwappedChannels;
-    k_begin = slice_begin(p.k_blocks, p.shape.split, slice);
-    k_count = slice_begin(p.k_blocks, p.shape.split, slice + 1) - k_begin;
+  __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), received(base + p.barriers), bytes(shared) {
+    // split and share are powers of two
+    const int split_bits = __ffs(p.shape.split) - 1, bits = split_bits + __ffs(p.shape.share) - 1, rank = bits > 0 ? static_cast<int>(rank_in_cluster()) : 0;
+    const int cluster = static_cast<int>(blockIdx.x) >> bits, group = cluster / p.tiles_m;
+    slice = rank & (p.shape.split - 1);
+    sharer = rank >> split_bits;
+    token = (cluster - group * p.tiles_m) * kTokens;
+    channel = (group * p.shape.share + sharer) * kSwappedChannels;
+    k_begin = p.k_blocks * slice >> split_bits;  // slice_begin
+    k_count = (p.k_blocks * (slice + 1) >> split_bits) - k_begin;
   }
-  template <int kTokens>
-  __device__ uint32_t w(int stage) const {
-    return base + stage * swapped_stage_bytes(kTokens);
-  }
-  template <int kTokens>
-  __device__ uint32_t x(int stage) const {
-    return w<kTokens>(stage) + kSwappedWBytes;
-  }
-  // Sums that slice `from` has sent to slice `to`.
-  static __device__ uint32_t inbox(const SwappedParams& p, int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * sent_bytes(p.shape); }
-  __device__ uint32_t received(const SwappedParams& p) const { return base + p.body_bytes + (p.shape.split - 1) * sent_bytes(p.shape); }
-  __device__ uint32_t full(const SwappedParams& p, int stage) const { return received(p) + 8 + stage * 16; }
-  __device__ uint32_t empty(const SwappedParams& p, int stage) const { return full(p, stage) + 8; }
+  __device__ uint32_t w(int stage) const { return base + stage * swapped_stage_bytes(kTokens); }
+  __device__ uint32_t x(int stage) const { return w(stage) + kSwappedWBytes; }
+  __device__ uint32_t full(int stage) const { return received + 8 + stage * 16; }
+  __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
 };
 
 // What one thread does: the barriers and the first weights, which wait for nobody.
 template <class In, int kTokens>
-__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock& block) {
+__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   prefetch(&maps.w);
   prefetch(&maps.x);
   for (int i = 0; i < p.stages; ++i) {
-    init_barrier(block.full(p, i), 1);
-    init_barrier(block.empty(p, i), 1);
+    init_barrier(block.full(i), 1);
+    init_barrier(block.empty(i), 1);
   }
-  init_barrier(block.received(p), 1);
+  init_barrier(block.received, 1);
   fence_barrier_init();
   fence_for_copy_engine();
-  if (p.shape.split > 1) arrive_expecting(block.received(p), (p.shape.split - 1) * sent_bytes(p.shape));
+  if (p.shape.split > 1) arrive_expecting(block.received, p.barriers - p.body_bytes);  // all that lies between
+#pragma unroll 1
   for (int i = 0; i < p.stages && i < block.k_count; ++i) {
-    arrive_expecting(block.full(p, i), swapped_stage_bytes(kTokens));
-    load_box(block.w<kTokens>(i), &maps.w, (block.k_begin + i) * kBlockK, block.channel, block.full(p, i));
+    arrive_expecting(block.full(i), swapped_stage_bytes(kTokens));
+    load_box(block.w(i), &maps.w, (block.k_begin + i) * kBlockK, block.channel, block.full(i));
   }
 }
 
 // The same thread, once x is there; then the stages again and again where the slice is longer (no sharing then: a stage is free when this block has read it).
 template <class In, int kTokens>
-__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock& block) {
+__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
+  const int first = min(p.stages, block.k_count);
+  int k = block.k_begin * kBlockK;
+  uint32_t x = block.x(0), full = block.full(0);
   if (p.shape.share > 1) {
-    const int rows = kTokens / p.shape.share, first = block.sharer * rows;
-    uint16_t mask = 0;
-    for (int i = 0; i < p.shape.share; ++i) mask |= static_cast<uint16_t>(1 << (i * p.shape.split + block.slice));
-    for (int i = 0; i < block.k_count; ++i) {
-      load_box_for(mask, block.x<kTokens>(i) + first * 128, &maps.x, (block.k_begin + i) * kBlockK, block.token + first, block.full(p, i));
-    }
+    const int rows = block.sharer * kTokens / 2;  // two share
+    const uint16_t mask = static_cast<uint16_t>((1 | 1 << p.shape.split) << block.slice);
+    cuda::wait_for_earlier_kernels();
+#pragma unroll 1
+    for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16) load_box_for(mask, x + rows * 128, &maps.x, k, block.token + rows, full);
     return;
   }
+  cuda::wait_for_earlier_kernels();
+#pragma unroll 1
+  for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16) load_box(x, &maps.x, k, block.token, full);
   int stage = 0;
-  uint32_t round = 0;
-  for (int i = 0; i < block.k_count; ++i) {
-    const int k = (block.k_begin + i) * kBlockK;
-    const uint32_t full = block.full(p, stage);
-    if (round > 0) {
-      wait(block.empty(p, stage), (round - 1) & 1);
-      arrive_expecting(full, swapped_stage_bytes(kTokens));
-      load_box(block.w<kTokens>(stage), &maps.w, k, block.channel, full);
-    }
-    load_box(block.x<kTokens>(stage), &maps.x, k, block.token, full);
-    if (++stage == p.stages) stage = 0, ++round;
+  uint32_t parity = 0;
+#pragma unroll 1
+  for (int i = first; i < block.k_count; ++i, k += kBlockK) {
+    wait(block.empty(stage), parity);
+    arrive_expecting(block.full(stage), swapped_stage_bytes(kTokens));
+    load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
+    load_box(block.x(stage), &maps.x, k, block.token, block.full(stage));
+    if (++stage == p.stages) stage = 0, parity ^= 1;
   }
 }
 
 template <class In, int kTokens>
-__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock& block) {
+__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   int stage = 0, last = 0;
   uint32_t parity = 0;
   for (int i = 0; i < block.k_count; ++i) {
-    wait(block.full(p, stage), parity);
-    const uint64_t w = operand_descriptor(block.w<kTokens>(stage)), x = operand_descriptor(block.x<kTokens>(stage));
+    wait(block.full(stage), parity);
+    const uint64_t w = operand_descriptor(block.w(stage)), x = operand_descriptor(block.x(stage));
     pin(d);
     begin_products();
 #pragma unroll
     for (int k = 0; k < 4; ++k) Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
     commit_products();
     wait_products<1>();  // the block before this one is done: its stage is free
-    if (i > 0 && threadIdx.x == 0) arrive(block.empty(p, last));
+    if (i > 0 && threadIdx.x == 0) arrive(block.empty(last));
     last = stage;
     if (++stage == p.stages) stage = 0, parity ^= 1;
   }
@@ -217,13 +214,15 @@ __device__ __forceinline__ Sum as_sum(uint32_t word) {
 }
 
 template <class In, int kTokens, int kSplit>
-__device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock& block) {
+__device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   using Sum = SumOf<In>;
   constexpr int kOwn = 1;  // named barrier of the warpgroup
   // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
-  constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16;
+  constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit, 1});
   const int thread = threadIdx.x, channel = block.channel + thread % 8 * 8, row = thread / 8;
   const int first_token = block.token + block.slice * kRows;
+  // Where the sums lie that slice `from` has sent to slice `to`.
+  const auto inbox = [&](int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * kSent; };
   const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
 
   const SwappedColumns columns(p, channel);
@@ -246,16 +245,15 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   if constexpr (kSplit > 1) fence_for_copy_engine();
   sync_threads(kOwn, 128);
   if constexpr (kSplit > 1) {
-    constexpr int kSent = kRows * kSumsRow * 4;
     if (thread % 32 == 0) {
       for (int to = thread / 32; to < kSplit; to += 4) {
         if (to == block.slice) continue;
         const int rank = block.sharer * kSplit + to;
-        send_to_block(address_in(block.base + block.inbox(p, to, block.slice), rank), block.base + to * kSent, kSent, address_in(block.received(p), rank));
+        send_to_block(address_in(block.base + inbox(to, block.slice), rank), block.base + to * kSent, kSent, address_in(block.received, rank));
       }
     }
     __syncwarp();
-    wait(block.received(p), 0);
+    wait(block.received, 0);
   }
   __syncwarp();
   if (kSplit * p.shape.share > 1) arrive_cluster();  // this block has what the others send
@@ -263,7 +261,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   Sum v[kPieces][8];
 #pragma unroll
   for (int s = 0; s < kSplit; ++s) {
-    const uint8_t* from = block.bytes + (s == block.slice ? s * kRows * kSumsRow * 4 : block.inbox(p, block.slice, s));
+    const uint8_t* from = block.bytes + (s == block.slice ? s * kSent : inbox(block.slice, s));
 #pragma unroll
     for (int i = 0; i < kPieces * 2; ++i) {
       const int here = min(row + i / 2 * 16, kRows - 1);  // a thread without a token reads along
@@ -302,9 +300,9 @@ template <class In, int kTokens>
 __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
-  const SwappedBlock block(p, shared);
+  const SwappedBlock<kTokens> block(p, shared);
   const bool loader = threadIdx.x == 128, clustered = p.shape.split * p.shape.share > 1;
-  if (loader) begin_loads<In, kTokens>(maps, p, block);
+  if (loader) begin_loads<In>(maps, p, block);
   __syncwarp();
   if (clustered) {
     sync_cluster();
@@ -312,10 +310,7 @@ __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __g
     __syncthreads();
   }
   if (threadIdx.x >= 128) {
-    if (loader) {
-      cuda::wait_for_earlier_kernels();
-      finish_loads<In, kTokens>(maps, p, block);
-    }
+    if (loader) finish_loads<In>(maps, p, block);
     __syncwarp();
     if (clustered) arrive_cluster();
   } else {

@@ -39,20 +39,22 @@ TS_HOST_DEVICE constexpr int sent_bytes(const SwappedShape& s) { return s.tokens
 
 struct SwappedMemory {
   int stages = 1;
-  int body_bytes = 0;  // stages, later this block's sums
-  int bytes = 0;       // body, sums received from the other slices, barriers: two per stage, one for what is received
+  int body_bytes = 0;  // stages, later this block's sums; behind them what the other slices send
+  int barriers = 0;    // where they begin: one for what is sent, two per stage
+  int bytes = 0;
 };
 constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
   const int stage = swapped_stage_bytes(s.tokens), received = (s.split - 1) * sent_bytes(s);
   SwappedMemory memory;
   memory.stages = std::min(longest_slice(k_blocks, s.split), (kSwappedSharedLimit - received - 8) / (stage + 16));
   memory.body_bytes = std::max(memory.stages * stage, (s.tokens * kSumsRow * 4 + 127) / 128 * 128);
-  memory.bytes = memory.body_bytes + received + memory.stages * 16 + 8;
+  memory.barriers = memory.body_bytes + received;
+  memory.bytes = memory.barriers + 8 + memory.stages * 16;
   return memory;
 }
-// Blocks that share x load it once: their slices must lie in shared memory whole.
+// Two blocks that share x load half of it each, once: their slices must lie in shared memory whole.
 constexpr bool is_legal(const SwappedShape& s, int k_blocks) {
-  return s.split <= k_blocks && s.split * s.share <= 8 && (s.share == 1 || swapped_memory(s, k_blocks).stages == longest_slice(k_blocks, s.split));
+  return s.split <= k_blocks && s.split * s.share <= 8 && s.share <= 2 && (s.share == 1 || swapped_memory(s, k_blocks).stages == longest_slice(k_blocks, s.split));
 }
 
 // Cycles from the end of the kernel before this one, roughly (H200, an estimate; build --tune measures): x comes from the L2 (3000 bytes a cycle for all processors, 48

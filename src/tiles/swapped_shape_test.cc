@@ -96,7 +96,8 @@ TEST(SwappedShape, TwoBlocksFitAProcessor) {
         EXPECT_LE(memory.bytes, kSwappedSharedLimit);
         EXPECT_GE(memory.body_bytes, memory.stages * swapped_stage_bytes(tokens));
         EXPECT_GE(memory.body_bytes, tokens * kSumsRow * 4);
-        EXPECT_GE(memory.bytes - memory.body_bytes, (split - 1) * sent_bytes({tokens, split, 1}) + memory.stages * 16 + 8);
+        EXPECT_EQ(memory.barriers - memory.body_bytes, (split - 1) * sent_bytes({tokens, split, 1}));
+        EXPECT_EQ(memory.bytes - memory.barriers, memory.stages * 16 + 8);
         EXPECT_EQ(memory.body_bytes % 16, 0);  // what is sent is copied in units of 16 bytes; barriers take 8
         EXPECT_EQ(sent_bytes({tokens, split, 1}) % 16, 0);
       }

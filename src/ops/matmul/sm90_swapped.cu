@@ -67,7 +67,7 @@ int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.
 std::string name_of(const sm90::SwappedShape& s) { return s.share > 1 ? cat(s.tokens, "x", s.split, "x", s.share) : cat(s.tokens, "x", s.split); }
 
 std::vector<std::string> configs(const Problem& problem) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMost = 12;  // what build --tune measures
   const MatmulProblem p = MatmulProblem::of(problem);
   std::vector<std::string> names;
   for (const sm90::SwappedShape& s : sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors)) {
@@ -120,6 +120,7 @@ class SwappedKernel final : public Kernel {
                                .shape = shape_,
                                .stages = memory_.stages,
                                .body_bytes = memory_.body_bytes,
+                               .barriers = memory_.barriers,
                                .x_scale = static_cast<const float*>(in[0].scale),
                                .w_scale = static_cast<const float*>(in[1].scale),
                                .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
