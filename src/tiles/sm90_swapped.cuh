@@ -19,29 +19,8 @@ namespace tessera::sm90 {
 constexpr int kSwappedThreads = 128 + 32;  // a warpgroup that multiplies and finishes, a warp that loads
 
 struct SwappedMaps {
-  CUtensorMap x, w;  // boxes of tokens / share rows, and of 64 rows, of 128 bytes
+  CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows, of 128 bytes
 };
-
-// Activations as data: all that tiles/activation_fast.h has are q + q * tanh(q * polynomial(q^2)) of half the argument, q.
-struct SwappedAct {
-  bool smooth = false, relu = false;
-  float terms[4] = {};
-};
-inline SwappedAct swapped_act(Unary fn) {
-  using T = GeluErfTerms;
-  switch (fn) {
-    case Unary::relu: return {.relu = true};
-    case Unary::silu: return {.smooth = true, .terms = {1.0f}};
-    case Unary::gelu_quick: return {.smooth = true, .terms = {1.702f}};
-    case Unary::gelu_tanh: return {.smooth = true, .terms = {2 * 0.7978845608f, 8 * 0.7978845608f * 0.044715f}};
-    case Unary::gelu_erf: return {.smooth = true, .terms = {T::c0, T::c1, T::c2, T::c3}};
-    default: return {};
-  }
-}
-__device__ __forceinline__ float activate_smooth(const SwappedAct& act, float q) {
-  const float t = fminf(q * q, 1e9f);  // finite: a term may be zero
-  return fmaf(q, tanh_fast(q * fmaf(fmaf(fmaf(act.terms[3], t, act.terms[2]), t, act.terms[1]), t, act.terms[0])), q);
-}
 
 struct SwappedParams {
   int m, n, k_blocks, tiles_m;
@@ -57,24 +36,23 @@ struct SwappedParams {
   int64_t residual_stride;
   void* y;
   Element y_element;  // f16, bf16, e4m3, i8: a branch per eight numbers, so that one kernel serves all
-  SwappedAct act;
+  SmoothActivation act;
 };
 
-// Where this block stands. Blocks of a cluster: slices of K first, then tiles that share x; clusters: tiles of tokens first, so that neighbours read the same weights.
+// Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights.
 template <int kTokens>
 struct SwappedBlock {
   uint32_t base, received;  // shared memory; the barrier of sums from other slices, those of the stages behind it
   uint8_t* bytes;           // the same place as base
-  int slice, sharer, token, channel, k_begin, k_count;
+  int slice, token, channel, k_begin, k_count;
 
   __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), received(base + p.barriers), bytes(shared) {
-    // split and share are powers of two
-    const int split_bits = __ffs(p.shape.split) - 1, bits = split_bits + __ffs(p.shape.share) - 1, rank = bits > 0 ? static_cast<int>(rank_in_cluster()) : 0;
-    const int cluster = static_cast<int>(blockIdx.x) >> bits, group = cluster / p.tiles_m;
-    slice = rank & (p.shape.split - 1);
-    sharer = rank >> split_bits;
+    // split is a power of two
+    const int split_bits = __ffs(p.shape.split) - 1;
+    const int cluster = static_cast<int>(blockIdx.x) >> split_bits, group = cluster / p.tiles_m;
+    slice = split_bits > 0 ? static_cast<int>(rank_in_cluster()) : 0;
     token = (cluster - group * p.tiles_m) * kTokens;
-    channel = (group * p.shape.share + sharer) * kSwappedChannels;
+    channel = group * kSwappedChannels;
     k_begin = p.k_blocks * slice >> split_bits;  // slice_begin
     k_count = (p.k_blocks * (slice + 1) >> split_bits) - k_begin;
   }
@@ -105,21 +83,13 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
   }
 }
 
-// The same thread, once x is there; then the stages again and again where the slice is longer (no sharing then: a stage is free when this block has read it).
+// The same thread, once x is there; then the stages again and again where the slice is longer.
 template <class In, int kTokens>
 __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   const int first = min(p.stages, block.k_count);
   int k = block.k_begin * kBlockK;
   uint32_t x = block.x(0), full = block.full(0);
-  if (p.shape.share > 1) {
-    const int rows = block.sharer * kTokens / 2;  // two share
-    const uint16_t mask = static_cast<uint16_t>((1 | 1 << p.shape.split) << block.slice);
-    cuda::wait_for_earlier_kernels();
-#pragma unroll 1
-    for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16) load_box_for(mask, x + rows * 128, &maps.x, k, block.token + rows, full);
-    return;
-  }
   cuda::wait_for_earlier_kernels();
 #pragma unroll 1
   for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16) load_box(x, &maps.x, k, block.token, full);
@@ -161,7 +131,7 @@ struct SwappedColumns {
   float factor[8], bias[8], gain[8];
 
   __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel) {
-    const float half = p.act.smooth ? 0.5f : 1.0f;
+    const float half = p.act.present ? 0.5f : 1.0f;
     const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half, unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
@@ -218,7 +188,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   using Sum = SumOf<In>;
   constexpr int kOwn = 1;  // named barrier of the warpgroup
   // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
-  constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit, 1});
+  constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit});
   const int thread = threadIdx.x, channel = block.channel + thread % 8 * 8, row = thread / 8;
   const int first_token = block.token + block.slice * kRows;
   // Where the sums lie that slice `from` has sent to slice `to`.
@@ -248,15 +218,14 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (thread % 32 == 0) {
       for (int to = thread / 32; to < kSplit; to += 4) {
         if (to == block.slice) continue;
-        const int rank = block.sharer * kSplit + to;
-        send_to_block(address_in(block.base + inbox(to, block.slice), rank), block.base + to * kSent, kSent, address_in(block.received, rank));
+        send_to_block(address_in(block.base + inbox(to, block.slice), to), block.base + to * kSent, kSent, address_in(block.received, to));
       }
     }
     __syncwarp();
     wait(block.received, 0);
   }
   __syncwarp();
-  if (kSplit * p.shape.share > 1) arrive_cluster();  // this block has what the others send
+  if (kSplit > 1) arrive_cluster();  // this block has what the others send
 
   Sum v[kPieces][8];
 #pragma unroll
@@ -278,12 +247,9 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   float out[kPieces][8];
 #pragma unroll
   for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = fmaf(static_cast<float>(v[i / 8][i % 8]), columns.factor[i % 8], columns.bias[i % 8]);
-  if (p.act.smooth) {
+  if (p.act.present) {
 #pragma unroll
-    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = activate_smooth(p.act, out[i / 8][i % 8]);
-  } else if (p.act.relu) {
-#pragma unroll
-    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = activate_half_argument<Unary::relu>(out[i / 8][i % 8]);
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
   }
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
@@ -301,7 +267,7 @@ __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __g
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const SwappedBlock<kTokens> block(p, shared);
-  const bool loader = threadIdx.x == 128, clustered = p.shape.split * p.shape.share > 1;
+  const bool loader = threadIdx.x == 128, clustered = p.shape.split > 1;
   if (loader) begin_loads<In>(maps, p, block);
   __syncwarp();
   if (clustered) {

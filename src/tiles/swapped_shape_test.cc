@@ -26,7 +26,7 @@ TEST(SwappedSums, EveryNumberHasItsPlace) {
 
 // The rows of tokens that a block sends to another lie side by side, as they will lie there.
 TEST(SwappedSums, ASharesRowsAreOnePiece) {
-  const SwappedShape shape{112, 4, 1};
+  const SwappedShape shape{112, 4};
   for (int rank = 0; rank < 4; ++rank) {
     for (int row = 0; row < 28; ++row) {
       for (int channel = 0; channel < 64; ++channel) EXPECT_EQ(sums_word(rank * 28 + row, channel) * 4, rank * sent_bytes(shape) + sums_word(row, channel) * 4);
@@ -91,15 +91,15 @@ TEST(SwappedShape, TwoBlocksFitAProcessor) {
     for (int split = 1; split <= 8; split *= 2) {
       EXPECT_EQ(tokens % split, 0);
       for (const int k_blocks : {1, 2, 6, 12, 24, 128, 512}) {
-        const SwappedMemory memory = swapped_memory({tokens, split, 1}, k_blocks);
+        const SwappedMemory memory = swapped_memory({tokens, split}, k_blocks);
         EXPECT_GE(memory.stages, std::min(3, longest_slice(k_blocks, split)));
         EXPECT_LE(memory.bytes, kSwappedSharedLimit);
         EXPECT_GE(memory.body_bytes, memory.stages * swapped_stage_bytes(tokens));
         EXPECT_GE(memory.body_bytes, tokens * kSumsRow * 4);
-        EXPECT_EQ(memory.barriers - memory.body_bytes, (split - 1) * sent_bytes({tokens, split, 1}));
+        EXPECT_EQ(memory.barriers - memory.body_bytes, (split - 1) * sent_bytes({tokens, split}));
         EXPECT_EQ(memory.bytes - memory.barriers, memory.stages * 16 + 8);
         EXPECT_EQ(memory.body_bytes % 16, 0);  // what is sent is copied in units of 16 bytes; barriers take 8
-        EXPECT_EQ(sent_bytes({tokens, split, 1}) % 16, 0);
+        EXPECT_EQ(sent_bytes({tokens, split}) % 16, 0);
       }
     }
   }

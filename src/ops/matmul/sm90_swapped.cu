@@ -63,8 +63,8 @@ Arithmetic arithmetic(const Problem& problem) {
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
 
-// "64x4": tiles of 64 tokens, K in 4 slices; "64x4x2": two tiles share x.
-std::string name_of(const sm90::SwappedShape& s) { return s.share > 1 ? cat(s.tokens, "x", s.split, "x", s.share) : cat(s.tokens, "x", s.split); }
+// "64x4": tiles of 64 tokens, K in 4 slices.
+std::string name_of(const sm90::SwappedShape& s) { return cat(s.tokens, "x", s.split); }
 
 std::vector<std::string> configs(const Problem& problem) {
   constexpr size_t kMost = 12;  // what build --tune measures
@@ -112,7 +112,7 @@ class SwappedKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
-    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), tiles_n = divide_up(divide_up(p_.n, sm90::kSwappedChannels), shape_.share) * shape_.share;
+    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), tiles_n = divide_up(p_.n, sm90::kSwappedChannels);
     sm90::SwappedParams params{.m = static_cast<int>(p_.m),
                                .n = static_cast<int>(p_.n),
                                .k_blocks = k_blocks_of(p_),
@@ -128,17 +128,17 @@ class SwappedKernel final : public Kernel {
                                .y = out[0].data,
                                .y_element = p_.y.element};
     sm90::SwappedMaps maps{};
-    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens / shape_.share));
+    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
     TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, sm90::kSwappedChannels));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
       if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
       if (s.kind == StepKind::residual) params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
-      if (s.kind == StepKind::act) params.act = sm90::swapped_act(s.fn);
+      if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
     }
     return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads, static_cast<size_t>(memory_.bytes), stream.handle,
-                                    shape_.split * shape_.share, maps, params);
+                                    shape_.split, maps, params);
   }
 
  private:
