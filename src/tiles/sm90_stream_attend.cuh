@@ -9,12 +9,6 @@
 
 namespace tessera::sm90 {
 
-template <int kCount>
-__device__ __forceinline__ void pin(uint32_t (&d)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
-}
-
 // Where this warpgroup stands.
 template <class C>
 struct StreamPlace {
@@ -24,7 +18,7 @@ struct StreamPlace {
   __device__ uint32_t queries() const { return base + C::kQueryAt + (C::kSplit ? 0 : consumer * C::kQueryBytes); }
   __device__ uint32_t keys(int n) const { return base + C::kKeyAt + n % kStreamStages * C::kKeyBytes; }
   __device__ uint32_t values(int n) const {
-    return base + (C::kFp8 ? C::kTurnedAt + n % kStreamStages * C::kTurnedBytes : C::kValueAt + n % kStreamStages * C::kValueBytes);
+    return base + (C::kFp8 ? C::kTransposedAt + n % kStreamStages * C::kTransposedBytes : C::kValueAt + n % kStreamStages * C::kValueBytes);
   }
   // The warp is done with what the barrier guards.
   __device__ void release(uint32_t barrier) const {
@@ -227,7 +221,7 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
   const StreamPlace<C> at{base, barriers, consumer};
   StreamRows r;
   r.scale_log2 = p.scale_log2;
-  if constexpr (C::kFp8) r.scale_log2 *= (p.q_scale == nullptr ? 1.0f : *p.q_scale) * (p.k_scale == nullptr ? 1.0f : *p.k_scale);
+  if constexpr (C::kFp8) r.scale_log2 *= cuda::scale_of(p.q_scale) * cuda::scale_of(p.k_scale);
   r.score_scale = p.bias == nullptr ? r.scale_log2 : 1.0f;
   if (C::kTurns && consumer + 1 == C::kConsumers) at.give_turn();  // the first one may begin
   for_stream_tiles<C>(p, [&](const StreamTile& t, int round, int first) {
