@@ -43,9 +43,10 @@ __device__ __forceinline__ void transpose_values(uint32_t from, uint32_t to) {
   const uint32_t target = to + swizzled_offset(Order::target_row(lane), warp * Order::kTokens + Order::target_place(lane));
   const uint32_t first = Order::selector(lane, 0), second = Order::selector(lane, 1);
 #pragma unroll 4
-  for (int byte = 0; byte < C::kHead; byte += Order::kChannels) {
+  for (int group = 0; group < C::kHead / Order::kChannels; ++group) {
+    const int byte = group * Order::kChannels;
     transpose_bytes(from + byte / C::kValueRowBytes * C::kValueChunkBytes + swizzled_offset<C::kValueRowBytes>(token, byte % C::kValueRowBytes),
-                    target + byte * kSwizzleRowBytes, first, second);
+                    target + group * Order::kChannels * kSwizzleRowBytes, first, second);
   }
 }
 
