@@ -32,13 +32,12 @@ struct ShortParams {
   uint8_t* y;  // where rows of y are no multiples of 16 bytes (e4m3): written without the copy engine; else null
 };
 
-// One instantiation. kHead: channels of q, k and v, padded (64 or 128; 8-bit also 96). kKeys: keys held, a multiple of 16. kEarly: the products with v begin when
-// half of the row has been exponentiated.
-template <class Operand_, int kHead_, int kKeys_, int kConsumers_ = kKeys_ <= 208 ? 3 : 2, bool kEarly_ = false>
+// One instantiation. kHead: channels of q, k and v, padded (64 or 128; 8-bit also 96). kKeys: keys held, a multiple of 16.
+template <class Operand_, int kHead_, int kKeys_>
 struct ShortForm {
   using Operand = Operand_;
-  static constexpr int kHead = kHead_, kKeys = kKeys_, kConsumers = kConsumers_;
-  static constexpr bool kEarly = kEarly_;
+  static constexpr int kHead = kHead_, kKeys = kKeys_;
+  static constexpr int kConsumers = kKeys <= 208 ? 3 : 2;  // warpgroups, as many as have registers for their scores
   static constexpr bool kBytes = sizeof(Operand) == 1;
   static_assert(kKeys % 16 == 0 && kKeys <= 256 && (kHead == 64 || kHead == 128 || (kBytes && kHead == 96)));
 
@@ -47,7 +46,7 @@ struct ShortForm {
   static constexpr int kStepKeys = kBytes ? 32 : 16;  // of one product with v
   static constexpr int kSteps = (kKeys + kStepKeys - 1) / kStepKeys, kValueRows = kSteps * kStepKeys;
   // Scores are two results of about half the keys: one of more than 200 would not fit where a thread has 128 registers before the loaders hand theirs over.
-  static constexpr int kFirstKeys = kKeys / 64 * 32, kSecondKeys = kKeys - kFirstKeys, kFirstSteps = kFirstKeys / kStepKeys;
+  static constexpr int kFirstKeys = kKeys / 64 * 32, kSecondKeys = kKeys - kFirstKeys;
 
   static constexpr int kQueryBlock = kQueryTile * kRowBytes, kKeyBlock = kKeys * kRowBytes, kValueBlock = kValueRows * kRowBytes;
   static constexpr int kQueryBytes = kBlocks * kQueryBlock, kKeyBytes = kBlocks * kKeyBlock, kValueBytes = kBlocks * kValueBlock;

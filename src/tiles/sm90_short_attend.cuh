@@ -53,14 +53,9 @@ __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const
         rows.set_top(top[0], top[1]);
       }
       const uint32_t v = F::kBytes ? memory.transposed(stage.at) : memory.values(stage.at);
-      constexpr int kEarly = F::kEarly ? F::kFirstSteps : F::kSteps;
-      works ? rows.template weigh_steps<0, kEarly>(scores, weights) : rows.template skip_steps<0, kEarly>(weights);
+      works ? rows.weigh_steps(scores, weights) : rows.skip_steps(weights);
       wait(memory.values_ready(stage.at), stage.parity);
-      sums.template add_steps<0, kEarly>(weights, v);
-      if constexpr (F::kEarly) {
-        works ? rows.template weigh_steps<kEarly, F::kSteps>(scores, weights) : rows.template skip_steps<kEarly, F::kSteps>(weights);
-        sums.template add_steps<kEarly, F::kSteps>(weights, v);
-      }
+      sums.add_steps(weights, v);
       float factors[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) factors[h] = cuda::reciprocal_fast(cuda::sum_across_quad(rows.sum[h])) * factor;

@@ -76,16 +76,14 @@ struct ShortRows {
   }
 
   // Operands A of products with v.
-  template <int kFrom, int kTo>
   __device__ __forceinline__ void weigh_steps(ShortScores<F>& s, uint32_t (&weights)[F::kSteps][4]) {
 #pragma unroll
-    for (int step = kFrom; step < kTo; ++step) weigh_step(s, step, weights[step]);
+    for (int step = 0; step < F::kSteps; ++step) weigh_step(s, step, weights[step]);
   }
   // Rows that do not exist. (Plain zeros would be set before the branch, where they take registers from the scores.)
-  template <int kFrom, int kTo>
   __device__ __forceinline__ void skip_steps(uint32_t (&weights)[F::kSteps][4]) {
 #pragma unroll
-    for (int step = kFrom; step < kTo; ++step) {
+    for (int step = 0; step < F::kSteps; ++step) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) asm volatile("mov.b32 %0, 0;" : "=r"(weights[step][r]));
     }
@@ -127,13 +125,12 @@ struct ShortSums {
 #pragma unroll
     for (int b = 0; b < F::kBlocks; ++b) pin(o[b]);
   }
-  // Begins to add the keys of some steps; v: values, transposed ones of 8-bit operands.
-  template <int kFrom, int kTo>
+  // Begins to add the keys of all steps; v: values, transposed ones of 8-bit operands.
   __device__ __forceinline__ void add_steps(const uint32_t (&weights)[F::kSteps][4], uint32_t v) {
-    if constexpr (kFrom == 0) pin_all();
+    pin_all();
     begin_products();
 #pragma unroll
-    for (int step = kFrom; step < kTo; ++step) add(weights[step], v, step);
+    for (int step = 0; step < F::kSteps; ++step) add(weights[step], v, step);
     commit_products();
   }
 

@@ -37,17 +37,17 @@ struct StreamParams {
 };
 
 // kHead: columns in shared memory and registers, at least head_size and value_size.
-template <class OperandT, int kHeadT, int kKeysT, int kConsumersT, bool kSplitT, bool kTakeTurns = true>
+template <class OperandT, int kHeadT, int kKeysT, bool kSplitT>
 struct StreamConfig {
   using Operand = OperandT;
-  static constexpr int kHead = kHeadT, kKeys = kKeysT, kConsumers = kConsumersT;
+  static constexpr int kHead = kHeadT, kKeys = kKeysT, kConsumers = 2;
   static constexpr bool kSplit = kSplitT, kFp8 = std::is_same_v<Operand, __nv_fp8_e4m3>;
   static constexpr int kBytes = kFp8 ? 1 : 2;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kRows = kSplit ? kGroupRows : kConsumers * kGroupRows;  // of a tile
   // Of 65536 registers. The loading warpgroup of FP8 also transposes V.
-  static constexpr int kLoaderRegisters = kConsumers == 3 ? 32 : kFp8 ? 40 : 24;
-  static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : kFp8 ? 232 : 240;
+  static constexpr int kLoaderRegisters = kFp8 ? 40 : 24;
+  static constexpr int kConsumerRegisters = kFp8 ? 232 : 240;
 
   // q and k: chunks of 128 bytes of each row (short ones: 64), K-major; columns that do not exist are zeros.
   static constexpr int kRowBytes = kHead * kBytes <= 64 ? 64 : 128;
@@ -73,7 +73,7 @@ struct StreamConfig {
   // Scores of the next block are multiplied while this one's softmax runs, where registers suffice for two blocks.
   static constexpr bool kOverlap = !(kFp8 && kHead > 128);
   // The warpgroups take turns with the tensor cores: one multiplies while the other is at its softmax.
-  static constexpr bool kTurns = kTakeTurns && kOverlap && !kSplit && kConsumers > 1;
+  static constexpr bool kTurns = kOverlap && !kSplit;
 };
 
 // ---- barriers

@@ -44,6 +44,19 @@ __device__ __forceinline__ void multiply_keys(float (&s)[C::kKeys / 2], uint32_t
   }
 }
 
+// Scores of the n-th block of keys, waited for.
+template <class C>
+__device__ __forceinline__ void score_block(const StreamPlace<C>& at, int n, float (&s)[C::kKeys / 2]) {
+  wait(at.barriers.k_full(n), stream_parity(n));
+  pin(s);
+  begin_products();
+  multiply_keys<C>(s, at.queries(), at.keys(n));
+  commit_products();
+  wait_products<0>();
+  pin(s);
+  at.release(at.barriers.k_empty(n));
+}
+
 // v with its rows along the keys: groups of eight keys are `stride` apart, chunks of columns `leading`.
 template <class C>
 __device__ __forceinline__ uint64_t values_descriptor(uint32_t v) {
@@ -85,14 +98,7 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   float s[C::kKeys / 2];
   uint32_t w[C::kKeys * C::kBytes / 8];
   int n = first + own;
-  wait(at.barriers.k_full(n), stream_parity(n));
-  pin(s);
-  begin_products();
-  multiply_keys<C>(s, at.queries(), at.keys(n));
-  commit_products();
-  wait_products<0>();
-  pin(s);
-  at.release(at.barriers.k_empty(n));
+  score_block(at, n, s);
   mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale_log2, s);
   soften<C, true>(s, r);
   pack_weights<C>(w, s);
@@ -183,14 +189,7 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
   const auto advance = [&](auto masked) {
     uint32_t w[C::kKeys / 8];
     float s[C::kKeys / 2];  // then the pieces of the product
-    wait(at.barriers.k_full(n), stream_parity(n));
-    pin(s);
-    begin_products();
-    multiply_keys<C>(s, at.queries(), at.keys(n));
-    commit_products();
-    wait_products<0>();
-    pin(s);
-    at.release(at.barriers.k_empty(n));
+    score_block(at, n, s);
     if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale_log2, s);
     soften<C, masked>(s, r);
     pack_weights<C>(w, s);

@@ -66,7 +66,7 @@ __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const S
 template <class C, int kHalf>
 __device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared, float (&o)[C::kHead / 2], StreamRows& r) {
   constexpr int kCount = C::kHead / 4;  // words of half the columns
-  static_assert(C::kConsumers == 2 && C::kHead % 64 == 0);
+  static_assert(C::kHead % 64 == 0);
   const uint32_t thread = threadIdx.x % kWarpgroup * 4;
   const auto place = [&](int half, int word) { return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4); };
   sync_threads(kMergeBarrier, 2 * kWarpgroup);  // nobody reads keys or values any more

@@ -27,12 +27,12 @@ template <class Half>
 StreamChoice choose(const AttentionProblem& a, int processors) {
   using sm90::StreamConfig;
   const int64_t columns = std::max(a.head_size, a.value_size);
-  if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, 2, false>>();
-  if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, 2, false>>();
-  if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, 2, false>>();
-  using Split = StreamConfig<Half, 256, 64, 2, true>;
+  if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, false>>();
+  if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, false>>();
+  if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, false>>();
+  using Split = StreamConfig<Half, 256, 64, true>;
   if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
-  return stream_choice<StreamConfig<Half, 256, 64, 2, false>>();
+  return stream_choice<StreamConfig<Half, 256, 64, false>>();
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {

@@ -40,12 +40,12 @@ StreamChoice choose(const AttentionProblem& a, int processors) {
   using sm90::StreamConfig;
   using Code = __nv_fp8_e4m3;
   const int64_t columns = std::max(a.head_size, a.value_size);
-  if (columns <= 64) return stream_choice<StreamConfig<Code, 64, 128, 2, false>>();
-  if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, 2, false>>();
-  if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, 2, false>>();
-  using Split = StreamConfig<Code, 256, 128, 2, true>;
+  if (columns <= 64) return stream_choice<StreamConfig<Code, 64, 128, false>>();
+  if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, false>>();
+  if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, false>>();
+  using Split = StreamConfig<Code, 256, 128, true>;
   if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
-  return stream_choice<StreamConfig<Code, 256, 128, 2, false>>();
+  return stream_choice<StreamConfig<Code, 256, 128, false>>();
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) { return bind_stream(kName, problem, choose); }
