@@ -30,7 +30,7 @@ __device__ __forceinline__ void exchange_in_quad(uint32_t (&w)[4]) {
 // Columns kFrom ... kTo of 64 rows, divided by their sums. `row`: of the tile, the first.
 template <class C, int kFrom, int kTo>
 __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const StreamTile& t, int row, const float (&o)[C::kHead / 2], const StreamRows& r) {
-  const float v_scale = C::kFp8 ? cuda::scale_of(p.v_scale) : 1.0f, to_code = cuda::inverse_scale_of(p.y) * v_scale;
+  const float v_scale = C::kFp8 && p.v_scale != nullptr ? *p.v_scale : 1.0f, to_code = cuda::inverse_scale_of(p.y) * v_scale;
   const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
