@@ -232,7 +232,7 @@ def words_seeds():
 def tuning_seeds():
     def file(entries, **more):
         return json.dumps({"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90", "entries": entries} | more).encode()
-    time = {"variant": "matmul/sm90_wgmma", "config": "128x192", "us": 37.25}
+    time = {"variant": "matmul/sm90_f16", "config": "128x192", "us": 37.25}
     write("tuning", "whole", file({"sm90 matmul f16[1,8] f16[8,8]c -> f16[1,8]": [time, {**time, "config": "", "us": 1e-9}], "other": [{**time, "us": 1e9}]}))
     write("tuning", "too_long", file({"a": [{**time, "us": 1e300}]}))
     write("tuning", "empty", file({}))

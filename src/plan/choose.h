@@ -35,7 +35,7 @@ struct Candidate {
   std::string config;
 };
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target);
-// A variant and its tile shape: "matmul/sm90_wgmma 128x192".
+// A variant and its tile shape: "matmul/sm90_fp8 128x192".
 std::string kernel_name(std::string_view variant, std::string_view config);
 
 // Whether products made in `computed` are what the arch promises for operands stored in this type: its own arithmetic on a GPU; any arithmetic on

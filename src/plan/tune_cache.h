@@ -2,7 +2,7 @@
 // Tuning table: how long each variant and tile shape took on one GPU, per distinct problem. Data with its own file; an
 // engine keeps the choice and the table's hash, never a time.
 //   {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90",
-//    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_wgmma", "config": "128x192",
+//    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_f16", "config": "128x192",
 //    "us": 12.34}, ...], ...}}
 // Keys are sorted, each entry is fastest first, times are rounded to 0.01 us: the same table is the same text.
 #pragma once

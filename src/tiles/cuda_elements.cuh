@@ -158,7 +158,8 @@ __device__ __forceinline__ void store_any(Element e, void* data, int64_t index, 
 }
 
 // What numbers are multiplied by after loading and before storing.
-__device__ __forceinline__ float scale_of(const DeviceTensor& t) { return t.scale == nullptr ? 1.0f : *t.scale; }
+__device__ __forceinline__ float scale_of(const float* scale) { return scale == nullptr ? 1.0f : *scale; }
+__device__ __forceinline__ float scale_of(const DeviceTensor& t) { return scale_of(t.scale); }
 __device__ __forceinline__ float inverse_scale_of(const DeviceTensor& t) { return t.scale == nullptr ? 1.0f : 1.0f / *t.scale; }
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima across a warp or a block, in a fixed order: the same numbers give the same bits. Every lane (thread) gets the result.
+// Sums and maxima across four lanes, a warp or a block, in a fixed order: the same numbers give the same bits. Every lane (thread) gets the result.
 #pragma once
 
 #include <cmath>
@@ -23,6 +23,17 @@ __device__ __forceinline__ float across_warp(float v) {
   return v;
 }
 __device__ __forceinline__ float sum_across_warp(float v) { return across_warp<Add>(v); }
+
+// Across a quad, the four neighbouring lanes that hold a row of a tensor core's result.
+__device__ __forceinline__ float sum_across_quad(float v) {
+  v += __shfl_xor_sync(0xffffffffu, v, 1);
+  return v + __shfl_xor_sync(0xffffffffu, v, 2);
+}
+// A NaN is passed over: fmaxf is one instruction.
+__device__ __forceinline__ float max_across_quad(float v) {
+  v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
+  return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
 
 // kThreads: of the block, a multiple of 32. `scratch` holds kThreads / 32 floats; it may be used again after the next __syncthreads.
 template <class Fn, int kThreads>

@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming attention on Hopper: what its parts agree on. A block takes a tile of 64 rows per warpgroup, keys and values stream past it in blocks of kKeys by the copy engine, and the
 // softmax is the online one (fp32 maximum and sum of each row so far). Rows are queries; where several query heads share keys they are the heads of a query, then the next query.
-//   warpgroup 0       loads; FP8: also turns each block of V around (archs/sm90/turned_bytes.h)
+//   warpgroup 0       loads; FP8: also transposes each block of V (archs/sm90/transposed_bytes.h)
 //   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at the end: twice the blocks for small problems
 // Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks.
 #pragma once
 
-#include <cuda.h>
-
-#include <type_traits>
-
-#include "archs/cuda/instructions.cuh"
-#include "archs/sm90/instructions.cuh"
-#include "archs/sm90/products.cuh"
-#include "archs/sm90/swizzle.h"
-#include "tiles/cuda_elements.cuh"
 #include "tiles/device_types.h"
+#include "tiles/sm90_attention.cuh"
 #include "tiles/tile_order.h"
 
 namespace tessera::sm90 {
 
-constexpr int kWarpgroup = 128, kGroupRows = 64;
+constexpr int kGroupRows = 64;  // of a warpgroup
 constexpr int kStreamStages = 2;
 
 struct StreamMaps {
@@ -45,17 +37,17 @@ struct StreamParams {
 };
 
 // kHead: columns in shared memory and registers, at least head_size and value_size.
-template <class OperandT, int kHeadT, int kKeysT, int kConsumersT, bool kSplitT, bool kTakeTurns = true>
+template <class OperandT, int kHeadT, int kKeysT, bool kSplitT>
 struct StreamConfig {
   using Operand = OperandT;
-  static constexpr int kHead = kHeadT, kKeys = kKeysT, kConsumers = kConsumersT;
+  static constexpr int kHead = kHeadT, kKeys = kKeysT, kConsumers = 2;
   static constexpr bool kSplit = kSplitT, kFp8 = std::is_same_v<Operand, __nv_fp8_e4m3>;
   static constexpr int kBytes = kFp8 ? 1 : 2;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kRows = kSplit ? kGroupRows : kConsumers * kGroupRows;  // of a tile
-  // Of 65536 registers. The loading warpgroup of FP8 also turns V.
-  static constexpr int kLoaderRegisters = kConsumers == 3 ? 32 : kFp8 ? 40 : 24;
-  static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : kFp8 ? 232 : 240;
+  // Of 65536 registers. The loading warpgroup of FP8 also transposes V.
+  static constexpr int kLoaderRegisters = kFp8 ? 40 : 24;
+  static constexpr int kConsumerRegisters = kFp8 ? 232 : 240;
 
   // q and k: chunks of 128 bytes of each row (short ones: 64), K-major; columns that do not exist are zeros.
   static constexpr int kRowBytes = kHead * kBytes <= 64 ? 64 : 128;
@@ -67,21 +59,21 @@ struct StreamConfig {
   static constexpr int kValueRowBytes = kFp8 ? kRowBytes : kHead % 64 == 0 ? 128 : 64;
   static constexpr int kValueChunks = (kHead * kBytes + kValueRowBytes - 1) / kValueRowBytes, kValueChunkColumns = kValueRowBytes / kBytes;
   static constexpr int kValueChunkBytes = kKeys * kValueRowBytes, kValueBytes = kValueChunks * kValueChunkBytes;
-  static constexpr int kTurnedBytes = kFp8 ? kHead * kKeys : 0;  // channels x keys
-  static_assert(!kFp8 || kKeys == 128, "a turned row is one swizzled row of 128 bytes");
+  static constexpr int kTransposedBytes = kFp8 ? kHead * kKeys : 0;  // channels x keys
+  static_assert(!kFp8 || kKeys == 128, "a transposed row is one swizzled row of 128 bytes");
   static_assert(kHead * kBytes % 32 == 0 && kKeyChunkBytes % kSwizzleAtomBytes == 0 && kValueChunkBytes % kSwizzleAtomBytes == 0);
 
   // Shared memory, from the first multiple of 1024 bytes on.
   static constexpr int kQueryAt = 0, kKeyAt = kRows / kGroupRows * kQueryBytes, kValueAt = kKeyAt + kStreamStages * kKeyBytes,
-                       kTurnedAt = kValueAt + kStreamStages * kValueBytes;
-  static constexpr int kSharedBytes = kTurnedAt + kStreamStages * kTurnedBytes + kSwizzleAtomBytes;
+                       kTransposedAt = kValueAt + kStreamStages * kValueBytes;
+  static constexpr int kSharedBytes = kTransposedAt + kStreamStages * kTransposedBytes + kSwizzleAtomBytes;
   static_assert(kSharedBytes + 256 <= 227 * 1024);
-  static_assert(!kSplit || kTurnedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4, "the halves meet where keys and values were");
+  static_assert(!kSplit || kTransposedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4, "the halves meet where keys and values were");
 
   // Scores of the next block are multiplied while this one's softmax runs, where registers suffice for two blocks.
   static constexpr bool kOverlap = !(kFp8 && kHead > 128);
   // The warpgroups take turns with the tensor cores: one multiplies while the other is at its softmax.
-  static constexpr bool kTurns = kTakeTurns && kOverlap && !kSplit && kConsumers > 1;
+  static constexpr bool kTurns = kOverlap && !kSplit;
 };
 
 // ---- barriers
@@ -95,7 +87,7 @@ struct StreamBarriers {
   __device__ uint32_t k_empty(int n) const { return base + 16 + (kStreamStages + n % kStreamStages) * 8; }
   __device__ uint32_t v_full(int n) const { return base + 16 + (2 * kStreamStages + n % kStreamStages) * 8; }
   __device__ uint32_t v_empty(int n) const { return base + 16 + (3 * kStreamStages + n % kStreamStages) * 8; }
-  __device__ uint32_t v_loaded(int n) const { return base + 16 + (4 * kStreamStages + n % kStreamStages) * 8; }  // FP8: before it is turned
+  __device__ uint32_t v_loaded(int n) const { return base + 16 + (4 * kStreamStages + n % kStreamStages) * 8; }  // FP8: before it is transposed
 };
 // Parity of the n-th use of a ring of stages, to wait until it is full; the other one, until it is empty again.
 __device__ __forceinline__ uint32_t stream_parity(int n) { return n / kStreamStages & 1; }
@@ -108,7 +100,7 @@ __device__ __forceinline__ void init_stream_barriers(const StreamBarriers& b) {
   for (int i = 0; i < kStreamStages; ++i) {
     init_barrier(b.k_full(i), 1);
     init_barrier(b.k_empty(i), kReaders);
-    init_barrier(b.v_full(i), C::kFp8 ? 4 : 1);  // FP8: the four warps that turned it
+    init_barrier(b.v_full(i), C::kFp8 ? 4 : 1);  // FP8: the four warps that transposed it
     init_barrier(b.v_empty(i), kReaders);
     init_barrier(b.v_loaded(i), 1);
   }

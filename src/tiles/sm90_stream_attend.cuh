@@ -9,12 +9,6 @@
 
 namespace tessera::sm90 {
 
-template <int kCount>
-__device__ __forceinline__ void pin(uint32_t (&d)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
-}
-
 // Where this warpgroup stands.
 template <class C>
 struct StreamPlace {
@@ -24,7 +18,7 @@ struct StreamPlace {
   __device__ uint32_t queries() const { return base + C::kQueryAt + (C::kSplit ? 0 : consumer * C::kQueryBytes); }
   __device__ uint32_t keys(int n) const { return base + C::kKeyAt + n % kStreamStages * C::kKeyBytes; }
   __device__ uint32_t values(int n) const {
-    return base + (C::kFp8 ? C::kTurnedAt + n % kStreamStages * C::kTurnedBytes : C::kValueAt + n % kStreamStages * C::kValueBytes);
+    return base + (C::kFp8 ? C::kTransposedAt + n % kStreamStages * C::kTransposedBytes : C::kValueAt + n % kStreamStages * C::kValueBytes);
   }
   // The warp is done with what the barrier guards.
   __device__ void release(uint32_t barrier) const {
@@ -48,6 +42,19 @@ __device__ __forceinline__ void multiply_keys(float (&s)[C::kKeys / 2], uint32_t
     Products<typename C::Operand, C::kKeys>::shared(s, a + ((chunk * C::kQueryChunkBytes + byte) >> 4), b + ((chunk * C::kKeyChunkBytes + byte) >> 4),
                                                     step > 0);
   }
+}
+
+// Scores of the n-th block of keys, waited for.
+template <class C>
+__device__ __forceinline__ void score_block(const StreamPlace<C>& at, int n, float (&s)[C::kKeys / 2]) {
+  wait(at.barriers.k_full(n), stream_parity(n));
+  pin(s);
+  begin_products();
+  multiply_keys<C>(s, at.queries(), at.keys(n));
+  commit_products();
+  wait_products<0>();
+  pin(s);
+  at.release(at.barriers.k_empty(n));
 }
 
 // v with its rows along the keys: groups of eight keys are `stride` apart, chunks of columns `leading`.
@@ -91,14 +98,7 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   float s[C::kKeys / 2];
   uint32_t w[C::kKeys * C::kBytes / 8];
   int n = first + own;
-  wait(at.barriers.k_full(n), stream_parity(n));
-  pin(s);
-  begin_products();
-  multiply_keys<C>(s, at.queries(), at.keys(n));
-  commit_products();
-  wait_products<0>();
-  pin(s);
-  at.release(at.barriers.k_empty(n));
+  score_block(at, n, s);
   mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale_log2, s);
   soften<C, true>(s, r);
   pack_weights<C>(w, s);
@@ -189,14 +189,7 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
   const auto advance = [&](auto masked) {
     uint32_t w[C::kKeys / 8];
     float s[C::kKeys / 2];  // then the pieces of the product
-    wait(at.barriers.k_full(n), stream_parity(n));
-    pin(s);
-    begin_products();
-    multiply_keys<C>(s, at.queries(), at.keys(n));
-    commit_products();
-    wait_products<0>();
-    pin(s);
-    at.release(at.barriers.k_empty(n));
+    score_block(at, n, s);
     if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale_log2, s);
     soften<C, masked>(s, r);
     pack_weights<C>(w, s);
@@ -227,7 +220,7 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
   const StreamPlace<C> at{base, barriers, consumer};
   StreamRows r;
   r.scale_log2 = p.scale_log2;
-  if constexpr (C::kFp8) r.scale_log2 *= (p.q_scale == nullptr ? 1.0f : *p.q_scale) * (p.k_scale == nullptr ? 1.0f : *p.k_scale);
+  if constexpr (C::kFp8) r.scale_log2 *= cuda::scale_of(p.q_scale) * cuda::scale_of(p.k_scale);
   r.score_scale = p.bias == nullptr ? r.scale_log2 : 1.0f;
   if (C::kTurns && consumer + 1 == C::kConsumers) at.give_turn();  // the first one may begin
   for_stream_tiles<C>(p, [&](const StreamTile& t, int round, int first) {

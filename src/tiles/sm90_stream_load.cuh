@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loading warpgroup of streaming attention (sm90_stream.cuh): one thread asks the copy engine for queries, keys and values, as far ahead as stages are free. In FP8 all four
-// warps turn each block of V so that its tokens lie along the rows.
+// warps transpose each block of V: its tokens must lie along the rows (archs/sm90/transposed_bytes.h).
 #pragma once
 
-#include "archs/sm90/turned_bytes.h"
 #include "tiles/sm90_stream.cuh"
 
 namespace tessera::sm90 {
 
-constexpr int kLoaderBarrier = 5;  // named: the warps that turn V
-
-__device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z, int w, int u, uint32_t barrier) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to_shared),
-               "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(u), "r"(barrier)
-               : "memory");
-}
-__device__ __forceinline__ void store_matrices(uint32_t to_shared, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to_shared), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
+constexpr int kLoaderBarrier = 5;  // named: the warps that transpose V
 
 template <class C>
 __device__ __forceinline__ void load_queries(const StreamMaps& maps, const StreamParams& p, const StreamTile& t, uint32_t base, uint32_t barrier) {
@@ -44,21 +34,19 @@ __device__ __forceinline__ void load_values(const StreamMaps& maps, uint32_t to,
   }
 }
 
-// 128 tokens x kHead channels become kHead rows of 128 tokens; each warp turns 32 tokens.
+// 128 tokens x kHead channels become kHead rows of 128 tokens; each warp transposes 32 tokens.
 template <class C>
-__device__ __forceinline__ void turn_values(uint32_t from, uint32_t to) {
+__device__ __forceinline__ void transpose_values(uint32_t from, uint32_t to) {
+  using Order = ChannelsInOrder;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint32_t token = warp * kTurnTokens + turn_source_token(lane);
-  const uint32_t target = to + swizzled_offset(turn_target_channel(lane), warp * kTurnTokens + turn_target_position(lane));
-  const uint32_t first = turn_selector(lane, 0), second = turn_selector(lane, 1);
+  const uint32_t token = warp * Order::kTokens + Order::source_token(lane);
+  const uint32_t target = to + swizzled_offset(Order::target_row(lane), warp * Order::kTokens + Order::target_place(lane));
+  const uint32_t first = Order::selector(lane, 0), second = Order::selector(lane, 1);
 #pragma unroll 4
-  for (int group = 0; group < C::kHead / kTurnChannels; ++group) {
-    const int byte = group * kTurnChannels;
-    uint32_t r[4];
-    cuda::load_matrices_transposed(
-        r, from + byte / C::kValueRowBytes * C::kValueChunkBytes + swizzled_offset<C::kValueRowBytes>(token, byte % C::kValueRowBytes));
-    store_matrices(target + group * kTurnChannels * kSwizzleRowBytes, __byte_perm(r[0], r[1], first), __byte_perm(r[0], r[1], second),
-                   __byte_perm(r[2], r[3], first), __byte_perm(r[2], r[3], second));
+  for (int group = 0; group < C::kHead / Order::kChannels; ++group) {
+    const int byte = group * Order::kChannels;
+    transpose_bytes(from + byte / C::kValueRowBytes * C::kValueChunkBytes + swizzled_offset<C::kValueRowBytes>(token, byte % C::kValueRowBytes),
+                    target + group * Order::kChannels * kSwizzleRowBytes, first, second);
   }
 }
 
@@ -74,7 +62,7 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
     wait(barriers.v_empty(last), stream_parity(last) ^ 1);
     if constexpr (C::kFp8) {
       wait(barriers.v_loaded(last), stream_parity(last));
-      turn_values<C>(at, base + C::kTurnedAt + last % kStreamStages * C::kTurnedBytes);
+      transpose_values<C>(at, base + C::kTransposedAt + last % kStreamStages * C::kTransposedBytes);
       fence_for_copy_engine();  // wgmma reads by the same road
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(barriers.v_full(last));

@@ -9,8 +9,6 @@
 
 namespace tessera::sm90 {
 
-constexpr float kLog2e = 1.44269504088896341f, kLog2Of448 = 8.80735492205760411f;
-
 struct StreamRows {
   float top[2], sum[2], shrink[2];  // of rows r and r + 8; sum: of this thread's columns only
   float scale_log2, score_scale;    // of the scores in units of log2: scale_log2, or 1 where the bias has been added with it
@@ -43,7 +41,7 @@ __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = s[4 * j + 2 * h + i];
-        if (8 * j + i < keys) v = fmaf(v, scale_log2, kLog2e * load_bias(from + i * p.bias_key * bytes, p.bias_element));
+        if (8 * j + i < keys) v = fmaf(v, scale_log2, static_cast<float>(kLog2e) * load_bias(from + i * p.bias_key * bytes, p.bias_element));
       }
       from += 8 * p.bias_key * bytes;
     }
@@ -79,10 +77,7 @@ __device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) 
       a = fmaxf(a, s[4 * j + 2 * h]);
       b = fmaxf(b, s[4 * j + 2 * h + 1]);
     }
-    float top = fmaxf(a, b);
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    top = fmaxf(r.top[h], top * r.score_scale);
+    const float top = fmaxf(r.top[h], cuda::max_across_quad(fmaxf(a, b)) * r.score_scale);
     float base = kMasked && top == -INFINITY ? 0.0f : top;
     r.shrink[h] = cuda::exp2_fast(r.top[h] - base);
     r.top[h] = top;
@@ -100,7 +95,7 @@ __device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) 
   }
 }
 
-// Weights as operand A of the product with V: 16-bit pairs, or four e4m3 codes in the token order of archs/sm90/turned_bytes.h.
+// Weights as operand A of the product with V: 16-bit pairs, or four e4m3 codes in the token order of archs/sm90/transposed_bytes.h.
 template <class C>
 __device__ __forceinline__ void pack_weights(uint32_t (&w)[C::kKeys * C::kBytes / 8], const float (&s)[C::kKeys / 2]) {
 #pragma unroll
@@ -109,10 +104,7 @@ __device__ __forceinline__ void pack_weights(uint32_t (&w)[C::kKeys * C::kBytes 
 #pragma unroll
       for (int j = 0; j < C::kKeys / 8; j += 2) {
         const float* x = &s[4 * j + 2 * h];
-        uint16_t low, high;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[5]), "f"(x[4]));
-        asm("mov.b32 %0, {%1, %2};" : "=r"(w[j + h]) : "h"(low), "h"(high));
+        w[j + h] = pack_e4m3(x[0], x[1], x[4], x[5]);
       }
     } else {
 #pragma unroll

@@ -34,9 +34,7 @@ __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const S
   const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    float sum = r.sum[h];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    const float sum = cuda::sum_across_quad(r.sum[h]);
     const float factor = sum == 0.0f ? 0.0f : to_code / sum;  // no key at all: 0
     const int own = row + result_row(threadIdx.x % kWarpgroup) + 8 * h;
     const int token = t.token + (own >> p.pack_shift), head = t.head + (own & ((1 << p.pack_shift) - 1));
@@ -68,25 +66,19 @@ __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const S
 template <class C, int kHalf>
 __device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared, float (&o)[C::kHead / 2], StreamRows& r) {
   constexpr int kCount = C::kHead / 4;  // words of half the columns
-  static_assert(C::kConsumers == 2 && C::kHead % 64 == 0);
+  static_assert(C::kHead % 64 == 0);
   const uint32_t thread = threadIdx.x % kWarpgroup * 4;
   const auto place = [&](int half, int word) { return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4); };
-  const auto put = [](uint32_t to, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory"); };
-  const auto get = [](uint32_t from) {
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-    return v;
-  };
   sync_threads(kMergeBarrier, 2 * kWarpgroup);  // nobody reads keys or values any more
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) put(place(kHalf, i), o[(1 - kHalf) * kCount + i]);
+  for (int i = 0; i < kCount; ++i) cuda::store_shared(place(kHalf, i), o[(1 - kHalf) * kCount + i]);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) put(place(kHalf, kCount + 2 * h), r.top[h]), put(place(kHalf, kCount + 2 * h + 1), r.sum[h]);
+  for (int h = 0; h < 2; ++h) cuda::store_shared(place(kHalf, kCount + 2 * h), r.top[h]), cuda::store_shared(place(kHalf, kCount + 2 * h + 1), r.sum[h]);
   sync_threads(kMergeBarrier, 2 * kWarpgroup);
   float mine[2], other[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float top = get(place(1 - kHalf, kCount + 2 * h)), sum = get(place(1 - kHalf, kCount + 2 * h + 1));
+    const float top = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h)), sum = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h + 1));
     const float both = fmaxf(top, r.top[h]), base = both == -INFINITY ? 0.0f : both;
     mine[h] = cuda::exp2_fast(r.top[h] - base), other[h] = cuda::exp2_fast(top - base);
     r.sum[h] = r.sum[h] * mine[h] + sum * other[h];
@@ -94,7 +86,7 @@ __device__ __forceinline__ void merge_and_store(const StreamParams& p, const Str
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     float& v = o[kHalf * kCount + i];
-    v = v * mine[i / 2 % 2] + get(place(1 - kHalf, i)) * other[i / 2 % 2];
+    v = v * mine[i / 2 % 2] + cuda::load_shared_float(place(1 - kHalf, i)) * other[i / 2 % 2];
   }
   store_stream_rows<C, kHalf * C::kHead / 2, (kHalf + 1) * C::kHead / 2>(p, t, 0, o, r);
 }

@@ -22,6 +22,21 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Shared memory by its 32-bit address.
+__device__ __forceinline__ void store_shared(uint32_t to, uint16_t a) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(a) : "memory"); }
+__device__ __forceinline__ void store_shared(uint32_t to, float a) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory"); }
+__device__ __forceinline__ void store_shared(uint32_t to, uint2 a) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a.x), "r"(a.y) : "memory"); }
+__device__ __forceinline__ float load_shared_float(uint32_t from) {
+  float a;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(a) : "r"(from) : "memory");
+  return a;
+}
+__device__ __forceinline__ uint2 load_shared_pair(uint32_t from) {
+  uint2 a;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a.x), "=r"(a.y) : "r"(from) : "memory");
+  return a;
+}
+
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from_shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 
-
 namespace tessera::sm90 {
 
 // ---- barriers in shared memory (addresses are 32-bit shared addresses)
@@ -38,7 +37,7 @@ __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
 __device__ __forceinline__ void sync_threads(int id, int count) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory"); }
 __device__ __forceinline__ void signal_threads(int id, int count) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory"); }
 
-// ---- the copy engine: boxes of a 2-D tensor, x the contiguous axis
+// ---- the copy engine: boxes of a tensor of 2, 4 or 5 axes, x the contiguous one
 
 __device__ __forceinline__ void prefetch(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, uint32_t barrier) {
@@ -49,10 +48,14 @@ __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* 
 __device__ __forceinline__ void store_box(const CUtensorMap* map, int x, int y, uint32_t from_shared) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y), "r"(from_shared) : "memory");
 }
-// The same for 4-D tensors.
 __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z, int w, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to_shared),
                "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z, int w, int u, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to_shared),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(u), "r"(barrier)
                : "memory");
 }
 __device__ __forceinline__ void store_box(const CUtensorMap* map, int x, int y, int z, int w, uint32_t from_shared) {
@@ -61,16 +64,13 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, int x, int y, 
                : "memory");
 }
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until this thread's stores have read their shared memory.
-__device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-// Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
-__device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // Waits until all but kPending of this thread's groups of stores have read their shared memory.
-template <int kPending>
+template <int kPending = 0>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
+// Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
+__device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- clusters: blocks that can reach each other's shared memory
 
@@ -115,6 +115,17 @@ __device__ __forceinline__ void store_matrices(uint32_t to_shared, const uint32_
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to_shared), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
+// ---- numbers
+
+// Four numbers as e4m3 codes, the first in the lowest byte; rounds to nearest even and saturates.
+__device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
+  uint32_t r;
+  asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}"
+      : "=r"(r)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return r;
+}
+
 // ---- registers
 
 template <int kCount>
@@ -134,7 +145,7 @@ template <int kPending>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving reads of results over a wait.
+// Keeps the compiler from moving reads of results, or new contents of an operand, over a wait.
 template <int kCount>
 __device__ __forceinline__ void pin(float (&d)[kCount]) {
 #pragma unroll
@@ -142,6 +153,11 @@ __device__ __forceinline__ void pin(float (&d)[kCount]) {
 }
 template <int kCount>
 __device__ __forceinline__ void pin(int32_t (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+template <int kCount>
+__device__ __forceinline__ void pin(uint32_t (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }

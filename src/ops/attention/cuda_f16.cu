@@ -15,6 +15,7 @@
 #ifdef __CUDACC__
 #include "tiles/cuda_elements.cuh"
 #include "tiles/cuda_launch.cuh"
+#include "tiles/cuda_sums.cuh"
 #endif
 
 namespace tessera {
@@ -192,9 +193,7 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
       float top = s[t][0][2 * h];
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) top = fmaxf(top, fmaxf(s[t][j][2 * h], s[t][j][2 * h + 1]));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-      top = fmaxf(r.top[t][h], top * p.score_scale);
+      top = fmaxf(r.top[t][h], cuda::max_across_quad(top) * p.score_scale);
       // A row that has seen no key yet must not compute -inf - -inf.
       const float base = kMasked && top == -INFINITY ? 0.0f : top;
       const float shrink = cuda::exp2_fast(r.top[t][h] - base);
@@ -253,9 +252,7 @@ __device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8
   for (int t = 0; t < C::kTiles; ++t) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float sum = r.sum[t][h];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      const float sum = cuda::sum_across_quad(r.sum[t][h]);
       const float factor = sum == 0.0f ? 0.0f : to_code * cuda::reciprocal_fast(sum);  // no key at all: 0
       const cuda::Cell cell = cuda::accumulator_cell(lane, 2 * h);
       uint8_t* row = rows_shared + C::Tile::offset_bytes(16 * t + cell.row, 0);

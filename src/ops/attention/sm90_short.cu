@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or e4m3 with the softmax rounded to e4m3. The kernel is
-// tiles/sm90_short_attention.cuh; here is what it takes, which instantiation, and how the work is cut.
+// tiles/sm90_short.cuh; here is what it takes, which instantiation, and how the work is cut.
 // SASS must: HGMMA, QGMMA
 // SASS must not: HMMA
-#include <algorithm>
-#include <cmath>
-
 #include "archs/sm90/fp8.h"
-#include "base/buffer.h"
-#include "ops/attention/attention.h"
-#include "tiles/device_types.h"
+#include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
 #include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_short_attention.cuh"
+#include "tiles/sm90_short_attend.cuh"
 #include "tiles/tensor_map.cuh"
 #endif
 
@@ -21,20 +16,14 @@ namespace tessera {
 namespace {
 
 constexpr const char* kName = "attention/sm90_short";
-constexpr int kMaxHead = 128, kMaxKeys = 256;
+constexpr int64_t kMaxHead = 128, kMaxKeys = 256;
 
 bool is_fp8(const AttentionProblem& p) { return p.q == kE4m3PerTensor; }
-
-// The copy engine's rule: rows, heads and batches start at multiples of 16 bytes.
-bool strides_fit(const Shape& s, int64_t unit) {
-  return s[3] == 1 && std::all_of(s.begin(), s.end() - 1, [&](int64_t stride) { return stride > 0 && stride % unit == 0; });
-}
 
 Verdict accepts(const Problem& problem) {
   const AttentionProblem p = AttentionProblem::of(problem);
   const QuantType f16 = Element::f16, bf16 = Element::bf16;
   TS_REQUIRE(p.q == f16 || p.q == bf16 || is_fp8(p), "multiplies f16, bf16 or e4m3:tensor(f32), not ", to_string(p.q));
-  TS_REQUIRE(p.k == p.q && p.v == p.q, "q, k and v must be of one type");
   if (is_fp8(p)) {
     TS_REQUIRE(p.p == kE4m3PerTensor, "multiplies e4m3 with a softmax rounded to e4m3:tensor(f32), here ", p.p ? to_string(*p.p) : "not rounded");
     TS_REQUIRE(p.y == f16 || p.y == bf16 || p.y == kE4m3PerTensor, "writes f16, bf16, or e4m3 with one static scale, not ", to_string(p.y));
@@ -42,40 +31,24 @@ Verdict accepts(const Problem& problem) {
     TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p), "; attention/cpu does");
     TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kI8PerTensor, "writes the type it reads, or e4m3 or int8 with one static scale, not ", to_string(p.y));
   }
-  TS_REQUIRE(p.then->within({StepKind::quantize}), "runs no program but quantize");
-  TS_REQUIRE(p.head_size % 8 == 0 && p.value_size % 8 == 0 && p.head_size > 0 && p.value_size > 0 && std::max(p.head_size, p.value_size) <= kMaxHead,
-             "holds heads of a multiple of 8 channels up to 128, not ", p.head_size, " and ", p.value_size);
-  TS_REQUIRE(p.keys <= kMaxKeys && p.keys > 0, "holds at most 256 keys of a head, here ", p.keys);
+  TS_REQUIRE(p.head_size > 0 && p.value_size > 0, "a head must have a column");
+  TS_REQUIRE(p.keys <= kMaxKeys, "holds at most 256 keys of a head, here ", p.keys);
   TS_REQUIRE(!p.causal && !p.has_bias, "has no causal mask and no bias");
-  TS_REQUIRE(std::isfinite(p.scale) && p.scale > 0, "scale must be positive: the row maximum is taken before scaling");
-  const int64_t unit = is_fp8(p) ? 16 : 8;
-  TS_REQUIRE(strides_fit(p.q_strides, unit) && strides_fit(p.k_strides, unit) && strides_fit(p.v_strides, unit),
-             "rows of q, k and v must be contiguous and start at multiples of 16 bytes");
-  TS_REQUIRE(p.batch * p.heads * divide_up(p.queries, 64) < (int64_t{1} << 30) && p.queries < (int64_t{1} << 30), "indices are 32-bit");
-  return {};
+  return accepts_for_wgmma(problem, p, kMaxHead);
 }
 
 Arithmetic arithmetic(const Problem& p) {
-  if (p.in[0].type.element == Element::e4m3) {
-    return {.computed = "e4m3",
-            .instruction = "wgmma e4m3 (QGMMA), sums of about 13 bits, statistics in f32",
-            .accumulator_bits = sm90::kFp8AccumulatorBits,
-            .sass_must = "QGMMA",
-            .sass_not = "HMMA"};
-  }
-  const bool f16 = p.in[0].type.element == Element::f16;
-  return {.computed = f16 ? "fp16" : "bf16",
-          .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
-          .accumulator_bits = 22,
-          .operand_error = f16 ? 0x1p-11 : 0x1p-8,  // probabilities are rounded before they are multiplied with v
-          .sass_must = "HGMMA",
+  if (p.in[0].type.element != Element::e4m3) return half_wgmma_arithmetic(p);
+  return {.computed = "e4m3",
+          .instruction = "wgmma e4m3 (QGMMA), sums of about 13 bits, statistics in f32",
+          .accumulator_bits = sm90::kFp8AccumulatorBits,
+          .sass_must = "QGMMA",
           .sass_not = "HMMA"};
 }
 
 #ifdef __CUDACC__
 
 using sm90::ShortForm, sm90::ShortMaps, sm90::ShortParams, sm90::ShortResult;
-constexpr double kLog2e = 1.44269504088896341;
 
 // One instantiation, as the host sees it.
 struct Picked {
@@ -112,7 +85,9 @@ class ShortKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.batch * p_.queries * p_.heads == 0) return {};
     const auto map = [&](const TensorView& t, const Shape& strides, int64_t heads, int64_t tokens, int64_t size, int box_channels, int box_tokens) {
-      return cuda::make_tensor_map<4>({t.data, t.desc->type.element, {size, heads, tokens, p_.batch}, {strides[2], strides[1], strides[0]}, {box_channels, 1, box_tokens, 1}});
+      return cuda::make_tensor_map<4>({t.data, t.desc->type.element, {size, heads, tokens, p_.batch},
+                                       {copy_stride(heads, strides[2]), copy_stride(tokens, strides[1]), copy_stride(p_.batch, strides[0])},
+                                       {box_channels, 1, box_tokens, 1}});
     };
     const bool codes = info(p_.y.element).bits == 8;
     const bool by_copy_engine = p_.value_size * info(p_.y.element).bits % 128 == 0;  // rows of y start at multiples of 16 bytes
@@ -137,7 +112,7 @@ class ShortKernel final : public Kernel {
                              .per_head = FastDivide(static_cast<uint32_t>(per_head)),
                              .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
                              .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
-                             .scale_log2 = static_cast<float>(p_.scale * kLog2e),
+                             .scale_log2 = static_cast<float>(p_.scale * sm90::kLog2e),
                              .q_scale = scale(in[0]),
                              .k_scale = scale(in[1]),
                              .v_scale = scale(in[2]),

@@ -3,7 +3,7 @@
 // (tiles/sm90_stream.cuh). Query heads that share keys are rows of one tile.
 // SASS must: HGMMA
 // SASS must not: HMMA
-#include "ops/attention/stream_contract.h"
+#include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
 #include "ops/attention/sm90_stream_kernel.cuh"
@@ -18,17 +18,7 @@ Verdict accepts(const Problem& problem) {
   const AttentionProblem a = AttentionProblem::of(problem);
   TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ", to_string(a.q));
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
-  return accepts_stream(problem, a, 8);
-}
-
-Arithmetic arithmetic(const Problem& p) {
-  const bool f16 = p.in[0].type.element == Element::f16;
-  return {.computed = f16 ? "fp16" : "bf16",
-          .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
-          .accumulator_bits = 22,
-          .operand_error = f16 ? 0x1p-11 : 0x1p-8,  // weights are rounded before they are multiplied with v
-          .sass_must = "HGMMA",
-          .sass_not = "HMMA"};
+  return accepts_stream(problem, a);
 }
 
 #ifdef __CUDACC__
@@ -37,12 +27,12 @@ template <class Half>
 StreamChoice choose(const AttentionProblem& a, int processors) {
   using sm90::StreamConfig;
   const int64_t columns = std::max(a.head_size, a.value_size);
-  if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, 2, false>>();
-  if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, 2, false>>();
-  if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, 2, false>>();
-  using Split = StreamConfig<Half, 256, 64, 2, true>;
+  if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, false>>();
+  if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, false>>();
+  if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, false>>();
+  using Split = StreamConfig<Half, 256, 64, true>;
   if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
-  return stream_choice<StreamConfig<Half, 256, 64, 2, false>>();
+  return stream_choice<StreamConfig<Half, 256, 64, false>>();
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
@@ -57,7 +47,7 @@ const Variant& attention_sm90_stream() {
   static const Variant kVariant{.name = kName,
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
-                                .arithmetic = arithmetic,
+                                .arithmetic = half_wgmma_arithmetic,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -5,7 +5,7 @@
 // SASS must: QGMMA
 // SASS must not: HMMA, HGMMA
 #include "archs/sm90/fp8.h"
-#include "ops/attention/stream_contract.h"
+#include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
 #include "ops/attention/sm90_stream_kernel.cuh"
@@ -20,7 +20,7 @@ Verdict accepts(const Problem& problem) {
   const AttentionProblem a = AttentionProblem::of(problem);
   TS_REQUIRE(a.q == kE4m3PerTensor, "multiplies e4m3 with one static scale, not ", to_string(a.q));
   TS_REQUIRE(a.p == kE4m3PerTensor, "multiplies the softmax in e4m3, which attr p must ask for (p = e4m3:tensor(f32)); it asks for ", a.p ? to_string(*a.p) : "none");
-  return accepts_stream(problem, a, 16);
+  return accepts_stream(problem, a);
 }
 
 // Scores are summed over the whole head, results over one block of 128 keys, before they become f32.
@@ -40,12 +40,12 @@ StreamChoice choose(const AttentionProblem& a, int processors) {
   using sm90::StreamConfig;
   using Code = __nv_fp8_e4m3;
   const int64_t columns = std::max(a.head_size, a.value_size);
-  if (columns <= 64) return stream_choice<StreamConfig<Code, 64, 128, 2, false>>();
-  if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, 2, false>>();
-  if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, 2, false>>();
-  using Split = StreamConfig<Code, 256, 128, 2, true>;
+  if (columns <= 64) return stream_choice<StreamConfig<Code, 64, 128, false>>();
+  if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, false>>();
+  if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, false>>();
+  using Split = StreamConfig<Code, 256, 128, true>;
   if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
-  return stream_choice<StreamConfig<Code, 256, 128, 2, false>>();
+  return stream_choice<StreamConfig<Code, 256, 128, false>>();
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) { return bind_stream(kName, problem, choose); }

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "ops/attention/attention.h"
+#include "ops/attention/sm90_contract.h"
 #include "tiles/cuda_launch.cuh"
 #include "tiles/sm90_stream_attend.cuh"
 #include "tiles/tensor_map.cuh"
@@ -45,15 +45,13 @@ class StreamKernel final : public Kernel {
     }
     const int64_t pack = packed_heads(a_), groups = a_.heads / pack;
     const Shape &q = a_.q_strides, &k = a_.k_strides, &v = a_.v_strides;
-    // Strides of axes with one element are never used, but must look like strides.
-    const auto stride = [](int64_t size, int64_t s) { return size > 1 ? s : 16; };
     const auto keys_map = [&](const TensorView& t, const Shape& s, int64_t columns, int box) {
       return cuda::make_tensor_map<4>({t.data, a_.q.element, {columns, a_.kv_heads, a_.keys, a_.batch},
-                                       {stride(a_.kv_heads, s[2]), stride(a_.keys, s[1]), stride(a_.batch, s[0])}, {box, 1, choice_.keys, 1}});
+                                       {copy_stride(a_.kv_heads, s[2]), copy_stride(a_.keys, s[1]), copy_stride(a_.batch, s[0])}, {box, 1, choice_.keys, 1}});
     };
     sm90::StreamMaps maps;
     TS_ASSIGN(maps.q, cuda::make_tensor_map<5>({in[0].data, a_.q.element, {a_.head_size, pack, a_.queries, groups, a_.batch},
-                                                {stride(pack, q[2]), stride(a_.queries, q[1]), stride(groups, pack * q[2]), stride(a_.batch, q[0])},
+                                                {copy_stride(pack, q[2]), copy_stride(a_.queries, q[1]), copy_stride(groups, pack * q[2]), copy_stride(a_.batch, q[0])},
                                                 {choice_.columns, static_cast<int>(pack), static_cast<int>(sm90::kGroupRows / pack), 1, 1}}));
     TS_ASSIGN(maps.k, keys_map(in[1], k, a_.head_size, choice_.columns));
     TS_ASSIGN(maps.v, keys_map(in[2], v, a_.value_size, choice_.value_columns));
@@ -71,7 +69,7 @@ class StreamKernel final : public Kernel {
                          .tiles = tiles,
                          .together = a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
                          .causal = a_.causal,
-                         .scale_log2 = static_cast<float>(a_.scale * 1.44269504088896340736),
+                         .scale_log2 = static_cast<float>(a_.scale * sm90::kLog2e),
                          .q_scale = static_cast<const float*>(in[0].scale),
                          .k_scale = static_cast<const float*>(in[1].scale),
                          .v_scale = static_cast<const float*>(in[2].scale),

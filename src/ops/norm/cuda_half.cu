@@ -24,9 +24,8 @@ bool is_half(const QuantType& t) { return !t.scaled() && (t.element == Element::
 
 Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
-  static const QuantType kInt8(Element::i8, {Granularity::kTensor, Element::f32});
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
-  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kInt8, "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
+  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kI8PerTensor, "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
   const RowView rows = p.in[0].rows();
   TS_REQUIRE(rows.uniform && (rows.rows == 1 || rows.row_stride % 8 == 0), "the rows of x must follow each other at one distance, a multiple of 16 bytes");
   TS_REQUIRE(n.cols % 8 == 0 && n.cols <= 2048, "holds rows of up to 2048 columns, a multiple of 8, in a warp's registers, not ", n.cols);
