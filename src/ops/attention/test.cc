@@ -126,6 +126,9 @@ std::vector<Problem> short_problems() {
   all.push_back(fp8_problem({2, 197, 70, 4, 1, 72}, {.padded = true}));
   all.push_back(fp8_problem({3, 600, 50, 2, 2, 64}, {.padded = true, .y = kE4m3PerTensor}));
   all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));  // more heads than processors
+  Problem single = fp8_problem({1, 70, 33, 1, 1, 64}, {.padded = true});  // strides of single items are never stepped
+  for (size_t i = 0; i < 3; ++i) single.in[i].strides[0] = single.in[i].strides[2] = 7;
+  all.push_back(single);
   return all;
 }
 
