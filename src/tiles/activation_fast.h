@@ -53,11 +53,12 @@ inline SmoothActivation smooth_activation(Unary fn) {
 }
 
 #ifdef __CUDACC__
-// Activations of the two numbers 2 a and 2 b, times `unit`, as e4m3: in f16 from u on, since the result keeps four bits. Contract: `unit` is normal in f16.
+// Activations of the two numbers 2 a and 2 b, times `unit`, as e4m3: in f16 from u on, since the result keeps four bits. Contract: `unit` is normal in f16 and at most 2^12.
 __device__ __forceinline__ uint16_t activate_e4m3_pair(const SmoothActivation& act, float a, float b, __half2 unit) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
-  const __half2 q = *reinterpret_cast<const __half2*>(&pair), t = __hmul2(q, q);
+  // Below -8 results are 0, and stay so: an infinite product with unit would make NaN of it. NaN stays.
+  const __half2 q = __hmax2_nan(*reinterpret_cast<const __half2*>(&pair), __float2half2_rn(-8.0f)), t = __hmul2(q, q);
   __half2 u = __hfma2(__float2half2_rn(act.c[3]), t, __float2half2_rn(act.c[2]));
   u = __hfma2(u, t, __float2half2_rn(act.c[1]));
   u = __hmul2(q, __hfma2(u, t, __float2half2_rn(act.c[0])));
