@@ -42,17 +42,54 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   return {};
 }
 
-// Relative to the activation's argument (tiles/activation_fast.h).
-inline double activation_error(const MatmulProblem& p) {
+// Types too. 16-bit operands: the result's type is theirs. 8-bit codes: x with one static scale, w with one or one per channel, y 16 bits or such codes again.
+inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p) {
+  const Element e = p.x.element;
+  if (is_half(e)) {
+    TS_REQUIRE(p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies ", info(e).name, " and writes the type it reads, not ", to_string(p.x), " with ", to_string(p.w), " to ",
+               to_string(p.y));
+    return accepts_for_wgmma(problem, p, e);
+  }
+  const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
+  TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
+  TS_REQUIRE(p.w == tensor || p.w == channel, "reads weights of x's element scaled per tensor or channel, not ", to_string(p.w));
+  TS_REQUIRE((is_half(p.y.element) && !p.y.scaled()) || p.y == tensor, "writes f16, bf16, or x's element with one static scale, not ", to_string(p.y));
+  TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
+  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+}
+
+// What wgmma makes of two operands of an element.
+inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
+  Arithmetic a{.activation_error = activation_error, .sass_not = "HMMA"};
+  if (e == Element::e4m3) {
+    a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation", a.accumulator_bits = sm90::kFp8AccumulatorBits, a.sass_must = "QGMMA";
+  } else if (e == Element::i8) {
+    a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32, a.sass_must = "IGMMA";
+  } else {
+    a.computed = e == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"), a.accumulator_bits = 22, a.sass_must = "HGMMA";
+  }
+  return a;
+}
+
+// The normal mainloop leaves most of the chip idle where rows are few: nobody splits K.
+inline Verdict worthwhile_for_gemm(const Problem& problem) {
+  const int64_t m = MatmulProblem::of(problem).m;
+  TS_REQUIRE(m > 512, "slow below 512 rows, here ", m);
+  return {};
+}
+
+inline Arithmetic gemm_arithmetic(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
   const Step* act = p.then->find(StepKind::act);
-  if (act == nullptr || !is_fast_activation(act->fn)) return 0;
-  return act->fn == Unary::gelu_erf && p.y.element == Element::e4m3 ? kActivationErrorInHalf : kActivationError;
+  const bool in_half = act != nullptr && act->fn == Unary::gelu_erf && p.y.element == Element::e4m3;
+  return wgmma_arithmetic(p.x.element, act == nullptr ? 0 : in_half ? kActivationErrorInHalf : kActivationError);
 }
 
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of the H200's 132 processors idle. 192 columns read
 // less from shared memory for each product: 128x128 takes 1.1 times as long for the same area. In 16 bits an activation is so long beside the products that the registers
 // it has in 128x128 count for more (ViT-B b64, fc1: 106 against 112 us).
-inline std::vector<std::string> gemm_configs(const MatmulProblem& p) {
+inline std::vector<std::string> gemm_configs(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
   const auto cost = [&](int64_t cols) {
     const int64_t tiles = ((p.m + 127) / 128) * ((p.n + cols - 1) / cols);
     return static_cast<double>((tiles + 131) / 132 * cols);

@@ -15,30 +15,9 @@ constexpr const char* kName = "matmul/sm90_f16";
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(is_half(p.x.element) && p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies f16 or bf16 and writes the type it reads, not ", to_string(p.x), " with ",
-             to_string(p.w), " to ", to_string(p.y));
-  return accepts_for_wgmma(problem, p, p.x.element);
+  TS_REQUIRE(is_half(p.x.element), "multiplies f16 or bf16, not ", to_string(p.x));
+  return accepts_on_wgmma(problem, p);
 }
-
-// Fewer rows leave most of the chip idle: nobody splits K.
-Verdict worthwhile(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(p.m > 512, "slow below 512 rows, here ", p.m);
-  return {};
-}
-
-Arithmetic arithmetic(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  const char* computed = p.x.element == Element::f16 ? "fp16" : "bf16";
-  return {.computed = computed,
-          .instruction = cat("wgmma ", computed, " (HGMMA)"),
-          .accumulator_bits = 22,
-          .activation_error = activation_error(p),
-          .sass_must = "HGMMA",
-          .sass_not = "HMMA"};
-}
-
-std::vector<std::string> configs(const Problem& problem) { return gemm_configs(MatmulProblem::of(problem)); }
 
 #ifdef __CUDACC__
 
@@ -55,9 +34,9 @@ const Variant& matmul_sm90_f16() {
   static const Variant kVariant{.name = kName,
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
-                                .arithmetic = arithmetic,
-                                .worthwhile = worthwhile,
-                                .configs = configs,
+                                .arithmetic = gemm_arithmetic,
+                                .worthwhile = worthwhile_for_gemm,
+                                .configs = gemm_configs,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -15,30 +15,9 @@ constexpr const char* kName = "matmul/sm90_fp8";
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(p.x == kE4m3PerTensor, "reads e4m3 with one static scale, not ", to_string(p.x));
-  TS_REQUIRE(p.w == kE4m3PerTensor || p.w == kE4m3PerChannel, "reads e4m3 weights scaled per tensor or channel, not ", to_string(p.w));
-  TS_REQUIRE(p.y == QuantType(Element::f16) || p.y == QuantType(Element::bf16) || p.y == kE4m3PerTensor, "writes f16, bf16 or e4m3 with one static scale, not ",
-             to_string(p.y));
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+  TS_REQUIRE(p.x.element == Element::e4m3, "reads e4m3 with one static scale, not ", to_string(p.x));
+  return accepts_on_wgmma(problem, p);
 }
-
-// Fewer rows leave most of the chip idle: nobody splits K.
-Verdict worthwhile(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(p.m > 512, "slow below 512 rows, here ", p.m);
-  return {};
-}
-
-Arithmetic arithmetic(const Problem& problem) {
-  return {.computed = "e4m3",
-          .instruction = "wgmma e4m3 (QGMMA), fast accumulation",
-          .accumulator_bits = sm90::kFp8AccumulatorBits,
-          .activation_error = activation_error(MatmulProblem::of(problem)),
-          .sass_must = "QGMMA",
-          .sass_not = "HMMA"};
-}
-
-std::vector<std::string> configs(const Problem& problem) { return gemm_configs(MatmulProblem::of(problem)); }
 
 #ifdef __CUDACC__
 
@@ -58,9 +37,9 @@ const Variant& matmul_sm90_fp8() {
   static const Variant kVariant{.name = kName,
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
-                                .arithmetic = arithmetic,
-                                .worthwhile = worthwhile,
-                                .configs = configs,
+                                .arithmetic = gemm_arithmetic,
+                                .worthwhile = worthwhile_for_gemm,
+                                .configs = gemm_configs,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

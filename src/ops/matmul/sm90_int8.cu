@@ -15,31 +15,9 @@ constexpr const char* kName = "matmul/sm90_int8";
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(p.x == kI8PerTensor, "reads int8 with one static scale, not ", to_string(p.x));
-  TS_REQUIRE(p.w == kI8PerTensor || p.w == kI8PerChannel, "reads int8 weights scaled per tensor or channel, not ", to_string(p.w));
-  TS_REQUIRE(p.y == QuantType(Element::f16) || p.y == QuantType(Element::bf16) || p.y == kI8PerTensor, "writes f16, bf16 or int8 with one static scale, not ",
-             to_string(p.y));
-  TS_REQUIRE(p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+  TS_REQUIRE(p.x.element == Element::i8, "reads int8 with one static scale, not ", to_string(p.x));
+  return accepts_on_wgmma(problem, p);
 }
-
-// Fewer rows leave most of the chip idle: nobody splits K.
-Verdict worthwhile(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  TS_REQUIRE(p.m > 512, "slow below 512 rows, here ", p.m);
-  return {};
-}
-
-Arithmetic arithmetic(const Problem& problem) {
-  return {.computed = "int8",
-          .instruction = "wgmma int8 (IGMMA)",
-          .accumulator_bits = 32,
-          .activation_error = activation_error(MatmulProblem::of(problem)),
-          .sass_must = "IGMMA",
-          .sass_not = "HMMA"};
-}
-
-std::vector<std::string> configs(const Problem& problem) { return gemm_configs(MatmulProblem::of(problem)); }
 
 #ifdef __CUDACC__
 
@@ -59,9 +37,9 @@ const Variant& matmul_sm90_int8() {
   static const Variant kVariant{.name = kName,
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
-                                .arithmetic = arithmetic,
-                                .worthwhile = worthwhile,
-                                .configs = configs,
+                                .arithmetic = gemm_arithmetic,
+                                .worthwhile = worthwhile_for_gemm,
+                                .configs = gemm_configs,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -21,20 +21,8 @@ constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: cho
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  const Element e = p.x.element;
-  if (is_half(e)) {
-    TS_REQUIRE(p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies f16 or bf16 and writes the type it reads, not ", to_string(p.x), " with ", to_string(p.w), " to ",
-               to_string(p.y));
-  } else {
-    const QuantType per_tensor{e, {Granularity::kTensor, Element::f32}}, per_channel{e, {Granularity::kChannel, Element::f32}};
-    TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == per_tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
-    TS_REQUIRE(p.w == per_tensor || p.w == per_channel, "reads weights of x's element scaled per tensor or channel, not ", to_string(p.w));
-    TS_REQUIRE(p.y == QuantType(Element::f16) || p.y == QuantType(Element::bf16) || p.y == per_tensor, "writes f16, bf16, or x's element with one static scale, not ",
-               to_string(p.y));
-  }
-  TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+  return accepts_on_wgmma(problem, p);
 }
 
 // Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
@@ -45,20 +33,7 @@ Verdict worthwhile(const Problem& problem) {
 }
 
 Arithmetic arithmetic(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  const Step* act = p.then->find(StepKind::act);
-  Arithmetic a{.activation_error = act != nullptr && is_fast_activation(act->fn) ? kActivationError : 0, .sass_not = "HMMA"};
-  switch (p.x.element) {
-    case Element::e4m3:
-      a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation", a.accumulator_bits = sm90::kFp8AccumulatorBits, a.sass_must = "QGMMA";
-      break;
-    case Element::i8:
-      a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32, a.sass_must = "IGMMA";
-      break;
-    default:
-      a.computed = p.x.element == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"), a.accumulator_bits = 22, a.sass_must = "HGMMA";
-  }
-  return a;
+  return wgmma_arithmetic(problem.in[0].type.element, problem.then.find(StepKind::act) != nullptr ? kActivationError : 0);
 }
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
