@@ -99,6 +99,11 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
                  "of q, k, v and the softmax output: fp16 or fp8 (default: as recipe or model say, else fp16)")
       ->type_name("NAME")
       ->group(kGroup);
+  app.add_option("--accumulate", flags.accumulate,
+                 "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
+                 "added to fp32 sums every 128 products; inspect shows it (default: fast)")
+      ->type_name("NAME")
+      ->group(kGroup);
   app.add_option("--sparsity", flags.sparsity,
                  "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
       ->type_name("PATTERN")
@@ -185,6 +190,9 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.family = flags.family;
   o.precision = flags.precision;
   o.attention = flags.attention;
+  if (!flags.accumulate.empty() && flags.accumulate != "fast" && flags.accumulate != "promoted")
+    return usage_error(cat("--accumulate ", flags.accumulate, ": accepted are fast and promoted"));
+  o.promoted = flags.accumulate == "promoted";
   if (!flags.recipe.empty()) {
     TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
   }

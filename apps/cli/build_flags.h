@@ -24,7 +24,7 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
                                const std::string& samples_flag);
 
 struct BuildFlags {
-  std::string precision, recipe, attention, target = "cpu", calib;
+  std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
   std::vector<std::string> allow, shapes;

@@ -36,7 +36,7 @@ std::string after(size_t column, const std::string& line) {
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--recipe", "--attention", "--sparsity", "--sparsity-by", "--refine",
+  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by", "--refine",
                            "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
                            "--calib", "--allow", "--shape", "--batch"}) {
     if (o.app->count(name) > 0) return name;

@@ -68,6 +68,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
   types.precision = options.precision;
   types.attention = options.attention;
   types.sparse = options.refine.sparse();
+  types.promoted = options.promoted;
   if (options.recipe && !options.precision.empty())
     return usage_error(cat("--precision and --recipe: the recipe ", options.recipe->name,
                            " says what layers get that no rule names; give one of the two"));

@@ -23,6 +23,7 @@ struct BuildOptions {
   std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
   std::optional<Recipe> recipe;
   std::string attention;         // fp16, fp8; empty: as recipe or model say
+  bool promoted = false;         // sums of FP8 products: see QuantizeOptions
   Refinements refine;            // of weights, and 2:4 sparsity (passes/refine.h); which layers: precision and recipe
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it

@@ -25,6 +25,7 @@ struct QuantizeOptions {
   std::vector<Allowance> allow;
   std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
+  bool promoted = false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
   const Ranges* ranges = nullptr;
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };

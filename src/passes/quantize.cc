@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "ops/matmul/matmul.h"
 #include "ops/op.h"
 #include "passes/give_carrier.h"
 #include "passes/roles.h"
@@ -43,6 +44,8 @@ class Quantizer {
     }
     for (size_t n = 0; n < g_.nodes.size(); ++n) TS_TRY(settle_inputs(n));
     if (!failures_.empty()) return refused(failures_);
+    if (options_.promoted && std::none_of(g_.nodes.begin(), g_.nodes.end(), [](const Node& n) { return n.attrs.has(kPromoted); }))
+      return refused("--accumulate promoted: no layer multiplies e4m3, whose sums it is about");
     std::vector<size_t> places;
     const auto has_codes = [&](size_t node, size_t input) {
       return std::any_of(asks_.begin(), asks_.end(), [&](const Ask& a) { return a.node == node && a.input == input; });
@@ -70,6 +73,7 @@ class Quantizer {
       fail(layer, cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
                       "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
     }
+    if (options_.promoted && (imported ? stored.element : p.weight.element) == Element::e4m3) g_.nodes[index].attrs.set(kPromoted, int64_t{1});
     const std::string states = cat("the model states its types (weight ", to_string(stored), ")");
     if (stated && !keeps) {
       fail(layer, cat(states, ", and ", p.name, " would round a second time; leave --precision out to take them as they are"));

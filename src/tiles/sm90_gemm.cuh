@@ -14,13 +14,17 @@
 
 namespace tessera::sm90 {
 
-template <int kCols_>
+// kPromoted: FP8 sums, of which the tensor cores keep about 13 bits, are added to f32 ones after every block of K (128 products). While one block's are added, the next
+// block's may be made: three sets of sums, which fit the registers for 64 x 128.
+template <int kCols_, bool kPromoted_ = false>
 struct GemmShape {
   static constexpr int kCols = kCols_;  // of a tile: 128, 192
-  static constexpr int kMma = 2;        // groups of 64 rows of a tile
+  static constexpr bool kPromoted = kPromoted_;
+  static constexpr int kMma = kPromoted ? 1 : 2;                             // groups of 64 rows of a tile
+  static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);        // registers of a thread
   static constexpr int kRows = 64 * kMma, kConsumers = 2, kThreads = 128 * (1 + kConsumers);
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
-  static constexpr int kSpareRegisters = kCols > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / 2;
+  static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / 2;
 };
 
 constexpr int kWarpgroup = 128;
@@ -139,30 +143,88 @@ struct RingPosition {
   }
 };
 
+// Products of the block of K in a stage.
 template <class Shape, class In, class Memory>
-__device__ __forceinline__ void multiply_tile(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at,
-                                              int thread) {
-  uint32_t last = 0;
-  for (int kb = 0; kb < p.k_blocks; ++kb) {
-    wait(memory.full(at.stage), at.parity);
-    const uint64_t x = operand_descriptor(memory.x(at.stage)), w = operand_descriptor(memory.x(at.stage) + Memory::kXBytes);
+__device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const Memory& memory, uint32_t stage, bool accumulate) {
+  const uint64_t x = operand_descriptor(memory.x(stage)), w = operand_descriptor(memory.x(stage) + Memory::kXBytes);
 #pragma unroll
-    for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
-    begin_products();
+  for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
+  begin_products();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+  for (int k = 0; k < 4; ++k) {
 #pragma unroll
-      for (int i = 0; i < Shape::kMma; ++i) {
-        Products<In, Shape::kCols>::shared(d[i], x + i * kDescriptorStep64Rows + k * kDescriptorStepK, w + k * kDescriptorStepK, kb > 0 || k > 0);
+    for (int i = 0; i < Shape::kMma; ++i) {
+      Products<In, Shape::kCols>::shared(d[i], x + i * kDescriptorStep64Rows + k * kDescriptorStepK, w + k * kDescriptorStepK, accumulate || k > 0);
+    }
+  }
+  commit_products();
+}
+
+// All products of a tile but those of the last block, which may still be under way (`finish_products`).
+template <class Shape, class In, class Memory>
+struct TileProducts {
+  using Sum = SumOf<In>;
+  using Sums = Sum[Shape::kMma][Shape::kCols / 2];
+  Sums d;
+  Sums part[2];  // kPromoted; else no registers are taken for it
+
+  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at, int thread) {
+    uint32_t last = 0;
+    if constexpr (Shape::kPromoted) {
+      int kb = 0;
+#pragma unroll 1
+      for (; kb + 1 < p.k_blocks; kb += 2) {  // two at a time: registers have no index; none under way at the end, which ptxas would serialise
+        start(part[0], memory, at);
+        last = step(at);
+        start(part[1], memory, at);
+        wait_products<1>();
+        add(part[0], kb == 0, memory, last, thread);  // while the second block's are made
+        last = step(at);
+        wait_products<0>();
+        add(part[1], false, memory, last, thread);
+      }
+      if (kb < p.k_blocks) {
+        start(part[0], memory, at);
+        last = step(at);
+        wait_products<0>();
+        add(part[0], kb == 0, memory, last, thread);
+      }
+    } else {
+      for (int kb = 0; kb < p.k_blocks; ++kb) {
+        wait(memory.full(at.stage), at.parity);
+        multiply_block<Shape, In>(d, memory, at.stage, kb > 0);
+        wait_products<1>();  // the block before this one is done: its stage is free
+        if (kb > 0 && thread == 0) arrive(memory.empty(last));
+        last = step(at);
       }
     }
-    commit_products();
-    wait_products<1>();  // the block before this one is done: its stage is free
-    if (kb > 0 && thread == 0) arrive(memory.empty(last));
-    last = at.stage;
-    at.next();
   }
-}
+  // Frees the last block's stage, too.
+  __device__ __forceinline__ void finish_products(const Memory& memory, const RingPosition<Memory::kStages>& at, int thread) {
+    if constexpr (Shape::kPromoted) return;
+    wait_products<0>();
+#pragma unroll
+    for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
+    if (thread == 0) arrive(memory.empty((at.stage + Memory::kStages - 1) % Memory::kStages));
+  }
+
+ private:
+  static __device__ __forceinline__ uint32_t step(RingPosition<Memory::kStages>& at) {
+    const uint32_t stage = at.stage;
+    at.next();
+    return stage;
+  }
+  static __device__ __forceinline__ void start(Sums& to, const Memory& memory, const RingPosition<Memory::kStages>& at) {
+    wait(memory.full(at.stage), at.parity);
+    multiply_block<Shape, In>(to, memory, at.stage, false);
+  }
+  __device__ __forceinline__ void add(Sums& from, bool first, const Memory& memory, uint32_t stage, int thread) {
+    pin(from[0]);
+    if (thread == 0) arrive(memory.empty(stage));
+#pragma unroll
+    for (int i = 0; i < Shape::kCols / 2; ++i) d[0][i] = first ? from[0][i] : d[0][i] + from[0][i];
+  }
+};
 
 // What is compiled apart: nothing between sum and quantization, an activation in f32, or one in f16 for e4m3 results.
 enum class ProgramKind : uint8_t { kPlain, kActivation, kInHalf };
@@ -266,7 +328,7 @@ struct Consumer {
   // The program on a tile. Straight code: a loop over the boxes would have to move the sums of later ones down, which is slower.
   template <ProgramKind kProgram>
   __device__ __forceinline__ void finish(Sums& d, int m, int n, uint32_t visits, float unit) const {
-    constexpr int kBatch = Shape::kRegisters - Shape::kMma * Shape::kCols / 2 > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
+    constexpr int kBatch = Shape::kRegisters - Shape::kSums > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
     constexpr int kTogether = kBuffers == kBoxes ? Shape::kMma : 1;                            // groups of 64 rows that are stored at once
     const uint8_t* columns = memory.at(memory.columns(consumer));
 #pragma unroll
@@ -309,7 +371,7 @@ struct Consumer {
   __device__ __forceinline__ void run(float unit) const {
     // Named barriers 1 and 2: whose turn it is to multiply.
     const int turn = 1 + consumer, other_turn = 2 - consumer;
-    Sums d;
+    TileProducts<Shape, In, Memory> products;
     RingPosition<Memory::kStages> at;
     TileWalk<Shape> tile;
     if (consumer == 1) {
@@ -327,15 +389,12 @@ struct Consumer {
         }
       }
       sync_threads(turn, 2 * kWarpgroup);
-      multiply_tile<Shape, In>(d, p, memory, at, thread);
+      products.multiply(p, memory, at, thread);
       signal_threads(other_turn, 2 * kWarpgroup);
       wait(memory.columns_full(consumer), visits & 1);
-      wait_products<0>();
-#pragma unroll
-      for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
-      if (thread == 0) arrive(memory.empty((at.stage + Memory::kStages - 1) % Memory::kStages));
+      products.finish_products(memory, at, thread);
       if (!p.residual) sync_threads(own, kWarpgroup);  // the first places are free
-      finish<kProgram>(d, m, n, visits, unit);
+      finish<kProgram>(products.d, m, n, visits, unit);
       tile.next(), tile.next();
       at.skip(p.k_blocks);
     }

@@ -5,6 +5,7 @@
 // scales of blocks along k multiply the codes.
 // attr sparse24 = 1: the constant weight has at most two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24);
 // a variant that would store it otherwise refuses.
+// attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to f32 ones at least every 128 products; a variant whose sums are shorter refuses.
 #pragma once
 
 #include "ops/op.h"
@@ -25,6 +26,9 @@ struct MatmulProblem {
 };
 
 inline bool is_sparse24(const Problem& p) { return p.attrs.integer("sparse24") != 0; }
+inline constexpr const char* kPromoted = "promoted";
+inline bool is_promoted(const Problem& p) { return p.attrs.integer(kPromoted) != 0; }
+inline constexpr const char* kFastSums = "keeps about 13 bits of its sums; promoted ones were asked for";
 inline constexpr const char* kNotSparse = "multiplies dense weights; 2:4 sparsity was asked for";
 
 // What arithmetic may do to its results (OpInfo::errors).

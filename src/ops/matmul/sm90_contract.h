@@ -16,9 +16,10 @@ inline bool is_half(Element e) { return e == Element::f16 || e == Element::bf16;
 // 16 bytes, what the copy engine moves, in elements.
 inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 
-// Everything but the types of x, w and y. `vector`: the element of bias and scale.
-inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector) {
+// Everything but the types of x, w and y. `vector`: the element of bias and scale; `promotes`: what the attribute promoted asks for.
+inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, bool promotes) {
   TS_REQUIRE(!is_sparse24(problem), kNotSparse);
+  TS_REQUIRE(promotes || !is_promoted(problem), kFastSums);
   TS_REQUIRE(p.batch == 1 && p.constant_w, "multiplies by one constant weight");
   const int64_t unit = copy_unit(p.x.element), out_unit = copy_unit(p.y.element);
   TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
@@ -43,19 +44,19 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
 }
 
 // Types too. 16-bit operands: the result's type is theirs. 8-bit codes: x with one static scale, w with one or one per channel, y 16 bits or such codes again.
-inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p) {
+inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, bool promotes = false) {
   const Element e = p.x.element;
   if (is_half(e)) {
     TS_REQUIRE(p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies ", info(e).name, " and writes the type it reads, not ", to_string(p.x), " with ", to_string(p.w), " to ",
                to_string(p.y));
-    return accepts_for_wgmma(problem, p, e);
+    return accepts_for_wgmma(problem, p, e, promotes);
   }
   const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
   TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
   TS_REQUIRE(p.w == tensor || p.w == channel, "reads weights of x's element scaled per tensor or channel, not ", to_string(p.w));
   TS_REQUIRE((is_half(p.y.element) && !p.y.scaled()) || p.y == tensor, "writes f16, bf16, or x's element with one static scale, not ", to_string(p.y));
   TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16);
+  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16, promotes);
 }
 
 // What wgmma makes of two operands of an element.

@@ -28,6 +28,7 @@ AfterProduct split(const Problem& p, const MatmulProblem& q) {
 Verdict accepts(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
   TS_REQUIRE(!is_sparse24(p), kNotSparse);
+  TS_REQUIRE(!is_promoted(p), kFastSums);
   TS_REQUIRE(q.x == kE4m3PerTensor, "x must be e4m3 with one static f32 scale, not ", to_string(q.x));
   TS_REQUIRE(q.w == kE4m3PerTensor || q.w == kE4m3PerChannel, "w must be e4m3 with an f32 scale for all or for each channel, not ", to_string(q.w));
   TS_REQUIRE(p.in[1].layout == Layout::kRows, "w must lie in rows");

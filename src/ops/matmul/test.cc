@@ -158,6 +158,21 @@ std::vector<Problem> few_row_problems() {
   return all;
 }
 
+// FP8 whose sums are to be promoted: k of one block of 128, of an odd and an even number of them, with tails.
+std::vector<Problem> promoted_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    if (t.x.element != Element::e4m3) continue;
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const int64_t k : {16, 128, 144, 256, 272, 384, 768, 3072}) {
+      for (const int64_t m : {1, 64, 65, 300}) all.push_back(problem(t, {m, k}, m == 64 ? 128 : 144, k % 256 == 0 ? "bg" : "br", side));
+    }
+    all.push_back(problem(t, {1100, 192}, 272, "bsr", side));
+  }
+  for (Problem& p : all) p.attrs.set(kPromoted, int64_t{1});
+  return all;
+}
+
 // Rows with gaps, and products of two activations with leading axes.
 std::vector<Problem> strided_problems() {
   std::vector<Problem> all;
@@ -214,6 +229,10 @@ TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnFewRows) { run(few_row_problems(), Values::kRandom); }
+TEST_P(MatmulVariant, AgreesOnPromotedSums) {
+  run(promoted_problems(), Values::kRandom);
+  run(promoted_problems(), Values::kExtremes);
+}
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
@@ -260,7 +279,21 @@ TEST_P(MatmulVariant, IsReproducible) {
 INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 
-TEST(MatmulContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), small_problems()); }
+TEST(MatmulContract, EveryVariantAcceptsSomething) {
+  std::vector<Problem> all = small_problems();
+  for (const Problem& p : promoted_problems()) all.push_back(p);
+  expect_each_accepts(op(), all);
+}
+// Whoever takes a problem whose sums are to be promoted has sums of f32 or promotes them in time.
+TEST(MatmulContract, PromotedSumsArePromoted) {
+  for (const Problem& p : promoted_problems()) {
+    for (const Variant* v : op().variants) {
+      if (!v->accepts(p)) continue;
+      const Arithmetic a = v->arithmetic(p);
+      EXPECT_TRUE(a.accumulator_bits >= 22 || (a.promote_every > 0 && a.promote_every <= 128)) << v->name;  // 22: as matrix units keep f32
+    }
+  }
+}
 
 // On the CPU everything runs, and by what the numbers allow: int8 by int8, what bf16 holds by bf16, the rest in fp32.
 TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {

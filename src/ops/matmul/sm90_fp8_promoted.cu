@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// matmul/sm90_fp8_promoted: sm90_fp8 with sums that are added to f32 ones every 128 products, where that was asked for.
+// SASS must: QGMMA
+// SASS must not: HMMA
+#include "ops/matmul/sm90_contract.h"
+
+#ifdef __CUDACC__
+#include "ops/matmul/sm90_gemm_kernel.cuh"
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr const char* kName = "matmul/sm90_fp8_promoted";
+
+Verdict accepts(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(p.x.element == Element::e4m3, "reads e4m3 with one static scale, not ", to_string(p.x));
+  TS_REQUIRE(is_promoted(problem), "promotes its sums, which was not asked for: slower than matmul/sm90_fp8");
+  return accepts_on_wgmma(problem, p, /*promotes=*/true);
+}
+
+Arithmetic arithmetic(const Problem& problem) {
+  Arithmetic a = gemm_arithmetic(problem);
+  a.instruction = "wgmma e4m3 (QGMMA)";
+  a.promote_every = 128;
+  return a;
+}
+
+#ifdef __CUDACC__
+
+using Promoted = sm90::GemmShape<128, /*kPromoted=*/true>;
+
+Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
+  switch (problem.out[0].type.element) {
+    case Element::e4m3: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __nv_fp8_e4m3>());
+    case Element::bf16: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __nv_bfloat16>());
+    default: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __half>());
+  }
+}
+
+#endif
+
+}  // namespace
+
+const Variant& matmul_sm90_fp8_promoted() {
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+#ifdef __CUDACC__
+                                .bind = bind
+#endif
+  };
+  return kVariant;
+}
+
+}  // namespace tessera
