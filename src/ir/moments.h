@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <string>
 #include <vector>
 
 namespace tessera {
@@ -16,11 +14,6 @@ struct InputMoments {
   int64_t rows = 0, cols = 0;
   std::vector<float> xtx;             // [cols, cols], symmetric
   std::vector<float> amax, mean_abs;  // [cols]: largest and mean |x|
-};
-
-struct Moments {
-  std::map<std::string, InputMoments> of;  // by value name
-  std::string how;                         // in words: "128 samples of calib.npz, 25216 rows"
 };
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ir/check.h"
+#include "base/random.h"
 #include "ir/region.h"
 #include "ir/text.h"
 
@@ -15,11 +16,10 @@ namespace {
 // together.
 constexpr int64_t kMaxMadeElements = int64_t{1} << 20;
 
-uint64_t next_random(uint64_t* state) {  // splitmix64
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
+uint64_t next_random(uint64_t* state) {
+  const uint64_t made = mix64(*state);
+  *state += kMixStep;
+  return made;
 }
 
 double normal(uint64_t* state) {

@@ -2,16 +2,10 @@
 #include "models/seeded.h"
 
 #include "base/parallel.h"
+#include "base/random.h"
 
 namespace tessera {
 namespace {
-
-uint64_t mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 uint64_t hash_name(std::string_view name) {  // FNV-1a
   uint64_t h = 0xcbf29ce484222325;
@@ -26,11 +20,11 @@ constexpr float kInverseDeviation = 1.0f / 37837.227f;
 }  // namespace
 
 std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_t count, float mean, float deviation) {
-  const uint64_t start = mix(seed ^ hash_name(stream));
+  const uint64_t start = mix64(seed ^ hash_name(stream));
   std::vector<float> out(static_cast<size_t>(count));
   parallel_for(count, int64_t{1} << 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const uint64_t r = mix(start + static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15);
+      const uint64_t r = mix64(start + static_cast<uint64_t>(i) * kMixStep);
       const int sum = static_cast<int>(r & 0xffff) + static_cast<int>(r >> 16 & 0xffff) +
                       static_cast<int>(r >> 32 & 0xffff) + static_cast<int>(r >> 48);
       out[static_cast<size_t>(i)] = mean + static_cast<float>(sum - kMean) * (kInverseDeviation * deviation);

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/random.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"
 
@@ -107,13 +108,9 @@ void move_code(const ElementInfo& element, const void* from, int64_t i, void* to
               static_cast<size_t>(width));
 }
 
-// A number in [-1, 1] for each seed and index (splitmix64).
+// A number in [-1, 1] for each seed and index.
 double noise_at(uint64_t seed, uint64_t index) {
-  uint64_t z = seed * 0xd1342543de82ef95u + (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
-  return static_cast<double>(static_cast<int64_t>(z)) * 0x1p-63;
+  return static_cast<double>(static_cast<int64_t>(mix64(seed * 0xd1342543de82ef95u + index * kMixStep))) * 0x1p-63;
 }
 
 class ReferenceKernel final : public Kernel {

@@ -67,7 +67,7 @@ class Quantizer {
     // Weights with scales that are not stated by the model were made for this precision (passes/refine.h).
     const bool stated = g_.nodes[index].asked == kImported || g_.nodes[index].attrs.has("type.0");
     const bool keeps = options_.keep_stated || options_.precision == kImported, imported = keeps && (stated || stored.scaled());
-    const bool sparse = g_.nodes[index].attrs.integer("sparse24") != 0;
+    const bool sparse = g_.nodes[index].attrs.integer(kSparse24) != 0;
     g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
     if (choices_.layers[index].sparse && !sparse) {
       fail(layer, cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "ops/matmul/matmul.h"
 #include "passes/clip_weights.h"
 #include "passes/roles.h"
 

@@ -23,8 +23,6 @@ struct Sparsity {
 Result<Sparsity> parse_sparsity(const std::string& pattern, const std::string& method);
 std::string to_string(const Sparsity& sparsity);  // "2:4 by magnitude"
 
-constexpr const char* kSparse24 = "sparse24";
-
 // A matmul with a constant weight [n, k].
 bool is_linear_layer(const Graph& graph, const Node& node);
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "ops/matmul/matmul.h"
 #include "types/quantize_array.h"
 #include "types/sparse24.h"
 
@@ -39,7 +40,7 @@ Graph linear(const QuantType& type, const std::vector<float>& numbers, bool spar
   g.inputs = {0}, g.outputs = {1};
   Node node;
   node.name = "layer", node.op = "matmul", node.inputs = {0, w}, node.outputs = {1};
-  if (sparse) node.attrs.set("sparse24", int64_t{1});
+  if (sparse) node.attrs.set(kSparse24, int64_t{1});
   g.nodes = {node};
   return g;
 }

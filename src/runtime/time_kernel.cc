@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/random.h"
+#include "ops/matmul/matmul.h"
 #include "ops/op.h"
 #include "runtime/device_memory.h"
 
@@ -30,7 +32,7 @@ int64_t span_of(const Operand& o) {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  explicit Random(uint64_t seed) : state_(mix64(seed) | 1) {}
   uint64_t next() {  // xorshift64*
     state_ ^= state_ >> 12, state_ ^= state_ << 25, state_ ^= state_ >> 27;
     return state_ * 0x2545f4914f6cdd1du;
@@ -99,7 +101,7 @@ ProblemBytes random_bytes(const Problem& problem, uint64_t seed, double result_a
     OperandBytes& b = bytes.in.emplace_back();
     if (!o.present) continue;
     Buffer codes = random_codes(o, random);
-    if (i == 1 && problem.attrs.integer("sparse24") != 0) prune(codes, o.type.element, cols_of(o.shape));
+    if (i == 1 && problem.attrs.integer(kSparse24) != 0) prune(codes, o.type.element, cols_of(o.shape));
     b.data = Bytes::own(std::move(codes));
     b.scale = scales_of(o.type.scale, o.shape, 1 / code_unit(o.type));
     b.scale2 = scales_of(o.type.scale2, o.shape, 1);

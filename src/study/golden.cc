@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/progress.h"
+#include "ops/matmul/matmul.h"
 #include "ops/op.h"
 #include "study/golden_run.h"
 #include "study/image_samples.h"
@@ -193,7 +194,7 @@ double default_min_cosine(const Plan& golden) {
   double gate = 0.9999;
   for (const PlanStep& s : golden.steps) {
     if (s.op != "matmul" && s.op != "attention") continue;
-    if (s.attrs.integer("sparse24", 0) != 0) gate = std::min(gate, 0.5);
+    if (s.attrs.integer(kSparse24, 0) != 0) gate = std::min(gate, 0.5);
     for (const int t : s.in) {
       if (t < 0) continue;
       const ElementInfo& e = info(golden.tensors[static_cast<size_t>(t)].desc.type.element);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "base/random.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -16,13 +17,6 @@ constexpr int kBinBits = 16;
 
 uint32_t magnitude_bits(float x) { return std::bit_cast<uint32_t>(x) & kMagnitude; }
 double bin_edge(size_t bin) { return std::bit_cast<float>(static_cast<uint32_t>(bin << kBinBits)); }
-
-uint64_t mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 // Sums of 1, x and x^2 over the numbers below a point.
 struct Moments {
@@ -125,7 +119,7 @@ void Magnitudes::draw(Strata& strata, const float* x, int64_t n, uint32_t larges
   if (largest == 0 || largest >= kInfinity) return;
   Stratum& stratum = strata[static_cast<int>(largest >> 23)];
   ++stratum.count;
-  Drawn block{.hash = mix(position), .x = {}};
+  Drawn block{.hash = mix64(position), .x = {}};
   if (stratum.drawn.size() == kDrawn && !(block < stratum.drawn.front())) return;
   std::copy(x, x + n, block.x.begin());
   keep(stratum, block);

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "ir/text.h"
+#include "ops/matmul/matmul.h"
 #include "passes/roles.h"
 #include "study/refine.h"
 #include "testing/run_graph.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "ops/matmul/matmul.h"
 #include "ops/reference.h"
 #include "passes/choose_precisions.h"
 
@@ -141,7 +142,7 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (known) {
     const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
-      const WeightFit fit = judge_weight(in[1], exact.v, step.attrs.integer("sparse24") != 0);
+      const WeightFit fit = judge_weight(in[1], exact.v, step.attrs.integer(kSparse24) != 0);
       q.weight_error = fit.relative_l2;
       found = fit.finding;
     }

@@ -126,7 +126,7 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
     out.notes.insert(out.notes.end(), said.begin(), said.end());
     for (size_t n : group.nodes) {
       out.layers.push_back(graph.nodes[n].name);
-      if (!running || !options.in_sequence) continue;
+      if (!running) continue;
       const ValueId w = graph.nodes[n].inputs[1];
       shadow.nodes[n].inputs[1] =
           shadow.add_constant(graph.at(w).name, graph.at(w).type.shape, weight_numbers(graph, w));

@@ -18,7 +18,6 @@ struct RefineOptions {
   Refinements what;
   WeightTypeOf type_of;   // see passes/refine.h
   int64_t samples = 128;  // at most
-  bool in_sequence = true;
   bool quiet = true;
 };
 

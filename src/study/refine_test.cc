@@ -17,6 +17,7 @@
 
 #include "compile/compile.h"
 #include "io/npz.h"
+#include "ops/matmul/matmul.h"
 #include "passes/roles.h"
 #include "runtime/executor.h"
 #include "types/sparse24.h"

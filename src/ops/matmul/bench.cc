@@ -48,7 +48,7 @@ void add_layers() {
                                {}, {}, t.y);
       const std::string shape = cat("/", s[0], "x", s[1], "x", s[2]);
       add_benchmarks(t.name + shape, p, s[1]);
-      p.attrs.set("sparse24", int64_t{1});
+      p.attrs.set(kSparse24, int64_t{1});
       add_benchmarks(cat(t.name, "+2:4", shape), p, s[1], prune);
     }
   }

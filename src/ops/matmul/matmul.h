@@ -25,7 +25,8 @@ struct MatmulProblem {
   static MatmulProblem of(const Problem& p);
 };
 
-inline bool is_sparse24(const Problem& p) { return p.attrs.integer("sparse24") != 0; }
+inline constexpr const char* kSparse24 = "sparse24";
+inline bool is_sparse24(const Problem& p) { return p.attrs.integer(kSparse24) != 0; }
 inline constexpr const char* kPromoted = "promoted";
 inline bool is_promoted(const Problem& p) { return p.attrs.integer(kPromoted) != 0; }
 inline constexpr const char* kFastSums = "keeps about 13 bits of its sums; promoted ones were asked for";

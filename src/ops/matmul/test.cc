@@ -205,7 +205,7 @@ std::vector<Problem> mixed_problems() {
   for (const char* x : kXTypes) {
     for (const char* w : kWTypes) {
       const QuantType x_type = *parse_quant_type(x), w_type = *parse_quant_type(w);
-      for (const Attrs& attrs : {Attrs{}, Attrs{{"sparse24", int64_t{1}}}}) {
+      for (const Attrs& attrs : {Attrs{}, Attrs{{kSparse24, int64_t{1}}}}) {
         for (const Shape& s : shapes)
           all.push_back(make_problem("matmul", {dense_operand({s[0], s[2]}, x_type), dense_operand({s[1], s[2]}, w_type, true)}, attrs, {}, kF32));
         all.push_back(make_problem("matmul", {dense_operand({3, 5, 50}, x_type), dense_operand({3, 18, 50}, w_type, true)}, attrs, {}, kF32));
@@ -240,7 +240,7 @@ TEST_P(MatmulVariant, AgreesOnRealSparseShapes) {
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     all.push_back(problem(t, {1, 50, 768}, 784, "bg", Element::f16));
-    all.back().attrs.set("sparse24", int64_t{1});
+    all.back().attrs.set(kSparse24, int64_t{1});
   }
   run(all, Values::kRandom);
 }
@@ -320,7 +320,7 @@ TEST(MatmulContract, OnlyTheCpuStoresSparseWeights) {
   for (const Variant* v : op().variants) {
     const bool dense = static_cast<bool>(v->accepts(p));
     Problem sparse = p;
-    sparse.attrs.set("sparse24", int64_t{1});
+    sparse.attrs.set(kSparse24, int64_t{1});
     EXPECT_EQ(static_cast<bool>(v->accepts(sparse)), dense && v->arch == Arch::cpu) << v->name;
     sparse.in[1].constant = false;
     EXPECT_FALSE(v->accepts(sparse)) << v->name;
