@@ -255,8 +255,12 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
   if (!variant.accepts(problem)) return false;
   Case c = make_case(problem, seed, values, adjust);
   const Errors allowed = derive_errors(c, variant.arithmetic(problem));
-  for (const std::string& config : configs_of(variant, problem)) {
-    c.problem.config = config;
+  // Few tile shapes run on every problem; of many, the first and two that follow the seed, so that a list of problems meets all of them.
+  constexpr size_t kEvery = 4;
+  const std::vector<std::string> configs = configs_of(variant, problem);
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (configs.size() > kEvery && i > 0 && i != seed % configs.size() && i != (seed + configs.size() / 2) % configs.size()) continue;
+    c.problem.config = configs[i];
     const auto got = run_on(variant, c);
     if (!got.ok()) {
       ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();
