@@ -7,25 +7,13 @@
 #include <limits>
 #include <random>
 
+#include "ops/operand_extent.h"
 #include "ops/reference.h"
 #include "testing/receipts.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
-
-int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
-int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, cols_of(shape)); }
-
-// Elements from the first to the last that the strides reach.
-int64_t span_of(const Operand& o) {
-  int64_t last = 0;
-  for (size_t i = 0; i < o.shape.size(); ++i) {
-    if (o.shape[i] == 0) return 0;
-    last += (o.shape[i] - 1) * o.strides[i];
-  }
-  return last + 1;
-}
 
 Buffer encoded(Element e, const std::vector<double>& numbers) {
   Buffer b(static_cast<size_t>(packed_bytes(e, static_cast<int64_t>(numbers.size()))));

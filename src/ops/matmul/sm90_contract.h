@@ -100,4 +100,15 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   return {"128x128", "128x192"};
 }
 
+// A variant on the normal mainloop. `bind` is null where only contracts are compiled.
+inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&), Result<std::unique_ptr<Kernel>> (*bind)(const Problem&)) {
+  return {.name = name,
+          .arch = Arch::sm90,
+          .accepts = accepts,
+          .arithmetic = gemm_arithmetic,
+          .worthwhile = worthwhile_for_gemm,
+          .configs = gemm_configs,
+          .bind = bind};
+}
+
 }  // namespace tessera

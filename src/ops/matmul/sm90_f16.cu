@@ -20,27 +20,18 @@ Verdict accepts(const Problem& problem) {
 }
 
 #ifdef __CUDACC__
-
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
   const bool f16 = problem.in[0].type.element == Element::f16;
   return bind_gemm(kName, problem, f16 ? pick_gemm<__half, __half>(problem.config) : pick_gemm<__nv_bfloat16, __nv_bfloat16>(problem.config));
 }
-
+#else
+constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 #endif
 
 }  // namespace
 
 const Variant& matmul_sm90_f16() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::sm90,
-                                .accepts = accepts,
-                                .arithmetic = gemm_arithmetic,
-                                .worthwhile = worthwhile_for_gemm,
-                                .configs = gemm_configs,
-#ifdef __CUDACC__
-                                .bind = bind
-#endif
-  };
+  static const Variant kVariant = gemm_variant(kName, accepts, bind);
   return kVariant;
 }
 

@@ -20,30 +20,17 @@ Verdict accepts(const Problem& problem) {
 }
 
 #ifdef __CUDACC__
-
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  switch (problem.out[0].type.element) {
-    case Element::e4m3: return bind_gemm(kName, problem, pick_gemm<__nv_fp8_e4m3, __nv_fp8_e4m3>(problem.config));
-    case Element::bf16: return bind_gemm(kName, problem, pick_gemm<__nv_fp8_e4m3, __nv_bfloat16>(problem.config));
-    default: return bind_gemm(kName, problem, pick_gemm<__nv_fp8_e4m3, __half>(problem.config));
-  }
+  return bind_codes<__nv_fp8_e4m3>(kName, problem, [&]<class Out>() { return pick_gemm<__nv_fp8_e4m3, Out>(problem.config); });
 }
-
+#else
+constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 #endif
 
 }  // namespace
 
 const Variant& matmul_sm90_fp8() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::sm90,
-                                .accepts = accepts,
-                                .arithmetic = gemm_arithmetic,
-                                .worthwhile = worthwhile_for_gemm,
-                                .configs = gemm_configs,
-#ifdef __CUDACC__
-                                .bind = bind
-#endif
-  };
+  static const Variant kVariant = gemm_variant(kName, accepts, bind);
   return kVariant;
 }
 

@@ -28,30 +28,18 @@ Arithmetic arithmetic(const Problem& problem) {
 }
 
 #ifdef __CUDACC__
-
 using Promoted = sm90::GemmShape<128, /*kPromoted=*/true>;
-
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  switch (problem.out[0].type.element) {
-    case Element::e4m3: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __nv_fp8_e4m3>());
-    case Element::bf16: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __nv_bfloat16>());
-    default: return bind_gemm(kName, problem, pick_gemm<Promoted, __nv_fp8_e4m3, __half>());
-  }
+  return bind_codes<__nv_fp8_e4m3>(kName, problem, []<class Out>() { return pick_gemm<Promoted, __nv_fp8_e4m3, Out>(); });
 }
-
+#else
+constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 #endif
 
 }  // namespace
 
 const Variant& matmul_sm90_fp8_promoted() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::sm90,
-                                .accepts = accepts,
-                                .arithmetic = arithmetic,
-#ifdef __CUDACC__
-                                .bind = bind
-#endif
-  };
+  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

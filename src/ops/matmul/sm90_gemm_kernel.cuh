@@ -85,4 +85,14 @@ inline Result<std::unique_ptr<Kernel>> bind_gemm(const char* name, const Problem
   return std::unique_ptr<Kernel>(std::make_unique<GemmKernel>(name, problem, picked, processors));
 }
 
+// 8-bit codes: results are such codes again, or 16 bits wide. `pick` has a template parameter for each.
+template <class In, class Pick>
+Result<std::unique_ptr<Kernel>> bind_codes(const char* name, const Problem& problem, Pick pick) {
+  switch (problem.out[0].type.element) {
+    case Element::f16: return bind_gemm(name, problem, pick.template operator()<__half>());
+    case Element::bf16: return bind_gemm(name, problem, pick.template operator()<__nv_bfloat16>());
+    default: return bind_gemm(name, problem, pick.template operator()<In>());
+  }
+}
+
 }  // namespace tessera

@@ -20,30 +20,17 @@ Verdict accepts(const Problem& problem) {
 }
 
 #ifdef __CUDACC__
-
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  switch (problem.out[0].type.element) {
-    case Element::i8: return bind_gemm(kName, problem, pick_gemm<int8_t, int8_t>(problem.config));
-    case Element::bf16: return bind_gemm(kName, problem, pick_gemm<int8_t, __nv_bfloat16>(problem.config));
-    default: return bind_gemm(kName, problem, pick_gemm<int8_t, __half>(problem.config));
-  }
+  return bind_codes<int8_t>(kName, problem, [&]<class Out>() { return pick_gemm<int8_t, Out>(problem.config); });
 }
-
+#else
+constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 #endif
 
 }  // namespace
 
 const Variant& matmul_sm90_int8() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::sm90,
-                                .accepts = accepts,
-                                .arithmetic = gemm_arithmetic,
-                                .worthwhile = worthwhile_for_gemm,
-                                .configs = gemm_configs,
-#ifdef __CUDACC__
-                                .bind = bind
-#endif
-  };
+  static const Variant kVariant = gemm_variant(kName, accepts, bind);
   return kVariant;
 }
 
