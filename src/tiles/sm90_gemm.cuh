@@ -11,6 +11,7 @@
 #include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
+#include "types/layout.h"
 
 namespace tessera::sm90 {
 
@@ -22,48 +23,49 @@ struct GemmShape {
   static constexpr bool kPromoted = kPromoted_;
   static constexpr int kMma = kPromoted ? 1 : 2;                             // groups of 64 rows of a tile
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);        // registers of a thread
-  static constexpr int kRows = 64 * kMma, kConsumers = 2, kThreads = 128 * (1 + kConsumers);
+  static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
+  static constexpr int kRows = 64 * kMma;
+  static constexpr bool kRunsAny = kSums <= 128;  // programs with more than one of activation, gain, residual: no registers are left for them beside 192 sums
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
-  static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / 2;
+  static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
 };
 
 constexpr int kWarpgroup = 128;
-constexpr int kBoxRows = 64, kBoxCols = 64;  // results travel in boxes
 constexpr int kSharedLimit = 232448;
 
-// Shared memory of a block: stages of x and w, per consumer boxes of results and a table of its tile's columns, barriers.
-template <class Shape, class In, class Out>
+// Shared memory of a block: stages of x and w, the residual of one tile (16-bit results), per consumer a table for its tile's program, barriers.
+template <class Shape, class Out>
 struct GemmMemory {
   static constexpr int kXBytes = Shape::kRows * 128, kWBytes = Shape::kCols * 128, kStageBytes = kXBytes + kWBytes;
-  static constexpr int kBoxes = Shape::kMma * (Shape::kCols / kBoxCols), kBoxBytes = kBoxRows * kBoxCols * static_cast<int>(sizeof(Out));
-  // Boxes in memory at a time: all, or those of 64 rows.
-  static constexpr int kBuffers = Shape::kConsumers * kBoxes * kBoxBytes > 65536 ? Shape::kCols / kBoxCols : kBoxes;
-  static constexpr int kColumnBytes = Shape::kCols * 12;  // factor and bias of each column, then the gains
-  static constexpr int kFixedBytes = Shape::kConsumers * (kBuffers * kBoxBytes + kColumnBytes);
-  static constexpr int kStages = (kSharedLimit - kFixedBytes - 256) / kStageBytes < 6 ? (kSharedLimit - kFixedBytes - 256) / kStageBytes : 6;
-  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * (kBuffers + 2);
+  static constexpr int kTableBytes = Shape::kCols * 12 + 16;  // factor and bias of each column, then the gains, then the tile's first row and column
+  static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2 ? kResidualBox * (Shape::kCols / 32) : 0;  // boxes of 32 columns
+  static constexpr int kFixedBytes = kResidualBytes + Shape::kConsumers * kTableBytes;
+  static constexpr int kStages = (kSharedLimit - kFixedBytes - 256) / kStageBytes;
+  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * 3 + 1;
   static constexpr int kBytes = kStages * kStageBytes + kFixedBytes + kBarriers * 8;
   static_assert(kStages >= 3 && kBytes <= kSharedLimit && kBarriers * 8 <= 256);
 
   uint32_t base;
-  uint8_t* bytes;  // the same place
-  __device__ uint8_t* at(uint32_t address) const { return bytes + (address - base); }
   __device__ uint32_t x(int stage) const { return base + stage * kStageBytes; }
-  __device__ uint32_t box(int consumer, int buffer) const { return base + kStages * kStageBytes + (consumer * kBuffers + buffer) * kBoxBytes; }
-  __device__ uint32_t columns(int consumer) const { return base + kStages * kStageBytes + Shape::kConsumers * kBuffers * kBoxBytes + consumer * kColumnBytes; }
+  __device__ uint32_t residual() const { return base + kStages * kStageBytes; }
+  __device__ uint32_t table(int consumer) const { return residual() + kResidualBytes + consumer * kTableBytes; }
   __device__ uint32_t full(int stage) const { return base + kBytes - kBarriers * 8 + stage * 8; }
   __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
-  __device__ uint32_t residual(int consumer, int buffer) const { return full(2 * kStages + consumer * kBuffers + buffer); }
-  __device__ uint32_t columns_full(int consumer) const { return full(2 * kStages + Shape::kConsumers * kBuffers + consumer); }
-  __device__ uint32_t columns_empty(int consumer) const { return columns_full(Shape::kConsumers + consumer); }
+  __device__ uint32_t table_full(int consumer) const { return full(2 * kStages + consumer); }
+  __device__ uint32_t table_empty(int consumer) const { return table_full(Shape::kConsumers + consumer); }
+  __device__ uint32_t residual_full(int consumer) const { return table_full(2 * Shape::kConsumers + consumer); }
+  __device__ uint32_t residual_empty() const { return table_full(3 * Shape::kConsumers); }
 };
 
 struct GemmMaps {
-  CUtensorMap x, w, y, residual;
+  CUtensorMap x, w, residual;
 };
 
 struct GemmParams {
-  int tiles_m, tiles_n, k_blocks, n;
+  uint32_t tiles, blocks;  // of the grid
+  uint32_t tiles_m, tiles_n;
+  int k_blocks, m, n;
+  void* y;  // dense rows
   const float* x_scale;  // null: 1
   const float* w_scale;
   int w_scale_stride;       // 1: per channel, 0: per tensor
@@ -78,14 +80,14 @@ struct GemmParams {
 // in the L2.
 template <class Shape>
 struct TileWalk {
-  int index = static_cast<int>(blockIdx.x);
-  __device__ bool done(const GemmParams& p) const { return index >= p.tiles_m * p.tiles_n; }
-  __device__ void next() { index += static_cast<int>(gridDim.x); }
-  __device__ int m(const GemmParams& p) const { return (p.by_rows ? index / p.tiles_n : index % p.tiles_m) * Shape::kRows; }
-  __device__ int n(const GemmParams& p) const { return (p.by_rows ? index % p.tiles_n : index / p.tiles_m) * Shape::kCols; }
+  uint32_t index = blockIdx.x;
+  __device__ bool done(const GemmParams& p) const { return index >= p.tiles; }
+  __device__ void next() { index += gridDim.x; }
+  __device__ int m(const GemmParams& p) const { return static_cast<int>(p.by_rows ? index / p.tiles_n : index % p.tiles_m) * Shape::kRows; }
+  __device__ int n(const GemmParams& p) const { return static_cast<int>(p.by_rows ? index % p.tiles_n : index / p.tiles_m) * Shape::kCols; }
 };
 
-// One thread loads x, another w: each has few enough values to run in the 24 registers that the consumers leave.
+// One thread loads x, another w: each has few enough values to run in the registers that the consumers leave.
 template <class Shape, class In, class Memory, bool kX>
 __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   constexpr int kBlockK = 128 / sizeof(In), kBytes = kX ? Memory::kXBytes : Memory::kWBytes;
@@ -103,43 +105,56 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   }
 }
 
-// Two warps bring the columns' table of the tile after this one, so that no consumer waits for them: v = sum * factor + bias, in units of y's
-// scale where no activation follows, halved where one does (activation_fast.h).
+// Two warps bring what the program of the tile after this one needs, so that no consumer waits for it (one of them where the other brings residuals): where the tile lies, and of
+// each column factor and bias, v = sum * factor + bias, in units of y's scale and with the gain in it where no activation stands between, halved where one does
+// (activation_fast.h). In the order of the products' columns, which is not that of y's (types/layout.h, pairs32).
 template <class Shape, class In, class Vector, class Memory>
-__device__ void load_columns(const GemmParams& p, const Memory& memory) {
-  const int lane = threadIdx.x % 64;
+__device__ void load_tables(const GemmParams& p, const Memory& memory) {
+  const int first = threadIdx.x % 64, lanes = p.residual ? 32 : 64;
   const float unit = p.act.present ? 0.5f : p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * unit;
   uint32_t consumer = 0, parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
-    const int n = at.n(p);
-    wait(memory.columns_empty(consumer), parity);
-    uint8_t* columns = memory.at(memory.columns(consumer));
+    const int m = at.m(p), n = at.n(p);
+    wait(memory.table_empty(consumer), parity);
+    const uint32_t table = memory.table(consumer);
+    if (first == 0) cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
 #pragma unroll 1
-    for (int i = lane; i < Shape::kCols; i += 64) {
-      const int col = n + i;
+    for (int i = first; i < Shape::kCols; i += lanes) {
+      const int col = n + turn_pairs32(i);
       const bool exists = col < p.n;
-      float factor = x_scale, bias = 0;
+      float factor = x_scale, bias = 0, gain = 1;
       if (exists && sizeof(In) == 1) factor *= p.w_scale[col * p.w_scale_stride];
       if (exists && p.bias != nullptr) bias = static_cast<float>(static_cast<const Vector*>(p.bias)[col]) * unit;
-      reinterpret_cast<float2*>(columns)[i] = {factor, bias};
-      if (p.gain != nullptr) reinterpret_cast<float*>(columns + Shape::kCols * 8)[i] = exists ? static_cast<float>(static_cast<const Vector*>(p.gain)[col]) : 1.0f;
+      if (exists && p.gain != nullptr) gain = static_cast<float>(static_cast<const Vector*>(p.gain)[col]);
+      cuda::store_shared(table + i * 8, p.act.present ? float2{factor, bias} : float2{factor * gain, bias * gain});
+      if (p.act.present) cuda::store_shared(table + Shape::kCols * 8 + i * 4, gain);
     }
-    arrive(memory.columns_full(consumer));
-    if (++consumer == Shape::kConsumers) consumer = 0, parity ^= 1;
+    arrive(memory.table_full(consumer));
+    consumer ^= 1, parity ^= consumer ^ 1;
+  }
+}
+
+// One thread brings the residual of each tile, as soon as the one before has been added.
+template <class Shape, class Memory>
+__device__ void load_residuals(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
+  uint32_t tile = 0;
+  for (TileWalk<Shape> at; !at.done(p); at.next(), ++tile) {
+    const int m = at.m(p), n = at.n(p);
+    const uint32_t full = memory.residual_full(tile & 1);
+    wait(memory.residual_empty(), (tile + 1) & 1);
+    arrive_expecting(full, Memory::kResidualBytes);
+#pragma unroll 1
+    for (int g = 0; g < Shape::kCols / 32; ++g) load_box(memory.residual() + g * Memory::kResidualBox, map, n + g * 32, m, full);
   }
 }
 
 // The ring as a consumer sees it.
 template <int kStages>
 struct RingPosition {
-  uint32_t stage = 0, parity = 0;
+  uint32_t stage, parity;
+  __device__ explicit RingPosition(uint32_t blocks) : stage(blocks % kStages), parity(blocks / kStages & 1) {}
   __device__ void next() {
     if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-  __device__ void skip(uint32_t blocks) {
-    const uint32_t to = stage + blocks;
-    stage = to % kStages;
-    parity ^= to / kStages & 1;
   }
 };
 
@@ -226,145 +241,125 @@ struct TileProducts {
   }
 };
 
-// What is compiled apart: nothing between sum and quantization, an activation in f32, or one in f16 for e4m3 results.
-enum class ProgramKind : uint8_t { kPlain, kActivation, kInHalf };
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an activation in f32, one in f16 for e4m3 results, and whatever
+// else the program may hold.
+enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kAny };
 
-// The program on a box of 64 x 64 results in registers, then into shared memory where the copy engine takes them (and where it left the
-// residual, place for place). Each step goes over kGroups groups of
-// eight columns: few warps per scheduler run this, so latencies hide behind the thread's own numbers.
-template <class In, class Out, ProgramKind kProgram, int kGroups>
-__device__ __forceinline__ void finish_box(const SumOf<In>* d, const GemmParams& p, const float2* columns, const float* gains, uint8_t* box, float unit) {
+// The program on four numbers (columns 0, 1, 8, 9 of the products, neighbours in y) in each of kRows rows, v = sum * factor + bias on entry; packed words of y on return. One warp
+// per scheduler runs this, so a thread's own numbers must hide its latencies: each step goes over all of them before the next one. add: the residual.
+template <class Out, ProgramKind kProgram, int kRows>
+__device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], float (&v)[kRows * 4], const float4& gains, const uint2 (&add)[kRows], const GemmParams& p,
+                                             float unit) {
   constexpr bool kByte = sizeof(Out) == 1;
-  const int thread = threadIdx.x % kWarpgroup, row = result_row(thread), col = result_col(thread);
-  const auto place = [&](int j, int h) { return box + swizzled_offset<kBoxCols * sizeof(Out)>(row + h * 8, (j * 8 + col) * sizeof(Out)); };
-  const auto load_columns = [&](int j) { return *reinterpret_cast<const float4*>(columns + j * 8 + col); };  // factor and bias of two columns
-  constexpr bool kAhead = kGroups < 4;  // a short batch has its columns loaded during the one before
-  float4 next[kGroups];
+  if constexpr (kProgram == ProgramKind::kInHalf) {
+    uint32_t pairs[kRows * 2];
+    activate_half_pairs(p.act, v, __float2half2_rn(unit), pairs);
 #pragma unroll
-  for (int j = 0; j < kGroups; ++j) next[j] = load_columns(j);
+    for (int r = 0; r < kRows; ++r) y[r][0] = cuda::encode_e4m3_four(pairs[2 * r], pairs[2 * r + 1]);
+  } else {
+    if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kAny) {
+      p.act.template run<kRows * 2>(v);  // half of them at a time: registers
+      p.act.template run<kRows * 2>(v + kRows * 2);
 #pragma unroll
-  for (int first = 0; first < kBoxCols / 8; first += kGroups) {
-    float v[kGroups][2][2];
-#pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      const float4 c = kAhead || first == 0 ? next[j] : load_columns(first + j);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        v[j][h][0] = fmaf(static_cast<float>(d[(first + j) * 4 + h * 2]), c.x, c.y);
-        v[j][h][1] = fmaf(static_cast<float>(d[(first + j) * 4 + h * 2 + 1]), c.z, c.w);
+      for (int i = 0; i < kRows * 4; ++i) {
+        if (kByte) v[i] *= unit;
+        if (kProgram == ProgramKind::kAny) v[i] *= i % 4 == 0 ? gains.x : i % 4 == 1 ? gains.y : i % 4 == 2 ? gains.z : gains.w;
       }
     }
-    if (kAhead && first + kGroups < kBoxCols / 8) {  // before this batch's stores, which the compiler must take for writes to the same place
 #pragma unroll
-      for (int j = 0; j < kGroups; ++j) next[j] = load_columns(first + kGroups + j);
-    }
-    if constexpr (kProgram == ProgramKind::kInHalf) {
-      const __half2 unit_pair = __float2half2_rn(unit);
-#pragma unroll
-      for (int i = 0; i < kGroups * 2; ++i) {
-        *reinterpret_cast<uint16_t*>(place(first + i / 2, i % 2)) = activate_e4m3_pair(p.act, v[i / 2][i % 2][0], v[i / 2][i % 2][1], unit_pair);
+    for (int r = 0; r < kRows; ++r) {
+      float* row = v + r * 4;
+      if constexpr (!kByte && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny)) {
+        const float2 low = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].x) : cuda::decode_bf16_pair(add[r].x);
+        const float2 high = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].y) : cuda::decode_bf16_pair(add[r].y);
+        row[0] += low.x, row[1] += low.y, row[2] += high.x, row[3] += high.y;
       }
-    } else {
-#pragma unroll
-    for (int i = 0; i < kGroups * 4; ++i) {
-      float& x = v[i / 4][i / 2 % 2][i % 2];
-      if constexpr (kProgram == ProgramKind::kActivation) x = p.act(x);
-      if (kByte && kProgram == ProgramKind::kActivation) x *= unit;
-    }
-    if (p.gain != nullptr) {
-#pragma unroll
-      for (int j = 0; j < kGroups; ++j) {
-        const float2 g = *reinterpret_cast<const float2*>(gains + (first + j) * 8 + col);
-#pragma unroll
-        for (int h = 0; h < 2; ++h) v[j][h][0] *= g.x, v[j][h][1] *= g.y;
+      if constexpr (!kByte) {
+        y[r][0] = cuda::pack_pair<Out>(row[0], row[1]), y[r][1] = cuda::pack_pair<Out>(row[2], row[3]);
+      } else {
+        y[r][0] = std::is_same_v<Out, int8_t> ? cuda::encode_i8_four(row) : cuda::encode_e4m3_four(row);
       }
-    }
-    if constexpr (kByte) {
-#pragma unroll
-      for (int i = 0; i < kGroups * 2; ++i) {
-        const float(&pair)[2] = v[i / 2][i % 2];
-        *reinterpret_cast<uint16_t*>(place(first + i / 2, i % 2)) =
-            std::is_same_v<Out, int8_t> ? cuda::encode_i8_pair(pair[0], pair[1]) : static_cast<uint16_t>(cuda::encode_e4m3_pair(pair[0], pair[1]));
-      }
-    } else {
-      if (p.residual) {
-        uint32_t pair[kGroups * 2];
-#pragma unroll
-        for (int i = 0; i < kGroups * 2; ++i) pair[i] = *reinterpret_cast<const uint32_t*>(place(first + i / 2, i % 2));
-#pragma unroll
-        for (int i = 0; i < kGroups * 2; ++i) {
-          const float2 add = std::is_same_v<Out, __half> ? cuda::decode_half_pair(pair[i]) : cuda::decode_bf16_pair(pair[i]);
-          v[i / 2][i % 2][0] += add.x, v[i / 2][i % 2][1] += add.y;
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kGroups * 2; ++i) *reinterpret_cast<uint32_t*>(place(first + i / 2, i % 2)) = cuda::pack_pair<Out>(v[i / 2][i % 2][0], v[i / 2][i % 2][1]);
-    }
     }
   }
 }
 
 template <class Shape, class In, class Out>
 struct Consumer {
-  using Memory = GemmMemory<Shape, In, Out>;
+  using Memory = GemmMemory<Shape, Out>;
   using Sums = SumOf<In>[Shape::kMma][Shape::kCols / 2];
-  static constexpr int kBuffers = Memory::kBuffers, kBoxes = Memory::kBoxes, kGroups = Shape::kCols / kBoxCols;
 
-  const GemmMaps& maps;
   const GemmParams& p;
   const Memory memory;
-  const int consumer, thread, own;  // own: named barrier of this warpgroup
+  const int consumer, thread;
 
-  __device__ __forceinline__ void load_residual(int box, int m, int n) const {
-    const uint32_t barrier = memory.residual(consumer, box % kBuffers);
-    arrive_expecting(barrier, Memory::kBoxBytes);
-    load_box(memory.box(consumer, box % kBuffers), &maps.residual, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, barrier);
-  }
-  __device__ __forceinline__ void store(int box, int m, int n) const {
-    store_box(&maps.y, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, memory.box(consumer, box % kBuffers));
-    commit_stores();
-  }
-
-  // The program on a tile. Straight code: a loop over the boxes would have to move the sums of later ones down, which is slower.
   template <ProgramKind kProgram>
-  __device__ __forceinline__ void finish(Sums& d, int m, int n, uint32_t visits, float unit) const {
-    constexpr int kBatch = Shape::kRegisters - Shape::kSums > 80 ? 4 : 2;  // groups under way: as there are registers beside the sums
-    constexpr int kTogether = kBuffers == kBoxes ? Shape::kMma : 1;                            // groups of 64 rows that are stored at once
-    const uint8_t* columns = memory.at(memory.columns(consumer));
+  static constexpr bool kMayAdd = sizeof(Out) == 2 && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny);
+
+  // Factors and biases of four of a thread's columns.
+  struct Columns {
+    uint4 pair[2];
+    __device__ __forceinline__ float factor(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].x : pair[i / 2].z); }
+    __device__ __forceinline__ float bias(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].y : pair[i / 2].w); }
+  };
+  static __device__ __forceinline__ Columns load_columns(uint32_t from) { return {cuda::load_shared_four(from), cuda::load_shared_four(from + 64)}; }
+
+  // Results of a tile. Thanks to the order of w's rows a thread has eight neighbouring columns of each 32: four threads fill whole sectors of memory.
+  template <ProgramKind kProgram>
+  __device__ __forceinline__ void finish(Sums& d, float unit) const {
+    constexpr int kRows = Shape::kMma * 2, kFours = Shape::kCols / 16;
+    int lane = thread;
+    asm volatile("" : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
+    const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16, gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
+    const uint2 tile = cuda::load_shared_pair(table + Shape::kCols * 12);
+    const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) + lane % 4 * 8;
+    const int rows_left = p.m - first_row, cols_left = p.n - first_col;
+    Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.n + first_col;
+    const uint32_t residual = memory.residual() + swizzled_offset<64>(result_row(lane), lane % 4 * 16);
+    uint32_t y[2][kRows][sizeof(Out)];
+    Columns columns = load_columns(column_table);
 #pragma unroll
-    for (int rows = 0; rows < Shape::kMma; ++rows) {
-      if (kBuffers < kBoxes && rows > 0 && !p.residual) {  // these boxes take the places of those before
-        if (thread == 0) wait_stores_read();
-        sync_threads(own, kWarpgroup);
+    for (int four = 0; four < kFours; ++four) {
+      const Columns now = columns;
+      if (four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      uint2 add[kRows];
+      if constexpr (kMayAdd<kProgram>) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const uint32_t from = residual + four / 2 * Memory::kResidualBox + (r / 2 * 64 + r % 2 * 8) * 64 + four % 2 * 8;
+          add[r] = kProgram == ProgramKind::kResidual || p.residual ? cuda::load_shared_pair(from) : uint2{};
+        }
       }
+      float4 gains{1.0f, 1.0f, 1.0f, 1.0f};
+      if (kProgram == ProgramKind::kAny && p.gain != nullptr) {
+        const uint2 low = cuda::load_shared_pair(gain_table + four * 64), high = cuda::load_shared_pair(gain_table + four * 64 + 32);
+        gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
+      }
+      float v[kRows * 4];
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        const int i = rows * kGroups + group, buffer = i % kBuffers;
-        if (p.residual) wait(memory.residual(consumer, buffer), (visits * (kBoxes / kBuffers) + i / kBuffers) & 1);
-        finish_box<In, Out, kProgram, kBatch>(d[rows] + group * (kBoxCols / 2), p, reinterpret_cast<const float2*>(columns) + group * kBoxCols,
-                                              reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols, memory.at(memory.box(consumer, buffer)), unit);
-        if (p.residual) {  // each box at once: its place is wanted for the residual of one further on
-          fence_for_copy_engine();
-          sync_threads(own, kWarpgroup);
-          if (thread == 0) {
-            store(i, m, n);
-            if (kBuffers < kBoxes && i > 0 && i - 1 + kBuffers < kBoxes) {
-              wait_stores_read<1>();
-              load_residual(i - 1 + kBuffers, m, n);
-            }
+      for (int i = 0; i < kRows * 4; ++i) {
+        const int r = i / 4, c = i % 4;
+        v[i] = fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c));
+      }
+      finish_fours<Out, kProgram, kRows>(y[four % 2], v, gains, add, p, unit);
+      if (four % 2 == 1) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const int row = r / 2 * 64 + r % 2 * 8, col = four / 2 * 32;
+          if (row >= rows_left || col >= cols_left) continue;
+          Out* to = first + int64_t{p.n * row} + col;
+          if constexpr (sizeof(Out) == 1) {
+            *reinterpret_cast<uint2*>(to) = {y[0][r][0], y[1][r][0]};
+          } else {
+            *reinterpret_cast<uint4*>(to) = {y[0][r][0], y[0][r][1], y[1][r][0], y[1][r][1]};
           }
         }
       }
-      if (!p.residual && (rows + 1) % kTogether == 0) {
-        fence_for_copy_engine();
-        sync_threads(own, kWarpgroup);
-        if (thread == 0) {
-#pragma unroll
-          for (int i = (rows + 1 - kTogether) * kGroups; i < (rows + 1) * kGroups; ++i) store(i, m, n);
-        }
-      }
     }
-    if (thread == 0) arrive(memory.columns_empty(consumer));  // after the last barrier: everybody has read them
+    __syncwarp();
+    if (thread % 32 == 0) {
+      arrive(memory.table_empty(consumer));
+      if (kMayAdd<kProgram> && p.residual) arrive(memory.residual_empty());
+    }
   }
 
   template <ProgramKind kProgram>
@@ -372,67 +367,57 @@ struct Consumer {
     // Named barriers 1 and 2: whose turn it is to multiply.
     const int turn = 1 + consumer, other_turn = 2 - consumer;
     TileProducts<Shape, In, Memory> products;
-    RingPosition<Memory::kStages> at;
-    TileWalk<Shape> tile;
-    if (consumer == 1) {
-      signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
-      tile.next(), at.skip(p.k_blocks);
-    }
-    if (thread == 0 && p.residual) cuda::wait_for_earlier_kernels();
-    for (uint32_t visits = 0; !tile.done(p); ++visits) {
-      const int m = tile.m(p), n = tile.n(p);
-      if (thread == 0) {
-        wait_stores_read();  // of the tile before: its places are free
-        if (p.residual) {
-#pragma unroll
-          for (int i = 0; i < kBuffers; ++i) load_residual(i, m, n);
-        }
-      }
+    if (consumer == 1) signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
+    // Everything follows from the tile's number in this block, so that nothing else is kept beside the sums.
+    for (uint32_t tile = consumer; tile_exists(tile); tile += 2) {
+      RingPosition<Memory::kStages> at(tile * p.k_blocks);
       sync_threads(turn, 2 * kWarpgroup);
       products.multiply(p, memory, at, thread);
       signal_threads(other_turn, 2 * kWarpgroup);
-      wait(memory.columns_full(consumer), visits & 1);
+      wait(memory.table_full(consumer), tile >> 1 & 1);
+      if (kMayAdd<kProgram> && p.residual) wait(memory.residual_full(consumer), tile >> 1 & 1);
       products.finish_products(memory, at, thread);
-      if (!p.residual) sync_threads(own, kWarpgroup);  // the first places are free
-      finish<kProgram>(products.d, m, n, visits, unit);
-      tile.next(), tile.next();
-      at.skip(p.k_blocks);
+      finish<kProgram>(products.d, unit);
     }
-    if (thread == 0) wait_stores_read();
   }
+  __device__ __forceinline__ bool tile_exists(uint32_t tile) const { return blockIdx.x + tile * p.blocks < p.tiles; }
 
   __device__ __forceinline__ void run_program() const {
-    const float unit = sizeof(Out) == 1 ? 1.0f / *p.y_scale : 1.0f;
+    constexpr bool kByte = sizeof(Out) == 1, kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
+    const float unit = kByte ? 1.0f / *p.y_scale : 1.0f;
     if (!p.act.present) {
-      run<ProgramKind::kPlain>(unit);
-    } else if (std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr && unit > 0x1p-13f && unit < 0x1p12f && p.act.c[3] != 0) {
-      // In f16: the scale lies well inside its range, no gain follows, and where q^2 overflows, a last term makes u infinite too, not NaN.
-      run<std::is_same_v<Out, __nv_fp8_e4m3> ? ProgramKind::kInHalf : ProgramKind::kActivation>(unit);
-    } else {
-      run<ProgramKind::kActivation>(unit);
+      if (!kByte && p.residual) return run<kByte ? ProgramKind::kPlain : ProgramKind::kResidual>(unit);
+      return run<ProgramKind::kPlain>(unit);
     }
+    if constexpr (Shape::kRunsAny) {
+      if (p.gain != nullptr || p.residual) return run<ProgramKind::kAny>(unit);
+    }
+    if constexpr (kE4m3) {
+      if (unit > 0x1p-14f && unit < 0x1p15f) return run<ProgramKind::kInHalf>(unit);
+    }
+    run<ProgramKind::kActivation>(unit);
   }
 };
 
 template <class Shape, class In, class Out>
 __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant__ GemmMaps maps, const __grid_constant__ GemmParams p) {
-  using Memory = GemmMemory<Shape, In, Out>;
+  using Memory = GemmMemory<Shape, Out>;
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
-  const Memory memory{cuda::shared_address(shared), shared};
+  const Memory memory{cuda::shared_address(shared)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < Memory::kStages; ++i) {
       init_barrier(memory.full(i), 2);
       init_barrier(memory.empty(i), 1);
     }
-    for (int i = 0; i < Shape::kConsumers * Memory::kBuffers; ++i) init_barrier(memory.residual(0, i), 1);
     for (int i = 0; i < Shape::kConsumers; ++i) {
-      init_barrier(memory.columns_full(i), 64);
-      init_barrier(memory.columns_empty(i), 1);
+      init_barrier(memory.table_full(i), p.residual ? 32 : 64);
+      init_barrier(memory.table_empty(i), kWarpgroup / 32);
+      init_barrier(memory.residual_full(i), 1);
     }
+    init_barrier(memory.residual_empty(), kWarpgroup / 32);
     fence_barrier_init();
     prefetch(&maps.x);
     prefetch(&maps.w);
-    prefetch(&maps.y);
     cuda::let_next_kernel_start();
   }
   __syncthreads();
@@ -448,10 +433,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
     if (threadIdx.x == 32) load_operand<Shape, In, Memory, false>(&maps.w, p, memory);
     // Bias and gain have the type of 16-bit results; beside 8-bit operands and results they are f16.
     using Vector = std::conditional_t<std::is_same_v<Out, __nv_bfloat16>, __nv_bfloat16, __half>;
-    if (threadIdx.x >= 64) load_columns<Shape, In, Vector>(p, memory);
+    if (threadIdx.x / 32 == 2 || (threadIdx.x / 32 == 3 && !p.residual)) load_tables<Shape, In, Vector>(p, memory);
+    if (threadIdx.x == 96 && p.residual) {
+      cuda::wait_for_earlier_kernels();
+      load_residuals<Shape>(&maps.residual, p, memory);
+    }
   } else {
     take_registers<Shape::kRegisters>();
-    Consumer<Shape, In, Out>{maps, p, memory, warpgroup - 1, static_cast<int>(threadIdx.x % kWarpgroup), 2 + warpgroup}.run_program();
+    Consumer<Shape, In, Out>{p, memory, warpgroup - 1, static_cast<int>(threadIdx.x % kWarpgroup)}.run_program();
   }
 }
 

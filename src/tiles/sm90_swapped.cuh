@@ -13,6 +13,7 @@
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
 #include "tiles/swapped_shape.h"
+#include "types/layout.h"
 
 namespace tessera::sm90 {
 
@@ -210,7 +211,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
   Sum* sums = reinterpret_cast<Sum*>(block.bytes);
 #pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, result_row(thread) + i / 2 % 2 * 8)] = d[i];
+  for (int i = 0; i < kTokens / 2; ++i) sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
 
   if constexpr (kSplit > 1) fence_for_copy_engine();
   sync_threads(kOwn, 128);

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kPanelRows = 16;  // no two panels share a byte
+constexpr int64_t kPanelRows = 32;  // rows that share no byte with others in any order
 
 // move(index in rows, index in the order) for every code, on all threads.
 template <class Move>

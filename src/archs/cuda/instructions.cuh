@@ -26,6 +26,10 @@ __device__ __forceinline__ void wait_copies() {
 __device__ __forceinline__ void store_shared(uint32_t to, uint16_t a) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(a) : "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, float a) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, uint2 a) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a.x), "r"(a.y) : "memory"); }
+__device__ __forceinline__ void store_shared(uint32_t to, const float2& a) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a.x), "f"(a.y) : "memory"); }
+__device__ __forceinline__ void store_shared(uint32_t to, const float4& a) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a.x), "f"(a.y), "f"(a.z), "f"(a.w) : "memory");
+}
 __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float a;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(a) : "r"(from) : "memory");
@@ -34,6 +38,13 @@ __device__ __forceinline__ float load_shared_float(uint32_t from) {
 __device__ __forceinline__ uint2 load_shared_pair(uint32_t from) {
   uint2 a;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a.x), "=r"(a.y) : "r"(from) : "memory");
+  return a;
+}
+
+// Four words, loaded where this is called.
+__device__ __forceinline__ uint4 load_shared_four(uint32_t from) {
+  uint4 a;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w) : "r"(from));
   return a;
 }
 

@@ -59,6 +59,10 @@ inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, 
   return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16, promotes);
 }
 
+// Both mainloops read weights with their rows in the order that gives a thread neighbouring results; missing rows of the last 32 are stored as zeros.
+inline std::vector<Layout> layouts_for_wgmma(const Problem&) { return {Layout::kRows, Layout::kPairs32}; }
+inline int64_t stored_w_rows(const MatmulProblem& p) { return (p.n + 31) / 32 * 32; }
+
 // What wgmma makes of two operands of an element.
 inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
   Arithmetic a{.activation_error = activation_error, .sass_not = "HMMA"};
@@ -82,7 +86,7 @@ inline Verdict worthwhile_for_gemm(const Problem& problem) {
 inline Arithmetic gemm_arithmetic(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const Step* act = p.then->find(StepKind::act);
-  const bool in_half = act != nullptr && act->fn == Unary::gelu_erf && p.y.element == Element::e4m3;
+  const bool in_half = act != nullptr && p.y.element == Element::e4m3;
   return wgmma_arithmetic(p.x.element, act == nullptr ? 0 : in_half ? kActivationErrorInHalf : kActivationError);
 }
 
@@ -95,6 +99,8 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
     const int64_t tiles = ((p.m + 127) / 128) * ((p.n + cols - 1) / cols);
     return static_cast<double>((tiles + 131) / 132 * cols);
   };
+  const bool act = p.then->find(StepKind::act) != nullptr;
+  if (act && (p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr)) return {"128x128"};  // GemmShape::kRunsAny
   const bool long_program = is_half(p.x.element) && p.then->find(StepKind::act) != nullptr;
   if (cost(192) <= (long_program ? 0.95 : 1.1) * cost(128)) return {"128x192", "128x128"};
   return {"128x128", "128x192"};
@@ -108,6 +114,7 @@ inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&)
           .arithmetic = gemm_arithmetic,
           .worthwhile = worthwhile_for_gemm,
           .configs = gemm_configs,
+          .layouts = layouts_for_wgmma,
           .bind = bind};
 }
 

@@ -39,7 +39,7 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_fp8_promoted() {
-  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .layouts = layouts_for_wgmma, .bind = bind};
   return kVariant;
 }
 

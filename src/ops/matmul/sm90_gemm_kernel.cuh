@@ -19,7 +19,7 @@ struct PickedGemm {
 
 template <class Shape, class In, class Out>
 PickedGemm pick_gemm() {
-  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, In, Out>::kBytes};
+  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, Out>::kBytes};
 }
 
 // Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few.
@@ -38,19 +38,22 @@ class GemmKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
     const int64_t in_bytes = info(p_.x.element).bits / 8;
-    sm90::GemmParams params{.tiles_m = static_cast<int>(divide_up(p_.m, picked_.rows)),
-                            .tiles_n = static_cast<int>(divide_up(p_.n, picked_.cols)),
+    sm90::GemmParams params{.tiles_m = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)),
+                            .tiles_n = static_cast<uint32_t>(divide_up(p_.n, picked_.cols)),
                             .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
+                            .m = static_cast<int>(p_.m),
                             .n = static_cast<int>(p_.n),
+                            .y = out[0].data,
                             .x_scale = static_cast<const float*>(in[0].scale),
                             .w_scale = static_cast<const float*>(in[1].scale),
                             .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                             .y_scale = static_cast<const float*>(out[0].scale),
                             .by_rows = p_.m >= p_.n};
+    params.tiles = params.tiles_m * params.tiles_n;
+    params.blocks = std::min(static_cast<uint32_t>(processors_), params.tiles);
     sm90::GemmMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, picked_.cols));
-    TS_ASSIGN(maps.y, boxes(out[0].data, p_.n));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(p_), p_.k, p_.k, picked_.cols));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data;
@@ -58,18 +61,14 @@ class GemmKernel final : public Kernel {
       if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;
-        TS_ASSIGN(maps.residual, boxes(operand->data, operand->desc->rows().row_stride));
+        const int64_t stride = operand->desc->rows().row_stride;
+        TS_ASSIGN(maps.residual, cuda::make_tensor_map<2>({operand->data, p_.y.element, {p_.n, p_.m}, {stride}, {32, picked_.rows}}));
       }
     }
-    const int64_t blocks = std::min<int64_t>(processors_, int64_t{params.tiles_m} * params.tiles_n);
-    return cuda::launch_overlapping(name_, picked_.function, blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
+    return cuda::launch_overlapping(name_, picked_.function, params.blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
   }
 
  private:
-  Result<CUtensorMap> boxes(const void* data, int64_t row_stride) const {
-    return cuda::make_tensor_map<2>({data, p_.y.element, {p_.n, p_.m}, {row_stride}, {sm90::kBoxCols, sm90::kBoxRows}});
-  }
-
   const char* const name_;
   const Problem problem_;
   const MatmulProblem p_;
