@@ -11,6 +11,7 @@
 #include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
+#include "tiles/gated_columns.h"
 
 namespace tessera::sm90 {
 
@@ -29,6 +30,7 @@ struct GemmShape {
 
 constexpr int kWarpgroup = 128;
 constexpr int kBoxRows = 64, kBoxCols = 64;  // results travel in boxes
+constexpr int kGatedBoxCols = kBoxCols / 2;   // as a gate leaves of as many columns of sums
 constexpr int kSharedLimit = 232448;
 
 // Shared memory of a block: stages of x and w, per consumer boxes of results and a table of its tile's columns, barriers.
@@ -63,7 +65,7 @@ struct GemmMaps {
 };
 
 struct GemmParams {
-  int tiles_m, tiles_n, k_blocks, n;
+  int tiles_m, tiles_n, k_blocks, n;  // n: rows of w, columns of sums
   const float* x_scale;  // null: 1
   const float* w_scale;
   int w_scale_stride;       // 1: per channel, 0: per tensor
@@ -71,6 +73,7 @@ struct GemmParams {
   const float* y_scale;     // 8-bit results
   bool by_rows;  // order of tiles
   bool residual;
+  bool gated;  // act is the gate's; nothing but bias and quantization stands beside it (tiles/gated_columns.h)
   SmoothActivation act;
 };
 
@@ -92,11 +95,16 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   const uint32_t first = memory.x(0) + (kX ? 0 : Memory::kXBytes);
   uint32_t slot = first, full = memory.full(0), parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
-    const int row = kX ? at.m(p) : at.n(p);
+    const bool gated = !kX && !Shape::kPromoted && p.gated;
+    const int row = kX ? at.m(p) : gated ? at.n(p) / kGatePair : at.n(p);
     for (int kb = 0; kb < p.k_blocks; ++kb) {
       wait(full + Memory::kStages * 8, parity);
       arrive_expecting(full, kBytes);
-      load_box(slot, map, kb * kBlockK, row, full);
+      if (gated) {
+        load_box(slot, map, kb * kBlockK, 0, 0, row, full);
+      } else {
+        load_box(slot, map, kb * kBlockK, row, full);
+      }
       slot += Memory::kStageBytes, full += 8;
       if (slot == first + Memory::kStages * Memory::kStageBytes) slot = first, full -= Memory::kStages * 8, parity ^= 1;
     }
@@ -104,11 +112,11 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
 }
 
 // Two warps bring the columns' table of the tile after this one, so that no consumer waits for them: v = sum * factor + bias, in units of y's
-// scale where no activation follows, halved where one does (activation_fast.h).
+// scale where no activation follows, halved where one does (activation_fast.h). A gate's argument is halved, its other factor in units of y's scale.
 template <class Shape, class In, class Vector, class Memory>
 __device__ void load_columns(const GemmParams& p, const Memory& memory) {
   const int lane = threadIdx.x % 64;
-  const float unit = p.act.present ? 0.5f : p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * unit;
+  const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
   uint32_t consumer = 0, parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
     const int n = at.n(p);
@@ -116,9 +124,10 @@ __device__ void load_columns(const GemmParams& p, const Memory& memory) {
     uint8_t* columns = memory.at(memory.columns(consumer));
 #pragma unroll 1
     for (int i = lane; i < Shape::kCols; i += 64) {
-      const int col = n + i;
-      const bool exists = col < p.n;
-      float factor = x_scale, bias = 0;
+      const bool exists = n + i < p.n;
+      const int col = p.gated ? gated_row(n + i, p.n) : n + i;
+      const float unit = p.act.present && !(p.gated && gated_column(n + i).half == 1) ? 0.5f : y_unit;
+      float factor = x_scale * unit, bias = 0;
       if (exists && sizeof(In) == 1) factor *= p.w_scale[col * p.w_scale_stride];
       if (exists && p.bias != nullptr) bias = static_cast<float>(static_cast<const Vector*>(p.bias)[col]) * unit;
       reinterpret_cast<float2*>(columns)[i] = {factor, bias};
@@ -226,8 +235,53 @@ struct TileProducts {
   }
 };
 
-// What is compiled apart: nothing between sum and quantization, an activation in f32, or one in f16 for e4m3 results.
-enum class ProgramKind : uint8_t { kPlain, kActivation, kInHalf };
+// What is compiled apart: nothing between sum and quantization, an activation in f32, one in f16 for e4m3 results, or a gate.
+enum class ProgramKind : uint8_t { kPlain, kActivation, kInHalf, kGate };
+
+// Two neighbours of a row, as codes or 16-bit numbers.
+template <class Out>
+__device__ __forceinline__ void store_pair(uint8_t* to, float a, float b) {
+  if constexpr (sizeof(Out) == 2) {
+    *reinterpret_cast<uint32_t*>(to) = cuda::pack_pair<Out>(a, b);
+  } else {
+    *reinterpret_cast<uint16_t*>(to) = std::is_same_v<Out, int8_t> ? cuda::encode_i8_pair(a, b) : static_cast<uint16_t>(cuda::encode_e4m3_pair(a, b));
+  }
+}
+
+// A gate over 64 x 64 sums, eight columns of its argument and eight that it multiplies in turns, and 64 x 32 results in shared memory. kPairs of such groups at a time; the
+// columns of the next are loaded before the stores, which the compiler must take for writes to the same place.
+template <class In, class Out, int kPairs>
+__device__ __forceinline__ void finish_gated_box(const SumOf<In>* d, const GemmParams& p, const float2* columns, uint8_t* box) {
+  constexpr int kAll = kBoxCols / kGatePair;
+  const int thread = threadIdx.x % kWarpgroup, row = result_row(thread), col = result_col(thread);
+  const auto load_columns = [&](int group) { return *reinterpret_cast<const float4*>(columns + group * kGateGroup + col); };  // factor and bias of two columns
+  float4 next[2 * kPairs];
+#pragma unroll
+  for (int i = 0; i < 2 * kPairs; ++i) next[i] = load_columns(i);
+#pragma unroll
+  for (int first = 0; first < kAll; first += kPairs) {
+    float y[kPairs][2][2];
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      const SumOf<In>*gate = d + (first + j) * 8, *up = gate + 4;
+      const float4 g = next[2 * j], u = next[2 * j + 1];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        y[j][h][0] = p.act(fmaf(static_cast<float>(gate[h * 2]), g.x, g.y)) * fmaf(static_cast<float>(up[h * 2]), u.x, u.y);
+        y[j][h][1] = p.act(fmaf(static_cast<float>(gate[h * 2 + 1]), g.z, g.w)) * fmaf(static_cast<float>(up[h * 2 + 1]), u.z, u.w);
+      }
+    }
+    if (first + kPairs < kAll) {
+#pragma unroll
+      for (int i = 0; i < 2 * kPairs; ++i) next[i] = load_columns(2 * (first + kPairs) + i);
+    }
+#pragma unroll
+    for (int i = 0; i < kPairs * 2; ++i) {
+      const int at = (first + i / 2) * kGateGroup + col;
+      store_pair<Out>(box + swizzled_offset<kGatedBoxCols * sizeof(Out)>(row + i % 2 * 8, at * sizeof(Out)), y[i / 2][i % 2][0], y[i / 2][i % 2][1]);
+    }
+  }
+}
 
 // The program on a box of 64 x 64 results in registers, then into shared memory where the copy engine takes them (and where it left the
 // residual, place for place). Each step goes over kGroups groups of
@@ -320,8 +374,10 @@ struct Consumer {
     arrive_expecting(barrier, Memory::kBoxBytes);
     load_box(memory.box(consumer, box % kBuffers), &maps.residual, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, barrier);
   }
+  template <ProgramKind kProgram>
   __device__ __forceinline__ void store(int box, int m, int n) const {
-    store_box(&maps.y, n + box % kGroups * kBoxCols, m + box / kGroups * kBoxRows, memory.box(consumer, box % kBuffers));
+    constexpr int kShare = kProgram == ProgramKind::kGate ? 2 : 1;  // columns of sums to a result
+    store_box(&maps.y, (n + box % kGroups * kBoxCols) / kShare, m + box / kGroups * kBoxRows, memory.box(consumer, box % kBuffers));
     commit_stores();
   }
 
@@ -341,13 +397,18 @@ struct Consumer {
       for (int group = 0; group < kGroups; ++group) {
         const int i = rows * kGroups + group, buffer = i % kBuffers;
         if (p.residual) wait(memory.residual(consumer, buffer), (visits * (kBoxes / kBuffers) + i / kBuffers) & 1);
-        finish_box<In, Out, kProgram, kBatch>(d[rows] + group * (kBoxCols / 2), p, reinterpret_cast<const float2*>(columns) + group * kBoxCols,
-                                              reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols, memory.at(memory.box(consumer, buffer)), unit);
+        const float2* columns_here = reinterpret_cast<const float2*>(columns) + group * kBoxCols;
+        if constexpr (kProgram == ProgramKind::kGate) {
+          finish_gated_box<In, Out, kBatch / 2>(d[rows] + group * (kBoxCols / 2), p, columns_here, memory.at(memory.box(consumer, buffer)));
+        } else {
+          finish_box<In, Out, kProgram, kBatch>(d[rows] + group * (kBoxCols / 2), p, columns_here,
+                                                reinterpret_cast<const float*>(columns + Shape::kCols * 8) + group * kBoxCols, memory.at(memory.box(consumer, buffer)), unit);
+        }
         if (p.residual) {  // each box at once: its place is wanted for the residual of one further on
           fence_for_copy_engine();
           sync_threads(own, kWarpgroup);
           if (thread == 0) {
-            store(i, m, n);
+            store<kProgram>(i, m, n);
             if (kBuffers < kBoxes && i > 0 && i - 1 + kBuffers < kBoxes) {
               wait_stores_read<1>();
               load_residual(i - 1 + kBuffers, m, n);
@@ -360,7 +421,7 @@ struct Consumer {
         sync_threads(own, kWarpgroup);
         if (thread == 0) {
 #pragma unroll
-          for (int i = (rows + 1 - kTogether) * kGroups; i < (rows + 1) * kGroups; ++i) store(i, m, n);
+          for (int i = (rows + 1 - kTogether) * kGroups; i < (rows + 1) * kGroups; ++i) store<kProgram>(i, m, n);
         }
       }
     }
@@ -403,6 +464,9 @@ struct Consumer {
 
   __device__ __forceinline__ void run_program() const {
     const float unit = sizeof(Out) == 1 ? 1.0f / *p.y_scale : 1.0f;
+    if constexpr (!Shape::kPromoted) {
+      if (p.gated) return run<ProgramKind::kGate>(unit);
+    }
     if (!p.act.present) {
       run<ProgramKind::kPlain>(unit);
     } else if (std::is_same_v<Out, __nv_fp8_e4m3> && p.gain == nullptr && unit > 0x1p-13f && unit < 0x1p12f && p.act.c[3] != 0) {

@@ -46,16 +46,21 @@ class GemmKernel final : public Kernel {
                             .w_scale = static_cast<const float*>(in[1].scale),
                             .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                             .y_scale = static_cast<const float*>(out[0].scale),
-                            .by_rows = p_.m >= p_.n};
+                            .by_rows = p_.m >= p_.n,
+                            .gated = p_.then->gated()};
     sm90::GemmMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, picked_.cols));
-    TS_ASSIGN(maps.y, boxes(out[0].data, p_.n));
+    if (params.gated) {
+      TS_ASSIGN(maps.w, halves(in[1].data));
+    } else {
+      TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, p_.n, p_.k, p_.k, picked_.cols));
+    }
+    TS_ASSIGN(maps.y, boxes(out[0].data, p_.cols));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data;
       if (s.kind == StepKind::scale) params.gain = operand->data;
-      if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
+      if (names_function(s.kind)) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;
         TS_ASSIGN(maps.residual, boxes(operand->data, operand->desc->rows().row_stride));
@@ -67,7 +72,12 @@ class GemmKernel final : public Kernel {
 
  private:
   Result<CUtensorMap> boxes(const void* data, int64_t row_stride) const {
-    return cuda::make_tensor_map<2>({data, p_.y.element, {p_.n, p_.m}, {row_stride}, {sm90::kBoxCols, sm90::kBoxRows}});
+    return cuda::make_tensor_map<2>({data, p_.y.element, {p_.cols, p_.m}, {row_stride}, {p_.then->gated() ? sm90::kGatedBoxCols : sm90::kBoxCols, sm90::kBoxRows}});
+  }
+  // w whose gate's rows and the others come in turns (tiles/gated_columns.h).
+  Result<CUtensorMap> halves(const void* w) const {
+    return cuda::make_tensor_map<4>({w, p_.w.element, {p_.k, sm90::kGateGroup, 2, p_.cols / sm90::kGateGroup}, {p_.k, p_.cols * p_.k, sm90::kGateGroup * p_.k},
+                                     {128 * 8 / info(p_.w.element).bits, sm90::kGateGroup, 2, picked_.cols / sm90::kGatePair}});
   }
 
   const char* const name_;
