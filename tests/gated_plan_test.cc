@@ -15,12 +15,14 @@ namespace tessera {
 namespace {
 
 constexpr const char* kTwoLayers = R"(graph two {
-  in %x: f32[3,40,64]
+  in %image: f32[3,40,32]
+  const %we: f32[64,32] = seed(7)
   const %gain: f32[64] = seed(1)
   const %wg: f32[96,64] = seed(2)
   const %wu: f32[96,64] = seed(3)
   const %wd: f32[64,96] = seed(4)
   const %wh: f32[16,64] = seed(5)
+  %x: f32[3,40,64] = matmul(%image, %we) @"embed"
   %n: f32[3,40,64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
   %g: f32[3,40,96] = matmul(%n, %wg) @"mlp.gate_proj"
   %a: f32[3,40,96] = map(%g) {fn="gelu_tanh"} @"mlp.act"
@@ -36,12 +38,14 @@ constexpr const char* kTwoLayers = R"(graph two {
 // The activated half is the first or the second.
 std::string one_layer(bool second) {
   return cat(R"(graph one {
-  in %x: f32[3,40,64]
+  in %image: f32[3,40,32]
+  const %we: f32[64,32] = seed(7)
   const %gain: f32[64] = seed(1)
   const %w12: f32[192,64] = seed(2)
   const %b12: f32[192] = seed(6)
   const %wd: f32[64,96] = seed(4)
   const %wh: f32[16,64] = seed(5)
+  %x: f32[3,40,64] = matmul(%image, %we) @"embed"
   %n: f32[3,40,64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
   %h0: f32[3,40,192] = matmul(%n, %w12) @"mlp.w12"
   %h: f32[3,40,192] = map(%h0, %b12) {fn="add"}
@@ -111,7 +115,9 @@ TEST(GatedPlan, IsTwoMatmulsOnHopper) {
   for (const std::string& text : {std::string(kTwoLayers), one_layer(false), one_layer(true)}) {
     for (const std::string precision : {"fp16", "bf16", "fp8", "int8"}) {
       const std::vector<PlanStep> mlp = mlp_of(plan_for(text, precision, Arch::sm90));
-      ASSERT_EQ(mlp.size(), 2u) << precision;
+      std::string names;
+      for (const PlanStep& s : mlp) names += cat(s.layer, " (", s.variant, " ", kinds_of(s.then), ") ");
+      ASSERT_EQ(mlp.size(), 2u) << precision << ": " << names;
       const bool two = text == kTwoLayers, codes = precision == "fp8" || precision == "int8";
       EXPECT_EQ(mlp[0].layer, two ? "mlp.gate_proj+mlp.up_proj" : "mlp.w12");
       EXPECT_EQ(kinds_of(mlp[0].then), cat(two ? "" : "bias ", "gate", codes ? " quantize" : ""));
@@ -125,6 +131,31 @@ TEST(GatedPlan, IsTwoMatmulsOnHopper) {
       EXPECT_EQ(mlp[0].computed, precision == "fp8" ? "e4m3" : precision);
       EXPECT_EQ(mlp[0].stored, precision == "fp8" ? "e4m3" : precision == "int8" ? "i8" : precision == "fp16" ? "f16" : "bf16");
     }
+  }
+}
+
+// As exporters write them: two layers (Llama, Gemma, EVA02), one that is cut into halves (DINOv2), EVA02's with a norm after the gate.
+TEST(GatedPlan, FindsGatesInExportedModels) {
+  for (const std::string name : {"llama_dyn18", "gemma_dyn20", "dinov2_swiglu_dyn20", "dinov2_swiglu_ts17", "eva02_dyn18", "eva02_ts17", "eva02_fused_dyn20"}) {
+    LoadOptions options{.exact = false};
+    if (name.starts_with("llama") || name.starts_with("gemma")) options.shapes = {{"input_ids", {2, 8}}, {"attention_mask", {2, 8}}};
+    auto graph = load_model(cat(TS_SOURCE_DIR "/tests/data/models/", name, ".onnx"), 2, options);
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    LowerOptions lowering;
+    lowering.types.precision = "fp16";
+    lowering.plan.target = Arch::sm90;
+    Engine engine;
+    const auto plan = plan_of(*graph, lowering, engine);
+    ASSERT_TRUE(plan.ok()) << name << ": " << plan.status().message();
+    int gates = 0, products = 0;
+    std::string ops;
+    for (const PlanStep& s : plan->steps) {
+      gates += s.then.gated();
+      products += s.op == "map" && s.attrs.word("fn") == "mul";
+      ops += cat("\n", s.layer, " ", s.op, " ", kinds_of(s.then));
+    }
+    EXPECT_EQ(gates, 2) << name << ops;
+    EXPECT_EQ(products, name.starts_with("gemma") ? 1 : 0) << name << ops;  // of its embedding, by a number
   }
 }
 
