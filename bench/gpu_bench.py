@@ -5,7 +5,7 @@
   python3 bench/gpu_bench.py [--sections vit,cosine,ops,peers] [--tune] [--peers FOLDER] [--limit SECONDS]
 
 Sections: vit (ViT engines, b64 and b1, FP16, FP8 with FP8 attention, INT8, and the 256-token model), cosine (their logits against fp32), ops (kernels
-alone: attention, matmul, norm, the pieces of a gated MLP), peers (torch, cuDNN, cuBLAS: scripts of FOLDER or TESSERA_PEERS, and bench/attention_peers.py),
+alone: attention, matmul, norm, a gated MLP), peers (torch, cuDNN, cuBLAS: scripts of FOLDER or TESSERA_PEERS, and bench/attention_peers.py),
 growth (time over batch, sequence and depth; not by default). All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are
 checked against their golden values on the GPU. Times are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the
 limit, is recorded as such and the rest goes on. Results: <out>/<gpu>/*.json, and the table of the goals on stdout and in summary.json.

@@ -71,7 +71,7 @@ def op_row(op, form, us, variant="x/sm90", config="", **more):
 ATTENTION = [op_row("attention", "f16/b64 h12 s197 d64", 44.0), op_row("attention", "f16/b64 h12 s197 d64", 39.0, config="128x64"),
              op_row("attention", "f16/b64 h12 s197 d64", 1.0, variant="x/wrong", error="wrong result"),
              op_row("attention", "e4m3/b64 h12 s197 d64", 30.0), op_row("attention", "f16/b4 h16 s4096 d128", 800.0)]
-MATMUL = [op_row("matmul", "fp8/970x2048x16384 gelu_tanh", 40.0), op_row("matmul", "fp8/970x2048x16384", 40.0), op_row("map", "fp8/970x16384 mul", 10.0),
+MATMUL = [op_row("matmul", "fp8/970x2048x32768 gate(gelu_tanh)", 95.0), op_row("matmul", "fp8/970x2048x32768 gate(gelu_tanh)", 90.0, config="128x192"),
           op_row("matmul", "fp8/970x16384x2048", 45.0)]
 
 

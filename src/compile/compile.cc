@@ -5,6 +5,7 @@
 #include "models/family.h"
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
+#include "passes/fuse_gate.h"
 
 namespace tessera {
 
@@ -27,6 +28,7 @@ Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool)
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
   TS_TRY(quantize(graph, types));
+  TS_TRY(fuse_gate(graph, options.plan.target));
   if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool);
 }

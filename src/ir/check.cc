@@ -122,6 +122,7 @@ class Checker {
       const Step& s = n.then.steps[i];
       if (s.kind == StepKind::quantize && i + 1 != n.then.steps.size())
         return bad_input("quantize must be the program's last step");
+      if (s.kind == StepKind::gate && &s != n.then.find(StepKind::gate)) return bad_input("a program has one gate at most");
       if (operand_of(s.kind) == StepOperand::kNone) continue;
       if (s.operand < 0 || static_cast<size_t>(s.operand) >= n.inputs.size() ||
           n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
@@ -129,12 +130,12 @@ class Checker {
       }
       const Shape& y = g_.at(n.outputs[0]).type.shape;
       const Shape& r = g_.at(n.inputs[static_cast<size_t>(s.operand)]).type.shape;
-      const int64_t cols = y.empty() ? 1 : y.back();
+      const int64_t cols = n.then.cols_before(i, y.empty() ? 1 : y.back());
       if (operand_of(s.kind) == StepOperand::kVector && elements(r) != cols) {
         return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", wanted ", cols, " numbers"));
       }
       if (operand_of(s.kind) == StepOperand::kMatrix &&
-          (r.empty() || r.back() != cols || elements(r) == 0 || elements(y) % elements(r) != 0)) {
+          (r.empty() || r.back() != cols || elements(r) == 0 || n.then.cols_before(i, elements(y)) % elements(r) != 0)) {
         return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", which does not repeat over rows of ",
                              to_string(y)));
       }

@@ -55,6 +55,13 @@ bool Program::within(std::initializer_list<StepKind> kinds) const {
   return true;
 }
 
+int64_t Program::cols_before(size_t step, int64_t cols) const {
+  for (size_t i = step; i < steps.size(); ++i) {
+    if (steps[i].kind == StepKind::gate) return 2 * cols;
+  }
+  return cols;
+}
+
 const Step* Program::find(StepKind kind) const {
   for (const Step& s : steps) {
     if (s.kind == kind) return &s;

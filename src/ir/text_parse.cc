@@ -337,7 +337,7 @@ class Parser {
         return {};
       }
       Step step{.kind = *kind};
-      if (*kind == StepKind::act) {
+      if (names_function(*kind)) {
         TS_TRY(want('('));
         TS_ASSIGN(const std::string fn, word());
         const auto unary = find_unary(fn);

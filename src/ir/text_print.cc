@@ -126,7 +126,7 @@ class Printer {
     if (!n.then.empty()) out_ += " then";
     for (const Step& s : n.then.steps) {
       out_ += cat(" ", name_of(s.kind));
-      if (s.kind == StepKind::act) out_ += cat("(", name_of(s.fn), ")");
+      if (names_function(s.kind)) out_ += cat("(", name_of(s.fn), ")");
       if (operand_of(s.kind) != StepOperand::kNone) out_ += cat("(", s.operand, ")");
     }
     if (!n.name.empty()) out_ += cat(" @", quoted(n.name));

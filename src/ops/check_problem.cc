@@ -4,7 +4,8 @@
 namespace tessera {
 namespace {
 
-Status check_step(const Problem& p, const Step& step) {
+Status check_step(const Problem& p, size_t at) {
+  const Step& step = p.then.steps[at];
   const std::string what = cat(p.op, ": step ", name_of(step.kind));
   const StepOperand wanted = operand_of(step.kind);
   if (wanted == StepOperand::kNone) return {};
@@ -13,13 +14,13 @@ Status check_step(const Problem& p, const Step& step) {
   const Shape& y = p.out[0].shape;
   const Shape& s = p.step_operand(step).shape;
   if (y.empty()) return bad_input(what + ": the result has no columns");
-  const int64_t cols = y.back();
+  const int64_t cols = p.then.cols_before(at, y.back());
   if (wanted == StepOperand::kVector) {
     if (s != Shape{cols}) return bad_input(cat(what, " wants [", cols, "], has ", to_string(s)));
     return {};
   }
   // A matrix may have fewer rows than the result: they repeat.
-  const int64_t all = elements(y), here = elements(s);
+  const int64_t all = p.then.cols_before(at, elements(y)), here = elements(s);
   if (s.empty() || s.back() != cols || (all != 0 && (here == 0 || all % here != 0))) {
     return bad_input(
         cat(what, " wants rows of ", cols, " that repeat evenly over ", to_string(y), ", has ", to_string(s)));
@@ -51,10 +52,13 @@ Status check_problem(const OpInfo& op, const Problem& p) {
     }
   }
   if (!p.then.empty() && !op.takes_program) return bad_input(cat(op.name, ": runs no program after it"));
+  if (p.then.gated() && !op.takes_gate) return bad_input(cat(op.name, ": runs no gate after it"));
   for (size_t i = 0; i < p.then.steps.size(); ++i) {
-    TS_TRY(check_step(p, p.then.steps[i]));
+    TS_TRY(check_step(p, i));
     if (p.then.steps[i].kind == StepKind::quantize && i + 1 != p.then.steps.size())
       return bad_input(cat(op.name, ": quantize must be the last step"));
+    if (p.then.steps[i].kind == StepKind::gate && &p.then.steps[i] != p.then.find(StepKind::gate))
+      return bad_input(cat(op.name, ": a program has one gate at most"));
   }
   return {};
 }

@@ -46,6 +46,7 @@ Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces) {
 Verdict CpuProgram::accepts(const Problem& p, Pieces pieces) {
   if (Verdict v = accepts_result(p.out[0], pieces); !v) return v;
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
+  TS_REQUIRE(!p.then.gated(), "runs no gate: it has pieces of rows");
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);
     if (wanted == StepOperand::kNone) continue;

@@ -51,17 +51,17 @@ double nearest_integer(Element e, double x) {
   return x;
 }
 
-}  // namespace
-
-Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span<const Dense> in, const Dense& before,
-                             const Roundings& roundings) {
-  return op.errors != nullptr ? op.errors(problem, in, before, roundings) : Errors(before.v.size(), 0.0);
+// An activation's error: eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument
+// (tiles/scalar.h, tiles/cpu_math.h).
+double activation_errors(Unary fn, double x, double y, double e, double activation_error) {
+  return carried(fn, x, e) + kUnit * (8 * std::fabs(y) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
 }
 
-Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers,
-                            Errors errors, double activation_error) {
+// Steps that leave the columns as they are.
+void carry_steps(std::span<const Step> steps, std::span<const Dense> in, std::vector<double>& numbers, Errors& errors,
+                 double activation_error) {
   parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
-    for (const Step& step : problem.then.steps) {
+    for (const Step& step : steps) {
       const Dense* operand = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
       for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         double &v = numbers[i], &e = errors[i];
@@ -74,23 +74,58 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
             e += kUnit * std::fabs(v);
             break;
           case StepKind::act: {
-            // Eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument:
-            // tiles/scalar.h, tiles/cpu_math.h.
             const double x = v;
             v = apply(step.fn, x);
-            e = carried(step.fn, x, e) + kUnit * (8 * std::fabs(v) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
+            e = activation_errors(step.fn, x, v, e, activation_error);
             break;
           }
           case StepKind::scale:
             v *= other();
             e = e * std::fabs(other()) + kUnit * std::fabs(v);
             break;
+          case StepKind::gate:
           case StepKind::quantize:
             break;
         }
       }
     }
   });
+}
+
+// v = f(a) b: |dv| <= |b| |df| + |f(a)| |db| + |df| |db|, and the product's own rounding.
+void carry_gate(Unary fn, int64_t cols, std::vector<double>& numbers, Errors& errors, double activation_error) {
+  const size_t kept = static_cast<size_t>(cols / 2), count = numbers.size() / 2;
+  std::vector<double> v(count);
+  Errors e(count);
+  parallel_for(static_cast<int64_t>(count), kGrain, [&](int64_t begin, int64_t end) {
+    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const size_t a = i / kept * 2 * kept + i % kept, b = a + kept;
+      const double f = apply(fn, numbers[a]), g = numbers[b];
+      const double f_error = activation_errors(fn, numbers[a], f, errors[a], activation_error);
+      v[i] = f * g;
+      e[i] = f_error * std::fabs(g) + (std::fabs(f) + f_error) * errors[b] + kUnit * std::fabs(v[i]);
+    }
+  });
+  numbers = std::move(v);
+  errors = std::move(e);
+}
+
+}  // namespace
+
+Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span<const Dense> in, const Dense& before,
+                             const Roundings& roundings) {
+  return op.errors != nullptr ? op.errors(problem, in, before, roundings) : Errors(before.v.size(), 0.0);
+}
+
+Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers,
+                            Errors errors, double activation_error) {
+  const std::span<const Step> steps = problem.then.steps;
+  const Step* gate = problem.then.find(StepKind::gate);
+  const size_t at = gate == nullptr ? steps.size() : static_cast<size_t>(gate - steps.data());
+  carry_steps(steps.first(at), in, numbers, errors, activation_error);
+  if (gate == nullptr) return errors;
+  carry_gate(gate->fn, problem.then.cols_before(problem.out[0].shape.back()), numbers, errors, activation_error);
+  carry_steps(steps.subspan(at + 1), in, numbers, errors, activation_error);
   return errors;
 }
 

@@ -33,6 +33,7 @@ struct OpInfo {
   StridedInputs strided = StridedInputs::kDense;
   bool boundary = false;  // its CUDA variants can read and write the caller's buffers through a slot
   bool takes_program = false;
+  bool takes_gate = false;  // a program with a gate too: its rule halves the columns, its reference makes all of them
   // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is multiplied that a precision is asked for.
   int promises = -1;
   // Result types where the signature cannot say them (null: shapes by the signature, element of the first input).

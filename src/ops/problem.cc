@@ -7,6 +7,17 @@ Operand dense_operand(const Shape& shape, const QuantType& type, bool constant) 
   return {.present = true, .constant = constant, .shape = shape, .strides = dense_strides(shape), .type = type};
 }
 
+Problem before_program(const Problem& problem) {
+  Problem plain = problem;
+  plain.then = {};
+  if (problem.then.gated() && !plain.out[0].shape.empty()) {
+    Shape shape = plain.out[0].shape;
+    shape.back() = problem.then.cols_before(shape.back());
+    plain.out[0] = dense_operand(shape, plain.out[0].type);
+  }
+  return plain;
+}
+
 Problem problem_of(const Graph& graph, const std::vector<int>& producers, const Node& node) {
   Problem p{.op = node.op, .in = {}, .out = {}, .attrs = node.attrs, .then = node.then};
   for (ValueId id : node.inputs) {

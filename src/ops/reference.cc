@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -198,10 +199,11 @@ void encode(const Dense& numbers, const TensorView& t) {
 }
 
 void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
-  const int64_t cols = cols_of(y.shape);
-  parallel_for(rows_of(y.shape), grain_of(cols), [&](int64_t begin, int64_t end) {
+  const int64_t made = cols_of(y.shape), rows = rows_of(y.shape);
+  parallel_for(rows, grain_of(made), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      double* v = y.v.data() + row * cols;
+      double* v = y.v.data() + row * made;
+      int64_t cols = made;
       for (const Step& step : problem.then.steps) {
         const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
         switch (step.kind) {
@@ -219,19 +221,29 @@ void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) 
             for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
             break;
           }
+          case StepKind::gate:
+            cols /= 2;
+            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]) * v[cols + c];
+            break;
           case StepKind::quantize:
             break;  // encode does it
         }
       }
     }
   });
+  if (!problem.then.gated()) return;
+  const int64_t kept = made / 2;  // the first half of each row
+  for (int64_t row = 1; row < rows; ++row) std::copy_n(y.v.begin() + row * made, kept, y.v.begin() + row * kept);
+  y.v.resize(static_cast<size_t>(rows * kept));
+  y.shape.back() = kept;
 }
 
 std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in) {
   std::vector<Dense> out;
-  for (const Operand& o : problem.out)
+  const Problem plain = before_program(problem);
+  for (const Operand& o : plain.out)
     out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
-  op.reference(problem, in, out);
+  op.reference(plain, in, out);
   if (!problem.then.empty()) apply_program(problem, in, out[0]);
   return out;
 }
@@ -240,7 +252,7 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
                      std::span<const TensorView> out, Noise noise) {
   int64_t count = 0;
   for (const TensorView& t : in) count += t.desc != nullptr ? elements(t.desc->shape) : 0;
-  for (const Operand& o : problem.out) count += elements(o.shape);
+  for (const Operand& o : problem.out) count += problem.then.cols_before(elements(o.shape));
   TS_TRY(check_memory(count * static_cast<int64_t>(sizeof(double)), cat("the operands and results of ", op.name, " in f64")));
   std::vector<Dense> numbers;
   for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});

@@ -20,7 +20,7 @@ void encode(const Dense& numbers, const TensorView& tensor);
 // Results before rounding: reference, then the program. Contract: op.check_numbers, where there is one, found nothing.
 std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in);
 
-// The program alone, over results before it.
+// The program alone, over results before it, which become those after it.
 void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y);
 
 // compute_reference, then encode. `noise` > 0 multiplies each result by 1 + noise * (a number in [-1, 1] drawn from seed and index) before rounding: the golden

@@ -152,9 +152,12 @@ class CarrierGiver {
 }  // namespace
 
 bool has_kernel(const Graph& graph, const std::vector<int>& producers, const Node& node, Arch target) {
-  const OpInfo* op = find_op(node.op);
+  return find_op(node.op) != nullptr && has_kernel(problem_of(graph, producers, node), target);
+}
+
+bool has_kernel(const Problem& problem, Arch target) {
+  const OpInfo* op = find_op(problem.op);
   if (op == nullptr) return false;
-  const Problem problem = problem_of(graph, producers, node);
   for (const Variant* v : op->variants) {
     if (runs(target, v->arch) && v->accepts(problem)) return true;
   }

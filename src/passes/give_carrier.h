@@ -11,6 +11,7 @@
 #include "archs/arch.h"
 #include "base/status.h"
 #include "ir/graph.h"
+#include "ops/problem.h"
 
 namespace tessera {
 
@@ -25,6 +26,7 @@ struct CarrierOptions {
 Status give_carrier(Graph& graph, const CarrierOptions& options, std::vector<size_t>& new_places);
 
 // Whether a kernel of the target takes the node with the types that its operands and results have now.
+bool has_kernel(const Problem& problem, Arch target);
 bool has_kernel(const Graph& graph, const std::vector<int>& producers, const Node& node, Arch target);
 
 }  // namespace tessera

@@ -132,7 +132,7 @@ class Migrator {
       vector = divided(vector);
       return {.done = true, .how = into(kMigratedPlaces[1], node), .maker = node.name};
     }
-    if (node.then.find(StepKind::act) == nullptr) {
+    if (node.then.find(StepKind::act) == nullptr && !node.then.gated()) {
       std::vector<int64_t> rows(static_cast<size_t>(k_));
       for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
       if (Migrated out = into_rows(node, rows); out.done) return out;

@@ -107,7 +107,7 @@ std::string problem_key(const Problem& p, Arch target) {
   for (const Operand& o : p.out) key += " " + text_of(o);
   for (const Step& s : p.then.steps) {
     key += cat(" ", name_of(s.kind));
-    if (s.kind == StepKind::act) key += cat("=", name_of(s.fn));
+    if (names_function(s.kind)) key += cat("=", name_of(s.fn));
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) key += cat(" ", name, "=", text_of(value));

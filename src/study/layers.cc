@@ -109,9 +109,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
     if (!found.ok()) status_ = found.at(cat("layer ", step.layer, ", with the golden plan's constants"));
   }
   if (!status_.ok()) return;
-  Problem plain = problem;
-  plain.then = {};
-  Dense exact = compute_reference(*op, plain, numbers)[0];
+  Dense exact = compute_reference(*op, before_program(problem), numbers)[0];
   std::vector<double> before = exact.v;
   const Arithmetic arithmetic = variant->arithmetic(problem);
   Errors walk = errors_before_program(*op, problem, numbers, exact, Roundings(arithmetic, Growth::kWalk));

@@ -150,7 +150,7 @@ std::string foreign_activation(const Graph& written, const Graph& canonical) {
     for (const Node& n : graph.nodes) {
       if (n.op == "map") body(n, n.attrs.word("fn"));
       for (const Step& s : n.then.steps) {
-        if (s.kind == StepKind::act) body(n, name_of(s.fn));
+        if (names_function(s.kind)) body(n, name_of(s.fn));
       }
     }
   };

@@ -137,8 +137,8 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
   Finding found;
   const auto twin = layers_.find(step.layer);
-  const bool known =
-      twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
+  const bool known = !step.then.gated() &&  // which may have its rows in another order
+                     twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
@@ -160,7 +160,8 @@ void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) con
   const auto text = [divides](const Program& program) {
     std::string out;
     for (const Step& s : program.steps) {
-      if (s.kind == StepKind::quantize || (divides && s.kind == StepKind::scale)) continue;
+      // A gate stands for steps of their own there.
+      if (s.kind == StepKind::quantize || s.kind == StepKind::gate || (divides && s.kind == StepKind::scale)) continue;
       out += cat(out.empty() ? "" : " ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
     }
     return out.empty() ? std::string("nothing") : out;

@@ -107,10 +107,10 @@ TEST(CpuNumbers, PanelsAreRowsInAnotherOrder) {
         for (int64_t row : {0, 16}) {
           const int64_t col = cols / 3 / 8 * 8, n = cols - col, rows = std::min<int64_t>(16, all - row), many = 16 * round_up(n, group);
           std::vector<float> out = poison(many + 2);
-          reader.read_panel({packed->data(), stored.scales.data(), cols}, layout_index(layout, row, col, cols), row, rows, col, n, out.data());
+          reader.read_panel({packed->data(), stored.scales.data(), cols}, layout_index(layout, row, col, rows, cols), row, rows, col, n, out.data());
           for (int64_t r = 0; r < 16; ++r) {
             for (int64_t c = 0; c < n; ++c)
-              ASSERT_EQ(number_at(out, to, layout_index(layout, r, c, n)), r < rows ? stored.numbers[static_cast<size_t>((row + r) * cols + col + c)] : 0)
+              ASSERT_EQ(number_at(out, to, layout_index(layout, r, c, rows, n)), r < rows ? stored.numbers[static_cast<size_t>((row + r) * cols + col + c)] : 0)
                   << text << " row " << row + r << " col " << col + c;
           }
           EXPECT_TRUE(std::isnan(number_at(out, to, to == Element::f32 ? many : many | 1))) << text;

@@ -45,7 +45,7 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
   const int64_t width = info(element).bits / 8;
   std::vector<uint8_t> stored(static_cast<size_t>(layout_elements(p.layout, cols, k) * width));
   for (int64_t i = 0; i < cols * k; ++i)
-    std::memcpy(&stored[static_cast<size_t>(layout_index(p.layout, i / k, i % k, k) * width)], &w.codes[static_cast<size_t>(i * width)],
+    std::memcpy(&stored[static_cast<size_t>(layout_index(p.layout, i / k, i % k, cols, k) * width)], &w.codes[static_cast<size_t>(i * width)],
                 static_cast<size_t>(width));
   int64_t offsets[kPanelCols];
   for (int64_t c = 0; c < cols; ++c) offsets[c] = c * k;
@@ -63,7 +63,7 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
         for (int64_t c = 0; c < cols; ++c) at[c] = offsets[c] + k0;
         p.pack_w(element, w.codes.data(), at, cols, n, scratch.data(), w_panel.data());
       } else {
-        panel = p.take_w(element, stored.data(), layout_index(p.layout, 0, k0, k), n, w_panel.data());
+        panel = p.take_w(element, stored.data(), layout_index(p.layout, 0, k0, cols, k), n, w_panel.data());
       }
       p.multiply(x_panels.data(), panel, rows, n, k0 == 0, tile.data(), stride);
     }

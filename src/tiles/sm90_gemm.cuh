@@ -11,6 +11,7 @@
 #include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
+#include "tiles/gated_columns.h"
 #include "types/layout.h"
 
 namespace tessera::sm90 {
@@ -25,7 +26,8 @@ struct GemmShape {
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);        // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
   static constexpr int kRows = 64 * kMma;
-  static constexpr bool kRunsAny = kSums <= 128;  // programs with more than one of activation, gain, residual: no registers are left for them beside 192 sums
+  // Programs with more than one of activation, gain, residual, and gates of 16-bit results: no registers are left for them beside 192 sums.
+  static constexpr bool kRunsAny = kSums <= 128;
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
   static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
 };
@@ -64,7 +66,7 @@ struct GemmMaps {
 struct GemmParams {
   uint32_t tiles, blocks;  // of the grid
   uint32_t tiles_m, tiles_n;
-  int k_blocks, m, n;
+  int k_blocks, m, cols;  // rows and columns of y
   void* y;  // dense rows
   const float* x_scale;  // null: 1
   const float* w_scale;
@@ -73,6 +75,7 @@ struct GemmParams {
   const float* y_scale;     // 8-bit results
   bool by_rows;  // order of tiles
   bool residual;
+  bool gated;  // act is the gate's; nothing but bias and quantization stands beside it (tiles/gated_columns.h)
   SmoothActivation act;
 };
 
@@ -94,11 +97,16 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   const uint32_t first = memory.x(0) + (kX ? 0 : Memory::kXBytes);
   uint32_t slot = first, full = memory.full(0), parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
-    const int row = kX ? at.m(p) : at.n(p);
+    const bool gated = !kX && !Shape::kPromoted && p.gated;
+    const int row = kX ? at.m(p) : gated ? at.n(p) / kGatePair : at.n(p);
     for (int kb = 0; kb < p.k_blocks; ++kb) {
       wait(full + Memory::kStages * 8, parity);
       arrive_expecting(full, kBytes);
-      load_box(slot, map, kb * kBlockK, row, full);
+      if (gated) {
+        load_box(slot, map, kb * kBlockK, 0, 0, row, full);
+      } else {
+        load_box(slot, map, kb * kBlockK, row, full);
+      }
       slot += Memory::kStageBytes, full += 8;
       if (slot == first + Memory::kStages * Memory::kStageBytes) slot = first, full -= Memory::kStages * 8, parity ^= 1;
     }
@@ -107,11 +115,12 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
 
 // Two warps bring what the program of the tile after this one needs, so that no consumer waits for it (one of them where the other brings residuals): where the tile lies, and of
 // each column factor and bias, v = sum * factor + bias, in units of y's scale and with the gain in it where no activation stands between, halved where one does
-// (activation_fast.h). In the order of the products' columns, which is not that of y's (types/layout.h, pairs32).
+// (activation_fast.h); of a gate the argument is halved, the other factor in units of y's scale. In the order of the products' columns, which is not that of y's
+// (types/layout.h, pairs32; gated_columns.h).
 template <class Shape, class In, class Vector, class Memory>
 __device__ void load_tables(const GemmParams& p, const Memory& memory) {
   const int first = threadIdx.x % 64, lanes = p.residual ? 32 : 64;
-  const float unit = p.act.present ? 0.5f : p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * unit;
+  const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
   uint32_t consumer = 0, parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
     const int m = at.m(p), n = at.n(p);
@@ -120,9 +129,12 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
     if (first == 0) cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
 #pragma unroll 1
     for (int i = first; i < Shape::kCols; i += lanes) {
-      const int col = n + turn_pairs32(i);
-      const bool exists = col < p.n;
-      float factor = x_scale, bias = 0, gain = 1;
+      const bool gated = !Shape::kPromoted && p.gated;
+      const GatedColumn place = gated ? gated_column(n + i) : GatedColumn{0, n + turn_pairs32(i)};
+      const bool exists = place.column < p.cols;
+      const int col = place.half * p.cols + place.column;
+      const float unit = p.act.present && place.half == 0 ? 0.5f : y_unit;
+      float factor = x_scale * unit, bias = 0, gain = 1;
       if (exists && sizeof(In) == 1) factor *= p.w_scale[col * p.w_scale_stride];
       if (exists && p.bias != nullptr) bias = static_cast<float>(static_cast<const Vector*>(p.bias)[col]) * unit;
       if (exists && p.gain != nullptr) gain = static_cast<float>(static_cast<const Vector*>(p.gain)[col]);
@@ -241,9 +253,9 @@ struct TileProducts {
   }
 };
 
-// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an activation in f32, one in f16 for e4m3 results, and whatever
-// else the program may hold.
-enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kAny };
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an activation in f32, one in f16 for e4m3 results, a gate, and
+// whatever else the program may hold.
+enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kGate, kAny };
 
 // The program on four numbers (columns 0, 1, 8, 9 of the products, neighbours in y) in each of kRows rows, v = sum * factor + bias on entry; packed words of y on return. One warp
 // per scheduler runs this, so a thread's own numbers must hide its latencies: each step goes over all of them before the next one. add: the residual.
@@ -310,11 +322,13 @@ struct Consumer {
     int lane = thread;
     asm volatile("" : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
     const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16, gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
+    constexpr int kShare = kProgram == ProgramKind::kGate ? 2 : 1;  // columns of sums to a result
     const uint2 tile = cuda::load_shared_pair(table + Shape::kCols * 12);
-    const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) + lane % 4 * 8;
-    const int rows_left = p.m - first_row, cols_left = p.n - first_col;
-    Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.n + first_col;
+    const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
+    const int rows_left = p.m - first_row, cols_left = p.cols - first_col;
+    Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.cols + first_col;
     const uint32_t residual = memory.residual() + swizzled_offset<64>(result_row(lane), lane % 4 * 16);
+    float v[kRows * 4];
     uint32_t y[2][kRows][sizeof(Out)];
     Columns columns = load_columns(column_table);
 #pragma unroll
@@ -326,7 +340,7 @@ struct Consumer {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           const uint32_t from = residual + four / 2 * Memory::kResidualBox + (r / 2 * 64 + r % 2 * 8) * 64 + four % 2 * 8;
-          add[r] = kProgram == ProgramKind::kResidual || p.residual ? cuda::load_shared_pair(from) : uint2{};
+          add[r] = kProgram == ProgramKind::kResidual || p.residual ? cuda::load_shared_pair_here(from) : uint2{};
         }
       }
       float4 gains{1.0f, 1.0f, 1.0f, 1.0f};
@@ -334,24 +348,38 @@ struct Consumer {
         const uint2 low = cuda::load_shared_pair(gain_table + four * 64), high = cuda::load_shared_pair(gain_table + four * 64 + 32);
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
-      float v[kRows * 4];
+      const auto affine = [&](int r, int c) { return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c)); };
+      if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
+        float gate[kRows * 2];
 #pragma unroll
-      for (int i = 0; i < kRows * 4; ++i) {
-        const int r = i / 4, c = i % 4;
-        v[i] = fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c));
-      }
-      finish_fours<Out, kProgram, kRows>(y[four % 2], v, gains, add, p, unit);
-      if (four % 2 == 1) {
+        for (int i = 0; i < kRows * 2; ++i) gate[i] = affine(i / 2, i % 2);
+        p.act.template run<kRows * 2>(gate);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          const int row = r / 2 * 64 + r % 2 * 8, col = four / 2 * 32;
-          if (row >= rows_left || col >= cols_left) continue;
-          Out* to = first + int64_t{p.n * row} + col;
-          if constexpr (sizeof(Out) == 1) {
-            *reinterpret_cast<uint2*>(to) = {y[0][r][0], y[1][r][0]};
+          const float low = gate[r * 2] * affine(r, 2), high = gate[r * 2 + 1] * affine(r, 3);
+          if constexpr (sizeof(Out) == 2) {
+            y[four / 2 % 2][r][four % 2] = cuda::pack_pair<Out>(low, high);
           } else {
-            *reinterpret_cast<uint4*>(to) = {y[0][r][0], y[0][r][1], y[1][r][0], y[1][r][1]};
+            v[r * 4 + four % 2 * 2] = low, v[r * 4 + four % 2 * 2 + 1] = high;
           }
+        }
+        if (four % 2 == 0) continue;
+      } else {
+#pragma unroll
+        for (int i = 0; i < kRows * 4; ++i) v[i] = affine(i / 4, i % 4);
+      }
+      const int done = four / kShare;  // fours of results
+      if constexpr (kShare == 1 || sizeof(Out) == 1) finish_fours<Out, kProgram, kRows>(y[done % 2], v, gains, add, p, unit);
+      if (done % 2 == 0) continue;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const int row = r / 2 * 64 + r % 2 * 8, col = done / 2 * 32;
+        if (row >= rows_left || col >= cols_left) continue;
+        Out* to = first + int64_t{p.cols * row} + col;
+        if constexpr (sizeof(Out) == 1) {
+          *reinterpret_cast<uint2*>(to) = {y[0][r][0], y[1][r][0]};
+        } else {
+          *reinterpret_cast<uint4*>(to) = {y[0][r][0], y[0][r][1], y[1][r][0], y[1][r][1]};
         }
       }
     }
@@ -385,6 +413,9 @@ struct Consumer {
   __device__ __forceinline__ void run_program() const {
     constexpr bool kByte = sizeof(Out) == 1, kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
     const float unit = kByte ? 1.0f / *p.y_scale : 1.0f;
+    if constexpr (!Shape::kPromoted && (kByte || Shape::kRunsAny)) {
+      if (p.gated) return run<ProgramKind::kGate>(unit);
+    }
     if (!p.act.present) {
       if (!kByte && p.residual) return run<kByte ? ProgramKind::kPlain : ProgramKind::kResidual>(unit);
       return run<ProgramKind::kPlain>(unit);

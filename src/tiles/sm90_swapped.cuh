@@ -36,7 +36,7 @@ struct SwappedParams {
   const void* residual;  // of y's type; null where the program has none
   int64_t residual_stride;
   void* y;
-  Element y_element;  // f16, bf16, e4m3, i8: a branch per eight numbers, so that one kernel serves all
+  Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
 };
 
@@ -159,6 +159,11 @@ __device__ __forceinline__ void add_residual(Element e, float (&v)[8], const uin
 
 // Eight neighbouring numbers of a row of y. Contract: aligned to their size.
 __device__ __forceinline__ void store_numbers(Element e, void* y, int64_t index, const float (&v)[8]) {
+  if (e == Element::f32) {
+    float4* to = reinterpret_cast<float4*>(static_cast<float*>(y) + index);
+    to[0] = {v[0], v[1], v[2], v[3]}, to[1] = {v[4], v[5], v[6], v[7]};
+    return;
+  }
   uint32_t pairs[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

@@ -15,10 +15,11 @@ constexpr int64_t kPanelRows = 32;  // rows that share no byte with others in an
 
 // move(index in rows, index in the order) for every code, on all threads.
 template <class Move>
-void for_each_code(Layout layout, int64_t rows, int64_t cols, const Move& move) {
-  parallel_for(divide_up(rows, kPanelRows), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin * kPanelRows; r < std::min(rows, end * kPanelRows); ++r) {
-      for (int64_t c = 0; c < cols; ++c) move(r * cols + c, layout_index(layout, r, c, cols));
+void for_each_code(Layout layout, int bits, int64_t rows, int64_t cols, const Move& move) {
+  const int64_t together = bits >= 8 || layout != Layout::kHalves32 ? kPanelRows : std::max<int64_t>(rows, 1);  // halves begin anywhere
+  parallel_for(divide_up(rows, together), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin * together; r < std::min(rows, end * together); ++r) {
+      for (int64_t c = 0; c < cols; ++c) move(r * cols + c, layout_index(layout, r, c, rows, cols));
     }
   });
 }
@@ -40,7 +41,7 @@ Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64
     return out;
   }
   const int bits = info(element).bits;
-  for_each_code(layout, rows, cols,
+  for_each_code(layout, bits, rows, cols,
                 [&](int64_t from, int64_t to) { set_code(out.data(), bits, to, code_at(codes, bits, from)); });
   return out;
 }
@@ -49,7 +50,7 @@ Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, 
   Buffer out(static_cast<size_t>(packed_bytes(element, rows * cols)));
   const int bits = info(element).bits;
   if (is_order(layout)) {
-    for_each_code(layout, rows, cols,
+    for_each_code(layout, bits, rows, cols,
                   [&](int64_t to, int64_t from) { set_code(out.data(), bits, to, code_at(stored, bits, from)); });
   } else {
     expand24(element, stored, metadata24_of(stored, element, rows, cols), rows, cols, out.data());

@@ -7,6 +7,7 @@
 //   panels16x8  the same with groups of 8 columns (int8)
 //   pairs32     rows, those of each 32 in another order: rows 8 b + 2 a and 8 b + 2 a + 1 lie where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4). A matrix product whose
 //               results lie in pairs of columns over four threads (wgmma) then gives each thread eight neighbouring ones.
+//   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
 // Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes of 4 bits lie two in a byte in every order.
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 #pragma once
@@ -22,11 +23,11 @@
 
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kSparse24 };
-inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8, Layout::kPairs32, Layout::kSparse24};
+enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kSparse24 };
+inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8, Layout::kPairs32, Layout::kHalves32, Layout::kSparse24};
 
 constexpr const char* name_of(Layout layout) {
-  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8", "pairs32", "sparse24"};
+  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8", "pairs32", "halves32", "sparse24"};
   return kNames[static_cast<size_t>(layout)];
 }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -41,22 +42,32 @@ constexpr bool is_order(Layout layout) { return layout != Layout::kSparse24; }
 
 // Columns that are kept together. Contract of this and the next two: is_order(layout).
 constexpr int64_t layout_group(Layout layout) {
-  constexpr int64_t kGroups[] = {1, 1, 4, 8, 1};
+  constexpr int64_t kGroups[] = {1, 1, 4, 8, 1, 1};
   return kGroups[static_cast<size_t>(layout)];
 }
 
 // Where pairs32 puts a row, and which row it has at a place: the same function.
 TS_HOST_DEVICE constexpr int turn_pairs32(int row) { return (row & ~0x1e) | (row & 0x06) << 2 | (row & 0x18) >> 2; }
 
+// Rows of pairs32 and halves32 as they are stored. (An odd row of two halves counts as the first one's.)
+constexpr int64_t stored_rows32(Layout layout, int64_t rows) {
+  return layout == Layout::kPairs32 ? (rows + 31) / 32 * 32 : ((rows + 1) / 2 + 31) / 32 * 64;
+}
+constexpr bool keeps_rows32(Layout layout) { return layout == Layout::kPairs32 || layout == Layout::kHalves32; }
+
 constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
   const int64_t group = layout_group(layout);
-  if (layout == Layout::kPairs32) return (rows + 31) / 32 * 32 * cols;
+  if (keeps_rows32(layout)) return stored_rows32(layout, rows) * cols;
   return layout == Layout::kRows ? rows * cols : (rows + 15) / 16 * 16 * ((cols + group - 1) / group * group);
 }
 
-constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t cols) {
+// `rows`: of the whole matrix.
+constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   if (layout == Layout::kRows) return row * cols + col;
-  if (layout == Layout::kPairs32) return (row / 32 * 32 + turn_pairs32(static_cast<int>(row % 32))) * cols + col;
+  if (keeps_rows32(layout)) {
+    const int64_t half = layout == Layout::kHalves32 ? (rows + 1) / 2 : rows, second = row >= half ? 1 : 0, own = row - second * half;
+    return (second * stored_rows32(layout, rows) / 2 + own / 32 * 32 + turn_pairs32(static_cast<int>(own % 32))) * cols + col;
+  }
   const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
   return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
 }

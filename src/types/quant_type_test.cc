@@ -108,7 +108,7 @@ TEST(Layout, EveryElementHasItsOwnPlace) {
       std::set<int64_t> places;
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
-          const int64_t at = layout_index(layout, r, c, cols);
+          const int64_t at = layout_index(layout, r, c, rows, cols);
           EXPECT_GE(at, 0);
           EXPECT_LT(at, layout_elements(layout, rows, cols));
           places.insert(at);
@@ -117,7 +117,7 @@ TEST(Layout, EveryElementHasItsOwnPlace) {
       EXPECT_EQ(static_cast<int64_t>(places.size()), rows * cols);
     }
   }
-  EXPECT_EQ(layout_index(Layout::kPanels16, 17, 2, 7), (7 + 2) * 16 + 1);
+  EXPECT_EQ(layout_index(Layout::kPanels16, 17, 2, 20, 7), (7 + 2) * 16 + 1);
   EXPECT_FALSE(find_layout("columns").has_value());
 }
 

@@ -105,7 +105,7 @@ std::string Case::text() const {
   }
   out += " ->";
   for (const Step& s : problem.then.steps)
-    out += std::string(" ") + name_of(s.kind) + (s.kind == StepKind::act ? cat("(", name_of(s.fn), ")") : "");
+    out += std::string(" ") + name_of(s.kind) + (names_function(s.kind) ? cat("(", name_of(s.fn), ")") : "");
   return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) + (problem.config.empty() ? "" : " by " + problem.config);
 }
 
@@ -183,11 +183,7 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
 Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
   const OpInfo& op = *find_op(c.problem.op);
   Dense v = c.exact[0];
-  if (!c.problem.then.empty()) {
-    Problem plain = c.problem;
-    plain.then = {};
-    v = compute_reference(op, plain, c.numbers)[0];
-  }
+  if (!c.problem.then.empty()) v = compute_reference(op, before_program(c.problem), c.numbers)[0];
   Errors e = errors_before_program(op, c.problem, c.numbers, v, Roundings(arithmetic));
   e = errors_after_program(c.problem, c.numbers, v.v, std::move(e), arithmetic.activation_error);
   for (size_t i = 0; i < v.v.size(); ++i) {

@@ -40,8 +40,14 @@ __device__ __forceinline__ uint2 load_shared_pair(uint32_t from) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a.x), "=r"(a.y) : "r"(from) : "memory");
   return a;
 }
+// Two words, in this order with other such loads and not joined with them into wider ones: for code that has no registers to spare.
+__device__ __forceinline__ uint2 load_shared_pair_here(uint32_t from) {
+  uint2 a;
+  asm volatile("ld.volatile.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a.x), "=r"(a.y) : "r"(from) : "memory");
+  return a;
+}
 
-// Four words, loaded where this is called.
+// Four words.
 __device__ __forceinline__ uint4 load_shared_four(uint32_t from) {
   uint4 a;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a.x), "=r"(a.y), "=r"(a.z), "=r"(a.w) : "r"(from));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of a ViT-B for one image and for eight, in the precisions that engines are built in, dense and with 2:4 sparse weights, beside fp32.
-// On a GPU: its layers for one image and for 64, with their programs, and the pieces of a gated MLP.
+// On a GPU: its layers for one image and for 64, with their programs, and a gated MLP.
 #include "ops/matmul/matmul.h"
 
 #include <cmath>
@@ -100,24 +100,17 @@ std::vector<DeviceForm> device_forms() {
       all.push_back(layer(p, m, 3072, 768, {}, true, false));
     }
   }
-  // A gated MLP of 970 tokens, 2048 -> 16384 -> 2048, as its pieces: both halves at once, the gated half, the product of the halves, and the way down.
+  // A gated MLP of 970 tokens, 2048 -> 16384 -> 2048: both halves with their gate, which makes what the way down reads, and the way down.
   for (const Precision& p : {kPrecisions[0], kPrecisions[2]}) {
-    const QuantType f16 = Element::f16;
-    const auto plain = [&](int64_t k, int64_t n) {
-      return DeviceForm{cat(p.name, "/970x", k, "x", n), make_problem("matmul", {dense_operand({970, k}, p.x), dense_operand({n, k}, p.w, true)}, {}, {}, f16)};
-    };
-    all.push_back(plain(2048, 32768));
-    all.push_back(plain(2048, 16384));
+    const QuantType f16 = Element::f16, codes = p.x.scaled() ? p.x : f16;
+    const auto operands = [&](int64_t k, int64_t n) { return std::vector<Operand>{dense_operand({970, k}, p.x), dense_operand({n, k}, p.w, true)}; };
     for (const Unary act : {Unary::silu, Unary::gelu_tanh}) {
-      DeviceForm gate = plain(2048, 16384);
-      gate.problem.then.steps = {{.kind = StepKind::act, .fn = act}};
-      gate.label += cat(" ", name_of(act));
-      all.push_back(std::move(gate));
+      Program then;
+      then.steps = {{.kind = StepKind::gate, .fn = act}};
+      if (codes.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+      all.push_back({cat(p.name, "/970x2048x32768 gate(", name_of(act), ")"), make_problem("matmul", operands(2048, 32768), {}, then, codes), 8.0 * 2048});  // a product of two sums
     }
-    const QuantType y = p.x.scaled() ? p.x : f16;
-    all.push_back({cat(p.name, "/970x16384 mul"),
-                   make_problem("map", {dense_operand({970, 16384}, f16), dense_operand({970, 16384}, f16)}, {{"fn", std::string("mul")}}, {}, y)});
-    all.push_back(plain(16384, 2048));
+    all.push_back({cat(p.name, "/970x16384x2048"), make_problem("matmul", operands(16384, 2048), {}, {}, f16)});
   }
   return all;
 }

@@ -153,7 +153,7 @@ class MatmulKernel final : public Kernel {
     const Layout layout = w.desc->layout;
     NumberReader::Matrix m{w.data, w.scale, p_.k};
     if (layout == product_.layout) {
-      const int64_t first = layout_index(layout, row, k0, p_.k);
+      const int64_t first = layout_index(layout, row, k0, p_.n, p_.k);
       if (w_codes_) return product_.take_w(p_.w.element, w.data, first, k, to.w_panel);
       w_reader_.read_panel(m, first, row, rows, k0, k, to.numbers);
       return product_.take_w(numbers_, to.numbers, 0, k, to.w_panel);

@@ -12,6 +12,7 @@ MatmulProblem MatmulProblem::of(const Problem& p) {
   MatmulProblem q;
   q.k = x.shape.back();
   q.n = w.shape[w.shape.size() - 2];
+  q.cols = p.then.gated() ? q.n / 2 : q.n;
   const RowView rows = x.rows();
   q.x_row_stride = rows.row_stride;
   q.w_row_stride = w.layout == Layout::kRows ? w.rows().row_stride : q.k;
@@ -44,6 +45,10 @@ Result<std::vector<Type>> infer(const Problem& p) {
   }
   Type y{.shape = x->shape, .quant = result_element(*x)};
   y.shape.back() = w->shape[w->shape.size() - 2];
+  if (p.then.gated()) {
+    if (y.shape.back() % 2 != 0) return disagree("a gate takes an even number of w's rows, two halves");
+    y.shape.back() /= 2;
+  }
   return std::vector<Type>{y};
 }
 
@@ -70,6 +75,7 @@ const OpInfo& matmul_op() {
                             .signature = "x[...,m,k], w[n,k] -> y[...,m,n]",
                             .strided = StridedInputs::kRows,
                             .takes_program = true,
+                            .takes_gate = true,
                             .promises = 1,
                             .infer = infer,
                             .reference = reference,

@@ -16,19 +16,29 @@ inline bool is_half(Element e) { return e == Element::f16 || e == Element::bf16;
 // 16 bytes, what the copy engine moves, in elements.
 inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 
-// Everything but the types of x, w and y. `vector`: the element of bias and scale; `promotes`: what the attribute promoted asks for.
-inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, bool promotes) {
+// What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32 results of 16-bit operands (a head's logits).
+struct WgmmaKernel {
+  bool promotes = false, gates = false, widens = false;
+};
+
+// Everything but the types of x, w and y. `vector`: the element of bias and scale.
+inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
   TS_REQUIRE(!is_sparse24(problem), kNotSparse);
-  TS_REQUIRE(promotes || !is_promoted(problem), kFastSums);
+  TS_REQUIRE(kernel.promotes || !is_promoted(problem), kFastSums);
   TS_REQUIRE(p.batch == 1 && p.constant_w, "multiplies by one constant weight");
   const int64_t unit = copy_unit(p.x.element), out_unit = copy_unit(p.y.element);
   TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
-  TS_REQUIRE(p.n % out_unit == 0, "rows of y must be multiples of 16 bytes: n is ", p.n);
+  TS_REQUIRE(p.cols % out_unit == 0, "rows of y must be multiples of 16 bytes: it has ", p.cols, " columns");
   TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
-  TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
-             "runs bias, act, scale, residual, quantize in this order only");
+  if (p.then->gated()) {
+    TS_REQUIRE(kernel.gates, "runs no gate");
+    TS_REQUIRE(p.then->within({StepKind::bias, StepKind::gate, StepKind::quantize}), "runs bias and quantize beside a gate, in this order only");
+  } else {
+    TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
+               "runs bias, act, scale, residual, quantize in this order only");
+  }
   for (const Step& s : p.then->steps) {
-    if (s.kind == StepKind::act) TS_REQUIRE(is_fast_activation(s.fn), "runs no act but GELUs and silu, here ", name_of(s.fn));
+    if (names_function(s.kind)) TS_REQUIRE(is_fast_activation(s.fn), "runs no ", name_of(s.kind), " but GELUs and silu, here ", name_of(s.fn));
     if (operand_of(s.kind) == StepOperand::kVector) {
       const Operand& o = problem.step_operand(s);
       TS_REQUIRE(o.type == QuantType(vector) && o.dense(), "reads vectors of ", info(vector).name, ", not ", to_string(o.type));
@@ -43,25 +53,26 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   return {};
 }
 
-// Types too. 16-bit operands: the result's type is theirs. 8-bit codes: x with one static scale, w with one or one per channel, y 16 bits or such codes again.
-inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, bool promotes = false) {
+// Types too. 16-bit operands: the result's type is theirs, or f32. 8-bit codes: x with one static scale, w with one or one per channel, y 16 bits or such codes again.
+inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, WgmmaKernel kernel = {}) {
   const Element e = p.x.element;
   if (is_half(e)) {
-    TS_REQUIRE(p.x == p.w && !p.x.scaled() && p.y == p.x, "multiplies ", info(e).name, " and writes the type it reads, not ", to_string(p.x), " with ", to_string(p.w), " to ",
-               to_string(p.y));
-    return accepts_for_wgmma(problem, p, e, promotes);
+    TS_REQUIRE(p.x == p.w && !p.x.scaled() && (p.y == p.x || (kernel.widens && p.y == QuantType(Element::f32))), "multiplies ", info(e).name, " and writes the type it reads",
+               kernel.widens ? " or f32" : "", ", not ", to_string(p.x), " with ", to_string(p.w), " to ", to_string(p.y));
+    return accepts_for_wgmma(problem, p, e, kernel);
   }
   const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
   TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
   TS_REQUIRE(p.w == tensor || p.w == channel, "reads weights of x's element scaled per tensor or channel, not ", to_string(p.w));
   TS_REQUIRE((is_half(p.y.element) && !p.y.scaled()) || p.y == tensor, "writes f16, bf16, or x's element with one static scale, not ", to_string(p.y));
   TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16, promotes);
+  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16, kernel);
 }
 
 // Both mainloops read weights with their rows in the order that gives a thread neighbouring results; missing rows of the last 32 are stored as zeros.
-inline std::vector<Layout> layouts_for_wgmma(const Problem&) { return {Layout::kRows, Layout::kPairs32}; }
-inline int64_t stored_w_rows(const MatmulProblem& p) { return (p.n + 31) / 32 * 32; }
+inline Layout w_layout_for_wgmma(const Problem& problem) { return problem.then.gated() ? Layout::kHalves32 : Layout::kPairs32; }
+inline std::vector<Layout> layouts_for_wgmma(const Problem& problem) { return {Layout::kRows, w_layout_for_wgmma(problem)}; }
+inline int64_t stored_w_rows(const Problem& problem) { return stored_rows32(w_layout_for_wgmma(problem), MatmulProblem::of(problem).n); }
 
 // What wgmma makes of two operands of an element.
 inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
@@ -85,9 +96,9 @@ inline Verdict worthwhile_for_gemm(const Problem& problem) {
 
 inline Arithmetic gemm_arithmetic(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  const Step* act = p.then->find(StepKind::act);
-  const bool in_half = act != nullptr && p.y.element == Element::e4m3;
-  return wgmma_arithmetic(p.x.element, act == nullptr ? 0 : in_half ? kActivationErrorInHalf : kActivationError);
+  const bool act = p.then->find(StepKind::act) != nullptr;
+  const double error = act && p.y.element == Element::e4m3 ? kActivationErrorInHalf : act || p.then->gated() ? kActivationError : 0;
+  return wgmma_arithmetic(p.x.element, error);
 }
 
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of the H200's 132 processors idle. 192 columns read
@@ -100,7 +111,8 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
     return static_cast<double>((tiles + 131) / 132 * cols);
   };
   const bool act = p.then->find(StepKind::act) != nullptr;
-  if (act && (p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr)) return {"128x128"};  // GemmShape::kRunsAny
+  const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
+  if ((act && more) || (p.then->gated() && is_half(p.y.element))) return {"128x128"};  // GemmShape::kRunsAny
   const bool long_program = is_half(p.x.element) && p.then->find(StepKind::act) != nullptr;
   if (cost(192) <= (long_program ? 0.95 : 1.1) * cost(128)) return {"128x192", "128x128"};
   return {"128x128", "128x192"};

@@ -38,27 +38,33 @@ class GemmKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
     const int64_t in_bytes = info(p_.x.element).bits / 8;
+    const int64_t w_rows = stored_w_rows(problem_);
     sm90::GemmParams params{.tiles_m = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)),
-                            .tiles_n = static_cast<uint32_t>(divide_up(p_.n, picked_.cols)),
+                            .tiles_n = static_cast<uint32_t>(divide_up(w_rows, picked_.cols)),
                             .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
                             .m = static_cast<int>(p_.m),
-                            .n = static_cast<int>(p_.n),
+                            .cols = static_cast<int>(p_.cols),
                             .y = out[0].data,
                             .x_scale = static_cast<const float*>(in[0].scale),
                             .w_scale = static_cast<const float*>(in[1].scale),
                             .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                             .y_scale = static_cast<const float*>(out[0].scale),
-                            .by_rows = p_.m >= p_.n};
+                            .by_rows = p_.m >= p_.n,
+                            .gated = p_.then->gated()};
     params.tiles = params.tiles_m * params.tiles_n;
     params.blocks = std::min(static_cast<uint32_t>(processors_), params.tiles);
     sm90::GemmMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(p_), p_.k, p_.k, picked_.cols));
+    if (params.gated) {
+      TS_ASSIGN(maps.w, halves(in[1].data, w_rows / 2));
+    } else {
+      TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, w_rows, p_.k, p_.k, picked_.cols));
+    }
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data;
       if (s.kind == StepKind::scale) params.gain = operand->data;
-      if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
+      if (names_function(s.kind)) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;
         const int64_t stride = operand->desc->rows().row_stride;
@@ -69,6 +75,12 @@ class GemmKernel final : public Kernel {
   }
 
  private:
+  // w whose gate's rows and the others come in turns (tiles/gated_columns.h).
+  Result<CUtensorMap> halves(const void* w, int64_t rows) const {
+    return cuda::make_tensor_map<4>({w, p_.w.element, {p_.k, sm90::kGateGroup, 2, rows / sm90::kGateGroup}, {p_.k, rows * p_.k, sm90::kGateGroup * p_.k},
+                                     {128 * 8 / info(p_.w.element).bits, sm90::kGateGroup, 2, picked_.cols / sm90::kGatePair}});
+  }
+
   const char* const name_;
   const Problem problem_;
   const MatmulProblem p_;

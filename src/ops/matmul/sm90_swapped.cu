@@ -22,7 +22,7 @@ constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: cho
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  return accepts_on_wgmma(problem, p);
+  return accepts_on_wgmma(problem, p, {.widens = true});
 }
 
 // Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
@@ -104,7 +104,7 @@ class SwappedKernel final : public Kernel {
                                .y_element = p_.y.element};
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(p_), p_.k, p_.k, sm90::kSwappedChannels));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(problem_), p_.k, p_.k, sm90::kSwappedChannels));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;

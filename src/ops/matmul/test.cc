@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ops/reference.h"
 #include "testing/variant_harness.h"
@@ -77,7 +78,7 @@ const char* const kWTypes[] = {"f32",
                                "e5m2:tensor(f32)"};
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
-// `few` rows; else an activation.
+// `few` rows; else an activation, or in capitals a gate, which leaves n / 2 columns.
 Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
   std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
@@ -98,6 +99,11 @@ Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& pr
     if (c == 'q') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_quick});
     if (c == 'i') then.steps.push_back({.kind = StepKind::act, .fn = Unary::silu});
     if (c == 'u') then.steps.push_back({.kind = StepKind::act, .fn = Unary::relu});
+    if (c == 'G') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_erf});
+    if (c == 'T') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_tanh});
+    if (c == 'Q') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_quick});
+    if (c == 'I') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::silu});
+    if (c == 'U') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::relu});
   }
   if (t.y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
   return make_problem("matmul", std::move(in), {}, std::move(then), t.y);
@@ -154,6 +160,24 @@ std::vector<Problem> few_row_problems() {
     for (const int64_t k : {8, 16, 128, 272, 512, 784, 2048, 4096, 16384}) {
       for (const int64_t m : {1, 10, 50}) all.push_back(problem(t, {m, k}, m == 10 ? 208 : 48, k % 32 == 0 ? "bg" : "br", side));
     }
+  }
+  return all;
+}
+
+// Gates over halves of one column, of odd numbers, around boxes of 32 results and tiles of 64 and 96, rows around 64 and 128, with each function; one with many tiles and tails.
+std::vector<Problem> gated_problems() {
+  const Shape shapes[] = {{1, 2, 1},      {3, 10, 7},      {1, 16, 16},     {7, 32, 48},      {64, 48, 64},     {65, 64, 128},
+                          {63, 80, 144},  {127, 112, 272}, {128, 128, 128}, {129, 144, 784},  {33, 176, 1040}, {300, 192, 96},
+                          {130, 208, 64}, {64, 256, 2048}, {5, 272, 400},   {40, 400, 16384}};
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const Shape& s : shapes) {
+      all.push_back(problem(t, {s[0], s[2]}, s[1], "I", side));
+      all.push_back(problem(t, {s[0], s[2]}, s[1], "bT", side));
+    }
+    for (const char* program : {"G", "T", "Q", "I", "bG", "bT", "bQ", "bI"}) all.push_back(problem(t, {2, 33, 64}, 224, program, side));
+    all.push_back(problem(t, {1, 1100, 192}, 1312, "bG", side));
   }
   return all;
 }
@@ -233,6 +257,15 @@ TEST_P(MatmulVariant, AgreesOnPromotedSums) {
   run(promoted_problems(), Values::kRandom);
   run(promoted_problems(), Values::kExtremes);
 }
+TEST_P(MatmulVariant, AgreesOnGates) {
+  run(gated_problems(), Values::kRandom);
+  run(gated_problems(), Values::kExtremes);
+}
+TEST_P(MatmulVariant, AgreesOnRealGates) {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) all.push_back(problem(t, {1, 257, 768}, 2 * 2048, "bI", info(t.y.element).bits == 8 ? Element::f16 : t.y.element));
+  run(all, Values::kRandom);
+}
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
@@ -258,6 +291,7 @@ TEST_P(MatmulVariant, Sanitize) {
     some.push_back(problem(t, {33, 64}, 48, "br", Element::f16));
     some.push_back(problem(t, {3, 32}, 16, "bg", Element::f16));
     some.push_back(problem(t, {5, 7}, 3, "", Element::f32));
+    some.push_back(problem(t, {33, 64}, 96, "bI", Element::f16));
   }
   run(some, Values::kRandom);
 }
@@ -292,6 +326,22 @@ TEST(MatmulContract, PromotedSumsArePromoted) {
       const Arithmetic a = v->arithmetic(p);
       EXPECT_TRUE(a.accumulator_bits >= 22 || (a.promote_every > 0 && a.promote_every <= 128)) << v->name;  // 22: as matrix units keep f32
     }
+  }
+}
+
+// Kernels of whole tiles run gates, with nothing but bias and quantize beside them; nobody else takes a matmul for one of fewer columns.
+TEST(MatmulContract, GatesRunWhereHalvesMeet) {
+  std::set<std::string> took;
+  for (const Problem& p : gated_problems()) {
+    for (const Variant* v : op().variants) {
+      if (v->accepts(p)) took.insert(v->name);
+    }
+  }
+  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_int8"}));
+  const Types& f16 = kTypes[1];
+  for (const Variant* v : op().variants) {
+    for (const char* program : {"bU", "iI", "bsI"}) EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 64, program, Element::f16))) << v->name << " " << program;
+    EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 8, "bI", Element::f16))) << v->name << ": rows of y are 8 bytes";
   }
 }
 
@@ -355,6 +405,30 @@ TEST(MatmulRule, ProgramsMustFit) {
   EXPECT_FALSE(check_problem(op(), p).ok());
 }
 
+TEST(MatmulRule, AGateTakesTwoHalves) {
+  Problem p = problem(kTypes[0], {4, 8}, 16, "bI", Element::f32);
+  EXPECT_EQ(p.out[0].shape, Shape({4, 8}));
+  EXPECT_EQ(MatmulProblem::of(p).n, 16);
+  EXPECT_EQ(MatmulProblem::of(p).cols, 8);
+  EXPECT_EQ(op().flops(p), 2.0 * 4 * 16 * 8);
+  EXPECT_TRUE(check_problem(op(), p).ok());
+  Problem narrow = p;  // a bias of the result's columns comes after the gate only
+  narrow.in[2] = dense_operand({8}, kF32, true);
+  EXPECT_FALSE(check_problem(op(), narrow).ok());
+  std::swap(narrow.then.steps[0], narrow.then.steps[1]);
+  EXPECT_TRUE(check_problem(op(), narrow).ok());
+  Problem twice = p;
+  twice.then.steps.push_back(twice.then.steps[1]);
+  EXPECT_FALSE(check_problem(op(), twice).ok());
+  Problem odd = p;
+  odd.in[1].shape[0] = 15;
+  EXPECT_FALSE(infer_types(op(), odd).ok());
+  const OpInfo& norm = *find_op("norm");
+  Problem elsewhere = make_problem("norm", {dense_operand({4, 8}, kF32)}, {{"eps", 1e-5}, {"kind", std::string("layer")}});
+  elsewhere.then.steps = {{.kind = StepKind::gate, .fn = Unary::silu}};
+  EXPECT_FALSE(check_problem(norm, elsewhere).ok());
+}
+
 TEST(MatmulReading, FoldsRowsWhereTheWeightIsShared) {
   const Problem shared = make_problem("matmul", {gapped({2, 5, 8}, kF16, 4), dense_operand({7, 8}, kF16, true)});
   const MatmulProblem a = MatmulProblem::of(shared);
@@ -381,6 +455,41 @@ TEST(MatmulReference, SmallNumbersByHand) {
   EXPECT_EQ(compute_reference(op(), p, in)[0].v, (std::vector<double>{9, 1, 9, 1}));
 }
 
+TEST(MatmulReference, GatesByHand) {
+  // Sums of the gate [3 5; -1 -2] and of what it multiplies [2 4; 7 9], biases [0 -10 1 0]; relu, then a scale of the n columns that are left.
+  Problem p = problem(kTypes[0], {2, 1, 2}, 4, "bU", Element::f32);
+  p.in.push_back(dense_operand({2}, kF32, true));
+  p.then.steps.push_back({.kind = StepKind::scale, .operand = 3});
+  ASSERT_TRUE(check_problem(op(), p).ok()) << check_problem(op(), p).message();
+  const std::vector<Dense> in = {{{2, 1, 2}, {1, 0, 0, 1}}, {{4, 2}, {3, -1, 5, -2, 2, 7, 4, 9}}, {{4}, {0, -10, 1, 0}}, {{2}, {10, 100}}};
+  const Dense y = compute_reference(op(), p, in)[0];
+  EXPECT_EQ(y.shape, Shape({2, 1, 2}));
+  EXPECT_EQ(y.v, (std::vector<double>{90, 0, 0, 0}));
+}
+
+// Numbers that are off by what the arithmetic may leave stay within the derived errors, and those are no more than a few times what happens.
+TEST(MatmulErrors, CarryThroughAGate) {
+  for (const char* program : {"bI", "bT", "G", "Q"}) {
+    const Case c = make_case(problem(kTypes[0], {17, 31}, 50, program, Element::f32), 9);
+    Arithmetic coarse{.accumulator_bits = 14};
+    const Errors allowed = derive_errors(c, coarse);  // also holds its numbers against the reference's
+    ASSERT_EQ(allowed.size(), c.exact[0].v.size());
+    const Dense before = compute_reference(op(), before_program(c.problem), c.numbers)[0];
+    const Errors e = errors_before_program(op(), c.problem, c.numbers, before, Roundings(coarse));
+    double worst = 0;
+    for (const double sign : {-1.0, 1.0}) {
+      for (const bool both : {false, true}) {
+        Dense moved = before;
+        for (size_t i = 0; i < e.size(); ++i) moved.v[i] += (i % 50 < 25 || both ? sign : -sign) * e[i];
+        apply_program(c.problem, c.numbers, moved);
+        for (size_t i = 0; i < allowed.size(); ++i) worst = std::max(worst, std::fabs(moved.v[i] - c.exact[0].v[i]) / allowed[i]);
+      }
+    }
+    EXPECT_LE(worst, 1) << program;
+    EXPECT_GE(worst, 0.3) << program;
+  }
+}
+
 TEST(MatmulReference, ReadsScalesAndPanels) {
   // Codes of 2 and 4 with scales 0.5 (x) and 1, 3 (channels of w): 2 * 0.5 * 4 * 1 = 4 and 12, in any storage order of
   // w.
@@ -392,7 +501,7 @@ TEST(MatmulReference, ReadsScalesAndPanels) {
     Problem here = p;
     here.in[1].layout = layout;
     uint8_t x[] = {two}, w[128] = {};
-    for (int64_t row : {0, 1}) w[layout_index(layout, row, 0, 1)] = four;
+    for (int64_t row : {0, 1}) w[layout_index(layout, row, 0, 2, 1)] = four;
     float y[2] = {-1, -1};
     const TensorView in[] = {{.desc = &here.in[0], .data = x, .scale = const_cast<float*>(&x_scale)},
                              {.desc = &here.in[1], .data = w, .scale = const_cast<float*>(w_scales)}};
