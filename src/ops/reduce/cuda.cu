@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is (mean over tokens), 32 lanes take 32
-// neighbouring results and 8 warps share the reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a
+// Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is (mean over tokens), 32 lanes take
+// neighbouring results, eight each where they are aligned, and 8 warps share the reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a
 // thread per result.
 // SASS must: LDG
 #include "base/buffer.h"
@@ -94,28 +94,38 @@ __global__ void __launch_bounds__(kThreads) reduce_by_warp(const __grid_constant
   if (threadIdx.x % 32 == 0) leave(p, i, total);
 }
 
+// N neighbouring results of a lane (8: they and what they are made of lie side by side, aligned).
+template <int N>
 __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant__ Args p) {
   cuda::let_next_kernel_start();
   cuda::wait_for_earlier_kernels();
-  __shared__ float partial[kSlices][32];
+  __shared__ float partial[kSlices][32 * N];
   const int lane = threadIdx.x % 32, slice = threadIdx.x / 32;
-  const uint32_t i = blockIdx.x * 32 + lane;
-  float total = neutral(p.fn);
+  const uint32_t first = blockIdx.x * 32 * N, i = first + lane * N;
+  float total[N];
+#pragma unroll
+  for (int e = 0; e < N; ++e) total[e] = neutral(p.fn);
   if (i < p.count) {
     int64_t at[1];
     cuda::offsets_at(p.axes, i, at);
     const float scale = cuda::scale_of(p.x);
 #pragma unroll 4
     for (int c = slice; c < p.length; c += kSlices) {
-      total = join(p.fn, total, enter(p.fn, cuda::load_one(p.x.element, p.x.data, at[0] + c * p.length_stride) * scale));
+      float v[N];
+      cuda::load_numbers<N>(p.x.element, p.x.data, at[0] + c * p.length_stride, v);
+#pragma unroll
+      for (int e = 0; e < N; ++e) total[e] = join(p.fn, total[e], enter(p.fn, v[e] * scale));
     }
   }
-  partial[slice][lane] = total;
-  __syncthreads();
-  if (slice != 0 || i >= p.count) return;
 #pragma unroll
-  for (int s = 1; s < kSlices; ++s) total = join(p.fn, total, partial[s][lane]);
-  leave(p, i, total);
+  for (int e = 0; e < N; ++e) partial[slice][lane * N + e] = total[e];
+  __syncthreads();
+  const uint32_t own = first + threadIdx.x;
+  if (threadIdx.x >= 32 * N || own >= p.count) return;
+  float all = partial[0][threadIdx.x];
+#pragma unroll
+  for (int s = 1; s < kSlices; ++s) all = join(p.fn, all, partial[s][threadIdx.x]);
+  leave(p, own, all);
 }
 
 __global__ void __launch_bounds__(kThreads) reduce_any(const __grid_constant__ Args p) {
@@ -159,11 +169,13 @@ class ReduceKernel final : public Kernel {
     p.mean = r_.fn == "mean";
     p.whole = info(r_.y.element).kind == ElementKind::kInteger;
     if (!all_numbers(r_)) return cuda::launch_overlapping(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, 1, p);
-    if (r_.length_stride != 1 && r_.strides.back() == 1 && count > 1) {
-      return cuda::launch_overlapping(kName, reduce_across, divide_up(count, 32), kThreads, 0, stream.handle, 1, p);
+    // Eight neighbours at a time: along the reduced axis, or across it.
+    const bool across = r_.length_stride != 1 && r_.strides.back() == 1 && count > 1;
+    bool vector = is_aligned(p.x.data, 16) && (across ? r_.length_stride % 8 == 0 && r_.shape.back() % 8 == 0 : r_.length_stride == 1 && r_.length % 8 == 0);
+    for (size_t a = 0; a + (across ? 1 : 0) < r_.shape.size(); ++a) vector = vector && (r_.strides[a] % 8 == 0 || r_.shape[a] == 1);
+    if (across) {
+      return cuda::launch_overlapping(kName, vector ? reduce_across<8> : reduce_across<1>, divide_up(count, vector ? 256 : 32), kThreads, 0, stream.handle, 1, p);
     }
-    bool vector = r_.length_stride == 1 && r_.length % 8 == 0 && is_aligned(p.x.data, 16);
-    for (size_t a = 0; a < r_.shape.size(); ++a) vector = vector && (r_.strides[a] % 8 == 0 || r_.shape[a] == 1);
     return cuda::launch_overlapping(kName, vector ? reduce_by_warp<8> : reduce_by_warp<1>, divide_up(count, kSlices), kThreads, 0, stream.handle, 1, p);
   }
 
