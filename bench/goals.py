@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The goals for one H200, and how far measured rows are from them (bench/gpu_bench.py)."""
 
-# The goals: what, where it is found, unit, best peer, at least, goal. Milliseconds, microseconds, TFLOP/s (the last: larger is better). The peer is an earlier measurement:
-# where the run has measured one, that one stands in its place. Bars that are Times of the peer follow it.
 class Times(float):
     """So many times as fast as the best peer."""
 
 
+# The goals: what, where it is found, unit, best peer, at least, goal. Milliseconds, microseconds, TFLOP/s (the last: larger is better). The peer is an earlier measurement:
+# where the run has measured one, that one stands in its place. Bars that are Times of the peer follow it.
 GOALS = [
     ("ViT-B/16 b64 FP16", ("vit", "vit-b-16", "fp16", 64), "ms", 5.95, 4.5, 4.2),
     ("ViT-B/16 b64 FP8, FP8 attention", ("vit", "vit-b-16", "fp8", 64), "ms", 4.36, 2.6, 2.2),
@@ -68,7 +68,7 @@ def summary(records):
             ours, by = gated(ops, where[1])
         here = measured_peer(peers, where, unit)
         peer = peer if here is None else here
-        least, goal = ((peer / bar if peer else None) if isinstance(bar, Times) else bar for bar in (least, goal))
+        least, goal = ((None if not peer else peer * bar if unit == "tflops" else peer / bar) if isinstance(bar, Times) else bar for bar in (least, goal))
         if ours is None:
             verdict = "not measured"
         elif least is None:
