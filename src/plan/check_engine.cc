@@ -64,6 +64,7 @@ class PlanCheck {
     if (o.layout != Layout::kRows) {
       if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
         return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
+      if (!o.dense()) return bad_input(cat("layout ", name_of(o.layout), " wants dense strides, not ", to_string(o.strides)));
       const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
       if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
       extents_[i] = stored_bytes(o.layout, o.type.element, rows, cols);

@@ -97,5 +97,30 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
       << error_of(shape);
 }
 
+// A kernel reads its operands in the order that it asked for: an engine file that claims another one is refused before it runs.
+TEST(Bind, OperandsLieAsTheirKernelReadsThem) {
+  Plan p{.name = "main", .arch = Arch::cpu, .batch = 2};
+  p.tensors = {port("x", {2, 8}, Storage::kInput), port("gain", {8}, Storage::kConstant), port("y", {2, 8}, Storage::kOutput)};
+  p.inputs = {{"x", 0}};
+  p.outputs = {{"y", 2}};
+  p.tensors[1].desc.constant = true;
+  p.steps.push_back({.layer = "n", .op = "norm", .variant = "norm/cpu", .in = {0, 1}, .out = {2}});
+  p.steps[0].attrs.set("eps", 1e-5);
+  ASSERT_TRUE(bind_steps(p).ok()) << bind_steps(p).status().message();
+  for (const Layout layout : kLayouts) {
+    if (layout == Layout::kRows) continue;
+    Plan claims = p;
+    claims.tensors[1].desc.layout = layout;
+    EXPECT_NE(bind_steps(claims).status().message().find(cat("layer n: operand 1 lies in '", name_of(layout), "' in the engine file, norm/cpu reads 'rows'")), std::string::npos)
+        << bind_steps(claims).status().message();
+    for (const char* variant : {"copy/cpu", "copy/reference"}) {
+      Engine result = copying_engine();
+      result.plans[0].steps[0].variant = variant;
+      result.plans[0].tensors[1].desc.layout = layout;
+      EXPECT_FALSE(bind_steps(result.plans[0]).ok()) << variant << " " << name_of(layout);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera
