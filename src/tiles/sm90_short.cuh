@@ -37,7 +37,9 @@ template <class Operand_, int kHead_, int kKeys_>
 struct ShortForm {
   using Operand = Operand_;
   static constexpr int kHead = kHead_, kKeys = kKeys_;
-  static constexpr int kConsumers = kKeys <= 208 ? 3 : 2;  // warpgroups, as many as have registers for their scores
+  // Scores of more than 208 keys are made in halves, the first one twice, so that a third warpgroup has registers: exponentials, not products, are what takes the time.
+  static constexpr bool kHalves = kHead == 64 && kKeys > 208;
+  static constexpr int kConsumers = kKeys <= 208 || kHalves ? 3 : 2;  // warpgroups, as many as have registers for their scores
   static constexpr bool kBytes = sizeof(Operand) == 1;
   static_assert(kKeys % 16 == 0 && kKeys <= 256 && (kHead == 64 || kHead == 128 || (kBytes && kHead == 96)));
 

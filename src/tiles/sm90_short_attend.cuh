@@ -7,6 +7,63 @@
 
 namespace tessera::sm90 {
 
+// The weights of all keys for a tile of queries; `release`: nobody needs the queries any more.
+template <class F, class Release>
+__device__ __forceinline__ void weigh_all(const ShortParams& p, ShortRows<F>& rows, uint32_t (&weights)[F::kSteps][4], uint32_t q, uint32_t k, bool works, const Release& release) {
+  constexpr int kGroups = ShortScores<F>::kGroups, kFirstGroups = ShortScores<F>::kFirstGroups;
+  const bool few = p.keys <= F::kKeys - 16;  // keys may be missing anywhere
+  ShortScores<F> scores;
+  scores.begin(q, k);
+  float top[2];
+  wait_products<1>();
+  pin(scores.first);
+  if (works) {
+    if (few) scores.template hide<0, kFirstGroups>(p.keys);
+    for (int h = 0; h < 2; ++h) top[h] = scores.template top<0, kFirstGroups>(h);
+  }
+  wait_products<0>();
+  pin(scores.second);
+  release();
+  if (works) {
+    if (few) scores.template hide<kFirstGroups, kGroups - 2>(p.keys);
+    scores.template hide<kGroups - 2, kGroups>(p.keys);
+    for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], scores.template top<kFirstGroups, kGroups>(h));
+    rows.set_top(top[0], top[1]);
+    rows.template weigh_steps<0, F::kSteps>(scores, weights);
+  } else {
+    rows.template skip_steps<0, F::kSteps>(weights);
+  }
+}
+
+// The same in halves: the first half's scores for their maximum, the second half's to be weighed against both, the first half's again. Contract: the first half is full.
+template <class F, class Release>
+__device__ __forceinline__ void weigh_halves(const ShortParams& p, ShortRows<F>& rows, uint32_t (&weights)[F::kSteps][4], uint32_t q, uint32_t k, bool works, const Release& release) {
+  using Low = HalfScores<F, 0>;
+  using High = HalfScores<F, 1>;
+  float s[F::kFirstKeys / 2], top[2];
+  Low low{s};
+  High high{s};
+  low.make(q, k);
+  if (works) {
+    for (int h = 0; h < 2; ++h) top[h] = top_score<Low::kFrom, Low::kTo>(low, h);
+  }
+  high.make(q, k);
+  if (works) {
+    if (p.keys <= F::kKeys - 16) hide_scores<High::kFrom, High::kTo - 2>(high, p.keys);  // keys may be missing anywhere
+    hide_scores<High::kTo - 2, High::kTo>(high, p.keys);
+    for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], top_score<High::kFrom, High::kTo>(high, h));
+    rows.set_top(top[0], top[1]);
+    rows.template weigh_steps<F::kSteps / 2, F::kSteps>(high, weights);
+  }
+  low.make(q, k);
+  release();
+  if (works) {
+    rows.template weigh_steps<0, F::kSteps / 2>(low, weights);
+  } else {
+    rows.template skip_steps<0, F::kSteps>(weights);
+  }
+}
+
 template <class F>
 __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const ShortMemory<F>& memory, int consumer, int consumers) {
   const bool leader = threadIdx.x % 32 == 0;
@@ -26,34 +83,20 @@ __device__ void attend_visits(const ShortMaps& maps, const ShortParams& p, const
       if (++turn == consumers) turn = 0;
       if (!mine) continue;
       wait(memory.queries_full(slot.at), slot.parity);
-      ShortScores<F> scores;
-      scores.begin(memory.queries(slot.at), memory.keys(stage.at));
       const int first_query = at.first_query(p, t, count) + warp * kWarpRows;  // of this warp
       const bool works = first_query >= (at.first_tile + t) * kQueryTile && first_query < p.queries;
-      const bool few = p.keys <= F::kKeys - 16;  // keys may be missing anywhere
-      constexpr int kGroups = ShortScores<F>::kGroups, kFirstGroups = ShortScores<F>::kFirstGroups;
-      float top[2];
-      wait_products<1>();
-      pin(scores.first);
-      if (works) {
-        if (few) scores.template hide<0, kFirstGroups>(p.keys);
-        for (int h = 0; h < 2; ++h) top[h] = scores.template top<0, kFirstGroups>(h);
-      }
-      wait_products<0>();
-      pin(scores.second);
-      if (leader) arrive(memory.queries_empty(slot.at));
-
       ShortRows<F> rows{.scale_log2 = scale_log2};
       ShortSums<F> sums;
       uint32_t weights[F::kSteps][4];
-      if (works) {
-        if (few) scores.template hide<kFirstGroups, kGroups - 2>(p.keys);
-        scores.template hide<kGroups - 2, kGroups>(p.keys);
-        for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], scores.template top<kFirstGroups, kGroups>(h));
-        rows.set_top(top[0], top[1]);
+      const auto release = [&] {
+        if (leader) arrive(memory.queries_empty(slot.at));
+      };
+      if constexpr (F::kHalves) {
+        weigh_halves<F>(p, rows, weights, memory.queries(slot.at), memory.keys(stage.at), works, release);
+      } else {
+        weigh_all<F>(p, rows, weights, memory.queries(slot.at), memory.keys(stage.at), works, release);
       }
       const uint32_t v = F::kBytes ? memory.transposed(stage.at) : memory.values(stage.at);
-      works ? rows.weigh_steps(scores, weights) : rows.skip_steps(weights);
       wait(memory.values_ready(stage.at), stage.parity);
       sums.add_steps(weights, v);
       float factors[2];

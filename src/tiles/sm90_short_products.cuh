@@ -6,6 +6,44 @@
 
 namespace tessera::sm90 {
 
+// Begins the products of 64 queries with kCount * 2 keys from k on.
+template <class F, int kCount>
+__device__ __forceinline__ void begin_scores(float (&s)[kCount], uint32_t q, uint32_t k) {
+  const uint64_t q_desc = operand_descriptor<F::kRowBytes>(q), k_desc = operand_descriptor<F::kRowBytes>(k);
+  constexpr int kStepsPerBlock = F::kRowBytes / 32;
+#pragma unroll
+  for (int step = 0; step < F::kHead * static_cast<int>(sizeof(typename F::Operand)) / 32; ++step) {
+    const int block = step / kStepsPerBlock, inside = step % kStepsPerBlock;
+    Products<typename F::Operand, kCount * 2>::shared(s, q_desc + (block * F::kQueryBlock >> 4) + inside * kDescriptorStepK,
+                                                      k_desc + (block * F::kKeyBlock >> 4) + inside * kDescriptorStepK, step > 0);
+  }
+  commit_products();
+}
+
+// Keys from group kFrom to kTo that do not exist were loaded as zeros: out they go.
+template <int kFrom, int kTo, class Scores>
+__device__ __forceinline__ void hide_scores(Scores& s, int keys) {
+  const int left = keys - result_col(threadIdx.x);
+#pragma unroll
+  for (int j = kFrom; j < kTo; ++j) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (j * 8 + i >= left) s.at(j, 0, i) = s.at(j, 1, i) = -INFINITY;
+    }
+  }
+}
+
+template <int kFrom, int kTo, class Scores>
+__device__ __forceinline__ float top_score(Scores& s, int h) {
+  float a = -INFINITY, b = -INFINITY;
+#pragma unroll
+  for (int j = kFrom; j < kTo; j += 2) {
+    a = fmaxf(a, fmaxf(s.at(j, h, 0), s.at(j, h, 1)));
+    b = fmaxf(b, fmaxf(s.at(j + 1, h, 0), s.at(j + 1, h, 1)));
+  }
+  return fmaxf(a, b);
+}
+
 // A thread's scores of 64 queries: rows r and r + 8 of its warp (h = 0 and 1), of each group j of eight keys two neighbours.
 template <class F>
 struct ShortScores {
@@ -21,46 +59,33 @@ struct ShortScores {
     pin(first);
     pin(second);
     begin_products();
-    begin_half(first, q, k);
-    begin_half(second, q, k + F::kFirstKeys * F::kRowBytes);
+    begin_scores<F>(first, q, k);
+    begin_scores<F>(second, q, k + F::kFirstKeys * F::kRowBytes);
   }
 
-  // Keys from group kFrom to kTo that do not exist were loaded as zeros: out they go.
   template <int kFrom, int kTo>
   __device__ __forceinline__ void hide(int keys) {
-    const int left = keys - result_col(threadIdx.x);
-#pragma unroll
-    for (int j = kFrom; j < kTo; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (j * 8 + i >= left) at(j, 0, i) = at(j, 1, i) = -INFINITY;
-      }
-    }
+    hide_scores<kFrom, kTo>(*this, keys);
   }
-
   template <int kFrom, int kTo>
   __device__ __forceinline__ float top(int h) {
-    float a = -INFINITY, b = -INFINITY;
-#pragma unroll
-    for (int j = kFrom; j < kTo; j += 2) {
-      a = fmaxf(a, fmaxf(at(j, h, 0), at(j, h, 1)));
-      b = fmaxf(b, fmaxf(at(j + 1, h, 0), at(j + 1, h, 1)));
-    }
-    return fmaxf(a, b);
+    return top_score<kFrom, kTo>(*this, h);
   }
+};
 
- private:
-  template <int kCount>
-  __device__ __forceinline__ static void begin_half(float (&s)[kCount], uint32_t q, uint32_t k) {
-    const uint64_t q_desc = operand_descriptor<F::kRowBytes>(q), k_desc = operand_descriptor<F::kRowBytes>(k);
-    constexpr int kStepsPerBlock = F::kRowBytes / 32;
-#pragma unroll
-    for (int step = 0; step < F::kHead * static_cast<int>(sizeof(typename F::Operand)) / 32; ++step) {
-      const int block = step / kStepsPerBlock, inside = step % kStepsPerBlock;
-      Products<typename F::Operand, kCount * 2>::shared(s, q_desc + (block * F::kQueryBlock >> 4) + inside * kDescriptorStepK,
-                                                        k_desc + (block * F::kKeyBlock >> 4) + inside * kDescriptorStepK, step > 0);
-    }
-    commit_products();
+// The same of half the keys (F::kHalves), kHalf 0 or 1; groups are numbered as if all were there. The halves share their registers.
+template <class F, int kHalf>
+struct HalfScores {
+  static constexpr int kFrom = kHalf * F::kFirstKeys / 8, kTo = kFrom + F::kFirstKeys / 8;
+  float (&s)[F::kFirstKeys / 2];
+
+  __device__ __forceinline__ float& at(int j, int h, int i) { return s[(j - kFrom) * 4 + h * 2 + i]; }
+  __device__ __forceinline__ void make(uint32_t q, uint32_t k) {
+    pin(s);
+    begin_products();
+    begin_scores<F>(s, q, k + kHalf * F::kFirstKeys * F::kRowBytes);
+    wait_products<0>();
+    pin(s);
   }
 };
 
@@ -75,28 +100,32 @@ struct ShortRows {
     offset[1] = fmaf(-cuda::max_across_quad(top1), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
   }
 
-  // Operands A of products with v.
-  __device__ __forceinline__ void weigh_steps(ShortScores<F>& s, uint32_t (&weights)[F::kSteps][4]) {
+  // Operands A of products with v, from step kFrom to kTo.
+  template <int kFrom, int kTo, class Scores>
+  __device__ __forceinline__ void weigh_steps(Scores& s, uint32_t (&weights)[F::kSteps][4]) {
 #pragma unroll
-    for (int step = 0; step < F::kSteps; ++step) weigh_step(s, step, weights[step]);
+    for (int step = kFrom; step < kTo; ++step) weigh_step(s, step, weights[step]);
   }
   // Rows that do not exist. (Plain zeros would be set before the branch, where they take registers from the scores.)
+  template <int kFrom, int kTo>
   __device__ __forceinline__ void skip_steps(uint32_t (&weights)[F::kSteps][4]) {
 #pragma unroll
-    for (int step = 0; step < F::kSteps; ++step) {
+    for (int step = kFrom; step < kTo; ++step) {
 #pragma unroll
       for (int r = 0; r < 4; ++r) asm volatile("mov.b32 %0, 0;" : "=r"(weights[step][r]));
     }
   }
 
  private:
-  __device__ __forceinline__ float2 weigh(ShortScores<F>& s, int j, int h) {
+  template <class Scores>
+  __device__ __forceinline__ float2 weigh(Scores& s, int j, int h) {
     const float a = cuda::exp2_fast(fmaf(s.at(j, h, 0), scale_log2, offset[h]));
     const float b = cuda::exp2_fast(fmaf(s.at(j, h, 1), scale_log2, offset[h]));
     sum[h] += a + b;
     return {a, b};
   }
-  __device__ __forceinline__ void weigh_step(ShortScores<F>& s, int step, uint32_t (&a)[4]) {
+  template <class Scores>
+  __device__ __forceinline__ void weigh_step(Scores& s, int step, uint32_t (&a)[4]) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int h = r % 2;

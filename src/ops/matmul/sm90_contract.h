@@ -59,7 +59,7 @@ inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, 
   if (is_half(e)) {
     TS_REQUIRE(p.x == p.w && !p.x.scaled() && (p.y == p.x || (kernel.widens && p.y == QuantType(Element::f32))), "multiplies ", info(e).name, " and writes the type it reads",
                kernel.widens ? " or f32" : "", ", not ", to_string(p.x), " with ", to_string(p.w), " to ", to_string(p.y));
-    return accepts_for_wgmma(problem, p, e, kernel);
+    return accepts_for_wgmma(problem, p, p.y.element, kernel);  // vectors as wide as the results
   }
   const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
   TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor, "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));

@@ -109,12 +109,31 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
     int64_t at[1];
     cuda::offsets_at(p.axes, i, at);
     const float scale = cuda::scale_of(p.x);
-#pragma unroll 4
-    for (int c = slice; c < p.length; c += kSlices) {
-      float v[N];
-      cuda::load_numbers<N>(p.x.element, p.x.data, at[0] + c * p.length_stride, v);
+    // Several rows are under way before the first is added.
+    constexpr int kAhead = 8;
+    const auto add = [&](const float (&v)[N]) {
 #pragma unroll
       for (int e = 0; e < N; ++e) total[e] = join(p.fn, total[e], enter(p.fn, v[e] * scale));
+    };
+    const auto place = [&](int c) { return at[0] + c * p.length_stride; };
+    int c = slice;
+    if constexpr (N == 8) {
+      for (; c + (kAhead - 1) * kSlices < p.length; c += kSlices * kAhead) {
+        cuda::Raw8 raw[kAhead];
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) raw[a] = cuda::load_raw8(p.x.element, p.x.data, place(c + a * kSlices));
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          float v[N];
+          cuda::decode8(p.x.element, raw[a], v);
+          add(v);
+        }
+      }
+    }
+    for (; c < p.length; c += kSlices) {
+      float v[N];
+      cuda::load_numbers<N>(p.x.element, p.x.data, place(c), v);
+      add(v);
     }
   }
 #pragma unroll
