@@ -146,7 +146,7 @@ function(ts_variant_hashes)
   list(FILTER shared EXCLUDE REGEX "/src/(tiles|archs)/cpu[/_]")  # receipts are about GPUs
   file(GLOB variants CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc ${CMAKE_SOURCE_DIR}/src/ops/*/*.cu)
   list(FILTER variants EXCLUDE REGEX "(test|bench|reference)\\.cc$")
-  file(GLOB op_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.h)
+  file(GLOB op_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.h ${CMAKE_SOURCE_DIR}/src/ops/*/*.cuh)
   set(out ${CMAKE_BINARY_DIR}/generated/variant_hashes.cc)
   add_custom_command(OUTPUT ${out}
     COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR}/src "-DVARIANTS=${variants}" "-DSHARED=${shared}"

@@ -52,19 +52,7 @@ __device__ __forceinline__ uint16_t encode_i8_pair(float low, float high) {
   return static_cast<uint16_t>((a & 0xff) | (b & 0xff) << 8);
 }
 
-// Four neighbours at once; of two pairs of f16 too.
-__device__ __forceinline__ uint32_t encode_e4m3_four(const float* v) {
-  uint32_t codes;
-  asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}"
-      : "=r"(codes)
-      : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]));
-  return codes;
-}
-__device__ __forceinline__ uint32_t encode_e4m3_four(uint32_t low, uint32_t high) {
-  uint32_t codes;
-  asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f16x2 low, %1;\ncvt.rn.satfinite.e4m3x2.f16x2 high, %2;\nmov.b32 %0, {low, high};\n}" : "=r"(codes) : "r"(low), "r"(high));
-  return codes;
-}
+// Four neighbours at once.
 __device__ __forceinline__ uint32_t encode_i8_four(const float* v) {
   return static_cast<uint32_t>(encode_i8_pair(v[0], v[1])) | static_cast<uint32_t>(encode_i8_pair(v[2], v[3])) << 16;
 }

@@ -4,11 +4,12 @@
 // tensor-core time as long as it is shorter than the products. docs/design/0013 has what was tried and measured.
 #pragma once
 
+#include <type_traits>
+
 #include "archs/cuda/instructions.cuh"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
-#include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
 #include "tiles/gated_columns.h"
@@ -26,8 +27,8 @@ struct GemmShape {
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);        // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
   static constexpr int kRows = 64 * kMma;
-  // Programs with more than one of activation, gain, residual, and gates of 16-bit results: no registers are left for them beside 192 sums.
-  static constexpr bool kRunsAny = kSums <= 128;
+  // Programs with an activation and a gain or a residual, and gates of 16-bit results: no registers are left for them beside 192 sums that are all alive.
+  static constexpr bool kRunsAny = kPromoted || kSums <= 128;
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
   static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
 };
@@ -267,7 +268,7 @@ __device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], 
     uint32_t pairs[kRows * 2];
     activate_half_pairs(p.act, v, __float2half2_rn(unit), pairs);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) y[r][0] = cuda::encode_e4m3_four(pairs[2 * r], pairs[2 * r + 1]);
+    for (int r = 0; r < kRows; ++r) y[r][0] = pack_e4m3(pairs[2 * r], pairs[2 * r + 1]);
   } else {
     if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kAny) {
       p.act.template run<kRows * 2>(v);  // half of them at a time: registers
@@ -289,7 +290,7 @@ __device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], 
       if constexpr (!kByte) {
         y[r][0] = cuda::pack_pair<Out>(row[0], row[1]), y[r][1] = cuda::pack_pair<Out>(row[2], row[3]);
       } else {
-        y[r][0] = std::is_same_v<Out, int8_t> ? cuda::encode_i8_four(row) : cuda::encode_e4m3_four(row);
+        y[r][0] = std::is_same_v<Out, int8_t> ? cuda::encode_i8_four(row) : pack_e4m3(row[0], row[1], row[2], row[3]);
       }
     }
   }
@@ -424,7 +425,7 @@ struct Consumer {
       if (p.gain != nullptr || p.residual) return run<ProgramKind::kAny>(unit);
     }
     if constexpr (kE4m3) {
-      if (unit > 0x1p-14f && unit < 0x1p15f) return run<ProgramKind::kInHalf>(unit);
+      if (unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);  // activate_half_pairs
     }
     run<ProgramKind::kActivation>(unit);
   }

@@ -27,9 +27,6 @@ __device__ __forceinline__ void store_shared(uint32_t to, uint16_t a) { asm vola
 __device__ __forceinline__ void store_shared(uint32_t to, float a) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, uint2 a) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a.x), "r"(a.y) : "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, const float2& a) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a.x), "f"(a.y) : "memory"); }
-__device__ __forceinline__ void store_shared(uint32_t to, const float4& a) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a.x), "f"(a.y), "f"(a.z), "f"(a.w) : "memory");
-}
 __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float a;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(a) : "r"(from) : "memory");

@@ -45,9 +45,6 @@ __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* 
                "r"(x), "r"(y), "r"(barrier)
                : "memory");
 }
-__device__ __forceinline__ void store_box(const CUtensorMap* map, int x, int y, uint32_t from_shared) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y), "r"(from_shared) : "memory");
-}
 __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z, int w, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to_shared),
                "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
@@ -127,6 +124,13 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
   asm("{\n.reg .b16 low, high;\ncvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\ncvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\nmov.b32 %0, {low, high};\n}"
       : "=r"(r)
       : "f"(a), "f"(b), "f"(c), "f"(d));
+  return r;
+}
+
+// The same of two pairs of f16.
+__device__ __forceinline__ uint32_t pack_e4m3(uint32_t low, uint32_t high) {
+  uint32_t r;
+  asm("{\n.reg .b16 a, b;\ncvt.rn.satfinite.e4m3x2.f16x2 a, %1;\ncvt.rn.satfinite.e4m3x2.f16x2 b, %2;\nmov.b32 %0, {a, b};\n}" : "=r"(r) : "r"(low), "r"(high));
   return r;
 }
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ops/matmul/matmul.h"
+#include "ops/matmul/sm90_contract.h"
 #include "tiles/cuda_launch.cuh"
 #include "tiles/sm90_gemm.cuh"
 #include "tiles/tensor_map.cuh"

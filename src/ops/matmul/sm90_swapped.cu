@@ -22,7 +22,6 @@ constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: cho
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  TS_REQUIRE(p.n % 8 == 0, "stores eight columns at a time: n is ", p.n);
   return accepts_on_wgmma(problem, p, {.widens = true});
 }
 

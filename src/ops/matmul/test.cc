@@ -115,7 +115,7 @@ std::vector<Problem> small_problems() {
   const Shape shapes[] = {{1, 1, 1},      {1, 16, 16},    {3, 5, 7},       {2, 15, 17},    {16, 16, 16},
                           {17, 33, 31},   {7, 64, 48},    {31, 48, 64},    {32, 32, 32},   {33, 16, 80},
                           {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
-  const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "r", "bR"};
+  const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r", "bR"};
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
@@ -155,7 +155,10 @@ std::vector<Problem> few_row_problems() {
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 7, 16, 17, 64, 65, 197, 300}) {
-      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "r"}) all.push_back(problem(t, {m, 144}, 80, program, side));
+      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r"}) all.push_back(problem(t, {m, 144}, 80, program, side));
+    }
+    if (t.y.element == Element::f32) {  // logits: columns that are no multiple of eight too
+      for (const int64_t n : {12, 100, 1000}) all.push_back(problem(t, {9, 144}, n, n == 100 ? "" : "b", side));
     }
     for (const int64_t k : {8, 16, 128, 272, 512, 784, 2048, 4096, 16384}) {
       for (const int64_t m : {1, 10, 50}) all.push_back(problem(t, {m, k}, m == 10 ? 208 : 48, k % 32 == 0 ? "bg" : "br", side));
@@ -191,7 +194,7 @@ std::vector<Problem> promoted_problems() {
     for (const int64_t k : {16, 128, 144, 256, 272, 384, 768, 3072}) {
       for (const int64_t m : {1, 64, 65, 300}) all.push_back(problem(t, {m, k}, m == 64 ? 128 : 144, k % 256 == 0 ? "bg" : "br", side));
     }
-    all.push_back(problem(t, {1100, 192}, 272, "bsr", side));
+    for (const char* program : {"bsr", "bgs", "bgr", "bgsr"}) all.push_back(problem(t, {1100, 192}, 272, program, side));
   }
   for (Problem& p : all) p.attrs.set(kPromoted, int64_t{1});
   return all;
@@ -253,6 +256,21 @@ TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnFewRows) { run(few_row_problems(), Values::kRandom); }
+// A persistent kernel's blocks take several tiles each, also of an H200's 132 blocks, in turns that hand rings, tables and residuals over.
+TEST_P(MatmulVariant, AgreesOverManyTiles) {
+  if (info(GetParam()->arch).device != DeviceKind::kCuda) GTEST_SKIP() << "takes no tiles in turns";
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const char* program : {"b", "br", "bg", "bgsr", "bI"}) all.push_back(problem(t, {9001, 208}, 1056, program, side));
+    if (t.x.element != Element::e4m3) continue;
+    for (const char* program : {"b", "br", "bg"}) {
+      all.push_back(problem(t, {9001, 208}, 1056, program, side));
+      all.back().attrs.set(kPromoted, int64_t{1});
+    }
+  }
+  run(all, Values::kRandom);
+}
 TEST_P(MatmulVariant, AgreesOnPromotedSums) {
   run(promoted_problems(), Values::kRandom);
   run(promoted_problems(), Values::kExtremes);
