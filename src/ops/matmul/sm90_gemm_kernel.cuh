@@ -6,7 +6,7 @@
 
 #include "ops/matmul/sm90_contract.h"
 #include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_gemm.cuh"
+#include "tiles/sm90_gemm_run.cuh"
 #include "tiles/tensor_map.cuh"
 
 namespace tessera {
