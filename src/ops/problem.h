@@ -37,6 +37,9 @@ struct Problem {
   Program then;
   // The tile shape that a kernel is bound with, one of its variant's configs; empty: the first. No part of what is computed.
   std::string config = {};
+  // The kernel walks from the last rows to the first where it walks at all: kernels of a plan go to and fro, so that each begins with what the one before has just
+  // written and the L2 still holds. No part of what is computed.
+  bool backward = false;
 
   const Operand* operand(size_t i) const { return i < in.size() && in[i].present ? &in[i] : nullptr; }
   // The operand that a program step reads.

@@ -71,8 +71,9 @@ struct GemmParams {
   int w_scale_stride;       // 1: per channel, 0: per tensor
   const void *bias, *gain;  // null where the program has none
   const float* y_scale;     // 8-bit results
-  bool by_rows;  // order of tiles
+  bool by_rows, backward;  // order of tiles
   bool residual;
+  int residual_rows;  // as many as y has, or whole tiles of them, again and again
   bool gated;  // act is the gate's; nothing but bias and quantization stands beside it (tiles/gated_columns.h)
   SmoothActivation act;
 };
@@ -84,8 +85,9 @@ struct TileWalk {
   uint32_t index = blockIdx.x;
   __device__ bool done(const GemmParams& p) const { return index >= p.tiles; }
   __device__ void next() { index += gridDim.x; }
-  __device__ int m(const GemmParams& p) const { return static_cast<int>(p.by_rows ? index / p.tiles_n : index % p.tiles_m) * Shape::kRows; }
-  __device__ int n(const GemmParams& p) const { return static_cast<int>(p.by_rows ? index % p.tiles_n : index / p.tiles_m) * Shape::kCols; }
+  __device__ uint32_t place(const GemmParams& p) const { return p.backward ? p.tiles - 1 - index : index; }
+  __device__ int m(const GemmParams& p) const { return static_cast<int>(p.by_rows ? place(p) / p.tiles_n : place(p) % p.tiles_m) * Shape::kRows; }
+  __device__ int n(const GemmParams& p) const { return static_cast<int>(p.by_rows ? place(p) % p.tiles_n : place(p) / p.tiles_m) * Shape::kCols; }
 };
 
 }  // namespace tessera::sm90

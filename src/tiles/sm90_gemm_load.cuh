@@ -71,7 +71,7 @@ template <class Shape, class Memory>
 __device__ void load_residuals(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   uint32_t tile = 0;
   for (TileWalk<Shape> at; !at.done(p); at.next(), ++tile) {
-    const int m = at.m(p), n = at.n(p);
+    const int m = at.m(p) % p.residual_rows, n = at.n(p);
     const uint32_t full = memory.residual_full(tile & 1);
     wait(memory.residual_empty(), (tile + 1) & 1);
     arrive_expecting(full, Memory::kResidualBytes);

@@ -29,6 +29,7 @@ struct ShortParams {
   float scale_log2;                                    // the problem's scale, times log2 e
   const float *q_scale, *k_scale, *v_scale, *y_scale;  // null: 1
   ShortResult result;
+  bool backward;  // from the last visit to the first
   uint8_t* y;  // where rows of y are no multiples of 16 bytes (e4m3): written without the copy engine; else null
 };
 
@@ -108,7 +109,8 @@ struct Ring {
 
 struct ShortVisit {
   int batch, head, first_tile, tiles;
-  __device__ ShortVisit(const ShortParams& p, int index) {
+  __device__ ShortVisit(const ShortParams& p, int turn) {
+    const int index = p.backward ? p.visits - 1 - turn : turn;
     const uint32_t bh = p.per_head.quotient(index);
     first_tile = (index - static_cast<int>(bh) * p.visits_per_head) * p.tiles_per_visit;
     tiles = min(p.tiles_per_visit, (p.queries + kQueryTile - 1) / kQueryTile - first_tile);

@@ -3,8 +3,6 @@
 // columns, so that 16 tokens waste nothing. What counts is the time from the end of the kernel before this one to the end of this one: a block holds a slice of K whole in
 // shared memory where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are blocks of a cluster. Each sends the others
 // its sums of the tokens that they finish (swapped_shape.h), adds up those of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time.
-// With a norm behind it (SwappedNorm) the blocks of a cluster hold all channels of a tile of tokens instead: they tell each other mean and squares about it of their 64 channels
-// of each token, and each normalises its own.
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -25,18 +23,6 @@ struct SwappedMaps {
   CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows, of 128 bytes
 };
 
-// A norm of the result's rows, made by the same kernel. Each channel's numbers as ops/norm has them; blocks: of 64 channels, a cluster.
-struct SwappedNorm {
-  void* z;
-  Element z_element, gain_element, shift_element;
-  const void *gain, *shift;  // null: 1 and 0
-  const float* z_scale;      // null: 1
-  float eps;
-  bool rms;
-  int blocks;
-  int statistics;  // where they lie in shared memory, [block][token] pairs of f32
-};
-
 struct SwappedParams {
   int m, n, k_blocks, tiles_m;
   SwappedShape shape;
@@ -52,23 +38,16 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
-  SwappedNorm norm;  // kNorm
 };
 
-// Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights. kNorm: blocks of channels of one tile.
-template <int kTokens, bool kNorm>
+// Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights.
+template <int kTokens>
 struct SwappedBlock {
   uint32_t base, received;  // shared memory; the barrier of sums from other slices, those of the stages behind it
   uint8_t* bytes;           // the same place as base
   int slice, token, channel, k_begin, k_count;
 
   __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), received(base + p.barriers), bytes(shared) {
-    if constexpr (kNorm) {
-      slice = 0, k_begin = 0, k_count = p.k_blocks;
-      channel = static_cast<int>(rank_in_cluster()) * kSwappedChannels;
-      token = static_cast<int>(blockIdx.x) / p.norm.blocks * kTokens;
-      return;
-    }
     // split is a power of two
     const int split_bits = __ffs(p.shape.split) - 1;
     const int cluster = static_cast<int>(blockIdx.x) >> split_bits, group = cluster / p.tiles_m;
@@ -85,8 +64,8 @@ struct SwappedBlock {
 };
 
 // What one thread does: the barriers and the first weights, which wait for nobody.
-template <class In, int kTokens, bool kNorm>
-__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens, kNorm>& block) {
+template <class In, int kTokens>
+__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   prefetch(&maps.w);
   prefetch(&maps.x);
@@ -106,8 +85,8 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
 }
 
 // The same thread, once x is there; then the stages again and again where the slice is longer.
-template <class In, int kTokens, bool kNorm>
-__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens, kNorm>& block) {
+template <class In, int kTokens>
+__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   const int first = min(p.stages, block.k_count);
   int k = block.k_begin * kBlockK;
@@ -127,8 +106,8 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
   }
 }
 
-template <class In, int kTokens, bool kNorm>
-__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock<kTokens, kNorm>& block) {
+template <class In, int kTokens>
+__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   int stage = 0, last = 0;
   uint32_t parity = 0;
   for (int i = 0; i < block.k_count; ++i) {
@@ -149,9 +128,6 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
 }
 
 // What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows, activation_fast.h), then v * gain, in units of y's scale.
-struct Nothing {
-  __device__ __forceinline__ Nothing(const SwappedNorm&, int) {}
-};
 struct SwappedColumns {
   float factor[8], bias[8], gain[8];
 
@@ -213,72 +189,8 @@ __device__ __forceinline__ Sum as_sum(uint32_t word) {
   }
 }
 
-// A thread's eight channels of the norm: gain and shift in units of z's scale.
-struct NormColumns {
-  float gain[8], shift[8];
-
-  __device__ __forceinline__ NormColumns(const SwappedNorm& norm, int channel) {
-    const float unit = norm.z_scale != nullptr ? 1.0f / *norm.z_scale : 1.0f;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) gain[i] = 1.0f, shift[i] = 0.0f;
-    if (norm.gain != nullptr) cuda::load8(norm.gain_element, norm.gain, channel, gain);
-    if (norm.shift != nullptr) cuda::load8(norm.shift_element, norm.shift, channel, shift);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) gain[i] *= unit, shift[i] *= unit;
-  }
-};
-
-__device__ __forceinline__ float sum_across_eight(float v) {
-#pragma unroll
-  for (int lane = 1; lane < 8; lane *= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
-  return v;
-}
-
-// Normalises kPieces tokens of a thread's eight channels in place. v: as the result is stored. Every thread of every block of the cluster calls this, or
-// sync_cluster in its place.
-template <int kTokens, int kPieces>
-__device__ __forceinline__ void normalise(const SwappedNorm& norm, const SwappedBlock<kTokens, true>& block, const NormColumns& columns, float (&v)[kPieces][8]) {
-  const int thread = threadIdx.x, row = thread / 8, rank = block.channel / kSwappedChannels;
-  const uint32_t statistics = block.base + norm.statistics;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    float sum = 0, square = 0;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) sum += v[i][j];
-    const float mean = norm.rms ? 0.0f : sum_across_eight(sum) / kSwappedChannels;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) square = fmaf(v[i][j] - mean, v[i][j] - mean, square);
-    const float2 both{mean, sum_across_eight(square)};
-    for (int to = thread % 8; to < norm.blocks; to += 8) store_in_cluster(address_in(statistics + (rank * kTokens + row + i * 16) * 8, to), both);
-  }
-  sync_cluster();
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-    float mean = 0, square = 0;
-    const auto of_block = [&](int b) {
-      const uint2 words = cuda::load_shared_pair(statistics + (b * kTokens + row + i * 16) * 8);
-      return float2{__uint_as_float(words.x), __uint_as_float(words.y)};
-    };
-    for (int b = 0; b < norm.blocks; ++b) mean += of_block(b).x;
-    mean /= static_cast<float>(norm.blocks);
-    for (int b = 0; b < norm.blocks; ++b) {  // squares about the mean of all: those about the block's own, and 64 of the means' distance
-      const float2 part = of_block(b);
-      square += fmaf((part.x - mean) * kSwappedChannels, part.x - mean, part.y);
-    }
-    const float inverse = rsqrtf(square / static_cast<float>(norm.blocks * kSwappedChannels) + norm.eps);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) v[i][j] = fmaf((v[i][j] - mean) * inverse, columns.gain[j], columns.shift[j]);
-  }
-}
-
-// As the number will be read again.
-__device__ __forceinline__ float as_stored(Element e, float v) {
-  const float2 pair = e == Element::f16 ? cuda::decode_half_pair(cuda::pack_pair<__half>(v, 0.0f)) : cuda::decode_bf16_pair(cuda::pack_pair<__nv_bfloat16>(v, 0.0f));
-  return pair.x;
-}
-
-template <class In, int kTokens, int kSplit, bool kNorm>
-__device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock<kTokens, kNorm>& block) {
+template <class In, int kTokens, int kSplit>
+__device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   using Sum = SumOf<In>;
   constexpr int kOwn = 1;  // named barrier of the warpgroup
   // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
@@ -290,7 +202,6 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
 
   const SwappedColumns columns(p, channel);
-  std::conditional_t<kNorm, NormColumns, Nothing> norm_columns(p.norm, channel);
   cuda::wait_for_earlier_kernels();
   uint4 residual[kPieces];
   if (p.residual != nullptr) {  // early: under way while the products are made
@@ -301,7 +212,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   }
 
   Sum d[kTokens / 2];
-  multiply_slice<In, kTokens, kNorm>(d, p, block);
+  multiply_slice<In, kTokens>(d, p, block);
   sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
   Sum* sums = reinterpret_cast<Sum*>(block.bytes);
 #pragma unroll
@@ -353,25 +264,16 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
     if (exists(i)) store_numbers(p.y_element, p.y, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
   }
-  if constexpr (kNorm) {
-#pragma unroll
-    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = as_stored(p.y_element, out[i / 8][i % 8]);
-    normalise<kTokens, kPieces>(p.norm, block, norm_columns, out);
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      if (exists(i)) store_numbers(p.norm.z_element, p.norm.z, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
-    }
-  }
 }
 
 // Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what others send to; and before a block ends, when all have
-// received what it sends. With a norm the second is where statistics meet.
-template <class In, int kTokens, bool kNorm>
+// received what it sends.
+template <class In, int kTokens>
 __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
-  const SwappedBlock<kTokens, kNorm> block(p, shared);
-  const bool loader = threadIdx.x == 128, clustered = kNorm || p.shape.split > 1;
+  const SwappedBlock<kTokens> block(p, shared);
+  const bool loader = threadIdx.x == 128, clustered = p.shape.split > 1;
   if (loader) begin_loads<In>(maps, p, block);
   __syncwarp();
   if (clustered) {
@@ -382,10 +284,8 @@ __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __g
   if (threadIdx.x >= 128) {
     if (loader) finish_loads<In>(maps, p, block);
     __syncwarp();
-    if constexpr (kNorm) return sync_cluster();
     if (clustered) arrive_cluster();
   } else {
-    if constexpr (kNorm) return consume_slice<In, kTokens, 1>(p, block);
     switch (p.shape.split) {
       case 8: consume_slice<In, kTokens, 8>(p, block); break;
       case 4: consume_slice<In, kTokens, 4>(p, block); break;

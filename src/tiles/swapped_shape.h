@@ -43,11 +43,10 @@ struct SwappedMemory {
   int barriers = 0;    // where they begin: one for what is sent, two per stage
   int bytes = 0;
 };
-// `more_bytes`: what else a block wants beside all that.
-constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks, int more_bytes = 0) {
+constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
   const int stage = swapped_stage_bytes(s.tokens), received = (s.split - 1) * sent_bytes(s);
   SwappedMemory memory;
-  memory.stages = std::min(longest_slice(k_blocks, s.split), (kSwappedSharedLimit - more_bytes - received - 8) / (stage + 16));
+  memory.stages = std::min(longest_slice(k_blocks, s.split), (kSwappedSharedLimit - received - 8) / (stage + 16));
   memory.body_bytes = std::max(memory.stages * stage, (s.tokens * kSumsRow * 4 + 127) / 128 * 128);
   memory.barriers = memory.body_bytes + received;
   memory.bytes = memory.barriers + 8 + memory.stages * 16;

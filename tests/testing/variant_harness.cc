@@ -245,6 +245,7 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
   for (size_t i = 0; i < configs.size(); ++i) {
     if (configs.size() > kEvery && i > 0 && i != seed % configs.size() && i != (seed + configs.size() / 2) % configs.size()) continue;
     c.problem.config = configs[i];
+    c.problem.backward = (seed + i) % 2 == 1;
     const auto got = run_on(variant, c);
     if (!got.ok()) {
       ADD_FAILURE() << variant.name << " on " << c.text() << ": " << got.status().message();

@@ -118,6 +118,7 @@ class ShortKernel final : public Kernel {
                              .v_scale = scale(in[2]),
                              .y_scale = scale(out[0]),
                              .result = p_.y.element == Element::i8 ? ShortResult::kI8 : codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
+                             .backward = problem_.backward,
                              .y = by_copy_engine ? nullptr : static_cast<uint8_t*>(out[0].data)};
     // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
     const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;

@@ -20,7 +20,9 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32 results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
+  bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an image's patches
 };
+constexpr int64_t kRepeatedRows = 128;
 
 // Everything but the types of x, w and y. `vector`: the element of bias and scale.
 inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
@@ -48,7 +50,9 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
       const Operand& o = problem.step_operand(s);
       const RowView rows = o.rows();
       TS_REQUIRE(o.type == p.y && is_half(p.y.element), "adds a residual of the result's 16-bit type only");
-      TS_REQUIRE(rows.uniform && rows.rows == p.m && rows.row_stride % 8 == 0, "adds a residual with as many rows as the result");
+      TS_REQUIRE(rows.uniform && rows.row_stride % 8 == 0, "adds a residual whose rows follow each other at one distance, a multiple of 16 bytes");
+      TS_REQUIRE(rows.rows == p.m || (kernel.repeats && rows.rows % kRepeatedRows == 0), "adds a residual with as many rows as the result",
+                 kernel.repeats ? cat(", or again and again one of a multiple of ", kRepeatedRows, " rows") : "");
     }
   }
   return {};

@@ -16,7 +16,7 @@ constexpr const char* kName = "matmul/sm90_f16";
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(is_half(p.x.element), "multiplies f16 or bf16, not ", to_string(p.x));
-  return accepts_on_wgmma(problem, p, {.gates = true});
+  return accepts_on_wgmma(problem, p, {.gates = true, .repeats = true});
 }
 
 #ifdef __CUDACC__

@@ -16,7 +16,7 @@ constexpr const char* kName = "matmul/sm90_fp8";
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.x.element == Element::e4m3, "reads e4m3 with one static scale, not ", to_string(p.x));
-  return accepts_on_wgmma(problem, p, {.gates = true});
+  return accepts_on_wgmma(problem, p, {.gates = true, .repeats = true});
 }
 
 #ifdef __CUDACC__

@@ -17,7 +17,7 @@ Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.x.element == Element::e4m3, "reads e4m3 with one static scale, not ", to_string(p.x));
   TS_REQUIRE(is_promoted(problem), "promotes its sums, which was not asked for: slower than matmul/sm90_fp8");
-  return accepts_on_wgmma(problem, p, {.promotes = true});
+  return accepts_on_wgmma(problem, p, {.promotes = true, .repeats = true});
 }
 
 Arithmetic arithmetic(const Problem& problem) {

@@ -50,6 +50,7 @@ class GemmKernel final : public Kernel {
                             .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                             .y_scale = static_cast<const float*>(out[0].scale),
                             .by_rows = p_.m >= p_.n,
+                            .backward = problem_.backward,
                             .gated = p_.then->gated()};
     params.tiles = params.tiles_m * params.tiles_n;
     params.blocks = std::min(static_cast<uint32_t>(processors_), params.tiles);
@@ -67,8 +68,9 @@ class GemmKernel final : public Kernel {
       if (names_function(s.kind)) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;
-        const int64_t stride = operand->desc->rows().row_stride;
-        TS_ASSIGN(maps.residual, cuda::make_tensor_map<2>({operand->data, p_.y.element, {p_.n, p_.m}, {stride}, {32, picked_.rows}}));
+        const RowView rows = operand->desc->rows();
+        params.residual_rows = static_cast<int>(rows.rows);
+        TS_ASSIGN(maps.residual, cuda::make_tensor_map<2>({operand->data, p_.y.element, {p_.n, rows.rows}, {rows.row_stride}, {32, picked_.rows}}));
       }
     }
     return cuda::launch_overlapping(name_, picked_.function, params.blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);

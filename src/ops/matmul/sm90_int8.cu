@@ -16,7 +16,7 @@ constexpr const char* kName = "matmul/sm90_int8";
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.x.element == Element::i8, "reads int8 with one static scale, not ", to_string(p.x));
-  return accepts_on_wgmma(problem, p, {.gates = true});
+  return accepts_on_wgmma(problem, p, {.gates = true, .repeats = true});
 }
 
 #ifdef __CUDACC__

@@ -51,6 +51,7 @@ struct Args {
   const float* y_scale;      // null where y has none
   int64_t x_row_stride;
   int rows, cols;
+  bool backward;
   float eps;
   bool rms;
 };
@@ -85,9 +86,11 @@ __device__ __forceinline__ bool has_columns(const Args& p, int chunk) {
   return chunk < kSure || (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 8 < p.cols;
 }
 
+__device__ __forceinline__ int64_t row_in_turn(const Args& p, int turn) { return p.backward ? p.rows - 1 - turn : turn; }
+
 template <int kChunks>
 __device__ __forceinline__ void load_row(const Args& p, int row, Row<kChunks>& r) {
-  const uint4* from = reinterpret_cast<const uint4*>(p.x + row * p.x_row_stride) + threadIdx.x % 32;
+  const uint4* from = reinterpret_cast<const uint4*>(p.x + row_in_turn(p, row) * p.x_row_stride) + threadIdx.x % 32;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
 }
@@ -166,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[c][i] = fmaf(v[c][i] * inverse, gain[kept][i], shift[kept][i]);
-      if (has_columns<kChunks>(p, c)) store<kOut>(p.y, int64_t{row} * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
+      if (has_columns<kChunks>(p, c)) store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
     }
   };
 
@@ -231,7 +234,7 @@ Launchers kernels_for(const NormProblem& n) {
 class NormHalf final : public Kernel {
  public:
   NormHalf(const Problem& p, Launchers kernels, int64_t most_blocks)
-      : n_(NormProblem::of(p)), x_row_stride_(p.in[0].rows().row_stride), kernels_(kernels), most_blocks_(most_blocks) {}
+      : n_(NormProblem::of(p)), backward_(p.backward), x_row_stride_(p.in[0].rows().row_stride), kernels_(kernels), most_blocks_(most_blocks) {}
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (n_.rows * n_.cols == 0) return {};
@@ -242,6 +245,7 @@ class NormHalf final : public Kernel {
     p.cols = static_cast<int>(n_.cols);
     p.eps = n_.eps;
     p.rms = n_.kind == NormKind::kRms;
+    p.backward = backward_;
     if (n_.has_gain) p.gain = device_tensor(in[1]);
     if (n_.has_shift) p.shift = device_tensor(in[2]);
     bool aligned = true;
@@ -254,6 +258,7 @@ class NormHalf final : public Kernel {
 
  private:
   const NormProblem n_;
+  const bool backward_;
   const int64_t x_row_stride_;
   const Launchers kernels_;
   const int64_t most_blocks_;  // that run at once

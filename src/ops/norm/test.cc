@@ -85,6 +85,15 @@ class NormVariant : public ::testing::TestWithParam<const Variant*> {
 TEST_P(NormVariant, AgreesOnRandom) { run(problems(), Values::kRandom); }
 TEST_P(NormVariant, AgreesOnZeros) { run(problems(), Values::kZeros); }
 TEST_P(NormVariant, AgreesOnExtremes) { run(problems(), Values::kExtremes); }
+// Every warp has several rows, and not as many as the next.
+TEST_P(NormVariant, AgreesOnManyRows) {
+  if (info(GetParam()->arch).device != DeviceKind::kCuda) GTEST_SKIP() << "takes one row after the other";
+  std::vector<Problem> list;
+  for (const int64_t cols : {200, 512, 768}) {
+    for (const QuantType& y : {kF16, kE4m3PerTensor, kInt8}) list.push_back(problem(dense_operand({13001, cols}, kF16), "layer", true, true, Element::f16, y));
+  }
+  run(list, Values::kRandom);
+}
 // A mean far from zero: E[x^2] - mean^2 would lose every digit of the variance here, the second pass keeps them.
 TEST_P(NormVariant, KeepsTheVarianceBesideALargeMean) {
   const std::vector<Problem> list = {problem(dense_operand({5, 768}, kF32), "layer", true, true, Element::f32, kF32)};
