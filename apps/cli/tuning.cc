@@ -22,7 +22,7 @@ const PlanStep* step_of(const Plan& plan, const TunedProblem& t) {
 
 struct Row {
   std::string variant, config;
-  std::optional<double> us;
+  std::optional<double> us, in_plan_us;
   bool chosen = false;
 };
 
@@ -36,11 +36,11 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   const std::vector<TunedTime>* times = table == nullptr ? nullptr : table->find(t.key);
   if (times != nullptr) {
     for (const TunedTime& time : *times)
-      rows.push_back({time.variant, time.config, time.us, chosen(time.variant, time.config)});
+      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config)});
   }
   for (const Candidate& c : t.all) {
     if (table != nullptr && table->find(t.key, c.variant->name, c.config) != nullptr) continue;
-    rows.push_back({c.variant->name, c.config, std::nullopt, chosen(c.variant->name, c.config)});
+    rows.push_back({c.variant->name, c.config, std::nullopt, std::nullopt, chosen(c.variant->name, c.config)});
   }
   return rows;
 }
@@ -67,12 +67,13 @@ Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
   if (!json) fmt::print("{}\n", wrap(table_sentence(plan, table), 0, 2));
   for (const TunedProblem& t : problems) {
     Json candidates = Json::array();
-    Table rows({"kernel", "tile", ">us", ""});
+    Table rows({"kernel", "tile", ">us", ">in the plan", ""});
     for (const Row& r : rows_of(plan, t, table)) {
       candidates.push_back(
-          {{"variant", r.variant}, {"config", r.config}, {"us", r.us ? Json(*r.us) : Json()}, {"chosen", r.chosen}});
+          {{"variant", r.variant}, {"config", r.config}, {"us", r.us ? Json(*r.us) : Json()},
+                            {"in_plan_us", r.in_plan_us ? Json(*r.in_plan_us) : Json()}, {"chosen", r.chosen}});
       rows.add({r.variant, r.config.empty() ? "-" : r.config, r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
-                r.chosen ? "chosen" : ""});
+                r.in_plan_us ? fmt::format("{:.2f}", *r.in_plan_us) : "-", r.chosen ? "chosen" : ""});
     }
     if (json) {
       all.push_back({{"problem", t.key}, {"layers", t.layers}, {"candidates", candidates}});
@@ -102,7 +103,8 @@ std::string words_of_slower(const Plan& plan, const PlanStep& step, const Refusa
   if (best == nullptr || times == nullptr) return "";
   for (const TunedTime& t : *times) {
     if (kernel_name(t.variant, t.config) == refusal.variant)
-      return fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
+      return t.in_plan_us > 0 && best->in_plan_us > 0 ? fmt::format("slower: {:.1f} us against {:.1f} in the plan", t.in_plan_us, best->in_plan_us)
+                                                      : fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
   }
   return "";
 }

@@ -25,8 +25,11 @@ constexpr const char* kFormat = "tuning 1";
 constexpr double kMostUs = 1e9;  // a quarter of an hour: no kernel
 
 bool faster(const TunedTime& a, const TunedTime& b) {
-  return std::tie(a.us, a.variant, a.config) < std::tie(b.us, b.variant, b.config);
+  const bool a_alone = a.in_plan_us == 0, b_alone = b.in_plan_us == 0;
+  return std::tie(a_alone, a.in_plan_us, a.us, a.variant, a.config) < std::tie(b_alone, b.in_plan_us, b.us, b.variant, b.config);
 }
+
+double rounded_us(double us) { return std::max(0.01, std::round(us * 100) / 100); }
 
 std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -65,15 +68,17 @@ Status check_keys(const Json& j, std::initializer_list<std::string_view> known) 
 
 Result<TunedTime> read_time(const Json& j) {
   if (!j.is_object()) return bad_input("holds something else than an object with variant, config and us");
-  TS_TRY(check_keys(j, {"variant", "config", "us"}));
+  TS_TRY(check_keys(j, {"variant", "config", "us", "in_plan_us"}));
   TunedTime t;
   TS_ASSIGN(t.variant, text_at(j, "variant"));
   TS_ASSIGN(t.config, text_at(j, "config"));
-  const auto us = j.find("us");
-  if (us == j.end() || !us->is_number()) return bad_input("'us' is not a number");
-  t.us = us->get<double>();
-  if (!(t.us > 0) || !(t.us <= kMostUs))
-    return bad_input(cat("'us' is ", t.us, "; a time is above 0 and at most ", kMostUs));
+  for (const auto& [name, to] : {std::pair{"us", &t.us}, std::pair{"in_plan_us", &t.in_plan_us}}) {
+    const auto us = j.find(name);
+    if (us == j.end() && to == &t.in_plan_us) continue;
+    if (us == j.end() || !us->is_number()) return bad_input(cat("'", name, "' is not a number"));
+    *to = us->get<double>();
+    if (!(*to > 0) || !(*to <= kMostUs)) return bad_input(cat("'", name, "' is ", *to, "; a time is above 0 and at most ", kMostUs));
+  }
   return t;
 }
 
@@ -94,7 +99,8 @@ const TunedTime* TuningTable::find(const std::string& key, std::string_view vari
 }
 
 void TuningTable::record(const std::string& key, TunedTime time) {
-  time.us = std::max(0.01, std::round(time.us * 100) / 100);
+  time.us = rounded_us(time.us);
+  if (time.in_plan_us != 0) time.in_plan_us = rounded_us(time.in_plan_us);
   std::vector<TunedTime>& times = entries[key];
   std::erase_if(times, [&](const TunedTime& t) { return t.variant == time.variant && t.config == time.config; });
   times.insert(std::upper_bound(times.begin(), times.end(), time, faster), std::move(time));
@@ -120,7 +126,8 @@ std::string print_tuning(const TuningTable& table) {
     entries += cat(entries.empty() ? "" : ",\n", "    ", quoted(key), ": [");
     for (size_t i = 0; i < times.size(); ++i) {
       entries += cat(i == 0 ? "" : ",", "\n      {\"variant\": ", quoted(times[i].variant),
-                     ", \"config\": ", quoted(times[i].config), ", \"us\": ", number_text(times[i].us), "}");
+                     ", \"config\": ", quoted(times[i].config), ", \"us\": ", number_text(times[i].us),
+                     times[i].in_plan_us > 0 ? cat(", \"in_plan_us\": ", number_text(times[i].in_plan_us)) : "", "}");
     }
     entries += "]";
   }

@@ -3,8 +3,9 @@
 // engine keeps the choice and the table's hash, never a time.
 //   {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90",
 //    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_f16", "config": "128x192",
-//    "us": 12.34}, ...], ...}}
-// Keys are sorted, each entry is fastest first, times are rounded to 0.01 us: the same table is the same text.
+//    "us": 12.34, "in_plan_us": 11.9}, ...], ...}}
+// Keys are sorted, times are rounded to 0.01 us: the same table is the same text. Each entry is fastest first: those that were also timed in a plan, between the kernels before and behind
+// them (study/tune_in_plan.h), by that time; then the others.
 #pragma once
 
 #include <map>
@@ -20,7 +21,8 @@ namespace tessera {
 
 struct TunedTime {
   std::string variant, config;  // config: empty where the variant has one tile shape
-  double us = 0;
+  double us = 0;                // one call after the other, alone
+  double in_plan_us = 0;        // what a call takes in a plan; 0: was not measured
 };
 
 struct TuningTable {

@@ -79,6 +79,23 @@ TEST(TuningTable, EntriesAreFastestFirstAndReplaced) {
   EXPECT_EQ(t.find("c"), nullptr);
 }
 
+TEST(TuningTable, TimesInAPlanDecideWhereThereAreSome) {
+  TuningTable t = two_entries();
+  t.record("a \"quoted\"", {"matmul/y", "", 41.25, 30.004});
+  t.record("a \"quoted\"", {"matmul/x", "128x192", 41.25, 29});
+  std::string all;
+  for (const TunedTime& x : *t.find("a \"quoted\"")) all += x.variant + x.config + " ";
+  EXPECT_EQ(all, "matmul/x128x192 matmul/y matmul/x128x128 ") << "who was timed alone only comes last";
+  const std::string text = print_tuning(t);
+  EXPECT_NE(text.find("\"us\": 41.25, \"in_plan_us\": 30}"), std::string::npos) << text;
+  const auto again = parse_tuning(text);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(print_tuning(*again), text);
+  std::string bad = text;
+  bad.replace(bad.find("\"in_plan_us\": 30"), 16, "\"in_plan_us\": 0 ");
+  EXPECT_NE(parse_tuning(bad).status().message().find("'in_plan_us' is 0"), std::string::npos);
+}
+
 TEST(TuningTable, BadFilesAreSaidInASentence) {
   const std::string good = print_tuning(two_entries());
   struct {

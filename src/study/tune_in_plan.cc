@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/tune_in_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "ops/op.h"
+#include "runtime/executor.h"
+#include "runtime/residency.h"
+#include "study/samples.h"
+#include "study/tune.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kClose = 1.4;     // a candidate that alone takes longer than the fastest by this does not win in a plan either
+constexpr size_t kMostClose = 6;
+constexpr int kRounds = 2;         // the shorter time counts: clocks wander
+constexpr double kWorthIt = 0.997;  // of the plan's time: less is noise, and what is there stays
+
+struct Entrant {
+  Candidate candidate;
+  double alone_us, plan_us;
+};
+
+// A problem of the plan whose candidates are to be timed in it.
+struct Contest {
+  const TunedProblem* problem;
+  std::vector<size_t> steps;
+  std::vector<Entrant> entrants;  // the plan's own first
+};
+
+bool fits(const Plan& plan, const PlanStep& step, const Candidate& c) {
+  Problem p = problem_of(plan, step);
+  Problem open = p;
+  open.config = c.config;
+  for (Operand& o : open.in) o.layout = Layout::kRows;
+  std::vector<Layout> layouts;
+  if (c.variant->layouts != nullptr) layouts = c.variant->layouts(open);
+  layouts.resize(p.in.size(), Layout::kRows);
+  for (size_t i = 0; i < p.in.size(); ++i) {
+    if (p.in[i].present && p.in[i].layout != layouts[i]) return false;
+  }
+  return c.variant->workspace_bytes == nullptr || c.variant->workspace_bytes(open) <= step.workspace_bytes;
+}
+
+std::vector<Contest> contests_of(const Plan& plan, const std::vector<TunedProblem>& problems, const TuningTable& table) {
+  std::vector<Contest> contests;
+  for (const TunedProblem& t : problems) {
+    const std::vector<TunedTime>* times = table.find(t.key);
+    if (times == nullptr || times->front().in_plan_us > 0) continue;
+    Contest contest{&t, {}, {}};
+    for (size_t s = 0; s < plan.steps.size(); ++s) {
+      if (plan.steps[s].op == t.problem.op && problem_key(problem_of(plan, plan.steps[s]), plan.arch) == t.key) contest.steps.push_back(s);
+    }
+    const PlanStep& step = plan.steps[contest.steps[0]];
+    for (const TunedTime& time : *times) {
+      const auto c = std::find_if(t.all.begin(), t.all.end(), [&](const Candidate& a) { return a.variant->name == time.variant && a.config == time.config; });
+      if (c == t.all.end() || time.us > kClose * times->front().us || !fits(plan, step, *c)) continue;
+      const bool own = step.variant == time.variant && step.config == time.config;
+      contest.entrants.insert(own ? contest.entrants.begin() : contest.entrants.end(), {*c, time.us, 0});
+    }
+    if (contest.entrants.size() > kMostClose) contest.entrants.resize(kMostClose);
+    const bool own_first = !contest.entrants.empty() && step.variant == contest.entrants[0].candidate.variant->name && step.config == contest.entrants[0].candidate.config;
+    if (own_first && contest.entrants.size() > 1) contests.push_back(std::move(contest));
+  }
+  const auto share = [](const Contest& c) { return static_cast<double>(c.steps.size()) * c.entrants[0].alone_us; };
+  std::stable_sort(contests.begin(), contests.end(), [&](const Contest& a, const Contest& b) { return share(a) > share(b); });
+  return contests;
+}
+
+void set_kernel(Plan& plan, const Contest& contest, const Candidate& c) {
+  for (size_t s : contest.steps) plan.steps[s].variant = c.variant->name, plan.steps[s].config = c.config;
+}
+
+}  // namespace
+
+TimePlan time_plan_on_device(const Engine& engine) {
+  constexpr double kLongEnoughUs = 40e3;
+  struct Kept {
+    std::shared_ptr<Residency> constants;
+    Filled inputs;
+  };
+  const auto kept = std::make_shared<Kept>();
+  return [&engine, kept](const Plan& plan) -> Result<double> {
+    if (kept->constants == nullptr) {
+      TS_ASSIGN(kept->constants, Residency::make(engine, info(plan.arch).device));
+      kept->inputs = fill_inputs(plan, random_samples(plan, plan.batch, /*seed=*/1), 0);
+    }
+    ExecutorOptions options;
+    options.residency = kept->constants;
+    auto executor = bind(engine, plan, options);
+    if (!executor.ok()) return refused(executor.status().message());
+    const auto median = [&](int repeats) -> Result<double> {
+      TS_ASSIGN(std::vector<double> ms, (*executor)->time_runs(kept->inputs.pointers, repeats));
+      std::nth_element(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2), ms.end());
+      return ms[ms.size() / 2] * 1e3;
+    };
+    TS_ASSIGN(const double first, median(5));
+    return median(std::clamp(static_cast<int>(kLongEnoughUs / std::max(first, 1.0)), 9, 200));
+  };
+}
+
+Result<int64_t> tune_in_plan(const Plan& plan, const TimePlan& time, bool quiet, TuningTable& table) {
+  const std::vector<TunedProblem> problems = problems_to_tune(plan);
+  std::vector<Contest> contests = contests_of(plan, problems, table);
+  int64_t total = 0, timed = 0;
+  for (const Contest& c : contests) total += static_cast<int64_t>(c.entrants.size()) * kRounds;
+  std::optional<Progress> progress;
+  if (!quiet && total > 0) progress.emplace(cat("tuning in ", plan.name), total);
+  Plan now = plan;
+  for (Contest& contest : contests) {
+    const Activity tuning("tuning in the plan", contest.problem->layers[0]);
+    for (int round = 0; round < kRounds; ++round) {
+      for (Entrant& e : contest.entrants) {
+        if (progress) progress->advance();
+        if (round > 0 && e.plan_us == 0) continue;  // left out
+        set_kernel(now, contest, e.candidate);
+        const Result<double> us = time(now);
+        if (!us.ok() && us.status().code() != Code::kRefused)
+          return us.status().at(cat("tuning layer ", contest.problem->layers[0], ", ", kernel_name(e.candidate.variant->name, e.candidate.config)));
+        if (us.ok()) e.plan_us = e.plan_us == 0 ? *us : std::min(e.plan_us, *us);
+      }
+    }
+    const Entrant own = contest.entrants[0];
+    if (own.plan_us == 0) return machine_error(cat("the plan as it is could not be timed with layer ", contest.problem->layers[0]));
+    Entrant best = own;
+    for (const Entrant& e : contest.entrants) {
+      if (e.plan_us > 0 && e.plan_us < best.plan_us && e.plan_us < kWorthIt * own.plan_us) best = e;
+    }
+    set_kernel(now, contest, best.candidate);
+    // A call's share of what the plan gained or lost; nobody is written down as faster than who was taken.
+    const auto in_plan = [&](const Entrant& e) { return std::max(0.01, own.alone_us + (e.plan_us - own.plan_us) / static_cast<double>(contest.steps.size())); };
+    for (const Entrant& e : contest.entrants) {
+      if (e.plan_us == 0) continue;
+      const bool taken = e.candidate.variant == best.candidate.variant && e.candidate.config == best.candidate.config;
+      table.record(contest.problem->key, {e.candidate.variant->name, e.candidate.config, e.alone_us, taken ? in_plan(best) : std::max(in_plan(e), in_plan(best) + 0.01)});
+    }
+    ++timed;
+  }
+  return timed;
+}
+
+}  // namespace tessera
