@@ -6,6 +6,7 @@
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
 #include "passes/fuse_gate.h"
+#include "passes/unfuse.h"
 
 namespace tessera {
 
@@ -29,6 +30,8 @@ Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool)
   types.target = options.plan.target;
   TS_TRY(quantize(graph, types));
   TS_TRY(fuse_gate(graph, options.plan.target));
+  TS_ASSIGN(const Precision* base, base_precision(types.precision));
+  unfuse(graph, options.plan.target, base->carrier);
   if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool);
 }
