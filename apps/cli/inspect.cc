@@ -109,6 +109,7 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, cons
 Status inspect(const Options& o, const Common& common) {
   if (o.tuning && o.verbose) return usage_error("--tuning shows times and nothing else: leave --verbose out");
   if (common.json && !o.tuning && (!o.plan.empty() || o.verbose)) {
+    if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     return usage_error(cat("--json holds every plan with all that is known of it: leave ",
                            o.verbose ? "--verbose" : "--plan", " out"));
   }

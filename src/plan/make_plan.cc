@@ -199,6 +199,7 @@ class Planner {
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
       step.config.clear();
+    step.slow = choice.slow;
       step.computed = "f64";
       step.arithmetic = "reference of " + std::string(choice.variant->name);
     } else {

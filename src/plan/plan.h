@@ -40,6 +40,7 @@ struct PlanStep {
   // The promise.
   std::string role, asked, stored, computed, arithmetic;
   std::vector<Refusal> refusals;
+  std::string slow;  // why the variant calls itself slow here: every other one refused; empty: it does not
 };
 
 struct Port {
