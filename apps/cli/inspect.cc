@@ -45,6 +45,16 @@ void print_plan(const Plan& p) {
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
+  int64_t joined = 0, linear = 0;
+  for (const PlanStep& s : p.steps) {
+    if (s.op != "matmul" || s.asked.empty()) continue;
+    const auto layers = static_cast<int64_t>(layers_of(s).size());
+    joined += layers > 1;
+    linear += layers;
+  }
+  if (joined > 0)
+    print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join", " the two layers of a gated MLP: ", linear,
+                         " linear layers of the model"));
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }

@@ -319,7 +319,18 @@ Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Byt
   return Bytes::own(arrange_codes(layout, element, rows, cols, codes.data()).value());
 }
 
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) { return Planner(graph, options, pool).run(); }
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
+  Planner planner(graph, options, pool);
+  auto plan = planner.run();
+  if (failures != nullptr) *failures = planner.failures();
+  return plan;
+}
+
+std::vector<std::string> layers_of(const PlanStep& step) {
+  const size_t plus = step.then.gated() ? step.layer.find('+') : std::string::npos;
+  if (plus == std::string::npos) return {step.layer};
+  return {step.layer.substr(0, plus), step.layer.substr(plus + 1)};
+}
 
 Problem problem_of(const Plan& plan, const PlanStep& step) {
   Problem p{.op = step.op, .in = {}, .out = {}, .attrs = step.attrs, .then = step.then, .config = step.config};
