@@ -109,6 +109,7 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, cons
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
     fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", s.arithmetic)), 0, 4));
+    if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     for (const Refusal& r : s.refusals) {
       const std::string slower = words_of_slower(plan, s, r, times);
       fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", r.reason) : cat(r.variant, " ", slower)), 2, 4));
@@ -119,7 +120,6 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, cons
 Status inspect(const Options& o, const Common& common) {
   if (o.tuning && o.verbose) return usage_error("--tuning shows times and nothing else: leave --verbose out");
   if (common.json && !o.tuning && (!o.plan.empty() || o.verbose)) {
-    if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     return usage_error(cat("--json holds every plan with all that is known of it: leave ",
                            o.verbose ? "--verbose" : "--plan", " out"));
   }
@@ -140,6 +140,8 @@ Status inspect(const Options& o, const Common& common) {
   const TuningTable* table = default_tuning(plan->arch);
   if (!o.table.empty()) {
     TS_ASSIGN(read, read_tuning(o.table));
+    if (read.arch != engine.target)
+      return bad_input(cat(o.table, ": holds times of ", info(read.arch).name, ", the engine is for ", info(engine.target).name));
     table = &read;
   }
   if (o.tuning) return show_tuning(*plan, table, common.json);
@@ -149,6 +151,7 @@ Status inspect(const Options& o, const Common& common) {
   }
   print_summary(o, engine);
   print_layers(*plan, Receipts::load(), o.verbose, table);
+  if (!o.table.empty()) fmt::print("\n{}\n", wrap(table_sentence(*plan, table), 0, 2));
   return {};
 }
 

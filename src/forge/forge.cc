@@ -287,6 +287,7 @@ class Builder {
       canonical_ = written_;
       TS_TRY(canonicalise(canonical_));
       prepared_ = canonical_;
+      if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
       TS_TRY(carry_over(sampled_, refined_, prepared_));
     }
     bar.advance();
