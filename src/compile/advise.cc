@@ -58,6 +58,9 @@ class Adviser {
     return base.ok() ? plain_precision((*base)->carrier).name : "fp16";
   }
 
+  // Samples without a scale to calibrate are an error.
+  bool leaves_calibration(const LowerOptions& o) const { return options_.types.ranges != nullptr && !needs_ranges(o.types); }
+
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
     for (const PlanFailure& f : failures) {
@@ -82,7 +85,8 @@ class Adviser {
     if (options_.types.promoted && runs_(graph_, o)) return "\n  with sums as the kernels make them it runs: leave --accumulate out";
     o = options_;
     o.types.attention = "fp16";
-    if (options_.types.attention == "fp8" && runs_(graph_, o)) return "\n  with other attention it runs: --attention fp16";
+    if (options_.types.attention == "fp8" && runs_(graph_, o))
+      return cat("\n  with other attention it runs: --attention fp16", leaves_calibration(o) ? ", without --calib" : "");
     return "";
   }
 
@@ -101,7 +105,7 @@ class Adviser {
       leave(options_.types.sparse, "--sparsity");
       leave(options_.types.promoted, "--accumulate");
       leave(options_.types.attention == "fp8", "--attention");
-      leave(options_.types.ranges != nullptr && !needs_ranges(o.types), "--calib");
+      leave(leaves_calibration(o), "--calib");
       if (precision == options_.types.precision && without.empty()) continue;
       return cat("\n  another precision runs: --precision ", precision, without);
     }
