@@ -6,7 +6,9 @@ import json
 import os
 import pathlib
 import pty
+import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -347,10 +349,21 @@ class Cli(unittest.TestCase):
         self.assertIn("precision 'fp4' is unknown; accepted: fp32, fp16", failure(*allow, "*=fp4", code=2))
         self.assertIn("no linear layer or attention has such a name; the nearest are 'blocks.0.mlp.fc1'", failure(*allow, "blocks.0.mpl.fc1=fp16", code=2))
         self.assertIn("--allow leaves no layer in fp8: ask for --precision fp16 instead", failure(*allow, "*=fp16", code=2))
-        # Layers that are refused: options that cover all of them, ready to be pasted.
-        refused = tessera(*allow[:-1], "--target", "cuda", code=4).stderr
-        for pattern in ("blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"):
-            self.assertIn(f"--allow '{pattern}=fp16'", " ".join(refused.split()))
+        # Layers that are refused: options that lead to an engine, ready to be pasted.
+        some = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp16", "--target", "cuda", "--allow", "blocks.*.mlp.*=fp8")
+        refused = " ".join(tessera(*some, code=4).stderr.split())
+        advised = re.search("to accept another precision:((?: --allow '[^']+')+)", refused).group(1)
+        self.assertEqual(shlex.split(advised), ["--allow", "blocks.*.mlp.fc1=fp16", "--allow", "blocks.*.mlp.fc2=fp16"])
+        tessera(*some, *shlex.split(advised))
+        # Allowing every layer away is no engine in fp8, and pruned layers that are allowed away are none in 2:4.
+        refused = failure(*allow[:-1], "--target", "cuda", code=4)
+        self.assertIn("another precision runs: --precision fp16, without --calib as asked it runs with --target cpu", refused)
+        self.assertNotIn("--allow", refused)
+        sparse = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--target", "sm90", "--sparsity", "2:4")
+        refused = failure(*sparse, code=4)
+        self.assertIn("dense it runs: leave --sparsity out as asked it runs with --target cpu", refused)
+        self.assertNotIn("--allow", refused)
+        tessera(*sparse[:-2])
         self.assertIn("batch1, batch3, golden", failure("inspect", "tiny.tess", "--plan", "none", code=2))
         error = json.loads(tessera("zoo", "vit-x", "--json", code=2).stdout)
         self.assertEqual(error["code"], 2)

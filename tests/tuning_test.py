@@ -86,8 +86,32 @@ class Tuning(unittest.TestCase):
         self.assertEqual((self.folder / "empty.tess").read_bytes(), (self.folder / "order.tess").read_bytes())
         strange = {k: [{"variant": "matmul/unheard_of", "config": "", "us": 1}] for k in self.table["entries"]}
         self.write(self.table | {"entries": strange}, "strange.json")
-        tessera(*self.build, "-o", "strange.tess", "--tuning", "strange.json")
+        said = tessera(*self.build, "-o", "strange.tess", "--tuning", "strange.json").stderr
+        self.assertIn(f"strange.json: {len(strange)} of its {len(strange)} times are of kernels that this program does not have, such as 'matmul/unheard_of'", said)
         self.assertEqual((self.folder / "strange.tess").read_bytes(), (self.folder / "order.tess").read_bytes())
+        self.assertNotIn("warning", tessera(*self.build, "-o", "again.tess", "--tuning", "table.json").stderr)
+
+    def test_kernels_that_do_not_exist_are_marked(self):
+        key = next(p["problem"] for p in self.problems if " matmul " in p["problem"])
+        real = self.table["entries"][key]
+        tiles = [{"variant": real[0]["variant"], "config": "9x9", "us": 1}, {"variant": "matmul/unheard_of", "config": "", "us": 2}]
+        self.write(self.table | {"entries": {key: real + tiles}}, "tiles.json")
+        said = tessera(*self.build, "-o", "tiles.tess", "--tuning", "tiles.json").stderr
+        self.assertIn(f"has 1 time for plan batch64 of kernels that do not run its layers with such a tile, such as '{real[0]['variant']} 9x9' for layer", said)
+        shown = json.loads(tessera("inspect", "tiles.tess", "--tuning", "--table", "tiles.json", "--json").stdout)
+        for problem in shown["problems"]:
+            unknown = [(c["variant"], c["config"]) for c in problem["candidates"] if not c["known"]]
+            self.assertEqual(unknown, [(t["variant"], t["config"]) for t in tiles] if problem["problem"] == key else [])
+        text = tessera("inspect", "tiles.tess", "--tuning", "--table", "tiles.json").stdout
+        self.assertEqual(text.count("no kernel here"), 2, text)
+
+    def test_a_table_of_something_else_is_named(self):
+        self.write(self.table | {"arch": "cuda"}, "cuda.json")
+        for words in ("--tuning", "--verbose"):
+            said = failure("inspect", "tuned.tess", words, "--table", "cuda.json", code=3)
+            self.assertIn("cuda.json: holds times of cuda, the engine is for sm90", said)
+        said = " ".join(tessera("inspect", "order.tess", "--verbose", "--table", "table.json").stdout.split())
+        self.assertRegex(said, "tuning table [0-9a-f]{16} of NVIDIA Nothing: the plan was made by the order of the lists$")
 
     def test_tune_measures_once_or_says_why_not(self):
         words = [PROGRAM, *map(str, self.build[:-1]), "8,64", "--tune", "-o", "x.tess"]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -140,6 +141,9 @@ Status build(const Options& o, const Common& common) {
                   {"write", write_s}}}});
     return {};
   }
+  // Both are measured by CPU plans, which have no gate: what that changes is said.
+  const bool gated = std::any_of(engine.plans[0].steps.begin(), engine.plans[0].steps.end(), [](const PlanStep& s) { return s.then.gated(); });
+  const char* const as_run = gated ? " (by layers on the CPU, which round both halves of a gated MLP and their product; the engine does not)" : "";
   const auto say = [](size_t indent, const std::string& line) {
     fmt::print("{}\n", wrap(printable(line), indent, indent + 2));
   };
@@ -162,14 +166,15 @@ Status build(const Options& o, const Common& common) {
     fmt::print("{}", table.text());
     say(2, cat("weights of these layers: ", megabytes(static_cast<int64_t>(chosen.bytes)), ", in ", chosen.base, " ",
                megabytes(static_cast<int64_t>(chosen.bytes_of_carrier))));
+    if (gated) say(2, cat("cosines of the choice", as_run));
   }
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   if (quality.samples > 0) {
-    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} with fp32, worst {:.5f}, relative L2 {:.1e}",
+    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} with fp32, worst {:.5f}, relative L2 {:.1e}{}",
                        plural(quality.samples, "sample"), quality.on_samples.cosine_mean,
-                       quality.on_samples.cosine_worst, quality.on_samples.relative_l2));
+                       quality.on_samples.cosine_worst, quality.on_samples.relative_l2, as_run));
   }
   for (const OutputQuality& q : quality.outputs) {
     if (q.whole) {

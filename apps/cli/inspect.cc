@@ -45,6 +45,16 @@ void print_plan(const Plan& p) {
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
+  int64_t joined = 0, linear = 0;
+  for (const PlanStep& s : p.steps) {
+    if (s.op != "matmul" || s.asked.empty()) continue;
+    const auto layers = static_cast<int64_t>(layers_of(s).size());
+    joined += layers > 1;
+    linear += layers;
+  }
+  if (joined > 0)
+    print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join", " the two layers of a gated MLP: ", linear,
+                         " linear layers of the model"));
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
@@ -99,6 +109,7 @@ void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, cons
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
     fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", s.arithmetic)), 0, 4));
+    if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     for (const Refusal& r : s.refusals) {
       const std::string slower = words_of_slower(plan, s, r, times);
       fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", r.reason) : cat(r.variant, " ", slower)), 2, 4));
@@ -129,6 +140,8 @@ Status inspect(const Options& o, const Common& common) {
   const TuningTable* table = default_tuning(plan->arch);
   if (!o.table.empty()) {
     TS_ASSIGN(read, read_tuning(o.table));
+    if (read.arch != engine.target)
+      return bad_input(cat(o.table, ": holds times of ", info(read.arch).name, ", the engine is for ", info(engine.target).name));
     table = &read;
   }
   if (o.tuning) return show_tuning(*plan, table, common.json);
@@ -138,6 +151,7 @@ Status inspect(const Options& o, const Common& common) {
   }
   print_summary(o, engine);
   print_layers(*plan, Receipts::load(), o.verbose, table);
+  if (!o.table.empty()) fmt::print("\n{}\n", wrap(table_sentence(*plan, table), 0, 2));
   return {};
 }
 

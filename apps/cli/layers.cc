@@ -19,9 +19,10 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
       if (g.asked == s.asked && g.stored == s.stored && g.computed == s.computed) group = &g;
     }
     if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
-    ++group->layers;
-    group->names +=
-        cat(group->names.empty() ? "" : ", ", s.layer, s.role.empty() || s.role.starts_with("block") ? "" : " (" + s.role + ")");
+    for (const std::string& layer : layers_of(s)) {
+      ++group->layers;
+      group->names += cat(group->names.empty() ? "" : ", ", layer, s.role.empty() || s.role.starts_with("block") ? "" : " (" + s.role + ")");
+    }
   }
   return groups;
 }

@@ -13,7 +13,7 @@ namespace tessera {
 struct PromiseGroup {
   std::string asked, stored, computed;
   std::string names;  // of its layers, with their role where it is not that of a block
-  int64_t layers = 0;
+  int64_t layers = 0;  // of the model: a matmul that joined two of them counts twice
 };
 // Groups in the order of the plan's first layer of each.
 std::vector<PromiseGroup> promise_groups(const Plan& plan);

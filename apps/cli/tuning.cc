@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "cli/output.h"
@@ -24,6 +25,7 @@ struct Row {
   std::string variant, config;
   std::optional<double> us, in_plan_us;
   bool chosen = false;
+  bool known = true;  // this program has such a kernel for the problem
 };
 
 // Fastest first, then whoever was not measured.
@@ -35,8 +37,12 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   std::vector<Row> rows;
   const std::vector<TunedTime>* times = table == nullptr ? nullptr : table->find(t.key);
   if (times != nullptr) {
-    for (const TunedTime& time : *times)
-      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config)});
+    for (const TunedTime& time : *times) {
+      const bool known = std::any_of(t.all.begin(), t.all.end(), [&](const Candidate& c) {
+        return time.variant == c.variant->name && time.config == c.config;
+      });
+      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config), known});
+    }
   }
   for (const Candidate& c : t.all) {
     if (table != nullptr && table->find(t.key, c.variant->name, c.config) != nullptr) continue;
@@ -44,6 +50,8 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   }
   return rows;
 }
+
+}  // namespace
 
 std::string table_sentence(const Plan& plan, const TuningTable* table) {
   if (table == nullptr)
@@ -55,8 +63,6 @@ std::string table_sentence(const Plan& plan, const TuningTable* table) {
                              : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
   return cat("tuning table ", hash, " of ", printable(table->gpu), ": ", by);
 }
-
-}  // namespace
 
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
   if (info(plan.arch).device != DeviceKind::kCuda)
@@ -70,10 +76,14 @@ Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
     Table rows({"kernel", "tile", ">us", ">in the plan", ""});
     for (const Row& r : rows_of(plan, t, table)) {
       candidates.push_back(
-          {{"variant", r.variant}, {"config", r.config}, {"us", r.us ? Json(*r.us) : Json()},
-                            {"in_plan_us", r.in_plan_us ? Json(*r.in_plan_us) : Json()}, {"chosen", r.chosen}});
-      rows.add({r.variant, r.config.empty() ? "-" : r.config, r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
-                r.in_plan_us ? fmt::format("{:.2f}", *r.in_plan_us) : "-", r.chosen ? "chosen" : ""});
+          {{"variant", r.variant},
+           {"config", r.config},
+           {"us", r.us ? Json(*r.us) : Json()},
+           {"in_plan_us", r.in_plan_us ? Json(*r.in_plan_us) : Json()},
+           {"chosen", r.chosen},
+           {"known", r.known}});
+      rows.add({printable(r.variant), r.config.empty() ? "-" : printable(r.config), r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
+                r.in_plan_us ? fmt::format("{:.2f}", *r.in_plan_us) : "-", r.chosen ? "chosen" : r.known ? "" : "no kernel here"});
     }
     if (json) {
       all.push_back({{"problem", t.key}, {"layers", t.layers}, {"candidates", candidates}});

@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+// Which table it is, of which GPU, and whether the plan was tuned by it. `table` may be null.
+std::string table_sentence(const Plan& plan, const TuningTable* table);
+
 // Candidates and times of every distinct problem of the plan that more than one may run. `table` may be null.
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json);
 

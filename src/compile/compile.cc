@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/compile.h"
 
+#include "compile/advise.h"
 #include "import/onnx.h"
 #include "models/family.h"
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
 #include "passes/fuse_gate.h"
+#include "passes/unfuse.h"
 
 namespace tessera {
 
@@ -24,13 +26,31 @@ Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptio
   return graph;
 }
 
-Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool) {
+namespace {
+
+Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
   TS_TRY(quantize(graph, types));
   TS_TRY(fuse_gate(graph, options.plan.target));
+  TS_ASSIGN(const Precision* base, base_precision(types.precision));
+  unfuse(graph, options.plan.target, base->carrier);
   if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
-  return make_plan(graph, options.plan, pool);
+  return make_plan(graph, options.plan, pool, failures);
+}
+
+}  // namespace
+
+Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool) {
+  std::vector<PlanFailure> failures;
+  auto plan = lower_as_asked(graph, options, pool, &failures);
+  if (plan.ok() || failures.empty()) return plan;
+  const auto runs = [](const Graph& other, const LowerOptions& with) {
+    std::vector<EngineConstant> passing;
+    ConstantPool constants(passing);
+    return lower_as_asked(other, with, constants, nullptr).ok();
+  };
+  return refused(cat(plan.status().message(), advise(graph, options, failures, runs)));
 }
 
 Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_reference) {

@@ -15,6 +15,7 @@
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
+#include "study/original.h"
 #include "study/ranges_file.h"
 #include "study/refine.h"
 #include "study/verify.h"
@@ -241,6 +242,15 @@ class Builder {
     return {};
   }
 
+  // A model in bf16 is in fp16 from here on: more digits, less range. Weights beyond it are an error (passes/give_carrier.h).
+  void note_bf16() const {
+    const auto base = base_precision(lowering_.types.precision);
+    if (!base.ok() || (*base)->carrier != Element::f16) return;
+    if (!is_in_bf16(written_)) return;
+    note(cat("the model's numbers are bf16; ", (*base)->weight.scaled() ? "what gets no scales becomes" : "they become",
+             " fp16, which holds at most 65504: --precision bf16 keeps them as they are"));
+  }
+
   // One plan per batch size, and the golden plan.
   Status make_plans() {
     ConstantPool pool(engine_.constants);
@@ -277,6 +287,7 @@ class Builder {
       }
       const Stopwatch watch(t_.compile_s);
       TS_ASSIGN(Plan plan, lower(std::move(graph), lowering_, pool));
+      if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
       engine_.plans.push_back(std::move(plan));
       bar.advance();
     }
@@ -284,6 +295,7 @@ class Builder {
       const Stopwatch watch(t_.import_s);
       const int64_t batch = options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
       TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
+      note_bf16();
       canonical_ = written_;
       TS_TRY(canonicalise(canonical_));
       prepared_ = canonical_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forge/tuning.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
+#include "ops/op.h"
 #include "runtime/device_memory.h"
 #include "runtime/executor.h"
 #include "study/tune.h"
@@ -36,7 +38,40 @@ Status open_for_tuning(const BuildOptions& options, TuningTable& own) {
                        "; give another file with --tuning"));
 }
 
+// A table of another program's kernels would choose nothing, without a word.
+void warn_of_unknown_kernels(const std::string& path, const TuningTable& table) {
+  int64_t unknown = 0, all = 0;
+  std::string example;
+  for (const auto& [key, times] : table.entries) {
+    for (const TunedTime& t : times) {
+      ++all;
+      if (find_variant(t.variant) != nullptr) continue;
+      if (unknown++ == 0) example = kernel_name(t.variant, t.config);
+    }
+  }
+  if (unknown == 0) return;
+  warn(cat(path, ": ", unknown, " of its ", all, " times are of kernels that this program does not have, such as '", example.substr(0, 80),
+           "': they are passed over"));
+}
+
 }  // namespace
+
+void warn_of_unknown_tiles(const Plan& plan, const TuningTable& table) {
+  int64_t unknown = 0;
+  std::string example;
+  for (const TunedProblem& p : problems_to_tune(plan)) {
+    const std::vector<TunedTime>* times = table.find(p.key);
+    for (const TunedTime& t : times != nullptr ? *times : std::vector<TunedTime>()) {
+      const bool runs = std::any_of(p.all.begin(), p.all.end(),
+                                    [&](const Candidate& c) { return t.variant == c.variant->name && t.config == c.config; });
+      if (runs || find_variant(t.variant) == nullptr) continue;
+      if (unknown++ == 0) example = cat(kernel_name(t.variant, t.config).substr(0, 80), "' for layer ", p.layers[0]);
+    }
+  }
+  if (unknown == 0) return;
+  warn(cat("the tuning table has ", unknown, unknown == 1 ? " time" : " times", " for plan ", plan.name,
+           " of kernels that do not run its layers with such a tile, such as '", example, ": they are passed over"));
+}
 
 Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable& own) {
   const Arch target = options.target;
@@ -58,6 +93,7 @@ Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable&
   if (own.arch != target)
     return bad_input(
         cat(options.tuning, ": holds times of ", info(own.arch).name, ", the target is ", info(target).name));
+  warn_of_unknown_kernels(options.tuning, own);
   return &own;
 }
 

@@ -14,6 +14,9 @@ namespace tessera {
 // --tune adds to it.
 Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable& own);
 
+// Says which of a file's times are of tile shapes that no kernel has for the plan's problems. Contract: a CUDA plan.
+void warn_of_unknown_tiles(const Plan& plan, const TuningTable& table);
+
 // Times what `table` lacks for the plan of this graph, and writes the file. Contract: load_tuning was fine,
 // options.tune is set.
 Status tune_graph(const Graph& graph, const LowerOptions& lowering, const BuildOptions& options, TuningTable& table);

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "passes/drop_dead.h"
-#include "passes/give_carrier.h"
+#include "passes/has_kernel.h"
 #include "passes/recognise/match.h"
 #include "passes/roles.h"
 
@@ -25,7 +25,7 @@ class GateFuser {
  public:
   GateFuser(Graph& graph, Arch target) : g_(graph), target_(target), m_(graph), uses_(graph.use_counts()) {}
 
-  Result<bool> fuse_one() {
+  bool fuse_one() {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       if (node.op != "map" || node.attrs.word("fn") != "mul" || node.inputs.size() != 2) continue;
@@ -246,11 +246,8 @@ class GateFuser {
 }  // namespace
 
 Status fuse_gate(Graph& graph, Arch target) {
-  for (;;) {
-    TS_ASSIGN(const bool fused, GateFuser(graph, target).fuse_one());
-    if (!fused) return {};
-    TS_TRY(drop_dead(graph));  // what was joined, with its bytes; a layer that is left would count as a reader
-  }
+  while (GateFuser(graph, target).fuse_one()) TS_TRY(drop_dead(graph));  // what was joined: a layer that is left would count as a reader
+  return {};
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <map>
 
-#include "ops/op.h"
+#include "passes/has_kernel.h"
 
 namespace tessera {
 namespace {
@@ -150,19 +150,6 @@ class CarrierGiver {
 };
 
 }  // namespace
-
-bool has_kernel(const Graph& graph, const std::vector<int>& producers, const Node& node, Arch target) {
-  return find_op(node.op) != nullptr && has_kernel(problem_of(graph, producers, node), target);
-}
-
-bool has_kernel(const Problem& problem, Arch target) {
-  const OpInfo* op = find_op(problem.op);
-  if (op == nullptr) return false;
-  for (const Variant* v : op->variants) {
-    if (runs(target, v->arch) && v->accepts(problem)) return true;
-  }
-  return false;
-}
 
 Status give_carrier(Graph& graph, const CarrierOptions& options, std::vector<size_t>& new_places) {
   return CarrierGiver(graph, options).run(new_places);

@@ -11,7 +11,6 @@
 #include "archs/arch.h"
 #include "base/status.h"
 #include "ir/graph.h"
-#include "ops/problem.h"
 
 namespace tessera {
 
@@ -24,9 +23,5 @@ struct CarrierOptions {
 };
 // Nodes may be added: new_places[n] is where node n is now. Refuses weights that the carrier cannot hold.
 Status give_carrier(Graph& graph, const CarrierOptions& options, std::vector<size_t>& new_places);
-
-// Whether a kernel of the target takes the node with the types that its operands and results have now.
-bool has_kernel(const Problem& problem, Arch target);
-bool has_kernel(const Graph& graph, const std::vector<int>& producers, const Node& node, Arch target);
 
 }  // namespace tessera

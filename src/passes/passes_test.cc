@@ -23,6 +23,7 @@
 #include "passes/share_equal.h"
 #include "passes/simplify_views.h"
 #include "passes/straighten_rows.h"
+#include "passes/unfuse.h"
 #include "testing/run_graph.h"
 
 namespace tessera {
@@ -50,6 +51,10 @@ const std::vector<Pass>& passes() {
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
+      {"unfuse", {[](Graph& graph) {
+         unfuse(graph, Arch::sm90, Element::f16);
+         return Status();
+       }}},
       {"shape_outputs", {shape_outputs, simplify_views, drop_dead}},
       {"materialise", {materialise}},
       {"straighten_rows", {straighten_rows, simplify_views, drop_dead}},

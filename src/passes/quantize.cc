@@ -11,7 +11,9 @@
 #include "ops/matmul/matmul.h"
 #include "ops/op.h"
 #include "passes/give_carrier.h"
+#include "passes/has_kernel.h"
 #include "passes/roles.h"
+#include "passes/unfuse.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -188,7 +190,7 @@ class Quantizer {
       const auto runs_so = [&] { return has_kernel(g_, g_.producers(), maker, *options_.target); };
       if (runs_so()) continue;
       become_plain(made[i]);
-      if (runs_so()) {
+      if (runs_so() || runs_unfused(g_, static_cast<size_t>(made[i].maker), *options_.target, choices_.carrier)) {
         for (const Ask* a : made[i].asks) copy_for(*a);
       } else {
         become_codes(made[i]);  // refused either way: the plan says why

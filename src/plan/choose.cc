@@ -34,6 +34,7 @@ class Chooser {
 
   Choice by_order() {
     const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where nobody else accepts
+    std::string why;
     for (const Variant* v : op_.variants) {
       if (!runs(target_, v->arch)) continue;
       if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
@@ -43,14 +44,16 @@ class Chooser {
       if (v->worthwhile != nullptr) {
         if (const Verdict verdict = v->worthwhile(problem_); !verdict) {
           refuse(v->name, verdict.refusal);
-          if (slow == nullptr) slow = v;
+          if (slow == nullptr) slow = v, why = verdict.refusal;
           continue;
         }
       }
       return take({v, configs_of(*v, problem_)[0]});
     }
-    if (slow != nullptr) return take({slow, configs_of(*slow, problem_)[0]});
-    return std::move(choice_);
+    if (slow == nullptr) return std::move(choice_);
+    std::erase_if(choice_.refusals, [&](const Refusal& r) { return r.variant == slow->name; });  // its own word, no refusal any more
+    choice_.slow = why;
+    return take({slow, configs_of(*slow, problem_)[0]});
   }
 
   // The fastest of `times`, which is sorted, that may run; candidates that were not measured lose to it.

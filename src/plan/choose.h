@@ -21,6 +21,7 @@ struct Choice {
   Arithmetic arithmetic;
   std::vector<Layout> layouts;  // per input
   std::vector<Refusal> refusals;
+  std::string slow;  // why it calls itself slow here, taken because nobody else accepts; empty: it does not
   bool measured = false;  // by the table's times; candidates that lost are refusals then
 };
 // `table`: of the target, or null.

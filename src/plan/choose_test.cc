@@ -94,6 +94,26 @@ TEST(Choose, TakesTheFirstTileShapeAndItsStorageOrder) {
   EXPECT_EQ(small.layouts[1], Layout::kRows);
 }
 
+// What is taken is not refused: that it calls itself slow is said, and others that do so stay refused.
+TEST(Choose, ASlowOneIsTakenWhereNobodyElseAccepts) {
+  Variant first = kTiled, second = kPlain, quick = kPlain;
+  first.worthwhile = [](const Problem&) { return Verdict{"slow below 512 rows"}; };
+  second.worthwhile = [](const Problem&) { return Verdict{"slow everywhere"}; };
+  quick.name = "matmul/quick";
+  const Problem p = linear(Element::f32, Element::f32, Element::f32, 64, 64, 64);
+  const Variant* const slow_ones[] = {&first, &second};
+  const OpInfo op{.name = "matmul", .signature = "", .promises = 1, .variants = slow_ones};
+  const Choice c = choose(op, p, Arch::cpu);
+  EXPECT_EQ(c.variant, &first);
+  EXPECT_EQ(c.slow, "slow below 512 rows");
+  EXPECT_EQ(c.refusals, (std::vector<Refusal>{{"matmul/plain", "slow everywhere"}}));
+  const Variant* const with_quick[] = {&first, &second, &quick};
+  const OpInfo more{.name = "matmul", .signature = "", .promises = 1, .variants = with_quick};
+  EXPECT_EQ(choose(more, p, Arch::cpu).variant, &quick);
+  EXPECT_EQ(choose(more, p, Arch::cpu).slow, "");
+  EXPECT_EQ(choose(more, p, Arch::cpu).refusals.size(), 2u);
+}
+
 // Only what the list and the contract allow: a table that names something else is no way around them.
 TEST(Choose, TheFastestOfATableIsTakenWhereItMayRun) {
   static const Variant refusing{.name = "matmul/refusing",

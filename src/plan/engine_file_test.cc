@@ -94,6 +94,7 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
   first.arithmetic = "FMA, 24-bit sums";
   first.refusals = {{"toy/fast", "wants rows of 16"}, {"toy/other", ""}};
   PlanStep second{.layer = "head", .op = "toy", .variant = "toy/cpu", .config = "128x192", .in = {4}, .out = {6}};
+  second.slow = "slow below 512 rows";
   p.steps = {first, second};
   p.tuning = "0123456789abcdef";
   p.inputs = {{"x", 0}};
@@ -135,8 +136,8 @@ void expect_same(const Plan& a, const Plan& b) {
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (size_t i = 0; i < a.steps.size(); ++i) {
     const PlanStep &s = a.steps[i], &t = b.steps[i];
-    EXPECT_EQ(std::tie(s.layer, s.op, s.variant, s.config, s.in, s.out, s.workspace_offset, s.workspace_bytes),
-              std::tie(t.layer, t.op, t.variant, t.config, t.in, t.out, t.workspace_offset, t.workspace_bytes));
+    EXPECT_EQ(std::tie(s.layer, s.op, s.variant, s.config, s.slow, s.in, s.out, s.workspace_offset, s.workspace_bytes),
+              std::tie(t.layer, t.op, t.variant, t.config, t.slow, t.in, t.out, t.workspace_offset, t.workspace_bytes));
     EXPECT_EQ(std::tie(s.role, s.asked, s.stored, s.computed, s.arithmetic),
               std::tie(t.role, t.asked, t.stored, t.computed, t.arithmetic));
     EXPECT_EQ(s.attrs, t.attrs);
@@ -343,6 +344,7 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"{\"int\":-3}", "{\"int\":-3,\"float\":1.0}", "not one value with its kind"},
       {"\"tuning\":\"0123456789abcdef\"", "\"tuning\":{}", "'tuning' is not text"},
       {"\"config\":\"128x192\"", "\"config\":128", "'config' is not text"},
+      {"\"slow\":\"slow below 512 rows\"", "\"slow\":128", "'slow' is not text"},
       {"{\"int\":-3}", "{\"bool\":1}", "kind of attribute 'bool'"},
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[]", "golden values: 0 bounds for 1 outputs"},
       {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,4],\"type\":\"f32\"",

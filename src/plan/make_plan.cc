@@ -31,6 +31,9 @@ class Planner {
   Planner(const Graph& graph, const PlanOptions& options, ConstantPool& pool)
       : g_(graph), options_(options), pool_(pool), producers_(graph.producers()), tensor_of_(graph.values.size(), -1) {}
 
+  // What nobody runs, where run() was refused for it.
+  std::vector<PlanFailure> failures() { return std::move(failures_); }
+
   Result<Plan> run() {
     plan_.name = options_.name;
     plan_.arch = options_.as_reference ? Arch::ref : options_.target;
@@ -170,7 +173,7 @@ class Planner {
     Choice choice = choose(*op, problem, options_.target, options_.tuning);
     if (choice.measured && plan_.tuning.empty()) plan_.tuning = tuning_hash(*options_.tuning);
     if (choice.variant == nullptr) {
-      failures_.push_back({node.name, node.op, node.asked, choice.refusals, advice(problem)});
+      failures_.push_back({node.name, node.op, node.asked, choice.refusals});
       return {};
     }
     problem.config = choice.config;
@@ -196,6 +199,7 @@ class Planner {
     step.stored = stored_name(by_operand ? problem.in[static_cast<size_t>(op->promises)].type : problem.out[0].type);
     if (linear && choice.layouts[1] == Layout::kSparse24) step.stored += " 2:4";
     step.refusals = choice.refusals;
+    step.slow = choice.slow;
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
       step.config.clear();
@@ -211,65 +215,22 @@ class Planner {
     return {};
   }
 
-  // Options that accept fp16 for all of the layers: those that differ in numbers alone ("blocks.0.mlp.fc1") share one.
-  static std::string allowances(const std::vector<std::string>& layers) {
-    std::map<std::string, std::vector<std::string>> alike;
-    for (const std::string& layer : layers) {
-      std::string pattern;
-      for (size_t at = 0; at <= layer.size();) {
-        const size_t end = std::min(layer.find('.', at), layer.size());
-        const std::string part = layer.substr(at, end - at);
-        const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-        pattern += cat(at == 0 ? "" : ".", number ? "*" : part);
-        at = end + 1;
-      }
-      alike[pattern].push_back(layer);
-    }
-    std::string text;
-    for (const auto& [pattern, names] : alike)
-      text += cat(" --allow '", names.size() == 1 ? names[0] : pattern, "=fp16'");
-    return text;
-  }
-
-  // What may help a node that nobody asked a precision for. Scales that the model itself states do not go away with a
-  // precision, and the CPU is the target that runs most.
-  std::string advice(const Problem& problem) const {
-    const auto any = [&](auto&& is) {
-      return std::any_of(problem.in.begin(), problem.in.end(), is) || std::any_of(problem.out.begin(), problem.out.end(), is);
-    };
-    const bool scaled = any([](const Operand& o) { return o.type.scaled(); });
-    const bool narrow = any([](const Operand& o) { return o.type.element == Element::f16 || o.type.element == Element::bf16; });
-    const bool elsewhere = info(options_.target).device == DeviceKind::kCuda;
-    std::string may = !scaled && narrow ? "--precision fp32" : "";
-    if (elsewhere) may += cat(may.empty() ? "" : " or ", "--target cpu");
-    if (!may.empty()) return cat(may, " may run it");
-    return scaled ? "no option changes that: the types are part of the model, which runs with scales that a kernel takes"
-                  : "no option changes that";
-  }
-
   // Every layer is named; layers that are refused for the same reasons share them.
   std::string failure_text() const {
     std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
     std::vector<bool> told(failures_.size(), false);
     for (size_t i = 0; i < failures_.size(); ++i) {
       if (told[i]) continue;
-      const Failure& f = failures_[i];
+      const PlanFailure& f = failures_[i];
       std::string names;
-      std::vector<std::string> layers;
       for (size_t j = i; j < failures_.size(); ++j) {
-        if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals || failures_[j].advice != f.advice) continue;
+        if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals) continue;
         told[j] = true;
-        layers.push_back(failures_[j].layer);
         names += cat(names.empty() ? "" : ", ", failures_[j].layer);
       }
       text += cat("\n  ", names, " (", f.op, f.asked.empty() ? "" : cat(", asked ", f.asked), "):");
       if (f.refusals.empty()) text += " no variant of this op runs there";
       for (const Refusal& r : f.refusals) text += cat("\n    ", r.variant, ": ", r.reason);
-      if (f.asked.empty()) {
-        text += cat("\n    ", f.advice);
-      } else {
-        text += cat("\n    to accept another precision:", allowances(layers));
-      }
     }
     return text;
   }
@@ -326,12 +287,6 @@ class Planner {
     }
   }
 
-  struct Failure {
-    std::string layer, op, asked;
-    std::vector<Refusal> refusals;
-    std::string advice;  // where nothing was asked
-  };
-
   const Graph& g_;
   const PlanOptions& options_;
   ConstantPool& pool_;
@@ -341,7 +296,7 @@ class Planner {
   std::map<std::pair<ValueId, Layout>, int> constant_tensor_;
   std::map<ValueId, Bytes> sparse_;  // weights as Layout::kSparse24
   std::map<int, int> base_of_;  // view tensor -> tensor that owns the storage
-  std::vector<Failure> failures_;
+  std::vector<PlanFailure> failures_;
 };
 
 }  // namespace
@@ -364,7 +319,18 @@ Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Byt
   return Bytes::own(arrange_codes(layout, element, rows, cols, codes.data()).value());
 }
 
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) { return Planner(graph, options, pool).run(); }
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
+  Planner planner(graph, options, pool);
+  auto plan = planner.run();
+  if (failures != nullptr) *failures = planner.failures();
+  return plan;
+}
+
+std::vector<std::string> layers_of(const PlanStep& step) {
+  const size_t plus = step.then.gated() ? step.layer.find('+') : std::string::npos;
+  if (plus == std::string::npos) return {step.layer};
+  return {step.layer.substr(0, plus), step.layer.substr(plus + 1)};
+}
 
 Problem problem_of(const Plan& plan, const PlanStep& step) {
   Problem p{.op = step.op, .in = {}, .out = {}, .attrs = step.attrs, .then = step.then, .config = step.config};

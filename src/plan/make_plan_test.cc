@@ -121,24 +121,6 @@ TEST(DynamicScales, RunOnTheReference) {
   }
 }
 
-// What is advised must be able to help: no precision takes scales away that the model itself states, and no other target
-// runs more than the CPU does.
-TEST(MakePlan, AdviceFitsTheTargetAndTheTypes) {
-  const auto refusal = [](const char* type, const char* scale, Arch target) {
-    const auto g = parse_graph(cat("graph g {\n  in %x: f32[3,32]\n  const %s: f32[3] = {1, 2, 3}\n  %a: ", type, "[3,32]", scale,
-                                   " = copy(%x) @\"round\"\n  %y: f32[3,32] = copy(%a)\n  out %y\n}\n"));
-    EXPECT_TRUE(g.ok()) << g.status().message();
-    const auto engine = g.ok() ? engine_of(*g, target, false) : Result<Engine>(g.status());
-    EXPECT_FALSE(engine.ok()) << type;
-    return engine.status().message();
-  };
-  const std::string here = refusal("e4m3:channel(f32)", " scale=%s", Arch::cpu);
-  EXPECT_NE(here.find("round (copy)"), std::string::npos) << here;
-  EXPECT_EQ(here.find("--target cpu"), std::string::npos) << here;
-  EXPECT_EQ(here.find("--precision fp32"), std::string::npos) << here;
-  EXPECT_NE(here.find("the types are part of the model"), std::string::npos) << here;
-}
-
 TEST(DynamicScales, ViewsKeepRowsWhole) {
   for (const char* view : {"{strides=[1,6]}", "{strides=[34,1], offset=2}", "{strides=[0,1]}"}) {
     const auto rows = parse_quantized("e4m3:token(f32)!", "", view);  // parsing checks the graph

@@ -208,6 +208,7 @@ class Reader {
     s.op = text(j, "op");
     s.variant = text(j, "variant");
     if (j.is_object() && j.contains("config")) s.config = text(j, "config");
+    if (j.is_object() && j.contains("slow")) s.slow = text(j, "slow");
     s.role = text(j, "role");
     s.asked = text(j, "asked");
     s.stored = text(j, "stored");

@@ -74,6 +74,7 @@ Json step_json(const PlanStep& s) {
               {"workspace", {{"offset", s.workspace_offset}, {"bytes", s.workspace_bytes}}},
               {"refusals", std::move(refusals)}};
   if (!s.config.empty()) out["config"] = s.config;
+  if (!s.slow.empty()) out["slow"] = s.slow;
   return out;
 }
 

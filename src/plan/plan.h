@@ -40,7 +40,10 @@ struct PlanStep {
   // The promise.
   std::string role, asked, stored, computed, arithmetic;
   std::vector<Refusal> refusals;
+  std::string slow;  // why the variant calls itself slow here: every other one refused; empty: it does not
 };
+// The model's layers that a step computes: both where a gate joined two ("gate+up"), else its own.
+std::vector<std::string> layers_of(const PlanStep& step);
 
 struct Port {
   std::string name;

@@ -24,4 +24,7 @@ std::string foreign_activation(const Graph& written, const Graph& canonical);
 // are such; 0 where they are f32.
 double coarseness_of(const Graph& graph);
 
+// Whether the model was written in bf16: the numbers of its matrices, most of them, are such (import made them f32).
+bool is_in_bf16(const Graph& graph);
+
 }  // namespace tessera

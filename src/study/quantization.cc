@@ -152,26 +152,40 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (!found.text.empty()) q.found.push_back(std::move(found));
 }
 
+// The map that took over a step of the layer whose result this is (passes/unfuse.h); null where there is none.
+const PlanStep* QuantizationJudge::given_back(int tensor) const {
+  for (const PlanStep& s : plan_.steps) {
+    if (s.op == "map" && !s.in.empty() && s.in[0] == tensor && !layers_.contains(s.layer)) return &s;
+  }
+  return nullptr;
+}
+
 // Types change what is stored, never what is computed: activations, residuals, biases are those of the twin.
 void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) const {
   const auto twin = layers_.find(step.layer);
   if (twin == layers_.end() || q.closeness.samples > 0) return;
   const bool divides = dividing_.contains(step.layer);
-  const auto text = [divides](const Program& program) {
+  const auto words = [divides](const Program& program) {
     std::string out;
     for (const Step& s : program.steps) {
       // A gate stands for steps of their own there.
       if (s.kind == StepKind::quantize || s.kind == StepKind::gate || (divides && s.kind == StepKind::scale)) continue;
-      out += cat(out.empty() ? "" : " ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
+      out += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
     }
-    return out.empty() ? std::string("nothing") : out;
+    return out;
   };
-  const std::string here = text(step.then), there = text(twin->second->then);
-  if (step.op != twin->second->op || here != there) {
-    q.found.push_back(
-        {cat("it computes ", step.op, " then ", here, " where the model has ", twin->second->op, " then ", there),
-         true});
+  std::string here = words(step.then), there = words(twin->second->then);
+  if (step.op == "matmul") {
+    for (const PlanStep* map = given_back(step.out[0]); map != nullptr; map = given_back(map->out[0])) {
+      const std::string fn = map->attrs.word("fn");
+      const bool vector = map->in.size() == 2 && is_constant(plan_, map->in[1]);
+      if (fn == "mul" && vector && divides) continue;
+      here += cat(" ", fn == "add" ? name_of(vector ? StepKind::bias : StepKind::residual) : fn == "mul" && vector ? name_of(StepKind::scale) : fn);
+    }
   }
+  if (step.op == twin->second->op && here == there) return;
+  const auto text = [](const PlanStep& s, const std::string& program) { return cat(s.op, " then", program.empty() ? " nothing" : program); };
+  q.found.push_back({cat("it computes ", text(step, here), " where the model has ", text(*twin->second, there)), true});
 }
 
 void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {

@@ -46,6 +46,7 @@ class QuantizationJudge {
  private:
   void find_divided();
   const std::vector<float>* twin_value(int tensor) const;
+  const PlanStep* given_back(int tensor) const;
   void judge_program(const PlanStep& step, LayerQuality& q) const;
   void judge_weights(const PlanStep& step, size_t index, std::span<const TensorView> in);
 

@@ -26,6 +26,25 @@ __device__ __forceinline__ const void* x_of(const CopyArgs& p) {
 }
 __device__ __forceinline__ void* y_of(const CopyArgs& p) { return p.y_slot == nullptr ? p.y.data : static_cast<uint8_t*>(*p.y_slot) + p.y_slot_offset; }
 
+// What copies read and write beyond the elements of other kernels: int8 under a scale.
+__device__ __forceinline__ void load_eight(Element e, const void* data, int64_t index, float (&v)[8]) {
+  if (e != Element::i8) return load8(e, data, index, v);
+  const uint2 codes = *reinterpret_cast<const uint2*>(static_cast<const int8_t*>(data) + index);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    v[i] = static_cast<float>(static_cast<int8_t>(codes.x >> (8 * i)));
+    v[4 + i] = static_cast<float>(static_cast<int8_t>(codes.y >> (8 * i)));
+  }
+}
+__device__ __forceinline__ void store_eight(Element e, void* data, int64_t index, const float (&v)[8]) {
+  if (e != Element::i8) return store8(e, data, index, v);
+  *reinterpret_cast<uint2*>(static_cast<int8_t*>(data) + index) = {encode_i8_four(v), encode_i8_four(v + 4)};
+}
+__device__ __forceinline__ float load_i8(const void* data, int64_t index) { return static_cast<float>(static_cast<const int8_t*>(data)[index]); }
+__device__ __forceinline__ void store_i8(void* data, int64_t index, float v) {
+  static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(encode_i8_pair(v, 0.0f));
+}
+
 // Unit i: eight numbers.
 __device__ __forceinline__ void copy_unit(const CopyArgs& p, uint32_t i) {
   const void* x = x_of(p);
@@ -36,18 +55,24 @@ __device__ __forceinline__ void copy_unit(const CopyArgs& p, uint32_t i) {
   float v[8];
   // A caller's buffer may begin anywhere; ours are aligned.
   if (reinterpret_cast<uintptr_t>(x) % 16 == 0) {
-    load8(p.x.element, x, at[0], v);
+    load_eight(p.x.element, x, at[0], v);
   } else {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) v[e] = load_one(p.x.element, x, at[0] + e);
+    for (int e = 0; e < 8; ++e) v[e] = p.x.element == Element::i8 ? load_i8(x, at[0] + e) : load_one(p.x.element, x, at[0] + e);
   }
 #pragma unroll
   for (int e = 0; e < 8; ++e) v[e] *= factor;
   if (reinterpret_cast<uintptr_t>(y) % 16 == 0) {
-    store8(p.y.element, y, at[1], v);
+    store_eight(p.y.element, y, at[1], v);
   } else {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) store_one(p.y.element, y, at[1] + e, v[e]);
+    for (int e = 0; e < 8; ++e) {
+      if (p.y.element == Element::i8) {
+        store_i8(y, at[1] + e, v[e]);
+      } else {
+        store_one(p.y.element, y, at[1] + e, v[e]);
+      }
+    }
   }
 }
 
@@ -83,9 +108,15 @@ static __global__ void __launch_bounds__(256) copy_one(const __grid_constant__ C
   if (i >= p.count) return;
   int64_t at[2];
   offsets_at(p.axes, i, at);
-  double v = load_any(p.x.element, x_of(p), at[0]) * scale_of(p.x);
+  double v = p.x.element == Element::i8 ? load_i8(x_of(p), at[0]) : load_any(p.x.element, x_of(p), at[0]);
+  v *= scale_of(p.x);
   if (p.truncate) v = trunc(v);
-  store_any(p.y.element, y_of(p), at[1], v * inverse_scale_of(p.y));
+  v *= inverse_scale_of(p.y);
+  if (p.y.element == Element::i8) {
+    store_i8(y_of(p), at[1], static_cast<float>(v));
+  } else {
+    store_any(p.y.element, y_of(p), at[1], v);
+  }
 }
 
 template <class Bits>
@@ -101,7 +132,9 @@ __global__ void __launch_bounds__(256) copy_bits(const __grid_constant__ CopyArg
 
 // Whether units of eight are in a row on both sides, but for where the operands begin.
 inline bool copies_eight(const CopyArgs& p, const Shape& shape, const Shape& x_strides, const Shape& y_strides) {
-  const auto numbers = [](Element e) { return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3; };
+  const auto numbers = [](Element e) {
+    return e == Element::f32 || e == Element::f16 || e == Element::bf16 || e == Element::e4m3 || e == Element::i8;
+  };
   bool vector = numbers(p.x.element) && numbers(p.y.element) && shape.back() % 8 == 0 && x_strides.back() == 1 && y_strides.back() == 1;
   for (size_t a = 0; a + 1 < shape.size(); ++a) vector = vector && x_strides[a] % 8 == 0 && y_strides[a] % 8 == 0;
   return vector;
@@ -114,14 +147,15 @@ inline void set_axes(CopyArgs& p, const Shape& shape, const Shape& x_strides, co
   p.count = static_cast<uint32_t>(elements(shape) / unit);
 }
 
-// Contract: shape and strides are merged to at most kMaxAxes axes, fewer than kMaxDeviceElements elements; is_device_type of both types.
+// Contract: shape and strides are merged to at most kMaxAxes axes, fewer than kMaxDeviceElements elements; is_device_type or is_device_int8 of both types.
 // Fills in axes, count and truncate; data, scales, elements and slots are the caller's.
 inline Status launch_copy(const char* name, CopyArgs p, const Shape& shape, const Shape& x_strides, const Shape& y_strides, bool same_type, void* stream) {
   const bool vector = copies_eight(p, shape, x_strides, y_strides);
   const int64_t unit = vector ? 8 : 1, count = elements(shape) / unit;
   if (count == 0) return {};
   set_axes(p, shape, x_strides, y_strides, unit);
-  p.truncate = info(p.y.element).kind == ElementKind::kInteger && info(p.x.element).kind == ElementKind::kFloat;
+  const auto whole = [](const DeviceTensor& t) { return info(t.element).kind == ElementKind::kInteger && t.scale == nullptr; };
+  p.truncate = whole(p.y) && !whole(p.x);
   const auto launch = [&](auto kernel) { return launch_overlapping(name, kernel, divide_up(count, 256), 256, 0, stream, 1, p); };
   if (vector) return launch(copy_eight);
   if (!same_type) return launch(copy_one);

@@ -12,11 +12,14 @@ namespace tessera {
 inline bool is_device_float(const QuantType& t) {
   return !t.scaled() && (t.element == Element::f32 || t.element == Element::f16 || t.element == Element::bf16);
 }
-// e4m3, plain or with one static f32 scale for the whole tensor.
-inline bool is_device_e4m3(const QuantType& t) {
-  const bool one_scale = t.scale == ScaleLevel{Granularity::kTensor, Element::f32} && t.scale2 == ScaleLevel{} && !t.dynamic;
-  return t.element == Element::e4m3 && (!t.scaled() || one_scale);
+// One static f32 scale for the whole tensor.
+inline bool has_device_scale(const QuantType& t) {
+  return t.scale == ScaleLevel{Granularity::kTensor, Element::f32} && t.scale2 == ScaleLevel{} && !t.dynamic;
 }
+// e4m3, plain or with such a scale.
+inline bool is_device_e4m3(const QuantType& t) { return t.element == Element::e4m3 && (!t.scaled() || has_device_scale(t)); }
+// int8 with such a scale: matmuls and norms write it themselves, for everybody else a copy makes it.
+inline bool is_device_int8(const QuantType& t) { return t.element == Element::i8 && has_device_scale(t); }
 inline bool is_device_number(const QuantType& t) { return is_device_float(t) || is_device_e4m3(t); }
 // Integers and f64 that kernels move and convert one element at a time.
 inline bool is_device_plain(Element e) {

@@ -5,11 +5,10 @@
 //   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads)
 //   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions read that multiply along k
 //   panels16x8  the same with groups of 8 columns (int8)
-//   pairs32     rows, those of each 32 in another order: rows 8 b + 2 a and 8 b + 2 a + 1 lie where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4). A matrix product whose
-//               results lie in pairs of columns over four threads (wgmma) then gives each thread eight neighbouring ones.
+//   pairs32     rows, those of each 32 in the order of turn_pairs32
 //   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
-// Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes of 4 bits lie two in a byte in every order.
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
+// Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes of 4 bits lie two in a byte in every order.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +45,8 @@ constexpr int64_t layout_group(Layout layout) {
   return kGroups[static_cast<size_t>(layout)];
 }
 
-// Where pairs32 puts a row, and which row it has at a place: the same function.
+// Where pairs32 puts a row, and which row it has at a place: the same function. Rows 8 b + 2 a and 8 b + 2 a + 1 lie where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4): a
+// matrix product whose results lie in pairs of columns over four threads (wgmma) then gives each thread eight neighbouring ones.
 TS_HOST_DEVICE constexpr int turn_pairs32(int row) { return (row & ~0x1e) | (row & 0x06) << 2 | (row & 0x18) >> 2; }
 
 // Rows of pairs32 and halves32 as they are stored. (An odd row of two halves counts as the first one's.)

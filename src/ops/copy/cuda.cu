@@ -17,8 +17,10 @@ constexpr const char* kName = "copy/cuda";
 
 Verdict accepts(const Problem& p) {
   const CopyProblem c = CopyProblem::of(p).merged();
-  TS_REQUIRE(is_device_type(c.x) && is_device_type(c.y), "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(c.x), " and ",
-             to_string(c.y));
+  for (const QuantType& t : {c.x, c.y}) {
+    TS_REQUIRE(is_device_type(t) || is_device_int8(t), "reads and writes plain types, and e4m3 and int8 with one static f32 scale, not ", to_string(c.x),
+               " and ", to_string(c.y));
+  }
   TS_REQUIRE(p.in[0].layout == Layout::kRows, "x must lie in rows");
   TS_REQUIRE(c.shape.size() <= kMaxAxes, "x has ", c.shape.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
   TS_REQUIRE(elements(c.shape) <= kMaxDeviceElements, "too many elements for 31-bit indices");

@@ -51,9 +51,9 @@ std::vector<Problem> coded_problems() {
 
 std::vector<Problem> problems() {
   std::vector<Problem> all;
-  const QuantType floats[] = {kF32, kF16, kBf16, kE4m3, kE4m3PerTensor};
-  for (const QuantType& x : floats) {
-    for (const QuantType& y : floats) {
+  const QuantType numbers[] = {kF32, kF16, kBf16, kE4m3, kE4m3PerTensor, kInt8PerTensor};
+  for (const QuantType& x : numbers) {
+    for (const QuantType& y : numbers) {
       for (const Shape& s :
            {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{3, 5}, Shape{2, 3, 64}, Shape{513}, Shape{5, 1025}})
         all.push_back(problem(dense_operand(s, x), y));
@@ -68,6 +68,7 @@ std::vector<Problem> problems() {
     all.push_back(problem(swapped({3, 7}, t, 0, 1)));
     all.push_back(problem(dense_operand({3, 7}, t), kF32));
     all.push_back(problem(dense_operand({3, 7}, kF32), t));
+    all.push_back(problem(dense_operand({3, 7}, kInt8PerTensor), t));
   }
   all.push_back(problem(dense_operand({65}, kI64), kI32));
   for (const Problem& p : coded_problems()) all.push_back(p);
@@ -95,13 +96,14 @@ Operand patches(int64_t batch, int64_t grid, int64_t patch, const QuantType& typ
   return o;
 }
 TEST_P(CopyVariant, AgreesOnRealShapes) {
-  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor),
+  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor), problem(patches(1, 14, 16, kF32), kInt8PerTensor),
        problem(swapped({2, 12, 197, 64}, kF16, 1, 2)), problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
       Values::kRandom);
 }
 TEST_P(CopyVariant, Sanitize) {
   run({problem(patches(1, 2, 8, kF32), kF16), problem(swapped({3, 33, 40}, kF16, 1, 2)),
-       problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16))},
+       problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16)),
+       problem(dense_operand({3, 40}, kF16), kInt8PerTensor), problem(dense_operand({41}, kInt8PerTensor), kF16)},
       Values::kRandom);
 }
 INSTANTIATE_TEST_SUITE_P(Variants, CopyVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
@@ -117,12 +119,19 @@ TEST(CopyContract, TheCpuTakesEveryCodedType) {
   EXPECT_NE(refusal("e4m3:channel(f32)"), "");
 }
 
-// Kernels that know other types refuse these instead of reading a part of them.
-TEST(CopyContract, OnlyTheCpuTakesThem) {
-  for (const Variant* v : op().variants) {
-    if (v->arch == Arch::cpu) continue;
-    for (const Problem& p : coded_problems()) EXPECT_NE(v->accepts(p).refusal, "") << v->name;
+// Kernels that know other types refuse these instead of reading a part of them. The GPU has codes with one static scale.
+TEST(CopyContract, TheGpuTakesOneScaleAndRefusesTheRest) {
+  const auto known = [](const QuantType& t) {
+    return t == kF32 || t == kF16 || t == kBf16 || t == kE4m3PerTensor || t == kInt8PerTensor;
+  };
+  int taken = 0;
+  for (const Problem& p : coded_problems()) {
+    const bool takes = known(p.in[0].type) && known(p.out[0].type);
+    EXPECT_EQ(find_variant("copy/cuda")->accepts(p).refusal.empty(), takes) << to_string(p.in[0].type) << to_string(p.out[0].type);
+    taken += takes;
   }
+  EXPECT_GT(taken, 50);
+  EXPECT_NE(find_variant("copy/cuda")->accepts(problem(dense_operand({8}, Element::i8), kF32)).refusal, "");
 }
 
 // The same numbers in f32 on both sides: the codes and scales are those of the reference, bit for bit.

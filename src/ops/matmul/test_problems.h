@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problems that the tests of matmul are about: types of operands and result, and programs by letters.
+#pragma once
+
+#include <string>
+
+#include "ops/matmul/matmul.h"
+#include "testing/variant_harness.h"
+
+namespace tessera {
+
+inline const OpInfo& op() { return *find_op("matmul"); }
+
+struct Types {
+  QuantType x, w, y;
+};
+inline const QuantType kF32 = Element::f32, kF16 = Element::f16, kBf16 = Element::bf16;
+inline QuantType running(QuantType type) {
+  type.dynamic = true;
+  return type;
+}
+inline const Types kTypes[] = {
+    {kF32, kF32, kF32},
+    {kF16, kF16, kF16},
+    {kF16, kF16, kF32},
+    {kBf16, kBf16, kBf16},
+    {kE4m3PerTensor, kE4m3PerChannel, kF16},
+    {kE4m3PerTensor, kE4m3PerTensor, kF16},
+    {kE4m3PerTensor, kE4m3PerChannel, kF32},
+    {kE4m3PerTensor, kE4m3PerChannel, kE4m3PerTensor},
+    {kE4m3PerTensor, kE4m3PerTensor, kE4m3PerTensor},
+    {kF16, kF16, kE4m3PerTensor},
+    {kI8PerTensor, kI8PerChannel, kF16},
+    {kI8PerTensor, kI8PerChannel, kF32},
+    {kE4m3PerTensor, kE4m3PerChannel, kBf16},
+    {kI8PerTensor, kI8PerTensor, kI8PerTensor},
+    {kI8PerTensor, kI8PerChannel, kI8PerTensor},
+    {kE4m3PerToken, kE4m3PerChannel, kF16},
+    {running(kMxfp8), kMxfp8, kF16},
+    {running(kNvfp4), kNvfp4, kF16},
+    {kF16, kNvfp4, kF16},
+    {kE4m3PerTensor, kNvfp4AsE4m3, kF16},
+};
+
+// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
+// `few` rows; else an activation, or in capitals a gate, which leaves n / 2 columns.
+inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
+  const int64_t k = x.back();
+  std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
+  Program then;
+  const auto with = [&](StepKind kind, const Shape& shape, Element e) {
+    then.steps.push_back({.kind = kind, .operand = static_cast<int>(in.size())});
+    in.push_back(dense_operand(shape, e, kind != StepKind::residual));
+  };
+  Shape y = x;
+  y.back() = n;
+  for (char c : program) {
+    if (c == 'b') with(StepKind::bias, {n}, side);
+    if (c == 's') with(StepKind::scale, {n}, side);
+    if (c == 'r') with(StepKind::residual, y, side);
+    if (c == 'R') with(StepKind::residual, {x[x.size() - 2], n}, side);
+    if (c == 'g') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_erf});
+    if (c == 't') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_tanh});
+    if (c == 'q') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_quick});
+    if (c == 'i') then.steps.push_back({.kind = StepKind::act, .fn = Unary::silu});
+    if (c == 'u') then.steps.push_back({.kind = StepKind::act, .fn = Unary::relu});
+    if (c == 'G') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_erf});
+    if (c == 'T') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_tanh});
+    if (c == 'Q') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_quick});
+    if (c == 'I') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::silu});
+    if (c == 'U') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::relu});
+  }
+  if (t.y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+  return make_problem("matmul", std::move(in), {}, std::move(then), t.y);
+}
+
+}  // namespace tessera

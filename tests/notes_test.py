@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What build and inspect say beside the result: numbers that change their type, joined layers, slow kernels. Argument: the folder with the program."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("no numpy: skipped")
+    sys.exit(77)
+
+PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
+MODELS = pathlib.Path(__file__).parent / "data" / "models"
+TOKENS = ("--shape", "input_ids=1,8", "--shape", "attention_mask=1,8")
+
+
+class Notes(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def tessera(self, *words):
+        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, (words, done.stderr))
+        return done
+
+    def test_numbers_that_were_bf16(self):
+        text = "the model's numbers are bf16; "
+        build = ("build", MODELS / "llama_bf16_dyn20.onnx", *TOKENS, "-o", "x.tess")
+        self.assertIn(text + "they become fp16", self.tessera(*build).stderr)
+        self.assertIn(text + "they become fp16", self.tessera(*build, "--precision", "fp16").stderr)
+        self.assertIn(text + "what gets no scales becomes fp16", self.tessera(*build, "--precision", "int8").stderr)
+        for precision in ("bf16", "fp32"):
+            self.assertNotIn("bf16;", self.tessera(*build, "--precision", precision).stderr)
+        for other in ("llama_dyn18", "vit_half_dyn20"):
+            shapes = TOKENS if other.startswith("llama") else ()
+            self.assertNotIn("bf16;", self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr)
+
+    def test_joined_layers_are_counted_as_the_model_has_them(self):
+        model = MODELS / "eva02_dyn18.onnx"
+        counts = {}
+        for target in ("cpu", "sm90"):
+            said = json.loads(self.tessera("build", model, "-o", f"{target}.tess", "--precision", "fp16", "--target", target, "--json").stdout)
+            counts[target] = sum(group["layers"] for group in said["layers"])
+        self.assertEqual(counts["cpu"], counts["sm90"])
+        text = " ".join(self.tessera("inspect", "sm90.tess").stdout.split())
+        self.assertIn(f"2 matmuls join the two layers of a gated MLP: {counts['cpu']} linear layers of the model", text)
+        self.assertNotIn("join", self.tessera("inspect", "cpu.tess").stdout)
+
+    def test_accuracy_on_samples_says_what_it_was_measured_with(self):
+        np.savez(self.folder / "in.npz", image=np.random.default_rng(1).standard_normal((4, 3, 16, 16)).astype(np.float32))
+        words = ("build", MODELS / "eva02_dyn18.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "in.npz", "--target")
+        as_run = "(by layers on the CPU, which round both halves of a gated MLP and their product; the engine does not)"
+        self.assertRegex(" ".join(self.tessera(*words, "sm90").stdout.split()), "on 4 samples of --calib: [^()]*" + as_run.replace("(", "[(]").replace(")", "[)]"))
+        self.assertNotIn("by layers on the CPU", self.tessera(*words, "cpu").stdout)
+
+    def test_a_kernel_that_is_taken_although_slow_is_not_refused(self):
+        self.tessera("build", MODELS / "eva02_dyn18.onnx", "-o", "x.tess", "--precision", "fp16", "--target", "sm90")
+        slow = 0
+        for step in json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]:
+            self.assertNotIn(step["variant"], [r["variant"] for r in step["refusals"]], step["layer"])
+            slow += "slow" in step
+        self.assertEqual(slow, 2, "one joined matmul in each block")
+        text = " ".join(self.tessera("inspect", "x.tess", "--verbose").stdout.split())
+        self.assertEqual(text.count("chosen although slow below 512 rows, here 17: no other kernel takes it"), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
