@@ -132,12 +132,12 @@ Result<int64_t> tune_in_plan(const Plan& plan, const TimePlan& time, bool quiet,
       if (e.plan_us > 0 && e.plan_us < best.plan_us && e.plan_us < kWorthIt * own.plan_us) best = e;
     }
     set_kernel(now, contest, best.candidate);
-    // A call's share of what the plan gained or lost; nobody is written down as faster than who was taken.
-    const auto in_plan = [&](const Entrant& e) { return std::max(0.01, own.alone_us + (e.plan_us - own.plan_us) / static_cast<double>(contest.steps.size())); };
+    // What was taken counts with its time alone, the others with that and a call's share of what the plan loses by them, which is never nothing.
+    const auto in_plan = [&](const Entrant& e) { return best.alone_us + std::max(0.01, (e.plan_us - best.plan_us) / static_cast<double>(contest.steps.size())); };
     for (const Entrant& e : contest.entrants) {
       if (e.plan_us == 0) continue;
       const bool taken = e.candidate.variant == best.candidate.variant && e.candidate.config == best.candidate.config;
-      table.record(contest.problem->key, {e.candidate.variant->name, e.candidate.config, e.alone_us, taken ? in_plan(best) : std::max(in_plan(e), in_plan(best) + 0.01)});
+      table.record(contest.problem->key, {e.candidate.variant->name, e.candidate.config, e.alone_us, taken ? best.alone_us : in_plan(e)});
     }
     ++timed;
   }
