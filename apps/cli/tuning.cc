@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "cli/output.h"
@@ -38,10 +37,8 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   const std::vector<TunedTime>* times = table == nullptr ? nullptr : table->find(t.key);
   if (times != nullptr) {
     for (const TunedTime& time : *times) {
-      const bool known = std::any_of(t.all.begin(), t.all.end(), [&](const Candidate& c) {
-        return time.variant == c.variant->name && time.config == c.config;
-      });
-      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config), known});
+      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config),
+                      find_candidate(t.all, time) != nullptr});
     }
   }
   for (const Candidate& c : t.all) {

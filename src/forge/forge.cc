@@ -245,8 +245,7 @@ class Builder {
   // A model in bf16 is in fp16 from here on: more digits, less range. Weights beyond it are an error (passes/give_carrier.h).
   void note_bf16() const {
     const auto base = base_precision(lowering_.types.precision);
-    if (!base.ok() || (*base)->carrier != Element::f16) return;
-    if (!is_in_bf16(written_)) return;
+    if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
     note(cat("the model's numbers are bf16; ", (*base)->weight.scaled() ? "what gets no scales becomes" : "they become",
              " fp16, which holds at most 65504: --precision bf16 keeps them as they are"));
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "forge/tuning.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
@@ -62,9 +61,7 @@ void warn_of_unknown_tiles(const Plan& plan, const TuningTable& table) {
   for (const TunedProblem& p : problems_to_tune(plan)) {
     const std::vector<TunedTime>* times = table.find(p.key);
     for (const TunedTime& t : times != nullptr ? *times : std::vector<TunedTime>()) {
-      const bool runs = std::any_of(p.all.begin(), p.all.end(),
-                                    [&](const Candidate& c) { return t.variant == c.variant->name && t.config == c.config; });
-      if (runs || find_variant(t.variant) == nullptr) continue;
+      if (find_candidate(p.all, t) != nullptr || find_variant(t.variant) == nullptr) continue;
       if (unknown++ == 0) example = cat(kernel_name(t.variant, t.config).substr(0, 80), "' for layer ", p.layers[0]);
     }
   }

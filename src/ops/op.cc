@@ -36,6 +36,13 @@ const Variant* find_variant(std::string_view name) {
   return name == reference->name ? reference : nullptr;
 }
 
+std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem) {
+  std::vector<Layout> layouts;
+  if (variant.layouts != nullptr) layouts = variant.layouts(problem);
+  layouts.resize(problem.in.size(), Layout::kRows);
+  return layouts;
+}
+
 std::vector<std::string> configs_of(const Variant& variant, const Problem& problem) {
   std::vector<std::string> configs;
   if (variant.configs != nullptr) configs = variant.configs(problem);

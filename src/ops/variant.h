@@ -84,6 +84,8 @@ struct Variant {
 
 // The variant's configs for a problem it accepts, at least one: {""} where it names none.
 std::vector<std::string> configs_of(const Variant& variant, const Problem& problem);
+// The storage order that the variant wants each operand of a problem in, which names its config.
+std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem);
 // The problem's own config where the variant knows it, the variant's first where the problem names none, else an error that lists what is known.
 Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 

@@ -60,12 +60,9 @@ class Chooser {
   // Nothing where none of them may run any more.
   std::optional<Choice> by_times(const std::vector<TunedTime>& times) {
     const std::vector<Candidate> all = candidates(op_, problem_, target_);
-    const auto is = [](const TunedTime& t) {
-      return [&t](const Candidate& c) { return t.variant == c.variant->name && t.config == c.config; };
-    };
-    const auto best = std::find_if(times.begin(), times.end(), [&](const TunedTime& t) { return std::any_of(all.begin(), all.end(), is(t)); });
+    const auto best = std::find_if(times.begin(), times.end(), [&](const TunedTime& t) { return find_candidate(all, t) != nullptr; });
     if (best == times.end()) return std::nullopt;
-    const Candidate taken = *std::find_if(all.begin(), all.end(), is(*best));
+    const Candidate taken = *find_candidate(all, *best);
     for (const Variant* v : op_.variants) {
       if (!runs(target_, v->arch)) continue;
       if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
@@ -74,7 +71,7 @@ class Chooser {
       }
       for (const Candidate& c : all) {
         if (c.variant != v || (c.variant == taken.variant && c.config == taken.config)) continue;
-        const bool known = std::any_of(times.begin(), times.end(), [&](const TunedTime& t) { return is(t)(c); });
+        const bool known = std::any_of(times.begin(), times.end(), [&](const TunedTime& t) { return is_of(t, c); });
         refuse(kernel_name(v->name, c.config), known ? kSlowerAsMeasured : "not measured in the tuning table");
       }
     }
@@ -88,8 +85,7 @@ class Chooser {
     choice_.arithmetic = c.variant->arithmetic(problem_);
     Problem configured = problem_;
     configured.config = c.config;
-    if (c.variant->layouts != nullptr) choice_.layouts = c.variant->layouts(configured);
-    choice_.layouts.resize(problem_.in.size(), Layout::kRows);
+    choice_.layouts = layouts_of(*c.variant, configured);
     return std::move(choice_);
   }
 
@@ -105,6 +101,13 @@ class Chooser {
 }  // namespace
 
 std::string kernel_name(std::string_view variant, std::string_view config) { return config.empty() ? std::string(variant) : cat(variant, " ", config); }
+
+bool is_of(const TunedTime& time, const Candidate& c) { return time.variant == c.variant->name && time.config == c.config; }
+
+const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time) {
+  const auto c = std::find_if(all.begin(), all.end(), [&](const Candidate& a) { return is_of(time, a); });
+  return c == all.end() ? nullptr : &*c;
+}
 
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target) {
   std::vector<Candidate> all;

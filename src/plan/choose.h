@@ -36,6 +36,9 @@ struct Candidate {
   std::string config;
 };
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target);
+// Whether a time is a candidate's; whose of them it is, null: nobody's.
+bool is_of(const TunedTime& time, const Candidate& candidate);
+const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time);
 // A variant and its tile shape: "matmul/sm90_fp8 128x192".
 std::string kernel_name(std::string_view variant, std::string_view config);
 

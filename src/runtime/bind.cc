@@ -11,9 +11,7 @@ namespace {
 Status check_layouts(const Variant& variant, const Problem& problem) {
   Problem plain = problem;
   for (Operand& o : plain.in) o.layout = Layout::kRows;
-  std::vector<Layout> wanted;
-  if (variant.layouts != nullptr) wanted = variant.layouts(plain);
-  wanted.resize(problem.in.size(), Layout::kRows);
+  const std::vector<Layout> wanted = layouts_of(variant, plain);
   for (size_t i = 0; i < problem.in.size(); ++i) {
     const Operand& o = problem.in[i];
     if (!o.present || o.layout == wanted[i] || (variant.arch == Arch::ref && o.constant)) continue;

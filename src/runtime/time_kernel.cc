@@ -263,9 +263,7 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = asked;
   TS_ASSIGN(problem.config, checked_config(variant, problem));
-  std::vector<Layout> layouts;
-  if (variant.layouts != nullptr) layouts = variant.layouts(problem);
-  layouts.resize(problem.in.size(), Layout::kRows);
+  const std::vector<Layout> layouts = layouts_of(variant, problem);
   for (size_t i = 0; i < layouts.size(); ++i) {
     if (problem.in[i].present) problem.in[i].layout = layouts[i];
   }

@@ -34,13 +34,11 @@ struct Contest {
 };
 
 bool fits(const Plan& plan, const PlanStep& step, const Candidate& c) {
-  Problem p = problem_of(plan, step);
+  const Problem p = problem_of(plan, step);
   Problem open = p;
   open.config = c.config;
   for (Operand& o : open.in) o.layout = Layout::kRows;
-  std::vector<Layout> layouts;
-  if (c.variant->layouts != nullptr) layouts = c.variant->layouts(open);
-  layouts.resize(p.in.size(), Layout::kRows);
+  const std::vector<Layout> layouts = layouts_of(*c.variant, open);
   for (size_t i = 0; i < p.in.size(); ++i) {
     if (p.in[i].present && p.in[i].layout != layouts[i]) return false;
   }
@@ -58,8 +56,8 @@ std::vector<Contest> contests_of(const Plan& plan, const std::vector<TunedProble
     }
     const PlanStep& step = plan.steps[contest.steps[0]];
     for (const TunedTime& time : *times) {
-      const auto c = std::find_if(t.all.begin(), t.all.end(), [&](const Candidate& a) { return a.variant->name == time.variant && a.config == time.config; });
-      if (c == t.all.end() || time.us > kClose * times->front().us || !fits(plan, step, *c)) continue;
+      const Candidate* c = find_candidate(t.all, time);
+      if (c == nullptr || time.us > kClose * times->front().us || !fits(plan, step, *c)) continue;
       const bool own = step.variant == time.variant && step.config == time.config;
       contest.entrants.insert(own ? contest.entrants.begin() : contest.entrants.end(), {*c, time.us, 0});
     }

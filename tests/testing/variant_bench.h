@@ -33,9 +33,7 @@ class Bound {
  public:
   Bound(const Variant& variant, const Case& c) : problem_(c.problem), views_(c.in.size()) {
     problem_.config = checked_config(variant, problem_).value();
-    std::vector<Layout> layouts;
-    if (variant.layouts != nullptr) layouts = variant.layouts(problem_);
-    layouts.resize(problem_.in.size(), Layout::kRows);
+    const std::vector<Layout> layouts = layouts_of(variant, problem_);
     for (size_t i = 0; i < c.in.size(); ++i) {
       if (!c.in[i].desc.present) continue;
       views_[i] = c.in[i].view();

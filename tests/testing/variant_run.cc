@@ -62,9 +62,7 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = c.problem;
   TS_ASSIGN(problem.config, checked_config(variant, problem));
-  std::vector<Layout> layouts;
-  if (variant.layouts != nullptr) layouts = variant.layouts(problem);
-  layouts.resize(problem.in.size(), Layout::kRows);
+  const std::vector<Layout> layouts = layouts_of(variant, problem);
 
   Placed placed;
   std::vector<TensorView> in(problem.in.size()), out(problem.out.size());
