@@ -13,24 +13,29 @@
 namespace tessera::sm90 {
 
 constexpr int kQueryTile = 64, kWarpRows = 16;
-constexpr int kShortBytes = 227 * 1024 - 1024 - 256;  // of a block's shared memory, less what alignment and barriers take
+constexpr int kShortBytes = 227 * 1024 - 2048;  // of a block's shared memory, less what alignment and barriers take
 
 enum class ShortResult : int { kF16, kBf16, kE4m3, kI8 };  // kI8: of 16-bit operands
 
 struct ShortMaps {
-  CUtensorMap q, k, v, y;  // boxes: 64 queries, kKeys keys, kValueRows values, 16 results
+  CUtensorMap q, k, v;  // boxes: 64 queries, kKeys keys, kValueRows values
 };
 
 struct ShortParams {
   int visits, visits_per_head, tiles_per_visit;
-  int queries, keys, value_size;
+  int queries, keys;
+  int last_tile;       // of a head's queries
+  uint32_t last_idle;  // warps' shares of it that have none
   FastDivide per_head, heads;
   int heads_per_kv;
   float scale_log2;                                    // the problem's scale, times log2 e
   const float *q_scale, *k_scale, *v_scale, *y_scale;  // null: 1
   ShortResult result;
   bool backward;  // from the last visit to the first
-  uint8_t* y;  // where rows of y are no multiples of 16 bytes (e4m3): written without the copy engine; else null
+  uint8_t* y;
+  int64_t row_bytes;  // from a query to the next one
+  int value_bytes;    // of one head
+  bool whole_pieces;  // which are a multiple of 16, or else of 8
 };
 
 // One instantiation. kHead: channels of q, k and v, padded (64 or 128; 8-bit also 96). kKeys: keys held, a multiple of 16.
@@ -67,13 +72,14 @@ struct ShortForm {
   static constexpr int kSlots = fitting_stages(2 * kConsumers) == fitting_stages(kConsumers) ? 2 * kConsumers : kConsumers;
   static constexpr int kStages = fitting_stages(kSlots);
   static_assert(kStages > 0);
-  static constexpr int kSlotsAt = kStages * kStageBytes, kResultsAt = kSlotsAt + kSlots * kQueryBytes, kBarriersAt = kResultsAt + 4 * kConsumers * kResultBytes;
-  static constexpr int kBarriers = 4 * kStages + 2 * kSlots;
-  static constexpr int kSharedBytes = kBarriersAt + kBarriers * 8 + kSwizzleAtomBytes;  // what a launch asks for
+  static constexpr int kResultsAt = kSlots * kQueryBytes, kBarriersAt = kResultsAt + 4 * kConsumers * kResultBytes, kBarriers = 4 * kStages + 2 * kSlots;
+  static constexpr int kStagesAt = (kBarriersAt + kBarriers * 8 + kSwizzleAtomBytes - 1) / kSwizzleAtomBytes * kSwizzleAtomBytes;
+  static constexpr int kSharedBytes = kStagesAt + kStages * kStageBytes + kSwizzleAtomBytes;  // what a launch asks for
   // A quarter of a multiprocessor has 512 registers for each lane of its warps (two consumers: 504 of them): consumers take most, the loader and the transposers the rest.
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kLoaderRegisters = kBytes ? 56 : kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBytes ? 224 : 232) : kBytes ? 152 : 160;
+  static_assert(kSharedBytes <= 227 * 1024 && kResultsAt % kSwizzleAtomBytes == 0);
   static_assert(kKeyBlock % kSwizzleAtomBytes == 0 && kValueBlock % kSwizzleAtomBytes == 0 && kQueryBlock % kSwizzleAtomBytes == 0);
 };
 
@@ -81,10 +87,10 @@ struct ShortForm {
 template <class F>
 struct ShortMemory {
   uint32_t base;  // a multiple of 1024
-  __device__ uint32_t keys(int stage) const { return base + stage * F::kStageBytes; }
+  __device__ uint32_t keys(int stage) const { return base + F::kStagesAt + stage * F::kStageBytes; }
   __device__ uint32_t values(int stage) const { return keys(stage) + F::kKeyBytes; }
   __device__ uint32_t transposed(int stage) const { return values(stage) + F::kValueBytes; }
-  __device__ uint32_t queries(int slot) const { return base + F::kSlotsAt + slot * F::kQueryBytes; }
+  __device__ uint32_t queries(int slot) const { return base + slot * F::kQueryBytes; }
   __device__ uint32_t results(int warp) const { return base + F::kResultsAt + warp * F::kResultBytes; }
   __device__ uint32_t keys_full(int stage) const { return barrier(stage); }
   __device__ uint32_t values_full(int stage) const { return barrier(F::kStages + stage); }
@@ -97,31 +103,32 @@ struct ShortMemory {
   __device__ uint32_t barrier(int i) const { return base + F::kBarriersAt + i * 8; }
 };
 
-// A place in a ring of kCount: its number and how often the ring went round, modulo 2.
+// The place of turn number `turn` in a ring of kCount, and how often the ring went round before, modulo 2.
 template <int kCount>
-struct Ring {
-  int at = 0;
-  uint32_t parity = 0;
-  __device__ void step() {
-    if (++at == kCount) at = 0, parity ^= 1;
-  }
+struct Place {
+  int at;
+  uint32_t parity;
+  __device__ explicit Place(uint32_t turn) : at(static_cast<int>(turn % kCount)), parity(turn / kCount % 2) {}
 };
+
+// The count-th visit of this block.
+__device__ __forceinline__ int visit_of(uint32_t count) { return static_cast<int>(blockIdx.x + count * gridDim.x); }
 
 struct ShortVisit {
   int batch, head, first_tile, tiles;
-  __device__ ShortVisit(const ShortParams& p, int turn) {
-    const int index = p.backward ? p.visits - 1 - turn : turn;
+  __device__ ShortVisit(const ShortParams& p, int visit) {
+    const int index = p.backward ? p.visits - 1 - visit : visit;
     const uint32_t bh = p.per_head.quotient(index);
     first_tile = (index - static_cast<int>(bh) * p.visits_per_head) * p.tiles_per_visit;
-    tiles = min(p.tiles_per_visit, (p.queries + kQueryTile - 1) / kQueryTile - first_tile);
+    tiles = min(p.tiles_per_visit, p.last_tile + 1 - first_tile);
     batch = p.heads.quotient(bh);
     head = bh - batch * p.heads.divisor;
   }
   // First query of tile t, the rows before it included: of a last tile with few queries not always the first warps work, but those whose turn it is (`count`: of visits), so
   // that the four quarters of a multiprocessor have the same to do.
-  __device__ int first_query(const ShortParams& p, int t, int count) const {
-    const int first = (first_tile + t) * kQueryTile, idle = 3 - (p.queries - first - 1) / kWarpRows;
-    return first - (count % 4 <= idle ? count % 4 * kWarpRows : 0);
+  __device__ int first_query(const ShortParams& p, int t, uint32_t count) const {
+    const int tile = first_tile + t;
+    return tile * kQueryTile - (tile == p.last_tile && count % 4 <= p.last_idle ? count % 4 * kWarpRows : 0);
   }
 };
 

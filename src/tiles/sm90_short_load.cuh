@@ -8,17 +8,17 @@ namespace tessera::sm90 {
 
 template <class F>
 __device__ void load_visits(const ShortMaps& maps, const ShortParams& p, const ShortMemory<F>& memory) {
-  Ring<F::kStages> stage;
-  Ring<F::kSlots> slot;
-  int count = 0;
-  for (int i = blockIdx.x; i < p.visits; i += gridDim.x, ++count, stage.step()) {
-    const ShortVisit at(p, i);
+  uint32_t tile = 0;
+  for (uint32_t count = 0; visit_of(count) < p.visits; ++count) {
+    const ShortVisit at(p, visit_of(count));
+    const Place<F::kStages> stage(count);
     const int kv_head = at.head / p.heads_per_kv;
     wait(memory.stage_empty(stage.at), stage.parity ^ 1);
     arrive_expecting(memory.keys_full(stage.at), F::kKeyBytes);
     for (int b = 0; b < F::kBlocks; ++b)
       load_box(memory.keys(stage.at) + b * F::kKeyBlock, &maps.k, b * F::kBlockChannels, kv_head, 0, at.batch, memory.keys_full(stage.at));
-    for (int t = 0; t < at.tiles; ++t, slot.step()) {
+    for (int t = 0; t < at.tiles; ++t, ++tile) {
+      const Place<F::kSlots> slot(tile);
       wait(memory.queries_empty(slot.at), slot.parity ^ 1);
       arrive_expecting(memory.queries_full(slot.at), F::kQueryBytes);
       for (int b = 0; b < F::kBlocks; ++b)
@@ -41,8 +41,8 @@ __device__ void transpose_values(const ShortParams& p, const ShortMemory<F>& mem
   constexpr int kGroups = 128 / Order::kTokens;  // of a tile
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 1;
   const int source_token = Order::source_token(lane), source_chunk = Order::source_chunk(lane), target_row = Order::target_row(lane);
-  Ring<F::kStages> stage;
-  for (int i = blockIdx.x; i < p.visits; i += gridDim.x, stage.step()) {
+  for (uint32_t count = 0; visit_of(count) < p.visits; ++count) {
+    const Place<F::kStages> stage(count);
     wait(memory.values_full(stage.at), stage.parity);
     const uint32_t from = memory.values(stage.at), to = memory.transposed(stage.at);
 #pragma unroll 2

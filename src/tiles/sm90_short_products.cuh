@@ -35,9 +35,9 @@ __device__ __forceinline__ void hide_scores(Scores& s, int keys) {
 
 template <int kFrom, int kTo, class Scores>
 __device__ __forceinline__ float top_score(Scores& s, int h) {
-  float a = -INFINITY, b = -INFINITY;
+  float a = fmaxf(s.at(kFrom, h, 0), s.at(kFrom, h, 1)), b = fmaxf(s.at(kFrom + 1, h, 0), s.at(kFrom + 1, h, 1));
 #pragma unroll
-  for (int j = kFrom; j < kTo; j += 2) {
+  for (int j = kFrom + 2; j < kTo; j += 2) {
     a = fmaxf(a, fmaxf(s.at(j, h, 0), s.at(j, h, 1)));
     b = fmaxf(b, fmaxf(s.at(j + 1, h, 0), s.at(j + 1, h, 1)));
   }
@@ -73,18 +73,22 @@ struct ShortScores {
   }
 };
 
-// The same of half the keys (F::kHalves), kHalf 0 or 1; groups are numbered as if all were there. The halves share their registers.
-template <class F, int kHalf>
-struct HalfScores {
-  static constexpr int kFrom = kHalf * F::kFirstKeys / 8, kTo = kFrom + F::kFirstKeys / 8;
-  float (&s)[F::kFirstKeys / 2];
+// The same of the first part of the keys or the second, kPart 0 or 1; groups are numbered as if all were there.
+template <class F, int kPart>
+struct PartScores {
+  static constexpr int kFrom = kPart * F::kFirstKeys / 8, kTo = kPart == 0 ? F::kFirstKeys / 8 : F::kKeys / 8;
+  float (&s)[(kTo - kFrom) * 4];
 
   __device__ __forceinline__ float& at(int j, int h, int i) { return s[(j - kFrom) * 4 + h * 2 + i]; }
-  __device__ __forceinline__ void make(uint32_t q, uint32_t k) {
+  __device__ __forceinline__ void begin(uint32_t q, uint32_t k) {
     pin(s);
     begin_products();
-    begin_scores<F>(s, q, k + kHalf * F::kFirstKeys * F::kRowBytes);
-    wait_products<0>();
+    begin_scores<F>(s, q, k + kPart * F::kFirstKeys * F::kRowBytes);
+  }
+  // kLeft: groups of products begun since that may go on.
+  template <int kLeft>
+  __device__ __forceinline__ void end() {
+    wait_products<kLeft>();
     pin(s);
   }
 };
@@ -95,9 +99,21 @@ struct ShortRows {
   float scale_log2;
   float offset[2], sum[2] = {0, 0};
 
-  __device__ __forceinline__ void set_top(float top0, float top1) {
-    offset[0] = fmaf(-cuda::max_across_quad(top0), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
-    offset[1] = fmaf(-cuda::max_across_quad(top1), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
+  // `top`: of this thread's scores.
+  __device__ __forceinline__ void set_top(const float (&top)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) offset[h] = fmaf(-cuda::max_across_quad(top[h]), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
+  }
+  // More scores, not weighed yet. by: what the weights so far must be multiplied with.
+  __device__ __forceinline__ void raise_top(const float (&top)[2], float (&by)[2]) {
+    const float before[2] = {offset[0], offset[1]};
+    set_top(top);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      offset[h] = fminf(offset[h], before[h]);
+      by[h] = cuda::exp2_fast(offset[h] - before[h]);
+      sum[h] *= by[h];
+    }
   }
 
   // Operands A of products with v, from step kFrom to kTo.
@@ -154,24 +170,32 @@ struct ShortSums {
 #pragma unroll
     for (int b = 0; b < F::kBlocks; ++b) pin(o[b]);
   }
-  // Begins to add the keys of all steps; v: values, transposed ones of 8-bit operands.
+  // Begins to add the keys from step kFrom to kTo; v: values, transposed ones of 8-bit operands. kFresh: to nothing.
+  template <int kFrom, int kTo, bool kFresh>
   __device__ __forceinline__ void add_steps(const uint32_t (&weights)[F::kSteps][4], uint32_t v) {
     pin_all();
     begin_products();
 #pragma unroll
-    for (int step = 0; step < F::kSteps; ++step) add(weights[step], v, step);
+    for (int step = kFrom; step < kTo; ++step) add(weights[step], v, step, !kFresh || step > kFrom);
     commit_products();
+  }
+  __device__ __forceinline__ void scale(const float (&by)[2]) {
+#pragma unroll
+    for (int b = 0; b < F::kBlocks; ++b) {
+#pragma unroll
+      for (int i = 0; i < kColumns / 2; ++i) o[b][i] *= by[i / 2 % 2];
+    }
   }
 
  private:
-  __device__ __forceinline__ void add(const uint32_t (&a)[4], uint32_t v, int step) {
+  __device__ __forceinline__ void add(const uint32_t (&a)[4], uint32_t v, int step, bool more) {
     if constexpr (F::kBytes) {
       const uint64_t desc = operand_descriptor(v) + (step / 4 * F::kTransposedTile >> 4) + step % 4 * kDescriptorStepK;
-      Products<typename F::Operand, F::kHead>::registers(o[0], a, desc, step > 0);
+      Products<typename F::Operand, F::kHead>::registers(o[0], a, desc, more);
     } else {
 #pragma unroll
       for (int b = 0; b < F::kBlocks; ++b)
-        Products<typename F::Operand, 64>::registers_by_rows(o[b], a, operand_descriptor(v) + (b * F::kValueBlock >> 4) + step * (16 * 128 >> 4), step > 0);
+        Products<typename F::Operand, 64>::registers_by_rows(o[b], a, operand_descriptor(v) + (b * F::kValueBlock >> 4) + step * (16 * 128 >> 4), more);
     }
   }
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of short attention (sm90_short.cuh) go from registers to memory: each warp's 16 rows through shared memory of its own, then by the copy engine.
+// Results of short attention (sm90_short.cuh) go from registers to memory: each warp's 16 rows through shared memory of its own, which makes whole
+// sectors of them. (The copy engine from there took longer: a fence, and its coordinates in uniform registers.)
 #pragma once
 
 #include "tiles/sm90_short_products.cuh"
@@ -9,7 +10,7 @@ namespace tessera::sm90 {
 // A warp's 16 rows to shared memory, in blocks of 64 channels of 16 bits (rows of 128 bytes) ...
 template <class F, class Half>
 __device__ __forceinline__ void stage_halves(const ShortSums<F>& sums, const float (&factor)[2], uint32_t to) {
-  const int lane = threadIdx.x % 32;
+  const uint32_t lane = cuda::lane_here();
   if constexpr (F::kBytes) {  // four neighbouring channels of 16
 #pragma unroll
     for (int g = 0; g < F::kHead / 16; ++g) {
@@ -40,7 +41,7 @@ constexpr int kResultRow = F::kHead == 64 ? 64 : 128;
 template <class F, bool kInt8>
 __device__ __forceinline__ void stage_codes(const ShortSums<F>& sums, const float (&factor)[2], uint32_t to) {
   constexpr int kRow = kResultRow<F>;
-  const int lane = threadIdx.x % 32;
+  const uint32_t lane = cuda::lane_here();
   if constexpr (F::kBytes) {
 #pragma unroll
     for (int g = 0; g < F::kHead / 16; g += 2) {
@@ -66,45 +67,54 @@ __device__ __forceinline__ void stage_codes(const ShortSums<F>& sums, const floa
   }
 }
 
-// Codes from shared memory to rows of y that the copy engine cannot address: eight bytes a lane.
-template <class F>
-__device__ void copy_codes(const ShortParams& p, uint32_t from, int batch, int head, int first_query) {
-  const int lane = threadIdx.x % 32, channel = lane % 16 * 8;
-  const int64_t row_bytes = int64_t{p.heads.divisor} * p.value_size;
-  __syncwarp();
-  for (int r = lane / 16; r < kWarpRows; r += 2) {
-    if (channel >= p.value_size || first_query + r >= p.queries) continue;
-    const uint2 codes = cuda::load_shared_pair(from + swizzled_offset<kResultRow<F>>(r, channel));
-    *reinterpret_cast<uint2*>(p.y + (int64_t{batch} * p.queries + first_query + r) * row_bytes + int64_t{head} * p.value_size + channel) = codes;
+// A warp's rows of kRow bytes from shared memory to y, a Piece a lane and step. to: where the first of them belongs. first_byte: which byte of a head's row they begin with.
+template <int kRow, class Piece>
+__device__ __forceinline__ void copy_rows(const ShortParams& p, uint32_t from, uint8_t* to, int first_byte, int rows) {
+  constexpr int kAcross = kRow / sizeof(Piece), kDown = 32 / kAcross, kPieces = kWarpRows / kDown;
+  const uint32_t lane = cuda::lane_here();
+  const int row = lane / kAcross, byte = lane % kAcross * sizeof(Piece);
+  Piece pieces[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const uint32_t at = from + swizzled_offset<kRow>(row + i * kDown, byte);
+    if constexpr (sizeof(Piece) == 16) {
+      pieces[i] = cuda::load_shared_four(at);
+    } else {
+      pieces[i] = cuda::load_shared_pair(at);
+    }
   }
-  __syncwarp();
+  to += row * p.row_bytes + first_byte + byte;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i, to += kDown * p.row_bytes) {
+    if (row + i * kDown < rows && first_byte + byte < p.value_bytes) *reinterpret_cast<Piece*>(to) = pieces[i];
+  }
 }
 
-// A warp's 16 rows of y, from first_query on.
+// A warp's 16 rows of y: of tile t of the block's count-th visit.
 template <class F>
-__device__ __forceinline__ void write_rows(const ShortMaps& maps, const ShortParams& p, const ShortSums<F>& sums, const float (&factor)[2], uint32_t staging,
-                                           int visit, int first_query) {
-  const ShortVisit at(p, visit);  // once more: two registers less while the scores are held
-  const bool leader = threadIdx.x % 32 == 0;
-  if (leader) wait_stores_read();  // those of the last tile
-  __syncwarp();
-  if (p.result == ShortResult::kE4m3) {
-    stage_codes<F, false>(sums, factor, staging);
-  } else if constexpr (F::kBytes) {
-    p.result == ShortResult::kF16 ? stage_halves<F, __half>(sums, factor, staging) : stage_halves<F, __nv_bfloat16>(sums, factor, staging);
-  } else if (p.result == ShortResult::kI8) {
-    stage_codes<F, true>(sums, factor, staging);
-  } else {
-    stage_halves<F, typename F::Operand>(sums, factor, staging);
+__device__ __forceinline__ void write_rows(const ShortParams& p, const ShortSums<F>& sums, const float (&factor)[2], uint32_t staging, int t, uint32_t count) {
+  const ShortVisit at(p, visit_of(count));
+  const int first_query = at.first_query(p, t, count) + static_cast<int>(threadIdx.x % kWarpgroup / 32) * kWarpRows, rows = p.queries - first_query;
+  uint8_t* y = p.y + (int64_t{at.batch} * p.queries + first_query) * p.row_bytes + at.head * p.value_bytes;
+  __syncwarp();  // those of the last tile have been read
+  if (p.result == ShortResult::kF16 || p.result == ShortResult::kBf16) {
+    if constexpr (F::kBytes) {
+      p.result == ShortResult::kF16 ? stage_halves<F, __half>(sums, factor, staging) : stage_halves<F, __nv_bfloat16>(sums, factor, staging);
+    } else {
+      stage_halves<F, typename F::Operand>(sums, factor, staging);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int b = 0; b < (F::kHead + 63) / 64; ++b) copy_rows<128, uint4>(p, staging + b * F::kResultBlock, y, b * 128, rows);
+    return;
   }
-  if (p.y != nullptr) return copy_codes<F>(p, staging, at.batch, at.head, first_query);
-  fence_for_copy_engine();
+  if (F::kBytes || p.result == ShortResult::kE4m3) {
+    stage_codes<F, false>(sums, factor, staging);
+  } else {
+    stage_codes<F, true>(sums, factor, staging);
+  }
   __syncwarp();
-  if (!leader) return;
-  store_box(&maps.y, 0, at.head, first_query, at.batch, staging);
-  if (F::kHead > 64 && (p.result == ShortResult::kF16 || p.result == ShortResult::kBf16) && p.value_size > 64)
-    store_box(&maps.y, 64, at.head, first_query, at.batch, staging + F::kResultBlock);
-  commit_stores();
+  p.whole_pieces ? copy_rows<kResultRow<F>, uint4>(p, staging, y, 0, rows) : copy_rows<kResultRow<F>, uint2>(p, staging, y, 0, rows);
 }
 
 }  // namespace tessera::sm90

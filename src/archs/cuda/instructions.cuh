@@ -22,6 +22,15 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// For code that has no registers to spare. From here on the compiler does not know what x is: what follows from it is made anew, not kept from before.
+__device__ __forceinline__ void forget(uint32_t& x) { asm volatile("" : "+r"(x)); }
+// threadIdx.x % 32 of a row of threads, in the same way.
+__device__ __forceinline__ uint32_t lane_here() {
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // Shared memory by its 32-bit address.
 __device__ __forceinline__ void store_shared(uint32_t to, uint16_t a) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(a) : "memory"); }
 __device__ __forceinline__ void store_shared(uint32_t to, float a) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory"); }

@@ -53,14 +53,14 @@ using sm90::ShortForm, sm90::ShortMaps, sm90::ShortParams, sm90::ShortResult;
 // One instantiation, as the host sees it.
 struct Picked {
   void (*function)(ShortMaps, ShortParams);
-  int block_channels, keys, value_rows, result_channels;  // boxes of the tensor maps; results of 8 bits
+  int block_channels, keys, value_rows;  // boxes of the tensor maps
   int consumers;
   size_t shared_bytes;
 };
 template <class Operand, int kHead, int kKeys>
 Picked pick() {
   using F = ShortForm<Operand, kHead, kKeys>;
-  return {sm90::attend_short<F>, F::kBlockChannels, F::kKeys, F::kValueRows, sm90::kResultRow<F>, F::kConsumers, F::kSharedBytes};
+  return {sm90::attend_short<F>, F::kBlockChannels, F::kKeys, F::kValueRows, F::kConsumers, F::kSharedBytes};
 }
 template <class Operand>
 Picked pick(int64_t head, int64_t keys) {
@@ -90,15 +90,11 @@ class ShortKernel final : public Kernel {
                                        {box_channels, 1, box_tokens, 1}});
     };
     const bool codes = info(p_.y.element).bits == 8;
-    const bool by_copy_engine = p_.value_size * info(p_.y.element).bits % 128 == 0;  // rows of y start at multiples of 16 bytes
+    const int value_bytes = static_cast<int>(p_.value_size) * info(p_.y.element).bits / 8;
     ShortMaps maps;
     TS_ASSIGN(maps.q, map(in[0], p_.q_strides, p_.heads, p_.queries, p_.head_size, picked_.block_channels, sm90::kQueryTile));
     TS_ASSIGN(maps.k, map(in[1], p_.k_strides, p_.kv_heads, p_.keys, p_.head_size, picked_.block_channels, picked_.keys));
     TS_ASSIGN(maps.v, map(in[2], p_.v_strides, p_.kv_heads, p_.keys, p_.value_size, picked_.block_channels, picked_.value_rows));
-    if (by_copy_engine) {
-      TS_ASSIGN(maps.y, map(out[0], dense_strides({p_.batch, p_.queries, p_.heads, p_.value_size}), p_.heads, p_.queries, p_.value_size,
-                            codes ? picked_.result_channels : 64, sm90::kWarpRows));
-    }
     const int64_t heads = p_.batch * p_.heads, tiles = divide_up(p_.queries, sm90::kQueryTile);
     const int take = sm90::choose_tiles_per_visit(heads, p_.queries, processors_);
     const int per_head = static_cast<int>(divide_up(tiles, take)), visits = static_cast<int>(heads) * per_head;
@@ -108,7 +104,8 @@ class ShortKernel final : public Kernel {
                              .tiles_per_visit = take,
                              .queries = static_cast<int>(p_.queries),
                              .keys = static_cast<int>(p_.keys),
-                             .value_size = static_cast<int>(p_.value_size),
+                             .last_tile = static_cast<int>(tiles) - 1,
+                             .last_idle = static_cast<uint32_t>(3 - (p_.queries - 1) % sm90::kQueryTile / sm90::kWarpRows),
                              .per_head = FastDivide(static_cast<uint32_t>(per_head)),
                              .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
                              .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
@@ -119,11 +116,14 @@ class ShortKernel final : public Kernel {
                              .y_scale = scale(out[0]),
                              .result = p_.y.element == Element::i8 ? ShortResult::kI8 : codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
                              .backward = problem_.backward,
-                             .y = by_copy_engine ? nullptr : static_cast<uint8_t*>(out[0].data)};
+                             .y = static_cast<uint8_t*>(out[0].data),
+                             .row_bytes = p_.heads * value_bytes,
+                             .value_bytes = value_bytes,
+                             .whole_pieces = value_bytes % 16 == 0};
     // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
     const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
-    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits), static_cast<int>(1 + busy) * sm90::kWarpgroup, picked_.shared_bytes,
-                                    stream.handle, 1, maps, params);
+    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits), static_cast<int>(1 + busy) * sm90::kWarpgroup,
+                                    picked_.shared_bytes, stream.handle, 1, maps, params);
   }
 
  private:
