@@ -20,6 +20,7 @@ constexpr double kClose = 1.4;     // a candidate that alone takes longer than t
 constexpr size_t kMostClose = 6;
 constexpr int kRounds = 2;         // the shorter time counts: clocks wander
 constexpr double kWorthIt = 0.997;  // of the plan's time: less is noise, and what is there stays
+constexpr size_t kMostPasses = 3;   // over all problems: what one is given changes what suits the others
 
 struct Entrant {
   Candidate candidate;
@@ -31,6 +32,7 @@ struct Contest {
   const TunedProblem* problem;
   std::vector<size_t> steps;
   std::vector<Entrant> entrants;  // the plan's own first
+  size_t taken = 0;               // of the entrants
 };
 
 bool fits(const Plan& plan, const PlanStep& step, const Candidate& c) {
@@ -50,7 +52,7 @@ std::vector<Contest> contests_of(const Plan& plan, const std::vector<TunedProble
   for (const TunedProblem& t : problems) {
     const std::vector<TunedTime>* times = table.find(t.key);
     if (times == nullptr || times->front().in_plan_us > 0) continue;
-    Contest contest{&t, {}, {}};
+    Contest contest{.problem = &t};
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       if (plan.steps[s].op == t.problem.op && problem_key(problem_of(plan, plan.steps[s]), plan.arch) == t.key) contest.steps.push_back(s);
     }
@@ -72,6 +74,38 @@ std::vector<Contest> contests_of(const Plan& plan, const std::vector<TunedProble
 
 void set_kernel(Plan& plan, const Contest& contest, const Candidate& c) {
   for (size_t s : contest.steps) plan.steps[s].variant = c.variant->name, plan.steps[s].config = c.config;
+}
+
+// Times the entrants with `now` around them, leaves the fastest in it and the times in the table. Says whether another one is there than before.
+Result<bool> decide(Contest& contest, const TimePlan& time, std::optional<Progress>& progress, Plan& now, TuningTable& table) {
+  for (Entrant& e : contest.entrants) e.plan_us = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    for (Entrant& e : contest.entrants) {
+      if (progress) progress->advance();
+      if (round > 0 && e.plan_us == 0) continue;  // left out
+      set_kernel(now, contest, e.candidate);
+      const Result<double> us = time(now);
+      if (!us.ok() && us.status().code() != Code::kRefused)
+        return us.status().at(cat("tuning layer ", contest.problem->layers[0], ", ", kernel_name(e.candidate.variant->name, e.candidate.config)));
+      if (us.ok()) e.plan_us = e.plan_us == 0 ? *us : std::min(e.plan_us, *us);
+    }
+  }
+  const size_t before = contest.taken;
+  const double own_us = contest.entrants[before].plan_us;
+  if (own_us == 0) return machine_error(cat("the plan as it is could not be timed with layer ", contest.problem->layers[0]));
+  for (size_t i = 0; i < contest.entrants.size(); ++i) {
+    const double us = contest.entrants[i].plan_us;
+    if (us > 0 && us < contest.entrants[contest.taken].plan_us && us < kWorthIt * own_us) contest.taken = i;
+  }
+  const Entrant& best = contest.entrants[contest.taken];
+  set_kernel(now, contest, best.candidate);
+  // What was taken counts with its time alone, the others with that and a call's share of what the plan loses by them, which is never nothing.
+  for (const Entrant& e : contest.entrants) {
+    if (e.plan_us == 0) continue;
+    const double lost = &e == &best ? 0 : std::max(0.01, (e.plan_us - best.plan_us) / static_cast<double>(contest.steps.size()));
+    table.record(contest.problem->key, {e.candidate.variant->name, e.candidate.config, e.alone_us, best.alone_us + lost});
+  }
+  return contest.taken != before;
 }
 
 }  // namespace
@@ -105,41 +139,19 @@ TimePlan time_plan_on_device(const Engine& engine) {
 Result<int64_t> tune_in_plan(const Plan& plan, const TimePlan& time, bool quiet, TuningTable& table) {
   const std::vector<TunedProblem> problems = problems_to_tune(plan);
   std::vector<Contest> contests = contests_of(plan, problems, table);
-  int64_t total = 0, timed = 0;
-  for (const Contest& c : contests) total += static_cast<int64_t>(c.entrants.size()) * kRounds;
+  int64_t calls = 0;  // of a pass
+  for (const Contest& c : contests) calls += static_cast<int64_t>(c.entrants.size()) * kRounds;
   std::optional<Progress> progress;
-  if (!quiet && total > 0) progress.emplace(cat("tuning in ", plan.name), total);
   Plan now = plan;
-  for (Contest& contest : contests) {
+  size_t settled = 0;  // problems in a row that stayed as they were
+  for (size_t turn = 0; settled < contests.size() && turn < kMostPasses * contests.size(); ++turn) {
+    Contest& contest = contests[turn % contests.size()];
+    if (!quiet && turn % contests.size() == 0) progress.emplace(cat("tuning in ", plan.name, turn > 0 ? ", once more" : ""), calls);
     const Activity tuning("tuning in the plan", contest.problem->layers[0]);
-    for (int round = 0; round < kRounds; ++round) {
-      for (Entrant& e : contest.entrants) {
-        if (progress) progress->advance();
-        if (round > 0 && e.plan_us == 0) continue;  // left out
-        set_kernel(now, contest, e.candidate);
-        const Result<double> us = time(now);
-        if (!us.ok() && us.status().code() != Code::kRefused)
-          return us.status().at(cat("tuning layer ", contest.problem->layers[0], ", ", kernel_name(e.candidate.variant->name, e.candidate.config)));
-        if (us.ok()) e.plan_us = e.plan_us == 0 ? *us : std::min(e.plan_us, *us);
-      }
-    }
-    const Entrant own = contest.entrants[0];
-    if (own.plan_us == 0) return machine_error(cat("the plan as it is could not be timed with layer ", contest.problem->layers[0]));
-    Entrant best = own;
-    for (const Entrant& e : contest.entrants) {
-      if (e.plan_us > 0 && e.plan_us < best.plan_us && e.plan_us < kWorthIt * own.plan_us) best = e;
-    }
-    set_kernel(now, contest, best.candidate);
-    // What was taken counts with its time alone, the others with that and a call's share of what the plan loses by them, which is never nothing.
-    const auto in_plan = [&](const Entrant& e) { return best.alone_us + std::max(0.01, (e.plan_us - best.plan_us) / static_cast<double>(contest.steps.size())); };
-    for (const Entrant& e : contest.entrants) {
-      if (e.plan_us == 0) continue;
-      const bool taken = e.candidate.variant == best.candidate.variant && e.candidate.config == best.candidate.config;
-      table.record(contest.problem->key, {e.candidate.variant->name, e.candidate.config, e.alone_us, taken ? best.alone_us : in_plan(e)});
-    }
-    ++timed;
+    TS_ASSIGN(const bool changed, decide(contest, time, progress, now, table));
+    settled = changed ? 1 : settled + 1;
   }
-  return timed;
+  return static_cast<int64_t>(contests.size());
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuning in the plan: where rows are few, a kernel's time is mostly what it leaves to or takes from its neighbours: whether its blocks still fit beside theirs, how early its weights can be
 // sent for. So candidates that are close when timed alone (tune.h) are timed again with the whole plan around them, all layers of a problem by the same one, problem after problem,
-// those that take the most time first.
+// those that take the most time first, and again until none gets another kernel.
 #pragma once
 
 #include <functional>

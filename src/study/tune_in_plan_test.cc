@@ -88,6 +88,24 @@ TEST(TuneInPlan, TheWholePlanDecides) {
   EXPECT_EQ(calls, so_far);
 }
 
+// What suits a and b depends on what c runs by, which is decided later: they are asked again.
+TEST(TuneInPlan, GoesRoundUntilNothingChanges) {
+  TuningTable table = alone_times();
+  const Plan before = plan_by(table);
+  const std::string a = kernel_of(before, "a"), c = kernel_of(before, "c");
+  int calls = 0;
+  const auto timed = tune_in_plan(before, [&](const Plan& p) -> Result<double> {
+    ++calls;
+    const bool other_a = kernel_of(p, "a") != a, other_c = kernel_of(p, "c") != c;
+    return other_c ? (other_a ? 90.0 : 97.0) : (other_a ? 110.0 : 100.0);
+  }, /*quiet=*/true, table);
+  ASSERT_TRUE(timed.ok()) << timed.status().message();
+  EXPECT_EQ(*timed, 3) << "problems, however often each was asked";
+  EXPECT_NE(kernel_of(plan_by(table), "c"), c);
+  EXPECT_NE(kernel_of(plan_by(table), "a"), a);
+  EXPECT_LE(calls, 3 * 3 * 6 * 2) << "passes, problems, candidates, rounds";
+}
+
 TEST(TuneInPlan, NoiseChangesNothing) {
   TuningTable table = alone_times();
   const Plan before = plan_by(table);
