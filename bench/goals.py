@@ -44,14 +44,25 @@ def gated(ops, precision):
     return (sum(times), "gate + down") if all(t is not None for t in times) else (None, None)
 
 
+def peer_form(row):
+    """The shape of a row of attention as bench/attention_peers.py names it; peers' own scripts state batch, heads, tokens and head size."""
+    return row.get("form") or f"b{row.get('batch')} h{row.get('heads')} s{row.get('seq')} d{row.get('head')}"
+
+
+def peer_figure(row, unit):
+    if unit not in row and unit == "tflops" and {"us", "batch", "heads", "seq", "head"} <= row.keys():
+        return 4e-6 * row["batch"] * row["heads"] * row["seq"] ** 2 * row["head"] / row["us"]
+    return row.get(unit)
+
+
 def measured_peer(peers, where, unit):
     """The best peer of this run at the same work: an FP8 or a 16-bit model, or attention of any library (16 bits: none has FP8 at these shapes)."""
     if where[0] == "vit":
         times = [r["ms"] for r in peers if r.get("ms") and (r.get("model"), r.get("batch")) == (where[1], where[3]) and f" {where[2]}" in f" {r['name']}"]
         return min(times) if times else None
     form = where[2].split("/", 1)[1] if where[0] == "ops" else None
-    rows = [r for r in peers if form and r.get("op") == where[1] and r.get("form") == form and unit in r]
-    return (max if unit == "tflops" else min)((r[unit] for r in rows), default=None)
+    rows = [peer_figure(r, unit) for r in peers if form and r.get("op") == where[1] and peer_form(r) in (form, form.split("/80")[0])]
+    return (max if unit == "tflops" else min)((x for x in rows if x), default=None)
 
 
 def summary(records):

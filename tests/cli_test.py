@@ -357,7 +357,7 @@ class Cli(unittest.TestCase):
         tessera(*some, *shlex.split(advised))
         # Allowing every layer away is no engine in fp8, and pruned layers that are allowed away are none in 2:4.
         refused = failure(*allow[:-1], "--target", "cuda", code=4)
-        self.assertIn("another precision runs: --precision fp16, without --calib as asked it runs with --target cpu", refused)
+        self.assertIn("another precision runs: --precision fp16, without --calib if there is one as asked it runs with --target cpu", refused)
         self.assertNotIn("--allow", refused)
         sparse = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--target", "sm90", "--sparsity", "2:4")
         refused = failure(*sparse, code=4)

@@ -32,10 +32,10 @@ class Notes(unittest.TestCase):
         return done
 
     def test_numbers_that_were_bf16(self):
-        text = "the model's numbers are bf16; "
+        text = "the model is in bf16; "
         build = ("build", MODELS / "llama_bf16_dyn20.onnx", *TOKENS, "-o", "x.tess")
-        self.assertIn(text + "they become fp16", self.tessera(*build).stderr)
-        self.assertIn(text + "they become fp16", self.tessera(*build, "--precision", "fp16").stderr)
+        self.assertIn(text + "it becomes fp16", self.tessera(*build).stderr)
+        self.assertIn(text + "it becomes fp16", self.tessera(*build, "--precision", "fp16").stderr)
         self.assertIn(text + "what gets no scales becomes fp16", self.tessera(*build, "--precision", "int8").stderr)
         for precision in ("bf16", "fp32"):
             self.assertNotIn("bf16;", self.tessera(*build, "--precision", precision).stderr)

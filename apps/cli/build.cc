@@ -152,7 +152,10 @@ Status build(const Options& o, const Common& common) {
              megabytes(bytes)));
   for (const Plan* p : runnable_plans(engine)) {
     say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
-               megabytes(p->arena_bytes), " of working memory", p->tuning.empty() ? "" : cat(", tuned by table ", p->tuning)));
+               megabytes(p->arena_bytes), " of working memory",
+               !p->tuning.empty()                                ? cat(", tuned by table ", p->tuning)
+               : info(p->arch).device == DeviceKind::kCuda ? ", kernels not chosen by measured times (--tune measures)"
+                                                                 : ""));
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));

@@ -140,7 +140,7 @@ std::string command_help(const Command& command, const CLI::App& app) {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   std::string best;
-  size_t fewest = word.size() / 3 + 1;  // one slip in a short word, two in one of three to five letters ...
+  size_t fewest = word.size() / 4 + 1;  // one slip in a short word, two in one of four to seven letters ...
   for (const std::string& k : known) {
     const bool begins = word.size() >= 3 && k.starts_with(word);
     const size_t edits = begins ? 1 : edits_between(word, k);

@@ -54,11 +54,14 @@ std::string table_sentence(const Plan& plan, const TuningTable* table) {
   if (table == nullptr)
     return cat("no tuning table for ", info(plan.arch).name, " comes with the program; --table names one");
   const std::string hash = tuning_hash(*table);
-  const std::string by = plan.tuning.empty() ? "the plan was made by the order of the lists"
+  const std::string by = plan.tuning.empty() ? "the plan was made without measured times, by the order of the lists and by tile shapes' cost models"
                          : plan.tuning == hash
                              ? "the plan was tuned by it"
                              : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
-  return cat("tuning table ", hash, " of ", printable(table->gpu), ": ", by);
+  const std::vector<TunedProblem> problems = problems_to_tune(plan);
+  const auto measured = std::count_if(problems.begin(), problems.end(), [&](const TunedProblem& t) { return table->find(t.key) != nullptr; });
+  return cat("plan ", printable(plan.name), ": tuning table ", hash, " of ", printable(table->gpu), ": ", by, "; ", measured, " of ", plural(static_cast<int64_t>(problems.size()), "problem"),
+             " with a choice measured");
 }
 
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {

@@ -58,21 +58,34 @@ class Adviser {
     return base.ok() ? plain_precision((*base)->carrier).name : "fp16";
   }
 
+  // What to offer instead, the nearest first: 8 bits where they were not what was refused, and there are scales for them.
+  std::vector<std::string> offers(bool refused_fp8) const {
+    std::vector<std::string> names = {carrier()};
+    if (!refused_fp8 && options_.types.ranges != nullptr && names[0] == "fp16") names.insert(names.begin(), "fp8");
+    return names;
+  }
+
   // Samples without a scale to calibrate are an error.
   bool leaves_calibration(const LowerOptions& o) const { return options_.types.ranges != nullptr && !needs_ranges(o.types); }
 
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
+    bool fp8 = false;
     for (const PlanFailure& f : failures) {
-      if (!f.asked.empty() && !f.asked.starts_with(kImported)) layers.push_back(f.layer);
+      if (f.asked.empty() || f.asked.starts_with(kImported)) continue;
+      layers.push_back(f.layer);
+      fp8 = fp8 || f.asked.starts_with("fp8");
     }
-    LowerOptions o = options_;
-    std::string flags;
-    for (const std::string& pattern : patterns_of(layers)) {
-      o.types.allow.push_back({pattern, carrier()});
-      flags += cat(" --allow '", pattern, "=", carrier(), "'");
+    for (const std::string& precision : offers(fp8)) {
+      LowerOptions o = options_;
+      std::string flags;
+      for (const std::string& pattern : patterns_of(layers)) {
+        o.types.allow.push_back({pattern, precision});
+        flags += cat(" --allow '", pattern, "=", precision, "'");
+      }
+      if (!flags.empty() && runs_(graph_, o)) return cat("\n  to accept another precision:", flags);
     }
-    return !flags.empty() && runs_(graph_, o) ? cat("\n  to accept another precision:", flags) : "";
+    return "";
   }
 
   // The same precision, but for what comes on top of it.
@@ -86,13 +99,15 @@ class Adviser {
     o = options_;
     o.types.attention = "fp16";
     if (options_.types.attention == "fp8" && runs_(graph_, o))
-      return cat("\n  with other attention it runs: --attention fp16", leaves_calibration(o) ? ", without --calib" : "");
+      return cat("\n  with other attention it runs: --attention fp16", leaves_calibration(o) ? ", without --calib if there is one" : "");
     return "";
   }
 
   std::string in_plain_numbers() const {
     if (!options_.types.rules.empty()) return "";  // a recipe says what layers get
-    for (const std::string& precision : {carrier(), std::string("fp32")}) {
+    std::vector<std::string> precisions = offers(options_.types.precision == "fp8");
+    precisions.push_back("fp32");
+    for (const std::string& precision : precisions) {
       LowerOptions o = options_;
       o.types.precision = precision;
       o.types.sparse = o.types.promoted = false;
@@ -105,7 +120,7 @@ class Adviser {
       leave(options_.types.sparse, "--sparsity");
       leave(options_.types.promoted, "--accumulate");
       leave(options_.types.attention == "fp8", "--attention");
-      leave(leaves_calibration(o), "--calib");
+      leave(leaves_calibration(o), "--calib if there is one");
       if (precision == options_.types.precision && without.empty()) continue;
       return cat("\n  another precision runs: --precision ", precision, without);
     }

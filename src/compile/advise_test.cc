@@ -83,9 +83,9 @@ TEST(Advise, NamesAnotherPrecisionWhereNoLayerWouldBeLeft) {
   Asked asked(48, "nvfp4");
   const std::string text = refusal(asked);
   EXPECT_EQ(text.find("--allow"), std::string::npos) << text;
-  EXPECT_NE(text.find("--precision fp16, without --calib"), std::string::npos) << text;
+  EXPECT_NE(text.find("another precision runs: --precision fp8\n"), std::string::npos) << "8 bits before 16: " << text;
   EXPECT_NE(text.find("--target cpu"), std::string::npos) << text;
-  asked.options.types.precision = "fp16";
+  asked.options.types.precision = "fp8";
   EXPECT_TRUE(asked.lowered().ok()) << asked.lowered().message();
 }
 

@@ -158,12 +158,43 @@ class Builder {
     options.min_cosine = options_.min_cosine.value_or(options.min_cosine);
     options.types.ranges = &ranges;
     options.types.sparse = false;
+    TS_TRY(leave_out_what_does_not_run(ranges, options.candidates));
     TS_ASSIGN(AutoChoice choice, choose_by_cosine(trials, options));
     lowering_.types.precision = choice.base;
     lowering_.types.allow.insert(lowering_.types.allow.begin(), choice.allow.begin(), choice.allow.end());
     engine_.allowed.insert(engine_.allowed.begin(), choice.sentence);
     calib_used_ = true;
     if (chosen != nullptr) *chosen = std::move(choice);
+    return {};
+  }
+
+  // Candidates in which the target does not run all layers that they would be chosen for. The last one is the carrier.
+  Status leave_out_what_does_not_run(const Ranges& ranges, std::vector<std::string>& candidates) const {
+    std::vector<std::string> kept;
+    std::string first;
+    for (size_t c = 0; c + 1 < candidates.size(); ++c) {
+      LowerOptions trial = lowering_;
+      trial.types.precision = candidates[c];
+      trial.types.ranges = &ranges;
+      trial.types.attention.clear();
+      trial.plan.target = options_.target;
+      std::vector<EngineConstant> constants;
+      ConstantPool pool(constants);
+      const auto plan = lower(sampled_, trial, pool);
+      const Code code = plan.status().code();
+      if (!plan.ok() && code != Code::kRefused && code != Code::kUsage) return plan.status();
+      if (code != Code::kRefused) {  // what --allow leaves is told by who chooses
+        kept.push_back(candidates[c]);
+      } else if (first.empty()) {
+        first = candidates[c];
+      }
+    }
+    kept.push_back(candidates.back());
+    if (kept.size() == 1) {
+      return refused(cat("--precision auto: ", info(options_.target).name, " runs the layers of this model in none of what auto chooses from but ", kept[0], "; ask for it by name"));
+    }
+    if (!first.empty() && !options_.quiet) note(cat("auto leaves ", first, " out: ", info(options_.target).name, " does not run all layers in it"));
+    candidates = std::move(kept);
     return {};
   }
 
@@ -246,8 +277,7 @@ class Builder {
   void note_bf16() const {
     const auto base = base_precision(lowering_.types.precision);
     if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
-    note(cat("the model's numbers are bf16; ", (*base)->weight.scaled() ? "what gets no scales becomes" : "they become",
-             " fp16, which holds at most 65504: --precision bf16 keeps them as they are"));
+    note(cat("the model is in bf16; ", (*base)->weight.scaled() ? "what gets no scales" : "it", " becomes fp16, of at most 65504 (only --precision bf16 keeps bf16)"));
   }
 
   // One plan per batch size, and the golden plan.

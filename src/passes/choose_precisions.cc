@@ -2,6 +2,7 @@
 #include "passes/choose_precisions.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "passes/roles.h"
 
@@ -145,7 +146,7 @@ class Chooser {
     if (options_.sparse && !any([](const LayerChoice& c) { return c.sparse; }))
       return refused("no layer would be 2:4: this model has no linear layer in a block, or the recipe excludes them all");
     if (!base_->weight.scaled() || !options_.rules.empty()) return {};
-    if (any([](const LayerChoice& c) { return c.precision != nullptr && c.precision->weight.scaled(); })) return {};
+    if (any([&](const LayerChoice& c) { return c.precision == base_; })) return {};
     const bool allowed_away = std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) {
       return is_linear(g_, n) && in_block(n);
     });
@@ -197,7 +198,9 @@ class Chooser {
 
 Result<const Precision*> base_precision(const std::string& name) {
   if (const Precision* p = find_precision(name == kImported ? "fp16" : name)) return p;
-  return usage_error(cat("precision '", name, "' is unknown; accepted: ", precision_list()));
+  std::string small = name;
+  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return usage_error(cat("precision '", name, "' is unknown; accepted: ", precision_list(), ", and build takes auto", find_precision(small) != nullptr ? cat("; did you mean ", small, "?") : ""));
 }
 
 bool states_types(const Graph& graph) {

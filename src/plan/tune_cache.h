@@ -22,7 +22,7 @@ namespace tessera {
 struct TunedTime {
   std::string variant, config;  // config: empty where the variant has one tile shape
   double us = 0;                // one call after the other, alone
-  double in_plan_us = 0;        // what a call takes in a plan, measured against the others there; 0: was not measured
+  double in_plan_us = 0;        // of the one that is best in a plan: us; of the others: that, and a call's share of what the plan loses by them; 0: was not measured
 };
 
 struct TuningTable {

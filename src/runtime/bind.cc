@@ -42,7 +42,7 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     auto config = checked_config(*variant, b.problem);
     if (!config.ok()) return config.status().at(cat("layer ", step.layer));
     b.problem.config = std::move(config).value();
-    b.problem.backward = bound.size() % 2 == 1;
+    b.problem.backward = bound.size() % 2 == 1;  // every second kernel begins where the one before ended (docs/design/0013); no result depends on it
     if (const Status s = check_layouts(*variant, b.problem); !s.ok()) return s.at(cat("layer ", step.layer));
     if (const int64_t wanted = variant->workspace_bytes != nullptr ? variant->workspace_bytes(b.problem) : 0;
         wanted > step.workspace_bytes) {

@@ -26,9 +26,15 @@ struct Move {
 class Search {
  public:
   Search(const Trials& trials, const AutoOptions& options)
-      : trials_(trials), options_(options), layers_(layers_of_blocks(trials.graph())) {}
+      : trials_(trials), options_(options), layers_(layers_of_blocks(trials.graph())) {
+    const auto named = [&](const TrialLayer& l) {
+      return std::any_of(options_.types.allow.begin(), options_.types.allow.end(), [&](const Allowance& a) { return matches(a.pattern.c_str(), l.name.c_str()); });
+    };
+    allowed_ = std::erase_if(layers_, named);
+  }
 
   Result<AutoChoice> run() {
+    if (layers_.empty() && allowed_ > 0) return usage_error("--precision auto: --allow names every linear layer of the blocks, nothing is left to choose; ask for a precision by name");
     if (layers_.empty()) return refused("this model has no linear layer in a block to choose a precision for");
     for (const std::string& name : options_.candidates) {
       TS_ASSIGN(const Precision* p, base_precision(name));
@@ -44,7 +50,7 @@ class Search {
     if (!reaches(cheapest)) {
       TS_ASSIGN(reached, measured(high));
       if (!reaches(reached)) {
-        return refused(cat("--min-cosine ", options_.min_cosine, ": even with every layer in ", options_.candidates.back(),
+        return refused(cat("--min-cosine ", options_.min_cosine, ": even with every layer that is to be chosen in ", options_.candidates.back(),
                            " the mean cosine to fp32 is ", brief(reached.cosine_mean), "; ask for less"));
       }
       while (high - low > 1) {
@@ -141,14 +147,16 @@ class Search {
     for (const std::string& name : options_.candidates) {
       if (counts[name] > 0) mixture += cat(mixture.empty() ? "" : ", ", counts[name], " ", name);
     }
-    choice.sentence = cat("auto: ", mixture, "; mean cosine ", brief(reached.cosine_mean), " of at least ", options_.min_cosine,
-                          " over ", trials_.samples(), " samples (all ", options_.candidates[0], ": ", brief(cheapest.cosine_mean), ")");
+    choice.sentence = cat("auto: ", mixture, allowed_ > 0 ? cat(", ", allowed_, " as --allow says") : "", "; mean cosine ", brief(reached.cosine_mean), " of at least ",
+                          options_.min_cosine, " over ", trials_.samples(), " samples (", allowed_ > 0 ? "the others " : "", "all ", options_.candidates[0], ": ",
+                          brief(cheapest.cosine_mean), ")");
     return choice;
   }
 
   const Trials& trials_;
   const AutoOptions& options_;
-  const std::vector<TrialLayer> layers_;
+  std::vector<TrialLayer> layers_;
+  size_t allowed_ = 0;  // layers that --allow names
   std::vector<const Precision*> precisions_;
   std::vector<std::vector<double>> cost_;
   std::vector<Move> moves_;

@@ -18,7 +18,7 @@ constexpr const char* kAuto = "auto";  // as a precision on the command line
 struct AutoOptions {
   double min_cosine = 0.999;
   std::vector<std::string> candidates = {"nvfp4", "fp8", "fp16"};  // cheapest first; the last is the carrier
-  QuantizeOptions types;  // `ranges`, `attention`, and `allow`, which goes before what is chosen here
+  QuantizeOptions types;  // `ranges`, `attention`, and `allow`: layers that it names are as it says, none of them is chosen here
   bool quiet = true;
 };
 struct AutoLayer {
@@ -30,12 +30,12 @@ struct AutoLayer {
 struct AutoChoice {
   std::string base;                 // what QuantizeOptions::precision is to be
   std::vector<Allowance> allow;     // and its allowances: layers that differ from it
-  std::vector<AutoLayer> layers;    // every layer, in the order of the model
+  std::vector<AutoLayer> layers;    // every layer that was chosen for, in the order of the model
   Closeness reached, cheapest;      // of the choice; of every layer in the first candidate
   double bytes = 0, bytes_of_carrier = 0;  // of the layers' weights
   std::string sentence;
 };
-// Refused where even the last candidate does not reach the cosine.
+// Refused where even the last candidate does not reach the cosine, or nothing is left to choose.
 Result<AutoChoice> choose_by_cosine(const Trials& trials, const AutoOptions& options);
 
 }  // namespace tessera

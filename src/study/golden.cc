@@ -29,6 +29,8 @@ constexpr const char* kOurFault = "; this is a fault of tessera, not of the prec
 
 constexpr const char* kRandomScales = "activation scales were taken from random inputs (--calib FILE brings data)";
 
+constexpr const char* kRandomInputs = "scales were judged on random golden inputs, not on samples (--golden-inputs FILE brings some)";
+
 Status failed(std::string sentence) { return {Code::kVerifyFailed, std::move(sentence)}; }
 
 std::string number(const char* format, double x) {
@@ -109,9 +111,9 @@ Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs
   }
   const std::vector<std::string> faults = sentences_of(report.layers, true, kMostSentences);
   report.warnings = sentences_of(report.layers, false, kMostSentences);
-  const bool by_chance =
-      options.random_scales && std::any_of(report.layers.begin(), report.layers.end(), blames_scales);
+  const bool blamed = std::any_of(report.layers.begin(), report.layers.end(), blames_scales), by_chance = options.random_scales && blamed;
   if (by_chance) report.warnings.push_back(kRandomScales);
+  if (blamed && !by_chance && options.inputs.empty()) report.warnings.push_back(kRandomInputs);
   const std::string gate = gate_sentence(report.outputs, report.min_cosine);
   if (gate.empty() && faults.empty()) return {};
   std::string text = gate;

@@ -120,6 +120,11 @@ TEST_F(SensitivityTest, AutoReachesWhatIsAskedAndNoMore) {
   const auto with_pin = trials_->measure(again);
   ASSERT_TRUE(with_pin.ok());
   EXPECT_EQ(with_pin->cosine_mean, pinned.reached.cosine_mean);
+  EXPECT_EQ(pinned.layers.size(), 3u) << "what is allowed is not chosen";
+  for (const AutoLayer& l : pinned.layers) EXPECT_NE(l.layer.name, "b.fc2");
+  EXPECT_NE(pinned.sentence.find("3 nvfp4, 1 as --allow says;"), std::string::npos) << pinned.sentence;
+  options.types.allow = {{"*", "fp16"}};
+  EXPECT_EQ(choose_by_cosine(*trials_, options).status().code(), Code::kUsage);
 }
 
 }  // namespace

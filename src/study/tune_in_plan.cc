@@ -125,7 +125,8 @@ TimePlan time_plan_on_device(const Engine& engine) {
     ExecutorOptions options;
     options.residency = kept->constants;
     auto executor = bind(engine, plan, options);
-    if (!executor.ok()) return refused(executor.status().message());
+    // What does not fit the plan is bad input; a fault of the GPU is none of the candidate's refusals.
+    if (!executor.ok()) return executor.status().code() == Code::kBadInput ? refused(executor.status().message()) : executor.status();
     const auto median = [&](int repeats) -> Result<double> {
       TS_ASSIGN(std::vector<double> ms, (*executor)->time_runs(kept->inputs.pointers, repeats));
       std::nth_element(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2), ms.end());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "ops/reference.h"
@@ -236,6 +237,28 @@ TEST_P(AttentionVariant, AQueryWithoutKeysGetsZero) {
     }
   }
 }
+// More heads than processors by so much that each block goes round its stages and slots more than once, in every form of sm90_short; and from the last visit to the first, which changes nothing.
+TEST(ShortAttention, ManyHeadsForEachProcessor) {
+  const Variant& variant = *find_variant("attention/sm90_short");
+  TS_SKIP_WITHOUT_DEVICE(variant);
+  std::vector<Problem> list;
+  for (const Form& form : {Form{70, 70, 256, 12, 12, 64}, Form{70, 70, 200, 8, 8, 72}, Form{70, 70, 100, 8, 8, 128}, Form{140, 70, 100, 8, 8, 64}, Form{70, 70, 197, 12, 12, 64}}) {
+    for (const QuantType& t : {kF16, kBf16}) list.push_back(problem(form, t));
+    list.push_back(fp8_problem(form, {.padded = true, .y = kE4m3PerTensor}));
+  }
+  uint64_t seed = 1;
+  for (const Problem& p : list) {
+    ASSERT_TRUE(variant.accepts(p)) << variant.accepts(p).refusal;
+    Case c = make_case(p, seed++, Values::kRandom);
+    const auto there = run_on(variant, c);
+    ASSERT_TRUE(there.ok()) << there.status().message();
+    expect_close(variant, c, *there, derive_errors(c, variant.arithmetic(p)));
+    c.problem.backward = true;
+    const auto back = run_on(variant, c);
+    ASSERT_TRUE(back.ok()) << back.status().message();
+    EXPECT_EQ(std::memcmp((*there)[0].data.data(), (*back)[0].data.data(), (*there)[0].data.size()), 0) << c.text();
+  }
+}
 TEST_P(AttentionVariant, Sanitize) {
   std::vector<Problem> list;
   for (const QuantType& t : {kF32, kF16}) {
@@ -244,6 +267,8 @@ TEST_P(AttentionVariant, Sanitize) {
     list.push_back(problem({1, 17, 17, 3, 3, 64}, t, false, false, Shape{1, 3, 17, 17}));
   }
   list.push_back(fp8_problem({1, 70, 33, 2, 2, 72}, {.padded = true, .y = kE4m3PerTensor}));
+  list.push_back(fp8_problem({1, 70, 256, 2, 2, 64}, {.padded = true, .y = kE4m3PerTensor}));
+  list.push_back(problem({1, 70, 256, 2, 2, 64}, kF16));
   run(list, Values::kRandom);
 }
 INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
