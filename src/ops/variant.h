@@ -86,6 +86,8 @@ struct Variant {
 std::vector<std::string> configs_of(const Variant& variant, const Problem& problem);
 // The storage order that the variant wants each operand of a problem in, which names its config.
 std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem);
+// Whether operands lie, and workspace is given, as the variant asks for them in a problem that names its config. Kernels look no further; the reference reads any order. Results are rows.
+Status check_storage(const Variant& variant, const Problem& problem, int64_t workspace_bytes);
 // The problem's own config where the variant knows it, the variant's first where the problem names none, else an error that lists what is known.
 Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 

@@ -5,26 +5,6 @@
 
 namespace tessera {
 
-namespace {
-
-// Kernels read operands in the storage orders that they asked for when the plan was made, and look no further; the reference reads any. Results are rows.
-Status check_layouts(const Variant& variant, const Problem& problem) {
-  Problem plain = problem;
-  for (Operand& o : plain.in) o.layout = Layout::kRows;
-  const std::vector<Layout> wanted = layouts_of(variant, plain);
-  for (size_t i = 0; i < problem.in.size(); ++i) {
-    const Operand& o = problem.in[i];
-    if (!o.present || o.layout == wanted[i] || (variant.arch == Arch::ref && o.constant)) continue;
-    return bad_input(cat("operand ", i, " lies in '", name_of(o.layout), "' in the engine file, ", variant.name, " reads '", name_of(wanted[i]), "'"));
-  }
-  for (const Operand& o : problem.out) {
-    if (o.present && o.layout != Layout::kRows) return bad_input(cat("the result lies in '", name_of(o.layout), "' in the engine file; results lie in 'rows'"));
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
   std::vector<BoundStep> bound;
   for (const PlanStep& step : plan.steps) {
@@ -43,11 +23,7 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     if (!config.ok()) return config.status().at(cat("layer ", step.layer));
     b.problem.config = std::move(config).value();
     b.problem.backward = bound.size() % 2 == 1;  // every second kernel begins where the one before ended (docs/design/0013); no result depends on it
-    if (const Status s = check_layouts(*variant, b.problem); !s.ok()) return s.at(cat("layer ", step.layer));
-    if (const int64_t wanted = variant->workspace_bytes != nullptr ? variant->workspace_bytes(b.problem) : 0;
-        wanted > step.workspace_bytes) {
-      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' works in ", wanted, " bytes, the engine file gives it ", step.workspace_bytes));
-    }
+    if (const Status s = check_storage(*variant, b.problem, step.workspace_bytes); !s.ok()) return s.at(cat("layer ", step.layer));
     auto kernel = variant->bind(b.problem);
     if (!kernel.ok()) return kernel.status().at(cat("layer ", step.layer, ", ", step.variant));
     b.kernel = std::move(kernel).value();

@@ -36,15 +36,9 @@ struct Contest {
 };
 
 bool fits(const Plan& plan, const PlanStep& step, const Candidate& c) {
-  const Problem p = problem_of(plan, step);
-  Problem open = p;
-  open.config = c.config;
-  for (Operand& o : open.in) o.layout = Layout::kRows;
-  const std::vector<Layout> layouts = layouts_of(*c.variant, open);
-  for (size_t i = 0; i < p.in.size(); ++i) {
-    if (p.in[i].present && p.in[i].layout != layouts[i]) return false;
-  }
-  return c.variant->workspace_bytes == nullptr || c.variant->workspace_bytes(open) <= step.workspace_bytes;
+  Problem p = problem_of(plan, step);
+  p.config = c.config;
+  return check_storage(*c.variant, p, step.workspace_bytes).ok();
 }
 
 std::vector<Contest> contests_of(const Plan& plan, const std::vector<TunedProblem>& problems, const TuningTable& table) {
