@@ -150,12 +150,12 @@ Status build(const Options& o, const Common& common) {
   const std::string how = engine.recipe.empty() ? engine.precision : cat("recipe ", engine.recipe);
   say(0, cat(path, ": ", engine.model, " in ", how, " for ", info(engine.target).name, ", ",
              megabytes(bytes)));
+  const auto tuned = [](const Plan& p) -> std::string {
+    if (!p.tuning.empty()) return cat(", tuned by table ", p.tuning);
+    return info(p.arch).device == DeviceKind::kCuda ? ", kernels not chosen by measured times (--tune measures)" : "";
+  };
   for (const Plan* p : runnable_plans(engine)) {
-    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
-               megabytes(p->arena_bytes), " of working memory",
-               !p->tuning.empty()                                ? cat(", tuned by table ", p->tuning)
-               : info(p->arch).device == DeviceKind::kCuda ? ", kernels not chosen by measured times (--tune measures)"
-                                                                 : ""));
+    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ", megabytes(p->arena_bytes), " of working memory", tuned(*p)));
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));

@@ -58,10 +58,10 @@ class Adviser {
     return base.ok() ? plain_precision((*base)->carrier).name : "fp16";
   }
 
-  // What to offer instead, the nearest first: 8 bits where they were not what was refused, and there are scales for them.
-  std::vector<std::string> offers(bool refused_fp8) const {
+  // What to try instead, the nearest first: 8 bits where there are scales for them.
+  std::vector<std::string> offers() const {
     std::vector<std::string> names = {carrier()};
-    if (!refused_fp8 && options_.types.ranges != nullptr && names[0] == "fp16") names.insert(names.begin(), "fp8");
+    if (options_.types.ranges != nullptr && names[0] == "fp16") names.insert(names.begin(), "fp8");
     return names;
   }
 
@@ -70,13 +70,10 @@ class Adviser {
 
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
-    bool fp8 = false;
     for (const PlanFailure& f : failures) {
-      if (f.asked.empty() || f.asked.starts_with(kImported)) continue;
-      layers.push_back(f.layer);
-      fp8 = fp8 || f.asked.starts_with("fp8");
+      if (!f.asked.empty() && !f.asked.starts_with(kImported)) layers.push_back(f.layer);
     }
-    for (const std::string& precision : offers(fp8)) {
+    for (const std::string& precision : offers()) {
       LowerOptions o = options_;
       std::string flags;
       for (const std::string& pattern : patterns_of(layers)) {
@@ -105,7 +102,7 @@ class Adviser {
 
   std::string in_plain_numbers() const {
     if (!options_.types.rules.empty()) return "";  // a recipe says what layers get
-    std::vector<std::string> precisions = offers(options_.types.precision == "fp8");
+    std::vector<std::string> precisions = offers();
     precisions.push_back("fp32");
     for (const std::string& precision : precisions) {
       LowerOptions o = options_;
