@@ -115,6 +115,16 @@ class GpuBench(unittest.TestCase):
     def read(self, name):
         return json.loads((self.folder / "results/h200" / name).read_text())
 
+    def test_peers_of_both_scripts_count(self):
+        goals = load("goals")
+        own = {"op": "attention", "form": "b4 h16 s4096 d128", "tflops": 571.0, "us": 962.0}
+        theirs = {"op": "attention", "name": "long", "batch": 4, "heads": 16, "seq": 4096, "head": 128, "us": 866.0}  # states sizes, no form and no rate
+        where = ("ops", "attention", "f16/b4 h16 s4096 d128")
+        self.assertEqual(goals.measured_peer([own], where, "tflops"), 571.0)
+        self.assertAlmostEqual(goals.measured_peer([own, theirs], where, "tflops"), 4e-6 * 4 * 16 * 4096**2 * 128 / 866.0)
+        self.assertEqual(goals.measured_peer([own, theirs], where, "us"), 866.0)
+        self.assertIsNone(goals.measured_peer([theirs | {"seq": 2048}], where, "us"))
+
     def test_everything_goes_on_past_what_fails(self):
         code, text = self.run_bench("--peers", "peers", "--repeats", "5", "--sections", "vit,cosine,ops,peers,growth")
         self.assertEqual(code, 1)  # int8 was refused, one result was wrong, one bench is missing
