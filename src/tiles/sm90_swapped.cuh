@@ -12,6 +12,7 @@
 #include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
+#include "tiles/row_moments.cuh"
 #include "tiles/swapped_shape.h"
 #include "types/layout.h"
 
@@ -38,6 +39,12 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
+  // Both ends of a norm that is no kernel (ops/row_moments.h): factors of x's rows, and beside y the moments of its rows and codes of it.
+  cuda::RowFactors rows;
+  float2* moments;  // null: none
+  void* codes;      // null: none
+  Element codes_element;
+  const float* codes_scale;
 };
 
 // Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights.
@@ -211,6 +218,12 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     }
   }
 
+  float factor[kPieces];  // of rows: their moments are under way while x is
+  if (p.rows.moments != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) factor[i] = p.rows.of(first_token + row + i * 16, row + i * 16 < kRows && first_token + row + i * 16 < p.m);
+  }
+
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
   sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
@@ -252,7 +265,11 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 
   float out[kPieces][8];
 #pragma unroll
-  for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = fmaf(static_cast<float>(v[i / 8][i % 8]), columns.factor[i % 8], columns.bias[i % 8]);
+  for (int i = 0; i < kPieces * 8; ++i) {
+    float sum = static_cast<float>(v[i / 8][i % 8]);
+    if (p.rows.moments != nullptr) sum *= factor[i / 8];
+    out[i / 8][i % 8] = fmaf(sum, columns.factor[i % 8], columns.bias[i % 8]);
+  }
   if (p.act.present) {
 #pragma unroll
     for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
@@ -263,6 +280,21 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
     if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
     if (exists(i)) store_numbers(p.y_element, p.y, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
+  }
+  if (p.moments == nullptr && p.codes == nullptr) return;
+  const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
+  const int groups = (p.n + kSwappedChannels - 1) / kSwappedChannels;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int64_t token = first_token + row + i * 16;
+    if (p.moments != nullptr) {
+      const float2 moments = cuda::moments_of(out[i], exists(i), static_cast<float>(min(kSwappedChannels, p.n - block.channel)));
+      if (exists(i) && thread % 8 == 0) p.moments[token * groups + block.channel / kSwappedChannels] = moments;
+    }
+    if (p.codes == nullptr || !exists(i)) continue;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) out[i][j] *= codes_unit;
+    store_numbers(p.codes_element, p.codes, token * p.n + channel, out[i]);
   }
 }
 

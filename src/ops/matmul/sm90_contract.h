@@ -8,6 +8,7 @@
 
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/matmul.h"
+#include "ops/row_moments.h"
 #include "tiles/activation_fast.h"
 
 namespace tessera {
@@ -20,6 +21,7 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32 results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
+  bool folds = false;  // both ends of a norm that is no kernel (ops/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an image's patches
 };
 constexpr int64_t kRepeatedRows = 128;
@@ -33,11 +35,13 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
   TS_REQUIRE(p.cols % std::max<int64_t>(out_unit, 8) == 0, "rows of y must be multiples of 16 bytes and of eight columns: it has ", p.cols);
   TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
+  TS_REQUIRE(kernel.folds || !has_folded_norm(problem), kNoFoldedNorm);
+  if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes codes and moments beside 16-bit results only");
   if (p.then->gated()) {
     TS_REQUIRE(kernel.gates, "runs no gate");
     TS_REQUIRE(p.then->within({StepKind::bias, StepKind::gate, StepKind::quantize}), "runs bias and quantize beside a gate, in this order only");
   } else {
-    TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
+    TS_REQUIRE(p.then->within({StepKind::normalise, StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
                "runs bias, act, scale, residual, quantize in this order only");
   }
   for (const Step& s : p.then->steps) {
