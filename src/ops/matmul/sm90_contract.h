@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/matmul.h"
 #include "ops/row_moments.h"
 #include "tiles/activation_fast.h"
+#include "tiles/gemm_tiles.h"
 
 namespace tessera {
 
@@ -110,9 +112,16 @@ inline Arithmetic gemm_arithmetic(const Problem& problem) {
   return wgmma_arithmetic(p.x.element, error);
 }
 
+// Tiles of 128 x 192 whose blocks keep their rows of w (tiles/sm90_gemm.cuh, kResident): codes to such codes, k of a few blocks of 128 bytes, a block for each column of tiles.
+inline constexpr const char* kResidentConfig = "128x192 w";
+inline bool may_keep_w(const MatmulProblem& p) {
+  return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() && p.k <= sm90::kResidentBlocks * 128 && p.n <= 132 * 192;
+}
+
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of the H200's 132 processors idle. 192 columns read
 // less from shared memory for each product: 128x128 takes 1.1 times as long for the same area. Products of 8 bits are so short beside an activation that the registers it has
 // in 128x128 count for more (ViT-B b64, fc1: 50.3 against 51.1 us; in 16 bits 95.6 against 90.7).
+// Blocks that keep w take 0.9 times as long, activations aside, once they have several tiles each and their grid, so many blocks for every column, leaves no more processors idle.
 inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const auto cost = [&](int64_t cols) {
@@ -122,8 +131,18 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const bool act = p.then->find(StepKind::act) != nullptr;
   const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
   if ((act && more) || (p.then->gated() && is_half(p.y.element))) return {"128x128"};  // GemmShape::kRunsAny
-  if (cost(192) <= (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) return {"128x192", "128x128"};
-  return {"128x128", "128x192"};
+  std::vector<std::string> names = {"128x192", "128x128"};
+  if (cost(192) > (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) std::swap(names[0], names[1]);
+  if (may_keep_w(p)) {
+    const int64_t rows = (p.m + 127) / 128, cols = (p.n + 191) / 192;
+    bool first = !act && rows * cols >= 4 * 132;
+    if (first) {
+      const int64_t blocks = sm90::blocks_per_column(static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), 132);
+      first = 0.9 * static_cast<double>((rows + blocks - 1) / blocks * 192) <= std::min(cost(192), 1.1 * cost(128));
+    }
+    names.insert(first ? names.begin() : names.end(), kResidentConfig);
+  }
+  return names;
 }
 
 // A variant on the normal mainloop. `bind` is null where only contracts are compiled.
