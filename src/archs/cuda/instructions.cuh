@@ -22,9 +22,6 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Brings the line that holds an address of global memory into the L2 cache.
-__device__ __forceinline__ void prefetch_to_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
-
 // For code that has no registers to spare. From here on the compiler does not know what x is: what follows from it is made anew, not kept from before.
 __device__ __forceinline__ void forget(uint32_t& x) { asm volatile("" : "+r"(x)); }
 // threadIdx.x % 32 of a row of threads, in the same way.

@@ -69,6 +69,9 @@ __device__ __forceinline__ void wait_stores_read() {
 // Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
 __device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Brings the line that holds an address of global memory into the L2 cache.
+__device__ __forceinline__ void prefetch_to_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // ---- clusters: blocks that can reach each other's shared memory
 
 __device__ __forceinline__ uint32_t rank_in_cluster() {

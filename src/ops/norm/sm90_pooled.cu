@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 4 ? 2 : 1) pool_rows(cons
   const bool finishes = thread < share && finished < chunks;
   // Gain and shift are constants, which no kernel before this one makes. They have no registers to wait in.
   const auto begins = [&](const DeviceTensor& t) { return static_cast<const uint8_t*>(t.data) + finished * (t.element == Element::f32 ? 32 : 16); };
-  if (finishes && p.gain.data != nullptr) cuda::prefetch_to_l2(begins(p.gain));
-  if (finishes && p.shift.data != nullptr) cuda::prefetch_to_l2(begins(p.shift));
+  if (finishes && p.gain.data != nullptr) sm90::prefetch_to_l2(begins(p.gain));
+  if (finishes && p.shift.data != nullptr) sm90::prefetch_to_l2(begins(p.shift));
   const float to_code = cuda::inverse_scale_of(p.y);
   cuda::wait_for_earlier_kernels();
 
