@@ -8,6 +8,7 @@
 #include "passes/canonicalise.h"
 #include "passes/fold_norms.h"
 #include "passes/fuse_gate.h"
+#include "passes/pool_norms.h"
 #include "passes/unfuse.h"
 #include "passes/write_codes_beside.h"
 
@@ -39,7 +40,9 @@ Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPo
   TS_TRY(fuse_gate(graph, options.plan.target));
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
-  if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
+  const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
+  if (cuda) TS_TRY(pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
+  if (cuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool, failures);
 }
 
