@@ -9,32 +9,18 @@ namespace tessera::cuda {
 
 constexpr int kMomentLanes = 8;
 
-// Count, mean and squared distances from it of some numbers of a row.
-struct Moments {
-  float count = 0.0f, mean = 0.0f, squares = 0.0f;
-
-  __device__ __forceinline__ void join(const Moments& b) {
-    const float all = count + b.count;
-    if (all == 0.0f) return;
-    const float share = __fdividef(b.count, all), apart = b.mean - mean;
-    mean = fmaf(apart, share, mean);
-    squares = squares + b.squares + apart * apart * (count * share);
-    count = all;
-  }
-};
-
 __device__ __forceinline__ float sum_of_lanes(float v) {
 #pragma unroll
   for (int lane = 1; lane < kMomentLanes; lane *= 2) v += __shfl_xor_sync(0xffffffffu, v, lane);
   return v;
 }
 
-// Of the 64 numbers that eight lanes hold, or `count` of them where whole lanes hold none (`holds`). All lanes of the warp call this.
-__device__ __forceinline__ float2 moments_of(const float (&v)[8], bool holds, float count) {
+// Of the 64 numbers that eight lanes hold, or fewer where whole lanes hold none (`holds`); inverse_count: 1 / how many. All lanes of the warp call this.
+__device__ __forceinline__ float2 moments_of(const float (&v)[8], bool holds, float inverse_count) {
   float sum = 0.0f, squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < 8; ++i) sum += holds ? v[i] : 0.0f;
-  const float mean = __fdividef(sum_of_lanes(sum), count);
+  const float mean = sum_of_lanes(sum) * inverse_count;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float d = holds ? v[i] - mean : 0.0f;
@@ -47,24 +33,47 @@ __device__ __forceinline__ float2 moments_of(const float (&v)[8], bool holds, fl
 struct RowFactors {
   const float2* moments = nullptr;  // null: the program has no such step
   int cols = 0, groups = 0;
-  float eps = 0.0f;
+  float inverse_cols = 0.0f, eps = 0.0f;
   bool rms = false;
 
-  // 1 / deviation of a row, the same in eight neighbouring lanes that ask for the same row. All lanes of the warp call this; `exists` is false where there is no such row.
-  __device__ __forceinline__ float of(int64_t row, bool exists) const {
-    Moments m;
-    for (int g = threadIdx.x % kMomentLanes; exists && g < groups; g += kMomentLanes) {
-      const float2 group = moments[row * groups + g];
-      m.join({static_cast<float>(min(64, cols - g * 64)), group.x, group.y});
+  // 1 / deviation of kRows rows, `step` apart from `row` on, of which those before `end` exist. Eight neighbouring lanes ask for the same rows; all lanes of the warp call this. What
+  // up to 16 groups hold is on its way at once, for all rows: one latency, not one after the other.
+  template <int kRows>
+  __device__ __forceinline__ void load(int64_t row, int step, int64_t end, float (&factor)[kRows]) const {
+    constexpr int kEarly = 2;
+    const int lane = threadIdx.x % kMomentLanes;
+    float2 early[kRows][kEarly];
+#pragma unroll
+    for (int i = 0; i < kRows * kEarly; ++i) {
+      const int64_t at = row + i / kEarly * step;
+      const int g = lane + i % kEarly * kMomentLanes;
+      early[i / kEarly][i % kEarly] = at < end && g < groups ? moments[at * groups + g] : float2{0.0f, 0.0f};
+    }
+    float mean[kRows], squares[kRows];
+    const auto each_group = [&](int i, auto see) {
+#pragma unroll
+      for (int e = 0; e < kEarly; ++e) see(lane + e * kMomentLanes, early[i][e]);
+      const int64_t at = row + i * step;
+#pragma unroll 1
+      for (int g = lane + kEarly * kMomentLanes; at < end && g < groups; g += kMomentLanes) see(g, moments[at * groups + g]);
+    };
+    const auto count = [&](int g) { return static_cast<float>(max(0, min(64, cols - g * 64))); };
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      float sum = 0.0f;
+      each_group(i, [&](int g, const float2& m) { sum = fmaf(m.x, count(g), sum); });
+      mean[i] = sum_of_lanes(sum) * inverse_cols;
     }
 #pragma unroll
-    for (int lane = 1; lane < kMomentLanes; lane *= 2) {
-      const Moments other{__shfl_xor_sync(0xffffffffu, m.count, lane), __shfl_xor_sync(0xffffffffu, m.mean, lane), __shfl_xor_sync(0xffffffffu, m.squares, lane)};
-      Moments low = threadIdx.x & lane ? other : m;  // the lower lane's first, in both
-      low.join(threadIdx.x & lane ? m : other);
-      m = low;
+    for (int i = 0; i < kRows; ++i) {
+      float sum = 0.0f;
+      each_group(i, [&](int g, const float2& m) {
+        const float apart = m.x - mean[i];
+        sum += fmaf(apart * apart, count(g), m.y);
+      });
+      squares[i] = sum_of_lanes(sum) * inverse_cols;
+      factor[i] = rsqrtf(squares[i] + (rms ? mean[i] * mean[i] : 0.0f) + eps);
     }
-    return rsqrtf(__fdividef(m.squares, static_cast<float>(cols)) + (rms ? m.mean * m.mean : 0.0f) + eps);
   }
 };
 

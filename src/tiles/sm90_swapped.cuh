@@ -209,6 +209,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
 
   const SwappedColumns columns(p, channel);
+  const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   cuda::wait_for_earlier_kernels();
   uint4 residual[kPieces];
   if (p.residual != nullptr) {  // early: under way while the products are made
@@ -219,10 +220,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   }
 
   float factor[kPieces];  // of rows: their moments are under way while x is
-  if (p.rows.moments != nullptr) {
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) factor[i] = p.rows.of(first_token + row + i * 16, row + i * 16 < kRows && first_token + row + i * 16 < p.m);
-  }
+  if (p.rows.moments != nullptr) p.rows.load(first_token + row, 16, p.m, factor);
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
@@ -282,16 +280,16 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (exists(i)) store_numbers(p.y_element, p.y, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
   }
   if (p.moments == nullptr && p.codes == nullptr) return;
-  const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   const int groups = (p.n + kSwappedChannels - 1) / kSwappedChannels;
+  const float inverse_count = 1.0f / static_cast<float>(min(kSwappedChannels, p.n - block.channel));
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     const int64_t token = first_token + row + i * 16;
-    if (p.moments != nullptr) {
-      const float2 moments = cuda::moments_of(out[i], exists(i), static_cast<float>(min(kSwappedChannels, p.n - block.channel)));
-      if (exists(i) && thread % 8 == 0) p.moments[token * groups + block.channel / kSwappedChannels] = moments;
-    }
-    if (p.codes == nullptr || !exists(i)) continue;
+    float2 moments{};
+    if (p.moments != nullptr) moments = cuda::moments_of(out[i], exists(i), inverse_count);
+    if (!exists(i)) continue;
+    if (p.moments != nullptr && thread % 8 == 0) p.moments[token * groups + block.channel / kSwappedChannels] = moments;
+    if (p.codes == nullptr) continue;
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[i][j] *= codes_unit;
     store_numbers(p.codes_element, p.codes, token * p.n + channel, out[i]);

@@ -115,7 +115,7 @@ class SwappedKernel final : public Kernel {
       if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::normalise) {
         const FoldedNorm norm = FoldedNorm::of(problem_.attrs);
-        params.rows = {static_cast<const float2*>(operand->data), static_cast<int>(p_.k), static_cast<int>(moment_groups(p_.k)), norm.eps, norm.rms};
+        params.rows = {static_cast<const float2*>(operand->data), static_cast<int>(p_.k), static_cast<int>(moment_groups(p_.k)), 1.0f / static_cast<float>(p_.k), norm.eps, norm.rms};
       }
     }
     const Beside beside = Beside::of(problem_.attrs);
