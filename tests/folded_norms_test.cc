@@ -81,13 +81,12 @@ std::set<std::string> foldable(const Graph& graph, const std::string& precision,
   return names.ok() ? *names : std::set<std::string>();
 }
 
-// norm3's input has no other reader: codes would be all that is left of it.
-const std::set<std::string> kBoth{"norm1", "norm2"};
+const std::set<std::string> kAll{"norm1", "norm2", "norm3"};
 
 TEST(FoldedNorms, AreThoseBetweenLinearLayersOfFewRows) {
   const Graph one = canonical(block(1, "layer", true));
-  for (const std::string precision : {"fp16", "bf16", "fp8", "int8"}) EXPECT_EQ(foldable(one, precision), kBoth) << precision;
-  EXPECT_EQ(foldable(canonical(block(12, "rms", false)), "fp8"), kBoth);
+  for (const std::string precision : {"fp16", "bf16", "fp8", "int8"}) EXPECT_EQ(foldable(one, precision), kAll) << precision;
+  EXPECT_EQ(foldable(canonical(block(12, "rms", false)), "fp8"), kAll);
   EXPECT_TRUE(foldable(canonical(block(13, "layer", true)), "fp8").empty()) << "520 rows are no few rows";
   EXPECT_TRUE(foldable(one, "fp8", Arch::cpu).empty());
   EXPECT_TRUE(foldable(one, "nvfp4").empty());
@@ -97,8 +96,10 @@ TEST(FoldedNorms, AreThoseBetweenLinearLayersOfFewRows) {
 // A layer whose own precision has no such kernel keeps its norm; the other one goes.
 TEST(FoldedNorms, FollowWhatEachLayerIsAskedFor) {
   const Graph one = canonical(block(1, "layer", true));
-  EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "fp16"}}), kBoth);
-  EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "nvfp4"}}), (std::set<std::string>{"norm1"}));
+  EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "fp16"}}), kAll);
+  EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "nvfp4"}}), (std::set<std::string>{"norm1", "norm3"}));
+  // Nobody but norm3 reads what comes before it: codes would be all that is left of that.
+  EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"head", "fp8"}}), (std::set<std::string>{"norm1", "norm2"}));
 }
 
 TEST(FoldedNorms, LeaveNoKernelBehind) {
@@ -108,7 +109,7 @@ TEST(FoldedNorms, LeaveNoKernelBehind) {
     LowerOptions lowering = asking(precision, Arch::sm90, ranges);
     std::vector<size_t> steps;
     for (const bool folded : {false, true}) {
-      if (folded) lowering.types.folded_norms = kBoth;
+      if (folded) lowering.types.folded_norms = kAll;
       std::vector<EngineConstant> constants;
       ConstantPool pool(constants);
       const auto plan = lower(graph, lowering, pool);
@@ -123,10 +124,10 @@ TEST(FoldedNorms, LeaveNoKernelBehind) {
           EXPECT_EQ(plan->tensors[static_cast<size_t>(s.out.back())].desc.type, QuantType(Element::f32));
         }
       }
-      EXPECT_EQ(normalised, folded ? 3 : 0);
-      EXPECT_EQ(beside, folded ? (precision == "fp16" ? 2 : 4) : 0);
+      EXPECT_EQ(normalised, folded ? 4 : 0);
+      EXPECT_EQ(beside, folded ? (precision == "fp16" ? 3 : 5) : 0);
     }
-    EXPECT_EQ(steps[0] - steps[1], 2u) << precision;
+    EXPECT_EQ(steps[0] - steps[1], 3u) << precision;
   }
 }
 
@@ -146,10 +147,10 @@ TEST(FoldedNorms, ComputeWhatTheNormsDid) {
           Engine engine;
           ConstantPool pool(engine.constants);
           Graph copy = graph;
-          if (folded && precision != "fp32") lowering.types.folded_norms = kBoth;
+          if (folded && precision != "fp32") lowering.types.folded_norms = kAll;
           auto plan = lower(copy, lowering, pool);
           if (folded && precision == "fp32") {  // no kernel of the CPU: the graph itself, run by its references
-            ASSERT_TRUE(fold_norms(copy, kBoth).ok());
+            ASSERT_TRUE(fold_norms(copy, kAll).ok());
             lowering.plan.target = Arch::ref;
             plan = make_plan(copy, lowering.plan, pool, nullptr);
           }

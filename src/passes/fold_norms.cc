@@ -20,6 +20,7 @@ bool is_plain_constant(const Graph& g, ValueId id) { return g.at(id).constant &&
 // A norm with what stands before and behind it.
 struct Fold {
   size_t norm = kNone, before = kNone;
+  bool alone = false;  // nobody else reads the result of the layer before: codes, where they are asked for, would be all that is left of it
   std::vector<size_t> behind;
 };
 
@@ -42,7 +43,8 @@ class NormFinder {
     if (maker < 0 || !is_linear(g_, g_.nodes[static_cast<size_t>(maker)])) return std::nullopt;
     f.before = static_cast<size_t>(maker);
     const Node& before = g_.nodes[f.before];
-    if (before.outputs[0] != *x || before.then.gated() || !others_read(*x, norm) || !find_readers(node.outputs[0], f)) return std::nullopt;
+    if (before.outputs[0] != *x || before.then.gated() || !find_readers(node.outputs[0], f)) return std::nullopt;
+    f.alone = !others_read(*x, norm);
     return f;
   }
 
@@ -57,7 +59,6 @@ class NormFinder {
  private:
   bool in_storage(ValueId id, ValueId base) const { return id != kNoValue && !g_.at(id).constant && placement_of(g_, producers_, id).base == base; }
 
-  // Codes alone would be all that is left of a result that nobody else reads.
   bool others_read(ValueId x, size_t norm) const {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (n == norm || g_.nodes[n].op == "view") continue;
@@ -232,7 +233,8 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
   const NormFinder find(graph);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto f = find.find(n);
-    if (!f) continue;
+    const auto reads_codes = [&](size_t layer) { return choices.layers[layer].precision != nullptr && choices.layers[layer].precision->activation.scaled(); };
+    if (!f || (f->alone && std::any_of(f->behind.begin(), f->behind.end(), reads_codes))) continue;
     Graph folded = graph;
     fold(folded, *f);
     const std::vector<int> producers = folded.producers();

@@ -15,18 +15,45 @@ __device__ __forceinline__ float sum_of_lanes(float v) {
   return v;
 }
 
-// Of the 64 numbers that eight lanes hold, or fewer where whole lanes hold none (`holds`); inverse_count: 1 / how many. All lanes of the warp call this.
-__device__ __forceinline__ float2 moments_of(const float (&v)[8], bool holds, float inverse_count) {
-  float sum = 0.0f, squares = 0.0f;
+// Of `count` numbers in each of kRows rows, which eight lanes hold, eight each; where there are fewer than 64 the last lanes hold none. Each lane's own first, then those of neighbours join, which are
+// of as many numbers: mean (a + b) / 2, squares a + b + (b - a)^2 n / 2. All lanes of the warp call this.
+template <int kRows>
+__device__ __forceinline__ void take_moments(const float (&v)[kRows][8], bool holds, int count, float2 (&moments)[kRows]) {
+  if (count < 64) {  // tails: about the mean of all
+    const float inverse = 1.0f / static_cast<float>(count);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) sum += holds ? v[i] : 0.0f;
-  const float mean = sum_of_lanes(sum) * inverse_count;
+    for (int i = 0; i < kRows; ++i) {
+      float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float d = holds ? v[i] - mean : 0.0f;
-    squares = fmaf(d, d, squares);
+      for (int j = 0; j < 8; ++j) sum += holds ? v[i][j] : 0.0f;
+      const float mean = sum_of_lanes(sum) * inverse;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float d = holds ? v[i][j] - mean : 0.0f;
+        squares = fmaf(d, d, squares);
+      }
+      moments[i] = {mean, sum_of_lanes(squares)};
+    }
+    return;
   }
-  return {mean, sum_of_lanes(squares)};
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const float mean = (((v[i][0] + v[i][1]) + (v[i][2] + v[i][3])) + ((v[i][4] + v[i][5]) + (v[i][6] + v[i][7]))) * 0.125f;
+    float d[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) d[j] = v[i][j] - mean;
+    const float even = fmaf(d[0], d[0], fmaf(d[2], d[2], fmaf(d[4], d[4], d[6] * d[6]))), odd = fmaf(d[1], d[1], fmaf(d[3], d[3], fmaf(d[5], d[5], d[7] * d[7])));
+    moments[i] = {mean, even + odd};
+  }
+#pragma unroll
+  for (int lane = 1; lane < kMomentLanes; lane *= 2) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float2 other{__shfl_xor_sync(0xffffffffu, moments[i].x, lane), __shfl_xor_sync(0xffffffffu, moments[i].y, lane)};
+      const float apart = other.x - moments[i].x;
+      moments[i] = {(moments[i].x + other.x) * 0.5f, fmaf(apart * apart, static_cast<float>(4 * lane), moments[i].y + other.y)};
+    }
+  }
 }
 
 // How a row's moments become the factor of a `normalise` step.
