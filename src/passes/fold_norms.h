@@ -14,7 +14,7 @@
 namespace tessera {
 
 // The norms that may be folded: a linear layer before them (whose 16-bit result somebody reads), linear layers with plain weights behind and nobody else, and kernels of the target that do
-// both ends at these sizes and are not slow there. Contract: the graph is canonical; options name a target.
+// both ends at these sizes and are not slow there. None before INT8, whose even steps the residual stream does not suit. Contract: the graph is canonical; options name a target.
 Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options);
 // Folds those of options.folded_norms. Contract: as foldable_norms found them, in this graph or one of another batch; types are not given yet.
 Status fold_norms(Graph& graph, const std::set<std::string>& norms);
