@@ -35,7 +35,7 @@ PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--
 # (model, precision, batch) of the section vit. An engine each: what is folded for few rows is so in all plans of an engine, or in none.
 ENGINES = [("vit-b-16", "fp16", 1), ("vit-b-16", "fp16", 64), ("vit-b-16", "fp8", 1), ("vit-b-16", "fp8", 64), ("vit-b-16", "int8", 1), ("vit-b-16", "int8", 64),
            ("vit-b-256", "fp16", 64), ("vit-b-256", "fp8", 64)]
-BATCHES = ["1", "2", "4,8,16,32,64,128,256"]  # of one engine each
+BATCHES = ["1", "2,4,8,16,32,64,128,256"]  # of one engine each
 IMAGES = [128, 192, 256, 384, 512, 768, 1024]  # patches of 16 pixels: 64 to 4096 tokens
 DEPTHS = [6, 12, 24, 48]
 SEQUENCE_BATCH, DEPTH_BATCH = 8, 64

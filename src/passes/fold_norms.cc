@@ -14,8 +14,13 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNone = static_cast<size_t>(-1);
+// What moments cost the kernel that writes them grows with the rows, what a norm's own kernel costs hardly does: ViT-B in FP8 on an H200, tiles chosen by the cost model at 394 rows, takes 0.279
+// instead of 0.313 ms at 197 rows and 0.455 instead of 0.430 at 394.
+constexpr int64_t kFewRows = 256;
 
 bool is_plain_constant(const Graph& g, ValueId id) { return g.at(id).constant && g.at(id).type.quant == QuantType(Element::f32); }
+
+int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, shape.back()); }
 
 // A norm with what stands before and behind it.
 struct Fold {
@@ -233,7 +238,7 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
   const NormFinder find(graph);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto f = find.find(n);
-    if (!f) continue;
+    if (!f || rows_of(graph.at(graph.nodes[n].inputs[0]).type.shape) > kFewRows) continue;
     const auto any_reads = [&](auto such) {
       return std::any_of(f->behind.begin(), f->behind.end(), [&](size_t layer) { return choices.layers[layer].precision != nullptr && such(choices.layers[layer].precision->activation); });
     };
