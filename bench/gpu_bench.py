@@ -32,9 +32,10 @@ SECTIONS = ["vit", "cosine", "ops", "peers", "growth"]
 DEFAULT_SECTIONS = "vit,cosine,ops,peers"  # what should fit the limit; growth is a run of its own
 PEER_MODEL = {"vit-b-16": "vit_b16", "vit-b-256": "custom256"}
 PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--attention", "fp8"], "int8": ["--precision", "int8"]}
-# (model, precision, batches) of the section vit
-ENGINES = [("vit-b-16", "fp16", "1,64"), ("vit-b-16", "fp8", "1,64"), ("vit-b-16", "int8", "1,64"), ("vit-b-256", "fp16", "64"), ("vit-b-256", "fp8", "64")]
-BATCHES = "1,2,4,8,16,32,64,128,256"
+# (model, precision, batch) of the section vit. An engine each: what is folded for few rows is so in all plans of an engine, or in none.
+ENGINES = [("vit-b-16", "fp16", 1), ("vit-b-16", "fp16", 64), ("vit-b-16", "fp8", 1), ("vit-b-16", "fp8", 64), ("vit-b-16", "int8", 1), ("vit-b-16", "int8", 64),
+           ("vit-b-256", "fp16", 64), ("vit-b-256", "fp8", 64)]
+BATCHES = ["1", "2,4,8,16,32,64,128,256"]  # of one engine each
 IMAGES = [128, 192, 256, 384, 512, 768, 1024]  # patches of 16 pixels: 64 to 4096 tokens
 DEPTHS = [6, 12, 24, 48]
 SEQUENCE_BATCH, DEPTH_BATCH = 8, 64
@@ -160,18 +161,17 @@ def kernels_per_block(manifest, batch):
 
 def vit_rows(engines, args):
     rows = []
-    for model, precision, batches in ENGINES:
-        name = f"vit:{model}:{precision}"
+    for model, precision, batch in ENGINES:
+        name = f"vit:{model}:{precision}:{batch}"
         plans, error = engines.timed(name, args.repeats, steps=True)
         manifest = None if error else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
-        for batch in map(int, batches.split(",")):
-            row = {"name": f"tessera {precision}", "model": model, "precision": precision, "batch": batch}
-            plan = next((p for p in plans or [] if p["batch"] == batch), None)
-            if plan is None:
-                rows.append(row | {"error": error or "no such plan"})
-                continue
-            rows.append(row | {"ms": plan["median_ms"], "p10_ms": plan["p10_ms"], "p90_ms": plan["p90_ms"], "repeats": args.repeats,
-                               "kernels_per_block": kernels_per_block(manifest, batch), "steps": merged_steps(plan["steps"])})
+        row = {"name": f"tessera {precision}", "model": model, "precision": precision, "batch": batch}
+        plan = next((p for p in plans or [] if p["batch"] == batch), None)
+        if plan is None:
+            rows.append(row | {"error": error or "no such plan"})
+            continue
+        rows.append(row | {"ms": plan["median_ms"], "p10_ms": plan["p10_ms"], "p90_ms": plan["p90_ms"], "repeats": args.repeats,
+                           "kernels_per_block": kernels_per_block(manifest, batch), "steps": merged_steps(plan["steps"])})
     return rows
 
 
@@ -199,11 +199,11 @@ def cosine_rows(engines, clock):
             return (None, error) if error else (np.load(out)["logits"].astype("f8"), None)
 
         want, error = logits(f"cosine:{model}:fp32")
-        for m, precision, _ in ENGINES:
+        for m, precision, batch in ENGINES:
             if m != model:
                 continue
-            row = {"model": model, "precision": precision, "samples": 16}
-            got, fault = (None, error) if error else logits(f"vit:{model}:{precision}")
+            row = {"model": model, "precision": precision, "batch": batch, "samples": 16}
+            got, fault = (None, error) if error else logits(f"vit:{model}:{precision}:{batch}")
             if fault:
                 rows.append(row | {"error": fault})
                 continue
@@ -286,7 +286,8 @@ def ask_growth(engines):
     quick = ["--target", "sm90", "--no-verify"]
     for precision in ("fp16", "fp8"):
         words = PRECISIONS[precision] + quick
-        engines.ask(f"batch:{precision}", "vit-b-16", words + ["--batch", BATCHES])
+        for batches in BATCHES:
+            engines.ask(f"batch:{precision}:{batches}", "vit-b-16", words + ["--batch", batches])
         for image in IMAGES:
             engines.ask(f"sequence:{precision}:{image}", "vit-b-256", words + ["--batch", str(SEQUENCE_BATCH)], ["--image", image])
         for depth in DEPTHS:
@@ -296,11 +297,12 @@ def ask_growth(engines):
 def growth_rows(engines, args):
     rows = []
     for precision in ("fp16", "fp8"):
-        plans, error = engines.timed(f"batch:{precision}", args.repeats)
-        for batch in map(int, BATCHES.split(",")):
-            plan = next((p for p in plans or [] if p["batch"] == batch), None)
-            rows.append({"axis": "batch", "precision": precision, "x": batch, "batch": batch} |
-                        ({"ms": plan["median_ms"]} if plan else {"error": error or "no such plan"}))
+        for batches in BATCHES:
+            plans, error = engines.timed(f"batch:{precision}:{batches}", args.repeats)
+            for batch in map(int, batches.split(",")):
+                plan = next((p for p in plans or [] if p["batch"] == batch), None)
+                rows.append({"axis": "batch", "precision": precision, "x": batch, "batch": batch} |
+                            ({"ms": plan["median_ms"]} if plan else {"error": error or "no such plan"}))
         for axis, values, batch in (("sequence", IMAGES, SEQUENCE_BATCH), ("depth", DEPTHS, DEPTH_BATCH)):
             for value in values:
                 plans, error = engines.timed(f"{axis}:{precision}:{value}", args.repeats)
@@ -356,8 +358,8 @@ def main(argv):
 
     engines = Engines(args, clock)
     if "vit" in sections or "cosine" in sections:
-        for model, precision, batches in ENGINES:
-            engines.ask(f"vit:{model}:{precision}", model, PRECISIONS[precision] + ["--target", "sm90", "--batch", batches])
+        for model, precision, batch in ENGINES:
+            engines.ask(f"vit:{model}:{precision}:{batch}", model, PRECISIONS[precision] + ["--target", "sm90", "--batch", str(batch)])
     if "cosine" in sections:
         for model in ("vit-b-16", "vit-b-256"):
             engines.ask(f"cosine:{model}:fp32", model, ["--precision", "fp32", "--target", "cpu", "--no-verify", "--batch", "16"])
@@ -394,7 +396,7 @@ def main(argv):
             print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  cosine {r.get('cos_mean', math.nan):.5f}")
     for r in records.get("cosine", []):
         if "cos_mean" in r:
-            print(f"{r['model']} {r['precision']}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
+            print(f"{r['model']} {r['precision']}{' b%d' % r['batch'] if 'batch' in r else ''}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
     if "vit" in records or "ops" in records:
         rows = summary(records)
         write(folder, "summary.json", head | {"rows": rows})

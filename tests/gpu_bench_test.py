@@ -155,7 +155,7 @@ class GpuBench(unittest.TestCase):
         self.assertTrue(any(r.get("name") == "vit_qkv" for r in peers))
         self.assertIn("fault: norm", text.replace("fault: norm -", "fault: norm"))
         calls = (self.folder / "calls.txt").read_text()
-        self.assertIn("build build/gpu_bench/vit-b-16.onnx -o build/gpu_bench/vit:vit-b-16:fp8.tess --precision fp8 --attention fp8 --target sm90 --batch 1,64\n", calls)
+        self.assertIn("build build/gpu_bench/vit-b-16.onnx -o build/gpu_bench/vit:vit-b-16:fp8:64.tess --precision fp8 --attention fp8 --target sm90 --batch 64\n", calls)
         self.assertIn("zoo vit-b-256 -o build/gpu_bench/vit-b-256-image-1024.onnx --image 1024\n", calls)
         self.assertNotIn("--tune", calls)
 

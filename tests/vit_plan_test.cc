@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kBatch = 64, kLayers = 2, kTokens = 17;
 
-Graph vit(const std::string& name, int64_t batch) {
-  const auto onnx = zoo_onnx(name, 1);
+Graph vit(const std::string& name, int64_t batch, const ZooSizes& sizes = {}) {
+  const auto onnx = zoo_onnx(name, 1, sizes);
   EXPECT_TRUE(onnx.ok()) << onnx.status().message();
   const std::string path = testing::TempDir() + "/" + name + ".onnx";
   std::ofstream(path, std::ios::binary) << *onnx;
@@ -27,7 +27,7 @@ Graph vit(const std::string& name, int64_t batch) {
   return std::move(graph).value();
 }
 
-Plan plan_of(const Graph& graph, const std::string& precision, Arch target) {
+Plan plan_of(const Graph& graph, const std::string& precision, Arch target, bool golden = false) {
   Ranges ranges;
   for (const Value& v : graph.values) ranges.values[v.name] = 1.0f;
   Engine engine;
@@ -37,6 +37,7 @@ Plan plan_of(const Graph& graph, const std::string& precision, Arch target) {
   lowering.types.ranges = &ranges;
   lowering.plan.target = target;
   lowering.plan.batch = kBatch;
+  lowering.plan.as_reference = golden;
   auto plan = lower(graph, lowering, pool);
   EXPECT_TRUE(plan.ok()) << plan.status().message();
   return std::move(plan).value();
@@ -93,6 +94,30 @@ TEST(VitPlan, KeepsEveryRowWhereTheMeanOfAllTokensIsRead) {
     if (n.op != "norm" && n.op != "attention") continue;
     EXPECT_EQ(graph.at(n.outputs[0]).type.shape[1], 256) << n.name;
   }
+}
+
+TEST(VitPlan, TakesTheMeanOfAllTokensInTheLastNorm) {
+  const Graph graph = vit("vit-b-256", kBatch, {.depth = 1});
+  std::string pooled;
+  for (const Node& n : graph.nodes) {
+    if (n.op == "reduce") pooled = graph.at(n.outputs[0]).name;
+  }
+  for (const char* precision : {"fp8", "fp16", "bf16"}) {
+    for (const bool golden : {false, true}) {
+      const Plan plan = plan_of(graph, precision, Arch::sm90, golden);
+      ASSERT_GE(plan.steps.size(), 3u);
+      EXPECT_TRUE(ops_of(plan).ends_with("norm matmul copy ")) << precision << ": " << ops_of(plan);
+      const PlanStep& norm = plan.steps[plan.steps.size() - 3];
+      EXPECT_EQ(norm.variant, golden ? "norm/reference" : "norm/sm90_pooled");
+      EXPECT_EQ(norm.layer, "norm");
+      const PlanTensor& mean = plan.tensors[static_cast<size_t>(norm.out[0])];
+      EXPECT_EQ(mean.desc.shape, (Shape{kBatch, 768}));
+      EXPECT_EQ(mean.name, pooled) << "ranges and reports know it so";
+      EXPECT_EQ(norm.then.find(StepKind::quantize) != nullptr, mean.desc.type.scaled());
+    }
+  }
+  // What calibration measures on the CPU is every value of the model.
+  EXPECT_NE(ops_of(plan_of(graph, "fp32", Arch::cpu)).find("norm reduce matmul"), std::string::npos);
 }
 
 }  // namespace

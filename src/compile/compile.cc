@@ -6,8 +6,11 @@
 #include "models/family.h"
 #include "passes/boundary.h"
 #include "passes/canonicalise.h"
+#include "passes/fold_norms.h"
 #include "passes/fuse_gate.h"
+#include "passes/pool_norms.h"
 #include "passes/unfuse.h"
+#include "passes/write_codes_beside.h"
 
 namespace tessera {
 
@@ -31,11 +34,15 @@ namespace {
 Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
+  TS_TRY(fold_norms(graph, types.folded_norms));
   TS_TRY(quantize(graph, types));
+  write_codes_beside(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
-  if (info(options.plan.target).device == DeviceKind::kCuda) add_boundary_copies(graph);
+  const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
+  if (cuda) TS_TRY(pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
+  if (cuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool, failures);
 }
 

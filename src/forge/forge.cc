@@ -12,6 +12,7 @@
 #include "forge/build_auto.h"
 #include "forge/tuning.h"
 #include "passes/canonicalise.h"
+#include "passes/fold_norms.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
@@ -280,16 +281,46 @@ class Builder {
     note(cat("the model is in bf16; ", (*base)->weight.scaled() ? "what gets no scales" : "it", " becomes fp16, of at most 65504 (only --precision bf16 keeps bf16)"));
   }
 
-  // One plan per batch size, and the golden plan.
   Status make_plans() {
-    ConstantPool pool(engine_.constants);
+    lowering_.plan.target = lowering_.types.target.emplace(options_.target);
     std::vector<int64_t> batches = options_.batches;
     std::sort(batches.begin(), batches.end());
     batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
-    const bool asked = !batches.empty();
-    if (!asked) batches = {1};
-    const LoadOptions this_batch{.exact = asked && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
-    lowering_.plan.target = options_.target;
+    if (batches.empty()) batches = {1};
+    TS_TRY(choose_folded_norms(batches));
+    Status made = make_plans_of(batches);
+    if (made.code() != Code::kRefused || lowering_.types.folded_norms.empty()) return made;
+    // All plans mirror one golden plan: what one of them cannot fold none may.
+    if (!options_.quiet) note(cat("norms stay kernels of their own: ", made.message()));
+    lowering_.types.folded_norms.clear();
+    lowering_.plan.as_reference = false;
+    engine_.plans.clear(), engine_.constants.clear();
+    return make_plans_of(batches);
+  }
+
+  LoadOptions this_batch() const {
+    return {.exact = !options_.batches.empty() && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
+  }
+
+  // Norms that are no kernels, where kernels of the target say so at the largest batch. Weights that were refined have their norms' gains as they are.
+  Status choose_folded_norms(const std::vector<int64_t>& batches) {
+    if (info(options_.target).device != DeviceKind::kCuda || engine_.precision == kAuto || !refined_.layers.empty()) return {};
+    const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
+      TS_ASSIGN(Graph graph, load_model(options_.model_path, batch, this_batch()));
+      return foldable_norms(std::move(graph), lowering_.types);
+    };
+    const Stopwatch watch(t_.import_s);
+    TS_ASSIGN(lowering_.types.folded_norms, at(batches.back()));
+    if (batches.size() == 1 || !lowering_.types.folded_norms.empty() || options_.quiet) return {};
+    TS_ASSIGN(const std::set<std::string> alone, at(batches.front()));
+    if (!alone.empty())
+      note(cat("an engine for batch ", batches.front(), " alone would fold ", alone.size(), " norms into the layers around them; beside batch ", batches.back(), " they stay kernels"));
+    return {};
+  }
+
+  // One plan per batch size, and the golden plan.
+  Status make_plans_of(const std::vector<int64_t>& batches) {
+    ConstantPool pool(engine_.constants);
     int64_t largest = 1;
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));
     for (int64_t batch : batches) {
@@ -298,13 +329,13 @@ class Builder {
       Graph graph;
       {
         const Stopwatch watch(t_.import_s);
-        TS_ASSIGN(graph, load_model(options_.model_path, batch, this_batch));
+        TS_ASSIGN(graph, load_model(options_.model_path, batch, this_batch()));
         TS_TRY(carry_over(sampled_, refined_, graph));
       }
       bar.advance();
       engine_.model = graph.name;
       lowering_.plan.batch = batch_of(graph);
-      if (this_batch.exact && lowering_.plan.batch != batch) {
+      if (this_batch().exact && lowering_.plan.batch != batch) {
         return usage_error(cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch,
                                ": leave --batch out"));
       }

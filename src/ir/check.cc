@@ -128,6 +128,7 @@ class Checker {
           n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
         return bad_input(cat("step ", name_of(s.kind), " reads operand ", s.operand, ", which is not there"));
       }
+      if (s.kind == StepKind::normalise && i != 0) return bad_input("normalise must be the program's first step");
       const Shape& y = g_.at(n.outputs[0]).type.shape;
       const Shape& r = g_.at(n.inputs[static_cast<size_t>(s.operand)]).type.shape;
       const int64_t cols = n.then.cols_before(i, y.empty() ? 1 : y.back());

@@ -18,7 +18,7 @@ enum class Unary : uint8_t {
 const char* name_of(Unary fn);
 std::optional<Unary> find_unary(std::string_view name);
 
-enum class StepOperand : uint8_t { kNone, kVector, kMatrix };
+enum class StepOperand : uint8_t { kNone, kVector, kMatrix, kMoments };
 enum class StepKind : uint8_t {
 #define TS_STEP(name, operand, meaning) name,
 #include "ir/steps.inc"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/op.h"
+#include "ops/row_moments.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +15,11 @@ Status check_step(const Problem& p, size_t at) {
   const Shape& y = p.out[0].shape;
   const Shape& s = p.step_operand(step).shape;
   if (y.empty()) return bad_input(what + ": the result has no columns");
+  if (wanted == StepOperand::kMoments) {
+    if (at != 0) return bad_input(what + " must be the first step");
+    TS_TRY(check_moments(p, p.step_operand(step)).at(what));
+    return {};
+  }
   const int64_t cols = p.then.cols_before(at, y.back());
   if (wanted == StepOperand::kVector) {
     if (s != Shape{cols}) return bad_input(cat(what, " wants [", cols, "], has ", to_string(s)));

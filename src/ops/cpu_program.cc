@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cpu_program.h"
 
+#include "ops/row_moments.h"
 #include "tiles/cpu_quantize.h"
 #include "types/quantize_array.h"
 
@@ -47,6 +48,7 @@ Verdict CpuProgram::accepts(const Problem& p, Pieces pieces) {
   if (Verdict v = accepts_result(p.out[0], pieces); !v) return v;
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
   TS_REQUIRE(!p.then.gated(), "runs no gate: it has pieces of rows");
+  TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);
     if (wanted == StepOperand::kNone) continue;

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/parallel.h"
 #include "ops/reference.h"
+#include "ops/row_moments.h"
 #include "ops/whole_numbers.h"
 #include "types/quantize_array.h"
 
@@ -57,9 +58,29 @@ double activation_errors(Unary fn, double x, double y, double e, double activati
   return carried(fn, x, e) + kUnit * (8 * std::fabs(y) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
 }
 
+// What a normalise step multiplies a row by, and how far fp32 may be from it, relatively.
+struct Factor {
+  double value, error;
+};
+std::vector<Factor> factors_of(const Problem& problem, std::span<const Dense> in) {
+  const Step* step = problem.then.find(StepKind::normalise);
+  if (step == nullptr) return {};
+  const int64_t cols = problem.in[0].shape.back(), words = 2 * moment_groups(cols);
+  const FoldedNorm norm = FoldedNorm::of(problem.attrs);
+  const std::vector<double>& moments = in[static_cast<size_t>(step->operand)].v;
+  std::vector<Factor> factors;
+  for (size_t at = 0; at < moments.size(); at += static_cast<size_t>(words)) {
+    const double* row = moments.data() + at;
+    factors.push_back({inverse_deviation(row, cols, norm), inverse_deviation_error(row, cols, norm) + kUnit});
+  }
+  return factors;
+}
+
 // Steps that leave the columns as they are.
-void carry_steps(std::span<const Step> steps, std::span<const Dense> in, std::vector<double>& numbers, Errors& errors,
+void carry_steps(std::span<const Step> steps, const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers, Errors& errors,
                  double activation_error) {
+  const std::vector<Factor> factors = factors_of(problem, in);
+  const size_t cols = factors.empty() ? 1 : numbers.size() / factors.size();
   parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
     for (const Step& step : steps) {
       const Dense* operand = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
@@ -68,6 +89,12 @@ void carry_steps(std::span<const Step> steps, std::span<const Dense> in, std::ve
         // A vector repeats every row, a matrix every so many rows: both are the index modulo the operand's size.
         const auto other = [&] { return operand->v[i % operand->v.size()]; };
         switch (step.kind) {
+          case StepKind::normalise: {
+            const Factor& f = factors[i / cols];
+            v *= f.value;
+            e = e * f.value + std::fabs(v) * f.error;
+            break;
+          }
           case StepKind::bias:
           case StepKind::residual:
             v += other();
@@ -122,11 +149,15 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
   const std::span<const Step> steps = problem.then.steps;
   const Step* gate = problem.then.find(StepKind::gate);
   const size_t at = gate == nullptr ? steps.size() : static_cast<size_t>(gate - steps.data());
-  carry_steps(steps.first(at), in, numbers, errors, activation_error);
+  carry_steps(steps.first(at), problem, in, numbers, errors, activation_error);
   if (gate == nullptr) return errors;
   carry_gate(gate->fn, problem.then.cols_before(problem.out[0].shape.back()), numbers, errors, activation_error);
-  carry_steps(steps.subspan(at + 1), in, numbers, errors, activation_error);
+  carry_steps(steps.subspan(at + 1), problem, in, numbers, errors, activation_error);
   return errors;
+}
+
+Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first, const Errors& errors) {
+  return result == 0 ? errors : op.errors_beside(problem, result, first, errors);
 }
 
 int64_t terms_of(const OpInfo& op, const Problem& problem) {

@@ -10,6 +10,7 @@ Operand dense_operand(const Shape& shape, const QuantType& type, bool constant) 
 Problem before_program(const Problem& problem) {
   Problem plain = problem;
   plain.then = {};
+  if (plain.out.size() > 1) plain.out.resize(1);  // what is made beside is made of the program's results
   if (problem.then.gated() && !plain.out[0].shape.empty()) {
     Shape shape = plain.out[0].shape;
     shape.back() = problem.then.cols_before(shape.back());

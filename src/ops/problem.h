@@ -46,7 +46,7 @@ struct Problem {
   const Operand& step_operand(const Step& step) const { return in[static_cast<size_t>(step.operand)]; }
 };
 
-// The same op without its program: its result is what the program begins with.
+// The same op without its program: its one result is what the program begins with.
 Problem before_program(const Problem& problem);
 
 // The problem that a node poses. `producers` comes from Graph::producers().

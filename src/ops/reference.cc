@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "ops/row_moments.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"
 
@@ -199,7 +200,8 @@ void encode(const Dense& numbers, const TensorView& t) {
 }
 
 void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
-  const int64_t made = cols_of(y.shape), rows = rows_of(y.shape);
+  const int64_t made = cols_of(y.shape), rows = rows_of(y.shape), x_cols = cols_of(in[0].shape);
+  const FoldedNorm norm = FoldedNorm::of(problem.attrs);
   parallel_for(rows, grain_of(made), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       double* v = y.v.data() + row * made;
@@ -207,6 +209,11 @@ void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) 
       for (const Step& step : problem.then.steps) {
         const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
         switch (step.kind) {
+          case StepKind::normalise: {
+            const double factor = inverse_deviation(other->v.data() + row * 2 * moment_groups(x_cols), x_cols, norm);
+            for (int64_t c = 0; c < cols; ++c) v[c] *= factor;
+            break;
+          }
           case StepKind::bias:
             for (int64_t c = 0; c < cols; ++c) v[c] += other->v[static_cast<size_t>(c)];
             break;
@@ -245,6 +252,7 @@ std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, s
     out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
   op.reference(plain, in, out);
   if (!problem.then.empty()) apply_program(problem, in, out[0]);
+  for (size_t i = out.size(); i < problem.out.size(); ++i) out.push_back(op.beside(problem, i, out[0]));
   return out;
 }
 

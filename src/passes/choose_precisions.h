@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct QuantizeOptions {
   std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
   bool promoted = false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
+  std::set<std::string> folded_norms;  // norms that are no kernels (passes/fold_norms.h); the same in all plans of an engine, which mirror one another
   const Ranges* ranges = nullptr;
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };

@@ -148,7 +148,8 @@ class RowDropper {
       return (node.op != "matmul" && node.op != "softmax") || is_matrix(out.back().region);
     };
     const bool shared = node.op == "matmul" && g_.at(node.inputs[1]).type.shape.size() == 2;
-    if (kByRow.contains(node.op) || (node.op == "matmul" && (shared || axis + 2 == shape.size()))) {
+    const bool by_row = kByRow.contains(node.op) && node.attrs.integer("pooled") == 0;
+    if (by_row || (node.op == "matmul" && (shared || axis + 2 == shape.size()))) {
       if (!slice(0, axis)) return std::nullopt;
     } else if (node.op == "map") {
       for (size_t i = 0; i < node.inputs.size(); ++i) {

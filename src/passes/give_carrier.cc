@@ -38,6 +38,9 @@ class CarrierGiver {
     keep.insert(callers.begin(), callers.end());
     keep_vectors_of_results(keep);
     keep.insert(options_.keep.begin(), options_.keep.end());
+    for (const Node& n : g_.nodes) {
+      if (n.outputs.size() > 1) keep.insert(n.outputs.begin() + 1, n.outputs.end());  // moments: what is made beside a result has its type
+    }
     for (const Value& v : g_.values) keep.insert({v.scale, v.scale2});  // scales stay as their type says
     for (size_t v = 0; v < g_.values.size(); ++v) {
       Value& value = g_.values[v];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every float value takes the carrier's element (f32, f16, bf16), and constants are rounded to it. These keep f32: the
-// caller's inputs and outputs, masks of attention and angles of rotary. A caller's value is read as it is where a kernel
+// caller's inputs and outputs, masks of attention, angles of rotary, moments of rows. A caller's value is read as it is where a kernel
 // of the target can; else it meets the carrier in a copy.
 #pragma once
 

@@ -18,6 +18,7 @@
 #include "passes/fuse.h"
 #include "passes/fuse_gate.h"
 #include "passes/materialise.h"
+#include "passes/pool_norms.h"
 #include "passes/recognise/recognise.h"
 #include "passes/shape_outputs.h"
 #include "passes/share_equal.h"
@@ -51,6 +52,7 @@ const std::vector<Pass>& passes() {
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
+      {"pool_norms", {[](Graph& graph) { return pool_norms(graph, Arch::sm90); }}},
       {"unfuse", {[](Graph& graph) {
          unfuse(graph, Arch::sm90, Element::f16);
          return Status();

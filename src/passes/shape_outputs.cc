@@ -60,7 +60,7 @@ class OutputShaper {
     std::vector<size_t> rows;
     if (node.op == "matmul" && g_.at(node.inputs[1]).type.shape.size() == 2) {
       rows = {0};
-    } else if (node.op == "norm") {
+    } else if (node.op == "norm" && node.attrs.integer("pooled") == 0) {
       rows = {0};
     } else if (node.op == "map") {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -90,7 +90,7 @@ class OutputShaper {
   // Some rows of a norm's result, made once more from the same rows of its operand.
   Status make_rows_again(ValueId out, size_t maker, const Region& rows) {
     const Node node = g_.nodes[maker];
-    if (node.op != "norm" || !node.then.empty() || (rows.shape.back() > 1 && rows.strides.back() != 1) ||
+    if (node.op != "norm" || node.attrs.integer("pooled") != 0 || !node.then.empty() || (rows.shape.back() > 1 && rows.strides.back() != 1) ||
         rows.offset % rows.shape.back() != 0)
       return {};
     GraphBuilder builder(g_, maker + 1);

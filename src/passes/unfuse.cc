@@ -98,7 +98,7 @@ class Splitter {
 
 std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element carrier) {
   const Node& node = graph.nodes[at];
-  if (node.op != "matmul" || node.then.gated() || node.then.find(StepKind::quantize) != nullptr) return std::nullopt;
+  if (node.op != "matmul" || node.outputs.size() > 1 || node.then.gated() || node.then.find(StepKind::normalise) != nullptr || node.then.find(StepKind::quantize) != nullptr) return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
   std::vector<QuantType> types = {y};
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);

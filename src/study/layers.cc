@@ -69,6 +69,20 @@ Sums compare_results(const TensorView& out, const Dense& exact, const Errors& wa
   return all;
 }
 
+// The worst that was seen of a layer.
+void report(LayerReport& r, const Sums& s) {
+  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
+               allowed = std::sqrt(s.allowed + kChance * s.most);
+  const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;
+  r.finite = r.finite && s.finite;
+  if (std::max(of_norm, s.worst) < r.share) return;
+  r.share = std::max(of_norm, s.worst);
+  r.one_result = s.worst > of_norm;
+  r.relative_l2 = excess / size;
+  r.bound = allowed / size;
+  r.cosine = s.got > 0 && s.want > 0 ? s.product / std::sqrt(s.got * s.want) : (s.got == s.want ? 1 : 0);
+}
+
 }  // namespace
 
 Result<LayerJudge> LayerJudge::make(const Engine& engine, const Plan& plan, const Plan& golden) {
@@ -115,23 +129,16 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   Errors walk = errors_before_program(*op, problem, numbers, exact, Roundings(arithmetic, Growth::kWalk));
   walk = errors_after_program(problem, numbers, before, std::move(walk), arithmetic.activation_error);
   apply_program(problem, numbers, exact);
-  // Numbers reach a narrow type through fp32, in the reference too.
-  if (info(problem.out[0].type.element).mantissa_bits < 23) {
-    for (size_t i = 0; i < walk.size(); ++i) walk[i] += 0x1p-24 * std::fabs(exact.v[i]);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Dense wanted = i == 0 ? exact : op->beside(problem, i, exact);
+    Errors errors = errors_of_result(*op, problem, i, exact, walk);
+    // Numbers reach a narrow type through fp32, in the reference too.
+    if (info(problem.out[i].type.element).mantissa_bits < 23) {
+      for (size_t k = 0; k < errors.size(); ++k) errors[k] += 0x1p-24 * std::fabs(wanted.v[k]);
+    }
+    const TensorView result = result_mirrored(engine_, golden_, mirrored, golden_step, i, out[i]);
+    report(reports_[index], compare_results(result, wanted, errors, static_cast<double>(std::max<int64_t>(1, terms_of(*op, problem)))));
   }
-  const TensorView result = result_mirrored(engine_, golden_, mirrored, golden_step, out[0]);
-  const Sums s = compare_results(result, exact, walk, static_cast<double>(std::max<int64_t>(1, terms_of(*op, problem))));
-  const double size = s.want > 0 ? std::sqrt(s.want) : 1, excess = std::sqrt(s.excess),
-               allowed = std::sqrt(s.allowed + kChance * s.most);
-  const double of_norm = excess == 0 ? 0 : allowed > 0 ? excess / allowed : INFINITY;
-  LayerReport& r = reports_[index];
-  r.finite = r.finite && s.finite;
-  if (std::max(of_norm, s.worst) < r.share) return;
-  r.share = std::max(of_norm, s.worst);
-  r.one_result = s.worst > of_norm;
-  r.relative_l2 = excess / size;
-  r.bound = allowed / size;
-  r.cosine = s.got > 0 && s.want > 0 ? s.product / std::sqrt(s.got * s.want) : (s.got == s.want ? 1 : 0);
 }
 
 }  // namespace tessera

@@ -135,10 +135,10 @@ Dense read_mirrored(const Engine& engine, const Plan& golden, const MirroredStep
 }
 
 TensorView result_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored,
-                           const PlanStep& golden_step, TensorView view) {
-  view.desc = &mirrored.problem.out[0];
+                           const PlanStep& golden_step, size_t result, TensorView view) {
+  view.desc = &mirrored.problem.out[result];
   if (!mirrored.cut) return view;
-  return with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(golden_step.out[0])], view);
+  return with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(golden_step.out[result])], view);
 }
 
 }  // namespace tessera

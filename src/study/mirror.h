@@ -22,8 +22,8 @@ Result<MirroredStep> mirror_step(const Plan& plan, const Plan& golden, size_t st
 // The numbers of operand `i` of a mirrored step. `view` is what the plan read.
 Dense read_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored, const PlanStep& golden_step,
                     size_t i, TensorView view);
-// The plan's result, read with the golden plan's scales where it has them.
+// A result of the plan, read with the golden plan's scales where it has them.
 TensorView result_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored,
-                           const PlanStep& golden_step, TensorView view);
+                           const PlanStep& golden_step, size_t result, TensorView view);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "ops/matmul/matmul.h"
 #include "ops/reference.h"
+#include "ops/row_moments.h"
 #include "passes/choose_precisions.h"
 
 namespace tessera {
@@ -61,7 +62,8 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
     }
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
-      names_[s.out[o]] = have.contains(own) ? own : original_name(plan, names_, s, o);
+      const bool codes = o > 0 && static_cast<int>(o) == Beside::of(s.attrs).codes;  // of the first result, whose value they hold
+      names_[s.out[o]] = codes ? names_[s.out[0]] : have.contains(own) ? own : original_name(plan, names_, s, o);
     }
   }
   for (const auto& [tensor, name] : names_) {
@@ -137,7 +139,7 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
   Finding found;
   const auto twin = layers_.find(step.layer);
-  const bool known = !step.then.gated() &&  // which may have its rows in another order
+  const bool known = !step.then.gated() && step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
                      twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
@@ -164,12 +166,14 @@ const PlanStep* QuantizationJudge::given_back(int tensor) const {
 void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) const {
   const auto twin = layers_.find(step.layer);
   if (twin == layers_.end() || q.closeness.samples > 0) return;
-  const bool divides = dividing_.contains(step.layer);
-  const auto words = [divides](const Program& program) {
+  const bool divides = dividing_.contains(step.layer), folded = step.then.find(StepKind::normalise) != nullptr;
+  const auto words = [divides, folded](const Program& program) {
     std::string out;
     for (const Step& s : program.steps) {
       // A gate stands for steps of their own there.
       if (s.kind == StepKind::quantize || s.kind == StepKind::gate || (divides && s.kind == StepKind::scale)) continue;
+      // So does a norm that is none: its shift is part of the bias.
+      if (folded && (s.kind == StepKind::normalise || s.kind == StepKind::bias)) continue;
       out += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
     }
     return out;

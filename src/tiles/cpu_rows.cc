@@ -263,6 +263,7 @@ void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
                      [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
         });
         break;
+      case StepKind::normalise:
       case StepKind::gate:
         break;  // takes whole rows: refused by whoever runs steps on pieces of them
       case StepKind::quantize:

@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceS
         for (int i = 0; i < N; ++i) v[i] += w[i] * scale;
         break;
       }
+      case StepKind::normalise:
       case StepKind::gate: break;      // halves the columns: refused by whoever launches this
       case StepKind::quantize: break;  // the store rounds
     }

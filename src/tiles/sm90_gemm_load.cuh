@@ -14,10 +14,10 @@ namespace tessera::sm90 {
 template <class Shape, class In, class Memory, bool kX>
 __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   constexpr int kBlockK = 128 / sizeof(In), kBytes = kX ? Memory::kXBytes : Memory::kWBytes;
-  const uint32_t first = memory.x(0) + (kX ? 0 : Memory::kXBytes);
+  const uint32_t first = kX ? memory.x(0) : memory.w(0);
   uint32_t slot = first, full = memory.full(0), parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
-    const bool gated = !kX && !Shape::kPromoted && p.gated;
+    const bool gated = !kX && Shape::kGates && p.gated;
     const int row = kX ? at.m(p) : gated ? at.n(p) / kGatePair : at.n(p);
     for (int kb = 0; kb < p.k_blocks; ++kb) {
       wait(full + Memory::kStages * 8, parity);
@@ -33,10 +33,21 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   }
 }
 
+// All of w that a block needs (kResident), each block of K with its own barrier: the first products need not wait for the last one.
+template <class Shape, class In, class Memory>
+__device__ void load_resident(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
+  const int row = TileWalk<Shape>{}.n(p);
+#pragma unroll 1
+  for (int kb = 0; kb < p.k_blocks; ++kb) {
+    arrive_expecting(memory.w_full(kb), Memory::kWBytes);
+    load_box(memory.w(kb), map, kb * (128 / static_cast<int>(sizeof(In))), row, memory.w_full(kb));
+  }
+}
+
 // Two warps bring what the program of the tile after this one needs, so that no consumer waits for it (one of them where the other brings residuals): where the tile lies, and of
 // each column factor and bias, v = sum * factor + bias, in units of y's scale and with the gain in it where no activation stands between, halved where one does
 // (activation_fast.h); of a gate the argument is halved, the other factor in units of y's scale. In the order of the products' columns, which is not that of y's
-// (types/layout.h, pairs32; gated_columns.h).
+// (types/layout.h, pairs32; gated_columns.h). The columns of kResident stay those of both consumers' first tiles.
 template <class Shape, class In, class Vector, class Memory>
 __device__ void load_tables(const GemmParams& p, const Memory& memory) {
   const int first = threadIdx.x % 64, lanes = p.residual ? 32 : 64;
@@ -48,8 +59,8 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
     const uint32_t table = memory.table(consumer);
     if (first == 0) cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
 #pragma unroll 1
-    for (int i = first; i < Shape::kCols; i += lanes) {
-      const bool gated = !Shape::kPromoted && p.gated;
+    for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols; i += lanes) {
+      const bool gated = Shape::kGates && p.gated;
       const GatedColumn place = gated ? gated_column(n + i) : GatedColumn{0, n + turn_pairs32(i)};
       const bool exists = place.column < p.cols;
       const int col = place.half * p.cols + place.column;

@@ -19,10 +19,10 @@ struct RingPosition {
   }
 };
 
-// Products of the block of K in a stage.
+// Products of the block of K in a stage; `w_place` as GemmMemory::w has it.
 template <class Shape, class In, class Memory>
-__device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const Memory& memory, uint32_t stage, bool accumulate) {
-  const uint64_t x = operand_descriptor(memory.x(stage)), w = operand_descriptor(memory.x(stage) + Memory::kXBytes);
+__device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const Memory& memory, uint32_t stage, uint32_t w_place, bool accumulate) {
+  const uint64_t x = operand_descriptor(memory.x(stage)), w = operand_descriptor(memory.w(w_place));
 #pragma unroll
   for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
   begin_products();
@@ -44,7 +44,8 @@ struct TileProducts {
   Sums d;
   Sums part[2];  // kPromoted; else no registers are taken for it
 
-  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at, int thread) {
+  // `first`: of the consumer's tiles. Later ones of kResident find w where it was.
+  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at, int thread, bool first) {
     uint32_t last = 0;
     if constexpr (Shape::kPromoted) {
       int kb = 0;
@@ -67,8 +68,9 @@ struct TileProducts {
       }
     } else {
       for (int kb = 0; kb < p.k_blocks; ++kb) {
+        if (Shape::kResident && first) wait(memory.w_full(kb), 0);
         wait(memory.full(at.stage), at.parity);
-        multiply_block<Shape, In>(d, memory, at.stage, kb > 0);
+        multiply_block<Shape, In>(d, memory, at.stage, Shape::kResident ? kb : at.stage, kb > 0);
         wait_products<1>();  // the block before this one is done: its stage is free
         if (kb > 0 && thread == 0) arrive(memory.empty(last));
         last = step(at);
@@ -92,7 +94,7 @@ struct TileProducts {
   }
   static __device__ __forceinline__ void start(Sums& to, const Memory& memory, const RingPosition<Memory::kStages>& at) {
     wait(memory.full(at.stage), at.parity);
-    multiply_block<Shape, In>(to, memory, at.stage, false);
+    multiply_block<Shape, In>(to, memory, at.stage, at.stage, false);
   }
   __device__ __forceinline__ void add(Sums& from, bool first, const Memory& memory, uint32_t stage, int thread) {
     pin(from[0]);

@@ -26,7 +26,7 @@ struct Consumer : TileFinisher<Shape, In, Out> {
     for (uint32_t tile = consumer; tile_exists(tile); tile += 2) {
       RingPosition<Memory::kStages> at(tile * p.k_blocks);
       sync_threads(turn, 2 * kWarpgroup);
-      products.multiply(p, memory, at, thread);
+      products.multiply(p, memory, at, thread, tile < 2);
       signal_threads(other_turn, 2 * kWarpgroup);
       wait(memory.table_full(consumer), tile >> 1 & 1);
       if (Finisher::template kMayAdd<kProgram> && p.residual) wait(memory.residual_full(consumer), tile >> 1 & 1);
@@ -34,12 +34,12 @@ struct Consumer : TileFinisher<Shape, In, Out> {
       Finisher::template finish<kProgram>(products.d, unit);
     }
   }
-  __device__ __forceinline__ bool tile_exists(uint32_t tile) const { return blockIdx.x + tile * p.blocks < p.tiles; }
+  __device__ __forceinline__ bool tile_exists(uint32_t tile) const { return blockIdx.x + tile * p.tiles.blocks < p.tiles.count; }
 
   __device__ __forceinline__ void run_program() const {
     constexpr bool kByte = sizeof(Out) == 1, kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
     const float unit = kByte ? 1.0f / *p.y_scale : 1.0f;
-    if constexpr (!Shape::kPromoted && (kByte || Shape::kRunsAny)) {
+    if constexpr (Shape::kGates && (kByte || Shape::kRunsAny)) {
       if (p.gated) return run<ProgramKind::kGate>(unit);
     }
     if (!p.act.present) {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
   const Memory memory{cuda::shared_address(shared)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < Memory::kStages; ++i) {
-      init_barrier(memory.full(i), 2);
+      init_barrier(memory.full(i), Shape::kResident ? 1 : 2);  // x, and w where it travels
       init_barrier(memory.empty(i), 1);
     }
     for (int i = 0; i < Shape::kConsumers; ++i) {
@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
       init_barrier(memory.residual_full(i), 1);
     }
     init_barrier(memory.residual_empty(), kWarpgroup / 32);
+    for (int i = 0; i < Memory::kResidentParts; ++i) init_barrier(memory.w_full(i), 1);
     fence_barrier_init();
     prefetch(&maps.x);
     prefetch(&maps.w);
@@ -87,7 +88,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
       cuda::wait_for_earlier_kernels();
       load_operand<Shape, In, Memory, true>(&maps.x, p, memory);
     }
-    if (threadIdx.x == 32) load_operand<Shape, In, Memory, false>(&maps.w, p, memory);
+    if (threadIdx.x == 32) {
+      if constexpr (Shape::kResident) {
+        load_resident<Shape, In>(&maps.w, p, memory);
+      } else {
+        load_operand<Shape, In, Memory, false>(&maps.w, p, memory);
+      }
+    }
     // Bias and gain have the type of 16-bit results; beside 8-bit operands and results they are f16.
     using Vector = std::conditional_t<std::is_same_v<Out, __nv_bfloat16>, __nv_bfloat16, __half>;
     if (threadIdx.x / 32 == 2 || (threadIdx.x / 32 == 3 && !p.residual)) load_tables<Shape, In, Vector>(p, memory);

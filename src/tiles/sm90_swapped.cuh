@@ -12,6 +12,7 @@
 #include "ir/program.h"
 #include "tiles/activation_fast.h"
 #include "tiles/cuda_elements.cuh"
+#include "tiles/row_moments.cuh"
 #include "tiles/swapped_shape.h"
 #include "types/layout.h"
 
@@ -38,6 +39,12 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
+  // Both ends of a norm that is no kernel (ops/row_moments.h): factors of x's rows, and beside y the moments of its rows and codes of it.
+  cuda::RowFactors rows;
+  float2* moments;  // null: none
+  void* codes;      // null: none
+  Element codes_element;
+  const float* codes_scale;
 };
 
 // Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights.
@@ -148,36 +155,36 @@ struct SwappedColumns {
   }
 };
 
+// Types are known at run time only, and asked for once per eight numbers, not per pair: a branch that all lanes take together costs less than what it would keep from being interleaved.
 __device__ __forceinline__ void add_residual(Element e, float (&v)[8], const uint4& residual) {
   const uint32_t pairs[4] = {residual.x, residual.y, residual.z, residual.w};
+  const auto add = [&](auto decode) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 add = e == Element::f16 ? cuda::decode_half_pair(pairs[i]) : cuda::decode_bf16_pair(pairs[i]);
-    v[2 * i] += add.x, v[2 * i + 1] += add.y;
-  }
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = decode(pairs[i]);
+      v[2 * i] += two.x, v[2 * i + 1] += two.y;
+    }
+  };
+  if (e == Element::f16) return add([](uint32_t pair) { return cuda::decode_half_pair(pair); });
+  add([](uint32_t pair) { return cuda::decode_bf16_pair(pair); });
 }
 
 // Eight neighbouring numbers of a row of y. Contract: aligned to their size.
 __device__ __forceinline__ void store_numbers(Element e, void* y, int64_t index, const float (&v)[8]) {
-  if (e == Element::f32) {
-    float4* to = reinterpret_cast<float4*>(static_cast<float*>(y) + index);
-    to[0] = {v[0], v[1], v[2], v[3]}, to[1] = {v[4], v[5], v[6], v[7]};
-    return;
-  }
-  uint32_t pairs[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float low = v[2 * i], high = v[2 * i + 1];
-    pairs[i] = e == Element::f16    ? cuda::pack_pair<__half>(low, high)
-               : e == Element::bf16 ? cuda::pack_pair<__nv_bfloat16>(low, high)
-               : e == Element::e4m3 ? cuda::encode_e4m3_pair(low, high)
-                                    : cuda::encode_i8_pair(low, high);
-  }
-  if (e == Element::f16 || e == Element::bf16) {
-    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(y) + index) = {pairs[0], pairs[1], pairs[2], pairs[3]};
-  } else {
+  const auto halves = [&](auto pack) { *reinterpret_cast<uint4*>(static_cast<uint16_t*>(y) + index) = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])}; };
+  const auto bytes = [&](auto pack) {
+    const uint32_t pairs[4] = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
     *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + index) = {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
+  };
+  switch (e) {
+    case Element::f16: return halves([](float a, float b) { return cuda::pack_pair<__half>(a, b); });
+    case Element::bf16: return halves([](float a, float b) { return cuda::pack_pair<__nv_bfloat16>(a, b); });
+    case Element::e4m3: return bytes([](float a, float b) { return cuda::encode_e4m3_pair(a, b); });
+    case Element::i8: return bytes([](float a, float b) { return cuda::encode_i8_pair(a, b); });
+    default: break;
   }
+  float4* to = reinterpret_cast<float4*>(static_cast<float*>(y) + index);
+  to[0] = {v[0], v[1], v[2], v[3]}, to[1] = {v[4], v[5], v[6], v[7]};
 }
 
 template <class Sum>
@@ -202,6 +209,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
 
   const SwappedColumns columns(p, channel);
+  const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   cuda::wait_for_earlier_kernels();
   uint4 residual[kPieces];
   if (p.residual != nullptr) {  // early: under way while the products are made
@@ -210,6 +218,9 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
       if (exists(i)) residual[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) + (first_token + row + i * 16) * p.residual_stride + channel);
     }
   }
+
+  float factor[kPieces];  // of rows: their moments are under way while x is
+  if (p.rows.moments != nullptr) p.rows.load(first_token + row, 16, p.m, factor);
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
@@ -252,7 +263,11 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 
   float out[kPieces][8];
 #pragma unroll
-  for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = fmaf(static_cast<float>(v[i / 8][i % 8]), columns.factor[i % 8], columns.bias[i % 8]);
+  for (int i = 0; i < kPieces * 8; ++i) {
+    float sum = static_cast<float>(v[i / 8][i % 8]);
+    if (p.rows.moments != nullptr) sum *= factor[i / 8];
+    out[i / 8][i % 8] = fmaf(sum, columns.factor[i % 8], columns.bias[i % 8]);
+  }
   if (p.act.present) {
 #pragma unroll
     for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
@@ -262,7 +277,22 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
     if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
-    if (exists(i)) store_numbers(p.y_element, p.y, int64_t{first_token + row + i * 16} * p.n + channel, out[i]);
+    const int64_t index = int64_t{first_token + row + i * 16} * p.n + channel;
+    if (exists(i)) store_numbers(p.y_element, p.y, index, out[i]);
+    if (p.codes == nullptr || !exists(i)) continue;
+    float codes[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) codes[j] = out[i][j] * codes_unit;
+    store_numbers(p.codes_element, p.codes, index, codes);
+  }
+  if (p.moments != nullptr) {
+    const int groups = (p.n + kSwappedChannels - 1) / kSwappedChannels;
+    float2 moments[kPieces];
+    cuda::take_moments(out, channel < p.n, min(kSwappedChannels, p.n - block.channel), moments);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (exists(i) && thread % 8 == 0) p.moments[int64_t{first_token + row + i * 16} * groups + block.channel / kSwappedChannels] = moments[i];
+    }
   }
 }
 

@@ -48,8 +48,8 @@ Part part_of(const Problem& p) {
   const int64_t rows = p.out[0].shape[0];
   part.out = {few_of(rows)};
   for (size_t i = 0; i < p.in.size(); ++i) {
-    if (!p.in[i].constant && p.in[i].present && p.in[i].shape.size() == p.out[0].shape.size() &&
-        p.in[i].shape[0] == rows)
+    if (!p.in[i].constant && p.in[i].present && p.in[i].shape.size() >= p.out[0].shape.size() &&
+        p.in[i].shape[0] == rows)  // a pooled norm's x has an axis more
       part.in[i] = part.out;
   }
   return part;

@@ -114,7 +114,7 @@ Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Progr
   const auto types = infer_types(*find_op(p.op), p);
   EXPECT_TRUE(types.ok()) << types.status().message();
   if (types.ok()) {
-    for (const Type& t : *types) p.out.push_back(dense_operand(t.shape, y.value_or(t.quant)));
+    for (const Type& t : *types) p.out.push_back(dense_operand(t.shape, p.out.empty() ? y.value_or(t.quant) : t.quant));  // `y` is the first one's
     const Status fits = check_problem(*find_op(p.op), p);
     EXPECT_TRUE(fits.ok()) << fits.message();
   }
@@ -200,10 +200,10 @@ namespace {
 
 // Calls see(i, got, tolerance, share) for every result that is not NaN on both sides.
 template <class See>
-double judge(const Case& c, const HostTensor& y, const Errors& allowed, See see) {
-  const JudgedScales scales(y.view(), c.exact[0], allowed);
+double judge(const Case& c, size_t result, const HostTensor& y, const Errors& allowed, See see) {
+  const JudgedScales scales(y.view(), c.exact[result], allowed);
   double worst = 0;
-  const std::vector<double>& exact = c.exact[0].v;
+  const std::vector<double>& exact = c.exact[result].v;
   for (size_t i = 0; i < exact.size(); ++i) {
     const double here = y.number(static_cast<int64_t>(i));
     const double scale = scales.at(static_cast<int64_t>(i));
@@ -221,17 +221,23 @@ double judge(const Case& c, const HostTensor& y, const Errors& allowed, See see)
 }  // namespace
 
 double worst_share(const Case& c, const HostTensor& y, const Errors& allowed) {
-  return judge(c, y, allowed, [](size_t, double, double, double) {});
+  return judge(c, 0, y, allowed, [](size_t, double, double, double) {});
 }
 
 void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
-  int shown = 0;
-  const double worst = judge(c, got[0], allowed, [&](size_t i, double here, double tolerance, double share) {
-    if (!(share <= 1) && ++shown <= 4) {
-      ADD_FAILURE() << variant.name << " on " << c.text() << " at " << i << ": got " << here << ", exact " << c.exact[0].v[i]
-                    << ", allowed " << tolerance << " (arithmetic " << allowed[i] << ")";
-    }
-  });
+  const OpInfo& op = *find_op(c.problem.op);
+  double worst = 0;
+  for (size_t r = 0; r < got.size(); ++r) {
+    const Errors errors = errors_of_result(op, c.problem, r, c.exact[0], allowed);
+    int shown = 0;
+    const double here = judge(c, r, got[r], errors, [&](size_t i, double is, double tolerance, double share) {
+      if (!(share <= 1) && ++shown <= 4) {
+        ADD_FAILURE() << variant.name << " on " << c.text() << ", result " << r << " at " << i << ": got " << is << ", exact " << c.exact[r].v[i] << ", allowed " << tolerance
+                      << " (arithmetic " << errors[i] << ")";
+      }
+    });
+    worst = std::max(worst, here);
+  }
   record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
 }
 

@@ -69,6 +69,9 @@ __device__ __forceinline__ void wait_stores_read() {
 // Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
 __device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Brings the line that holds an address of global memory into the L2 cache.
+__device__ __forceinline__ void prefetch_to_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // ---- clusters: blocks that can reach each other's shared memory
 
 __device__ __forceinline__ uint32_t rank_in_cluster() {
@@ -87,6 +90,10 @@ __device__ __forceinline__ uint32_t address_in(uint32_t shared, uint32_t rank) {
   uint32_t address;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
   return address;
+}
+// Four numbers into a block's shared memory; the next sync_cluster of both makes them visible there.
+__device__ __forceinline__ void store_in_cluster(uint32_t cluster_address, const float4& v) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }
 // Copies bytes (a multiple of 16, like the addresses) to another block's shared memory; its barrier hears of them. This block must not end before they are there.
 __device__ __forceinline__ void send_to_block(uint32_t to_cluster_address, uint32_t from_shared, uint32_t bytes, uint32_t barrier_cluster_address) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/matmul/matmul.h"
+#include "ops/row_moments.h"
 #include "tiles/device_axes.h"
 #include "tiles/device_steps.h"
 
@@ -21,6 +22,7 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   TS_REQUIRE(is_device_number(q.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(q.y));
   TS_REQUIRE(q.batch * q.m * q.n <= kMaxDeviceElements, "the result has ", q.batch * q.m * q.n, " elements; its indices have 31 bits");
   TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ", kMaxDeviceSteps, " run at once");
+  TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
   TS_REQUIRE(!q.then->gated(), "runs no gate: its second kernel takes columns one by one");
   for (const Step& step : q.then->steps) {
     if (operand_of(step.kind) == StepOperand::kNone) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/f64_product.h"
 #include "ops/matmul/matmul.h"
+#include "ops/row_moments.h"
 
 #define TS_OP_FOLDER matmul
 #include "ops/list_variants.inc"
@@ -30,6 +31,10 @@ MatmulProblem MatmulProblem::of(const Problem& p) {
 
 namespace {
 
+bool is_codes_beside(const QuantType& type) {
+  return type == kE4m3PerTensor || type == QuantType(Element::i8, {Granularity::kTensor, Element::f32});
+}
+
 Result<std::vector<Type>> infer(const Problem& p) {
   const Operand *x = p.operand(0), *w = p.operand(1);
   if (x == nullptr || w == nullptr) return bad_input("matmul: wants two operands, x[...,m,k] and w[n,k] or w[...,n,k]");
@@ -49,7 +54,36 @@ Result<std::vector<Type>> infer(const Problem& p) {
     if (y.shape.back() % 2 != 0) return disagree("a gate takes an even number of w's rows, two halves");
     y.shape.back() /= 2;
   }
-  return std::vector<Type>{y};
+  std::vector<Type> results{y};
+  const Beside beside = Beside::of(p.attrs);
+  if (beside.codes > 0) results.push_back({y.shape, kE4m3PerTensor});
+  if (beside.moments > 0) {
+    Type moments{.shape = y.shape, .quant = Element::f32};
+    moments.shape.back() = moment_groups(y.shape.back());
+    moments.shape.push_back(2);
+    results.push_back(moments);
+  }
+  for (size_t i = 1; i < p.out.size() && i < results.size(); ++i) {
+    const bool fits = static_cast<int>(i) == beside.codes ? is_codes_beside(p.out[i].type) : p.out[i].type == results[i].quant;
+    if (!fits) return bad_input(cat("matmul: result ", i, " is ", to_string(p.out[i].type), "; codes beside y are e4m3 or int8 with one static scale, moments f32"));
+  }
+  return results;
+}
+
+Dense beside(const Problem& p, size_t result, const Dense& first) {
+  if (static_cast<int>(result) == Beside::of(p.attrs).codes) return first;
+  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
+  Dense moments{p.out[result].shape, std::vector<double>(static_cast<size_t>(rows * words))};
+  for (int64_t r = 0; r < rows; ++r) take_moments(first.v.data() + r * cols, cols, moments.v.data() + r * words);
+  return moments;
+}
+
+std::vector<double> errors_beside(const Problem& p, size_t result, const Dense& first, const std::vector<double>& errors) {
+  if (static_cast<int>(result) == Beside::of(p.attrs).codes) return errors;
+  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
+  std::vector<double> e(static_cast<size_t>(rows * words));
+  for (int64_t r = 0; r < rows; ++r) moment_errors(first.v.data() + r * cols, errors.data() + r * cols, cols, e.data() + r * words);
+  return e;
 }
 
 void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out) {
@@ -80,6 +114,8 @@ const OpInfo& matmul_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = matmul_errors,
+                            .beside = beside,
+                            .errors_beside = errors_beside,
                             .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};

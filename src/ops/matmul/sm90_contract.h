@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/matmul.h"
+#include "ops/row_moments.h"
 #include "tiles/activation_fast.h"
+#include "tiles/gemm_tiles.h"
 
 namespace tessera {
 
@@ -20,6 +23,7 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32 results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
+  bool folds = false;  // both ends of a norm that is no kernel (ops/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an image's patches
 };
 constexpr int64_t kRepeatedRows = 128;
@@ -33,11 +37,13 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
   TS_REQUIRE(p.cols % std::max<int64_t>(out_unit, 8) == 0, "rows of y must be multiples of 16 bytes and of eight columns: it has ", p.cols);
   TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
+  TS_REQUIRE(kernel.folds || !has_folded_norm(problem), kNoFoldedNorm);
+  if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes codes and moments beside 16-bit results only");
   if (p.then->gated()) {
     TS_REQUIRE(kernel.gates, "runs no gate");
     TS_REQUIRE(p.then->within({StepKind::bias, StepKind::gate, StepKind::quantize}), "runs bias and quantize beside a gate, in this order only");
   } else {
-    TS_REQUIRE(p.then->within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
+    TS_REQUIRE(p.then->within({StepKind::normalise, StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual, StepKind::quantize}),
                "runs bias, act, scale, residual, quantize in this order only");
   }
   for (const Step& s : p.then->steps) {
@@ -106,9 +112,16 @@ inline Arithmetic gemm_arithmetic(const Problem& problem) {
   return wgmma_arithmetic(p.x.element, error);
 }
 
+// Tiles of 128 x 192 whose blocks keep their rows of w (tiles/sm90_gemm.cuh, kResident): codes to such codes, k of a few blocks of 128 bytes, a block for each column of tiles.
+inline constexpr const char* kResidentConfig = "128x192 w";
+inline bool may_keep_w(const MatmulProblem& p) {
+  return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() && p.k <= sm90::kResidentBlocks * 128 && p.n <= 132 * 192;
+}
+
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of the H200's 132 processors idle. 192 columns read
 // less from shared memory for each product: 128x128 takes 1.1 times as long for the same area. Products of 8 bits are so short beside an activation that the registers it has
 // in 128x128 count for more (ViT-B b64, fc1: 50.3 against 51.1 us; in 16 bits 95.6 against 90.7).
+// Blocks that keep w take 0.9 times as long, activations aside, once they have several tiles each and their grid, so many blocks for every column, leaves no more processors idle.
 inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const auto cost = [&](int64_t cols) {
@@ -118,8 +131,18 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const bool act = p.then->find(StepKind::act) != nullptr;
   const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
   if ((act && more) || (p.then->gated() && is_half(p.y.element))) return {"128x128"};  // GemmShape::kRunsAny
-  if (cost(192) <= (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) return {"128x192", "128x128"};
-  return {"128x128", "128x192"};
+  std::vector<std::string> names = {"128x192", "128x128"};
+  if (cost(192) > (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) std::swap(names[0], names[1]);
+  if (may_keep_w(p)) {
+    const int64_t rows = (p.m + 127) / 128, cols = (p.n + 191) / 192;
+    bool first = !act && rows * cols >= 4 * 132;
+    if (first) {
+      const int64_t blocks = sm90::blocks_per_column(static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), 132);
+      first = 0.9 * static_cast<double>((rows + blocks - 1) / blocks * 192) <= std::min(cost(192), 1.1 * cost(128));
+    }
+    names.insert(first ? names.begin() : names.end(), kResidentConfig);
+  }
+  return names;
 }
 
 // A variant on the normal mainloop. `bind` is null where only contracts are compiled.

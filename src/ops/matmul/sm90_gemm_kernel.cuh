@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "ops/matmul/sm90_contract.h"
 #include "tiles/cuda_launch.cuh"
@@ -15,18 +16,24 @@ namespace tessera {
 struct PickedGemm {
   void (*function)(sm90::GemmMaps, sm90::GemmParams);
   int rows, cols, threads, shared_bytes;
+  bool resident;
 };
 
 template <class Shape, class In, class Out>
 PickedGemm pick_gemm() {
-  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, Out>::kBytes};
+  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, Out>::kBytes, Shape::kResident};
 }
 
-// Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few.
+// Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few; 128x192 w
+// keeps its rows of w (codes to codes only: a tile of 16-bit residual has no room beside them).
 using Gemm128x192 = sm90::GemmShape<192>;
 using Gemm128x128 = sm90::GemmShape<128>;
+using Gemm128x192Resident = sm90::GemmShape<192, /*kPromoted=*/false, /*kResident=*/true>;
 template <class In, class Out>
 PickedGemm pick_gemm(const std::string& config) {
+  if constexpr (sizeof(In) == 1 && std::is_same_v<In, Out>) {
+    if (config == kResidentConfig) return pick_gemm<Gemm128x192Resident, In, Out>();
+  }
   return config == "128x128" ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
 }
 
@@ -39,8 +46,10 @@ class GemmKernel final : public Kernel {
     if (p_.m * p_.n == 0) return {};
     const int64_t in_bytes = info(p_.x.element).bits / 8;
     const int64_t w_rows = stored_w_rows(problem_);
-    sm90::GemmParams params{.tiles_m = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)),
-                            .tiles_n = static_cast<uint32_t>(divide_up(w_rows, picked_.cols)),
+    const auto tile_rows = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)), tile_cols = static_cast<uint32_t>(divide_up(w_rows, picked_.cols));
+    const auto processors = static_cast<uint32_t>(processors_);
+    sm90::GemmParams params{.tiles = picked_.resident ? sm90::share_resident_tiles(tile_rows, tile_cols, processors, problem_.backward)
+                                                      : sm90::share_tiles(tile_rows, tile_cols, processors, p_.m >= p_.n, problem_.backward),
                             .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
                             .m = static_cast<int>(p_.m),
                             .cols = static_cast<int>(p_.cols),
@@ -49,11 +58,7 @@ class GemmKernel final : public Kernel {
                             .w_scale = static_cast<const float*>(in[1].scale),
                             .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                             .y_scale = static_cast<const float*>(out[0].scale),
-                            .by_rows = p_.m >= p_.n,
-                            .backward = problem_.backward,
                             .gated = p_.then->gated()};
-    params.tiles = params.tiles_m * params.tiles_n;
-    params.blocks = std::min(static_cast<uint32_t>(processors_), params.tiles);
     sm90::GemmMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
     if (params.gated) {
@@ -73,7 +78,7 @@ class GemmKernel final : public Kernel {
         TS_ASSIGN(maps.residual, cuda::make_tensor_map<2>({operand->data, p_.y.element, {p_.n, rows.rows}, {rows.row_stride}, {32, picked_.rows}}));
       }
     }
-    return cuda::launch_overlapping(name_, picked_.function, params.blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
+    return cuda::launch_overlapping(name_, picked_.function, params.tiles.blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
   }
 
  private:

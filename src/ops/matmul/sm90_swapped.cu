@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+static_assert(sm90::kSwappedChannels == kMomentsGroup, "a block writes the moments of its channels");
+
 constexpr const char* kName = "matmul/sm90_swapped";
 constexpr int64_t kMostRows = 1024;
 constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: choices are made at build time
@@ -22,7 +24,7 @@ constexpr int kProcessors = 132;  // of the chip that shapes are chosen for: cho
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  return accepts_on_wgmma(problem, p, {.widens = true});
+  return accepts_on_wgmma(problem, p, {.widens = true, .folds = true});
 }
 
 // Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
@@ -111,6 +113,16 @@ class SwappedKernel final : public Kernel {
       if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
       if (s.kind == StepKind::residual) params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
       if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
+      if (s.kind == StepKind::normalise) {
+        const FoldedNorm norm = FoldedNorm::of(problem_.attrs);
+        params.rows = {static_cast<const float2*>(operand->data), static_cast<int>(p_.k), static_cast<int>(moment_groups(p_.k)), 1.0f / static_cast<float>(p_.k), norm.eps, norm.rms};
+      }
+    }
+    const Beside beside = Beside::of(problem_.attrs);
+    if (beside.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(beside.moments)].data);
+    if (beside.codes > 0) {
+      const TensorView& codes = out[static_cast<size_t>(beside.codes)];
+      params.codes = codes.data, params.codes_element = codes.desc->type.element, params.codes_scale = static_cast<const float*>(codes.scale);
     }
     return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads, static_cast<size_t>(memory_.bytes), stream.handle,
                                     shape_.split, maps, params);

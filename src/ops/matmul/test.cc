@@ -145,6 +145,37 @@ std::vector<Problem> strided_problems() {
   return all;
 }
 
+// Both ends of norms that are no kernels: rows around the tiles of tokens, groups of 64 columns whole and with tails on either side, K split over blocks, both kinds of norm.
+std::vector<Problem> folded_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const int64_t m : {1, 7, 17, 64, 197, 300}) {
+      for (const char* program : {"n", "nb", "nbg", "nbr"}) all.push_back(problem(t, {m, 144}, 80, program, side));
+      for (const char* program : {"m", "brm", "brcm", "bgc", "nbsrcm"}) all.push_back(problem(t, {m, 144}, m == 17 ? 200 : 80, program, side));
+    }
+    for (const int64_t k : {16, 64, 208, 784, 2048, 4096}) {
+      all.push_back(problem(t, {50, k}, 208, "nbg", side));
+      all.push_back(problem(t, {50, k}, 208, "nbrcm", side));
+    }
+    all.push_back(problem(t, {1, 197, 768}, 768, "brcm", side));
+    all.push_back(problem(t, {1, 197, 768}, 2304, "nb", side));
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    Problem& p = all[i];
+    if (i % 3 == 0) p.attrs.set(kFoldedKind, std::string("rms"));
+    if (const int codes = Beside::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8) p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
+  }
+  return all;
+}
+
+// Sums of squares are positive, and about as large as 64 numbers of about 1 have them.
+void draw_moments(const Problem& p, size_t i, std::vector<double>& v) {
+  const Step* step = p.then.find(StepKind::normalise);
+  if (step == nullptr || i != static_cast<size_t>(step->operand)) return;
+  for (size_t at = 1; at < v.size(); at += 2) v[at] = 64 * std::fabs(v[at]) + 1;
+}
+
 // Drops two numbers of each four of a weight that is to be 2:4 sparse, at places that differ from group to group.
 void prune(const Problem& p, size_t i, std::vector<double>& v) {
   if (i != 1 || !is_sparse24(p)) return;
@@ -215,6 +246,14 @@ TEST_P(MatmulVariant, AgreesOnRealGates) {
   for (const Types& t : kTypes) all.push_back(problem(t, {1, 257, 768}, 2 * 2048, "bI", info(t.y.element).bits == 8 ? Element::f16 : t.y.element));
   run(all, Values::kRandom);
 }
+TEST_P(MatmulVariant, AgreesOnFoldedNorms) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  uint64_t seed = 1;
+  for (const Problem& p : folded_problems()) {
+    check_variant(*GetParam(), p, seed, Values::kRandom, draw_moments);
+    check_variant(*GetParam(), p, seed++, Values::kZeros, draw_moments);
+  }
+}
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
@@ -241,8 +280,11 @@ TEST_P(MatmulVariant, Sanitize) {
     some.push_back(problem(t, {3, 32}, 16, "bg", Element::f16));
     some.push_back(problem(t, {5, 7}, 3, "", Element::f32));
     some.push_back(problem(t, {33, 64}, 96, "bI", Element::f16));
+    some.push_back(problem(t, {33, 272}, 80, "nbrcm", Element::f16));
   }
-  run(some, Values::kRandom);
+  uint64_t seed = 1;
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  for (const Problem& p : some) check_variant(*GetParam(), p, seed++, Values::kRandom, draw_moments);
 }
 
 // The same operands give the same bits, run after run, in whichever order rows are walked.
@@ -294,6 +336,17 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
     for (const char* program : {"bU", "iI", "bsI"}) EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 64, program, Element::f16))) << v->name << " " << program;
     EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 8, "bI", Element::f16))) << v->name << ": rows of y are 8 bytes";
   }
+}
+
+// Moments are written and read by the kernels that say so; for anyone else a norm that is no kernel would be lost in silence.
+TEST(MatmulContract, FoldedNormsRunWhereBothEndsDo) {
+  std::set<std::string> took;
+  for (const Problem& p : folded_problems()) {
+    for (const Variant* v : op().variants) {
+      if (v->accepts(p)) took.insert(v->name);
+    }
+  }
+  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_swapped"}));
 }
 
 // On the CPU everything runs, and by what the numbers allow: int8 by int8, what bf16 holds by bf16, the rest in fp32.

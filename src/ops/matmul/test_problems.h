@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/matmul/matmul.h"
+#include "ops/row_moments.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -43,18 +44,25 @@ inline const Types kTypes[] = {
 };
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
-// `few` rows; else an activation, or in capitals a gate, which leaves n / 2 columns.
+// `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in capitals a gate, which leaves n / 2 columns.
 inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
   std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
   Program then;
+  Attrs attrs;
   const auto with = [&](StepKind kind, const Shape& shape, Element e) {
     then.steps.push_back({.kind = kind, .operand = static_cast<int>(in.size())});
-    in.push_back(dense_operand(shape, e, kind != StepKind::residual));
+    in.push_back(dense_operand(shape, e, operand_of(kind) == StepOperand::kVector));
   };
   Shape y = x;
   y.back() = n;
   for (char c : program) {
+    if (c == 'n') {
+      with(StepKind::normalise, {elements(x) / k, moment_groups(k), 2}, Element::f32);
+      attrs.set(kFoldedEps, 1e-6);
+    }
+    if (c == 'c') attrs.set(kCodesBeside, int64_t{1});
+    if (c == 'm') attrs.set(kMomentsBeside, int64_t{1});
     if (c == 'b') with(StepKind::bias, {n}, side);
     if (c == 's') with(StepKind::scale, {n}, side);
     if (c == 'r') with(StepKind::residual, y, side);
@@ -71,7 +79,7 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
     if (c == 'U') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::relu});
   }
   if (t.y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
-  return make_problem("matmul", std::move(in), {}, std::move(then), t.y);
+  return make_problem("matmul", std::move(in), std::move(attrs), std::move(then), t.y);
 }
 
 }  // namespace tessera

@@ -37,6 +37,16 @@ std::vector<DeviceForm> device_forms() {
                                   {{"kind", std::string("layer")}, {"eps", 1e-6}}, then, y)});
     }
   }
+  // The mean of the tokens that a head reads.
+  for (const int64_t images : {64, 1}) {
+    for (const QuantType& y : {QuantType(Element::f16), kE4m3PerTensor}) {
+      Program then;
+      if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+      all.push_back({cat("pooled layer/f16 to ", info(y.element).name, "/", images, "x256x768"),
+                     make_problem("norm", {dense_operand({images, 256, 768}, Element::f16), dense_operand({768}, Element::f16, true), dense_operand({768}, Element::f16, true)},
+                                  {{"kind", std::string("layer")}, {"eps", 1e-6}, {"pooled", int64_t{1}}}, then, y)});
+    }
+  }
   return all;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // norm/cpu: a row at a time in f32. The row is decoded once and stays in cache for the three passes: sum, deviations
-// from the mean, result.
+// from the mean, result. Pooled, a group of rows at a time: their sums, then gain and shift once.
 #include <algorithm>
 #include <cmath>
 
@@ -89,6 +89,18 @@ void normalise_row_simd(NormKind kind, float eps, const float* gain, const float
   apply_norm(v, n, mean, 1.0f / std::sqrt(var + eps), gain, shift);
 }
 
+void add_row_simd(const float* v, int64_t n, float* sums) {
+  const D d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, v + i)), d, sums + i);
+  for (; i < n; ++i) sums[i] += v[i];
+}
+
+// The mean of `rows` rows that were added up, with gain and shift, in place.
+void finish_mean_simd(float* sums, int64_t n, float rows, const float* gain, const float* shift) {
+  apply_norm(sums, n, 0, 1.0f / rows, gain, shift);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -99,6 +111,8 @@ namespace tessera {
 namespace {
 
 HWY_EXPORT(normalise_row_simd);
+HWY_EXPORT(add_row_simd);
+HWY_EXPORT(finish_mean_simd);
 
 constexpr int64_t kLeastNumbers = 8192;  // numbers per piece of parallel work: some microseconds
 
@@ -131,14 +145,15 @@ class NormKernel final : public Kernel {
   }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
-    const int64_t grain = std::max(divide_up(p_.rows, 4 * threads()), divide_up(kLeastNumbers, p_.cols));
-    parallel_for(p_.rows, round_up(grain, 2), [&](int64_t begin, int64_t end) { run_rows(in, out, begin, end); });
+    const int64_t rows = p_.rows / p_.group;  // of the result
+    const int64_t grain = std::max(divide_up(rows, 4 * threads()), divide_up(kLeastNumbers, p_.cols * p_.group));
+    parallel_for(rows, round_up(grain, 2), [&](int64_t begin, int64_t end) { run_rows(in, out, begin, end); });
     return {};
   }
 
  private:
   int64_t scratch_bytes() const {
-    return 3 * Scratch::bytes_of(p_.cols) + Scratch::bytes_of(program_.scratch_floats(p_.cols));
+    return 4 * Scratch::bytes_of(p_.cols) + Scratch::bytes_of(program_.scratch_floats(p_.cols));
   }
 
   void run_rows(std::span<const TensorView> in, std::span<const TensorView> out, int64_t begin, int64_t end) const {
@@ -155,12 +170,29 @@ class NormKernel final : public Kernel {
     const CpuProgram::Columns program =
         program_.on(in, out[0], 0, p_.cols, scratch.floats(program_.scratch_floats(p_.cols)));
     StridedRuns from(shape_, strides_);
-    from.seek(begin);
-    for (int64_t r = begin; r < end; ++r, from.next()) {
+    from.seek(begin * p_.group);
+    const auto next_row = [&](const float* by, const float* plus) {
       decode_row(p_.x.element, in[0].data, from.offset(0), p_.cols, v);
+      from.next();
       if (p_.x.scaled()) scale_row(v, p_.cols, tensor_scale(in[0]), nullptr);
-      HWY_DYNAMIC_DISPATCH(normalise_row_simd)(p_.kind, p_.eps, gain, shift, v, p_.cols);
-      program.finish(r, v);
+      HWY_DYNAMIC_DISPATCH(normalise_row_simd)(p_.kind, p_.eps, by, plus, v, p_.cols);
+    };
+    if (!p_.pooled) {
+      for (int64_t r = begin; r < end; ++r) {
+        next_row(gain, shift);
+        program.finish(r, v);
+      }
+      return;
+    }
+    float* sums = scratch.floats(p_.cols);
+    for (int64_t g = begin; g < end; ++g) {
+      std::fill_n(sums, p_.cols, 0.0f);
+      for (int64_t r = 0; r < p_.group; ++r) {
+        next_row(nullptr, nullptr);
+        HWY_DYNAMIC_DISPATCH(add_row_simd)(v, p_.cols, sums);
+      }
+      HWY_DYNAMIC_DISPATCH(finish_mean_simd)(sums, p_.cols, static_cast<float>(p_.group), gain, shift);
+      program.finish(g, sums);
     }
   }
 

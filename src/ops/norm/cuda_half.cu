@@ -24,6 +24,7 @@ bool is_half(const QuantType& t) { return !t.scaled() && (t.element == Element::
 
 Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
+  TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
   TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kI8PerTensor, "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
   const RowView rows = p.in[0].rows();

@@ -21,6 +21,7 @@ constexpr const char* kName = "norm/cuda_rows";
 
 Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
+  TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
   TS_REQUIRE(is_device_number(n.x) && is_device_number(n.y), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.x), " and ",
              to_string(n.y));
   TS_REQUIRE(p.in[0].strides.back() == 1 || n.cols == 1, "the last axis of x must be contiguous");

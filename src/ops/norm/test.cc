@@ -23,6 +23,43 @@ Problem problem(Operand x, const std::string& kind, bool gain, bool shift, Eleme
   return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}}, std::move(then), y);
 }
 
+Problem pooled(Operand x, const std::string& kind, bool gain, bool shift, Element side, const QuantType& y) {
+  const int64_t cols = x.shape.back();
+  std::vector<Operand> in = {std::move(x), gain ? dense_operand({cols}, side, true) : Operand{},
+                             shift ? dense_operand({cols}, side, true) : Operand{}};
+  Program then;
+  if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
+  return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}, {"pooled", int64_t{1}}}, std::move(then), y);
+}
+
+// Fewer rows than warps, as many, and more by one; fewer columns than a kernel has, and as many; one group and several.
+std::vector<Problem> pooled_problems() {
+  struct Types {
+    QuantType x, y;
+    Element side;
+  };
+  const Types types[] = {{kF16, kF16, Element::f16},  {kF16, kE4m3PerTensor, Element::f32},   {kBf16, kBf16, Element::bf16},
+                         {kF16, kF32, Element::f32},  {kBf16, kE4m3PerTensor, Element::bf16}, {kBf16, kF16, Element::f16},
+                         {kF16, kBf16, Element::f16}, {kF32, kF32, Element::f32}};
+  std::vector<Problem> all;
+  for (const Types& t : types) {
+    for (const Shape& s : {Shape{1, 256}, {3, 1, 768}, {5, 768}, {3, 8, 256}, {2, 9, 1024}, {1, 196, 768}, {3, 64, 256}, {2, 65, 512}, {3, 5, 2048},
+                           {3, 17, 200}, {2, 2, 7, 384}, {2, 33, 1152}, {1, 19, 1544}, {0, 5, 768}, {3, 7, 31}}) {
+      all.push_back(pooled(dense_operand(s, t.x), "layer", true, true, t.side, t.y));
+      all.push_back(pooled(dense_operand(s, t.x), "rms", true, false, t.side, t.y));
+    }
+    all.push_back(pooled(dense_operand({3, 21, 768}, t.x), "layer", false, false, t.side, t.y));
+    all.push_back(pooled(dense_operand({3, 21, 768}, t.x), "rms", false, true, t.side, t.y));
+    all.push_back(pooled(gapped({3, 21, 256}, t.x, 256), "layer", true, true, t.side, t.y));
+    // All tokens but the class token; tokens that lie before the images.
+    Operand tokens = dense_operand({3, 16, 768}, t.x);
+    tokens.strides = {17 * 768, 768, 1};
+    all.push_back(pooled(tokens, "layer", true, true, t.side, t.y));
+    all.push_back(pooled(swapped({3, 16, 256}, t.x, 0, 1), "layer", true, true, t.side, t.y));
+  }
+  return all;
+}
+
 // Results in every type of activation, over rows of one number, odd ones, and around multiples of both blocks.
 std::vector<Problem> coded_problems() {
   std::vector<Problem> all;
@@ -34,6 +71,7 @@ std::vector<Problem> coded_problems() {
       all.push_back(problem(dense_operand(s, kF16), "rms", true, false, Element::f16, y));
     }
     all.push_back(problem(gapped({6, 33}, kF16, 8), "layer", true, true, Element::f32, y));
+    all.push_back(pooled(dense_operand({3, 5, 256}, kF16), "layer", true, true, Element::f16, y));
   }
   return all;
 }
@@ -70,6 +108,7 @@ std::vector<Problem> problems() {
     }
   }
   for (const Problem& p : coded_problems()) all.push_back(p);
+  for (const Problem& p : pooled_problems()) all.push_back(p);
   return all;
 }
 
@@ -112,8 +151,27 @@ TEST_P(NormVariant, AgreesOnRealShapes) {
        problem(dense_operand({20011, 64}, kBf16), "rms", true, false, Element::bf16, kInt8)},
       Values::kRandom);
 }
+TEST_P(NormVariant, AgreesOnMeansOfTokens) {
+  std::vector<Problem> list;
+  for (const QuantType& y : {kF16, kE4m3PerTensor}) {
+    for (const Shape& s : {Shape{1, 256, 768}, {64, 256, 768}, {64, 196, 1024}, {3, 256, 2048}}) list.push_back(pooled(dense_operand(s, kF16), "layer", true, true, Element::f16, y));
+    // More groups than blocks run at once.
+    list.push_back(pooled(dense_operand({700, 9, 256}, kBf16), "rms", true, false, Element::bf16, y));
+  }
+  run(list, Values::kRandom);
+}
+// A mean far from zero, and rows whose normalised numbers cancel in the mean.
+TEST_P(NormVariant, KeepsTheMeanOfRowsThatCancel) {
+  run({pooled(dense_operand({2, 64, 768}, kF16), "layer", true, true, Element::f32, kF32)}, Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
+    if (i != 0) return;
+    const size_t cols = static_cast<size_t>(p.in[0].shape.back());
+    for (size_t at = 0; at < numbers.size(); ++at) numbers[at] = (at / cols % 2 == 0 ? 1 : -1) * (numbers[at % cols] * 0.125 + 20);
+  });
+}
 TEST_P(NormVariant, Sanitize) {
-  run({problem(dense_operand({5, 768}, kF16), "layer", true, true, Element::f16, kF16),
+  run({pooled(dense_operand({3, 196, 768}, kF16), "layer", true, true, Element::f16, kE4m3PerTensor),
+       pooled(dense_operand({2, 21, 200}, kBf16), "rms", true, false, Element::bf16, kF32),
+       problem(dense_operand({5, 768}, kF16), "layer", true, true, Element::f16, kF16),
        problem(dense_operand({3, 257}, kF32), "rms", true, false, Element::f32, kF32),
        problem(dense_operand({3, 48}, kF16), "layer", true, true, Element::f32, kE4m3PerTensor)},
       Values::kRandom);
@@ -149,6 +207,28 @@ TEST(NormContract, RowsOfSixteenBitsLieInAWarp) {
   EXPECT_NE(refusal(dense_operand({3, 768}, kF16), kF16, false), "") << "a gain that another kernel makes";
 }
 
+TEST(NormContract, MeansHaveKernelsOfTheirOwn) {
+  const auto refusal = [](const char* variant, const Problem& p) { return find_variant(variant)->accepts(p).refusal; };
+  const auto mean = [](const Operand& x, const QuantType& y) { return pooled(x, "layer", true, true, Element::f16, y); };
+  for (const QuantType& y : {kF16, kBf16, kF32, kE4m3PerTensor}) {
+    const Problem p = mean(dense_operand({64, 256, 768}, kF16), y);
+    EXPECT_EQ(refusal("norm/sm90_pooled", p), "");
+    EXPECT_EQ(refusal("norm/cpu", p), "");
+    for (const char* other : {"norm/cuda_half", "norm/cuda_rows"}) EXPECT_NE(refusal(other, p).find("mean"), std::string::npos) << other;
+  }
+  EXPECT_NE(refusal("norm/sm90_pooled", problem(dense_operand({64, 256, 768}, kF16), "layer", true, true, Element::f16, kF16)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 768}, kF32), kF32)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 768}, kF16), kInt8)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 12}, kF16), kF16)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 2056}, kF16), kF16)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(gapped({3, 5, 768}, kF16, 4), kF16)), "") << "rows begin at multiples of 8 bytes";
+  EXPECT_EQ(refusal("norm/sm90_pooled", mean(swapped({3, 5, 768}, kF16, 0, 1), kF16)), "") << "groups beside each other";
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(swapped({3, 4, 5, 768}, kF16, 0, 2), kF16)), "") << "groups at two distances";
+  Problem made = mean(dense_operand({3, 5, 768}, kF16), kF16);
+  made.in[1].constant = false;
+  EXPECT_NE(refusal("norm/sm90_pooled", made), "") << "a gain that another kernel makes";
+}
+
 TEST(NormContract, EveryVariantAcceptsSomething) { expect_each_accepts(op(), problems()); }
 
 TEST(NormRule, RefusesWhatDoesNotFit) {
@@ -166,6 +246,25 @@ TEST(NormRule, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(infer({}, {1}, {}).ok());
 }
 
+TEST(NormRule, PooledDropsTheAxisBeforeTheLast) {
+  const auto infer = [](const Shape& x, const Attr& value) {
+    return infer_types(op(), Problem{.op = "norm", .in = {dense_operand(x, kF16)}, .out = {}, .attrs = {{"pooled", value}}});
+  };
+  EXPECT_EQ((*infer({2, 3, 8}, int64_t{1}))[0], (Type{{2, 8}, kF16}));
+  EXPECT_EQ((*infer({3, 8}, int64_t{1}))[0], (Type{{8}, kF16}));
+  EXPECT_EQ((*infer({2, 3, 8}, int64_t{0}))[0], (Type{{2, 3, 8}, kF16}));
+  const auto refused = [&](const Shape& x, const Attr& value, const char* why) {
+    const auto y = infer(x, value);
+    ASSERT_FALSE(y.ok()) << why;
+    EXPECT_EQ(y.status().code(), Code::kBadInput);
+    EXPECT_NE(y.status().message().find(why), std::string::npos) << y.status().message();
+  };
+  refused({8}, int64_t{1}, "axis before the last");
+  refused({2, 0, 8}, int64_t{1}, "no rows");
+  refused({2, 3, 8}, int64_t{2}, "0 or 1");
+  refused({2, 3, 8}, std::string("yes"), "0 or 1");
+}
+
 TEST(NormReference, SmallNumbersByHand) {
   // [1 3]: mean 2, var 1, eps 0.5625 -> 1 / 1.25; gain 2, shift 1. RMS of [3 4]: var 12.5.
   Problem p = problem(dense_operand({1, 2}, kF32), "layer", true, true, Element::f32, kF32);
@@ -180,6 +279,13 @@ TEST(NormReference, SmallNumbersByHand) {
   const Dense y = compute_reference(op(), rms, x)[0];
   EXPECT_DOUBLE_EQ(y.v[0], 0.6);
   EXPECT_DOUBLE_EQ(y.v[1], 0.8);
+  // Two groups of three rows: -0.8 and 0.8 in turn, so a third of one of them is left; all three alike.
+  Problem mean = pooled(dense_operand({2, 3, 2}, kF32), "layer", true, true, Element::f32, kF32);
+  mean.attrs.set("eps", 0.5625);
+  const std::vector<Dense> rows = {{{2, 3, 2}, {1, 3, 3, 1, 1, 3, 3, 1, 5, 3, 1, -1}}, {{2}, {3, 3}}, {{2}, {1, 1}}};
+  const Dense means = compute_reference(op(), mean, rows)[0];
+  EXPECT_EQ(means.shape, (Shape{2, 2}));
+  for (const auto& [i, want] : {std::pair{0, 0.2}, {1, 1.8}, {2, 3.4}, {3, -1.4}}) EXPECT_DOUBLE_EQ(means.v[static_cast<size_t>(i)], want) << i;
 }
 
 }  // namespace
