@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -55,6 +56,8 @@ void print_plan(const Plan& p) {
   if (joined > 0)
     print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join", " the two layers of a gated MLP: ", linear,
                          " linear layers of the model"));
+  const int64_t folded = std::count_if(p.steps.begin(), p.steps.end(), [](const PlanStep& s) { return s.then.find(StepKind::normalise) != nullptr; });
+  if (folded > 0) print_record("", cat(plural(folded, "matmul"), folded == 1 ? " has" : " have", " the norm before ", folded == 1 ? "it" : "them", " as a factor per row: no kernel of its own"));
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
