@@ -104,6 +104,9 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
                  "added to fp32 sums every 128 products; inspect shows it (default: fast)")
       ->type_name("NAME")
       ->group(kGroup);
+  app.add_flag("--keep-norms", flags.keep_norms,
+               "norms stay kernels of their own in Hopper engines of few rows, where those between linear layers become a factor per row of the layer behind")
+      ->group(kGroup);
   app.add_option("--sparsity", flags.sparsity,
                  "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
       ->type_name("PATTERN")
@@ -193,6 +196,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   if (!flags.accumulate.empty() && flags.accumulate != "fast" && flags.accumulate != "promoted")
     return usage_error(cat("--accumulate ", flags.accumulate, ": accepted are fast and promoted"));
   o.promoted = flags.accumulate == "promoted";
+  o.keep_norms = flags.keep_norms;
   if (!flags.recipe.empty()) {
     TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
   }

@@ -24,6 +24,7 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
                                const std::string& samples_flag);
 
 struct BuildFlags {
+  bool keep_norms = false;
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;

@@ -41,7 +41,7 @@ Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPo
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
-  if (cuda) TS_TRY(pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
+  if (cuda && types.pooled_norms) TS_TRY(pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
   if (cuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool, failures);
 }

@@ -19,6 +19,7 @@
 #include "study/original.h"
 #include "study/ranges_file.h"
 #include "study/refine.h"
+#include "study/row_offsets.h"
 #include "study/verify.h"
 
 namespace tessera {
@@ -107,10 +108,22 @@ class Builder {
       return usage_error(cat("--calib: ", engine_.precision,
                              " has no scales to calibrate; leave it out, or ask for another --precision"));
     }
-    if (options_.golden && report != nullptr) TS_TRY(measure_on_samples(*report));
-    TS_TRY(make_plans());
-    TS_TRY(check_engine(engine_));
-    TS_TRY(options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed));
+    TS_TRY(choose_folded_norms());
+    const ModelReport before = report != nullptr ? *report : ModelReport();
+    Status made = make_engine(ran_on_target, report);
+    const bool folded = !lowering_.types.folded_norms.empty();
+    if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !mirrored_) && made.code() == Code::kRefused)) {
+      // All plans mirror one golden plan: what one of them cannot fold or pool, or must not for its accuracy, none may.
+      const std::string why = made.message().substr(0, made.message().find('\n'));
+      lowering_.types.folded_norms.clear();
+      lowering_.types.pooled_norms = mirrored_;
+      lowering_.plan.as_reference = false;
+      engine_.plans.clear(), engine_.constants.clear();
+      if (report != nullptr) *report = before;
+      made = make_engine(ran_on_target, report);
+      if (made.ok() && !options_.quiet) note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
+    }
+    TS_TRY(made);
     return std::move(engine_);
   }
 
@@ -260,9 +273,9 @@ class Builder {
     return {};
   }
 
-  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans.
+  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of their norms: where some are folded the golden run alone says it.
   Status measure_on_samples(ModelReport& report) {
-    if (options_.calib_path.empty() || ranges_given_) return {};
+    if (options_.calib_path.empty() || ranges_given_ || !lowering_.types.folded_norms.empty()) return {};
     const Stopwatch watch(t_.golden_s);
     CalibrateOptions few = calibration();
     few.samples = std::min<int64_t>(few.samples, 32);
@@ -281,49 +294,64 @@ class Builder {
     note(cat("the model is in bf16; ", (*base)->weight.scaled() ? "what gets no scales" : "it", " becomes fp16, of at most 65504 (only --precision bf16 keeps bf16)"));
   }
 
-  Status make_plans() {
-    lowering_.plan.target = lowering_.types.target.emplace(options_.target);
-    std::vector<int64_t> batches = options_.batches;
-    std::sort(batches.begin(), batches.end());
-    batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
-    if (batches.empty()) batches = {1};
-    TS_TRY(choose_folded_norms(batches));
-    Status made = make_plans_of(batches);
-    if (made.code() != Code::kRefused || lowering_.types.folded_norms.empty()) return made;
-    // All plans mirror one golden plan: what one of them cannot fold none may.
-    if (!options_.quiet) note(cat("norms stay kernels of their own: ", made.message()));
-    lowering_.types.folded_norms.clear();
-    lowering_.plan.as_reference = false;
-    engine_.plans.clear(), engine_.constants.clear();
-    return make_plans_of(batches);
+  Status make_engine(bool* ran_on_target, ModelReport* report) {
+    if (options_.golden && report != nullptr) TS_TRY(measure_on_samples(*report));
+    TS_TRY(make_plans());
+    TS_TRY(check_engine(engine_));
+    return options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed);
+  }
+
+  // In order, each once.
+  std::vector<int64_t> batches() const {
+    std::vector<int64_t> all = options_.batches;
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all.empty() ? std::vector<int64_t>{1} : all;
   }
 
   LoadOptions this_batch() const {
     return {.exact = !options_.batches.empty() && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
   }
 
-  // Norms that are no kernels, where kernels of the target say so at the largest batch. Weights that were refined have their norms' gains as they are.
-  Status choose_folded_norms(const std::vector<int64_t>& batches) {
-    if (info(options_.target).device != DeviceKind::kCuda || engine_.precision == kAuto || !refined_.layers.empty()) return {};
-    const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
-      TS_ASSIGN(Graph graph, load_model(options_.model_path, batch, this_batch()));
-      return foldable_norms(std::move(graph), lowering_.types);
-    };
+  // Norms that are no kernels: at the largest batch, where kernels of the target say so and the rows of the samples allow it. Weights that were refined have their norms' gains as they are.
+  Status choose_folded_norms() {
+    constexpr int64_t kSamples = 8;
+    lowering_.types.target = options_.target;
+    const bool cuda = info(options_.target).device == DeviceKind::kCuda;
+    if (options_.keep_norms && !cuda) return usage_error(cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
+    if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
     const Stopwatch watch(t_.import_s);
-    TS_ASSIGN(lowering_.types.folded_norms, at(batches.back()));
-    if (batches.size() == 1 || !lowering_.types.folded_norms.empty() || options_.quiet) return {};
-    TS_ASSIGN(const std::set<std::string> alone, at(batches.front()));
-    if (!alone.empty())
-      note(cat("an engine for batch ", batches.front(), " alone would fold ", alone.size(), " norms into the layers around them; beside batch ", batches.back(), " they stay kernels"));
+    std::optional<RowOffsets> offsets;
+    const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
+      TS_ASSIGN(const Graph graph, load_model(options_.model_path, batch, this_batch()));
+      TS_ASSIGN(const std::set<std::string> any, foldable_norms(graph, lowering_.types, {}));
+      if (any.empty()) return any;
+      if (!offsets) {
+        CalibrateOptions few = calibration();
+        few.samples = std::min(few.samples, kSamples);
+        if (ranges_given_) few.path.clear();
+        TS_ASSIGN(const CalibrationSamples data, samples_of(sampled_, few));
+        TS_ASSIGN(offsets, measure_row_offsets(sampled_, data.samples));
+      }
+      return foldable_norms(graph, lowering_.types, *offsets);
+    };
+    const std::vector<int64_t> all = batches();
+    TS_ASSIGN(lowering_.types.folded_norms, at(all.back()));
+    if (all.size() == 1 || options_.quiet) return {};
+    TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
+    if (const size_t here = lowering_.types.folded_norms.size(); alone.size() > here)
+      note(cat("an engine for batch ", all.front(), " alone would fold ", alone.size(), " norms into the layers around them; beside batch ", all.back(), here == 0 ? " they stay" : cat(" all but ", here, " stay"), " kernels"));
     return {};
   }
 
   // One plan per batch size, and the golden plan.
-  Status make_plans_of(const std::vector<int64_t>& batches) {
+  Status make_plans() {
     ConstantPool pool(engine_.constants);
+    const std::vector<int64_t> all = batches();
+    lowering_.plan.target = options_.target;
     int64_t largest = 1;
-    Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(batches.size()) + 1));
-    for (int64_t batch : batches) {
+    Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
+    for (int64_t batch : all) {
       const std::string planned = cat("batch", batch);
       const Activity planning("planning", planned);
       Graph graph;
@@ -368,6 +396,8 @@ class Builder {
     lowering_.plan.as_reference = true;
     TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
     engine_.plans.push_back(std::move(plan));
+    mirrored_ = std::all_of(engine_.plans.begin(), engine_.plans.end(), [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
+    if (!mirrored_ && lowering_.types.pooled_norms) return refused("the target has a kernel for it at some of the batches only");
     // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only added.
     for (Plan& p : engine_.plans) {
       if (!p.tuning.empty()) p.tuning = tuning_hash(*lowering_.plan.tuning);
@@ -408,6 +438,7 @@ class Builder {
   Refined refined_;
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
+  bool mirrored_ = true;  // plans have the steps of the golden plan
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 

@@ -36,6 +36,7 @@ struct BuildOptions {
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed one; "none": no table
   bool tune = false;   // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
+  bool keep_norms = false;  // none becomes a factor per row of the layers behind it (passes/fold_norms.h)
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;

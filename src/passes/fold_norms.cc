@@ -2,9 +2,11 @@
 #include "passes/fold_norms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
+#include "base/parallel.h"
 #include "ops/matmul/matmul.h"
 #include "ops/row_moments.h"
 #include "passes/drop_dead.h"
@@ -17,6 +19,8 @@ constexpr size_t kNone = static_cast<size_t>(-1);
 // What moments cost the kernel that writes them grows with the rows, what a norm's own kernel costs hardly does: ViT-B in FP8 on an H200, tiles chosen by the cost model at 394 rows, takes 0.279
 // instead of 0.313 ms at 197 rows and 0.455 instead of 0.430 at 394.
 constexpr int64_t kFewRows = 256;
+// Errors of 8-bit codes may grow by an eighth, those of 16 bits twofold.
+constexpr double kMostOffsetOfCodes = 0.5, kMostOffset = 1.75;
 
 bool is_plain_constant(const Graph& g, ValueId id) { return g.at(id).constant && g.at(id).type.quant == QuantType(Element::f32); }
 
@@ -40,7 +44,7 @@ class NormFinder {
       if (name != "kind" && name != "eps") return std::nullopt;
     }
     for (size_t i = 1; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kNoValue && !is_plain_constant(g_, node.inputs[i])) return std::nullopt;
+      if (node.inputs[i] != kNoValue && !(is_plain_constant(g_, node.inputs[i]) && is_finite(node.inputs[i]))) return std::nullopt;
     }
     Fold f{.norm = norm};
     const auto x = whole(node.inputs[0]);
@@ -62,6 +66,12 @@ class NormFinder {
   }
 
  private:
+  // What is not is told of the norm itself, by who reads it.
+  bool is_finite(ValueId id) const {
+    const std::vector<double> numbers = g_.numbers(id);
+    return std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
+  }
+
   bool in_storage(ValueId id, ValueId base) const { return id != kNoValue && !g_.at(id).constant && placement_of(g_, producers_, id).base == base; }
 
   bool others_read(ValueId x, size_t norm) const {
@@ -89,7 +99,8 @@ class NormFinder {
   }
 
   bool takes_factors(const Node& layer) const {
-    if (!is_linear(g_, layer) || layer.then.gated() || layer.then.find(StepKind::normalise) != nullptr || layer.attrs.has("type.0")) return false;
+    // A bias that comes later than first would have to take the shift through what stands before it.
+    if (!is_linear(g_, layer) || !layer.then.within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual}) || layer.attrs.has("type.0")) return false;
     const ValueId w = layer.inputs[1];
     if (!is_plain_constant(g_, w) || g_.at(w).type.shape.size() != 2) return false;
     if (const Step* bias = layer.then.find(StepKind::bias); bias != nullptr && !is_plain_constant(g_, layer.inputs[static_cast<size_t>(bias->operand)])) return false;
@@ -124,29 +135,44 @@ std::vector<double> numbers_or(const Graph& g, const Node& norm, size_t input, i
 std::vector<float> folded_weight(const std::vector<double>& w, const std::vector<double>& gain, std::vector<double>& shift, bool centre) {
   const size_t k = gain.size(), rows = w.size() / k;
   std::vector<float> made(w.size());
-  std::vector<double> added(rows, 0.0), row(k);
-  for (size_t r = 0; r < rows; ++r) {
-    double mean = 0;
-    for (size_t c = 0; c < k; ++c) {
-      row[c] = w[r * k + c] * gain[c];
-      mean += row[c] / static_cast<double>(k);
-      added[r] += w[r * k + c] * shift[c];
+  std::vector<double> added(rows, 0.0);
+  parallel_for(static_cast<int64_t>(rows), 16, [&](int64_t begin, int64_t end) {
+    for (size_t r = static_cast<size_t>(begin); r < static_cast<size_t>(end); ++r) {
+      double mean = 0;
+      for (size_t c = 0; c < k; ++c) {
+        mean += w[r * k + c] * gain[c] / static_cast<double>(k);
+        added[r] += w[r * k + c] * shift[c];
+      }
+      for (size_t c = 0; c < k; ++c) made[r * k + c] = static_cast<float>(w[r * k + c] * gain[c] - (centre ? mean : 0));
     }
-    for (size_t c = 0; c < k; ++c) made[r * k + c] = static_cast<float>(row[c] - (centre ? mean : 0));
-  }
+  });
   shift = std::move(added);
   return made;
 }
 
+// A constant that only has a shape: what is asked of kernels needs no numbers.
+ValueId shape_alone(Graph& g, const std::string& name, const Shape& shape) {
+  Value v;
+  v.name = name;
+  v.type = {shape, Element::f32};
+  v.constant = true;
+  return g.add_value(std::move(v));
+}
+
+enum class Numbers : uint8_t { kMade, kLeftOut };
+
 // The layer behind: reads `x` with its moments.
-Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments) {
+Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments, Numbers numbers) {
   const ValueId w = layer.inputs[1];
-  const int64_t k = g.at(w).type.shape.back();
+  const int64_t n = g.at(w).type.shape[0], k = g.at(w).type.shape[1];
   const bool rms = norm.attrs.word("kind", "layer") == "rms";
-  std::vector<double> shift = numbers_or(g, norm, 2, k, 0.0);
-  const std::vector<float> made = folded_weight(g.numbers(w), numbers_or(g, norm, 1, k, 1.0), shift, !rms);
+  std::vector<double> shift(static_cast<size_t>(n));
   layer.inputs[0] = x;
-  layer.inputs[1] = g.add_constant(g.at(w).name, Shape(g.at(w).type.shape), made);
+  if (numbers == Numbers::kMade) {
+    shift = numbers_or(g, norm, 2, k, 0.0);
+    const std::vector<float> made = folded_weight(g.numbers(w), numbers_or(g, norm, 1, k, 1.0), shift, !rms);
+    layer.inputs[1] = g.add_constant(g.at(w).name, Shape(g.at(w).type.shape), made);
+  }
   Step* bias = nullptr;
   for (Step& s : layer.then.steps) {
     if (s.kind == StepKind::bias) bias = &s;
@@ -159,7 +185,7 @@ Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId mom
       for (size_t r = 0; r < shift.size(); ++r) shift[r] += own[r];
     }
     const std::vector<float> sum(shift.begin(), shift.end());
-    const ValueId vector = g.add_constant(name, {static_cast<int64_t>(sum.size())}, sum);
+    const ValueId vector = numbers == Numbers::kMade ? g.add_constant(name, {n}, sum) : shape_alone(g, name, {n});
     if (bias != nullptr) {
       layer.inputs[static_cast<size_t>(bias->operand)] = vector;
     } else {
@@ -174,27 +200,28 @@ Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId mom
   return layer;
 }
 
-void fold(Graph& g, const Fold& f) {
+void fold(Graph& g, const Fold& f, Numbers numbers) {
   g.nodes[f.before] = with_moments(g, g.nodes[f.before]);
   const Node norm = g.nodes[f.norm];
   const ValueId y = g.nodes[f.before].outputs[0], moments = g.nodes[f.before].outputs.back();
   std::vector<Node> nodes;
+  std::map<Shape, ValueId> views{{g.at(y).type.shape, y}};  // one for each grouping: readers share their codes
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     if (n == f.norm) continue;
     if (std::find(f.behind.begin(), f.behind.end(), n) == f.behind.end()) {
       nodes.push_back(std::move(g.nodes[n]));
       continue;
     }
-    ValueId x = y;
     const Shape shape = g.at(g.nodes[n].inputs[0]).type.shape;
-    if (shape != g.at(y).type.shape) {
+    const auto [view, fresh] = views.emplace(shape, kNoValue);
+    if (fresh) {
       Value seen;
-      seen.name = g.at(y).name + ".rows";
+      seen.name = cat(g.at(y).name, ".rows", views.size() > 2 ? cat("_", views.size() - 1) : "");
       seen.type = {shape, g.at(y).type.quant};
-      x = g.add_value(std::move(seen));
-      nodes.push_back({.name = {}, .op = "view", .inputs = {y}, .outputs = {x}, .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}});
+      view->second = g.add_value(std::move(seen));
+      nodes.push_back({.name = {}, .op = "view", .inputs = {y}, .outputs = {view->second}, .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}});
     }
-    nodes.push_back(with_factors(g, norm, std::move(g.nodes[n]), x, moments));
+    nodes.push_back(with_factors(g, norm, std::move(g.nodes[n]), view->second, moments, numbers));
   }
   // Views of the norm's result were its readers' only.
   std::erase_if(nodes, [&](const Node& n) { return n.op == "view" && n.inputs[0] == norm.outputs[0]; });
@@ -223,15 +250,16 @@ Problem typed(const Graph& g, const std::vector<int>& producers, const Node& lay
 
 }  // namespace
 
-Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options) {
+Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options, const RowOffsets& offsets) {
   std::set<std::string> names;
   TS_ASSIGN(const Choices choices, choose_precisions(graph, options));
-  std::map<std::string, const LayerChoice*> chosen;
-  for (size_t n = 0; n < graph.nodes.size(); ++n) chosen[graph.nodes[n].name] = &choices.layers[n];
+  std::map<std::string, std::vector<size_t>> named;
+  for (size_t n = 0; n < graph.nodes.size(); ++n) named[graph.nodes[n].name].push_back(n);
+  const auto has_name = [&](size_t n) { return !graph.nodes[n].name.empty() && named[graph.nodes[n].name].size() == 1; };
   const auto runs_so = [&](const Graph& g, const std::vector<int>& producers, const Node& layer) {
-    const LayerChoice* choice = chosen.contains(layer.name) ? chosen.at(layer.name) : nullptr;
-    if (choice == nullptr || choice->precision == nullptr || choice->sparse) return false;
-    Problem p = typed(g, producers, layer, *choice->precision, choices.carrier);
+    const LayerChoice& choice = choices.layers[named[layer.name][0]];
+    if (choice.precision == nullptr || choice.sparse) return false;
+    Problem p = typed(g, producers, layer, *choice.precision, choices.carrier);
     if (options.promoted && p.in[1].type.element == Element::e4m3) p.attrs.set(kPromoted, int64_t{1});
     return runs_well(p, *options.target);
   };
@@ -239,19 +267,33 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const auto f = find.find(n);
     if (!f || rows_of(graph.at(graph.nodes[n].inputs[0]).type.shape) > kFewRows) continue;
+    std::vector<size_t> layers = f->behind;
+    layers.push_back(f->before);
+    // Plans of an engine know norms and layers by their names.
+    if (!has_name(n) || !std::all_of(layers.begin(), layers.end(), has_name)) continue;
     const auto any_reads = [&](auto such) {
       return std::any_of(f->behind.begin(), f->behind.end(), [&](size_t layer) { return choices.layers[layer].precision != nullptr && such(choices.layers[layer].precision->activation); });
     };
-    if (f->alone && any_reads([](const QuantType& x) { return x.scaled(); })) continue;
+    const bool codes = any_reads([](const QuantType& x) { return x.scaled(); });
+    if (f->alone && codes) continue;
     // The residual stream has a few large channels, which a norm's gain makes small: steps that are the same for all numbers are too coarse for the rest
     // (ViT-B b1, cosine with fp32: 0.9906 folded, 0.9991 not; in FP8 0.9952 and 0.9954).
     if (any_reads([](const QuantType& x) { return info(x.element).kind == ElementKind::kInteger; })) continue;
+    const auto offset = offsets.find(graph.nodes[n].name);
+    if (offset != offsets.end() && !(offset->second <= (codes ? kMostOffsetOfCodes : kMostOffset))) continue;
+    if (options.ranges != nullptr) {
+      const auto range = options.ranges->values.find(graph.at(graph.nodes[n].outputs[0]).name);
+      if (range != options.ranges->values.end() && range->second.by_hand) continue;
+    }
     Graph folded = graph;
-    fold(folded, *f);
+    fold(folded, *f, Numbers::kLeftOut);
     const std::vector<int> producers = folded.producers();
-    const auto named = [&](size_t node) { return std::find_if(folded.nodes.begin(), folded.nodes.end(), [&](const Node& other) { return other.name == graph.nodes[node].name; }); };
-    if (!runs_so(folded, producers, *named(f->before))) continue;
-    if (std::all_of(f->behind.begin(), f->behind.end(), [&](size_t node) { return runs_so(folded, producers, *named(node)); })) names.insert(graph.nodes[n].name);
+    if (std::all_of(folded.nodes.begin(), folded.nodes.end(), [&](const Node& node) {
+          const bool is_one = std::any_of(layers.begin(), layers.end(), [&](size_t layer) { return node.name == graph.nodes[layer].name; });
+          return !is_one || runs_so(folded, producers, node);
+        })) {
+      names.insert(graph.nodes[n].name);
+    }
   }
   return names;
 }
@@ -261,7 +303,7 @@ Status fold_norms(Graph& graph, const std::set<std::string>& norms) {
     const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == "norm" && n.name == name; });
     const auto f = node == graph.nodes.end() ? std::nullopt : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
     if (!f) return refused(cat("norm ", name, ": it cannot be folded into the layers around it"));
-    fold(graph, *f);
+    fold(graph, *f, Numbers::kMade);
   }
   return drop_dead(graph);
 }

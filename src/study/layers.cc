@@ -130,6 +130,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   walk = errors_after_program(problem, numbers, before, std::move(walk), arithmetic.activation_error);
   apply_program(problem, numbers, exact);
   for (size_t i = 0; i < out.size(); ++i) {
+    TS_CHECK(i == 0 || op->beside != nullptr, "only ops that say how have results beside the first");
     const Dense wanted = i == 0 ? exact : op->beside(problem, i, exact);
     Errors errors = errors_of_result(*op, problem, i, exact, walk);
     // Numbers reach a narrow type through fp32, in the reference too.

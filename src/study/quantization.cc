@@ -27,6 +27,18 @@ std::string original_name(const Plan& plan, const std::map<int, std::string>& kn
   return plan.tensors[static_cast<size_t>(step.in[0])].name;
 }
 
+// The name of the result whose memory a tensor shows all of, in another grouping; its own where there is none.
+std::string whole_name(const Plan& plan, const std::map<int, std::string>& known, int tensor) {
+  const PlanTensor& t = plan.tensors[static_cast<size_t>(tensor)];
+  std::string name = t.name;
+  for (const auto& [other, its] : known) {
+    const PlanTensor& o = plan.tensors[static_cast<size_t>(other)];
+    const bool same = o.storage == t.storage && o.index == t.index && o.offset_bytes == t.offset_bytes && o.desc.type == t.desc.type && elements(o.desc.shape) == elements(t.desc.shape);
+    if (same && t.desc.dense() && o.desc.dense() && t.name.starts_with(o.name)) name = its;
+  }
+  return name;
+}
+
 TensorView constant_view(const Engine& engine, const Plan& plan, int tensor) {
   const PlanTensor& t = plan.tensors[static_cast<size_t>(tensor)];
   const auto bytes = [&](const PlanTensor& c) {
@@ -58,7 +70,8 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
     reports_.push_back(std::move(q));
     for (const int t : s.in) {
       if (t < 0 || is_constant(plan, t) || names_.contains(t)) continue;
-      names_[t] = plan.tensors[static_cast<size_t>(t)].name;
+      const std::string& own = plan.tensors[static_cast<size_t>(t)].name;
+      names_[t] = have.contains(own) ? own : whole_name(plan, names_, t);
     }
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
@@ -187,6 +200,8 @@ void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) con
       here += cat(" ", fn == "add" ? name_of(vector ? StepKind::bias : StepKind::residual) : fn == "mul" && vector ? name_of(StepKind::scale) : fn);
     }
   }
+  const bool lost = folded && twin->second->then.find(StepKind::bias) != nullptr && step.then.find(StepKind::bias) == nullptr;
+  if (lost) here += " no bias";
   if (step.op == twin->second->op && here == there) return;
   const auto text = [](const PlanStep& s, const std::string& program) { return cat(s.op, " then", program.empty() ? " nothing" : program); };
   q.found.push_back({cat("it computes ", text(step, here), " where the model has ", text(*twin->second, there)), true});

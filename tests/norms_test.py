@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Norms that are folded into layers or pooled, through the program: what decides about them holds for all plans of an engine, and accuracy goes first.
+
+  python3 tests/norms_test.py FOLDER_OF_PROGRAMS"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError:
+    sys.exit(77)
+
+BIN = sys.argv.pop() if len(sys.argv) > 1 else "build/release/bin"
+
+
+def constant(name, array):
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def save(path, nodes, constants, out_shape):
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16, 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, out_shape)], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def linear(name, x, y):
+    return [helper.make_node("MatMul", [x, f"{name}.w"], [f"{name}.m"], name=f"{name}.matmul"), helper.make_node("Add", [f"{name}.m", f"{name}.b"], [y], name=f"{name}.add")]
+
+
+def weights(random, name, rows, cols, bias=0.0):
+    return [constant(f"{name}.w", random.standard_normal((rows, cols)).astype("f4") / np.sqrt(rows, dtype="f4")), constant(f"{name}.b", np.full(cols, bias, "f4"))]
+
+
+class Norms(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.random = np.random.default_rng(3)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def call(self, *words):
+        done = subprocess.run([os.path.join(BIN, "tessera"), *words], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        return done.stdout
+
+    def norm_vectors(self):
+        return [constant("n.gain", self.random.uniform(0.5, 1.5, 64).astype("f4")), constant("n.shift", self.random.standard_normal(64).astype("f4"))]
+
+    def steps(self, model, *words):
+        """Op, program and attributes of each step of the first plan."""
+        engine = self.path("e.tess")
+        self.call("build", model, "-o", engine, "--target", "sm90", *words)
+        plans = json.loads(self.call("inspect", engine, "--json"))["plans"]
+        self.assertEqual(len({len(p["steps"]) for p in plans}), 1, "plans mirror the golden one")
+        return [(s["op"], [t["step"] for t in s["then"]], s["attrs"]) for s in plans[0]["steps"]]
+
+    # A mean over one of two axes of tokens has a kernel where there is one image only: no plan may have it where another lacks it.
+    def test_pooled_in_all_plans_or_none(self):
+        model = self.path("pool.onnx")
+        nodes = (linear("a", "x", "h") + [helper.make_node("LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n"),
+                                          helper.make_node("Reshape", ["n", "grid"], ["t"], name="t"),
+                                          helper.make_node("ReduceMean", ["t"], ["p"], axes=[1], keepdims=0, name="p")] + linear("b", "p", "y"))
+        save(model, nodes, weights(self.random, "a", 64, 64) + weights(self.random, "b", 64, 16) + self.norm_vectors() + [constant("grid", np.array([-1, 4, 4, 64]))], ["batch", 4, 16])
+        for batches, pooled in (("1", True), ("1,2", False), ("2", False)):
+            steps = self.steps(model, "--precision", "fp16", "--batch", batches)
+            self.assertEqual(any(attrs.get("pooled") for _, _, attrs in steps), pooled, batches)
+
+    def residual_model(self, name, offset):
+        model = self.path(name)
+        nodes = (linear("a", "x", "h") + [helper.make_node("LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n")] + linear("b", "n", "u") +
+                 linear("c", "u", "v") + [helper.make_node("Add", ["v", "h"], ["s"], name="s")] + linear("d", "s", "y"))
+        constants = weights(self.random, "a", 64, 64, offset) + weights(self.random, "b", 64, 128) + weights(self.random, "c", 128, 64) + weights(self.random, "d", 64, 16)
+        save(model, nodes, constants + self.norm_vectors(), ["batch", 16, 16])
+        return model
+
+    # Rows far from zero would be rounded with their mean in them.
+    def test_folded_near_zero_only(self):
+        for offset, folded in ((0.0, True), (20.0, False)):
+            model = self.residual_model(f"r{offset}.onnx", offset)
+            steps = self.steps(model, "--precision", "fp16", "--batch", "1")
+            self.assertEqual(any("normalise" in then for _, then, _ in steps), folded, offset)
+            self.assertEqual(any(op == "norm" for op, _, _ in steps), not folded, offset)
+        steps = self.steps(self.residual_model("k.onnx", 0.0), "--precision", "fp16", "--batch", "1", "--keep-norms")
+        self.assertTrue(any(op == "norm" for op, _, _ in steps))
+
+
+if __name__ == "__main__":
+    unittest.main()
