@@ -156,6 +156,7 @@ Status build(const Options& o, const Common& common) {
   };
   for (const Plan* p : runnable_plans(engine)) {
     say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ", megabytes(p->arena_bytes), " of working memory", tuned(*p)));
+    if (const std::string folded = say_folded_norms(*p); !folded.empty()) say(4, folded + " (--keep-norms leaves them)");
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));

@@ -105,7 +105,7 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("NAME")
       ->group(kGroup);
   app.add_flag("--keep-norms", flags.keep_norms,
-               "norms stay kernels of their own in Hopper engines of few rows, where those between linear layers become a factor per row of the layer behind")
+               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) between linear layers become a factor per row of the layer behind")
       ->group(kGroup);
   app.add_option("--sparsity", flags.sparsity,
                  "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -56,8 +55,7 @@ void print_plan(const Plan& p) {
   if (joined > 0)
     print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join", " the two layers of a gated MLP: ", linear,
                          " linear layers of the model"));
-  const int64_t folded = std::count_if(p.steps.begin(), p.steps.end(), [](const PlanStep& s) { return s.then.find(StepKind::normalise) != nullptr; });
-  if (folded > 0) print_record("", cat(plural(folded, "matmul"), folded == 1 ? " has" : " have", " the norm before ", folded == 1 ? "it" : "them", " as a factor per row: no kernel of its own"));
+  if (const std::string folded = say_folded_norms(p); !folded.empty()) print_record("", folded);
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
@@ -177,7 +175,7 @@ const Command inspect_command{
     "show what an engine stores and computes, layer by layer",
     "The record of every choice: precision asked, type stored, arithmetic, kernel. Above it, per plan: its memory, how "
     "often each op occurs (attention and norm count what was "
-    "recognised in the model; softmax what was not), the copies and casts that are left, and the instruction set that "
+    "recognised in the model, norms that became factors of the matmul behind them in a line of their own; softmax what was not), the copies and casts that are left, and the instruction set that "
     "this machine's CPU kernels would use. A kernel marked "
     "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",
     "  tessera inspect vit.tess\n"

@@ -2,8 +2,10 @@
 #include "cli/layers.h"
 
 #include <algorithm>
+#include <set>
 
 #include "archs/cpu/simd.h"
+#include "cli/output.h"
 #include "hwy/targets.h"
 #include "ops/op.h"
 #include "tiles/cpu_product.h"
@@ -33,6 +35,16 @@ std::vector<const Plan*> runnable_plans(const Engine& engine) {
     if (p.name != "golden") plans.push_back(&p);
   }
   return plans;
+}
+
+std::string say_folded_norms(const Plan& plan) {
+  std::set<int> moments;  // a norm's readers share those of its rows
+  for (const PlanStep& s : plan.steps) {
+    if (const Step* step = s.then.find(StepKind::normalise)) moments.insert(s.in[static_cast<size_t>(step->operand)]);
+  }
+  const int64_t norms = static_cast<int64_t>(moments.size());
+  if (norms == 0) return "";
+  return cat(plural(norms, "norm"), norms == 1 ? " is no kernel: it is" : " are no kernels: each is", " a factor per row in the matmul behind it");
 }
 
 std::vector<OpCount> count_ops(const Plan& plan) {

@@ -27,6 +27,8 @@ struct OpCount {
   int64_t count = 0;
 };
 std::vector<OpCount> count_ops(const Plan& plan);
+// "25 norms are no kernels: ..."; empty where all of them are.
+std::string say_folded_norms(const Plan& plan);
 
 // What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of
 // its products.

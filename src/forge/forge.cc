@@ -340,7 +340,7 @@ class Builder {
     if (all.size() == 1 || options_.quiet) return {};
     TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
     if (const size_t here = lowering_.types.folded_norms.size(); alone.size() > here)
-      note(cat("an engine for batch ", all.front(), " alone would fold ", alone.size(), " norms into the layers around them; beside batch ", all.back(), here == 0 ? " they stay" : cat(" all but ", here, " stay"), " kernels"));
+      note(cat("batch ", all.front(), " keeps ", alone.size() - here, " of ", alone.size(), " norms as kernels because batch ", all.back(), " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
     return {};
   }
 

@@ -171,7 +171,7 @@ class Planner {
     }
     Problem problem = problem_of(g_, producers_, node);
     Choice choice = choose(*op, problem, options_.target, options_.tuning);
-    if (choice.measured && plan_.tuning.empty()) plan_.tuning = tuning_hash(*options_.tuning);
+    if (choice.measured && plan_.tuning.empty() && !options_.as_reference) plan_.tuning = tuning_hash(*options_.tuning);
     if (choice.variant == nullptr) {
       failures_.push_back({node.name, node.op, node.asked, choice.refusals});
       return {};
