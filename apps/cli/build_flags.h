@@ -24,13 +24,12 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
                                const std::string& samples_flag);
 
 struct BuildFlags {
-  bool keep_norms = false;
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
   std::vector<std::string> allow, shapes;
   std::string family;  // the model is a checkpoint's folder
-  bool no_verify = false;
+  bool keep_norms = false, no_verify = false;
 };
 void add_build_flags(CLI::App& app, BuildFlags& flags);
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,

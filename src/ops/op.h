@@ -44,7 +44,7 @@ struct OpInfo {
   std::vector<double> (*errors)(const Problem&, std::span<const Dense> in, const Dense& before,
                                 const Roundings&) = nullptr;
   // Results beside the first (matmul's codes and moments), made of the first one's numbers after the program, before their last rounding; and how far an error of those numbers
-  // takes them. null: the op has one result, or its reference makes all of them.
+  // takes them. null: the op has one result.
   Dense (*beside)(const Problem&, size_t result, const Dense& first) = nullptr;
   std::vector<double> (*errors_beside)(const Problem&, size_t result, const Dense& first, const std::vector<double>& errors) = nullptr;
   // Products that one result sums up, or 0 where it is exact; null: nothing is summed. Ask terms_of (errors.h).

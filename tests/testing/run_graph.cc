@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "testing/run_graph.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 
+#include "ir/text.h"
 #include "ops/reference.h"
+#include "passes/canonicalise.h"
 
 namespace tessera::testing {
 
@@ -85,6 +89,14 @@ double relative_error(const Numbers& a, const Numbers& b) {
     length += b[i] * b[i];
   }
   return std::sqrt(difference / length);
+}
+
+Graph canonical(const std::string& text) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  const Status status = canonicalise(*graph);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return std::move(graph).value();
 }
 
 std::map<std::string, int> count_ops(const Graph& graph) {

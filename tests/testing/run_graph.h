@@ -24,6 +24,9 @@ std::vector<Numbers> random_inputs(const Graph& graph, uint64_t seed);
 // |a - b| / |b| over all numbers.
 double relative_error(const Numbers& a, const Numbers& b);
 
+// The graph of this text in canonical form. Fails the test where it has none.
+Graph canonical(const std::string& text);
+
 // How many nodes of each op; maps and reductions as "map.erf", "reduce.mean".
 std::map<std::string, int> count_ops(const Graph& graph);
 
