@@ -34,14 +34,18 @@ void expect_rows_of_the_whole(const Problem& p, double amax) {
   Buffer y = run_whole(p, bytes);
   const Case few = sampled_case(p, bytes);
   EXPECT_LT(elements(few.problem.out[0].shape), elements(p.out[0].shape));
-  const Errors allowed = derive_errors(few, reference_variant(*find_op(p.op))->arithmetic(p));
-  EXPECT_LE(worst_share(few, sampled_result(p, bytes, y), allowed), 1.0) << few.text();
+  const Judge judge = judge_of(*reference_variant(*find_op(p.op)), few);
+  const auto share = [&] {
+    const HostTensor rows = sampled_result(p, bytes, y);
+    return judge.of({{rows.view()}}).share;
+  };
+  EXPECT_LE(share(), 1.0) << few.text();
   // Numbers are spread over the result's range, or a wrong kernel would pass.
   double largest = 0;
   for (double v : few.exact[0].v) largest = std::max(largest, std::fabs(v));
   EXPECT_GT(largest, amax / 16) << few.text();
   for (size_t i = 0; i < y.size(); ++i) y.data()[i] ^= 0x41;
-  EXPECT_GT(worst_share(few, sampled_result(p, bytes, y), allowed), 1.0) << few.text();
+  EXPECT_GT(share(), 1.0) << few.text();
 }
 
 TEST(DeviceBench, RowsOfALinearLayerWithItsProgram) {

@@ -175,6 +175,13 @@ Dense decode(const TensorView& t) {
   return d;
 }
 
+std::vector<float> decode_codes(const TensorView& t) {
+  Operand bare = *t.desc;
+  bare.type = QuantType(bare.type.element);
+  const Dense d = decode({.desc = &bare, .data = t.data});
+  return {d.v.begin(), d.v.end()};
+}
+
 void encode(const Dense& numbers, const TensorView& t) {
   const Operand& o = *t.desc;
   const QuantType& type = o.type;

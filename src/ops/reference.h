@@ -13,6 +13,8 @@ namespace tessera {
 
 // All numbers of a tensor, in row order, scales applied; any type, layout, strides.
 Dense decode(const TensorView& tensor);
+// The codes of a tensor as numbers, in row order, without its scales.
+std::vector<float> decode_codes(const TensorView& tensor);
 // Rounds numbers into a tensor (dense rows or strided): codes under its scales, by the rules of types/quantize_array.h.
 // The first level of a dynamic type is made here, and written to tensor.scale.
 void encode(const Dense& numbers, const TensorView& tensor);

@@ -11,6 +11,7 @@
 
 #include "archs/arch.h"
 #include "base/status.h"
+#include "ops/emulation.h"
 #include "ops/problem.h"
 
 namespace tessera {
@@ -78,6 +79,10 @@ struct Variant {
   // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
   std::vector<Layout> (*layouts)(const Problem&) = nullptr;
   int64_t (*workspace_bytes)(const Problem&) = nullptr;
+  // What the kernel makes of these operands, where the order of its sums is known (emulation.h); null: it is not, and
+  // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
+  // `out` only scales are read. Nothing in return: not these types.
+  Emulation (*emulate)(const Problem&, std::span<const TensorView> in, std::span<const TensorView> out) = nullptr;
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 };

@@ -9,6 +9,7 @@
 
 #include "ops/operand_extent.h"
 #include "ops/reference.h"
+#include "testing/mutations.h"
 #include "testing/receipts.h"
 #include "types/quantize_array.h"
 
@@ -196,55 +197,27 @@ Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
   return e;
 }
 
-namespace {
-
-// Calls see(i, got, tolerance, share) for every result that is not NaN on both sides.
-template <class See>
-double judge(const Case& c, size_t result, const HostTensor& y, const Errors& allowed, See see) {
-  const JudgedScales scales(y.view(), c.exact[result], allowed);
-  double worst = 0;
-  const std::vector<double>& exact = c.exact[result].v;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    const double here = y.number(static_cast<int64_t>(i));
-    const double scale = scales.at(static_cast<int64_t>(i));
-    if ((std::isnan(exact[i]) || std::isnan(scale)) && std::isnan(here)) continue;
-    const AllowedResult a = allow(y.desc.type, scale, exact[i], allowed[i]);
-    const double tolerance = a.error + a.rounding;
-    const double off = std::fabs(here - a.want);
-    const double share = off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2;
-    worst = std::isnan(share) ? std::numeric_limits<double>::infinity() : std::max(worst, share);
-    see(i, here, tolerance, share);
-  }
-  return worst;
+std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
+  std::vector<TensorView> views;
+  for (const HostTensor& t : tensors) views.push_back(t.desc.present ? t.view() : TensorView{});
+  return views;
 }
 
-}  // namespace
+Judge judge_of(const Variant& variant, const Case& c) { return Judge(variant, c.problem, views_of(c.in), views_of(c.out)); }
 
-double worst_share(const Case& c, const HostTensor& y, const Errors& allowed) {
-  return judge(c, 0, y, allowed, [](size_t, double, double, double) {});
-}
-
-void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed) {
-  const OpInfo& op = *find_op(c.problem.op);
-  double worst = 0;
-  for (size_t r = 0; r < got.size(); ++r) {
-    const Errors errors = errors_of_result(op, c.problem, r, c.exact[0], allowed);
-    int shown = 0;
-    const double here = judge(c, r, got[r], errors, [&](size_t i, double is, double tolerance, double share) {
-      if (!(share <= 1) && ++shown <= 4) {
-        ADD_FAILURE() << variant.name << " on " << c.text() << ", result " << r << " at " << i << ": got " << is << ", exact " << c.exact[r].v[i] << ", allowed " << tolerance
-                      << " (arithmetic " << errors[i] << ")";
-      }
-    });
-    worst = std::max(worst, here);
+void expect_close(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got) {
+  const Judgement j = judge.of(views_of(got));
+  if (!j.ok()) {
+    ADD_FAILURE() << variant.name << " on " << c.text() << ", result " << j.result << " at " << j.at << ": got " << j.got << ", allowed " << j.low << " to " << j.high
+                  << (judge.emulated() ? " (emulated)" : " (bounded)") << "; relative L2 " << j.relative_l2 << ", allowed " << j.allowed_l2;
   }
-  record_receipt(variant, ::testing::Test::HasFailure() ? 2.0 : worst);
+  record_receipt(variant, j.ok() ? j.share : 2.0);
 }
 
 bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust) {
   if (!variant.accepts(problem)) return false;
   Case c = make_case(problem, seed, values, adjust);
-  const Errors allowed = derive_errors(c, variant.arithmetic(problem));
+  std::optional<Judge> judge;
   // Few tile shapes run on every problem; of many, the first and two that follow the seed, so that a list of problems meets all of them.
   constexpr size_t kEvery = 4;
   const std::vector<std::string> configs = configs_of(variant, problem);
@@ -258,7 +231,9 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
       record_receipt(variant, 2.0);
       continue;
     }
-    expect_close(variant, c, *got, allowed);
+    if (!judge || judge->emulated()) judge.emplace(judge_of(variant, c));  // emulated sums follow the tile shape
+    expect_close(variant, c, *judge, *got);
+    if (values == Values::kRandom && i == 0) expect_mutations_caught(variant, c, *judge, *got);
   }
   return true;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of all variants share. A Case is a problem with operands and the exact results (f64, before the last
 // rounding). run_on runs a variant on it, host or GPU, results poisoned and guarded; expect_close holds what came out
-// against the exact numbers:
-//   |got - exact| <= error of the arithmetic (ops/errors.h) + half a step of the result's type
+// against what the variant may give (ops/judge.h), and mutations.h shows that wrong results would have been seen.
 // CUDA variants without a device are skipped; those that ran leave a receipt (receipts.h).
 #pragma once
 
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "ops/errors.h"
+#include "ops/judge.h"
 #include "runtime/device_memory.h"
 
 namespace tessera {
@@ -61,12 +60,14 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
 // What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
 Errors derive_errors(const Case& c, const Arithmetic& arithmetic);
-// The largest error of a result as a share of what is allowed: at most 1 where it is right. NaN where it should not be: infinity.
-double worst_share(const Case& c, const HostTensor& y, const Errors& allowed);
-// Compares and records the worst error, as a share of what is allowed.
-void expect_close(const Variant& variant, const Case& c, const std::vector<HostTensor>& got, const Errors& allowed);
+// What the variant may give for the case, whose problem names a config.
+Judge judge_of(const Variant& variant, const Case& c);
+std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors);
+// Compares and records the worst result, as a share of what is allowed.
+void expect_close(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got);
 
-// One problem on one variant, with each of its tile shapes: run, derive, compare. Returns false where the variant refuses.
+// One problem on one variant, with each of its tile shapes: run, compare, and on random numbers see that mutated results
+// are caught. Returns false where the variant refuses.
 bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust = nullptr);
 
 // Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses

@@ -9,6 +9,7 @@
 #include "archs/cuda/fragments.h"
 #include "base/buffer.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/emulate.h"
 #include "tiles/device_axes.h"
 #include "tiles/device_types.h"
 
@@ -55,6 +56,13 @@ Arithmetic arithmetic(const Problem& p) {
           .accumulator_bits = 23,                       // tensor cores truncate where they align addends
           .operand_error = f16 ? 0x1p-11 : 0x1p-8,      // probabilities are rounded before they are multiplied with v
           .sass_must = "HMMA"};
+}
+
+// Which GPU it will be is not known: scores are loose by what its tensor cores may add up otherwise.
+Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  const AttentionProblem a = AttentionProblem::of(problem);
+  const int64_t columns = std::max(a.head_size, a.value_size);
+  return emulate_attention(problem, in, out, {.core = &kMmaHalf, .block = columns <= 64 ? 48 : columns <= 128 ? 64 : 32, .loose = 0x1p-21});
 }
 
 #ifdef __CUDACC__
@@ -427,7 +435,7 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& attention_cuda_f16() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .emulate = emulate, .bind = bind};
   return kVariant;
 }
 

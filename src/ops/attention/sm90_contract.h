@@ -4,10 +4,12 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/buffer.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/emulate.h"
 #include "tiles/device_axes.h"
 #include "tiles/device_types.h"
 
@@ -58,6 +60,33 @@ inline Verdict accepts_stream(const Problem& problem, const AttentionProblem& a)
   TS_REQUIRE(!a.has_bias || is_device_float(problem.in[3].type), "bias must be f32, f16 or bf16, not ",
              to_string(problem.in[3].type));
   return accepts_for_wgmma(problem, a, 256);
+}
+
+// Query heads that share keys and whose rows can lie in one tile: 64 rows must be whole queries of them.
+inline constexpr int64_t kStreamRows = 64;
+inline int64_t packed_heads(const AttentionProblem& a) {
+  const int64_t sharing = a.heads / a.kv_heads;
+  return sharing <= kStreamRows && std::has_single_bit(static_cast<uint64_t>(sharing)) ? sharing : 1;
+}
+inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
+  return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows);
+}
+// Whether wide heads have two warpgroups for the same 64 rows: where tiles are fewer than processors.
+inline bool splits_keys(const AttentionProblem& a, int64_t processors) {
+  return std::max(a.head_size, a.value_size) > 128 && stream_tiles(a, kStreamRows) <= processors;
+}
+
+// The order of sm90_stream and sm90_stream_fp8 (tiles/sm90_stream_attend.cuh).
+inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  constexpr int64_t kProcessors = 132;
+  const AttentionProblem a = AttentionProblem::of(problem);
+  const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;
+  return emulate_attention(problem, in, out,
+                           {.core = codes ? &kWgmmaE4m3 : &kWgmmaHalf,
+                            .block = wide && !codes ? 64 : 128,
+                            .backward = true,
+                            .fresh = codes,
+                            .split = splits_keys(a, kProcessors) ? 2 : 1});
 }
 
 inline Arithmetic half_wgmma_arithmetic(const Problem& p) {

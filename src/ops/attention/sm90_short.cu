@@ -46,6 +46,18 @@ Arithmetic arithmetic(const Problem& p) {
           .sass_not = "HMMA"};
 }
 
+// All keys at once; heads of 64 columns with more than 208 keys in halves (ShortForm::kHalves): 16-bit weights are made
+// against the greatest score so far, codes against that of all, their products beginning with the second half.
+Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  const AttentionProblem p = AttentionProblem::of(problem);
+  const int64_t half = std::max(p.head_size, p.value_size) <= 64 && p.keys > 208 ? 128 : 0;
+  return emulate_attention(problem, in, out,
+                           {.core = is_fp8(p) ? &kWgmmaE4m3 : &kWgmmaHalf,
+                            .block = is_fp8(p) ? 0 : half,
+                            .fused_offset = true,
+                            .first_product = is_fp8(p) ? half : 0});
+}
+
 #ifdef __CUDACC__
 
 using sm90::ShortForm, sm90::ShortMaps, sm90::ShortParams, sm90::ShortResult;
@@ -151,6 +163,7 @@ const Variant& attention_sm90_short() {
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
+                                .emulate = emulate,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -31,7 +31,8 @@ StreamChoice choose(const AttentionProblem& a, int processors) {
   if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, false>>();
   if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, false>>();
   using Split = StreamConfig<Half, 256, 64, true>;
-  if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
+  static_assert(Split::kRows == kStreamRows);
+  if (splits_keys(a, processors)) return stream_choice<Split>();
   return stream_choice<StreamConfig<Half, 256, 64, false>>();
 }
 
@@ -48,6 +49,7 @@ const Variant& attention_sm90_stream() {
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
                                 .arithmetic = half_wgmma_arithmetic,
+                                .emulate = emulate_stream,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -44,7 +44,8 @@ StreamChoice choose(const AttentionProblem& a, int processors) {
   if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, false>>();
   if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, false>>();
   using Split = StreamConfig<Code, 256, 128, true>;
-  if (stream_tiles(a, Split::kRows) <= processors) return stream_choice<Split>();
+  static_assert(Split::kRows == kStreamRows);
+  if (splits_keys(a, processors)) return stream_choice<Split>();
   return stream_choice<StreamConfig<Code, 256, 128, false>>();
 }
 
@@ -59,6 +60,7 @@ const Variant& attention_sm90_stream_fp8() {
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
+                                .emulate = emulate_stream,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

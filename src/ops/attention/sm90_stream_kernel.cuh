@@ -25,13 +25,6 @@ StreamChoice stream_choice() {
   return {sm90::stream_attention<C>, C::kRows, C::kKeys, C::kChunkColumns, C::kValueChunkColumns, C::kThreads, C::kSharedBytes, C::kSplit};
 }
 
-// Query heads that share keys and whose rows can lie in one tile: 64 rows must be whole queries of them.
-inline int64_t packed_heads(const AttentionProblem& a) {
-  const int64_t sharing = a.heads / a.kv_heads;
-  return sharing <= sm90::kGroupRows && std::has_single_bit(static_cast<uint64_t>(sharing)) ? sharing : 1;
-}
-inline int64_t stream_tiles(const AttentionProblem& a, int rows) { return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows); }
-
 class StreamKernel final : public Kernel {
  public:
   StreamKernel(const char* name, const Problem& problem, const StreamChoice& choice, int processors)

@@ -252,7 +252,7 @@ TEST(ShortAttention, ManyHeadsForEachProcessor) {
     Case c = make_case(p, seed++, Values::kRandom);
     const auto there = run_on(variant, c);
     ASSERT_TRUE(there.ok()) << there.status().message();
-    expect_close(variant, c, *there, derive_errors(c, variant.arithmetic(p)));
+    expect_close(variant, c, judge_of(variant, c), *there);
     c.problem.backward = true;
     const auto back = run_on(variant, c);
     ASSERT_TRUE(back.ok()) << back.status().message();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/matmul/after_product.h"
+#include "ops/matmul/emulate.h"
 #include "tiles/cublaslt.h"
 
 #ifdef __CUDACC__
@@ -44,6 +45,12 @@ Arithmetic arithmetic(const Problem& p) {
     a.accumulator_bits = 23;  // tensor cores truncate where they align addends
   }
   return a;
+}
+
+Emulation emulate(const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
+  const MatmulProblem q = MatmulProblem::of(p);
+  if (q.x.element == Element::f32) return {};
+  return emulate_library(p, in, out, kMmaHalf, 2 * product_error(split(p, q)), arithmetic(p).activation_error);
 }
 
 int64_t product_bytes(const MatmulProblem& q, const AfterProduct& after) {
@@ -145,7 +152,7 @@ constexpr auto bind = nullptr;
 
 const Variant& matmul_cuda_cublaslt() {
   static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .bind = bind};
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .emulate = emulate, .bind = bind};
   return kVariant;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "archs/sm90/fp8.h"
+#include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
 #include "ops/row_moments.h"
 #include "tiles/activation_fast.h"
@@ -145,6 +146,11 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   return names;
 }
 
+// The normal mainloop walks k from 0 on, in one accumulator.
+inline Emulation emulate_gemm(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  return emulate_wgmma(problem, in, out, {wgmma_core(problem.in[0].type.element)}, Mainloop::kNormal);
+}
+
 // A variant on the normal mainloop. `bind` is null where only contracts are compiled.
 inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&), Result<std::unique_ptr<Kernel>> (*bind)(const Problem&)) {
   return {.name = name,
@@ -154,6 +160,7 @@ inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&)
           .worthwhile = worthwhile_for_gemm,
           .configs = gemm_configs,
           .layouts = layouts_for_wgmma,
+          .emulate = emulate_gemm,
           .bind = bind};
 }
 

@@ -6,6 +6,7 @@
 
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/after_product.h"
+#include "ops/matmul/emulate.h"
 #include "tiles/cublaslt.h"
 
 #ifdef __CUDACC__
@@ -50,6 +51,10 @@ Arithmetic arithmetic(const Problem& p) {
   a.accumulator_bits = sm90::kFp8AccumulatorBits;
   a.operand_error = product_error(split(p, q));
   return a;
+}
+
+Emulation emulate(const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
+  return emulate_library(p, in, out, kWgmmaE4m3, 2 * product_error(split(p, MatmulProblem::of(p))), arithmetic(p).activation_error);
 }
 
 // Room for an f32 product even where a narrower one is planned: which of the ways below this library takes is known on the machine only.
@@ -155,7 +160,7 @@ constexpr auto bind = nullptr;
 
 const Variant& matmul_sm90_cublaslt_fp8() {
   static const Variant kVariant{
-      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .bind = bind};
+      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .emulate = emulate, .bind = bind};
   return kVariant;
 }
 

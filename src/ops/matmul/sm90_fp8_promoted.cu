@@ -12,6 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kName = "matmul/sm90_fp8_promoted";
+constexpr int kPromoteEvery = 128;  // a block of K
 
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
@@ -23,8 +24,12 @@ Verdict accepts(const Problem& problem) {
 Arithmetic arithmetic(const Problem& problem) {
   Arithmetic a = gemm_arithmetic(problem);
   a.instruction = "wgmma e4m3 (QGMMA)";
-  a.promote_every = 128;
+  a.promote_every = kPromoteEvery;
   return a;
+}
+
+Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  return emulate_wgmma(problem, in, out, {&kWgmmaE4m3, kPromoteEvery}, Mainloop::kNormal);
 }
 
 #ifdef __CUDACC__
@@ -39,7 +44,7 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_fp8_promoted() {
-  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .layouts = layouts_for_wgmma, .bind = bind};
+  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .layouts = layouts_for_wgmma, .emulate = emulate, .bind = bind};
   return kVariant;
 }
 

@@ -53,6 +53,25 @@ std::vector<std::string> configs(const Problem& problem) {
   return names;
 }
 
+sm90::SwappedShape shape_of(const Problem& problem) {
+  for (const int tokens : sm90::kSwappedTokens) {
+    for (int split = 1; split <= 8; split *= 2) {
+      if (name_of({tokens, split}) == problem.config) return {tokens, split};
+    }
+  }
+  const MatmulProblem p = MatmulProblem::of(problem);
+  return sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors)[0];
+}
+
+// Slices of k, each walked from its first block on, are added up in f32, the first one first.
+Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  SumOrder order{wgmma_core(p.x.element)};
+  const int split = shape_of(problem).split, block = 128 * 8 / info(p.x.element).bits;
+  for (int s = 0; s < split; ++s) order.slices.push_back(int64_t{sm90::slice_begin(k_blocks_of(p), split, s)} * block);
+  return emulate_wgmma(problem, in, out, order, Mainloop::kSwapped);
+}
+
 #ifdef __CUDACC__
 
 using KernelFunction = void (*)(sm90::SwappedMaps, sm90::SwappedParams);
@@ -137,10 +156,7 @@ class SwappedKernel final : public Kernel {
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  const std::vector<sm90::SwappedShape> shapes = sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), kProcessors);
-  const auto named = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return name_of(s) == problem.config; });
-  auto kernel = std::make_unique<SwappedKernel>(problem, named == shapes.end() ? shapes[0] : *named);
+  auto kernel = std::make_unique<SwappedKernel>(problem, shape_of(problem));
   TS_TRY(kernel->prepare());
   return std::unique_ptr<Kernel>(std::move(kernel));
 }
@@ -157,6 +173,7 @@ const Variant& matmul_sm90_swapped() {
                                 .worthwhile = worthwhile,
                                 .configs = configs,
                                 .layouts = layouts_for_wgmma,
+                                .emulate = emulate,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// emulate_sums (archs/tensor_core.h) on the CUDA cores of a GPU, in integers: the same bits, fast enough for whole layers
+// of a batch and for cubes of 8192.
+#pragma once
+
+#include "archs/tensor_core.h"
+
+namespace tessera {
+
+// False where there is no GPU, or it cannot: slices and promotion that do not fall on multiples of 32, operands of more
+// than 11 significant bits. Host memory in and out; all numbers are finite.
+bool emulate_sums_on_device(const SumOrder& order, const CoreOperand& x, const CoreOperand& w, float* sums, int64_t m, int64_t n, int64_t k);
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention on tensor cores, emulated: scores and sums of values in the order of the kernel's instructions, the softmax
+// in f32 between them. Not to the last bit: ex2.approx and the reciprocal (archs/sm90/approximate.h), and the order in
+// which lanes add up weights. A weight within that of a tie may be either code; what that does to a result is counted.
+#pragma once
+
+#include "archs/tensor_core.h"
+#include "ops/attention/attention.h"
+
+namespace tessera {
+
+// How a kernel goes over the keys of a row.
+struct AttentionOrder {
+  const TensorCore* core = nullptr;
+  int64_t block = 0;        // keys whose greatest score is found before they are weighed; 0: all
+  bool backward = false;    // blocks from the last to the first
+  bool fresh = false;       // the product of a block with v begins at zero and is added in f32
+  bool fused_offset = false;  // a weight is 2^(s c + fma(-top, c, ..)); else 2^(s c - top), top = s_max c rounded
+  int64_t first_product = 0;  // key that the products of a row begin with; they go round
+  // Of the scores, relative to the largest one: where the chip is not known that adds them up; and of each instruction.
+  double loose = 0;
+  int split = 1;            // so many warpgroups take blocks in turn, their results are joined at the end
+};
+
+Emulation emulate_attention(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const AttentionOrder& order);
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/judge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/reference.h"
+
+namespace tessera {
+namespace {
+
+// Numbers rounded to an element, in its own units.
+std::vector<float> rounded(Element element, const std::vector<float>& numbers) {
+  const ElementInfo& e = info(element);
+  const auto n = static_cast<int64_t>(numbers.size());
+  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(element, n)));
+  std::vector<float> out(numbers.size());
+  e.encode(numbers.data(), n, codes.data(), 0);
+  e.decode(codes.data(), 0, n, out.data());
+  return out;
+}
+
+float scale_of(const TensorView& t) {
+  float s = 1;
+  if (t.desc->type.scaled()) info(t.desc->type.scale.element).decode(t.scale, 0, 1, &s);
+  return s;
+}
+
+struct Norms {
+  double off = 0, allowed = 0, size = 0;
+  void finish(Judgement& j) const {
+    const double all = size > 0 ? std::sqrt(size) : 1;
+    j.relative_l2 = std::max(j.relative_l2, std::sqrt(off) / all);
+    j.allowed_l2 = std::max(j.allowed_l2, std::sqrt(allowed) / all);
+  }
+};
+
+void note(Judgement& j, size_t r, size_t i, double share, double got, double low, double high) {
+  if (!(share <= j.share)) j.share = std::isnan(share) ? INFINITY : share, j.result = static_cast<int64_t>(r), j.at = static_cast<int64_t>(i), j.got = got, j.low = low, j.high = high;
+}
+
+}  // namespace
+
+Judge::Judge(const Variant& variant, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) : problem_(problem) {
+  for (const TensorView& t : out) scales_.push_back(t.desc->type.dynamic ? 1 : scale_of(t));
+  if (variant.emulate != nullptr) emulation_ = variant.emulate(problem, in, out);
+  for (size_t r = 0; r < emulation_.size(); ++r) {
+    low_.push_back(rounded(problem.out[r].type.element, emulation_[r].low));
+    high_.push_back(rounded(problem.out[r].type.element, emulation_[r].high));
+  }
+  if (emulated()) return;
+  const OpInfo& op = *find_op(problem.op);
+  std::vector<Dense> numbers;
+  for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
+  Dense v = compute_reference(op, before_program(problem), numbers)[0];
+  const Arithmetic arithmetic = variant.arithmetic(problem);
+  Errors e = errors_before_program(op, problem, numbers, v, Roundings(arithmetic));
+  e = errors_after_program(problem, numbers, v.v, std::move(e), arithmetic.activation_error);
+  exact_ = compute_reference(op, problem, numbers);
+  for (size_t r = 0; r < problem.out.size(); ++r) allowed_.push_back(errors_of_result(op, problem, r, exact_[0], e));
+}
+
+std::vector<float> Judge::middle(size_t r) const {
+  std::vector<float> v;
+  if (emulated()) {
+    for (size_t i = 0; i < emulation_[r].low.size(); ++i) v.push_back(emulation_[r].low[i] + (emulation_[r].high[i] - emulation_[r].low[i]) / 2);
+    return rounded(problem_.out[r].type.element, v);
+  }
+  for (const double x : exact_[r].v) v.push_back(static_cast<float>(x / scales_[r]));
+  return v;
+}
+
+void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const {
+  const Element element = got.desc->type.element;
+  const std::vector<float>&low = low_[r], &high = high_[r], codes = decode_codes(got);
+  const double scale = scales_[r];
+  Norms norms;
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const double l = low[i], h = high[i], g = codes[i], middle = (l + h) / 2;
+    if (std::isnan(l) || std::isnan(h)) {
+      if (!std::isnan(g) && info(element).kind == ElementKind::kFloat) note(j, r, i, INFINITY, g * scale, l, h);
+      continue;
+    }
+    if (!std::isfinite(g)) {
+      j.finite = j.finite && (g == l || g == h);
+      if (g != l && g != h) note(j, r, i, INFINITY, g * scale, l * scale, h * scale);
+      continue;
+    }
+    norms.off += (g - middle) * (g - middle), norms.allowed += (h - l) * (h - l) / 4, norms.size += middle * middle;
+    const double outside = std::max({0.0, l - g, g - h});
+    // Nothing but the interval is right: whatever lies outside is as far off as it is in steps.
+    const double share = outside == 0 ? (h > l ? 0.5 : 0) : 1 + outside / std::max(h - l, step_at(element, middle));
+    note(j, r, i, share, g * scale, l * scale, h * scale);
+  }
+  norms.finish(j);
+}
+
+void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
+  const JudgedScales scales(got, exact_[r], allowed_[r]);
+  const std::vector<double> numbers = decode(got).v;
+  Norms norms;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double scale = scales.at(static_cast<int64_t>(i)), exact = exact_[r].v[i], g = numbers[i];
+    if ((std::isnan(exact) || std::isnan(scale)) && std::isnan(g)) continue;
+    const AllowedResult a = allow(got.desc->type, scale, exact, allowed_[r][i]);
+    const double tolerance = a.error + a.rounding, off = std::fabs(g - a.want);
+    if (!std::isfinite(g) && std::isfinite(a.want)) j.finite = false;
+    note(j, r, i, off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2, g, a.want - tolerance, a.want + tolerance);
+    if (!std::isfinite(g) || !std::isfinite(a.want)) continue;
+    norms.off += off * off, norms.allowed += tolerance * tolerance, norms.size += a.want * a.want;
+  }
+  norms.finish(j);
+}
+
+Judgement Judge::of(std::span<const TensorView> got) const {
+  Judgement j;
+  for (size_t r = 0; r < got.size(); ++r) emulated() ? judge_emulated(r, got[r], j) : judge_bounded(r, got[r], j);
+  return j;
+}
+
+}  // namespace tessera

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/matmul/emulate.h"
+
+#include <algorithm>
+
+#include "archs/sm90/approximate.h"
+#include "base/parallel.h"
+#include "ops/errors.h"
+#include "ops/f64_product.h"
+#include "ops/reference.h"
+#include "ops/row_moments.h"
+#include "tiles/activation_fast.h"
+
+namespace tessera {
+namespace {
+
+std::vector<float> scales_of(const ScaleLevel& level, const TensorView& t, int64_t count) {
+  std::vector<float> scales(static_cast<size_t>(count), 1.0f);
+  if (level.granularity == Granularity::kNone) return scales;
+  const bool one = level.granularity == Granularity::kTensor;
+  info(level.element).decode(t.scale, 0, one ? 1 : count, scales.data());
+  if (one) std::fill(scales.begin(), scales.end(), scales[0]);
+  return scales;
+}
+
+// All that an epilogue reads.
+struct Epilogue {
+  Epilogue(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) : p(MatmulProblem::of(problem)) {
+    x_scale = p.x.scaled() ? scales_of(p.x.scale, in[0], 1)[0] : 1.0f;
+    w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>();
+    unit = p.y.scaled() ? 1.0f / scales_of(p.y.scale, out[0], 1)[0] : 1.0f;
+    for (const Step& s : p.then->steps) {
+      const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
+      if (s.kind == StepKind::bias) bias = decode_codes(*operand);
+      if (s.kind == StepKind::scale) gain = decode_codes(*operand);
+      if (s.kind == StepKind::residual) residual = decode_codes(*operand);
+      if (names_function(s.kind)) act = smooth_activation(s.fn);
+      if (s.kind == StepKind::normalise) set_factors(problem, *operand);
+    }
+    gated = p.then->gated();
+    // activate_half_pairs: results in e4m3 of nothing but an activation, by the normal mainloop (sm90_gemm_run.cuh)
+    in_half = act.present && !gated && gain.empty() && residual.empty() && p.y.element == Element::e4m3 && unit > 0x1p-7f && unit < 0x1p10f;
+  }
+
+  void set_factors(const Problem& problem, const TensorView& moments) {
+    const Dense m = decode(moments);
+    const FoldedNorm norm = FoldedNorm::of(problem.attrs);
+    const auto words = static_cast<size_t>(2 * moment_groups(p.k));
+    for (size_t at = 0; at < m.v.size(); at += words) {
+      const double f = inverse_deviation(m.v.data() + at, p.k, norm);
+      row_factor.push_back({static_cast<float>(f), static_cast<float>(f * (inverse_deviation_error(m.v.data() + at, p.k, norm) + 0x1p-23))});
+    }
+  }
+  float at(const std::vector<float>& vector, int64_t col, float absent) const { return vector.empty() ? absent : vector[static_cast<size_t>(col)]; }
+
+  MatmulProblem p;
+  float x_scale = 1, unit = 1;
+  std::vector<float> w_scale, bias, gain, residual;
+  std::vector<Near> row_factor;
+  SmoothActivation act;
+  bool gated = false, in_half = false;
+};
+
+// SmoothActivation in f32, of twice the argument.
+Near activate(const SmoothActivation& act, const Near& q) {
+  const float t = q.v * q.v;
+  const float u = q.v * std::fmaf(std::fmaf(std::fmaf(act.c[3], t, act.c[2]), t, act.c[1]), t, act.c[0]);
+  const float tanh = std::tanh(u), y = std::fmaf(q.v, tanh, q.v);
+  const double error = std::fabs(static_cast<double>(q.v)) * (sm90::tanh_error(u) + 0x1p-24);
+  // The steepest of the activations rises by 1.13 for each unit of its argument, which is twice q.
+  return {y, static_cast<float>(error) + 2.26f * q.off + (error == 0 && q.off == 0 ? 0 : Near::unit(y))};
+}
+
+// activate_half_pairs (tiles/activation_fast.h) of one number, to the last bit.
+float activate_in_half(const SmoothActivation& act, float v, float unit) {
+  using sm90::round_to_half;
+  const double q = std::clamp(round_to_half(v), -65504.0, 65504.0);
+  double u = round_to_half(q * q);
+  u = round_to_half(round_to_half(act.half[1]) * u + round_to_half(act.half[0]));
+  u = sm90::tanh_half(round_to_half(q * u));
+  return static_cast<float>(round_to_half(round_to_half(q * u + q) * round_to_half(unit)));
+}
+
+// Column `col` of the sums: v = sum * factor + bias, halved where an activation follows.
+struct Affine {
+  float factor, bias, gain;
+};
+Affine normal_column(const Epilogue& e, int64_t col) {
+  const bool halved = e.act.present && (!e.gated || col < e.p.cols);
+  const float unit = halved ? 0.5f : e.unit, gain = e.at(e.gain, col, 1.0f);
+  float factor = e.x_scale * unit;
+  if (!e.w_scale.empty()) factor *= e.w_scale[static_cast<size_t>(col)];
+  const float bias = e.at(e.bias, col, 0.0f) * unit;
+  if (e.act.present) return {factor, bias, gain};
+  return {factor * gain, bias * gain, 1.0f};
+}
+Affine swapped_column(const Epilogue& e, int64_t col) {
+  const float half = e.act.present ? 0.5f : 1.0f;
+  float factor = e.x_scale * half;
+  if (!e.w_scale.empty()) factor *= e.w_scale[static_cast<size_t>(col)];
+  return {factor, e.at(e.bias, col, 0.0f) * half, e.at(e.gain, col, 1.0f) * e.unit};
+}
+
+// After the affine part, in the normal mainloop.
+Near finish_normal(const Epilogue& e, const Affine& c, Near v, const float* residual) {
+  if (e.act.present) {
+    v = activate(e.act, v);
+    if (e.p.y.scaled()) v = v.times(e.unit);
+    if (!e.gain.empty()) v = v.times(c.gain);
+  }
+  if (residual == nullptr) return v;
+  if (e.act.present && !e.gain.empty()) v = v.joined();  // gain and residual
+  return v.plus(*residual);
+}
+Near finish_swapped(const Epilogue& e, const Affine& c, Near v, const float* residual) {
+  if (e.act.present) v = activate(e.act, v);
+  v = v.times(c.gain);
+  if (residual == nullptr) return v;
+  if (c.gain != 1.0f) v = v.joined();
+  return v.plus(*residual);
+}
+
+// Results beside the first, of its numbers before they are rounded.
+void emulate_beside(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y, Emulation& all) {
+  const Beside beside = Beside::of(problem.attrs);
+  for (size_t r = 1; r < problem.out.size(); ++r) {
+    EmulatedResult& result = all[r];
+    if (static_cast<int>(r) == beside.codes) {
+      const float unit = 1.0f / scales_of(problem.out[r].type.scale, out[r], 1)[0];
+      for (const Near& v : y) result.low.push_back(v.times(unit).low()), result.high.push_back(v.times(unit).high());
+      continue;
+    }
+    const int64_t cols = problem.out[0].shape.back(), words = 2 * moment_groups(cols);
+    const auto rows = static_cast<int64_t>(y.size()) / std::max<int64_t>(1, cols);
+    std::vector<double> row(static_cast<size_t>(cols)), off(row.size()), m(static_cast<size_t>(words)), e(m.size());
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t c = 0; c < cols; ++c) {
+        const Near& v = y[static_cast<size_t>(i * cols + c)];
+        row[static_cast<size_t>(c)] = v.v, off[static_cast<size_t>(c)] = v.off;
+      }
+      take_moments(row.data(), cols, m.data());
+      moment_errors(row.data(), off.data(), cols, e.data());
+      for (size_t w = 0; w < m.size(); ++w) {
+        result.low.push_back(static_cast<float>(m[w] - e[w]));
+        result.high.push_back(static_cast<float>(m[w] + e[w]));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const TensorCore* wgmma_core(Element element) {
+  if (element == Element::i8) return nullptr;
+  return element == Element::e4m3 ? &kWgmmaE4m3 : &kWgmmaHalf;
+}
+
+Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const SumOrder& order,
+                        Mainloop mainloop) {
+  const Epilogue e(problem, in, out);
+  const MatmulProblem& p = e.p;
+  const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
+  std::vector<float> sums(static_cast<size_t>(p.m * p.n));
+  emulate_sums(order, {x.data(), info(p.x.element).min_exponent}, {w.data(), info(p.w.element).min_exponent}, sums.data(), p.m, p.n, p.k);
+
+  const bool swapped = mainloop == Mainloop::kSwapped, in_half = e.in_half && !swapped;
+  std::vector<Affine> columns;
+  for (int64_t c = 0; c < p.n; ++c) columns.push_back(swapped ? swapped_column(e, c) : normal_column(e, c));
+  const int64_t residual_rows = e.residual.empty() ? 1 : static_cast<int64_t>(e.residual.size()) / std::max<int64_t>(1, p.n);
+  std::vector<Near> y(static_cast<size_t>(p.m * p.cols));
+  EmulatedResult first{std::vector<float>(y.size()), std::vector<float>(y.size())};
+  parallel_for(p.m, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const auto affine = [&](int64_t c) {
+        const Affine& column = columns[static_cast<size_t>(c)];
+        Near sum{sums[static_cast<size_t>(r * p.n + c)], 0};
+        if (!e.row_factor.empty()) sum = sum.times(e.row_factor[static_cast<size_t>(r)]);
+        return sum.fma(column.factor, column.bias);
+      };
+      for (int64_t c = 0; c < p.cols; ++c) {
+        const auto at = static_cast<size_t>(r * p.cols + c);
+        const Affine& column = columns[static_cast<size_t>(c)];
+        const float* residual = e.residual.empty() ? nullptr : &e.residual[static_cast<size_t>(r % residual_rows * p.n + c)];
+        Near v = affine(c);
+        if (in_half) {
+          const float a = activate_in_half(e.act, v.low(), e.unit), b = v.off == 0 ? a : activate_in_half(e.act, v.high(), e.unit);
+          first.low[at] = std::min(a, b), first.high[at] = std::max(a, b);
+          continue;
+        }
+        if (e.gated) {
+          v = activate(e.act, v).times(affine(p.cols + c));
+        } else {
+          v = swapped ? finish_swapped(e, column, v, residual) : finish_normal(e, column, v, residual);
+        }
+        y[at] = v;
+        first.low[at] = v.low(), first.high[at] = v.high();
+      }
+    }
+  });
+  Emulation all(problem.out.size());
+  all[0] = std::move(first);
+  if (problem.out.size() > 1) emulate_beside(problem, out, y, all);
+  return all;
+}
+
+Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const TensorCore& core,
+                          double product_error, double activation_error) {
+  constexpr double kMultiple = 4;
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
+  std::vector<Dense> numbers;
+  for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
+  const Problem plain = before_program(problem);
+  Dense y{plain.out[0].shape, std::vector<double>(static_cast<size_t>(p.batch * p.m * p.n))};
+  Errors off(y.v.size());
+  const double x_scale = p.x.scaled() ? scales_of(p.x.scale, in[0], 1)[0] : 1;
+  const std::vector<float> w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
+  const double walk = kMultiple * std::ldexp(std::sqrt(3 + std::ceil(static_cast<double>(p.k) / core.products)), -core.kept_bits);
+  std::vector<double> squares(static_cast<size_t>(p.m * p.n)), x2(static_cast<size_t>(p.m * p.k)), w2(static_cast<size_t>(p.n * p.k));
+  std::vector<float> sums(squares.size());
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const float *xb = x.data() + b * p.m * p.k, *wb = w.data() + (p.batch > 1 ? b * p.n * p.k : 0);
+    emulate_sums({&core}, {xb, info(p.x.element).min_exponent}, {wb, info(p.w.element).min_exponent}, sums.data(), p.m, p.n, p.k);
+    for (size_t i = 0; i < x2.size(); ++i) x2[i] = static_cast<double>(xb[i]) * xb[i];
+    for (size_t i = 0; i < w2.size(); ++i) w2[i] = static_cast<double>(wb[i]) * wb[i];
+    f64_product(x2.data(), w2.data(), squares.data(), p.m, p.n, p.k);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double sum = sums[i], scale = x_scale * w_scale[i % static_cast<size_t>(p.n)];
+      const size_t at = static_cast<size_t>(b) * sums.size() + i;
+      y.v[at] = sum * scale;
+      off[at] = walk * std::sqrt(squares[i] + sum * sum) * scale + (product_error + 5 * 0x1p-24) * std::fabs(y.v[at]);
+    }
+  }
+  off = errors_after_program(problem, numbers, y.v, std::move(off), activation_error);
+  const double unit = p.y.scaled() ? 1.0 / scales_of(p.y.scale, out[0], 1)[0] : 1;
+  EmulatedResult result;
+  for (size_t i = 0; i < y.v.size(); ++i) {
+    const double e = off[i] + 0x1p-22 * std::fabs(y.v[i]);
+    result.low.push_back(static_cast<float>((y.v[i] - e) * unit)), result.high.push_back(static_cast<float>((y.v[i] + e) * unit));
+  }
+  return {std::move(result)};
+}
+
+}  // namespace tessera

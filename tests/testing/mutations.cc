@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testing/mutations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "io/atomic_file.h"
+#include "ops/attention/attention.h"
+#include "ops/matmul/matmul.h"
+#include "ops/operand_extent.h"
+#include "ops/reference.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMany = 512;  // results, of which some must change
+
+// Results as codes without scales, which is what kernels get wrong.
+using Codes = std::vector<float>;
+struct Extent {
+  int64_t rows, cols;
+};
+
+struct ResultMutation {
+  const char* name;
+  bool changes_many;  // of any results that are not all zero
+  void (*apply)(Codes&, Extent);
+};
+void scale_by(Codes& v, float factor) {
+  for (float& x : v) x *= factor;
+}
+const ResultMutation kOfResults[] = {
+    {"zero", true, [](Codes& v, Extent) { scale_by(v, 0); }},
+    {"negated", true, [](Codes& v, Extent) { scale_by(v, -1); }},
+    {"x1.1", true, [](Codes& v, Extent) { scale_by(v, 1.1f); }},
+    {"x1.01", true, [](Codes& v, Extent) { scale_by(v, 1.01f); }},
+    {"one row zero", false, [](Codes& v, Extent e) { std::fill_n(v.begin() + e.rows / 2 * e.cols, e.cols, 0.0f); }},
+    {"last row is the first", false, [](Codes& v, Extent e) { std::copy_n(v.begin(), e.cols, v.begin() + (e.rows - 1) * e.cols); }},
+    {"one tile zero", false,
+     [](Codes& v, Extent e) {
+       for (int64_t r = e.rows > 64 ? e.rows / 64 * 32 : 0; r < e.rows; ++r) {
+         for (int64_t c = e.cols > 64 ? (e.cols - 1) / 64 * 64 : 0; c < e.cols; ++c) v[static_cast<size_t>(r * e.cols + c)] = 0;
+       }
+     }},
+    {"columns exchanged", false,
+     [](Codes& v, Extent e) {
+       for (int64_t r = 0; r < e.rows; ++r) {
+         for (int64_t c = 0; c + 1 < e.cols; c += 2) std::swap(v[static_cast<size_t>(r * e.cols + c)], v[static_cast<size_t>(r * e.cols + c + 1)]);
+       }
+     }},
+};
+
+// What a kernel would read instead of operand i; false: this problem has no such thing.
+struct OperandMutation {
+  const char* name;
+  bool (*apply)(const Problem&, std::vector<HostTensor>& in, Problem& changed);
+};
+
+void change_numbers(HostTensor& t, const std::function<void(std::vector<double>&, int64_t cols)>& body) {
+  Dense numbers = decode(t.view());
+  body(numbers.v, cols_of(t.desc.shape));
+  const bool dynamic = t.desc.type.dynamic;
+  t.desc.type.dynamic = false;
+  encode(numbers, t.view());
+  t.desc.type.dynamic = dynamic;
+}
+void rotate_by(std::vector<double>& v, int64_t places) {
+  if (!v.empty()) std::rotate(v.begin(), v.begin() + places % static_cast<int64_t>(v.size()), v.end());
+}
+bool rotate_step(const Problem& p, StepKind kind, int64_t places, std::vector<HostTensor>& in) {
+  const Step* step = p.then.find(kind);
+  if (step == nullptr) return false;
+  change_numbers(in[static_cast<size_t>(step->operand)], [&](std::vector<double>& v, int64_t) { rotate_by(v, places); });
+  return true;
+}
+
+const OperandMutation kOfOperands[] = {
+    {"last of k missing",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const int64_t k = p.op == "matmul" ? p.in[0].shape.back() : 0, block = 128 * 8 / info(p.in[0].type.element).bits;
+       if (k < 2) return false;
+       change_numbers(in[0], [&](std::vector<double>& v, int64_t cols) {
+         const int64_t from = k > block ? (k - 1) / block * block : k / 2;
+         for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i) % cols >= from ? 0 : v[i];
+       });
+       return true;
+     }},
+    {"one instruction of k missing",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const int64_t k = p.op == "matmul" ? p.in[0].shape.back() : 0, step = 32 * 8 / info(p.in[0].type.element).bits;
+       if (k <= step) return false;
+       change_numbers(in[0], [&](std::vector<double>& v, int64_t cols) {
+         for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i) % cols / step == k / step / 2 ? 0 : v[i];
+       });
+       return true;
+     }},
+    {"bias of the next channel", [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::bias, 1, in); }},
+    {"gain of the next channel", [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::scale, 1, in); }},
+    {"residual of the next row",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const Step* step = p.then.find(StepKind::residual);
+       return step != nullptr && rows_of(p.step_operand(*step).shape) > 1 && rotate_step(p, StepKind::residual, cols_of(p.step_operand(*step).shape), in);
+     }},
+    {"statistics of another row",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const Step* step = p.then.find(StepKind::normalise);
+       if (step == nullptr || p.in[0].shape.empty() || rows_of(p.in[0].shape) < 2) return false;
+       const Operand& moments = p.step_operand(*step);
+       return rotate_step(p, StepKind::normalise, elements(moments.shape) / rows_of(p.in[0].shape), in);
+     }},
+    {"weight of the next channel",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "matmul" || p.in[1].shape.size() != 2 || p.in[1].shape[0] < 2) return false;
+       change_numbers(in[1], [](std::vector<double>& v, int64_t cols) { rotate_by(v, cols); });
+       return true;
+     }},
+    {"k for v",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.in[1].shape != p.in[2].shape || p.in[1].type != p.in[2].type) return false;
+       const Dense k = decode(in[1].view());
+       change_numbers(in[2], [&](std::vector<double>& v, int64_t) { v = k.v; });
+       return true;
+     }},
+    {"keys of the next token",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.in[1].shape[1] < 2) return false;
+       change_numbers(in[1], [&](std::vector<double>& v, int64_t cols) { rotate_by(v, p.in[1].shape[2] * cols); });
+       return true;
+     }},
+    {"last keys missing",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.in[1].shape[1] < 4) return false;
+       const int64_t keys = p.in[1].shape[1], per_key = p.in[2].shape[2] * p.in[2].shape[3], from = keys > 64 ? (keys - 1) / 32 * 32 : keys / 2;
+       change_numbers(in[2], [&](std::vector<double>& v, int64_t) {
+         for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i) / per_key % keys >= from ? 0 : v[i];
+       });
+       return true;
+     }},
+    {"no mask",
+     [](const Problem& p, std::vector<HostTensor>&, Problem& changed) {
+       if (p.op != "attention" || p.attrs.integer("causal") == 0 || p.in[1].shape[1] < 2) return false;
+       changed.attrs.set("causal", int64_t{0});
+       return true;
+     }},
+    {"no bias on scores",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.operand(3) == nullptr) return false;
+       change_numbers(in[3], [](std::vector<double>& v, int64_t) {
+         for (double& x : v) x = std::isfinite(x) ? 0 : x;
+       });
+       return true;
+     }},
+    {"scale of scores x1.1",
+     [](const Problem& p, std::vector<HostTensor>&, Problem& changed) {
+       if (p.op != "attention" || p.in[1].shape[1] < 2) return false;
+       changed.attrs.set("scale", 1.1 * p.attrs.number("scale", 1.0));
+       return true;
+     }},
+    {"gain of the next column",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "norm" || p.operand(1) == nullptr || elements(p.in[1].shape) < 2) return false;
+       change_numbers(in[1], [](std::vector<double>& v, int64_t) { rotate_by(v, 1); });
+       return true;
+     }},
+};
+
+HostTensor with_codes(const HostTensor& like, const Codes& codes) {
+  HostTensor t{.desc = like.desc, .data = Buffer(like.data.size()), .scale = Buffer(like.scale.size()), .scale2 = Buffer(like.scale2.size())};
+  if (t.scale.size() > 0) std::memcpy(t.scale.data(), like.scale.data(), t.scale.size());
+  if (t.scale2.size() > 0) std::memcpy(t.scale2.data(), like.scale2.data(), t.scale2.size());
+  info(t.desc.type.element).encode(codes.data(), static_cast<int64_t>(codes.size()), t.data.data(), 0);
+  return t;
+}
+
+enum class Outcome : uint8_t { kSame, kCaught, kMissed };
+Outcome judge_mutant(const Judge& judge, const std::vector<HostTensor>& got, size_t r, HostTensor mutant) {
+  if (mutant.data.size() == 0 || std::memcmp(mutant.data.data(), got[r].data.data(), mutant.data.size()) == 0) return Outcome::kSame;
+  std::vector<TensorView> views = views_of(got);
+  views[r] = mutant.view();
+  return judge.of(views).ok() ? Outcome::kMissed : Outcome::kCaught;
+}
+
+Outcome run_result_mutation(const ResultMutation& m, const Judge& judge, const std::vector<HostTensor>& got, size_t r) {
+  Codes codes = decode_codes(got[r].view());
+  const int64_t cols = cols_of(got[r].desc.shape);
+  if (codes.empty()) return Outcome::kSame;
+  m.apply(codes, {static_cast<int64_t>(codes.size()) / cols, cols});
+  return judge_mutant(judge, got, r, with_codes(got[r], codes));
+}
+
+bool is_static(const HostTensor& t) { return !t.desc.type.dynamic && info(t.desc.type.element).bits >= 8; }
+
+struct Power {
+  int64_t caught = 0, changed = 0;
+};
+std::map<std::string, std::map<std::string, Power>>& powers() {
+  static std::map<std::string, std::map<std::string, Power>> all;
+  return all;
+}
+
+class WritePowers : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    const char* path = std::getenv("TESSERA_POWER");
+    if (path == nullptr || powers().empty()) return;
+    nlohmann::json file = nlohmann::json::object();
+    if (std::ifstream in(path); in) file = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (!file.is_object()) file = nlohmann::json::object();
+    for (const auto& [variant, mutations] : powers()) {
+      for (const auto& [name, p] : mutations) file[variant][name] = {p.caught, p.changed};
+    }
+    const Status written = write_file(path, file.dump(1) + "\n");
+    EXPECT_TRUE(written.ok()) << written.message();
+  }
+};
+[[maybe_unused]] const auto* const kAtTheEnd = ::testing::AddGlobalTestEnvironment(new WritePowers);
+
+void record(const Variant& variant, const Case& c, const char* name, Outcome outcome, int64_t results) {
+  Power& p = powers()[variant.name][name];
+  p.changed += outcome != Outcome::kSame;
+  p.caught += outcome == Outcome::kCaught;
+  if (outcome == Outcome::kMissed) ADD_FAILURE() << variant.name << " on " << c.text() << ": results that are wrong (" << name << ") are accepted";
+  if (outcome == Outcome::kSame && results >= kMany) ADD_FAILURE() << variant.name << " on " << c.text() << ": the numbers are too tame, (" << name << ") changes none of " << results << " results";
+}
+
+// A result whose numbers are all the same, or few, hides mutations that only move or scale it a little.
+bool may_hide(const HostTensor& t) {
+  const ElementInfo& e = info(t.desc.type.element);
+  return e.kind == ElementKind::kInteger && !t.desc.type.scaled();
+}
+
+}  // namespace
+
+std::string mutations_caught(const Judge& judge, const std::vector<HostTensor>& got) {
+  int caught = 0, changed = 0;
+  for (const ResultMutation& m : kOfResults) {
+    const Outcome outcome = run_result_mutation(m, judge, got, 0);
+    changed += outcome != Outcome::kSame, caught += outcome == Outcome::kCaught;
+  }
+  return cat(caught, "/", changed);
+}
+
+void expect_mutations_caught(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got) {
+  if (!is_static(got[0]) || may_hide(got[0])) return;
+  const int64_t results = elements(got[0].desc.shape);
+  for (const ResultMutation& m : kOfResults) record(variant, c, m.name, run_result_mutation(m, judge, got, 0), m.changes_many ? results : 0);
+  for (const OperandMutation& m : kOfOperands) {
+    Problem changed = c.problem;
+    std::vector<HostTensor> in;
+    for (const HostTensor& t : c.in) {
+      HostTensor copy{.desc = t.desc, .data = Buffer(t.data.size()), .scale = Buffer(t.scale.size()), .scale2 = Buffer(t.scale2.size())};
+      for (const auto& [from, to] : {std::pair{&t.data, &copy.data}, {&t.scale, &copy.scale}, {&t.scale2, &copy.scale2}}) {
+        if (from->size() > 0) std::memcpy(to->data(), from->data(), from->size());
+      }
+      in.push_back(std::move(copy));
+    }
+    if (!m.apply(c.problem, in, changed)) continue;
+    const Judge other(variant, changed, views_of(in), views_of(c.out));
+    record(variant, c, m.name, judge_mutant(judge, got, 0, with_codes(got[0], other.middle(0))), results);
+  }
+}
+
+void expect_power(const Variant& variant, const Problem& problem, uint64_t seed, Adjust adjust) {
+  Case c = make_case(problem, seed, Values::kRandom, adjust);
+  c.problem.config = configs_of(variant, problem)[seed % configs_of(variant, problem).size()];
+  const Judge judge = judge_of(variant, c);
+  std::vector<HostTensor> got;
+  for (size_t r = 0; r < c.out.size(); ++r) {
+    if (c.out[r].desc.type.dynamic) return;
+    HostTensor like{.desc = c.out[r].desc,
+                    .data = Buffer(static_cast<size_t>(packed_bytes(c.out[r].desc.type.element, elements(c.out[r].desc.shape)))),
+                    .scale = Buffer(c.out[r].scale.size()),
+                    .scale2 = Buffer(c.out[r].scale2.size())};
+    if (like.scale.size() > 0) std::memcpy(like.scale.data(), c.out[r].scale.data(), like.scale.size());
+    got.push_back(with_codes(like, judge.middle(r)));
+  }
+  const Judgement j = judge.of(views_of(got));
+  EXPECT_TRUE(j.ok()) << variant.name << " on " << c.text() << ": what the judge says is not accepted; result " << j.result << " at " << j.at << ": " << j.got << ", allowed "
+                      << j.low << " to " << j.high;
+  expect_mutations_caught(variant, c, judge, got);
+}
+
+}  // namespace tessera
