@@ -101,7 +101,7 @@ def ratio_cell(row):
 
 
 def cosine_cell(results, work):
-    row = next((r for r in results.vit["cosine"] if (r["model"], r.get("batch"), r["precision"]) == (*work.where[1:], work.precision) and "cos_mean" in r), None)
+    row = next((r for r in results.vit["cosine"] if (r.get("model"), r.get("batch"), r.get("precision")) == (*work.where[1:], work.precision) and "cos_mean" in r), None)
     return f"{row['cos_mean']:.5f} / {row['cos_min']:.5f}" if row else ""
 
 
