@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each precision costs in accuracy, on trained models, engine by engine, against the model in fp32.
 
-  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only PATTERN] [--again] [--out docs/accuracy.md] [--json FILE] [--images N]
+  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only 'NAME|PATTERN'] [--again] [--out docs/accuracy.md] [--json FILE] [--images N]
 
 --data:   a folder with vit.onnx or vit.onnx.gz (input `image` [n,3,32,32], output `logits`), calib.npz (`image` uint8 [n,32,32,3]) and test.npz
           (`image`, `label`, and `logits` in fp32): a ViT trained on CIFAR-10.
@@ -187,6 +187,10 @@ def run_line(run):
     return f"{run['date'][:10]}, {code}, {run['machine']}"
 
 
+def wanted(name, only):
+    return any(fnmatch.fnmatch(name, pattern) for pattern in only.split("|"))
+
+
 def measure(model, program, only, scratch, rows, save, known_only, again, run):
     """Lines of a document; rows for the JSON are added to `rows`, and what is there already is taken from it."""
     lines = [f"## {model.name}", "", model.what + ".", ""]
@@ -194,14 +198,14 @@ def measure(model, program, only, scratch, rows, save, known_only, again, run):
     fresh = set()
     for title, asked in rows_asked():
         # Rows that name the ViT's layers are its own.
-        chosen = [row for row in asked if (row[1] in known or (fnmatch.fnmatch(row[0], only) and not known_only))
+        chosen = [row for row in asked if (row[1] in known or (wanted(row[0], only) and not known_only))
                   and (isinstance(model, Cifar) or "blocks." not in row[1])]
         if not chosen:
             continue
         lines += [f"### {title}", "", model.head, "|" + "---|" * (model.head.count("|") - 1)]
         for name, options, least, top1 in chosen:
             try:
-                if options not in known or (again and fnmatch.fnmatch(name, only) and options not in fresh):
+                if options not in known or (again and wanted(name, only) and options not in fresh):
                     rows[:] = [r for r in rows if (r["model"], r["options"]) != (model.name, options)]
                     fresh.add(options)
                     known[options] = {"model": model.name, "options": options, **model.run(program, options, scratch), "run": run}
