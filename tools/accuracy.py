@@ -175,11 +175,13 @@ def cpu_name():
     return f"{platform.machine()}{', ' + name if name else ''}, {os.cpu_count()} cores"
 
 
-def make_run():
+def make_run(args):
     """(id, record), as bench/runs.py has them for GPUs."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
     commit, dirty = commit_of_tree()
-    return f"{now} {(commit or 'unknown')[:10]}", {"date": now, "commit": commit, "dirty": dirty, "machine": cpu_name(), "command": "python3 tools/accuracy.py --data DIR --minilm DIR"}
+    words = ["--data DIR"] * bool(args.data) + ["--minilm DIR"] * bool(args.minilm) + ["--again"] * args.again + [f"--only '{args.only}'"] * (args.only != "*")
+    command = " ".join(["python3 tools/accuracy.py", *words])
+    return f"{now} {(commit or 'unknown')[:10]}", {"date": now, "commit": commit, "dirty": dirty, "machine": cpu_name(), "command": command}
 
 
 def run_line(run):
@@ -239,7 +241,7 @@ def main():
         with open(args.json) as f:
             record = json.load(f)
         rows, runs, top1 = [r for r in record["rows"] if "error" not in r], record["runs"], record.get("fp32_top1")
-    run, made = make_run()
+    run, made = make_run(args)
     runs[run] = made
 
     def save():
