@@ -47,7 +47,8 @@ def run_text(run):
     start, samples = clock.get("start", {}), [s for n, s in clock.items() if n != "start" and s.get("sm_mhz")]
     clocks = ""
     if samples:
-        clocks = f"SM clock {min(s['sm_mhz'] for s in samples):.0f} to {max(s['sm_mhz'] for s in samples):.0f} MHz after the sections"
+        low, high = (f(s["sm_mhz"] for s in samples) for f in (min, max))
+        clocks = f"SM clock {low:.0f}{f' to {high:.0f}' if high > low else ''} MHz after the sections"
         clocks += f" (highest {start['max_sm_mhz']:.0f})" if start.get("max_sm_mhz") else ""
     power = f"power limit {start['power_limit_w']:.0f} W" if start.get("power_limit_w") else ""
     driver = f"driver {run['driver']}" if run.get("driver") else ""
@@ -152,8 +153,8 @@ def left_out_block(results):
                 what = " ".join(str(r[k]) for k in ("model", "op", "form", "variant", "axis", "x", "precision") if k in r) + (f" b{r['batch']}" if "batch" in r and "axis" not in r else "")
                 found.setdefault(r["error"].replace("exit ", "failed with exit code ", 1) if r["error"].startswith("exit ") else r["error"], []).append(f"{name} {what}")
     lines = [f"- {', '.join(what)}: {error.rstrip('.')}." for error, what in found.items()]
-    last = max(results.peers["runs"].values(), key=lambda run: run["date"])
-    lines += [f"- peer {what}." for what in last["failed"] + last["left_out"]]
+    for run in results.peers["runs"].values():  # those whose rows still stand, and the newest
+        lines += [f"- peer {what.rstrip('.')} (run of {run['date'][:10]})." for what in run["failed"] + run["left_out"]]
     return lines or ["- nothing."]
 
 
