@@ -1,36 +1,47 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Engines and kernels on the GPU, beside the peers in the same run. `./run gpu-bench` calls it.
+"""Engines and kernels on the GPU, and their peers. `./run gpu-bench` builds and calls it; sections of peers alone need no build.
 
-  python3 bench/gpu_bench.py [--sections vit,cosine,ops,peers] [--tune] [--peers FOLDER] [--limit SECONDS]
+  python3 bench/gpu_bench.py [--sections vit,cosine,ops] [--tune] [--limit SECONDS]
+  TESSERA_PEERS=FOLDER python3 bench/gpu_bench.py --sections peers
 
-Sections: vit (ViT engines, b64 and b1, FP16, FP8 with FP8 attention, INT8, and the 256-token model), cosine (their logits against fp32), ops (kernels
-alone: attention, matmul, norm, a gated MLP), peers (torch, cuDNN, cuBLAS: scripts of FOLDER or TESSERA_PEERS, and bench/attention_peers.py),
-growth (time over batch, sequence and depth; not by default). All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are
-checked against their golden values on the GPU. Times are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the
-limit, is recorded as such and the rest goes on. Results: <out>/<gpu>/*.json, and the table of the goals on stdout and in summary.json.
---tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then built by."""
+Sections:
+  vit       ViT engines: b64 and b1 in FP16, FP8 with FP8 attention and INT8, and the 256-token model
+  int8      the INT8 engines of `vit` alone
+  cosine    the engines' logits against fp32 (with int8 and without vit: of the INT8 engines)
+  ops       kernels alone: attention, matmul, norm, a gated MLP
+  growth    time over batch, sequence and depth
+  peer_ops  cuBLAS, cuDNN, FlashAttention-2 in FP16, cuBLASLt in FP8;   peer_fp8  cuDNN's FP8 attention;   peer_vit  PyTorch and torch.compile;
+            peers: all three (bench/peer_runs.py says which scripts they are)
+All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are checked against their golden values on the GPU. Times
+are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the limit, is recorded as such and the rest goes on.
+Results: <out>/<gpu>/*.json, merged with what is there by the rules of bench/store.py; tables on stdout, last. A run names its commit: by TESSERA_COMMIT, by git, or by
+the file carry/commit. --tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then built by."""
 import argparse
 import concurrent.futures
 import json
-import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from goals import print_summary, summary  # noqa: E402
+from goals import print_summary  # noqa: E402
+from peer_runs import MODELS, Peers, VITS  # noqa: E402
+from runs import COMMIT_FILE, Run  # noqa: E402
+from store import LEFT_OUT, store  # noqa: E402
 
 PROGRAM = "build/tessera"
 BENCHES = "build/release/bin"
 WORK = "build/gpu_bench"
 TUNING = "assets/tuning/h200.json"
-SECTIONS = ["vit", "cosine", "ops", "peers", "growth"]
-DEFAULT_SECTIONS = "vit,cosine,ops,peers"  # what should fit the limit; growth is a run of its own
-PEER_MODEL = {"vit-b-16": "vit_b16", "vit-b-256": "custom256"}
+RESULTS = "bench/results"
+PEER_SECTIONS = ["peer_ops", "peer_fp8", "peer_vit"]
+SECTIONS = ["vit", "int8", "cosine", "ops", "growth", *PEER_SECTIONS]
+DEFAULT_SECTIONS = "vit,cosine,ops"  # what fits the limit; growth and peers are runs of their own
 PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--attention", "fp8"], "int8": ["--precision", "int8"]}
 # (model, precision, batch) of the section vit. An engine each: what is folded for few rows is so in all plans of an engine, or in none.
 ENGINES = [("vit-b-16", "fp16", 1), ("vit-b-16", "fp16", 64), ("vit-b-16", "fp8", 1), ("vit-b-16", "fp8", 64), ("vit-b-16", "int8", 1), ("vit-b-16", "int8", 64),
@@ -61,7 +72,7 @@ def say(clock, text):
 def call(words, timeout):
     """(output, error sentence): one of the two."""
     if timeout <= 1:
-        return None, "left out: the time limit is reached"
+        return None, f"{LEFT_OUT} the time limit is reached"
     try:
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -81,11 +92,6 @@ def call_json(words, timeout):
         return json.loads(text), None
     except ValueError:
         return None, f"{words[0]} {words[1]}: printed no JSON"
-
-
-def gpu_name():
-    out, error = call(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 60)
-    return out.strip().splitlines()[0] if not error and out.strip() else "none"
 
 
 # ---------------------------------------------------------------- engines
@@ -159,9 +165,9 @@ def kernels_per_block(manifest, batch):
     return starts[len(starts) // 2 + 1] - starts[len(starts) // 2] if len(starts) > 2 else None
 
 
-def vit_rows(engines, args):
+def vit_rows(engines, args, chosen):
     rows = []
-    for model, precision, batch in ENGINES:
+    for model, precision, batch in chosen:
         name = f"vit:{model}:{precision}:{batch}"
         plans, error = engines.timed(name, args.repeats, steps=True)
         manifest = None if error else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
@@ -178,7 +184,7 @@ def vit_rows(engines, args):
 # ---------------------------------------------------------------- logits against fp32
 
 
-def cosine_rows(engines, clock):
+def cosine_rows(engines, clock, chosen):
     """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random images; torch's FP8 beside them."""
     try:
         import numpy as np
@@ -187,6 +193,8 @@ def cosine_rows(engines, clock):
     from torch_fp8_logits import cosines
     rows = []
     for model, size in (("vit-b-16", 224), ("vit-b-256", 256)):
+        if model not in {m for m, _, _ in chosen}:
+            continue
         images = f"{WORK}/{model}-images.npz"
         np.savez(images, image=np.random.default_rng(7).standard_normal((16, 3, size, size)).astype("f4"))
 
@@ -199,7 +207,7 @@ def cosine_rows(engines, clock):
             return (None, error) if error else (np.load(out)["logits"].astype("f8"), None)
 
         want, error = logits(f"cosine:{model}:fp32")
-        for m, precision, batch in ENGINES:
+        for m, precision, batch in chosen:
             if m != model:
                 continue
             row = {"model": model, "precision": precision, "batch": batch, "samples": 16}
@@ -208,14 +216,14 @@ def cosine_rows(engines, clock):
                 rows.append(row | {"error": fault})
                 continue
             rows.append(row | cosines(np, got, want))
-        if not error:
+        if not error and (model, "fp8") in {(m, p) for m, p, _ in chosen}:
             torch, fault = call_json([sys.executable, f"{HERE}/torch_fp8_logits.py", engines.jobs[f"cosine:{model}:fp32"]["onnx"], images,
                                       f"{WORK}/cosine:{model}:fp32-logits.npz"], min(90, clock.left()))
             rows.append({"peer": True, "model": model, "precision": "torch fp8"} | (torch or {"error": fault}))
     return rows
 
 
-# ---------------------------------------------------------------- ops and peers
+# ---------------------------------------------------------------- ops
 
 
 def op_rows(clock):
@@ -233,50 +241,6 @@ def op_rows(clock):
         elif error:
             rows.append({"op": op, "error": error})
     return rows, peaks
-
-
-def peer_vit_rows(args, clock):
-    script = os.path.join(args.peers, "vit_peers.py") if args.peers else ""
-    if not os.path.exists(script):
-        return [{"peer": True, "error": "no vit_peers.py: give its folder with --peers or TESSERA_PEERS"}]
-    rows = []
-    for model, batch in (("vit-b-16", 64), ("vit-b-16", 1), ("vit-b-256", 64)):
-        out = f"{WORK}/peers-{model}-{batch}"
-        os.makedirs(out, exist_ok=True)
-        limit = min(args.peer_limit, clock.left())
-        error = call([sys.executable, script, "--model", PEER_MODEL[model], "--batch", batch, "--mode", "reduce-overhead", "--sections", args.peer_sections,
-                      "--total", int(max(limit - 5, 1)), "--compile-limit", int(max(limit - 10, 1)), "--out", out, "--state", out], limit)[1]
-        say(clock, f"peers {model} b{batch}" + (f": {error}" if error else ""))
-        try:
-            with open(f"{out}/vit_peers.json") as f:
-                found = json.load(f)
-        except (OSError, ValueError):
-            rows.append({"peer": True, "model": model, "batch": batch, "error": error or "wrote no vit_peers.json"})
-            continue
-        found = found.get("rows", found) if isinstance(found, dict) else found
-        rows += [{"peer": True, "model": model, "batch": batch} | {k: r[k] for k in ("name", "ms", "cos_mean", "cos_min", "error") if k in r} for r in found]
-    return rows
-
-
-def peer_op_rows(args, clock):
-    """cuBLAS and cuDNN at the shapes of the ops: from the folder's script, and attention with shared keys from ours."""
-    rows = []
-    out = f"{WORK}/peers-ops"
-    os.makedirs(out, exist_ok=True)
-    script = os.path.join(args.peers, "gemm_attention_peers.py") if args.peers else ""
-    if os.path.exists(script):
-        error = call([sys.executable, script, "--out", out, "--no-sparse"], min(120, clock.left()))[1]
-        say(clock, "peers of matmul and attention" + (f": {error}" if error else ""))
-        try:
-            with open(f"{out}/gemm_attention_peers.json") as f:
-                record = json.load(f)
-            rows += [{"peer": True, "op": "matmul"} | r for r in record["gemm"]] + [{"peer": True, "op": "attention"} | r for r in record["attention"]]
-        except (OSError, ValueError, KeyError):
-            rows.append({"peer": True, "op": "matmul", "error": error or "wrote no gemm_attention_peers.json"})
-    ours, error = call_json([sys.executable, f"{HERE}/attention_peers.py"], min(90, clock.left()))
-    say(clock, "peers of attention" + (f": {error}" if error else ""))
-    rows += [{"peer": True, "op": "attention"} | r for r in ours] if ours else [{"peer": True, "op": "attention", "error": error}]
-    return rows
 
 
 # ---------------------------------------------------------------- growth
@@ -311,15 +275,6 @@ def growth_rows(engines, args):
     return rows
 
 
-def write(folder, name, record):
-    path = os.path.join(folder, name)
-    with open(path + ".new", "w") as f:
-        json.dump(record, f, indent=1)
-        f.write("\n")
-    os.replace(path + ".new", path)
-    print(f"written: {path}", flush=True)
-
-
 def command_words(argv):
     """What was asked, without folders of this machine."""
     words, skip = [], False
@@ -328,83 +283,124 @@ def command_words(argv):
             skip = not skip and "=" not in word
             continue
         words.append(word)
-    return " ".join(["./run gpu-bench", *words])
+    return " ".join(["python3 bench/gpu_bench.py", *words])
 
 
-def main(argv):
+def label(r):
+    return " ".join(str(r[k]) for k in ("script", "name", "op", "form", "variant", "config", "model", "axis", "x", "precision", "batch") if k in r)
+
+
+def print_rows(records):
+    """What was measured now, the short tables first."""
+    for r in records.get("peers", []):
+        if r.get("script") == "vit" and "ms" in r:
+            print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms" + (f"  cosine {r['cos_mean']:.5f}, worst {r['cos_min']:.5f}" if "cos_mean" in r else ""))
+    for r in records.get("cosine", []):
+        if "cos_mean" in r:
+            print(f"{r['model']} {r['precision']}{' b%d' % r['batch'] if 'batch' in r else ''}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
+    axes = {}
+    for r in records.get("growth", []):
+        axes.setdefault((r["axis"], r["precision"]), []).append(f"{r['x']}: {r['ms']:.3f}" if "ms" in r else f"{r['x']}: -")
+    for (axis, precision), points in axes.items():
+        print(f"{axis:8} {precision:5} ms  " + "  ".join(points))
+    for r in records.get("vit", []):
+        if "ms" in r:
+            print(f"{r['name']:16} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  {r['batch'] / r['ms'] * 1e3:8.0f} images/s  {r['kernels_per_block']} kernels per block")
+
+
+def arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", default=DEFAULT_SECTIONS)
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--tune", action="store_true", help="time candidates for the engines of these sections first")
     parser.add_argument("--tuning", default=TUNING, help="the table that engines are built by, where it exists")
     parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
-    parser.add_argument("--peer-sections", default="eager,compile,fp8")
-    parser.add_argument("--peer-limit", type=float, default=100, help="seconds for each ViT of the peers")
-    parser.add_argument("--limit", type=float, default=480, help="seconds in all")
+    parser.add_argument("--peer-models", default=",".join(VITS), help="which ViTs of peer_vit, in this order")
+    parser.add_argument("--peer-sections", default="eager,compile,fp8", help="what vit_peers.py runs for each")
+    parser.add_argument("--peer-limit", type=float, default=300, help="seconds for each ViT of the peers; torch.compile needs about 110")
+    parser.add_argument("--limit", type=float, default=540, help="seconds in all")
     parser.add_argument("--workers", type=int, default=max(1, min(5, (os.cpu_count() or 1) // 3)), help="builds side by side")
-    parser.add_argument("--out", default="bench/results")
+    parser.add_argument("--out", default=RESULTS)
     args = parser.parse_args(argv)
-    sections = args.sections.split(",")
-    for s in sections:
+    args.sections = [w for s in args.sections.split(",") for w in (PEER_SECTIONS if s == "peers" else [s])]
+    for s in args.sections:
         if s not in SECTIONS:
-            parser.error(f"no section {s}: there are {', '.join(SECTIONS)}")
-    clock = Clock(args.limit)
-    gpu = gpu_name()
-    folder = os.path.join(args.out, re.sub(r"[^a-z0-9]+", "_", gpu.lower().removeprefix("nvidia ")))
+            parser.error(f"no section {s}: there are {', '.join(SECTIONS)} and peers")
+    args.peer_models = [(m.rpartition(":")[0], m.rpartition(":")[2]) for m in args.peer_models.split(",")]
+    for model, batch in args.peer_models:
+        if model not in MODELS or not batch.isdigit():
+            parser.error(f"--peer-models: {model}:{batch} is none of {', '.join(VITS)}")
+    return parser, args
+
+
+def main(argv):
+    parser, args = arguments(argv)
+    sections, clock, run = args.sections, Clock(args.limit), Run(command_words(argv))
+    if not run.record["commit"]:
+        parser.error(f"which code is this? no git here: give TESSERA_COMMIT=$(git rev-parse HEAD), or write that to {COMMIT_FILE}")
+    gpu = run.record["machine"]
+    name = re.sub(r"[^a-z0-9]+", "_", gpu.lower().removeprefix("nvidia "))
+    folder = os.path.join(args.out, name)
     os.makedirs(folder, exist_ok=True)
     os.makedirs(WORK, exist_ok=True)
-    head = {"gpu": gpu, "command": command_words(argv)}
-    records = {}
+    known = os.path.join(RESULTS, name)
+    if not os.listdir(folder) and os.path.isdir(known):  # results elsewhere start from the committed ones, so that tables are whole
+        for file in os.listdir(known):
+            shutil.copy(os.path.join(known, file), folder)
+    records, extra = {}, {}
 
+    def keep(section, **rows):
+        """Stores what a section measured, at once: a run that is killed later keeps it."""
+        run.sample(section)
+        say(clock, f"{section} done")
+        for part, new in rows.items():
+            records[part] = records.get(part, []) + new
+            for r in new:
+                if "error" in r:
+                    run.record["left_out" if r["error"].startswith(LEFT_OUT) else "failed"].append(f"{label(r)}: {r['error']}")
+        return store(folder, gpu, {run.id: run.record}, rows, extra)
+
+    chosen = ENGINES if "vit" in sections or "int8" not in sections else [e for e in ENGINES if e[1] == "int8"]
     engines = Engines(args, clock)
-    if "vit" in sections or "cosine" in sections:
-        for model, precision, batch in ENGINES:
+    if {"vit", "int8", "cosine"} & set(sections):
+        for model, precision, batch in chosen:
             engines.ask(f"vit:{model}:{precision}:{batch}", model, PRECISIONS[precision] + ["--target", "sm90", "--batch", str(batch)])
     if "cosine" in sections:
-        for model in ("vit-b-16", "vit-b-256"):
+        for model in sorted({m for m, _, _ in chosen}):
             engines.ask(f"cosine:{model}:fp32", model, ["--precision", "fp32", "--target", "cpu", "--no-verify", "--batch", "16"])
     if "growth" in sections:
         ask_growth(engines)
     if engines.jobs:
         engines.make(args.workers)
 
-    if "vit" in sections:
-        records["vit"] = vit_rows(engines, args)
-        say(clock, "ViT engines timed")
+    rows = None
+    if "vit" in sections or "int8" in sections:
+        rows = keep("vit", vit=vit_rows(engines, args, chosen))
     if "cosine" in sections:
-        records["cosine"] = cosine_rows(engines, clock)
-        say(clock, "logits compared")
-    if "vit" in records or "cosine" in records:
-        write(folder, "vit.json", head | {"rows": records.get("vit", []), "cosine": records.get("cosine", [])})
+        rows = keep("cosine", cosine=cosine_rows(engines, clock, chosen))
     if "ops" in sections:
-        records["ops"], peaks = op_rows(clock)
-        say(clock, "ops timed")
-        write(folder, "ops.json", head | {"peaks": peaks, "rows": records["ops"]})
+        ops, peaks = op_rows(clock)
+        extra["ops"] = {"peaks": peaks} if peaks else {}
+        rows = keep("ops", ops=ops)
     if "growth" in sections:
-        records["growth"] = growth_rows(engines, args)
-        say(clock, "growth timed")
-        write(folder, "growth.json", head | {"model": "vit-b-16 (batch, depth), vit-b-256 (sequence)", "rows": records["growth"]})
-    if "peers" in sections:
-        records["peers"] = peer_op_rows(args, clock) + peer_vit_rows(args, clock)
-        write(folder, "peers.json", head | {"rows": records["peers"]})
+        extra["growth"] = {"model": "vit-b-16 (batch, depth), vit-b-256 (sequence)"}
+        rows = keep("growth", growth=growth_rows(engines, args))
+    peers = Peers(args.peers, WORK, call, clock.left, lambda text: say(clock, text))
+    run.record["versions"] = peers.versions
+    if "peer_ops" in sections:
+        rows = keep("peer_ops", peers=peers.gemm() + peers.attention())
+    if "peer_fp8" in sections:
+        rows = keep("peer_fp8", peers=peers.cudnn_fp8())
+    if "peer_vit" in sections:
+        for model, batch in args.peer_models:
+            rows = keep("peer_vit", peers=peers.vit(model, int(batch), args.peer_sections, args.peer_limit))
 
-    for r in records.get("vit", []):
-        if "ms" in r:
-            print(f"{r['name']:16} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  {r['batch'] / r['ms'] * 1e3:8.0f} images/s  {r['kernels_per_block']} kernels per block")
-    for r in records.get("peers", []):
-        if "ms" in r and not math.isnan(r["ms"]):
-            print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  cosine {r.get('cos_mean', math.nan):.5f}")
-    for r in records.get("cosine", []):
-        if "cos_mean" in r:
-            print(f"{r['model']} {r['precision']}{' b%d' % r['batch'] if 'batch' in r else ''}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
-    if "vit" in records or "ops" in records:
-        rows = summary(records)
-        write(folder, "summary.json", head | {"rows": rows})
-        print_summary(rows)
-    faults = [r for rows in records.values() for r in rows if "error" in r]
+    faults = [r for part in records.values() for r in part if "error" in r]
     for r in faults:
-        print("fault:", " ".join(str(r[k]) for k in ("name", "op", "form", "variant", "config", "model", "axis", "x", "precision", "batch") if k in r), "-", r["error"])
-    say(clock, f"done, {len(faults)} faults")
+        print("fault:", label(r), "-", r["error"])
+    say(clock, f"done, {len(faults)} faults; results: {folder}; run {run.id}, driver {run.record['driver']}")
+    print_rows(records)
+    print_summary(rows)
     return 1 if faults else 0
 
 

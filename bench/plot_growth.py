@@ -58,6 +58,10 @@ def panel(rows, title, x_label, value, y_label, left):
     return "\n".join(out)
 
 
+def run_text(run):
+    return f"{run['date'][:10]}, {(run['commit'] or run['committed_with'])[:10]}: {run['command']}"
+
+
 def draw(record):
     panels = []
     for axis, title, x_label, value, y_label in PANELS:
@@ -70,7 +74,7 @@ def draw(record):
              ".grid{stroke:#ddd;stroke-width:1;fill:none}")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{HEIGHT + 20}" viewBox="0 0 {WIDTH * len(panels)} {HEIGHT + 20}">\n'
             f'<style>{style}</style>\n<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(panels) +
-            f'\n<text class="tick" x="{LEFT}" y="{HEIGHT + 12}">{html.escape(record["gpu"])}; {html.escape(record["command"])}</text>\n</svg>\n')
+            f'\n<text class="tick" x="{LEFT}" y="{HEIGHT + 12}">{html.escape(record["gpu"] + "; " + "; ".join(run_text(record["runs"][name]) for name in sorted({r["run"] for r in record["rows"] if "ms" in r})))}</text>\n</svg>\n')
 
 
 def main():

@@ -2,25 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each precision costs in accuracy, on trained models, engine by engine, against the model in fp32.
 
-  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only PATTERN] [--out docs/accuracy.md] [--json FILE] [--images N]
+  python3 tools/accuracy.py --data DIR [--minilm DIR] [--only 'NAME|PATTERN'] [--again] [--out docs/accuracy.md] [--json FILE] [--images N]
 
 --data:   a folder with vit.onnx or vit.onnx.gz (input `image` [n,3,32,32], output `logits`), calib.npz (`image` uint8 [n,32,32,3]) and test.npz
           (`image`, `label`, and `logits` in fp32): a ViT trained on CIFAR-10.
 --minilm: the folder that `tools/minilm.py export` wrote.
 The program is TESSERA_PROGRAM (default build/tessera); engines are for the CPU, where every precision runs. Needs numpy. Every row is a build and a run
-of the program as a user would do them; its options stand in the JSON (bench/results/accuracy.json). Rows that the JSON has already are not measured again:
-delete it, or give another, after a change of the program."""
+of the program as a user would do them; its options and its run (date, commit, machine) stand in the JSON (bench/results/accuracy.json). Rows that the JSON has
+already are not measured again, but for those of --only with --again. A row with a figure that fails when it is measured again loses it."""
 import argparse
+import datetime
 import fnmatch
 import gzip
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+from runs import commit_of_tree  # noqa: E402
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
@@ -116,10 +121,10 @@ class Cifar(Model):
         import numpy as np
         got = np.load(out)["logits"].astype(np.float64)
         cosine = (got * self.logits).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(self.logits, axis=1)
-        return {"cosine": float(cosine.mean()), "worst": float(cosine.min()), "top1": float((got.argmax(1) == self.labels).mean()),
+        return {"cosine": float(cosine.mean()), "cosine_worst": float(cosine.min()), "top1": float((got.argmax(1) == self.labels).mean()),
                 "agrees": float((got.argmax(1) == self.logits.argmax(1)).mean())}
 
-    head = "| precision | mean cosine | worst | top-1 | same class as fp32 | engine | asked |"
+    head = "| precision | mean cosine | worst cosine | top-1 | same class as fp32 | engine | asked |"
 
     def line(self, name, r, least, top1):
         asked, met = [], True
@@ -130,7 +135,7 @@ class Cifar(Model):
             asked.append(f"top-1 {top1} %")
             met = met and 100 * r["top1"] >= top1 - 1e-9
         verdict = f"{', '.join(asked)}: {'met' if met else '**missed**'}" if asked else ""
-        return (f"| {name} | {r['cosine']:.5f} | {r['worst']:.4f} | {100 * r['top1']:.2f} % | {100 * r['agrees']:.1f} % | "
+        return (f"| {name} | {r['cosine']:.5f} | {r['cosine_worst']:.4f} | {100 * r['top1']:.2f} % | {100 * r['agrees']:.1f} % | "
                 f"{r['engine_bytes'] / 1e6:.1f} MB | {verdict} |")
 
 
@@ -150,37 +155,68 @@ class Minilm(Model):
         got = np.load(out)["sentence_embedding"].astype(np.float64)
         cosine = (got * self.want).sum(1) / np.linalg.norm(got, axis=1) / np.linalg.norm(self.want, axis=1)
         off = np.abs((got @ got.T)[self.upper] - (self.want @ self.want.T)[self.upper])
-        return {"cosine": float(cosine.mean()), "worst": float(cosine.min()), "worst_similarity_error": float(off.max()),
+        return {"cosine": float(cosine.mean()), "cosine_worst": float(cosine.min()), "worst_similarity_error": float(off.max()),
                 "mean_similarity_error": float(off.mean())}
 
-    head = "| precision | mean cosine | worst | worst error of a similarity | mean | engine |"
+    head = "| precision | mean cosine | worst cosine | worst error of a similarity | mean | engine |"
 
     def line(self, name, r, least, top1):
-        return (f"| {name} | {r['cosine']:.5f} | {r['worst']:.4f} | {r['worst_similarity_error']:.1e} | {r['mean_similarity_error']:.1e} | "
+        return (f"| {name} | {r['cosine']:.5f} | {r['cosine_worst']:.4f} | {r['worst_similarity_error']:.1e} | {r['mean_similarity_error']:.1e} | "
                 f"{r['engine_bytes'] / 1e6:.1f} MB |")
 
 
-def measure(model, program, only, scratch, rows, save, known_only):
+def cpu_name():
+    """Kernels on Arm do not give their processor's name; lscpu knows it."""
+    try:
+        text = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
+        name = next((line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("Model name")), "")
+    except OSError:
+        name = ""
+    return f"{platform.machine()}{', ' + name if name else ''}, {os.cpu_count()} cores"
+
+
+def make_run(args):
+    """(id, record), as bench/runs.py has them for GPUs."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    commit, dirty = commit_of_tree()
+    words = ["--data DIR"] * bool(args.data) + ["--minilm DIR"] * bool(args.minilm) + ["--again"] * args.again + [f"--only '{args.only}'"] * (args.only != "*")
+    command = " ".join(["python3 tools/accuracy.py", *words])
+    return f"{now} {(commit or 'unknown')[:10]}", {"date": now, "commit": commit, "dirty": dirty, "machine": cpu_name(), "command": command}
+
+
+def run_line(run):
+    code = f"commit {run['commit'][:10]}" + (" with changes" if run["dirty"] else "") if run["commit"] else f"recorded with commit {run['committed_with']}"
+    return f"{run['date'][:10]}, {code}, {run['machine']}"
+
+
+def wanted(name, only):
+    return any(fnmatch.fnmatch(name, pattern) for pattern in only.split("|"))
+
+
+def measure(model, program, only, scratch, rows, save, known_only, again, run):
     """Lines of a document; rows for the JSON are added to `rows`, and what is there already is taken from it."""
     lines = [f"## {model.name}", "", model.what + ".", ""]
     known = {r["options"]: r for r in rows if r["model"] == model.name and "error" not in r}
+    fresh = set()
     for title, asked in rows_asked():
         # Rows that name the ViT's layers are its own.
-        chosen = [row for row in asked if fnmatch.fnmatch(row[0], only) and (row[1] in known or not known_only)
+        chosen = [row for row in asked if (row[1] in known or (wanted(row[0], only) and not known_only))
                   and (isinstance(model, Cifar) or "blocks." not in row[1])]
         if not chosen:
             continue
         lines += [f"### {title}", "", model.head, "|" + "---|" * (model.head.count("|") - 1)]
         for name, options, least, top1 in chosen:
             try:
-                if options not in known:
-                    known[options] = {"model": model.name, "options": options, **model.run(program, options, scratch)}
+                if options not in known or (again and wanted(name, only) and options not in fresh):
+                    rows[:] = [r for r in rows if (r["model"], r["options"]) != (model.name, options)]
+                    fresh.add(options)
+                    known[options] = {"model": model.name, "options": options, **model.run(program, options, scratch), "run": run}
                     rows.append(known[options])
                     save()
                 lines.append(model.line(name, known[options], least, top1))
             except RuntimeError as error:
                 lines.append(f"| {name} | {error} |" + " |" * (model.head.count("|") - 3))
-                rows.append({"model": model.name, "options": options, "error": str(error)})
+                rows.append({"model": model.name, "options": options, "error": str(error), "run": run})
             print(lines[-1], flush=True)
         lines.append("")
     return lines
@@ -194,31 +230,45 @@ def main():
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--out")
     parser.add_argument("--json")
+    parser.add_argument("--again", action="store_true", help="measure the rows of --only although the JSON has them")
     parser.add_argument("--known", action="store_true", help="write what the JSON has, measure nothing")
     args = parser.parse_args()
     if not args.data and not args.minilm:
         parser.error("give --data or --minilm")
     program = os.environ.get("TESSERA_PROGRAM", "build/tessera")
-    lines, rows = [], []
+    lines, rows, runs, top1 = [], [], {}, None
     if args.json and os.path.exists(args.json):
-        rows = [r for r in json.load(open(args.json))["rows"] if "error" not in r]
+        with open(args.json) as f:
+            record = json.load(f)
+        rows, runs, top1 = [r for r in record["rows"] if "error" not in r], record["runs"], record.get("fp32_top1")
+    run, made = make_run(args)
+    runs[run] = made
 
     def save():
         if args.json:
-            with open(args.json, "w") as f:
-                json.dump({"machine": f"{platform.machine()}, {os.cpu_count()} cores", "command": "python3 tools/accuracy.py --data DIR --minilm DIR", "rows": rows},
-                          f, indent=1)
+            used = {name: runs[name] for name in sorted({r["run"] for r in rows})}
+            with open(args.json + ".new", "w") as f:
+                json.dump({"fp32_top1": models[0].top1 if args.data else top1, "runs": used, "rows": rows}, f, indent=1)
                 f.write("\n")
+            os.replace(args.json + ".new", args.json)
 
     with tempfile.TemporaryDirectory() as scratch:
         models = ([Cifar(args.data, scratch, args.images)] if args.data else []) + ([Minilm(args.minilm)] if args.minilm else [])
         for model in models:
-            lines += measure(model, program, args.only, scratch, rows, save, args.known)
+            lines += measure(model, program, args.only, scratch, rows, save, args.known, args.again, run)
     save()
     if args.out:
-        head = open(args.out).read().split("<!-- measured -->")[0].rstrip() if os.path.exists(args.out) else "# Accuracy"
+        head, kept = "# Accuracy", []
+        if os.path.exists(args.out):
+            with open(args.out) as f:
+                head, _, measured = f.read().partition("<!-- measured -->")
+            # Models that were not given now keep their tables.
+            kept = [part.rstrip() for part in re.split(r"(?m)^(?=## )", measured)[1:] if part.splitlines()[0][3:] not in {m.name for m in models}]
+        used = sorted({r["run"] for r in rows})
+        counts = [f"- {run_line(runs[name])}: {sum(r['run'] == name for r in rows)} rows" for name in used]
+        text = "\n".join(["Runs:", "", *counts, "", *lines]).rstrip()
         with open(args.out, "w") as f:
-            f.write(head + "\n\n<!-- measured -->\n" + "\n".join(lines).rstrip() + "\n")
+            f.write("\n\n".join([head.rstrip(), "<!-- measured -->", text, *kept]) + "\n")
     return 1 if any("error" in r for r in rows) else 0
 
 
