@@ -26,6 +26,9 @@ float scale_of(const TensorView& t) {
   return s;
 }
 
+// The walk is the size of an error, not its bound: of 10^9 results none is eight times as far off.
+constexpr double kMultiple = 8;
+
 struct Norms {
   double off = 0, allowed = 0, size = 0;
   void finish(Judgement& j) const {
@@ -52,11 +55,15 @@ Judge::Judge(const Variant& variant, const Problem& problem, std::span<const Ten
   const OpInfo& op = *find_op(problem.op);
   std::vector<Dense> numbers;
   for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
-  Dense v = compute_reference(op, before_program(problem), numbers)[0];
+  const Dense before = compute_reference(op, before_program(problem), numbers)[0];
   const Arithmetic arithmetic = variant.arithmetic(problem);
-  Errors e = errors_before_program(op, problem, numbers, v, Roundings(arithmetic));
-  e = errors_after_program(problem, numbers, v.v, std::move(e), arithmetic.activation_error);
-  exact_ = compute_reference(op, problem, numbers);
+  Errors worst = errors_before_program(op, problem, numbers, before, Roundings(arithmetic));
+  const Errors walk = errors_before_program(op, problem, numbers, before, Roundings(arithmetic, Growth::kWalk));
+  for (size_t i = 0; i < worst.size(); ++i) worst[i] = std::min(worst[i], kMultiple * walk[i]);
+  Dense v = before;
+  const Errors e = errors_after_program(problem, numbers, v.v, std::move(worst), arithmetic.activation_error);
+  exact_.push_back(std::move(v));
+  for (size_t r = 1; r < problem.out.size(); ++r) exact_.push_back(op.beside(problem, r, exact_[0]));
   for (size_t r = 0; r < problem.out.size(); ++r) allowed_.push_back(errors_of_result(op, problem, r, exact_[0], e));
 }
 
@@ -64,7 +71,7 @@ std::vector<float> Judge::middle(size_t r) const {
   std::vector<float> v;
   if (emulated()) {
     for (size_t i = 0; i < emulation_[r].low.size(); ++i) v.push_back(emulation_[r].low[i] + (emulation_[r].high[i] - emulation_[r].low[i]) / 2);
-    return rounded(problem_.out[r].type.element, v);
+    return v;
   }
   for (const double x : exact_[r].v) v.push_back(static_cast<float>(x / scales_[r]));
   return v;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a variant may give for a problem, and results held against it: one judge for the tests of variants, for benches
 // and for `verify`. Where the kernel is emulated (Variant::emulate) each code lies between those of both ends of its
-// number; else |got - exact| is at most what the arithmetic may do (ops/errors.h) and half a step of the result's type.
+// number; else |got - exact| is at most what the arithmetic may do (ops/errors.h: the worst case, or eight times the walk
+// where that is less) and half a step of the result's type.
 #pragma once
 
 #include <span>
@@ -28,8 +29,8 @@ class Judge {
   Judge(const Variant& variant, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out);
   Judgement of(std::span<const TensorView> got) const;
   bool emulated() const { return !emulation_.empty(); }
-  // Results that this variant could have given, for whoever has no device: the middle of what is allowed, in units of the
-  // result's element. Contract: result `r` has static scales or none.
+  // Results that this variant could have given, for whoever has no device: the middle of what is allowed, not rounded yet,
+  // in units of the result's element. Contract: result `r` has static scales or none.
   std::vector<float> middle(size_t r) const;
 
  private:

@@ -86,9 +86,9 @@ double Arithmetic::accumulator_error(int64_t terms) const {
 }
 
 double Roundings::sum(int64_t terms) const {
-  const double worst = a_.accumulator_error(terms);
-  if (growth_ == Growth::kWorst || a_.accumulator_bits < 23 || a_.accumulator_bits == 32) return worst;
-  return worst / std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
+  if (!walk() || a_.accumulator_bits == 32) return a_.accumulator_error(terms);
+  const double unit = std::ldexp(1.0, a_.accumulator_bits >= 24 ? -a_.accumulator_bits : 1 - a_.accumulator_bits);
+  return unit * std::sqrt(static_cast<double>(std::max<int64_t>(terms, 1)));
 }
 
 }  // namespace tessera

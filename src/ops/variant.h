@@ -36,9 +36,10 @@ struct Arithmetic {
   double accumulator_error(int64_t terms) const;
 };
 
-// An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum add up in the worst case,
-// which bounds every single result; or, where the accumulator keeps all of fp32's bits or all but one, as a random walk,
-// which bounds the norm over many results. A shorter one truncates, always to the same side: it has no walk.
+// An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum all go to the same side in the
+// worst case, which no data and no order can pass; or to both sides, as a random walk, whose size is what really
+// happens: a sum of n products p errs by the root of n of its roundings, each relative to a partial sum, and these are
+// about as large as the root of the sum of p^2. Results are allowed a multiple of the walk (judge.h).
 enum class Growth : uint8_t { kWorst, kWalk };
 class Roundings {
  public:
@@ -46,7 +47,9 @@ class Roundings {
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
   double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
   double operand() const { return a_.operand_error; }
-  double sum(int64_t terms) const;  // as Arithmetic::accumulator_error
+  // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
+  double sum(int64_t terms) const;
+  bool walk() const { return growth_ == Growth::kWalk; }
   const std::string& computed() const { return a_.computed; }
 
  private:

@@ -13,14 +13,17 @@
 
 namespace tessera {
 
-// `got` is what a kernel gave, or what the judge says that it may give.
-void expect_mutations_caught(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got);
+// Mutated results of a case, as its judge sees them.
+void expect_mutations_caught(const Variant& variant, const Case& c, const Judge& judge);
 
-// The same for whoever has no device: a fake kernel gives what the judge allows. Contract: the variant accepts the problem;
-// its results have static scales or none.
+// Results and operands mutated, for whoever has no device too: a fake kernel gives what the judge allows. Large problems
+// are cut to a few rows. Contract: the variant accepts the problem.
 void expect_power(const Variant& variant, const Problem& problem, uint64_t seed, Adjust adjust = nullptr);
 
-// "9/9" for a bench: mutations of these results that were caught, of those that changed bits.
-std::string mutations_caught(const Judge& judge, const std::vector<HostTensor>& got);
+// Of every variant of the op, on the problems that it accepts.
+void expect_power_of_all(const OpInfo& op, const std::vector<Problem>& problems, Adjust adjust = nullptr);
+
+// "8/8" for a bench: mutations of results like these that are caught, of those that change bits.
+std::string mutations_caught(const Judge& judge, const std::vector<HostTensor>& like);
 
 }  // namespace tessera

@@ -92,6 +92,8 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
   const AttentionProblem a = AttentionProblem::of(p);
   const double u = r.unit();
   const ElementInfo& computed = computed_in(r.computed());
+  // Errors of terms add up by their magnitudes, or as a walk.
+  const auto sized = [&](double v) { return r.walk() ? v * v : std::fabs(v); };
   const auto brought = [&](const QuantType& t) { return holds(computed, info(t.element)) ? 0 : r.operand(); };
   const double value = brought(a.v);
   const double dot = brought(a.q) + brought(a.k) + r.sum(a.head_size);
@@ -122,7 +124,8 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
       for (int64_t j = 0; j < seen; ++j) {
         const double* k = row_of(in[1], b, j, g);
         double s = 0, size = 0;
-        for (int64_t d = 0; d < a.head_size; ++d) s += q[d] * k[d], size += std::fabs(q[d] * k[d]);
+        for (int64_t d = 0; d < a.head_size; ++d) s += q[d] * k[d], size += sized(q[d] * k[d]);
+        if (r.walk()) size = std::sqrt(size + s * s);
         const double plain = s * a.scale;
         const double bias = a.has_bias ? in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
                                                                      i * bias_strides[2] + j * bias_strides[3])]
@@ -140,8 +143,9 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
           const double off = (rounded.error(j) + (sums + value) * rounded.code(j)) / rounded.divisor();
           if (off == 0) continue;
           const double* v = row_of(in[2], b, static_cast<int64_t>(j), g);
-          for (size_t d = 0; d < all.size(); ++d) e[at + d] += off * std::fabs(v[d]);
+          for (size_t d = 0; d < all.size(); ++d) e[at + d] += sized(off * v[d]);
         }
+        for (size_t d = 0; d < all.size(); ++d) e[at + d] = r.walk() ? std::sqrt(e[at + d]) : e[at + d];
         for (size_t d = 0; d < all.size(); ++d)
           e[at + d] += (rounded.sum_error() + sums + 8 * u) * std::fabs(y.v[at + d]) + 0x1p-126;
         continue;
@@ -159,11 +163,12 @@ std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in
       for (int64_t j = 0; j < seen; ++j) {
         const double* v = row_of(in[2], b, j, g);
         for (size_t d = 0; d < all.size(); ++d) {
-          magnitude[d] += weight[static_cast<size_t>(j)] / sum * std::fabs(v[d]);
+          magnitude[d] += sized(weight[static_cast<size_t>(j)] / sum * v[d]);
           all[d] += std::fabs(v[d]);
         }
       }
       for (size_t d = 0; d < all.size(); ++d) {
+        if (r.walk()) magnitude[d] = std::sqrt(magnitude[d]) + std::fabs(y.v[at + d]);
         e[at + d] =
             weight_error * magnitude[d] + lost * (all[d] / std::max(1.0, sum) + 1) + 4 * u * std::fabs(y.v[at + d]);
       }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ops/reference.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -271,6 +272,17 @@ TEST_P(AttentionVariant, Sanitize) {
   list.push_back(problem({1, 70, 256, 2, 2, 64}, kF16));
   run(list, Values::kRandom);
 }
+// What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
+TEST(AttentionPower, MutationsAreCaught) {
+  for (const auto& list : {problems(), fp8_problems(), short_problems()}) {
+    std::vector<Problem> some;
+    for (const Problem& p : list) {
+      if (op().flops(p) < 4e8) some.push_back(p);
+    }
+    expect_power_of_all(op(), some);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, AttentionVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 

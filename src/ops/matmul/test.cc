@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "testing/mutations.h"
+
 
 namespace tessera {
 namespace {
@@ -301,6 +303,13 @@ TEST_P(MatmulVariant, IsReproducible) {
     const Buffer &a = (*first)[0].data, &b = (*second)[0].data;
     EXPECT_TRUE(std::equal(a.data(), a.data() + a.size(), b.data())) << c.text();
   }
+}
+
+// What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
+TEST(MatmulPower, MutationsAreCaught) {
+  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(), gated_problems(), strided_problems()})
+    expect_power_of_all(op(), problems);
+  expect_power_of_all(op(), folded_problems(), draw_moments);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/reference.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -176,6 +177,9 @@ TEST_P(NormVariant, Sanitize) {
        problem(dense_operand({3, 48}, kF16), "layer", true, true, Element::f32, kE4m3PerTensor)},
       Values::kRandom);
 }
+// What the checks above would see of a wrong kernel (testing/mutations.h).
+TEST(NormPower, MutationsAreCaught) { expect_power_of_all(op(), problems()); }
+
 INSTANTIATE_TEST_SUITE_P(Variants, NormVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 

@@ -4,6 +4,7 @@
 
 #include "ops/reference.h"
 #include "ops/rotary/rotary.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -80,6 +81,9 @@ TEST_P(RotaryVariant, Sanitize) {
   run({dense({2, 5, 3, 64}, 32, 1, 0, kF16, Element::f16), dense({2, 3, 2, 7}, 2, 2, 1, kF32, Element::f32)},
       Values::kRandom);
 }
+// What the checks above would see of a wrong kernel (testing/mutations.h).
+TEST(RotaryPower, MutationsAreCaught) { expect_power_of_all(op(), problems()); }
+
 INSTANTIATE_TEST_SUITE_P(Variants, RotaryVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 

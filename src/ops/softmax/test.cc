@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/reference.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -48,6 +49,9 @@ TEST_P(SoftmaxVariant, Sanitize) {
        make_problem("softmax", {dense_operand({2, 1025}, kF32)})},
       Values::kRandom);
 }
+// What the checks above would see of a wrong kernel (testing/mutations.h).
+TEST(SoftmaxPower, MutationsAreCaught) { expect_power_of_all(op(), problems()); }
+
 INSTANTIATE_TEST_SUITE_P(Variants, SoftmaxVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);
 
