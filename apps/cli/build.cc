@@ -271,7 +271,8 @@ const Command build_command{
     "weights for it and plans the memory. Requested "
     "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's "
     "reason, unless --allow accepts another "
-    "precision for it. The engine is then run on its golden values where its target is here. The same model and "
+    "precision for it. The engine is then run on its golden values where its target is here, and a model with an attention mask "
+    "once more with other numbers at what the mask hides, which must not show. The same model and "
     "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
