@@ -43,6 +43,39 @@ class Notes(unittest.TestCase):
             shapes = TOKENS if other.startswith("llama") else ()
             self.assertNotIn("bf16;", self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr)
 
+    def roles(self, model, *words):
+        self.tessera("build", MODELS / f"{model}.onnx", "-o", "x.tess", "--precision", "fp8", *words)
+        steps = json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]
+        return {role: sorted(s["layer"] for s in steps if s["role"] == role) for role in ("embed", "head")}
+
+    def test_every_head_stays_fp16(self):
+        for export in ("deit_dyn18", "deit_ts17"):
+            self.assertEqual(self.roles(export)["head"], ["head", "head_dist"])
+        for text in ("clip_text_dyn18", "gemma_dyn20", "gemma2_dyn20"):
+            self.assertEqual(len(self.roles(text)["head"]), 1, text)
+        self.assertEqual(self.roles("siglip_hf_dyn20")["head"], [], "its outputs end a residual stream")
+
+    def test_attention_in_fp8_with_a_learnt_query(self):
+        exports = sorted(MODELS.glob("siglip*.onnx"))
+        self.assertGreater(len(exports), 5)
+        for model in exports:
+            samples = dict(np.load(model.with_suffix(".npz")))
+            np.savez(self.folder / "in.npz", **{k: v for k, v in samples.items() if not k.startswith("expected")})
+            for words in (("--calib", "in.npz"), (), ("--target", "sm90", "--no-verify", "--batch", "1,8")):
+                build = ("build", model, "-o", "x.tess", "--precision", "fp8", "--attention", "fp8", *words)
+                said = json.loads(self.tessera(*build, "--json").stdout)
+                self.assertEqual({g["asked"] for g in said["layers"]}, {"fp8", "fp16"})
+                steps = json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]
+                self.assertEqual([s["asked"] for s in steps if s["op"] == "attention"], ["fp8"] * 3, (model, words))
+
+    def test_attention_that_stays_fp16_is_said(self):
+        model = MODELS / "vit_dyn18.onnx"
+        text = "attention stays fp16 (2 layers): --attention fp8 asks for fewer bits there"
+        for precision in ("fp8", "int8", "nvfp4", "w4a16"):
+            self.assertIn(text, self.tessera("build", model, "-o", "x.tess", "--precision", precision).stdout)
+        for words in (("fp16",), ("bf16",), ("fp32",), ("fp8", "--attention", "fp8"), ("fp8", "--attention", "fp16")):
+            self.assertNotIn("attention stays", self.tessera("build", model, "-o", "x.tess", "--precision", *words).stdout)
+
     def test_joined_layers_are_counted_as_the_model_has_them(self):
         model = MODELS / "eva02_dyn18.onnx"
         counts = {}

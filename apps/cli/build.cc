@@ -38,6 +38,22 @@ std::string golden_sentence(const Engine& engine, bool ran) {
   return "golden values stored; not run on its target: " + why_not_here(engine.target);
 }
 
+// Attention has a flag of its own: who asks for fewer than 16 bits hears that it is not meant by it.
+std::string attention_sentence(const Engine& engine, const BuildOptions& options) {
+  const Plan& plan = engine.plans[0];
+  const auto type_of = [&](int tensor) { return plan.tensors[static_cast<size_t>(tensor)].desc.type; };
+  const auto in_codes = [&](const PlanStep& s) { return type_of(s.in[0]).scaled(); };
+  int64_t plain = 0;
+  bool few_bits = false;
+  std::string carrier;
+  for (const PlanStep& s : plan.steps) {
+    if (s.op == "attention" && !in_codes(s)) ++plain, carrier = info(type_of(s.in[0]).element).bits == 16 ? "fp16" : "fp32";
+    few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() && !s.asked.starts_with(kImported));
+  }
+  if (plain == 0 || !few_bits || !options.attention.empty() || (options.recipe && !options.recipe->attention.empty())) return "";
+  return cat("attention stays ", carrier, " (", plural(plain, "layer"), "): --attention fp8 asks for fewer bits there");
+}
+
 // Outputs of the quantized model beside those of the model as written.
 Json quality_json(const ModelReport& report) {
   Json outputs = Json::array();
@@ -129,6 +145,7 @@ Status build(const Options& o, const Common& common) {
                                               {"relative_l2", quality.on_samples.relative_l2}})},
                 {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
                 {"outputs", quality_json(quality)},
+                {"padding", quality.padding},
                 {"warnings", quality.warnings},
                 {"ran_on_target", ran},
                 {"seconds",
@@ -163,6 +180,7 @@ Status build(const Options& o, const Common& common) {
     // Layers that are not in the precision of the command line are few, and they are named.
     if (!g.asked.starts_with(engine.precision) && engine.recipe.empty() && engine.precision != "auto") say(4, g.names);
   }
+  if (const std::string text = attention_sentence(engine, options); !text.empty()) say(2, text);
   if (!chosen.layers.empty()) {
     Table table({"layer", "chosen", ">1 - cosine alone", ">saves"});
     for (const AutoLayer& l : chosen.layers)
@@ -189,6 +207,7 @@ Status build(const Options& o, const Common& common) {
     say(2, fmt::format("output '{}': cosine {:.5f} with the model as written, at least {:.6g} wanted ({})", q.name,
                        q.closeness.cosine_mean, quality.min_cosine, engine.golden.from));
   }
+  if (!quality.padding.empty()) say(2, cat("padding: what '", quality.padding, "' hides does not change the outputs (other numbers stood there)"));
   constexpr size_t kColumn = 18;  // "tessera: warning: " stands before it
   for (const std::string& w : quality.warnings) warn(wrap(printable(w), kColumn, 2).substr(kColumn));
   say(2, golden_sentence(engine, ran));
@@ -252,7 +271,8 @@ const Command build_command{
     "weights for it and plans the memory. Requested "
     "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's "
     "reason, unless --allow accepts another "
-    "precision for it. The engine is then run on its golden values where its target is here. The same model and "
+    "precision for it. The engine is then run on its golden values where its target is here, and a model with an attention mask "
+    "once more with other numbers at what the mask hides, which must not show. The same model and "
     "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"

@@ -96,7 +96,8 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("FILE|NAME")
       ->group(kGroup);
   app.add_option("--attention", flags.attention,
-                 "of q, k, v and the softmax output: fp16 or fp8 (default: as recipe or model say, else fp16)")
+                 "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: as recipe or "
+                 "model say, else fp16; with --precision bf16 or fp32 that)")
       ->type_name("NAME")
       ->group(kGroup);
   app.add_option("--accumulate", flags.accumulate,

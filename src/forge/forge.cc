@@ -17,6 +17,7 @@
 #include "runtime/executor.h"
 #include "study/calibrate.h"
 #include "study/original.h"
+#include "study/padding.h"
 #include "study/ranges_file.h"
 #include "study/refine.h"
 #include "study/row_offsets.h"
@@ -418,7 +419,10 @@ class Builder {
                                .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
-    if (!why_not_here(options_.target).empty()) return {};
+    const bool here = why_not_here(options_.target).empty();
+    TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
+    if (report != nullptr) report->padding = padding.mask;
+    if (!here) return {};
     Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
     for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {
       TS_ASSIGN(const VerifyReport checked, check_golden(engine_, engine_.plans[i]));

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "passes/has_kernel.h"
+#include "passes/reach.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +28,6 @@ class CarrierGiver {
 
   Status run(std::vector<size_t>& new_places) {
     const Element carrier = options_.carrier;
-    if (carrier != Element::f32) TS_TRY(check_weights_fit());
     std::set<ValueId> callers(g_.inputs.begin(), g_.inputs.end());
     callers.insert(g_.outputs.begin(), g_.outputs.end());
     // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are settled.
@@ -42,6 +42,11 @@ class CarrierGiver {
       if (n.outputs.size() > 1) keep.insert(n.outputs.begin() + 1, n.outputs.end());  // moments: what is made beside a result has its type
     }
     for (const Value& v : g_.values) keep.insert({v.scale, v.scale2});  // scales stay as their type says
+    if (carrier != Element::f32) {
+      TS_TRY(check_weights_fit(keep));
+      keep_beyond(keep);
+    }
+    follow_storage(callers, keep);
     for (size_t v = 0; v < g_.values.size(); ++v) {
       Value& value = g_.values[v];
       const Element is = value.type.quant.element;
@@ -49,19 +54,19 @@ class CarrierGiver {
       if (value.constant) value.data = convert(value.data, is, carrier, elements(value.type.shape));
       value.type.quant = carrier;
     }
+    TS_TRY(check_readers(callers));
     cast_for_readers(callers, new_places);
     return {};
   }
 
  private:
-  // Weights, vectors and tables that the carrier cannot hold would silently become its largest number. (Numbers that
-  // maps read, such as those that hide keys, may: e^-65504 is 0 as well.)
-  Status check_weights_fit() const {
+  // Weights, vectors and tables that the carrier cannot hold would silently become its largest number.
+  Status check_weights_fit(const std::set<ValueId>& keep) const {
     const ElementInfo& carrier = info(options_.carrier);
     for (const Node& n : g_.nodes) {
       if (n.op != "matmul" && n.op != "norm" && n.op != "gather") continue;
       for (ValueId in : n.inputs) {
-        if (in == kNoValue || options_.keep.contains(in)) continue;
+        if (in == kNoValue || keep.contains(in)) continue;
         const Value& value = g_.at(in);
         if (!value.constant || !is_float(value.type.quant.element) || value.type.quant.scaled()) continue;
         std::vector<float> numbers(static_cast<size_t>(elements(value.type.shape)));
@@ -74,6 +79,54 @@ class CarrierGiver {
           return refused(cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, ", and ", carrier.name,
                              " holds at most ", carrier.max, "; build in another precision (bf16, fp32)"));
         }
+      }
+    }
+    return {};
+  }
+
+  // Numbers that hide keys are of this kind where their attention was not recognised as one.
+  void keep_beyond(std::set<ValueId>& keep) {
+    reach_ = reach_of_values(g_, options_.ranges);
+    for (size_t v = 0; v < reach_.size(); ++v) {
+      const Value& value = g_.values[v];
+      const ValueId id = static_cast<ValueId>(v);
+      if (!is_float(value.type.quant.element) || value.type.quant.scaled() || keep.contains(id)) continue;
+      if (!reach_[v].leaves(options_.carrier)) continue;
+      keep.insert(id);
+      if (!value.constant) beyond_.insert(id);
+    }
+  }
+
+  // A view has the type of the storage that it shows.
+  void follow_storage(const std::set<ValueId>& callers, std::set<ValueId>& keep) {
+    for (const Node& n : g_.nodes) {
+      if (n.op != "view" || g_.at(n.inputs[0]).constant) continue;
+      for (std::set<ValueId>* set : {&keep, &beyond_}) {
+        if (set->contains(n.inputs[0])) set->insert(n.outputs[0]);
+      }
+      if (!keep.contains(n.inputs[0]) && !options_.keep.contains(n.outputs[0]) && !callers.contains(n.outputs[0])) keep.erase(n.outputs[0]);
+    }
+  }
+
+  // A copy in the carrier would clamp what lies beyond it: such values are read as they are, or as codes that are made of them.
+  Status check_readers(const std::set<ValueId>& callers) const {
+    if (!options_.target) return {};
+    const std::vector<int> producers = g_.producers();
+    const ElementInfo& carrier = info(options_.carrier);
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      if (node.op == "view" || node.op == "copy" || node.op == "concat") continue;  // they read anything
+      bool in_codes = false;  // such layers have their kernel once their codes are placed: the plan judges them
+      for (size_t i = 0; i < node.inputs.size(); ++i) in_codes = in_codes || (options_.has_codes && options_.has_codes(n, i));
+      if (in_codes) continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId in = node.inputs[i];
+        if (in == kNoValue || !beyond_.contains(in) || callers.contains(in)) continue;
+        if (has_kernel(g_, producers, node, *options_.target)) continue;
+        const Reach& r = reach_[static_cast<size_t>(in)];
+        return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ", std::fabs(r.low) > r.high ? r.low : r.high, ", ",
+                           carrier.name, " holds at most ", carrier.max, ", and no kernel of ", info(*options_.target).name,
+                           " for this layer reads it in f32; build with --precision fp32"));
       }
     }
     return {};
@@ -150,6 +203,8 @@ class CarrierGiver {
 
   Graph& g_;
   const CarrierOptions& options_;
+  std::vector<Reach> reach_;   // of every value, where the carrier is not f32
+  std::set<ValueId> beyond_;  // results that keep f32 because the carrier does not hold them
 };
 
 }  // namespace

@@ -35,6 +35,12 @@ struct Codes {
   auto key() const { return std::pair(to_string(type), std::bit_cast<uint32_t>(scale.value_or(0))); }
 };
 
+// A read of a constant's codes.
+struct Learnt {
+  size_t node, input;
+  ValueId codes;
+};
+
 class Quantizer {
  public:
   Quantizer(Graph& graph, const QuantizeOptions& options) : g_(graph), options_(options) {}
@@ -50,11 +56,14 @@ class Quantizer {
       return refused("--accumulate promoted: no layer multiplies e4m3, whose sums it is about");
     std::vector<size_t> places;
     const auto has_codes = [&](size_t node, size_t input) {
-      return std::any_of(asks_.begin(), asks_.end(), [&](const Ask& a) { return a.node == node && a.input == input; });
+      const auto here = [&](const auto& a) { return a.node == node && a.input == input; };
+      return std::any_of(asks_.begin(), asks_.end(), here) || std::any_of(learnt_.begin(), learnt_.end(), here);
     };
-    const CarrierOptions carrier{choices_.carrier, options_.target, settled_, has_codes};
+    const CarrierOptions carrier{choices_.carrier, options_.target, settled_, options_.ranges, has_codes};
     TS_TRY(give_carrier(g_, carrier, places));
     for (Ask& a : asks_) a.node = places[a.node];
+    for (Learnt& l : learnt_) l.node = places[l.node];
+    for (const Learnt& l : learnt_) read_codes(l);
     place_codes();
     return {};
   }
@@ -123,7 +132,7 @@ class Quantizer {
     }
     node.asked = "fp8";
     node.attrs.set("p", std::string(kSoftmaxType));
-    for (size_t i = 0; i < 3; ++i) TS_TRY(add_ask(index, i, kE4m3PerTensor, {}));
+    for (size_t i = 0; i < 3; ++i) TS_TRY(ask_of_attention(index, i));
     return {};
   }
 
@@ -142,12 +151,27 @@ class Quantizer {
     return {};
   }
 
+  // A query that the model has learnt is known at build: its codes are, too.
+  Status ask_of_attention(size_t node, size_t input) {
+    const ValueId base = placement_of(g_, g_.producers(), g_.nodes[node].inputs[input]).base;
+    if (!g_.at(base).constant) return add_ask(node, input, kE4m3PerTensor, {});
+    auto [it, fresh] = typed_weight_.emplace(std::pair(base, to_string(kE4m3PerTensor)), kNoValue);
+    if (fresh) {
+      TS_ASSIGN(it->second, quantize_constant(g_, base, kE4m3PerTensor, g_.nodes[node].name));
+    }
+    settled_.insert(it->second);
+    learnt_.push_back({node, input, it->second});
+    return {};
+  }
+
   Result<float> calibrated_scale(const Node& node, size_t input, const QuantType& type) const {
     const std::string& name = g_.at(placement_of(g_, g_.producers(), node.inputs[input]).base).name;
     const auto clip = options_.ranges == nullptr ? std::nullopt : options_.ranges->clip(name, type.element);
+    if (!clip && options_.ranges == nullptr)
+      return bad_input(cat("layer ", node.name, ": no calibrated range for its input '", name, "'; calibrate with --calib FILE.npz"));
     if (!clip) {
-      return bad_input(cat("layer ", node.name, ": no calibrated range for its input '", name,
-                           "'; calibrate with --calib FILE.npz"));
+      return bad_input(cat("layer ", node.name, ": the calibration (", options_.ranges->how, ") has no range of its input '", name,
+                           "'; samples, or a file of ranges that tessera calibrate makes of this model, have one for every input of a layer"));
     }
     if (!std::isfinite(*clip) || *clip < 0) {
       return bad_input(cat("layer ", node.name, ": its input reached ", *clip,
@@ -300,13 +324,30 @@ class Quantizer {
     g_.nodes[a.node].inputs[a.input] = copy.node.outputs[0];
   }
 
+  // The node reads the codes as it read the constant.
+  void read_codes(const Learnt& l) {
+    const ValueId value = g_.nodes[l.node].inputs[l.input];
+    const Placement p = placement_of(g_, g_.producers(), value);
+    g_.nodes[l.node].inputs[l.input] = l.codes;
+    if (p.base == value) return;
+    Value v;
+    v.name = g_.at(l.codes).name + ".view";
+    v.type = {g_.at(value).type.shape, g_.at(l.codes).type.quant};
+    v.scale = g_.at(l.codes).scale;
+    Copy& view = copies_[std::pair(value, std::pair(cat("learnt ", l.node, ".", l.input), 0U))];
+    view.first_reader = l.node;
+    const Attrs attrs{{"strides", p.strides}, {"offset", p.offset}};
+    view.node = {.name = {}, .op = "view", .inputs = {l.codes}, .outputs = {g_.add_value(std::move(v))}, .attrs = attrs};
+    g_.nodes[l.node].inputs[l.input] = view.node.outputs[0];
+  }
+
   void insert_copies() {
     std::multimap<size_t, Node> before;
     std::set<std::string> taken;
     for (const Node& n : g_.nodes) taken.insert(n.name);
     for (auto& [key, copy] : copies_) {
       const std::string stem = copy.node.name;
-      for (int i = 2; !taken.insert(copy.node.name).second; ++i) copy.node.name = cat(stem, "_", i);
+      for (int i = 2; copy.node.op != "view" && !taken.insert(copy.node.name).second; ++i) copy.node.name = cat(stem, "_", i);
       before.emplace(copy.first_reader, std::move(copy.node));
     }
     std::vector<Node> nodes;
@@ -326,6 +367,7 @@ class Quantizer {
   const QuantizeOptions& options_;
   Choices choices_;
   std::vector<Ask> asks_;
+  std::vector<Learnt> learnt_;
   std::string failures_;  // a line per layer
   std::set<ValueId> settled_;                                       // weights that have their type
   std::map<std::pair<ValueId, std::string>, ValueId> typed_weight_;  // by weight and type

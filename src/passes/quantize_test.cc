@@ -71,6 +71,85 @@ TEST(Quantize, ABlockWithoutNormsAroundItIsABlock) {
   EXPECT_EQ(node(g, "embed").role, "embed");
 }
 
+std::string role_in(const std::string& tail, std::string_view layer) {
+  // A stream %r that a block has added to, then what a test is about.
+  const std::string text = cat(R"(graph heads {
+  in %image: f32[2,4,16]
+  const %we: f32[32,16] = seed(1)
+  const %g: f32[32] = seed(2)
+  const %w1: f32[64,32] = seed(3)
+  const %w2: f32[32,64] = seed(4)
+  const %wh: f32[10,32] = seed(5)
+  const %wi: f32[16,32] = seed(6)
+  const %ws: f32[32,32] = seed(7)
+  %e: f32[2,4,32] = matmul(%image, %we) @"embed"
+  %n: f32[2,4,32] = norm(%e, %g) {eps=0.000001, kind="layer"} @"norm1"
+  %h: f32[2,4,64] = matmul(%n, %w1) then act(gelu_erf) @"fc1"
+  %r: f32[2,4,32] = matmul(%h, %w2, %e) then residual(2) @"fc2"
+  %m: f32[2,4,32] = norm(%r, %g) {eps=0.000001, kind="layer"} @"norm2"
+)", tail, "}\n");
+  Graph g = parsed(text.c_str());
+  assign_roles(g);
+  return node(g, layer).role;
+}
+
+TEST(Roles, EveryLayerBeforeAnOutputIsAHead) {
+  // Two heads whose results are added (a distilled model), by one product's program and by a map; heads of two outputs.
+  const char* const added = R"(  %a: f32[2,4,10] = matmul(%m, %wh) @"one"
+  %y: f32[2,4,10] = matmul(%m, %wh, %a) then residual(2) @"two"
+  out %y
+)";
+  EXPECT_EQ(role_in(added, "one"), "head");
+  EXPECT_EQ(role_in(added, "two"), "head");
+  EXPECT_EQ(role_in(added, "fc2"), "block.mlp");
+  const char* const mapped = R"(  %a: f32[2,4,10] = matmul(%m, %wh) @"one"
+  %b: f32[2,4,10] = matmul(%r, %wh) @"two"
+  %y: f32[2,4,10] = map(%a, %b) {fn="add"} @"sum"
+  out %y
+)";
+  EXPECT_EQ(role_in(mapped, "one"), "head");
+  EXPECT_EQ(role_in(mapped, "two"), "head");
+  const char* const apart = R"(  %a: f32[2,4,10] = matmul(%m, %wh) @"one"
+  %b: f32[2,4,32] = matmul(%m, %ws) then act(tanh) @"pooler"
+  out %a
+  out %b
+  out %r
+)";
+  EXPECT_EQ(role_in(apart, "one"), "head");
+  EXPECT_EQ(role_in(apart, "pooler"), "head");
+  EXPECT_EQ(role_in(apart, "fc2"), "block.mlp");
+}
+
+TEST(Roles, OfAnMlpOnlyTheLastLayerIsAHead) {
+  const char* const mlp = R"(  %a: f32[2,4,64] = matmul(%m, %w1) then act(gelu_erf) @"head.fc1"
+  %b: f32[2,4,32] = matmul(%a, %w2) @"head.fc2"
+  %y: f32[2,4,32] = norm(%b, %g) {eps=0.000001, kind="layer"} @"head.norm"
+  out %y
+)";
+  EXPECT_EQ(role_in(mlp, "head.fc1"), "block.mlp");
+  EXPECT_EQ(role_in(mlp, "head.fc2"), "head");
+}
+
+TEST(Roles, HiddenStatesHaveNoHead) {
+  EXPECT_EQ(role_in("  out %r\n", "fc2"), "block.mlp");
+  EXPECT_EQ(role_in("  out %m\n", "fc2"), "block.mlp");
+  // Not even where the stream is met in a map, behind a norm of the layer's own.
+  const char* const mapped = R"(  %a: f32[2,4,64] = matmul(%m, %w1) then act(gelu_erf) @"b.fc1"
+  %b: f32[2,4,32] = matmul(%a, %w2) @"b.fc2"
+  %c: f32[2,4,32] = norm(%b, %g) {eps=0.000001, kind="layer"} @"b.norm"
+  %y: f32[2,4,32] = map(%r, %c) {fn="add"} @"b.sum"
+  out %y
+)";
+  EXPECT_EQ(role_in(mapped, "b.fc2"), "block.mlp");
+}
+
+TEST(Roles, AHeadMayBeAddedToTheCallersNumbers) {
+  const char* const step = R"(  %a: f32[2,4,16] = matmul(%m, %wi, %image) then residual(2) @"velocity"
+  out %a
+)";
+  EXPECT_EQ(role_in(step, "velocity"), "head");
+}
+
 TEST(Quantize, Fp8RoundsWhereTheValueIsMade) {
   Graph g = parsed(kBlock);
   const Ranges r = ranges();
@@ -230,6 +309,122 @@ TEST(Quantize, MasksAndAnglesStayF32) {
   const ValueId hidden = node(g, "bias").inputs[2];
   EXPECT_EQ(g.at(hidden).type.quant.element, Element::f32);
   EXPECT_TRUE(std::isinf(g.numbers(hidden)[0]));
+}
+
+// An attention that nobody recognised as one: its mask is made by maps and added before a softmax.
+constexpr const char* kSpeltOut = R"(graph spelt {
+  in %x: f32[2,4,32]
+  in %seen: u8[2,1,4]
+  const %g: f32[32] = seed(1)
+  const %w: f32[32,32] = seed(2)
+  const %zero: f32[] = {0}
+  const %hidden: f32[] = {HIDDEN}
+  %n: f32[2,4,32] = norm(%x, %g) {eps=0.000001, kind="layer"} @"norm"
+  %q: f32[2,4,32] = matmul(%n, %w) @"q"
+  %s: f32[2,4,4] = matmul(%q, %n) @"scores"
+  %m: f32[2,1,4] = map(%seen, %zero, %hidden) {fn="where"} @"mask"
+  %b: f32[2,4,4] = map(%s, %m) {fn="add"} @"masked"
+  %p: f32[2,4,4] = softmax(%b) @"softmax"
+  const %wo: f32[8,4] = seed(3)
+  %y: f32[2,4,8] = matmul(%p, %wo) @"out"
+  out %y
+}
+)";
+
+TEST(Quantize, WhatTheCarrierDoesNotHoldKeepsF32) {
+  const auto types = [](const std::string& hidden, const char* precision) {
+    std::string text = kSpeltOut;
+    text.replace(text.find("HIDDEN"), 6, hidden);
+    Graph g = parsed(text.c_str());
+    const Ranges r{.values = {{"n", 3.0f}, {"q", 1}}, .method = {}, .how = "test"};
+    const Status s = quantize(g, {.precision = precision, .ranges = &r});
+    EXPECT_TRUE(s.ok()) << s.message();
+    const Node& add = node(g, "masked");
+    return std::vector<Element>{g.at(add.inputs[0]).type.quant.element, g.at(add.inputs[1]).type.quant.element, g.at(add.outputs[0]).type.quant.element};
+  };
+  const std::vector<Element> wide = {Element::f16, Element::f32, Element::f32}, narrow(3, Element::f16);
+  for (const char* precision : {"fp16", "fp8", "int8", "w4a16"}) {
+    for (const char* hidden : {"-3.4e38", "-1e9", "-inf", "-70000"}) EXPECT_EQ(types(hidden, precision), wide) << precision << " " << hidden;
+    EXPECT_EQ(types("-1e4", precision), narrow) << precision;
+  }
+  const std::vector<Element> bf16(3, Element::bf16), beyond_bf16 = {Element::bf16, Element::f32, Element::f32};
+  EXPECT_EQ(types("-1e9", "bf16"), bf16);
+  EXPECT_EQ(types("-inf", "bf16"), beyond_bf16);
+}
+
+TEST(Quantize, RangesBeyondTheCarrierKeepF32) {
+  Graph g = parsed(kBlock);
+  Ranges r = ranges();
+  r.values["r"] = 1e5f;  // what fc2 adds to
+  ASSERT_TRUE(quantize(g, {.precision = "fp8", .ranges = &r}).ok());
+  EXPECT_EQ(g.at(node(g, "mlp.fc2").outputs[0]).type.quant, QuantType(Element::f32));
+  Graph fits = parsed(kBlock);
+  r.values["r"] = 6e4f;
+  ASSERT_TRUE(quantize(fits, {.precision = "fp8", .ranges = &r}).ok());
+  EXPECT_EQ(fits.at(node(fits, "mlp.fc2").outputs[0]).type.quant, QuantType(Element::f16));
+}
+
+TEST(Quantize, WhatNoKernelReadsInF32IsRefused) {
+  // The head multiplies fp16: of a wide input a CPU makes f32 products, Hopper has none of f32 and f16.
+  Ranges r = ranges();
+  r.values["m"] = 1e5f;
+  Graph cpu = parsed(kBlock);
+  EXPECT_TRUE(quantize(cpu, {.precision = "fp8", .ranges = &r, .target = Arch::cpu}).ok());
+  EXPECT_EQ(cpu.at(node(cpu, "head").inputs[0]).type.quant, QuantType(Element::f32));
+  Graph sm90 = parsed(kBlock);
+  const Status s = quantize(sm90, {.precision = "fp8", .ranges = &r, .target = Arch::sm90});
+  EXPECT_EQ(s.code(), Code::kRefused);
+  EXPECT_EQ(s.message().find("layer head: 'm' reaches 100000, f16 holds at most 65504, and no kernel of sm90"), 0u) << s.message();
+  Graph fp32 = parsed(kBlock);  // what is advised
+  EXPECT_TRUE(quantize(fp32, {.precision = "fp32", .target = Arch::sm90}).ok());
+}
+
+TEST(Quantize, ADivisorMustNotBecomeZero) {
+  const auto divisor = [](const char* least) {
+    std::string text = R"(graph g {
+    in %x: f32[2,16]
+    const %w: f32[16,16] = seed(1)
+    const %least: f32[] = {LEAST}
+    %a: f32[2,16] = matmul(%x, %w) @"fc"
+    %d: f32[2,16] = map(%a, %least) {fn="max"} @"least"
+    %y: f32[2,16] = map(%a, %d) {fn="div"} @"ratio"
+    out %y
+  })";
+    text.replace(text.find("LEAST"), 5, least);
+    Graph g = parsed(text.c_str());
+    EXPECT_TRUE(quantize(g, {.precision = "fp16"}).ok());
+    return g.at(node(g, "least").outputs[0]).type.quant.element;
+  };
+  EXPECT_EQ(divisor("1e-12"), Element::f32);
+  EXPECT_EQ(divisor("1e-4"), Element::f16);
+}
+
+TEST(Quantize, AQueryThatTheModelLearntHasItsCodesAtBuild) {
+  Graph g = parsed(R"(graph g {
+    in %x: f32[2,4,32]
+    const %g: f32[32] = seed(1)
+    const %probe: f32[1,1,32] = seed(2)
+    const %w: f32[64,32] = seed(3)
+    const %wo: f32[32,32] = seed(4)
+    %n: f32[2,4,32] = norm(%x, %g) {eps=0.000001, kind="layer"} @"norm"
+    %kv: f32[2,4,64] = matmul(%n, %w) @"kv"
+    %q: f32[2,1,2,16] = view(%probe) {offset=0, strides=[0,32,16,1]}
+    %k: f32[2,4,2,16] = view(%kv) {offset=0, strides=[256,64,16,1]}
+    %v: f32[2,4,2,16] = view(%kv) {offset=32, strides=[256,64,16,1]}
+    %a: f32[2,1,2,16] = attention(%q, %k, %v) {scale=0.25} @"attn"
+    %f: f32[2,1,32] = view(%a) {offset=0, strides=[32,32,1]}
+    %y: f32[2,1,32] = matmul(%f, %wo) @"proj"
+    out %y
+  })");
+  const Ranges r{.values = {{"n", 1}, {"kv", 2}, {"a", 3}}, .method = {}, .how = "test"};
+  const Status s = quantize(g, {.precision = "fp8", .attention = "fp8", .ranges = &r});
+  ASSERT_TRUE(s.ok()) << s.message();
+  EXPECT_TRUE(check(g).ok()) << check(g).message();
+  const Value& q = g.at(node(g, "attn").inputs[0]);
+  EXPECT_EQ(q.type.quant, kE4m3PerTensor);
+  const Value& codes = g.at(placement_of(g, g.producers(), node(g, "attn").inputs[0]).base);
+  EXPECT_TRUE(codes.constant);
+  EXPECT_EQ(elements(codes.type.shape), 32);
 }
 
 TEST(Quantize, ACallersValueIsCastOnlyForKernelsThatCannotReadIt) {

@@ -53,6 +53,7 @@ struct ModelReport {
   std::vector<LayerQuality> layers;
   Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data; 0: not measured
   int64_t samples = 0;
+  std::string padding;       // the input whose hidden tokens were shown not to matter (padding.h); empty: there is none
   std::vector<std::string> warnings;  // scales that are off, results that saturate; the build goes on
 };
 

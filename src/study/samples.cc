@@ -65,8 +65,7 @@ std::string wanted_inputs(const Plan& plan) {
   return text;
 }
 
-// Ids must name rows of the table that reads them; an integer input that no table reads directly may be a mask or a
-// position: 0 or 1.
+// Ids must name rows of the table that reads them; 0: no table reads them directly.
 int64_t ids_below(const Plan& plan, int tensor) {
   int64_t below = 0;  // the smallest of the tables that read it
   for (const PlanStep& s : plan.steps) {
@@ -74,8 +73,12 @@ int64_t ids_below(const Plan& plan, int tensor) {
     const int64_t rows = std::max<int64_t>(1, plan.tensors[static_cast<size_t>(s.in[0])].desc.shape[0]);
     below = below == 0 ? rows : std::min(below, rows);
   }
-  return below == 0 ? 2 : below;
+  return below;
 }
+
+// What no table reads may be a mask or a position: 0 or 1, the first of each row 1, so that every query sees a key, those of a
+// decoder too. A softmax over no key at all is NaN, or whatever roundings leave of sums of -1e9.
+uint64_t truth_at(uint64_t bits, int64_t index, int64_t cols) { return cols > 0 && index % cols == 0 ? 1 : bits % 2; }
 
 // Appends the largest number of an input that the element cannot hold, where there is one.
 void note_clamped(std::vector<Clamped>& found, const std::string& input, const std::vector<double>& numbers,
@@ -155,12 +158,14 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     const Element e = desc_of(plan, port).type.element;
     const int64_t n = sample_elements(plan, port) * count;
     const uint64_t ids = static_cast<uint64_t>(ids_below(plan, port.tensor));
+    const Shape& shape = desc_of(plan, port).shape;
+    const int64_t cols = shape.size() < 2 ? 0 : shape.back();
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
-      numbers[static_cast<size_t>(j)] = info(e).kind == ElementKind::kInteger
-                                            ? static_cast<float>(mix(seed + i * 7919 + index) % ids)
-                                            : number_at(kind, seed + i * 7919, index);
+      const uint64_t bits = mix(seed + i * 7919 + index);
+      numbers[static_cast<size_t>(j)] = info(e).kind != ElementKind::kInteger ? number_at(kind, seed + i * 7919, index)
+                                        : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);
       if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));

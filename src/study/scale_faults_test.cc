@@ -245,13 +245,27 @@ TEST(ScaleFaults, ScalesThatTheModelStatesAreTheModel) {
 TEST(ScaleFaults, ResultsBeyondF16) {
   std::vector<float> numbers(256, 1.0f);
   numbers[9] = 70000;
-  numbers[10] = -3.4e38f;  // a mask hides keys so: no fault
   std::vector<uint16_t> codes(numbers.size());
   const Operand desc = dense_operand({16, 16}, Element::f16);
   const TensorView t{.desc = &desc, .data = codes.data()};
   const Finding f = judge_activation(t, numbers);
   EXPECT_EQ(f.text.find("1 of 256 results lie beyond 65504"), 0u) << f.text;
   EXPECT_FALSE(f.fault);
+  numbers[10] = -3.4e38f;  // hides a key: one is a fault
+  const Finding mask = judge_activation(t, numbers);
+  EXPECT_EQ(mask.text.find("1 of 256 results are numbers that hide keys"), 0u) << mask.text;
+  EXPECT_TRUE(mask.fault);
+}
+
+TEST(ScaleFaults, TheLargestCodeOfAMaskIsMeant) {
+  const float scale = 2.7e36f;
+  const std::vector<float> numbers(256, -3.4e38f);
+  const std::vector<int8_t> codes(numbers.size(), -127);
+  const Operand desc = dense_operand({16, 16}, *parse_quant_type("i8:tensor(f32)"));
+  const TensorView t{.desc = &desc, .data = const_cast<int8_t*>(codes.data()), .scale = const_cast<float*>(&scale)};
+  EXPECT_EQ(judge_activation(t, numbers).text, "");
+  EXPECT_EQ(judge_activation(t, {}).text, "");
+  EXPECT_EQ(judge_stated(t).text, "");
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What an attention mask hides must not matter, however the mask is spelt (tests/data/masks). Argument: the folder with the program."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    print("no numpy: skipped")
+    sys.exit(77)
+
+PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
+CASES = np.load(pathlib.Path(__file__).parent / "data" / "masks" / "cases.npz")
+NAMES = sorted(name[:-5] for name in CASES.files if name.endswith(".onnx"))
+SEEN = CASES["mask"] == 1
+
+
+class Masks(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def write_inputs(self, case):
+        mask = CASES["mask"]
+        if case.startswith("float"):
+            mask = np.where(SEEN, 0, np.finfo(np.float32).min).astype(np.float32)
+        for name, ids in (("in", "ids"), ("other", "other_ids")):
+            np.savez(self.folder / f"{name}.npz", ids=CASES[ids], mask=mask)
+
+    def tessera(self, *words):
+        return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
+
+    def build(self, case, *options):
+        (self.folder / f"{case}.onnx").write_bytes(CASES[f"{case}.onnx"].tobytes())
+        done = self.tessera("build", f"{case}.onnx", "-o", "x.tess", "--batch", "2", "--json", *options)
+        self.assertEqual(done.returncode, 0, (case, options, done.stderr))
+        return json.loads(done.stdout)
+
+    def run_on(self, name):
+        done = self.tessera("run", "x.tess", "--inputs", f"{name}.npz", "--outputs", "out.npz")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return np.load(self.folder / "out.npz")["hidden"]
+
+    def check(self, case, precision, cosine):
+        self.write_inputs(case)
+        options = ["--precision", precision] if precision else []
+        if precision in ("fp8", "int8", "nvfp4"):
+            options += ["--calib", "in.npz"]
+        said = self.build(case, *options)
+        self.assertEqual(said["padding"], "mask", (case, precision))
+        first, second = self.run_on("in"), self.run_on("other")
+        self.assertTrue(np.array_equal(first[SEEN], second[SEEN]), (case, precision, np.abs(first - second)[SEEN].max()))
+        want = CASES[f"{case}.out"][SEEN]
+        close = float(np.sum(first[SEEN] * want) / np.linalg.norm(first[SEEN]) / np.linalg.norm(want))
+        self.assertGreater(close, cosine, (case, precision))
+
+    def test_what_is_hidden_does_not_matter(self):
+        for case in NAMES:
+            stated = "rounded" in case
+            for precision, cosine in (("fp32", 0.999999), ("fp16", 0.99999), ("fp8", 0.99), ("int8", 0.99), ("nvfp4", 0.95)):
+                with self.subTest(case=case, precision=precision):
+                    self.check(case, precision, min(cosine, 0.9999) if stated else cosine)
+
+    def test_plans_for_a_gpu_are_held_to_it_too(self):
+        for case in ("rounded_beside_scores_i8", "replaced_billion", "multiplied"):
+            self.assertEqual(self.build(case, "--precision", "fp16", "--target", "sm90")["padding"], "mask")
+
+    def test_it_is_said(self):
+        (self.folder / "m.onnx").write_bytes(CASES["lowest.onnx"].tobytes())
+        done = self.tessera("build", "m.onnx", "-o", "x.tess", "--batch", "2")
+        self.assertIn("padding: what 'mask' hides does not change the outputs", " ".join(done.stdout.split()))
+
+
+if __name__ == "__main__":
+    unittest.main()
