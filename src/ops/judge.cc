@@ -10,13 +10,12 @@ namespace tessera {
 namespace {
 
 // Numbers rounded to an element, in its own units.
-std::vector<float> rounded(Element element, const std::vector<float>& numbers) {
-  const ElementInfo& e = info(element);
+std::vector<float> rounded(const QuantType& type, const std::vector<float>& numbers) {
   const auto n = static_cast<int64_t>(numbers.size());
-  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(element, n)));
+  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(type.element, n)));
   std::vector<float> out(numbers.size());
-  e.encode(numbers.data(), n, codes.data(), 0);
-  e.decode(codes.data(), 0, n, out.data());
+  encode_units(type, numbers, codes.data());
+  info(type.element).decode(codes.data(), 0, n, out.data());
   return out;
 }
 
@@ -30,9 +29,13 @@ float scale_of(const TensorView& t) {
 constexpr double kMultiple = 8;
 
 struct Norms {
-  double off = 0, allowed = 0, size = 0;
+  double off = 0, allowed = 0, size = 0, got = 0, product = 0;
+  void add(double g, double want, double may) {
+    off += (g - want) * (g - want), allowed += may * may, size += want * want, got += g * g, product += g * want;
+  }
   void finish(Judgement& j) const {
     const double all = size > 0 ? std::sqrt(size) : 1;
+    j.cosine = std::min(j.cosine, got > 0 && size > 0 ? product / std::sqrt(got * size) : got == size ? 1.0 : 0.0);
     j.relative_l2 = std::max(j.relative_l2, std::sqrt(off) / all);
     j.allowed_l2 = std::max(j.allowed_l2, std::sqrt(allowed) / all);
   }
@@ -48,8 +51,8 @@ Judge::Judge(const Variant& variant, const Problem& problem, std::span<const Ten
   for (const TensorView& t : out) scales_.push_back(t.desc->type.dynamic ? 1 : scale_of(t));
   if (variant.emulate != nullptr) emulation_ = variant.emulate(problem, in, out);
   for (size_t r = 0; r < emulation_.size(); ++r) {
-    low_.push_back(rounded(problem.out[r].type.element, emulation_[r].low));
-    high_.push_back(rounded(problem.out[r].type.element, emulation_[r].high));
+    low_.push_back(rounded(problem.out[r].type, emulation_[r].low));
+    high_.push_back(rounded(problem.out[r].type, emulation_[r].high));
   }
   if (emulated()) return;
   const OpInfo& op = *find_op(problem.op);
@@ -93,7 +96,7 @@ void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const 
       if (g != l && g != h) note(j, r, i, INFINITY, g * scale, l * scale, h * scale);
       continue;
     }
-    norms.off += (g - middle) * (g - middle), norms.allowed += (h - l) * (h - l) / 4, norms.size += middle * middle;
+    norms.add(g, middle, (h - l) / 2);
     const double outside = std::max({0.0, l - g, g - h});
     // Nothing but the interval is right: whatever lies outside is as far off as it is in steps.
     const double share = outside == 0 ? (h > l ? 0.5 : 0) : 1 + outside / std::max(h - l, step_at(element, middle));
@@ -114,7 +117,7 @@ void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
     if (!std::isfinite(g) && std::isfinite(a.want)) j.finite = false;
     note(j, r, i, off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2, g, a.want - tolerance, a.want + tolerance);
     if (!std::isfinite(g) || !std::isfinite(a.want)) continue;
-    norms.off += off * off, norms.allowed += tolerance * tolerance, norms.size += a.want * a.want;
+    norms.add(g, a.want, tolerance);
   }
   norms.finish(j);
 }

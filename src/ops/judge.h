@@ -17,6 +17,7 @@ struct Judgement {
   double share = 0;        // the worst result, as a share of what is allowed: at most 1 where all are right
   double relative_l2 = 0;  // |got - wanted| / |wanted|, `wanted` rounded to the result's type
   double allowed_l2 = 0;   // the largest that could pass
+  double cosine = 1;       // of got and wanted, the lowest of all results
   bool finite = true;      // no NaN or Inf where none is wanted
   int64_t result = 0, at = -1;  // of the worst one
   double got = 0, low = 0, high = 0;  // there, in the result's units

@@ -182,6 +182,15 @@ std::vector<float> decode_codes(const TensorView& t) {
   return {d.v.begin(), d.v.end()};
 }
 
+void encode_units(const QuantType& type, std::vector<float> numbers, void* codes) {
+  const ElementInfo& element = info(type.element);
+  if (type.scaled() && element.kind == ElementKind::kInteger) {
+    const auto most = static_cast<float>(element.max);
+    for (float& x : numbers) x = std::clamp(x, -most, most);
+  }
+  element.encode(numbers.data(), static_cast<int64_t>(numbers.size()), codes, 0);
+}
+
 void encode(const Dense& numbers, const TensorView& t) {
   const Operand& o = *t.desc;
   const QuantType& type = o.type;

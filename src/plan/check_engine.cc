@@ -242,6 +242,19 @@ Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& pl
   return {};
 }
 
+// A value inside the model, of as many samples as the golden inputs.
+Status check_golden_value(const GoldenValue& value, const Golden& golden) {
+  const GoldenTensor& t = value.tensor;
+  const auto refuse = [&](const auto&... why) { return bad_input(cat("golden value '", t.name, "' ", to_string(t.type), to_string(t.shape), ": ", why...)); };
+  const auto count = checked_elements(t.shape);
+  const int64_t samples = golden.inputs.empty() || golden.inputs[0].shape.empty() ? 0 : golden.inputs[0].shape[0];
+  if (!count || t.shape.empty() || samples < 1 || *count < 1 || *count % samples != 0) return refuse("its first axis does not hold ", samples, " samples");
+  if (info(t.type.element).bits < 8 || packed_bytes(t.type.element, *count) != static_cast<int64_t>(t.data.size()))
+    return refuse("it has ", t.data.size(), " bytes");
+  if (!(value.bound >= 0 && value.bound <= 1)) return refuse("its bound ", value.bound, " is none; bounds are relative, from 0 to 1");
+  return {};
+}
+
 }  // namespace
 
 Status check_engine(const Engine& engine) {
@@ -259,6 +272,7 @@ Status check_engine(const Engine& engine) {
     TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
     if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
   }
+  for (const GoldenValue& v : g.values) TS_TRY(check_golden_value(v, g));
   TS_TRY(check_scale_numbers(engine));
   const Plan& golden = engine.plans.back();
   if (golden.name != "golden") return {};

@@ -28,11 +28,19 @@ struct GoldenTensor {
   Bytes data;
 };
 
+// A value inside the model as the golden run has it, and how far a plan's may be from it (relative L2). Plans are
+// compared at such values one after the other, each run beginning with the one before: errors do not add up.
+struct GoldenValue {
+  GoldenTensor tensor;
+  double bound = 0;
+};
+
 // Inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be from
 // them; and what the model as written gives, before any pass: outputs beside it show the quantization error.
 struct Golden {
   std::vector<GoldenTensor> inputs, outputs;
   std::vector<double> bounds;  // relative L2 error allowed, per output
+  std::vector<GoldenValue> values;  // in the order in which the golden plan makes them
   std::vector<GoldenTensor> original;  // per output; empty where the model was not at hand
   std::string from;                    // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
 };

@@ -39,6 +39,8 @@ class Reader {
     each(golden, "bounds", [&](const Json& b) { e.golden.bounds.push_back(as_number(b, "bounds")); });
     if (golden.contains("original"))  // engines that were built without the model's own outputs
       each(golden, "original", [&](const Json& t) { e.golden.original.push_back(golden_tensor(t)); });
+    if (golden.contains("values"))
+      each(golden, "values", [&](const Json& t) { e.golden.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")}); });
     if (golden.contains("from")) e.golden.from = text(golden, "from");
     each(j, "plans", [&](const Json& p) { e.plans.push_back(plan(p)); });
     return e;

@@ -129,6 +129,7 @@ std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine) {
   for (const GoldenTensor& t : engine.golden.inputs) pieces.push_back(t.data.span());
   for (const GoldenTensor& t : engine.golden.outputs) pieces.push_back(t.data.span());
   for (const GoldenTensor& t : engine.golden.original) pieces.push_back(t.data.span());
+  for (const GoldenValue& v : engine.golden.values) pieces.push_back(v.tensor.data.span());
   return pieces;
 }
 
@@ -155,6 +156,10 @@ std::string write_manifest(const Engine& engine) {
   Json& bounds = golden["bounds"] = Json::array();
   for (double b : engine.golden.bounds) bounds.push_back(number(b));
   golden["original"] = golden_json(engine.golden.original, places);
+  std::vector<GoldenTensor> values;
+  for (const GoldenValue& v : engine.golden.values) values.push_back(v.tensor);
+  golden["values"] = golden_json(values, places);
+  for (size_t i = 0; i < values.size(); ++i) golden["values"][i]["bound"] = number(engine.golden.values[i].bound);
   golden["from"] = engine.golden.from;
   out["golden"] = std::move(golden);
   Json& plans = out["plans"] = Json::array();

@@ -21,7 +21,7 @@ Status checked(cudaError_t error, const char* what) {
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const Engine& engine, const Plan& plan, const ExecutorOptions& options)
-      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency), observe_(options.observe) {}
+      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency), observe_(options.observe), replaced_(options.replaced), seen_(options.seen) {}
 
   ~CudaExecutor() override {
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
@@ -59,6 +59,7 @@ class CudaExecutor : public Executor {
 
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
     if (observe_) return run_observed(inputs, outputs);
+    if (!replaced_.empty()) return run_replacing(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
       TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_), "copying an input to the GPU"));
@@ -118,6 +119,29 @@ class CudaExecutor : public Executor {
   std::string machine() const override { return device_name(device_); }
 
  private:
+  // Step by step, without the graph; only what is replaced, and the outputs, come to the host.
+  Status run_replacing(std::span<const void* const> inputs, std::span<void* const> outputs) {
+    TS_TRY(stage_inputs(inputs));
+    std::vector<uint8_t> bytes;
+    for (BoundStep& b : steps_) {
+      TS_TRY(launch(b, stream_));
+      for (size_t r = 0; r < replaced_.size(); ++r) {
+        for (size_t o = 0; o < b.step->out.size(); ++o) {
+          if (b.step->out[o] != replaced_[r].tensor || b.out[o].data == nullptr) continue;
+          TS_TRY(checked(cudaStreamSynchronize(stream_), "running a step"));
+          bytes.resize(replaced_[r].data.size());
+          TS_TRY(copy_to_host(bytes.data(), b.out[o].data, bytes.size()));
+          seen_(r, bytes.data());
+          TS_TRY(copy_to_device(b.out[o].data, replaced_[r].data.data(), bytes.size()));
+        }
+      }
+    }
+    TS_TRY(checked(cudaStreamSynchronize(stream_), "running the steps"));
+    for (size_t o = 0; o < outputs.size(); ++o)
+      TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o], static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
+    return {};
+  }
+
   // Step by step, without the graph. After each step the arena and the outputs are brought to the host, where views like those of a host plan show them.
   Status run_observed(std::span<const void* const> inputs, std::span<void* const> outputs) {
     TS_TRY(stage_inputs(inputs));
@@ -208,6 +232,8 @@ class CudaExecutor : public Executor {
   const int device_;
   std::shared_ptr<Residency> residency_;
   const decltype(ExecutorOptions::observe) observe_;
+  const decltype(ExecutorOptions::replaced) replaced_;
+  const decltype(ExecutorOptions::seen) seen_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
   cudaGraphExec_t exec_ = nullptr;

@@ -24,6 +24,17 @@ struct ExecutorOptions {
   std::function<void(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out)> observe;
   // `ref` plans only: perturb each step's results, the i-th by noise(step); see ops/reference.h.
   std::function<Noise(const PlanStep& step, size_t index)> noise;
+  // `ref` plans only: makes the results of a step in the reference's place, or returns false.
+  std::function<bool(size_t index, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out)> make;
+  // Tensors that are handed to `seen` and then replaced as soon as a step has written them, so that what comes after
+  // begins with known numbers. `seen` gets their place in this list, and their bytes in host memory. CUDA plans then run
+  // step by step, without their graph.
+  struct Replaced {
+    int tensor;
+    Bytes data;  // dense rows
+  };
+  std::vector<Replaced> replaced;
+  std::function<void(size_t which, const uint8_t* bytes)> seen;
   int device = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs plans of the archs `cpu` and `ref` in host memory, step by step.
 #include <chrono>
+#include <cstring>
 #include <fstream>
 
 #include "base/memory.h"
@@ -104,13 +105,23 @@ class HostExecutor : public Executor {
   Status run_step(size_t i) {
     BoundStep& b = steps_[i];
     Status status;
-    if (options_.noise && plan_.arch == Arch::ref) {
+    if (options_.make && plan_.arch == Arch::ref && options_.make(i, b.problem, b.in, b.out)) {
+      // made
+    } else if (options_.noise && plan_.arch == Arch::ref) {
       status = run_reference(*find_op(b.step->op), b.problem, b.in, b.out, options_.noise(*b.step, i));
     } else {
       status = b.kernel->launch(b.in, b.out, memory_.arena + b.step->workspace_offset, {});
     }
     if (!status.ok()) return status.at(cat("layer ", b.step->layer));
     if (options_.observe) options_.observe(*b.step, b.in, b.out);
+    for (size_t r = 0; r < options_.replaced.size(); ++r) {
+      const ExecutorOptions::Replaced& to = options_.replaced[r];
+      for (size_t o = 0; o < b.step->out.size(); ++o) {
+        if (b.step->out[o] != to.tensor) continue;
+        options_.seen(r, static_cast<const uint8_t*>(b.out[o].data));
+        if (to.data.size() > 0) std::memcpy(b.out[o].data, to.data.data(), to.data.size());
+      }
+    }
     return {};
   }
 

@@ -11,6 +11,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/op.h"
 #include "study/golden_run.h"
+#include "study/golden_values.h"
 #include "study/image_samples.h"
 #include "study/original.h"
 #include "study/twin.h"
@@ -254,9 +255,6 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
                            ModelReport* report) {
   const Plan* golden = golden_plan(engine);
   TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
-  const std::vector<double> noise = noise_of_steps(engine.plans[0]);
-  if (noise.size() != golden->steps.size())
-    return machine_error("internal: the golden plan does not mirror the engine's plan");
   Golden g;
   TS_ASSIGN(Samples samples, golden_inputs(*golden, options, g.from));
   round_to_f16(*golden, samples);
@@ -264,7 +262,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   ModelReport& r = report != nullptr ? *report : unused;
   r.min_cosine = options.min_cosine.value_or(default_min_cosine(*golden));
   std::optional<Progress> progress;
-  if (!options.quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden->steps.size()));
+  if (!options.quiet) progress.emplace("golden values", 3 * static_cast<int64_t>(golden->steps.size()));
 
   Outputs64 written;
   std::optional<Twin> twin;
@@ -302,13 +300,14 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
     r.layers = judge.reports();
     TS_TRY(check_precision(*golden, clean, written, options, r));
   }
-  TS_ASSIGN(const Outputs64 noisy, run_noisy(engine, *golden, samples, noise, clean, progress ? &*progress : nullptr));
+  TS_ASSIGN(GoldenTruth truth, run_golden(engine, engine.plans.front(), *golden, samples, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = port_desc(*golden, golden->inputs[i]);
     g.inputs.push_back(stored_input(golden->inputs[i].name, d, samples.data[i]));
   }
-  g.outputs = as_golden(*golden, clean);
-  for (size_t i = 0; i < clean.size(); ++i) g.bounds.push_back(bound_from(noisy[i], clean[i], golden->batch));
+  g.outputs = as_golden(*golden, truth.outputs);
+  g.bounds = std::move(truth.bounds);
+  g.values = std::move(truth.values);
   return g;
 }
 

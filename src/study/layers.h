@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer by layer: each step of a plan is held against the golden plan's step (f64) on the very activations that it
-// read, so that errors do not add up from layer to layer and the bound is the arithmetic of one layer (ops/errors.h).
-// Weights, scales, attributes and program are the golden plan's. With e_i what rounding to the result's type does not
-// explain of result i, and w_i what the roundings of its sums leave when they add up as a random walk:
-//   e_i <= 4 sqrt(terms) w_i            for each result (every rounding to the same side)
-//   |e|^2 <= sum_i p_i (4 w_i)^2 + ...  in the norm over all, p_i = min(1, 4 w_i / half a step): how likely rounding is
-//   to show w_i at all
+// Layer by layer: each step of a plan is judged on the very activations that it read, so that errors do not add up from
+// layer to layer. What it may give is that of its variant (ops/judge.h): where the kernel is emulated, codes that are
+// right to the last bit but for named ties; else exact results and the bounds of its arithmetic. Weights, scales,
+// attributes and program are the golden plan's, where that has the step (mirror.h).
 #pragma once
 
 #include <span>
 #include <string>
 #include <vector>
 
-#include "ops/op.h"
+#include "ops/judge.h"
 #include "plan/engine.h"
 #include "study/mirror.h"
 
@@ -20,19 +17,20 @@ namespace tessera {
 
 struct LayerReport {
   std::string layer, op, variant;  // `layer` is unique in its plan: "attention, step 7" where several have the name
-  double relative_l2 = 0;          // |e| / |exact|, the worst of the runs seen
-  double bound = 0;                // what is allowed of it
-  double cosine = 1;               // of the results as they are, to the exact ones
-  double share = 0;                // of what is allowed, in the norm or for one result, whichever is worse
-  bool one_result = false;         // the share is that of one result
+  bool emulated = false;           // to the last bit but for ties; else bounded
+  double relative_l2 = 0;          // of its results to those wanted, of the run with the worst share
+  double bound = 0;                // what could pass
+  double cosine = 1;
+  double share = 0;                // of what one result is allowed, the worst of the runs seen
   bool finite = true;              // no NaN or Inf where the reference has none
+  double got = 0, low = 0, high = 0;  // the worst result, and what it may be
   bool ok() const { return finite && share <= 1; }
 };
 
 class LayerJudge {
  public:
-  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Fails where the
-  // golden plan does not mirror the plan step by step. Contract: check_engine found nothing; all outlive the judge.
+  // Where the plan's batch is larger than the golden plan's, only that many samples of it are compared. Fails where a
+  // step cannot be what the golden plan says. Contract: check_engine found nothing; all outlive the judge.
   static Result<LayerJudge> make(const Engine& engine, const Plan& plan, const Plan& golden);
   // For ExecutorOptions::observe, over one run or several.
   void see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out);

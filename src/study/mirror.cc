@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "ops/reference.h"
 
 namespace tessera {
 namespace {
@@ -40,10 +39,9 @@ std::optional<Operand> first_samples(const Operand& whole, const Operand& few, i
   return o;
 }
 
-// The problem over as many samples as are compared.
-MirroredStep cut_to_golden(Problem p, const Problem& want, int64_t batch, int64_t few_batch) {
-  if (batch <= few_batch) return {std::move(p), true};
-  Problem few = p;
+// The problem over as many samples as are compared; nothing where it cannot be cut to them.
+std::optional<Problem> cut_to_golden(Problem p, const Problem& want, int64_t batch, int64_t few_batch) {
+  if (batch <= few_batch) return p;
   const auto cut_all = [&](const std::vector<Operand>& smaller, std::vector<Operand>& into) {
     for (size_t i = 0; i < into.size(); ++i) {
       const auto o = first_samples(into[i], smaller[i], batch, few_batch);
@@ -52,8 +50,8 @@ MirroredStep cut_to_golden(Problem p, const Problem& want, int64_t batch, int64_
     }
     return true;
   };
-  if (cut_all(want.in, few.in) && cut_all(want.out, few.out)) return {std::move(few), true};
-  return {std::move(p), false};
+  if (cut_all(want.in, p.in) && cut_all(want.out, p.out)) return p;
+  return {};
 }
 
 Status check_same_types(const std::vector<Operand>& plan, const std::vector<Operand>& golden, const char* what) {
@@ -97,48 +95,76 @@ TensorView with_golden_scales(const Engine& engine, const Plan& golden, const Pl
   return view;
 }
 
+// The golden plan's step of the same layer, op and place in the layer; -1: none.
+int find_golden(const Plan& plan, const Plan& golden, size_t step) {
+  const auto same = [&](const PlanStep& a, const PlanStep& b) { return a.op == b.op && a.layer == b.layer; };
+  const PlanStep& s = plan.steps[step];
+  if (plan.steps.size() == golden.steps.size()) return static_cast<int>(step);
+  int before = 0;
+  for (size_t i = 0; i < step; ++i) before += same(plan.steps[i], s);
+  for (size_t i = 0; i < golden.steps.size(); ++i) {
+    if (same(golden.steps[i], s) && before-- == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 }  // namespace
 
 Result<MirroredStep> mirror_step(const Plan& plan, const Plan& golden, size_t step) {
-  const PlanStep &s = plan.steps[step], &g = golden.steps[step];
-  if (s.op != g.op) return bad_input(cat("it is '", s.op, "', '", g.op, "' in the golden plan"));
+  const PlanStep& s = plan.steps[step];
   const OpInfo* op = find_op(s.op);
   if (op == nullptr) return bad_input(cat("this program has no op '", s.op, "'"));
-  Problem p = problem_of(plan, s);
+  MirroredStep m{.problem = problem_of(plan, s), .golden = find_golden(plan, golden, step)};
+  m.problem.config = s.config;
+  if (m.golden < 0) return m;
+  const PlanStep& g = golden.steps[static_cast<size_t>(m.golden)];
+  if (s.op != g.op) return bad_input(cat("it is '", s.op, "', '", g.op, "' in the golden plan"));
   const Problem want = problem_of(golden, g);
-  TS_TRY(check_same_types(p.in, want.in, "operand"));
-  TS_TRY(check_same_types(p.out, want.out, "result"));
+  TS_TRY(check_same_types(m.problem.in, want.in, "operand"));
+  TS_TRY(check_same_types(m.problem.out, want.out, "result"));
+  Problem p = m.problem;
   p.attrs = want.attrs;
   p.then = want.then;
-  MirroredStep m = cut_to_golden(std::move(p), want, plan.batch, golden.batch);
+  const std::optional<Problem> cut = cut_to_golden(std::move(p), want, plan.batch, golden.batch);
+  if (!cut) {  // all samples of the plan, with its own constants
+    m.problem.attrs = want.attrs, m.problem.then = want.then, m.golden = -1;
+    TS_TRY(check_problem(*op, m.problem).at("with the golden plan's attributes and program"));
+    return m;
+  }
+  m.problem = *cut;
   TS_TRY(check_problem(*op, m.problem).at("with the golden plan's attributes and program"));
-  if (!m.cut) return m;
   for (size_t i = 0; i < g.in.size(); ++i) TS_TRY(check_constants(golden, g.in[i], m.problem.in[i]));
   for (size_t i = 0; i < g.out.size(); ++i) TS_TRY(check_constants(golden, g.out[i], m.problem.out[i]));
+  for (size_t i = 0; i < g.in.size(); ++i) {
+    const PlanTensor* constant = constant_at(golden, g.in[i]);
+    if (constant == nullptr) continue;
+    Operand& o = m.problem.in[i];
+    const Shape shape = o.shape;
+    o = constant->desc;
+    o.constant = true;
+    if (o.shape != shape) o.shape = shape, o.strides = o.dense() ? dense_strides(shape) : o.strides;
+  }
   return m;
 }
 
-Dense read_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored, const PlanStep& golden_step,
-                    size_t i, TensorView view) {
-  const Operand& want = mirrored.problem.in[i];
-  view.desc = &want;
-  const PlanTensor* t = mirrored.cut ? tensor_at(golden, golden_step.in[i]) : nullptr;
-  if (t == nullptr) return decode(view);
-  if (t->storage != Storage::kConstant) return decode(with_golden_scales(engine, golden, *t, view));
-  TensorView own;  // in the golden plan's own shape and layout
-  own.desc = &t->desc;
-  own.data = bytes_of(engine, t);
-  Dense d = decode(with_golden_scales(engine, golden, *t, own));
-  d.shape = want.shape;
-  d.v.resize(static_cast<size_t>(elements(want.shape)));
-  return d;
-}
-
-TensorView result_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored,
-                           const PlanStep& golden_step, size_t result, TensorView view) {
-  view.desc = &mirrored.problem.out[result];
-  if (!mirrored.cut) return view;
-  return with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(golden_step.out[result])], view);
+MirroredViews views_of(const Engine& engine, const Plan& golden, const MirroredStep& mirrored, std::span<const TensorView> in,
+                       std::span<const TensorView> out) {
+  MirroredViews views{{in.begin(), in.end()}, {out.begin(), out.end()}};
+  const PlanStep* step = mirrored.golden < 0 ? nullptr : &golden.steps[static_cast<size_t>(mirrored.golden)];
+  for (size_t i = 0; i < in.size(); ++i) {
+    TensorView& view = views.in[i];
+    if (view.desc == nullptr) continue;
+    view.desc = &mirrored.problem.in[i];
+    const PlanTensor* t = step == nullptr ? nullptr : tensor_at(golden, step->in[i]);
+    if (t == nullptr) continue;
+    if (t->storage == Storage::kConstant) view.data = bytes_of(engine, t), view.scale = view.scale2 = nullptr;
+    view = with_golden_scales(engine, golden, *t, view);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    views.out[i].desc = &mirrored.problem.out[i];
+    if (step != nullptr) views.out[i] = with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(step->out[i])], views.out[i]);
+  }
+  return views;
 }
 
 }  // namespace tessera

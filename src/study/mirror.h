@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of a plan as the golden plan has it: the golden plan's attributes, program, weights and scales over the
-// activations that the plan read. A file may say anything of both plans: mirror_step refuses what does not fit, so that
-// the op's reference may run over whatever it returns.
+// A step of a plan as it is judged: over the activations that it read, with the golden plan's attributes, program,
+// weights and scales where the golden plan has the same step, else with its own. A file may say anything of both plans:
+// mirror_step refuses what does not fit, so that the op's reference may run over whatever it returns.
 #pragma once
+
+#include <span>
+#include <vector>
 
 #include "ops/op.h"
 #include "plan/engine.h"
@@ -10,20 +13,19 @@
 namespace tessera {
 
 struct MirroredStep {
-  Problem problem;  // over the samples that both plans have
-  // Every operand was brought to those samples. Otherwise the problem has all samples of the plan, and its own
-  // constants.
-  bool cut = true;
+  Problem problem;     // over the samples that both plans have; names its config. Constants lie as in `golden`
+  int golden = -1;     // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's
 };
 
-// Contract: check_engine found nothing; the plans have as many steps.
+// Contract: check_engine found nothing.
 Result<MirroredStep> mirror_step(const Plan& plan, const Plan& golden, size_t step);
 
-// The numbers of operand `i` of a mirrored step. `view` is what the plan read.
-Dense read_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored, const PlanStep& golden_step,
-                    size_t i, TensorView view);
-// A result of the plan, read with the golden plan's scales where it has them.
-TensorView result_mirrored(const Engine& engine, const Plan& golden, const MirroredStep& mirrored,
-                           const PlanStep& golden_step, size_t result, TensorView view);
+// Operands and results of a mirrored step, of which `in` and `out` are what the plan read and wrote. Valid while all
+// arguments live.
+struct MirroredViews {
+  std::vector<TensorView> in, out;
+};
+MirroredViews views_of(const Engine& engine, const Plan& golden, const MirroredStep& mirrored, std::span<const TensorView> in,
+                       std::span<const TensorView> out);
 
 }  // namespace tessera

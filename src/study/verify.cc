@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "compile/compile.h"
 #include "study/golden_run.h"
+#include "study/golden_values.h"
 #include "study/refine.h"
 
 namespace tessera {
@@ -30,12 +31,8 @@ std::string brief(double x) {
 std::string stray_sentence(const LayerReport& l) {
   const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
   if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
-  if (l.one_result && l.relative_l2 <= l.bound) {
-    return cat(who, "one of its results is ", brief(l.share),
-               " times as far off as its arithmetic allows; its inputs still agree");
-  }
-  return cat(who, "relative L2 ", brief(l.relative_l2), " where its arithmetic allows ", brief(l.bound),
-             "; its inputs still agree");
+  return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ", brief(l.low), " to ", brief(l.high),
+             "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound), " is allowed; its inputs still agree");
 }
 
 void conclude(VerifyReport& report) {
@@ -47,6 +44,13 @@ void conclude(VerifyReport& report) {
   if (report.first_stray >= 0) {
     report.ok = false;
     report.sentence = stray_sentence(report.layers[static_cast<size_t>(report.first_stray)]);
+    return;
+  }
+  for (const ValueReport& v : report.values) {
+    if (v.ok()) continue;
+    report.ok = false;
+    report.sentence = v.finite ? cat("value '", v.name, "' is off: relative L2 ", brief(v.relative_l2), " where the arithmetic since the last value allows ", brief(v.bound))
+                               : cat("value '", v.name, "' holds NaN or Inf");
     return;
   }
   for (const OutputReport& o : report.outputs) {
@@ -65,14 +69,13 @@ std::string depends_sentence(const std::string& output) {
   return cat("output '", output, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
 }
 
-// What one plan gave over all samples, beside what the golden plan gave: clean, and with noise of this plan's
-// arithmetic.
+// What one plan gave over all samples, beside the golden run in its arithmetic.
 struct Gathered {
   const Plan* plan;
-  std::vector<double> noise;
   LayerJudge judge;
-  Outputs64 got, want, clean, noisy;
-  int64_t rows = 0, golden_rows = 0;
+  Outputs64 got, want;
+  std::vector<double> bounds;  // per output, the widest of all groups of samples
+  int64_t rows = 0;
   VerifyReport report;
 };
 
@@ -193,107 +196,124 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
   return report;
 }
 
+namespace {
+
+// Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same bits.
+Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples) {
+  if (info(plan.arch).device != DeviceKind::kCuda) return {};
+  ExecutorOptions one_by_one;
+  one_by_one.observe = [](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {};
+  TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples));
+  TS_ASSIGN(const Outputs64 steps, run_plan(engine, plan, samples, one_by_one));
+  for (size_t i = 0; i < graph.size(); ++i) {
+    if (graph[i] != steps[i]) return {Code::kVerifyFailed, cat("output '", plan.outputs[i].name, "' of the graph differs from that of its kernels run one by one")};
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
   const Golden& g = engine.golden;
   const Samples samples = golden_samples(engine);
-  const int64_t count = samples.count;
   VerifyReport report;
   report.plan = plan.name;
-  TS_ASSIGN(const Outputs64 run, run_plan(engine, plan, samples, {}, &report.machine));
-  for (size_t i = 0; i < g.outputs.size(); ++i) {
-    std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
-    info(g.outputs[i].type.element)
-        .decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
-    report.outputs.push_back(
-        judge(g.outputs[i].name, run[i], repeat_to(want, count, 0, count, plan.batch), plan.batch, g.bounds[i]));
-  }
-  conclude(report);
-  if (!report.ok || plan.batch == 1 || count == 1) return report;
-  // A sample in other company must give the same: runs put any samples side by side. The first alone shows whether it reads the others, the second
-  // whether it reads the first.
-  for (int64_t which : {0, 1}) {
-    TS_ASSIGN(const Outputs64 again, run_plan(engine, plan, samples.part(which, 1)));
-    for (size_t i = 0; i < again.size(); ++i) {
-      const std::vector<double> before = repeat_to(run[i], plan.batch, which, 1, plan.batch);
-      if (compare(again[i], before, plan.batch).relative_l2 <= g.bounds[i]) continue;
-      report.ok = false;
-      report.sentence = depends_sentence(g.outputs[i].name);
+  // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that reads
+  // the others gives something else.
+  std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
+  if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
+  for (const auto& [first, count] : parts) {
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, g.values, samples, first, count, &report.machine));
+    VerifyReport here;
+    here.values = run.values;
+    for (size_t i = 0; i < g.outputs.size(); ++i) {
+      std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
+      info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
+      here.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], repeat_to(want, samples.count, first, count, plan.batch), plan.batch, g.bounds[i]));
     }
+    conclude(here);
+    const bool whole = count == samples.count;
+    if (whole) report.values = here.values, report.outputs = here.outputs, report.ok = here.ok, report.sentence = here.sentence;
+    if (here.ok) continue;
+    report.ok = false;
+    if (!whole) report.sentence = cat(depends_sentence(g.outputs[0].name), " (", here.sentence, ")");
+    return report;
+  }
+  if (const Status same = check_graph(engine, plan, samples); !same.ok()) {
+    if (same.code() != Code::kVerifyFailed) return same;
+    report.ok = false, report.sentence = same.message();
   }
   return report;
 }
+
+namespace {
+
+// One group of samples through one plan: free, with its layers looked at, and value by value.
+Status verify_group(const Engine& engine, const Plan& golden, const Samples& group, Gathered& g, Progress* bar) {
+  const Plan& plan = *g.plan;
+  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, plan, golden, group, bar));
+  g.bounds.resize(truth.bounds.size());
+  for (size_t i = 0; i < truth.bounds.size(); ++i) g.bounds[i] = std::max(g.bounds[i], truth.bounds[i]);
+  ExecutorOptions watching;
+  watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    g.judge.see(step, in, out);
+    if (bar != nullptr) bar->advance();
+  };
+  for (int64_t s = 0; s < group.count; s += plan.batch) {
+    const int64_t here = std::min(plan.batch, group.count - s);
+    if (g.report.layers_note.empty()) {
+      TS_TRY(run_plan(engine, plan, group.part(s, here), watching, &g.report.machine).status());
+      TS_TRY(g.judge.status());
+    }
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, truth.values, group, s, here, &g.report.machine));
+    for (const ValueReport& v : run.values) {
+      const auto known = std::find_if(g.report.values.begin(), g.report.values.end(), [&](const ValueReport& k) { return k.name == v.name; });
+      if (known == g.report.values.end()) {
+        g.report.values.push_back(v);
+      } else if (!v.ok() || v.relative_l2 / v.bound > known->relative_l2 / known->bound) {
+        *known = v;
+      }
+    }
+    for (size_t i = 0; i < run.outputs.size(); ++i) {
+      append(g.got, i, run.outputs[i]);
+      append(g.want, i, repeat_to(truth.outputs[i], golden.batch, s, here, plan.batch));
+    }
+    g.rows += plan.batch;
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options) {
   const Plan* golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   std::vector<Gathered> all;
   std::string names;
-  int64_t runs = 0;  // of every plan, per group of samples
+  int64_t advances = 0;  // of every plan, per group of samples
   for (const Plan& plan : engine.plans) {
     if (&plan == golden) continue;
     names += (names.empty() ? "" : ", ") + plan.name;
     if (!options.plan.empty() && plan.name != options.plan) continue;
     TS_ASSIGN(LayerJudge judge, LayerJudge::make(engine, plan, *golden));
-    Gathered g{.plan = &plan,
-               .noise = noise_of_steps(plan),
-               .judge = std::move(judge),
-               .got = {},
-               .want = {},
-               .clean = {},
-               .noisy = {},
-               .report = {}};
+    Gathered g{.plan = &plan, .judge = std::move(judge), .got = {}, .want = {}, .bounds = {}, .report = {}};
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
-    runs += divide_up(golden->batch, plan.batch);
+    advances += 2 * static_cast<int64_t>(golden->steps.size()) + divide_up(golden->batch, plan.batch) * static_cast<int64_t>(options.layers ? plan.steps.size() : 0);
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
   TS_ASSIGN(const Samples samples, samples_asked(*golden, options));
   std::optional<Progress> progress;
-  const int64_t steps = static_cast<int64_t>(golden->steps.size());
-  if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * steps * (2 + runs));
-  Progress* bar = progress ? &*progress : nullptr;
-  ExecutorOptions counting;
-  counting.observe = [bar](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {
-    if (bar != nullptr) bar->advance();
-  };
+  if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * advances);
   for (int64_t first = 0; first < samples.count; first += golden->batch) {
     const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
-    TS_ASSIGN(const Outputs64 clean, run_plan(engine, *golden, group, counting));
-    std::map<std::vector<double>, Outputs64> noisy;  // plans of one target have the same arithmetic
-    for (Gathered& g : all) {
-      if (!noisy.contains(g.noise)) {
-        TS_ASSIGN(noisy[g.noise], run_noisy(engine, *golden, group, g.noise, clean, bar));
-      }
-      for (size_t i = 0; i < clean.size(); ++i) append(g.clean, i, clean[i]), append(g.noisy, i, noisy[g.noise][i]);
-      g.golden_rows += golden->batch;
-      const Plan& plan = *g.plan;
-      ExecutorOptions watching;
-      watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
-        if (g.report.layers_note.empty()) g.judge.see(step, in, out);
-        if (bar != nullptr) bar->advance();
-      };
-      if (!g.report.layers_note.empty() && info(plan.arch).device != DeviceKind::kHost)
-        watching = {};  // one graph is faster
-      for (int64_t s = 0; s < group.count; s += plan.batch) {
-        const int64_t here = std::min(plan.batch, group.count - s);
-        TS_ASSIGN(const Outputs64 got, run_plan(engine, plan, group.part(s, here), watching, &g.report.machine));
-        TS_TRY(g.judge.status());
-        for (size_t i = 0; i < got.size(); ++i) {
-          append(g.got, i, got[i]);
-          append(g.want, i, repeat_to(clean[i], golden->batch, s, here, plan.batch));
-        }
-        g.rows += plan.batch;
-      }
-    }
+    for (Gathered& g : all) TS_TRY(verify_group(engine, *golden, group, g, progress ? &*progress : nullptr));
   }
   std::vector<VerifyReport> reports;
   for (Gathered& g : all) {
-    for (size_t i = 0; i < g.got.size(); ++i) {
-      const double bound = bound_from(g.noisy[i], g.clean[i], g.golden_rows);
-      g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, bound));
-    }
+    for (size_t i = 0; i < g.got.size(); ++i) g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);
     reports.push_back(std::move(g.report));

@@ -12,6 +12,7 @@
 #include "plan/engine.h"
 #include "study/closeness.h"
 #include "study/golden.h"
+#include "study/golden_values.h"
 #include "study/layers.h"
 #include "study/quantization.h"
 #include "study/samples.h"
@@ -27,6 +28,7 @@ struct OutputReport {
 };
 struct VerifyReport {
   std::string plan;
+  std::vector<ValueReport> values;  // inside the model (golden_values.h)
   std::vector<OutputReport> outputs;
   std::vector<LayerReport> layers;  // per step; empty where they were not compared
   std::string layers_note;          // why they were not, in a sentence

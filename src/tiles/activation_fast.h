@@ -10,6 +10,7 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #endif
+#include "archs/planted_fault.h"
 #include "ir/program.h"
 #include "types/small_float.h"
 
@@ -37,7 +38,7 @@ struct SmoothActivation {
   TS_HOST_DEVICE void run(float* q) const {
     float t[kCount], u[kCount];
     for (int i = 0; i < kCount; ++i) t[i] = q[i] * q[i];
-    for (int i = 0; i < kCount; ++i) u[i] = fmaf(c[3], t[i], c[2]);
+    for (int i = 0; i < kCount; ++i) u[i] = planted(Fault::kShortActivation) ? c[2] : fmaf(c[3], t[i], c[2]);
     for (int i = 0; i < kCount; ++i) u[i] = fmaf(u[i], t[i], c[1]);
     for (int i = 0; i < kCount; ++i) u[i] = fmaf(u[i], t[i], c[0]);
     for (int i = 0; i < kCount; ++i) u[i] = tanh_of(q[i] * u[i]);

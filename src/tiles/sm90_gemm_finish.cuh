@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "archs/cuda/instructions.cuh"
+#include "archs/planted_fault.h"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
@@ -87,7 +88,7 @@ struct TileFinisher {
     const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
     const int rows_left = p.m - first_row, cols_left = p.cols - first_col;
     Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.cols + first_col;
-    const uint32_t residual = memory.residual() + swizzled_offset<64>(result_row(lane), lane % 4 * 16);
+    const uint32_t residual = memory.residual() + (planted(Fault::kResidualSwizzle) ? result_row(lane) * 64 + lane % 4 * 16 : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
     float v[kRows * 4];
     uint32_t y[2][kRows][sizeof(Out)];
     Columns columns = load_columns(column_table);
@@ -108,7 +109,7 @@ struct TileFinisher {
         const uint2 low = cuda::load_shared_pair(gain_table + four * 64), high = cuda::load_shared_pair(gain_table + four * 64 + 32);
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
-      const auto affine = [&](int r, int c) { return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c)); };
+      const auto affine = [&](int r, int c) { return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c ^ planted(Fault::kNeighboursBias))); };
       if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
         float gate[kRows * 2];
 #pragma unroll

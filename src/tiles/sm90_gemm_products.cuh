@@ -2,6 +2,7 @@
 // The products of a tile in the normal mainloop (sm90_gemm.cuh).
 #pragma once
 
+#include "archs/planted_fault.h"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
@@ -69,8 +70,9 @@ struct TileProducts {
     } else {
       for (int kb = 0; kb < p.k_blocks; ++kb) {
         if (Shape::kResident && first) wait(memory.w_full(kb), 0);
-        wait(memory.full(at.stage), at.parity);
-        multiply_block<Shape, In>(d, memory, at.stage, Shape::kResident ? kb : at.stage, kb > 0);
+        if constexpr (!planted(Fault::kNoWait)) wait(memory.full(at.stage), at.parity ^ planted(Fault::kStageParity));
+        if (!planted(Fault::kLastBlockOfK) || kb == 0 || kb + 1 < p.k_blocks)
+          multiply_block<Shape, In>(d, memory, at.stage, Shape::kResident ? kb : at.stage, kb > 0);
         wait_products<1>();  // the block before this one is done: its stage is free
         if (kb > 0 && thread == 0) arrive(memory.empty(last));
         last = step(at);
@@ -94,7 +96,7 @@ struct TileProducts {
   }
   static __device__ __forceinline__ void start(Sums& to, const Memory& memory, const RingPosition<Memory::kStages>& at) {
     wait(memory.full(at.stage), at.parity);
-    multiply_block<Shape, In>(to, memory, at.stage, at.stage, false);
+    multiply_block<Shape, In>(to, memory, at.stage, at.stage, planted(Fault::kNoPromotion) && at.stage > 0);
   }
   __device__ __forceinline__ void add(Sums& from, bool first, const Memory& memory, uint32_t stage, int thread) {
     pin(from[0]);

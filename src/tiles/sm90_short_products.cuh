@@ -2,6 +2,7 @@
 // What a thread of short attention (sm90_short.cuh) holds in registers of its 64 queries, and the products that fill it: scores of all keys, the weights made of them, sums of values.
 #pragma once
 
+#include "archs/planted_fault.h"
 #include "tiles/sm90_short.cuh"
 
 namespace tessera::sm90 {
@@ -23,7 +24,7 @@ __device__ __forceinline__ void begin_scores(float (&s)[kCount], uint32_t q, uin
 // Keys from group kFrom to kTo that do not exist were loaded as zeros: out they go.
 template <int kFrom, int kTo, class Scores>
 __device__ __forceinline__ void hide_scores(Scores& s, int keys) {
-  const int left = keys - result_col(threadIdx.x);
+  const int left = keys + planted(Fault::kLastKey) - result_col(threadIdx.x);
 #pragma unroll
   for (int j = kFrom; j < kTo; ++j) {
 #pragma unroll
@@ -176,7 +177,7 @@ struct ShortSums {
     pin_all();
     begin_products();
 #pragma unroll
-    for (int step = kFrom; step < kTo; ++step) add(weights[step], v, step, !kFresh || step > kFrom);
+    for (int step = kFrom; step < kTo; ++step) add(weights[planted(Fault::kWeightsOfBefore) && step == 1 ? 0 : step], v, step, !kFresh || step > kFrom);
     commit_products();
   }
   __device__ __forceinline__ void scale(const float (&by)[2]) {

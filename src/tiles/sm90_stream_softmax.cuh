@@ -5,6 +5,7 @@
 // maximum so far, and the sum is that of the unrounded 448 P_j.
 #pragma once
 
+#include "archs/planted_fault.h"
 #include "tiles/sm90_stream.cuh"
 
 namespace tessera::sm90 {
@@ -79,7 +80,7 @@ __device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) 
     }
     const float top = fmaxf(r.top[h], cuda::max_across_quad(fmaxf(a, b)) * r.score_scale);
     float base = kMasked && top == -INFINITY ? 0.0f : top;
-    r.shrink[h] = cuda::exp2_fast(r.top[h] - base);
+    r.shrink[h] = planted(Fault::kNoShrink) && r.top[h] != -INFINITY ? 1.0f : cuda::exp2_fast(r.top[h] - base);
     r.top[h] = top;
     if constexpr (C::kFp8) base -= kLog2Of448;
     float sum = r.sum[h] * r.shrink[h], odd = 0;
@@ -104,7 +105,7 @@ __device__ __forceinline__ void pack_weights(uint32_t (&w)[C::kKeys * C::kBytes 
 #pragma unroll
       for (int j = 0; j < C::kKeys / 8; j += 2) {
         const float* x = &s[4 * j + 2 * h];
-        w[j + h] = pack_e4m3(x[0], x[1], x[4], x[5]);
+        w[j + h] = planted(Fault::kTokenOrder) ? pack_e4m3(x[0], x[4], x[1], x[5]) : pack_e4m3(x[0], x[1], x[4], x[5]);
       }
     } else {
 #pragma unroll

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
+#include "archs/planted_fault.h"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
@@ -220,7 +221,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   }
 
   float factor[kPieces];  // of rows: their moments are under way while x is
-  if (p.rows.moments != nullptr) p.rows.load(first_token + row, 16, p.m, factor);
+  if (p.rows.moments != nullptr) p.rows.load(planted(Fault::kStaleStatistics) && first_token + row > 0 ? first_token + row - 1 : first_token + row, 16, p.m, factor);
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
@@ -246,17 +247,19 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 
   Sum v[kPieces][8];
 #pragma unroll
-  for (int s = 0; s < kSplit; ++s) {
+  for (int i = 0; i < kSplit; ++i) {
+    if (planted(Fault::kSliceMissing) && i > 0 && i == kSplit - 1) continue;
+    const int s = planted(Fault::kSliceOrder) ? kSplit - 1 - i : i;
     const uint8_t* from = block.bytes + (s == block.slice ? s * kSent : inbox(block.slice, s));
 #pragma unroll
-    for (int i = 0; i < kPieces * 2; ++i) {
-      const int here = min(row + i / 2 * 16, kRows - 1);  // a thread without a token reads along
-      const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, thread % 8 * 8 + i % 2 * 4) * 4);
+    for (int half = 0; half < kPieces * 2; ++half) {
+      const int here = min(row + half / 2 * 16, kRows - 1);  // a thread without a token reads along
+      const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, thread % 8 * 8 + half % 2 * 4) * 4);
       const uint32_t four[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        Sum& to = v[i / 2][i % 2 * 4 + j];
-        to = s == 0 ? as_sum<Sum>(four[j]) : to + as_sum<Sum>(four[j]);
+        Sum& to = v[half / 2][half % 2 * 4 + j];
+        to = i == 0 ? as_sum<Sum>(four[j]) : to + as_sum<Sum>(four[j]);
       }
     }
   }

@@ -175,7 +175,7 @@ HostTensor with_codes(const HostTensor& like, const Codes& codes) {
   HostTensor t{.desc = like.desc, .data = Buffer(like.data.size()), .scale = Buffer(like.scale.size()), .scale2 = Buffer(like.scale2.size())};
   if (t.scale.size() > 0) std::memcpy(t.scale.data(), like.scale.data(), t.scale.size());
   if (t.scale2.size() > 0) std::memcpy(t.scale2.data(), like.scale2.data(), t.scale2.size());
-  info(t.desc.type.element).encode(codes.data(), static_cast<int64_t>(codes.size()), t.data.data(), 0);
+  encode_units(t.desc.type, codes, t.data.data());
   return t;
 }
 

@@ -3,6 +3,7 @@
 // the next two rows are under way meanwhile, which is what keeps the memory busy (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in
 // flight). Up to 1024 columns gain and shift stay in registers for all rows, the result's scale already in them.
 // SASS must: LDG, SHFL
+#include "archs/planted_fault.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/device_axes.h"
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 
       const float middle = has_columns<kChunks>(p, c) ? mean : 0.0f;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        v[c][i] -= middle;
+        if (!planted(Fault::kMeanKept) || i < 7) v[c][i] -= middle;
         square = fmaf(v[c][i], v[c][i], square);
       }
     }

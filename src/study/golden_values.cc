@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/golden_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/random.h"
+#include "ops/errors.h"
+#include "ops/op.h"
+#include "ops/reference.h"
+#include "study/closeness.h"
+
+namespace tessera {
+namespace {
+
+// A run with noise shows how far the noise reaches, not how far it may: of few numbers by chance, of many it hardly varies.
+constexpr double kMultiple = 4, kMultipleOfMany = 2;
+constexpr int64_t kMany = 50000;
+constexpr double kFloor = 0x1p-22;  // two roundings of f32 are never an error
+// What golden values may add to an engine.
+constexpr int64_t kLeastBytes = 1 << 20;
+constexpr double kShare = 0.04;
+
+double multiple_of(int64_t numbers) { return numbers >= kMany ? kMultipleOfMany : kMultiple; }
+
+int64_t bytes_of(const Operand& o) { return packed_bytes(o.type.element, elements(o.shape)); }
+
+std::vector<double> decoded(const QuantType& type, const uint8_t* bytes, int64_t count) {
+  std::vector<double> numbers(static_cast<size_t>(count));
+  info(type.element).decode_f64(bytes, 0, count, numbers.data());
+  return numbers;
+}
+
+struct Range {
+  int64_t begin, end;
+};
+Range range_of(const PlanTensor& t) {
+  int64_t last = 0;
+  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis) last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
+  return {t.offset_bytes, t.offset_bytes + packed_bytes(t.desc.type.element, last + 1)};
+}
+
+// Steps that everything later depends on alone: no step before them is read after them.
+std::vector<bool> cut_steps(const Plan& plan) {
+  const size_t n = plan.steps.size();
+  std::vector<bool> cut(n, true);
+  struct Written {
+    Range range;
+    size_t step;
+  };
+  std::vector<Written> memory;
+  for (size_t j = 0; j < n; ++j) {
+    for (const int t : plan.steps[j].in) {
+      if (t < 0 || plan.tensors[static_cast<size_t>(t)].storage != Storage::kArena) continue;
+      const Range r = range_of(plan.tensors[static_cast<size_t>(t)]);
+      for (const Written& w : memory) {
+        if (w.range.begin >= r.end || r.begin >= w.range.end) continue;
+        for (size_t i = w.step + 1; i < j; ++i) cut[i] = false;
+      }
+    }
+    for (const int t : plan.steps[j].out) {
+      if (plan.tensors[static_cast<size_t>(t)].storage != Storage::kArena) continue;
+      const Range r = range_of(plan.tensors[static_cast<size_t>(t)]);
+      std::erase_if(memory, [&](const Written& w) { return w.range.begin < r.end && r.begin < w.range.end; });
+      memory.push_back({r, j});
+    }
+  }
+  return cut;
+}
+
+// Runs with noise on every step: the more numbers are rounded, the less is left to chance, and f64 is slow.
+int noisy_runs(const Plan& golden) {
+  double flops = 0;
+  for (const PlanStep& s : golden.steps) {
+    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr) flops += op->flops(problem_of(golden, s));
+  }
+  return flops < 2e9 ? 8 : 1;
+}
+
+}  // namespace
+
+GoldenArithmetic::GoldenArithmetic(const Plan& plan, const Plan& golden) {
+  const std::vector<double> noise = noise_of_steps(plan);
+  std::vector<bool> taken(plan.steps.size(), false);
+  for (const PlanStep& g : golden.steps) {
+    variants_.push_back(nullptr), configs_.emplace_back(), noise_.push_back(0);
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      const PlanStep& s = plan.steps[i];
+      if (taken[i] || s.op != g.op || s.layer != g.layer) continue;
+      taken[i] = true;
+      variants_.back() = find_variant(s.variant), configs_.back() = s.config, noise_.back() = noise[i];
+      break;
+    }
+  }
+}
+
+bool GoldenArithmetic::make(size_t step, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, uint64_t seed) const {
+  const Variant* variant = variants_[step];
+  if (variant == nullptr || variant->emulate == nullptr) return false;
+  Problem here = problem;
+  here.config = configs_[step];
+  const Emulation emulated = variant->emulate(here, in, out);
+  if (emulated.empty()) return false;
+  for (size_t r = 0; r < out.size(); ++r) {
+    const EmulatedResult& e = emulated[r];
+    std::vector<float> numbers(e.low.size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const bool up = (mix64(seed * 0xd1342543de82ef95u + i * kMixStep + r) >> 63) != 0;
+      numbers[i] = seed == 0 ? e.low[i] + (e.high[i] - e.low[i]) / 2 : up ? e.high[i] : e.low[i];
+    }
+    encode_units(out[r].desc->type, std::move(numbers), out[r].data);
+  }
+  return true;
+}
+
+std::vector<int> choose_values(const Engine& engine, const Plan& golden) {
+  const std::vector<bool> cut = cut_steps(golden);
+  std::vector<size_t> steps;
+  int64_t all = 0, constants = 0;
+  const auto wanted = [&](int t) {
+    const PlanTensor& tensor = golden.tensors[static_cast<size_t>(t)];
+    return tensor.storage == Storage::kArena && tensor.desc.dense() && !tensor.desc.type.dynamic && info(tensor.desc.type.element).bits >= 8 &&
+           !tensor.desc.shape.empty() && tensor.desc.shape[0] % golden.batch == 0;
+  };
+  for (size_t i = 0; i < cut.size(); ++i) {
+    if (!cut[i] || !std::all_of(golden.steps[i].out.begin(), golden.steps[i].out.end(), wanted)) continue;
+    steps.push_back(i);
+    for (const int t : golden.steps[i].out) all += bytes_of(golden.tensors[static_cast<size_t>(t)].desc);
+  }
+  for (const EngineConstant& c : engine.constants) constants += static_cast<int64_t>(c.data.size());
+  const int64_t room = std::max(kLeastBytes, static_cast<int64_t>(kShare * static_cast<double>(constants)));
+  const int64_t every = std::max<int64_t>(1, (all + room - 1) / room);
+  std::vector<int> tensors;
+  for (size_t i = static_cast<size_t>(every) - 1; i < steps.size(); i += static_cast<size_t>(every))
+    tensors.insert(tensors.end(), golden.steps[steps[i]].out.begin(), golden.steps[steps[i]].out.end());
+  return tensors;
+}
+
+Result<GoldenTruth> run_golden(const Engine& engine, const Plan& plan, const Plan& golden, const Samples& samples, Progress* progress) {
+  const GoldenArithmetic arithmetic(plan, golden);
+  const std::vector<int> tensors = choose_values(engine, golden);
+  std::vector<Bytes> clean(tensors.size());
+  std::vector<double> farthest(tensors.size(), 0);
+  const auto run = [&](uint64_t seed) {
+    ExecutorOptions options;
+    options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
+      if (progress != nullptr && seed <= 1) progress->advance();
+      return arithmetic.make(i, p, in, out, seed == 0 ? 0 : seed + i);
+    };
+    if (seed > 0) options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
+    for (size_t v = 0; v < tensors.size(); ++v) options.replaced.push_back({tensors[v], clean[v]});
+    options.seen = [&, seed](size_t v, const uint8_t* bytes) {
+      const Operand& desc = golden.tensors[static_cast<size_t>(tensors[v])].desc;
+      const auto size = static_cast<size_t>(bytes_of(desc));
+      if (seed == 0) {
+        Buffer kept(size);
+        std::memcpy(kept.data(), bytes, size);
+        clean[v] = Bytes::own(std::move(kept));
+        return;
+      }
+      const int64_t count = elements(desc.shape);
+      const Closeness c = compare(decoded(desc.type, bytes, count), decoded(desc.type, clean[v].data(), count), golden.batch);
+      farthest[v] = std::max(farthest[v], c.relative_l2);
+    };
+    return run_plan(engine, golden, samples, options);
+  };
+  GoldenTruth truth;
+  TS_ASSIGN(truth.outputs, run(0));
+  truth.bounds.assign(truth.outputs.size(), 0);
+  const int runs = noisy_runs(golden);
+  for (int i = 1; i <= runs; ++i) {
+    TS_ASSIGN(const Outputs64 noisy, run(static_cast<uint64_t>(i)));
+    for (size_t o = 0; o < noisy.size(); ++o) {
+      const double far = compare(noisy[o], truth.outputs[o], golden.batch).relative_l2;
+      truth.bounds[o] = std::max(truth.bounds[o], multiple_of(static_cast<int64_t>(noisy[o].size())) * far + kFloor);
+    }
+  }
+  for (size_t v = 0; v < tensors.size(); ++v) {
+    const PlanTensor& t = golden.tensors[static_cast<size_t>(tensors[v])];
+    truth.values.push_back({{t.name, t.desc.shape, t.desc.type, clean[v]}, multiple_of(elements(t.desc.shape)) * farthest[v] + kFloor});
+  }
+  return truth;
+}
+
+Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, const Samples& samples, int64_t first, int64_t count,
+                               std::string* machine) {
+  ValueRun run;
+  ExecutorOptions options;
+  std::vector<std::vector<double>> wanted;
+  for (const GoldenValue& value : values) {
+    const GoldenTensor& g = value.tensor;
+    for (size_t t = 0; t < plan.tensors.size(); ++t) {
+      const PlanTensor& here = plan.tensors[t];
+      const int64_t per_sample = elements(g.shape) / std::max<int64_t>(1, samples.count);
+      const bool written = std::any_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) { return std::find(s.out.begin(), s.out.end(), static_cast<int>(t)) != s.out.end(); });
+      if (here.name != g.name || here.storage != Storage::kArena || here.desc.type != g.type || !here.desc.dense() || !written || elements(here.desc.shape) != per_sample * plan.batch) continue;
+      const int64_t bytes = packed_bytes(g.type.element, per_sample);
+      Buffer data(static_cast<size_t>(bytes * plan.batch));
+      for (int64_t s = 0; s < plan.batch; ++s) std::memcpy(data.data() + s * bytes, g.data.data() + (first + s % count) * bytes, static_cast<size_t>(bytes));
+      wanted.push_back(decoded(g.type, data.data(), per_sample * plan.batch));
+      options.replaced.push_back({static_cast<int>(t), Bytes::own(std::move(data))});
+      run.values.push_back({g.name, 0, value.bound});
+      break;
+    }
+  }
+  options.seen = [&](size_t v, const uint8_t* bytes) {
+    const QuantType& type = plan.tensors[static_cast<size_t>(options.replaced[v].tensor)].desc.type;
+    const Closeness c = compare(decoded(type, bytes, static_cast<int64_t>(wanted[v].size())), wanted[v], plan.batch);
+    run.values[v].relative_l2 = c.relative_l2, run.values[v].finite = c.finite;
+  };
+  TS_ASSIGN(run.outputs, run_plan(engine, plan, samples.part(first, count), options, machine));
+  return run;
+}
+
+}  // namespace tessera

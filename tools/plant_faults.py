@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants faults in real kernels (src/archs/planted_fault.h) and runs their tests on the GPU here: each must fail.
+
+For each fault the source of one variant is compiled again with -DTS_PLANTED_FAULT=n, its test is linked with that object in
+the place of the library's, and run over a few of its cases. Without a fault the same cases must pass. Give it the build folder
+(./run gpu-test makes build/release). Exit code 0: all were caught; 77: no GPU here.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+GEMM = "*AgreesOnRandom/{v}:*AgreesOnRealShapes/{v}:*AgreesOverManyTiles/{v}"
+# fault, source, test program, cases
+FAULTS = [
+    ("kLastBlockOfK", "matmul/sm90_fp8", "ops_matmul_test", GEMM),
+    ("kStageParity", "matmul/sm90_fp8", "ops_matmul_test", GEMM),
+    ("kNoWait", "matmul/sm90_fp8", "ops_matmul_test", GEMM),
+    ("kResidualSwizzle", "matmul/sm90_f16", "ops_matmul_test", GEMM),
+    ("kNeighboursBias", "matmul/sm90_f16", "ops_matmul_test", GEMM),
+    ("kShortActivation", "matmul/sm90_f16", "ops_matmul_test", GEMM),
+    ("kNoPromotion", "matmul/sm90_fp8_promoted", "ops_matmul_test", "*AgreesOnPromotedSums/{v}"),
+    ("kSliceMissing", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFewRows/{v}"),
+    ("kSliceOrder", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFewRows/{v}"),
+    ("kStaleStatistics", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFoldedNorms/{v}"),
+    ("kLastKey", "attention/sm90_short", "ops_attention_test", "*AgreesOnFewKeys/{v}"),
+    ("kWeightsOfBefore", "attention/sm90_short", "ops_attention_test", "*AgreesOnFewKeys/{v}"),
+    ("kNoShrink", "attention/sm90_stream", "ops_attention_stream_test", "*AgreesAtEveryLength/{v}"),
+    ("kTokenOrder", "attention/sm90_stream_fp8", "ops_attention_stream_test", "*AgreesAtEveryLength/{v}"),
+    ("kMeanKept", "norm/cuda_half", "ops_norm_test", "*AgreesOnRandom/{v}"),
+]
+
+
+def numbers():
+    """name -> number, as the header lists them"""
+    text = (REPO / "src/archs/planted_fault.h").read_text()
+    body = re.search(r"enum class Fault : int \{(.*?)\};", text, re.S)[1]
+    return {name: i for i, name in enumerate(re.findall(r"^\s*(k\w+)", body, re.M))}
+
+
+def compile_command(build, variant):
+    source = str(REPO / "src/ops" / f"{variant}.cu")
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if entry["file"] == source:
+            return entry["command"], entry["directory"]
+    raise SystemExit(f"{variant}: not compiled in {build}")
+
+
+def build_one(build, fault, number, variant, test, out):
+    command, folder = compile_command(build, variant)
+    target = out / f"{fault}.o"
+    command = re.sub(r" -o \S+", f" -o {target}", command) + f" -DTS_PLANTED_FAULT={number}"
+    done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
+    if done.returncode != 0:
+        return None, done.stderr[-600:]
+    link = subprocess.run(["ninja", "-C", str(build), "-t", "commands", f"bin/{test}"], capture_output=True, text=True).stdout.splitlines()[-1]
+    link = re.sub(r"^: && |&& :$", "", link.strip())
+    program = out / fault
+    link = re.sub(rf" -o bin/{test} ", f" -o {program} {target} ", link)
+    done = subprocess.run(link, shell=True, cwd=build, capture_output=True, text=True)
+    return (program, "") if done.returncode == 0 else (None, done.stderr[-600:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=Path, help="build folder with CUDA")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--json", type=Path, help="where to write the table")
+    options = parser.parse_args()
+    build = options.build.resolve()
+    if not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.strip() == "":
+        print("no NVIDIA GPU is visible here: nothing planted")
+        return 77
+    out = build / "planted"
+    out.mkdir(exist_ok=True)
+    known, rows, failed = numbers(), [], 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        made = [pool.submit(build_one, build, fault, known[fault], variant, test, out) for fault, variant, test, _ in FAULTS]
+        for (fault, variant, test, cases), future in zip(FAULTS, made):
+            program, error = future.result()
+            cases = cases.format(v=variant.split("/")[1])
+            if program is None:
+                verdict = f"not built: {error}"
+            else:
+                start = time.time()
+                try:
+                    done = subprocess.run([str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60)
+                    code, text = done.returncode, done.stdout
+                except subprocess.TimeoutExpired:
+                    code, text = -1, "timeout"
+                ran = re.search(r"\[==========\] Running (\d+) test", text)
+                if code == 0:
+                    verdict = "MISSED" if ran and int(ran[1]) > 0 else "no test ran"
+                else:
+                    verdict = "caught" if "[  FAILED  ]" in text else f"caught (exit {code})"
+                verdict += f", {time.time() - start:.0f} s"
+            failed += not verdict.startswith("caught")
+            rows.append({"fault": fault, "variant": variant, "verdict": verdict.split(",")[0]})
+            print(f"{fault:18} {variant:28} {verdict}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"{len(FAULTS) - failed} of {len(FAULTS)} planted faults were caught")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
