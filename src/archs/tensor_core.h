@@ -5,7 +5,7 @@
 //   2. All terms are aligned to the largest exponent and truncated toward zero to `fraction_bits`.
 //   3. The sum of these is exact. It is normalised and truncated toward zero to `kept_bits` of fraction.
 // A mainloop is a chain of such instructions along k. Confirmed on an H200 for every row that says so: all sums of our
-// own kernels were equal to the last bit (docs/design/0018).
+// own kernels were equal to the last bit (docs/design/0020).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Approximate instructions of Hopper, measured on an H200 over every input (docs/design/0018): how far each is from the
+// Approximate instructions of Hopper, measured on an H200 over every input (docs/design/0020): how far each is from the
 // function it is named after, and where it can be, the same number on the host.
 //   ex2.approx.ftz.f32    2 units of the last place at most; subnormal results become 0
 //   rcp.approx.ftz.f32    1 unit; depends on the significand only

@@ -113,7 +113,7 @@ class Rows {
     }
     weights_.resize(n), low_.resize(n), high_.resize(n);
     double sum = 0;
-    const double error = kWeightError + order_.loose * std::fabs(most * scale);
+    const double error = kWeightError + (std::isfinite(most) ? order_.loose * std::fabs(most * scale) : 0);
     for (size_t j = 0; j < n; ++j) {
       const double p = std::exp2(static_cast<double>(std::fmaf(s[static_cast<size_t>(first) + j], scale, -subtract)));
       const double flushed = p < 0x1p-126 ? 0 : p;  // ftz
@@ -148,8 +148,8 @@ class Rows {
         for (int c = 0; c < kCoreLanes; ++c) sums[c] = before[c] * shrink;
       }
       panels[p].set_row(row_.data(), weight_.min_exponent);
-      const bool right = panels[p].sum(*order_.core, middle, last, sums) && (middle == first || panels[p].sum(*order_.core, first, middle, sums));
-      TS_CHECK(right, "weights and values of attention are within f32");
+      add_products(panels[p], static_cast<int64_t>(p) * kCoreLanes, middle, last, v, sums);
+      if (middle > first) add_products(panels[p], static_cast<int64_t>(p) * kCoreLanes, first, middle, v, sums);
       for (int c = 0; c < kCoreLanes; ++c) {
         o[c] = order_.fresh ? std::fmaf(before[c], shrink, sums[c]) : sums[c];
         double off = r.off[p * kCoreLanes + static_cast<size_t>(c)] * shrink;
@@ -166,6 +166,26 @@ class Rows {
       }
     }
     r.started = true;
+  }
+
+  // Products of the row's weights with the channels of a panel, over [first, last) of the keys.
+  void add_products(const CorePanel& panel, int64_t channel, int64_t first, int64_t last, const std::vector<float>& v, float* sums) const {
+    float fast[kCoreLanes];
+    std::copy_n(sums, kCoreLanes, fast);
+    if (panel.sum(*order_.core, first, last, fast)) {
+      std::copy_n(fast, kCoreLanes, sums);
+      return;
+    }
+    // Weights so small that f32 does not hold their products: one instruction after the other.
+    const int least = info(a_.v.element).min_exponent;
+    std::vector<float> column(static_cast<size_t>(order_.core->products));
+    for (int64_t c = 0; c < kCoreLanes && channel + c < a_.value_size; ++c) {
+      for (int64_t at = first; at < last; at += order_.core->products) {
+        const int64_t count = std::min<int64_t>(order_.core->products, last - at);
+        for (int64_t j = 0; j < count; ++j) column[static_cast<size_t>(j)] = v[static_cast<size_t>((at + j) * a_.value_size + channel + c)];
+        sums[c] = fused_sum(*order_.core, sums[c], {row_.data() + at, weight_.min_exponent}, {column.data(), least}, count);
+      }
+    }
   }
 
   RowState join(const std::vector<RowState>& states) const {
