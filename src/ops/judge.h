@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a variant may give for a problem, and results held against it: one judge for the tests of variants, for benches
 // and for `verify`. Where the kernel is emulated (Variant::emulate) each code lies between those of both ends of its
-// number; else |got - exact| is at most what the arithmetic may do (ops/errors.h: the worst case, or eight times the walk
+// number; else |got - exact| is at most what the arithmetic may do (ops/errors.h: the worst case, or five times the walk
 // where that is less) and half a step of the result's type.
 #pragma once
 

@@ -151,7 +151,7 @@ const OperandMutation kOfOperands[] = {
      }},
     {"no bias on scores",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
-       if (p.op != "attention" || p.operand(3) == nullptr) return false;
+       if (p.op != "attention" || p.operand(3) == nullptr || p.in[3].shape.back() < 2) return false;  // one number for all keys changes no weight
        change_numbers(in[3], [](std::vector<double>& v, int64_t) {
          for (double& x : v) x = std::isfinite(x) ? 0 : x;
        });
