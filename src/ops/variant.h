@@ -30,7 +30,6 @@ struct Arithmetic {
   int promote_every = 0;           // products after which a short accumulator is added to an fp32 one; 0: never
   double operand_error = 0;        // relative error of bringing a decoded operand into `computed` (0: exact)
   double activation_error = 0;     // of an activation in the program, relative to its argument, beside fp32's few roundings
-  std::string sass_must, sass_not;  // own CUDA kernels: instruction that the SASS must show, comma-separated ones that may not appear
 
   // Relative to the sum of the products' magnitudes, for a sum of `terms` products in any order.
   double accumulator_error(int64_t terms) const;
