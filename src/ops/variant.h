@@ -85,6 +85,8 @@ struct Variant {
   // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
   // `out` only scales are read. Nothing in return: not these types.
   Emulation (*emulate)(const Problem&, std::span<const TensorView> in, std::span<const TensorView> out) = nullptr;
+  // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough: what TMA and vector loads ask for.
+  int64_t operand_align = 1;
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 };

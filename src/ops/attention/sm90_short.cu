@@ -163,6 +163,7 @@ const Variant& attention_sm90_short() {
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
                                 .emulate = emulate,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -49,6 +49,7 @@ const Variant& attention_sm90_stream() {
                                 .accepts = accepts,
                                 .arithmetic = half_wgmma_arithmetic,
                                 .emulate = emulate_stream,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

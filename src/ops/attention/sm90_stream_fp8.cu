@@ -58,6 +58,7 @@ const Variant& attention_sm90_stream_fp8() {
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
                                 .emulate = emulate_stream,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -161,6 +161,7 @@ inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&)
           .configs = gemm_configs,
           .layouts = layouts_for_wgmma,
           .emulate = emulate_gemm,
+          .operand_align = 16,
           .bind = bind};
 }
 

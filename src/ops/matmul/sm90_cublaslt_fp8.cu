@@ -162,7 +162,8 @@ constexpr auto bind = nullptr;
 
 const Variant& matmul_sm90_cublaslt_fp8() {
   static const Variant kVariant{
-      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .emulate = emulate, .bind = bind};
+      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes,
+      .emulate = emulate, .operand_align = sm90::kFp8Alignment, .bind = bind};
   return kVariant;
 }
 

@@ -176,6 +176,7 @@ const Variant& matmul_sm90_swapped() {
                                 .configs = configs,
                                 .layouts = layouts_for_wgmma,
                                 .emulate = emulate,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif
