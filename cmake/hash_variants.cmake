@@ -1,4 +1,4 @@
-# Writes variant_hashes.cc: one line per variant, its name and a hash of all that can change what it computes or how its tests judge it. Run as a script by the build.
+# Writes variant_hashes.cc: one line per variant, its name and a hash of all that can change what it computes or how its tests judge it. The build runs it.
 #   -DROOT=<sources> -DOUT=<file> "-DDEVICE_FLAGS=<flags>" "-DDEVICE_COMPILER=<words, empty without a toolkit>"
 # A variant's files: its own, its op's tests, reference and error rules, and from there on whatever #include "..." names, with the .cc files that implement
 # those headers. A .cc file implements the first header of its own folder that it includes. Other variants and the lists that name them are left out: what

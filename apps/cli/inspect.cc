@@ -114,7 +114,8 @@ void print_layers(const Engine& engine, const Plan& plan, const Receipts& receip
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
-    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", find_variant(s.variant) != nullptr ? s.arithmetic : "?")), 0, 4));
+    const std::string arithmetic = find_variant(s.variant) != nullptr ? s.arithmetic : "?";
+    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", arithmetic)), 0, 4));
     if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     for (const Refusal& r : s.refusals) {
       const std::string slower = words_of_slower(plan, s, r, times);

@@ -13,7 +13,7 @@ namespace {
 
 // No tensor, arena or state is larger: sums of a few of these stay far from overflow.
 constexpr int64_t kMostBytes = int64_t{1} << 48;
-// What kernels may expect of their workspace: the alignment of the arena itself, on the host a cache line, on a GPU what cudaMalloc gives and cuBLASLt asks for.
+// What kernels may expect of their workspace, and what the arena itself has: on the host a cache line, on a GPU what cudaMalloc gives and cuBLASLt asks for.
 int64_t workspace_align(Arch arch) { return info(arch).device == DeviceKind::kCuda ? 256 : 64; }
 // Packed weights begin where their constant does, or as far from there as SIMD loads and TMA may need.
 constexpr int64_t kPackedAlign = 64;

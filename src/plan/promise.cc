@@ -116,7 +116,8 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
       return bad_input(cat("says that its arithmetic is '", step.arithmetic, "', which names no variant of ", step.op, " that runs on ",
                            info(engine.target).name));
     }
-    if (const Verdict v = chosen->accepts(problem); !v) return bad_input(cat("says that it is the ", step.arithmetic, ", which refuses the problem: ", v.refusal));
+    if (const Verdict v = chosen->accepts(problem); !v)
+      return bad_input(cat("says that it is the ", step.arithmetic, ", which refuses the problem: ", v.refusal));
   } else {
     TS_TRY(check_word("its arithmetic", step.arithmetic, arithmetic_words(arithmetic)));
   }

@@ -434,7 +434,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& attention_cuda_f16() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .emulate = emulate, .operand_align = 16, .bind = bind};
+  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic,
+                                .emulate = emulate, .operand_align = 16, .bind = bind};
   return kVariant;
 }
 
