@@ -1,3 +1,9 @@
+# What nvcc is told about device code, in one list: receipts hash it (hash_variants.cmake), whether there is a toolkit or not. Archs are left out: a receipt is
+# of one GPU, and code for another does not change it. Flags of the host compiler are left out as well.
+set(TS_DEVICE_FLAGS --expt-relaxed-constexpr -lineinfo)
+set(TS_DEVICE_FLAGS_RELEASE -O3 -DNDEBUG)
+set(TS_DEVICE_COMPILER "")  # "nvcc 13.0.88, ptxas 13.0.88"; empty without a toolkit
+
 # CUDA is found or left out; archs that the toolkit does not know are left out with a line that says so.
 set(TS_CUDA_FOUND OFF)
 if(NOT TESSERA_CUDA STREQUAL "OFF")
@@ -26,7 +32,7 @@ if(NOT TESSERA_CUDA STREQUAL "OFF")
       set(CMAKE_CUDA_STANDARD_LATEST 20)
       list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
     endif()
-    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD ${CMAKE_CXX_STANDARD})
     find_package(CUDAToolkit QUIET)
     if(CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
       set(TS_CUDA_FOUND ON)
@@ -60,6 +66,14 @@ if(TS_CUDA_FOUND)
     string(APPEND TS_CUDA_NOTE ", without ${left_out} (unknown to this toolkit)")
   endif()
   # C7510/C7508: ptxas serialised wgmma or ignored setmaxnreg; a kernel like that breaks its promise of speed silently.
-  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-relaxed-constexpr -Xcompiler=-Wall,-Wno-unknown-pragmas -lineinfo")
-  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+  list(JOIN TS_DEVICE_FLAGS " " flags)
+  list(JOIN TS_DEVICE_FLAGS_RELEASE " " CMAKE_CUDA_FLAGS_RELEASE)
+  list(PREPEND TS_DEVICE_FLAGS ${CMAKE_CUDA_FLAGS})  # the user's own
+  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} ${flags} -Xcompiler=-Wall,-Wno-unknown-pragmas")
+  get_filename_component(folder ${CMAKE_CUDA_COMPILER} DIRECTORY)
+  set(TS_DEVICE_COMPILER "nvcc ${CMAKE_CUDA_COMPILER_VERSION}")
+  execute_process(COMMAND ${folder}/ptxas --version OUTPUT_VARIABLE said ERROR_QUIET)
+  if(said MATCHES "V([0-9.]+)")
+    string(APPEND TS_DEVICE_COMPILER ", ptxas ${CMAKE_MATCH_1}")
+  endif()
 endif()

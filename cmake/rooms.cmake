@@ -141,20 +141,21 @@ function(ts_program target output folder)
   target_compile_definitions(${target} PRIVATE TS_VERSION="${PROJECT_VERSION}" TS_CUDA_NOTE="${TS_CUDA_NOTE}")
 endfunction()
 
-# Content hashes of every variant's sources, for receipts: its own file, its op's headers, and what kernels share (tiles, archs, types).
+# What every variant and its tests are built from, as a hash, for receipts (hash_variants.cmake).
 function(ts_variant_hashes)
-  file(GLOB_RECURSE shared CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tiles/*.h ${CMAKE_SOURCE_DIR}/src/tiles/*.cuh
-    ${CMAKE_SOURCE_DIR}/src/archs/*.h ${CMAKE_SOURCE_DIR}/src/archs/*.cuh ${CMAKE_SOURCE_DIR}/src/types/*.h ${CMAKE_SOURCE_DIR}/src/tiles/cublaslt.cc)
-  list(FILTER shared EXCLUDE REGEX "/src/(tiles|archs)/cpu[/_]")  # receipts are about GPUs
-  file(GLOB variants CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.cc ${CMAKE_SOURCE_DIR}/src/ops/*/*.cu)
-  list(FILTER variants EXCLUDE REGEX "(test|bench|reference)\\.cc$")
-  file(GLOB op_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/*/*.h ${CMAKE_SOURCE_DIR}/src/ops/*/*.cuh)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cc ${CMAKE_SOURCE_DIR}/src/*.cu ${CMAKE_SOURCE_DIR}/src/*.h
+    ${CMAKE_SOURCE_DIR}/src/*.cuh ${CMAKE_SOURCE_DIR}/src/*.inc ${CMAKE_SOURCE_DIR}/tests/testing/*)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  set(flags -std=c++${CMAKE_CXX_STANDARD} ${TS_DEVICE_FLAGS} ${TS_DEVICE_FLAGS_${type}})
+  list(JOIN flags " " flags)
   set(out ${CMAKE_BINARY_DIR}/generated/variant_hashes.cc)
-  add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR}/src "-DVARIANTS=${variants}" "-DSHARED=${shared}"
+  # Written only where a hash has changed; the stamp says that it was looked at.
+  add_custom_command(OUTPUT ${out}.stamp BYPRODUCTS ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} "-DDEVICE_FLAGS=${flags}" "-DDEVICE_COMPILER=${TS_DEVICE_COMPILER}"
             -P ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake
-    DEPENDS ${variants} ${shared} ${op_headers} ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake VERBATIM)
-  target_sources(ts_ops PRIVATE ${out})
+    COMMAND ${CMAKE_COMMAND} -E touch ${out}.stamp
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake VERBATIM)
+  target_sources(ts_ops PRIVATE ${out} ${out}.stamp)
 endfunction()
 
 # The tuning tables of assets/tuning, compiled in: the same program gives the same engine wherever it lies.

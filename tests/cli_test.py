@@ -541,13 +541,18 @@ class Cli(unittest.TestCase):
         if "not run on its target" in done.stdout:
             for words in (("run", "gpu.tess", "-i", "in.npz"), ("verify", "gpu.tess"), ("bench", "gpu.tess")):
                 self.assertIn("tessera build --target cpu makes one that can", failure(*words, code=5))
-        variants = json.loads(tessera("kernels", "--arch", "cuda", "--json").stdout)["variants"]
+        kernels = json.loads(tessera("kernels", "--arch", "cuda", "--json").stdout)
+        variants, compiler = kernels["variants"], kernels["compiler"]
         receipts = self.folder / "receipts"
         receipts.mkdir()
-        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": v["hash"], "tests": 3} for v in variants}))
+        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": v["hash"], "compiler": compiler, "tests": 3} for v in variants}))
         self.assertNotIn("compiled, not run", run("inspect", "gpu.tess", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)
-        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": "0", "tests": 3} for v in variants}))
+        (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": "0", "compiler": compiler, "tests": 3} for v in variants}))
         self.assertIn("! compiled, not run", run("inspect", "gpu.tess", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)
+        if compiler:  # a program with kernels of its own; one without can only tell by the sources
+            (receipts / "h200.json").write_text(json.dumps({v["variant"]: {"hash": v["hash"], "compiler": "nvcc 1.2", "tests": 3} for v in variants}))
+            self.assertIn("! compiled, not run", run("inspect", "gpu.tess", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)
+            self.assertIn("ran on h200 by nvcc 1.2, here by " + compiler, run("kernels", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)
 
     def test_kernels_lists_every_variant_once(self):
         text = tessera("kernels").stdout

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that kernels keep their promises in machine code: the instructions they name are there, forbidden ones are not, nothing spills, no wgmma is serialised.
+"""Checks that kernels keep their promises in machine code: their instructions, no other tensor-core arithmetic, no spills, no serialised wgmma.
 
-Each src/ops/<op>/<variant>.cu says in its first lines what its SASS shows:
-  // SASS must: HMMA, LDSM          every one of these appears in some kernel of the file
-  // SASS must not: FFMA            none of these appears in any
-  // SASS local: <why>              kernels may use local memory (a stack frame); without this line that is a failure, spilled registers included
+Each src/ops/<op>/<variant>.cu says in its first lines what its SASS shows. These lines are the one place that says it:
+  // SASS: must HMMA, LDSM              each kernel of the file has every one of these
+  // SASS __half: must HGMMA; not FFMA  the same for kernels with this word in their demangled name, instead of the line above; none has FFMA
+  // SASS helper NAME: <why>            this kernel has no promise of its own; why
+  // SASS local: <why>                  kernels may use local memory (a stack frame); without this line that is a failure, spilled registers included
+Every kernel falls under exactly one of the first three, and every line is about some kernel. A tensor-core instruction that a kernel's `must` does not name
+is forbidden without a word: an e4m3 kernel that must show QGMMA may hold no HGMMA, IGMMA or HMMA, one that must show LDG holds none at all.
 Give it the build folder (or object files named <op>/<variant>.cu.o). cuobjdump and nvdisasm come from PATH or from the packages
-nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. Exit code 77: nothing to check here (no tool, or a build without CUDA).
+nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77: nothing to check here (no tool, or a build without CUDA).
 """
 
 import argparse
@@ -22,21 +25,52 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parent.parent
 SKIP = 77
 HEAD_LINES = 15  # promises stand at the top of a file
-RULE = re.compile(r"// SASS (must not|must|local): (.+)")
+RULE = re.compile(r"// SASS( [^:]+)?: (.+)")
+PROMISE = re.compile(r"must (\w+(?:, \w+)*)(?:; not (\w+(?:, \w+)*))?")
+TENSOR_CORE = re.compile(r"(UTC)?[A-Z]G?MMA")  # HMMA, IMMA, QMMA, DMMA ..., HGMMA, QGMMA, IGMMA, UTCQMMA ...
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
 RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+).*?LOCAL:(\d+)")
 
 
+class Rule:
+    """What kernels named by `key` show; without a key, all that no other rule names."""
+
+    def __init__(self, key, must=(), forbidden=(), helper=False):
+        self.key, self.must, self.forbidden, self.helper = key, list(must), list(forbidden), helper
+
+    def names(self, kernel):
+        return re.search(rf"(?<!\w){re.escape(self.key)}(?!\w)", kernel) is not None
+
+
 def read_promises(text):
-    promises = {"must": [], "must not": [], "local": ""}
+    """(rules, why local memory is used or "", complaints about the lines themselves)"""
+    rules, local, complaints = [], "", []
     for line in text.splitlines()[:HEAD_LINES]:
-        match = RULE.match(line)
-        if match and match[1] == "local":
-            promises["local"] = match[2]
-        elif match:
-            promises[match[1]] += [word.strip() for word in match[2].split(",")]
-    return promises
+        if not line.startswith("// SASS"):
+            continue
+        match = RULE.fullmatch(line.rstrip())
+        key = (match[1] or "").strip() if match else ""
+        if match and key == "local":
+            local = match[2]
+        elif match and key.startswith("helper "):
+            rules.append(Rule(key.removeprefix("helper ").strip(), helper=True))
+        elif match and (words := PROMISE.fullmatch(match[2])):
+            rules.append(Rule(key, *(part.split(", ") if part else [] for part in words.groups())))
+        else:
+            complaints.append(f"this line is no rule: {line}")
+    return rules, local, complaints
+
+
+def rule_of(kernel, rules):
+    """(the rule that a kernel falls under or None, what is wrong with that or None)"""
+    named = [rule for rule in rules if rule.key and rule.names(kernel)]
+    if len(named) > 1:
+        return None, "falls under two rules: " + ", ".join(rule.key for rule in named)
+    general = [rule for rule in rules if not rule.key]
+    if not named and len(general) != 1:
+        return None, "falls under no rule; say what it must show, or why it is a helper" if not general else "falls under two rules"
+    return (named or general)[0], None
 
 
 def read_sass(text):
@@ -62,15 +96,22 @@ def read_resources(text):
 
 
 def judge(name, promises, kernels, resources):
-    """Complaints about one file."""
+    """Complaints about one file. `kernels`: demangled name -> instructions."""
+    rules, local, complaints = promises
+    complaints = [f"{name}: {said}" for said in complaints]
     if not kernels:
-        return [f"{name}: no kernels in its object"]
-    complaints = []
-    for wanted in promises["must"]:
-        if not any(wanted in found for found in kernels.values()):
-            complaints.append(f"{name}: no kernel has {wanted}")
-    for forbidden in promises["must not"]:
-        complaints += [f"{name}: {kernel} has {forbidden}" for kernel, found in kernels.items() if forbidden in found]
+        return complaints + [f"{name}: no kernels in its object"]
+    used = []
+    for kernel, found in kernels.items():
+        rule, fault = rule_of(kernel, rules)
+        if fault:
+            complaints.append(f"{name}: {kernel} {fault}")
+            continue
+        used.append(rule)
+        complaints += [f"{name}: {kernel} has no {wanted}" for wanted in rule.must if wanted not in found]
+        others = [word for word in found if TENSOR_CORE.fullmatch(word) and word not in rule.must]
+        complaints += [f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.forbidden if f in found)})]
+    complaints += [f"{name}: no kernel falls under '{rule.key or 'SASS: must'}'" for rule in rules if rule not in used]
     for kernel, found in kernels.items():
         # Serialised products (ptxas: C7510) have a fence and a wait around each one.
         products = sum(found[word] for word in ("HGMMA", "QGMMA", "IGMMA"))
@@ -79,10 +120,21 @@ def judge(name, promises, kernels, resources):
         if kernel not in resources:
             complaints.append(f"{name}: {kernel}: its resources are not reported")
             continue
-        _, stack, local = resources[kernel]
-        if (stack or local) and not promises["local"]:
-            complaints.append(f"{name}: {kernel} keeps {stack} bytes on the stack and {local} in local memory; find out why, or say so: // SASS local: <why>")
+        _, stack, in_local = resources[kernel]
+        if (stack or in_local) and not local:
+            complaints.append(f"{name}: {kernel} keeps {stack} bytes on the stack and {in_local} in local memory; "
+                              "find out why, or say so: // SASS local: <why>")
     return complaints
+
+
+def demangle(names):
+    """mangled -> as C++ writes it, without the namespaces that all kernels share; None where there is no c++filt."""
+    tool = shutil.which("c++filt")
+    if tool is None:
+        return None
+    done = subprocess.run([tool], input="\n".join(names), capture_output=True, text=True, check=True)
+    clear = [re.sub(r"tessera::|\(anonymous namespace\)::", "", line) for line in done.stdout.splitlines()]
+    return dict(zip(names, clear, strict=True))
 
 
 def find_tools(given):
@@ -111,6 +163,8 @@ def check(paths, tool, environment, verbose):
     if not objects:
         return None
     device_code = False
+    if demangle([]) is None:
+        return ["there is no c++filt here, which comes with the compiler"], 0, 0
     for source in sorted((REPO / "src" / "ops").glob("*/*.cu")):
         name, key = source.relative_to(REPO), (source.parent.name, source.stem)
         if key not in objects:
@@ -124,6 +178,8 @@ def check(paths, tool, environment, verbose):
             return done.stdout
 
         kernels, resources = read_sass(dump("-sass")), read_resources(dump("-res-usage"))
+        clear = demangle(list(kernels))
+        kernels, resources = ({clear.get(k, k): v for k, v in table.items()} for table in (kernels, resources))
         complaints += judge(name, read_promises(source.read_text()), kernels, resources)
         device_code = device_code or bool(kernels)
         count += len(kernels)
@@ -135,29 +191,57 @@ def check(paths, tool, environment, verbose):
 
 
 def self_test():
-    """Each planted fault must be found, and the sound kernel must pass."""
-    source = "// SPDX\n// SASS must: HMMA, LDSM\n// SASS must not: FFMA\nint x;\n"
+    """Each planted fault must be found, and the sound kernels must pass."""
+    source = "// SPDX\n// SASS: must HMMA, LDSM; not FFMA\nint x;\n"
     sass = "\t\tFunction : attend\n        /*0000*/  LDC R1, c[0x0][0x28] ;  /* 0x00 */\n        /*0010*/  @!P0 LDSM.16.M88.4 R4, [R2] ;\n" \
            "        /*0020*/  HMMA.16816.F32 R4, R4, R8, RZ ;\n        /*0030*/  @PT EXIT ;\n"
     usage = " Function attend:\n  REG:128 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:600\n"
+    # A file with kernels of several types: names as c++filt writes them, without blanks here.
+    types = {"half": "__half", "e4m3": "__nv_fp8_e4m3", "int8": "int8_t"}
+    shows = {"half": "HGMMA", "e4m3": "QGMMA", "int8": "IGMMA"}
+    mixed = "// SPDX\n" + "".join(f"// SASS {types[k]}: must {shows[k]}\n" for k in types) + "// SASS helper repeat_scale: writes a scale\n"
+
+    def kernel(name, *words):
+        return f"\t\tFunction : {name}\n" + "".join(f"        /*00{i}0*/  {word} R1 ;\n" for i, word in enumerate(words))
+
+    several = "".join(kernel(f"gemm<{types[k]},64>", shows[k], "EXIT") for k in types) + kernel("repeat_scale(long)", "STG", "EXIT")
+    several_usage = "".join(usage.replace("attend", n) for n in [f"gemm<{t},64>" for t in types.values()] + ["repeat_scale(long)", "other"])
+    second = kernel("other", "LDSM", "EXIT")  # attend has HMMA, this one has not
     cases = [  # (source, sass, usage, what must be said, or None)
         (source, sass, usage, None),
-        (source, sass.replace("HMMA", "IMMA"), usage, "no kernel has HMMA"),
-        (source, sass.replace("@!P0 LDSM", "@!P0 LDS"), usage, "no kernel has LDSM"),
+        (source, sass.replace("HMMA", "IADD"), usage, "attend has no HMMA"),
+        (source, sass.replace("@!P0 LDSM", "@!P0 LDS"), usage, "attend has no LDSM"),
         (source, sass.replace("EXIT", "FFMA R1, R2, R3, R4"), usage, "attend has FFMA"),
+        (source, sass + second, usage + several_usage, "other has no HMMA"),
+        (source, sass.replace("EXIT", "IMMA R1"), usage, "attend has IMMA"),
         (source, sass, usage.replace("STACK:0", "STACK:16"), "keeps 16 bytes on the stack"),
         (source, sass, usage.replace("LOCAL:0", "LOCAL:8"), "8 in local memory"),
         (source + "// SASS local: a table\n", sass, usage.replace("STACK:0", "STACK:16"), None),
         (source, sass.replace("EXIT", "HGMMA.64x64x16.F32 R24").replace("LDC R1", "WARPGROUP.DEPBAR"), usage, "serialised"),
         (source, "", usage, "no kernels"),
         (source, sass, "", "not reported"),
+        (source.replace("; not FFMA", " not FFMA and"), sass, usage, "this line is no rule"),
+        (source.replace("must HMMA, LDSM", "should HMMA"), sass, usage, "this line is no rule"),
+        (source.replace("// SASS: must HMMA, LDSM; not FFMA", ""), sass, usage, "attend falls under no rule"),
+        (source + source, sass, usage, "falls under two rules"),
+        (mixed, several, several_usage, None),
+        (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has no QGMMA"),
+        (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has HGMMA"),
+        (mixed, several.replace("QGMMA R1 ;\n", "QGMMA R1 ;\n        /*0020*/  HMMA R1 ;\n"), several_usage, "e4m3,64> has HMMA"),
+        (mixed, several.replace("IGMMA R1 ;\n", "IGMMA R1 ;\n        /*0020*/  QGMMA R1 ;\n"), several_usage, "int8_t,64> has QGMMA"),
+        (mixed, several.replace("STG", "HMMA"), several_usage, "repeat_scale(long) has HMMA"),
+        (mixed, several + second, several_usage, "other falls under no rule"),
+        (mixed, several.replace("gemm<__half,64>", "gemm<__half,int8_t>"), several_usage, "falls under two rules"),
+        (mixed, several.replace("gemm<int8_t,64>", "gemm<__half,32>").replace("IGMMA", "HGMMA"), several_usage, "no kernel falls under 'int8_t'"),
     ]
     failures = []
     for text, machine, used, want in cases:
         said = judge("x.cu", read_promises(text), read_sass(machine), read_resources(used))
         if (want is None and said) or (want is not None and not any(want in s for s in said)):
             failures.append(f"wanted {want!r}, got {said}")
-    return failures, len(cases)
+    if set(demangle(["_ZN7tessera4sm904gemmIaEEvv"]).values()) != {"void sm90::gemm<signed char>()"}:
+        failures.append("names are not demangled")
+    return failures, len(cases) + 1
 
 
 def main():

@@ -15,6 +15,7 @@
 #include "plan/engine_file.h"
 #include "plan/choose.h"
 #include "plan/moves.h"
+#include "plan/promise.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -95,25 +96,30 @@ void print_summary(const Options& o, const Engine& e) {
   for (const Plan& p : e.plans) print_plan(p);
 }
 
-void print_layers(const Plan& plan, const Receipts& receipts, bool verbose, const TuningTable* times) {
-  bool unproven = false;
+void print_layers(const Engine& engine, const Plan& plan, const Receipts& receipts, bool verbose, const TuningTable* times) {
+  bool unproven = false, unknown = false;
   Table table({"layer", "op", "asked", "stored", "computed", "variant"});
   for (const PlanStep& s : plan.steps) {
     const bool proven = receipts.state_of(s.variant).proven;
     unproven = unproven || !proven;
-    table.add({s.layer, s.op, or_dash(s.asked), or_dash(s.stored), or_dash(s.computed),
+    // What the file says of a variant that is not here is nobody's word.
+    const bool known = find_variant(s.variant) != nullptr;
+    unknown = unknown || !known;
+    table.add({s.layer, s.op, known ? or_dash(s.asked) : "?", known ? or_dash(s.stored) : "?", known ? or_dash(s.computed) : "?",
                kernel_name(s.variant, s.config) + (proven ? "" : " !")});
   }
   fmt::print("\nplan {}, batch {}\n{}", shorten(printable(plan.name), 60), plan.batch, table.text());
-  if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant's present sources\n");
+  if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant as it is compiled here\n");
+  if (unknown) fmt::print("? this program has no such variant: it runs no such engine, and does not believe what the file says of it\n");
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
-    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", s.arithmetic)), 0, 4));
+    const std::string arithmetic = find_variant(s.variant) != nullptr ? s.arithmetic : "?";
+    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", arithmetic)), 0, 4));
     if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     for (const Refusal& r : s.refusals) {
       const std::string slower = words_of_slower(plan, s, r, times);
-      fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", r.reason) : cat(r.variant, " ", slower)), 2, 4));
+      fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", refusal_words(engine, plan, s, r)) : cat(r.variant, " ", slower)), 2, 4));
     }
   }
 }
@@ -151,7 +157,7 @@ Status inspect(const Options& o, const Common& common) {
     return {};
   }
   print_summary(o, engine);
-  print_layers(*plan, Receipts::load(), o.verbose, table);
+  print_layers(engine, *plan, Receipts::load(), o.verbose, table);
   if (!o.table.empty()) fmt::print("\n{}\n", wrap(table_sentence(*plan, table), 0, 2));
   return {};
 }

@@ -38,7 +38,7 @@ Runner add(CLI::App& app, const Common& common) {
       show(*reference_variant(*op));
     }
     if (common.json) {
-      print_json({{"variants", all}});
+      print_json({{"variants", all}, {"compiler", device_compiler()}});
     } else {
       fmt::print("{}", table.text());
     }
@@ -53,7 +53,7 @@ const Command kernels_command{
     "list every variant of every op, and which ran on a GPU",
     "A variant is one way to run one op on one arch; its name is the path of its source file and the same everywhere "
     "(inspect, bench, verify). State: 'host' runs on "
-    "this processor; 'ran on h200, 42 tests' has a receipt for its present sources; 'compiled, not run' has none.",
+    "this processor; 'ran on h200, 42 tests' has a receipt for its present sources, tests and compiler; 'compiled, not run' has none.",
     "  tessera kernels\n"
     "  tessera kernels --arch sm90 --json\n",
     "Environment:\n"

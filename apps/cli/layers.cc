@@ -32,7 +32,7 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
 std::vector<const Plan*> runnable_plans(const Engine& engine) {
   std::vector<const Plan*> plans;
   for (const Plan& p : engine.plans) {
-    if (p.name != "golden") plans.push_back(&p);
+    if (p.name != kGoldenPlan) plans.push_back(&p);
   }
   return plans;
 }

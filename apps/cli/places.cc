@@ -39,7 +39,8 @@ Receipts Receipts::load() {
       if (!entry.is_object() || !entry.contains("hash") || !entry["hash"].is_string()) continue;
       const int64_t tests =
           entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
-      out.by_variant_.insert({variant, {it->path().stem().string(), entry["hash"].get<std::string>(), tests}});
+      const std::string compiler = entry.contains("compiler") && entry["compiler"].is_string() ? entry["compiler"].get<std::string>() : "";
+      out.by_variant_.insert({variant, {it->path().stem().string(), entry["hash"].get<std::string>(), compiler, tests}});
     }
   }
   return out;
@@ -48,9 +49,17 @@ Receipts Receipts::load() {
 Receipts::State Receipts::state_of(const Variant& variant) const {
   if (info(variant.arch).device == DeviceKind::kHost) return {"host", true};
   const auto [begin, end] = by_variant_.equal_range(variant.name);
+  const Receipt* other = nullptr;  // of the same sources, as another compiler compiled them
   for (auto it = begin; it != end; ++it) {
-    if (it->second.hash == source_hash(variant.name))
-      return {cat("ran on ", it->second.gpu, ", ", it->second.tests, " tests"), true};
+    const Receipt& r = it->second;
+    if (r.hash != source_hash(variant.name)) continue;
+    if (device_compiler().empty() || r.compiler == device_compiler()) return {cat("ran on ", r.gpu, ", ", r.tests, " tests"), true};
+    other = &r;
+  }
+  if (other != nullptr) {
+    return {cat("compiled, not run: ran on ", other->gpu, " by ", other->compiler.empty() ? "an unnamed compiler" : other->compiler, ", here by ",
+                device_compiler()),
+            false};
   }
   if (variant.bind == nullptr) return {"contract only, not run", false};
   return {"compiled, not run", false};

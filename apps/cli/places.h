@@ -21,7 +21,7 @@ class Receipts {
 
   struct State {
     std::string words;   // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
-    bool proven = true;  // a receipt for the present sources, or none needed
+    bool proven = true;  // a receipt for what this program holds, or none needed
   };
   State state_of(const Variant& variant) const;
   // By name; unknown names are not proven.
@@ -29,7 +29,7 @@ class Receipts {
 
  private:
   struct Receipt {
-    std::string gpu, hash;
+    std::string gpu, hash, compiler;
     int64_t tests = 0;
   };
   std::multimap<std::string, Receipt> by_variant_;

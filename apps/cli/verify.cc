@@ -48,7 +48,7 @@ Status refuse_ignored(const Options& o, const Common& common) {
 // Numbers that are not finite make every comparison fail: that is the inputs' fault, and said of them.
 Status check_inputs(const Engine& engine, const Options& o) {
   const auto golden =
-      std::find_if(engine.plans.begin(), engine.plans.end(), [](const Plan& p) { return p.name == "golden"; });
+      std::find_if(engine.plans.begin(), engine.plans.end(), [](const Plan& p) { return p.name == kGoldenPlan; });
   if (o.inputs.empty() || golden == engine.plans.end()) return {};
   TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
   const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : golden->batch);
@@ -79,7 +79,7 @@ Result<std::vector<InputKind>> kinds_asked(const std::string& text) {
 // The model in f32 with the golden plan's shapes.
 Result<Twin> twin_of(const Engine& engine, const std::string& model, const std::string& family) {
   const Plan& golden = engine.plans.back();
-  if (golden.name != "golden") return bad_input("the engine has no golden plan to compare with");
+  if (golden.name != kGoldenPlan) return bad_input("the engine has no golden plan to compare with");
   LoadOptions options{.exact = false, .shapes = {}, .family = family};
   for (const Port& p : golden.inputs) {
     if (!family.empty()) break;  // its inputs have their shapes

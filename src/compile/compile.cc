@@ -66,7 +66,7 @@ Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_refere
   lowering.types.keep_stated = true;
   lowering.plan.target = Arch::cpu;
   lowering.plan.batch = batch_of(graph);
-  lowering.plan.name = as_reference ? "golden" : "f32";
+  lowering.plan.name = as_reference ? kGoldenPlan : "f32";
   lowering.plan.as_reference = as_reference;
   return lower(graph, lowering, pool);
 }

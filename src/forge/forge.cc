@@ -393,7 +393,7 @@ class Builder {
     bar.advance();
     const Stopwatch watch(t_.compile_s);
     lowering_.plan.batch = batch_of(prepared_);
-    lowering_.plan.name = "golden";
+    lowering_.plan.name = kGoldenPlan;
     lowering_.plan.as_reference = true;
     TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
     engine_.plans.push_back(std::move(plan));

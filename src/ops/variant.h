@@ -30,7 +30,6 @@ struct Arithmetic {
   int promote_every = 0;           // products after which a short accumulator is added to an fp32 one; 0: never
   double operand_error = 0;        // relative error of bringing a decoded operand into `computed` (0: exact)
   double activation_error = 0;     // of an activation in the program, relative to its argument, beside fp32's few roundings
-  std::string sass_must, sass_not;  // own CUDA kernels: instruction that the SASS must show, comma-separated ones that may not appear
 
   // Relative to the sum of the products' magnitudes, for a sum of `terms` products in any order.
   double accumulator_error(int64_t terms) const;
@@ -87,6 +86,8 @@ struct Variant {
   // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
   // `out` only scales are read. Nothing in return: not these types.
   Emulation (*emulate)(const Problem&, std::span<const TensorView> in, std::span<const TensorView> out) = nullptr;
+  // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough: what TMA and vector loads ask for.
+  int64_t operand_align = 1;
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 };

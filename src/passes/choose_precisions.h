@@ -49,7 +49,6 @@ struct Choices {
 Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options);
 // The precision of the command line: an error that lists them where it is unknown.
 Result<const Precision*> base_precision(const std::string& name);
-constexpr const char* kImported = "imported";
 // Whether the graph itself states types: weights with scales, or what a layer's input is to be rounded to.
 bool states_types(const Graph& graph);
 // Whether any layer could want a calibrated scale.

@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `--precision NAME` means, and by which rules each layer gets its own.
+// By which rules each layer gets a precision of its own; what a precision is: types/precision.h.
 #pragma once
 
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "base/status.h"
-#include "types/quant_type.h"
+#include "types/precision.h"
 
 namespace tessera {
-
-// Types of a linear layer's weight and input, and the carrier of everything else. A plain activation beside a scaled
-// weight stands for the carrier, whichever the graph has.
-struct Precision {
-  const char* name;
-  QuantType weight, activation;
-  Element carrier;
-  // Whether scales come from calibration: static ones, and the second level of scales whose first is made while running.
-  bool needs_ranges() const {
-    return activation.scaled() && (!activation.dynamic || activation.scale2.granularity != Granularity::kNone);
-  }
-};
-// Null for an unknown name.
-const Precision* find_precision(std::string_view name);
-std::vector<std::string> precision_names();
-// "fp32, fp16 ...", for sentences.
-std::string precision_list();
-// The precision whose weights and inputs are plain numbers of this element.
-const Precision& plain_precision(Element carrier);
 
 // `*` and `?` match any characters.
 bool matches(const char* pattern, const char* text);

@@ -5,14 +5,18 @@
 #include "ops/op.h"
 #include "plan/check_scales.h"
 #include "plan/manifest.h"
+#include "plan/promise.h"
+#include "plan/storage_names.h"
 
 namespace tessera {
 namespace {
 
 // No tensor, arena or state is larger: sums of a few of these stay far from overflow.
 constexpr int64_t kMostBytes = int64_t{1} << 48;
-// What kernels may expect of their workspace: the alignment of the arena itself on the host.
-constexpr int64_t kWorkspaceAlign = 64;
+// What kernels may expect of their workspace, and what the arena itself has: on the host a cache line, on a GPU what cudaMalloc gives and cuBLASLt asks for.
+int64_t workspace_align(Arch arch) { return info(arch).device == DeviceKind::kCuda ? 256 : 64; }
+// Packed weights begin where their constant does, or as far from there as SIMD loads and TMA may need.
+constexpr int64_t kPackedAlign = 64;
 
 // Elements of a shape, or nothing where a size is negative or the product too large.
 std::optional<int64_t> checked_elements(const Shape& shape) {
@@ -101,6 +105,12 @@ class PlanCheck {
   }
 
   Status check_storage(const PlanTensor& t, int64_t extent) const {
+    // A kernel may read what is constant before the one before it has ended: nobody writes it.
+    if (t.desc.constant != (t.storage == Storage::kConstant))
+      return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
+                           kStorageNames[static_cast<size_t>(t.storage)]));
+    if (t.desc.layout != Layout::kRows && t.offset_bytes % kPackedAlign != 0)
+      return bad_input(cat("its layout ", name_of(t.desc.layout), " begins at a multiple of ", kPackedAlign, " bytes, not at ", t.offset_bytes));
     const auto in_list = [&](size_t size, const char* what) -> Status {
       if (t.index >= 0 && static_cast<size_t>(t.index) < size) return {};
       return bad_input(cat("there is no ", what, " ", t.index));
@@ -145,6 +155,8 @@ class PlanCheck {
         return scale == -1 ? Status() : bad_input("has scales that its type does not know");
       }
       if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
+      if (const Storage storage = at(scale).storage; storage == Storage::kInput || storage == Storage::kOutput)
+        return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", lie in a buffer of the caller"));
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
       if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) != want) {
@@ -186,12 +198,42 @@ class PlanCheck {
       return bad_input(
           cat("its workspace of ", s.workspace_bytes, " bytes at ", s.workspace_offset, " is not in the arena"));
     }
-    if (s.workspace_offset % kWorkspaceAlign != 0)
-      return bad_input(cat("its workspace at ", s.workspace_offset, " is not aligned to ", kWorkspaceAlign, " bytes"));
+    if (const int64_t align = workspace_align(p_.arch); s.workspace_offset % align != 0)
+      return bad_input(cat("its workspace at ", s.workspace_offset, " is not aligned to ", align, " bytes"));
     if (!s.variant.starts_with(s.op + "/")) return bad_input(cat("'", s.variant, "' is no variant of '", s.op, "'"));
-    // An op that this program does not know is refused when the plan is bound; `inspect` may still show it.
+    // What this program does not know is refused when the plan is bound; `inspect` may still show it, but not what the file says of it.
     const OpInfo* op = find_op(s.op);
-    return op == nullptr ? Status() : check_problem(*op, problem_of(p_, s));
+    if (op == nullptr) return {};
+    TS_TRY(check_problem(*op, problem_of(p_, s)));
+    TS_TRY(check_slots(*op, s));
+    const Variant* variant = find_variant(s.variant);
+    if (variant == nullptr) return {};
+    TS_TRY(check_addresses(*variant, s));
+    return check_promise(e_, p_, s);
+  }
+
+  // On a GPU the caller's buffers are reached through slots, which other ops do not look into.
+  Status check_slots(const OpInfo& op, const PlanStep& s) const {
+    if (info(p_.arch).device != DeviceKind::kCuda || op.boundary) return {};
+    for (const std::vector<int>* list : {&s.in, &s.out}) {
+      for (int t : *list) {
+        if (t == -1 || (at(t).storage != Storage::kInput && at(t).storage != Storage::kOutput)) continue;
+        return bad_input(cat(place(static_cast<size_t>(t)), " is a buffer of the caller, which only a copy or concat reaches on a GPU"));
+      }
+    }
+    return {};
+  }
+
+  // Arena, states and constants begin at multiples of 256 bytes on a GPU.
+  Status check_addresses(const Variant& variant, const PlanStep& s) const {
+    for (const std::vector<int>* list : {&s.in, &s.out}) {
+      for (int t : *list) {
+        if (t == -1 || at(t).offset_bytes % variant.operand_align == 0) continue;
+        return bad_input(cat(place(static_cast<size_t>(t)), " at offset ", at(t).offset_bytes, " does not begin at a multiple of ", variant.operand_align,
+                             " bytes, which '", s.variant, "' asks for"));
+      }
+    }
+    return {};
   }
 
   const Engine& e_;
@@ -242,6 +284,9 @@ Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& pl
   return {};
 }
 
+// Whether a bound is one: nothing accepts results that are all zero.
+bool binds(double bound) { return bound >= 0 && bound < kMostGoldenBound; }
+
 // A value inside the model, of as many samples as the golden inputs.
 Status check_golden_value(const GoldenValue& value, const Golden& golden) {
   const GoldenTensor& t = value.tensor;
@@ -251,7 +296,7 @@ Status check_golden_value(const GoldenValue& value, const Golden& golden) {
   if (!count || t.shape.empty() || samples < 1 || *count < 1 || *count % samples != 0) return refuse("its first axis does not hold ", samples, " samples");
   if (info(t.type.element).bits < 8 || packed_bytes(t.type.element, *count) != static_cast<int64_t>(t.data.size()))
     return refuse("it has ", t.data.size(), " bytes");
-  if (!(value.bound >= 0 && value.bound <= 1)) return refuse("its bound ", value.bound, " is none; bounds are relative, from 0 to 1");
+  if (!binds(value.bound)) return refuse("its bound ", value.bound, " is none; bounds are relative, from 0 to below ", kMostGoldenBound);
   return {};
 }
 
@@ -265,7 +310,16 @@ Status check_engine(const Engine& engine) {
   const Golden& g = engine.golden;
   if (g.bounds.size() != g.outputs.size())
     return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
+  for (const double bound : g.bounds) {
+    if (!binds(bound)) {
+      return bad_input(cat("golden values: a bound of ", bound, "; a relative error is not negative and below ", kMostGoldenBound,
+                           ", which results of nothing but zeros have"));
+    }
+  }
   for (const Plan& p : engine.plans) {
+    const Arch arch = p.name == kGoldenPlan ? Arch::ref : engine.target;
+    if (p.arch != arch) return bad_input(cat("plan '", p.name, "' is for ", info(p.arch).name, ", and the engine wants it for ", info(arch).name));
+    if (p.name == kGoldenPlan && &p != &engine.plans.back()) return bad_input("the golden plan is not the last one");
     TS_TRY(PlanCheck(engine, p).run().at(cat("plan '", p.name, "'")));
     if (g.outputs.empty() && g.inputs.empty()) continue;
     TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
@@ -273,9 +327,10 @@ Status check_engine(const Engine& engine) {
     if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
   }
   for (const GoldenValue& v : g.values) TS_TRY(check_golden_value(v, g));
+  TS_TRY(check_precision(engine));
   TS_TRY(check_scale_numbers(engine));
   const Plan& golden = engine.plans.back();
-  if (golden.name != "golden") return {};
+  if (golden.name != kGoldenPlan) return {};
   for (const Plan& p : engine.plans) {
     TS_TRY(check_same_ports(p, p.inputs, golden, golden.inputs).at(cat("plan '", p.name, "': inputs")));
     TS_TRY(check_same_ports(p, p.outputs, golden, golden.outputs).at(cat("plan '", p.name, "': outputs")));

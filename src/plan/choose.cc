@@ -72,7 +72,7 @@ class Chooser {
       for (const Candidate& c : all) {
         if (c.variant != v || (c.variant == taken.variant && c.config == taken.config)) continue;
         const bool known = std::any_of(times.begin(), times.end(), [&](const TunedTime& t) { return is_of(t, c); });
-        refuse(kernel_name(v->name, c.config), known ? kSlowerAsMeasured : "not measured in the tuning table");
+        refuse(kernel_name(v->name, c.config), known ? kSlowerAsMeasured : kNotMeasured);
       }
     }
     choice_.measured = true;
@@ -99,6 +99,13 @@ class Chooser {
 };
 
 }  // namespace
+
+std::string why_not(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target) {
+  if (!runs(target, variant.arch)) return cat("is for ", info(variant.arch).name);
+  Verdict v = may_run(op, variant, problem, target);
+  if (v && variant.worthwhile != nullptr) v = variant.worthwhile(problem);
+  return v.refusal;
+}
 
 std::string kernel_name(std::string_view variant, std::string_view config) { return config.empty() ? std::string(variant) : cat(variant, " ", config); }
 

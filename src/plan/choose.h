@@ -29,6 +29,10 @@ Choice choose(const OpInfo& op, const Problem& problem, Arch target, const Tunin
 
 // The refusal of a candidate that the table's fastest beats. How much by stays in the table: times are no part of an engine.
 inline constexpr const char* kSlowerAsMeasured = "slower, as the tuning table has it";
+inline constexpr const char* kNotMeasured = "not measured in the tuning table";
+// Why a variant does not run a problem on the target as promised, or is slow at it; empty where neither. Contract: the problem's operands lie in rows, as
+// before anything was chosen.
+std::string why_not(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target);
 
 // Whoever may run the problem on the target as promised, with each tile shape, in the order of the list.
 struct Candidate {

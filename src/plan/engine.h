@@ -10,6 +10,11 @@
 
 namespace tessera {
 
+// The plan that golden values come from: the last one, on `ref`.
+inline constexpr const char* kGoldenPlan = "golden";
+// Golden values allow less than this relative L2 error: results that are all zero are as far away.
+inline constexpr double kMostGoldenBound = 1;
+
 struct EngineConstant {
   std::string name;
   Bytes data;

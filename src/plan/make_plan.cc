@@ -9,22 +9,10 @@
 #include "base/log.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
+#include "plan/promise.h"
 
 namespace tessera {
 namespace {
-
-// A type in the words that users know it by: a format of two levels or blocks by its name, else the element.
-std::string stored_name(const QuantType& type) {
-  static const std::pair<QuantType, const char*> kFormats[] = {
-      {kNvfp4, "nvfp4"}, {kMxfp8, "mxfp8"}, {{Element::e2m1, {Granularity::kBlock, Element::e8m0, 32}}, "mxfp4"}};
-  QuantType stored = type;  // how scales were made and what products are rounded to is not stored
-  stored.scale.rule = {}, stored.scale2.rule = {};
-  stored.dynamic = false, stored.product = {};
-  for (const auto& [format, name] : kFormats) {
-    if (stored == format) return name;
-  }
-  return info(type.element).name;
-}
 
 class Planner {
  public:
@@ -192,23 +180,17 @@ class Planner {
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
     step.role = node.role;
     step.asked = node.asked;
-    // What a linear layer stores is its weight, what an attention in a type of its own stores is its keys; what any other
-    // op stores is its result.
-    const bool linear = node.op == "matmul" && problem.in[1].constant;
-    const bool by_operand = linear || (op->promises >= 0 && !node.asked.empty());
-    step.stored = stored_name(by_operand ? problem.in[static_cast<size_t>(op->promises)].type : problem.out[0].type);
-    if (linear && choice.layouts[1] == Layout::kSparse24) step.stored += " 2:4";
+    step.stored = stored_words(*op, problem_of(plan_, step), node.asked);
     step.refusals = choice.refusals;
     step.slow = choice.slow;
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
       step.config.clear();
-      step.computed = "f64";
-      step.arithmetic = "reference of " + std::string(choice.variant->name);
+      step.computed = reference_variant(*op)->arithmetic(problem).computed;
+      step.arithmetic = reference_words(choice.variant->name);
     } else {
       step.computed = choice.arithmetic.computed;
-      step.arithmetic = cat(choice.arithmetic.instruction, ", ", choice.arithmetic.accumulator_bits, "-bit sums");
-      if (choice.arithmetic.promote_every > 0) step.arithmetic += cat(", promoted every ", choice.arithmetic.promote_every);
+      step.arithmetic = arithmetic_words(choice.arithmetic);
       if (choice.variant->workspace_bytes != nullptr) step.workspace_bytes = choice.variant->workspace_bytes(problem);
     }
     plan_.steps.push_back(std::move(step));

@@ -10,6 +10,11 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
   for (const PlanStep& step : plan.steps) {
     const Variant* variant = find_variant(step.variant);
     if (variant == nullptr) return bad_input(cat("layer ", step.layer, ": this program has no variant '", step.variant, "'"));
+    // A kernel for another machine would take this one's addresses for its own.
+    if (!runs(plan.arch, variant->arch)) {
+      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' is for ", info(variant->arch).name, ", and plan '", plan.name, "' is for ",
+                           info(plan.arch).name));
+    }
     if (variant->bind == nullptr) {
       return machine_error(cat("layer ", step.layer, ": '", step.variant, "' was compiled without its kernels (no CUDA toolkit at build time)"));
     }

@@ -24,6 +24,7 @@ PlanTensor port(const std::string& name, const Shape& shape, Storage storage) {
 // y = x for rows of 4.
 Engine copying_engine() {
   Engine e;
+  e.target = Arch::cpu;
   Plan p{.name = "main", .arch = Arch::cpu, .batch = 2};
   p.tensors = {port("x", {2, 4}, Storage::kInput), port("y", {2, 4}, Storage::kOutput)};
   p.inputs = {{"x", 0}};
@@ -33,8 +34,8 @@ Engine copying_engine() {
   return e;
 }
 
-std::string error_of(const Engine& e) {
-  EXPECT_TRUE(check_engine(e).ok()) << check_engine(e).message();
+std::string error_of(const Engine& e, bool sound = true) {
+  EXPECT_EQ(check_engine(e).ok(), sound) << check_engine(e).message();
   const auto executor = bind(e, e.plans[0]);
   EXPECT_FALSE(executor.ok());
   return executor.status().message();
@@ -93,8 +94,8 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
   EXPECT_NE(error_of(unknown).find("layer copy: this program has no variant 'copy/abacus'"), std::string::npos);
   Engine shape = copying_engine();
   shape.plans[0].steps[0].config = "3x5";
-  EXPECT_NE(error_of(shape).find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"), std::string::npos)
-      << error_of(shape);
+  EXPECT_NE(error_of(shape, false).find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"), std::string::npos)
+      << error_of(shape, false);
 }
 
 // A kernel reads its operands in the order that it asked for: an engine file that claims another one is refused before it runs.

@@ -10,10 +10,9 @@
 
 #include "base/status.h"
 #include "study/sensitivity.h"
+#include "types/precision.h"
 
 namespace tessera {
-
-constexpr const char* kAuto = "auto";  // as a precision on the command line
 
 struct AutoOptions {
   double min_cosine = 0.999;

@@ -44,7 +44,7 @@ int noise_runs(const Plan& golden) {
 }  // namespace
 
 const Plan* golden_plan(const Engine& engine) {
-  if (engine.plans.empty() || engine.plans.back().name != "golden") return nullptr;
+  if (engine.plans.empty() || engine.plans.back().name != kGoldenPlan) return nullptr;
   return &engine.plans.back();
 }
 

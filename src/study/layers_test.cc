@@ -42,6 +42,7 @@ Bytes constant(float all, float one) {
 // y = x + b, where the plan's own b differs from the golden plan's in one number.
 Result<VerifyReport> verify_with(float one) {
   Engine e;
+  e.target = Arch::cpu;
   e.constants = {{"b", constant(100, 100)}, {"other b", constant(100, one)}};
   e.plans = {adding("main", Arch::cpu, "map/cpu", 1), adding("golden", Arch::ref, "map/reference", 0)};
   EXPECT_TRUE(check_engine(e).ok()) << check_engine(e).message();

@@ -26,9 +26,9 @@ std::map<std::string, std::map<std::string, Tally>>& tallies() {
 void merge_into(nlohmann::json& file) {
   for (const auto& [variant, suites] : tallies()) {
     nlohmann::json& entry = file[variant];
-    const std::string hash(source_hash(variant));
-    if (!entry.is_object() || entry.value("hash", "") != hash)
-      entry = {{"hash", hash}, {"suites", nlohmann::json::object()}};
+    const std::string hash(source_hash(variant)), compiler(device_compiler());
+    if (!entry.is_object() || entry.value("hash", "") != hash || entry.value("compiler", "") != compiler)
+      entry = {{"hash", hash}, {"compiler", compiler}, {"suites", nlohmann::json::object()}};
     bool failed = false;
     for (const auto& [suite, tally] : suites) {
       failed |= !(tally.worst <= 1);

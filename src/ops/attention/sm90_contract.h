@@ -94,9 +94,7 @@ inline Arithmetic half_wgmma_arithmetic(const Problem& p) {
   return {.computed = f16 ? "fp16" : "bf16",
           .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
           .accumulator_bits = 22,
-          .operand_error = f16 ? 0x1p-11 : 0x1p-8,  // weights are rounded before they are multiplied with v
-          .sass_must = "HGMMA",
-          .sass_not = "HMMA"};
+          .operand_error = f16 ? 0x1p-11 : 0x1p-8};  // weights are rounded before they are multiplied with v
 }
 
 }  // namespace tessera

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or e4m3 with the softmax rounded to e4m3. The kernel is
 // tiles/sm90_short.cuh; here is what it takes, which instantiation, and how the work is cut.
-// SASS must: HGMMA, QGMMA
-// SASS must not: HMMA
+// SASS __half: must HGMMA
+// SASS __nv_bfloat16: must HGMMA
+// SASS __nv_fp8_e4m3: must QGMMA
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -41,9 +42,7 @@ Arithmetic arithmetic(const Problem& p) {
   if (p.in[0].type.element != Element::e4m3) return half_wgmma_arithmetic(p);
   return {.computed = "e4m3",
           .instruction = "wgmma e4m3 (QGMMA), sums of about 13 bits, statistics in f32",
-          .accumulator_bits = sm90::kFp8AccumulatorBits,
-          .sass_must = "QGMMA",
-          .sass_not = "HMMA"};
+          .accumulator_bits = sm90::kFp8AccumulatorBits};
 }
 
 // All keys at once; heads of 64 columns with more than 208 keys in halves (ShortForm::kHalves): 16-bit weights are made
@@ -164,6 +163,7 @@ const Variant& attention_sm90_short() {
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
                                 .emulate = emulate,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

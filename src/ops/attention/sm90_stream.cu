@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores never leave the chip; keys and values stream through shared memory
 // (tiles/sm90_stream.cuh). Query heads that share keys are rows of one tile.
-// SASS must: HGMMA
-// SASS must not: HMMA
+// SASS: must HGMMA
 #include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -50,6 +49,7 @@ const Variant& attention_sm90_stream() {
                                 .accepts = accepts,
                                 .arithmetic = half_wgmma_arithmetic,
                                 .emulate = emulate_stream,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

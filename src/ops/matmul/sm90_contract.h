@@ -88,13 +88,13 @@ inline int64_t stored_w_rows(const Problem& problem) { return stored_rows32(w_la
 
 // What wgmma makes of two operands of an element.
 inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
-  Arithmetic a{.activation_error = activation_error, .sass_not = "HMMA"};
+  Arithmetic a{.activation_error = activation_error};
   if (e == Element::e4m3) {
-    a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation", a.accumulator_bits = sm90::kFp8AccumulatorBits, a.sass_must = "QGMMA";
+    a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation", a.accumulator_bits = sm90::kFp8AccumulatorBits;
   } else if (e == Element::i8) {
-    a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32, a.sass_must = "IGMMA";
+    a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32;
   } else {
-    a.computed = e == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"), a.accumulator_bits = 22, a.sass_must = "HGMMA";
+    a.computed = e == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"), a.accumulator_bits = 22;
   }
   return a;
 }
@@ -161,6 +161,7 @@ inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&)
           .configs = gemm_configs,
           .layouts = layouts_for_wgmma,
           .emulate = emulate_gemm,
+          .operand_align = 16,
           .bind = bind};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // FP8 products through cuBLASLt: e4m3 codes of x (one static scale) and of w (one scale, or one per channel), sums in the tensor core's own accumulator.
 // Per-channel scales go to the library as outer vectors where it has an algorithm for that; otherwise it writes f32 and the second kernel multiplies.
+// SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them
+// SASS helper repeat_scale: writes one scale as often as the library wants it
 // SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
 #include <algorithm>
 
@@ -160,7 +162,8 @@ constexpr auto bind = nullptr;
 
 const Variant& matmul_sm90_cublaslt_fp8() {
   static const Variant kVariant{
-      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .emulate = emulate, .bind = bind};
+      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes,
+      .emulate = emulate, .operand_align = sm90::kFp8Alignment, .bind = bind};
   return kVariant;
 }
 

