@@ -384,7 +384,7 @@ class Builder {
       }
       if (options_.golden) {  // while the model with this batch is at hand
         const Stopwatch watch(t_.golden_s);
-        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, lowering_.types.ranges, &validated_));
+        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges}, &validated_));
       }
       bar.advance();
     }

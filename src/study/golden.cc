@@ -286,7 +286,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
       TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
       TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, r));
     }
-    TS_TRY(check_plan(engine.constants, *golden, *model->prepared, model->ranges, &r.validated));
+    TS_TRY(check_plan(engine.constants, *golden, *model->prepared, {.ranges = model->ranges}, &r.validated));
     g.original = as_golden(*golden, written);
   }
   ExecutorOptions watching;

@@ -56,8 +56,8 @@ double distance(const Dense& a, const Dense& b) {
 
 class Walk {
  public:
-  Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const Ranges* ranges, int64_t samples)
-      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), ranges_(ranges), memory_(plan) {
+  Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options, int64_t samples)
+      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), options_(options), memory_(plan) {
     for (const Node& n : model.nodes) {
       for (size_t i = 0; i < n.inputs.size(); ++i) {
         const std::string key = cat("scale.", i);
@@ -148,24 +148,27 @@ class Walk {
     for (size_t i = 0; i < step.in.size(); ++i) {
       if (!is_constant(step.in[i])) continue;
       ++out_->constants;
-      const TensorView stored = view(step.in[i]);
-      std::vector<Counterpart> known = layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
-      if (known.empty()) {
-        fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
-        in[i] = decode(stored);
-        continue;
-      }
-      std::string first;
-      size_t fits = 0;
-      for (; fits < known.size(); ++fits) {
-        const std::string text = misfit(stored, known[fits]);
-        if (text.empty()) break;
-        if (first.empty()) first = text;
-      }
-      if (fits == known.size()) fault(name, first), fits = 0;
-      in[i] = {tensor(step.in[i]).desc.shape, std::move(known[fits].numbers)};
+      in[i] = {tensor(step.in[i]).desc.shape, exact_constant(step, i, layer, name)};
     }
     return in;
+  }
+
+  std::vector<double> exact_constant(const PlanStep& step, size_t i, const Node* layer, const std::string& name) {
+    const TensorView stored = view(step.in[i]);
+    std::vector<Counterpart> known = layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
+    if (known.empty()) {
+      if (options_.refined) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
+      fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
+      return decode(stored).v;
+    }
+    std::string first;
+    for (Counterpart& c : known) {
+      const std::string text = options_.refined ? "" : misfit(stored, c);
+      if (text.empty()) return std::move(c.numbers);
+      if (first.empty()) first = text;
+    }
+    fault(name, first);
+    return std::move(known[0].numbers);
   }
 
   void visit(const PlanStep& step) {
@@ -291,7 +294,7 @@ class Walk {
     info(tensor(scale).desc.type.element).decode_f64(view(scale).data, 0, 1, &stored);
     if (const auto it = stated_.find(value); it != stated_.end() && it->second.contains(static_cast<float>(stored))) return;
     const std::string& name = model_.graph().at(value).name;
-    const auto clip = ranges_ == nullptr ? std::nullopt : ranges_->clip(name, type.element);
+    const auto clip = options_.ranges == nullptr ? std::nullopt : options_.ranges->clip(name, type.element);
     if (!clip) return;
     float want = type.dynamic ? 1 : scale_for_amax(type.element, *clip);
     if (type.dynamic) make_scale2(type, &*clip, 1, 1, &want);
@@ -311,7 +314,7 @@ class Walk {
   const std::span<const EngineConstant> constants_;
   const Plan& plan_;
   ModelValues model_;
-  const Ranges* ranges_;
+  const ValidateOptions& options_;
   PlanMemory memory_;
   std::map<ValueId, std::set<float>> stated_;
   Validation* out_ = nullptr;
@@ -333,20 +336,21 @@ std::string Validation::sentence(const Plan& plan) const {
              followed ? cat(", ", computed, " of them shown by computing") : "; too large to compute those that differ in form");
 }
 
-Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const Ranges* ranges) {
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options) {
   Validation few;
-  if (Walk(constants, plan, model, ranges, kSamples).run(few) || plan.batch <= kSamples) return few;
+  if (Walk(constants, plan, model, options, kSamples).run(few) || plan.batch <= kSamples) return few;
   if (flops_of(plan) > kMostFlops) {
     few.followed = false;
     return few;
   }
   Validation whole;
-  Walk(constants, plan, model, ranges, plan.batch).run(whole);
+  Walk(constants, plan, model, options, plan.batch).run(whole);
   return whole;
 }
 
-Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const Ranges* ranges, std::vector<std::string>* said) {
-  const Validation v = validate_plan(constants, plan, model, ranges);
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
+                  std::vector<std::string>* said) {
+  const Validation v = validate_plan(constants, plan, model, options);
   if (said != nullptr) said->push_back(v.sentence(plan));
   if (v.faults.empty()) return {};
   std::string text = cat("plan ", plan.name, " is not the model: ");

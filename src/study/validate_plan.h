@@ -27,12 +27,17 @@ struct Validation {
   bool followed = true;  // false: too large to compute and not the same step by step; only constants were compared
   std::string sentence(const Plan& plan) const;  // "plan batch8: 62 constants, 74 steps, 6 of them computed"
 };
-// Contract: check_engine finds nothing wrong with the plan. `ranges`: what activation scales were made from; null:
-// they are not compared.
-Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const Ranges* ranges = nullptr);
+struct ValidateOptions {
+  const Ranges* ranges = nullptr;  // what activation scales were made from; null: they are not compared
+  // The plan's weights were refined and the model's were not (an engine that was built, beside its file): what is
+  // computed is compared, constants are not, and a factor that the model does not have counts as 1.
+  bool refined = false;
+};
+// Contract: plan and constants are as make_plan made them, or check_engine found nothing wrong with them.
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options = {});
 
 // The first few faults as an error of ours; what was compared is added to `said`.
-Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const Ranges* ranges,
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
                   std::vector<std::string>* said = nullptr);
 
 }  // namespace tessera

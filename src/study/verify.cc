@@ -192,8 +192,8 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
   }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
-  if (twin != nullptr && engine.refinements.empty()) {
-    const std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph).faults;
+  if (twin != nullptr) {
+    const std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, {.refined = !engine.refinements.empty()}).faults;
     report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(std::min(wrong.size(), kMost)));
   }
   report.notes = sentences_of(report.layers, false, kMost);
