@@ -73,12 +73,6 @@ void swap_rows(Graph& g, Value& w, int64_t rows, int64_t cols, int64_t a, int64_
   if (per_row > 0) reorder_codes(s, [=](int64_t i) { return turn(i / per_row) * per_row + i % per_row; });
 }
 
-uint64_t two_steps_off(const ElementInfo& element, uint64_t code) {
-  if (element.kind == ElementKind::kInteger) return static_cast<uint8_t>(static_cast<int8_t>(code) > 0 ? code - 2 : code + 2);
-  const uint64_t sign = uint64_t{1} << (element.bits - 1), magnitude = code & (sign - 1);
-  return (code & sign) | (magnitude >= 2 ? magnitude - 2 : magnitude + 2);
-}
-
 uint64_t negated(const ElementInfo& element, uint64_t code) {
   if (element.kind == ElementKind::kInteger) return static_cast<uint8_t>(-static_cast<int8_t>(code));
   return code ^ uint64_t{1} << (element.bits - 1);
@@ -165,8 +159,8 @@ std::vector<Fault> weight_faults() {
   all.push_back(weight("weight negated", [](Graph&, Value& w, int64_t rows, int64_t cols) {
     for (int64_t i = 0; i < rows * cols; ++i) set_code(w, i, negated(info(w.type.quant.element), code_at(w, i)));
   }));
-  all.push_back(weight("weight transposed", [](Graph&, Value& w, int64_t, int64_t cols) { reorder_codes(w, [=](int64_t i) { return i % cols * cols + i / cols; }); },
-                       [](const Shape& s) { return s[0] == s[1]; }));
+  const Change transpose = [](Graph&, Value& w, int64_t, int64_t cols) { reorder_codes(w, [=](int64_t i) { return i % cols * cols + i / cols; }); };
+  all.push_back(weight("weight transposed", transpose, [](const Shape& s) { return s[0] == s[1]; }));
   all.push_back(weight("one code two steps off", [](Graph&, Value& w, int64_t rows, int64_t cols) {
     const int64_t at = (rows / 2) * cols + cols / 3;
     set_code(w, at, two_steps_off(info(w.type.quant.element), code_at(w, at)));
@@ -179,7 +173,10 @@ std::vector<Fault> weight_faults() {
     });
   });
   const Plant halve = halved.typed;
-  halved.typed = [halve](Graph& g) { return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) { return is_linear(g, n) && g.at(n.inputs[1]).scale != kNoValue; }) ? halve(g) : ""; };
+  halved.typed = [halve](Graph& g) {
+    const auto has_scales = [&](const Node& n) { return is_linear(g, n) && g.at(n.inputs[1]).scale != kNoValue; };
+    return std::any_of(g.nodes.begin(), g.nodes.end(), has_scales) ? halve(g) : "";
+  };
   all.push_back(halved);
   all.push_back(other_weight());
   return all;

@@ -179,8 +179,7 @@ std::vector<Fault> gate_faults() {
           gated("gate: one code two steps off",
                 [](Graph& g, Node& n) {
                   Value& w = own_constant(g, n, 1);
-                  const uint64_t sign = uint64_t{1} << (info(w.type.quant.element).bits - 1), code = code_at(w, 77), magnitude = code & (sign - 1);
-                  set_code(w, 77, info(w.type.quant.element).kind == ElementKind::kInteger ? (code + 2) & 255 : (code & sign) | (magnitude >= 2 ? magnitude - 2 : magnitude + 2));
+                  set_code(w, 77, two_steps_off(info(w.type.quant.element), code_at(w, 77)));
                 }),
           gated("gate: another function", [](Graph&, Node& n) {
             for (Step& s : n.then.steps) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/model_values.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/random.h"
 #include "ir/gather_codes.h"
 #include "ops/reference.h"
@@ -63,6 +66,26 @@ Result<Dense> gather(const std::vector<double>& storage, const Region& region, c
   Dense d{few.shape, std::vector<double>(static_cast<size_t>(elements(few.shape)))};
   for_each_element(few, [&](int64_t i, int64_t at) { d.v[static_cast<size_t>(i)] = storage[static_cast<size_t>(at)]; });
   return d;
+}
+
+double distance(const Dense& a, const Dense& b) {
+  if (a.v.size() != b.v.size()) return INFINITY;
+  const size_t cols = std::max<size_t>(1, b.shape.empty() ? 1 : static_cast<size_t>(b.shape.back())), rows = b.v.size() / cols;
+  std::vector<double> off(rows, 0.0), size(rows, 0.0);
+  double all = 0, worst = 0;
+  for (size_t i = 0; i < rows * cols; ++i) {
+    if (a.v[i] == b.v[i] || (std::isnan(a.v[i]) && std::isnan(b.v[i]))) continue;
+    if (!std::isfinite(a.v[i]) || !std::isfinite(b.v[i])) return INFINITY;
+    off[i / cols] += (a.v[i] - b.v[i]) * (a.v[i] - b.v[i]);
+  }
+  for (size_t i = 0; i < rows * cols; ++i) {
+    if (std::isfinite(b.v[i])) size[i / cols] += b.v[i] * b.v[i];
+  }
+  for (double s : size) all += s / static_cast<double>(rows);
+  for (size_t r = 0; r < rows; ++r) {
+    if (off[r] > 0) worst = std::max(worst, std::sqrt(off[r] / (std::max(size[r], all) > 0 ? std::max(size[r], all) : 1)));
+  }
+  return worst;
 }
 
 ModelValues::ModelValues(const Graph& graph, const Cut& cut) : g_(graph), cut_(cut), producers_(graph.producers()) {

@@ -62,6 +62,9 @@ class ModelValues {
   std::map<ValueId, Dense> drawn_, computed_;
 };
 
+// |a - b| / |b| of the worst row, whose size counts as that of an average row at least; infinite where only one is a number.
+double distance(const Dense& a, const Dense& b);
+
 // The elements that a region of a dense storage addresses, with the region cut to its first samples.
 Result<Dense> gather(const std::vector<double>& storage, const Region& region, const Cut& cut);
 

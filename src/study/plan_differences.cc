@@ -93,7 +93,9 @@ std::string words_of(const std::string& op, const Attrs& attrs, const Program& t
   std::string text = op == "map" || op == "reduce" ? cat(op, " ", attrs.word("fn")) : op;
   const std::vector<Step> steps = steps_of(then);
   text += steps.empty() ? " then nothing" : " then";
-  for (const Step& s : steps) text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind), s.kind == StepKind::gate ? cat("(", name_of(s.fn), ")") : "");
+  for (const Step& s : steps) {
+    text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind), s.kind == StepKind::gate ? cat("(", name_of(s.fn), ")") : "");
+  }
   return text;
 }
 

@@ -134,7 +134,8 @@ std::string place_of(const Counterpart& model, int64_t i) {
 }
 
 // Scales of one level that are not those of their numbers, whose largest magnitudes are `amax` under each.
-std::string wrong_scale(const QuantType& type, const std::vector<double>& amax, const void* scale2, const std::vector<double>& stored, const std::string& what) {
+std::string wrong_scale(const QuantType& type, const std::vector<double>& amax, const void* scale2, const std::vector<double>& stored,
+                        const std::string& what) {
   QuantType alone = type;  // each magnitude under a scale of its own
   alone.scale.granularity = Granularity::kBlock, alone.scale.block = 1;
   const int64_t count = static_cast<int64_t>(amax.size());
@@ -182,7 +183,7 @@ std::string wrong_scales(const TensorView& t, const Counterpart& model) {
 }  // namespace
 
 std::string misfit(const TensorView& stored, const Counterpart& model) {
-  if (elements(stored.desc->shape) != static_cast<int64_t>(model.numbers.size()))
+  if (stored.desc->shape != model.shape)
     return cat("its ", model.what, " is ", to_string(stored.desc->shape), ", the model's ", to_string(model.shape));
   const std::vector<int64_t> found = all_misfits(stored, model);
   if (found.empty()) return wrong_scales(stored, model);

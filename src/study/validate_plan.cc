@@ -2,18 +2,17 @@
 #include "study/validate_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
-#include <map>
-#include <set>
 
 #include "ops/reference.h"
 #include "ops/row_moments.h"
 #include "ops/whole_numbers.h"
+#include "study/activation_scales.h"
 #include "study/counterparts.h"
 #include "study/plan_differences.h"
 #include "study/plan_memory.h"
-#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -33,38 +32,10 @@ std::string brief(double x) {
   return text;
 }
 
-// |a - b| / |b| of the worst row, whose size counts as that of an average row at least. Infinite where only one is a number.
-double distance(const Dense& a, const Dense& b) {
-  if (a.v.size() != b.v.size()) return INFINITY;
-  const size_t cols = std::max<size_t>(1, b.shape.empty() ? 1 : static_cast<size_t>(b.shape.back())), rows = b.v.size() / cols;
-  std::vector<double> off(rows, 0.0), size(rows, 0.0);
-  double all = 0, worst = 0;
-  for (size_t i = 0; i < rows * cols; ++i) {
-    if (a.v[i] == b.v[i] || (std::isnan(a.v[i]) && std::isnan(b.v[i]))) continue;
-    if (!std::isfinite(a.v[i]) || !std::isfinite(b.v[i])) return INFINITY;
-    off[i / cols] += (a.v[i] - b.v[i]) * (a.v[i] - b.v[i]);
-  }
-  for (size_t i = 0; i < rows * cols; ++i) {
-    if (std::isfinite(b.v[i])) size[i / cols] += b.v[i] * b.v[i];
-  }
-  for (double s : size) all += s / static_cast<double>(rows);
-  for (size_t r = 0; r < rows; ++r) {
-    if (off[r] > 0) worst = std::max(worst, std::sqrt(off[r] / (std::max(size[r], all) > 0 ? std::max(size[r], all) : 1)));
-  }
-  return worst;
-}
-
 class Walk {
  public:
   Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options, int64_t samples)
-      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), options_(options), memory_(plan) {
-    for (const Node& n : model.nodes) {
-      for (size_t i = 0; i < n.inputs.size(); ++i) {
-        const std::string key = cat("scale.", i);
-        if (n.attrs.has(key) && n.inputs[i] != kNoValue) stated_[model_.place(n.inputs[i]).base].insert(static_cast<float>(n.attrs.number(key)));
-      }
-    }
-  }
+      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), options_(options), scales_(model_, options.ranges), memory_(plan) {}
 
   // False where the first samples could not be computed without the others.
   bool run(Validation& out) {
@@ -85,7 +56,10 @@ class Walk {
   bool is_constant(int t) const { return t >= 0 && tensor(t).storage == Storage::kConstant; }
 
   TensorView view(int t) const {
-    const auto bytes = [&](int of) { return of < 0 || !is_constant(of) ? nullptr : const_cast<uint8_t*>(constants_[static_cast<size_t>(tensor(of).index)].data.data()) + tensor(of).offset_bytes; };
+    const auto bytes = [&](int of) -> uint8_t* {
+      if (!is_constant(of)) return nullptr;
+      return const_cast<uint8_t*>(constants_[static_cast<size_t>(tensor(of).index)].data.data()) + tensor(of).offset_bytes;
+    };
     return {.desc = &tensor(t).desc, .data = bytes(t), .scale = bytes(tensor(t).scale), .scale2 = bytes(tensor(t).scale2)};
   }
 
@@ -106,10 +80,11 @@ class Walk {
   }
 
   // The layer of the model that a step computes, or a part of.
-  const Node* layer_of(const PlanStep& step, ValueId y, const Reads& reads) const {
+  const Node* layer_of(const PlanStep& step, ValueId y, bool guessed, const Reads& reads) const {
     const Node *maker = model_.maker(y), *named = model_.layer(layers_of(step)[0]);
-    if (maker != nullptr && maker->op == step.op) return maker;
-    if (named != nullptr && named->op == step.op) return named;
+    for (const Node* n : guessed ? std::array{named, maker} : std::array{maker, named}) {
+      if (n != nullptr && n->op == step.op) return n;
+    }
     for (const auto& r : reads) {
       if (r && r->held->layer != nullptr) return r->held->layer;
     }
@@ -183,7 +158,7 @@ class Walk {
       whole = false;
       fault(step.layer, cat("it reads '", tensor(step.in[i]).name, "' where no layer before it has written all of it"));
     }
-    const Node *layer = layer_of(step, y, reads), *maker = model_.maker(y);
+    const Node *layer = layer_of(step, y, guessed, reads), *maker = model_.maker(y);
     const std::string name = label(step, y, reads);
     std::vector<Dense> in = exact_constants(step, layer, name);
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
@@ -224,7 +199,9 @@ class Walk {
     return distance(got, *want);
   }
 
-  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike, const std::string& name, const Reads& reads, std::vector<Dense> in) {
+  // A step that is no layer of the model as it stands. `unlike`: how it differs from the one that makes y.
+  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike, const std::string& name,
+               const Reads& reads, std::vector<Dense> in) {
     ++out_->computed;
     Dense got;
     const auto off = distance_to(step, y, reads, std::move(in), got);
@@ -264,7 +241,9 @@ class Walk {
   void write(const PlanStep& step, Held held) {
     const Beside beside = Beside::of(step.attrs);
     std::vector<Held> others;
-    for (size_t o = 1; o < step.out.size(); ++o) others.push_back(static_cast<int>(o) == beside.codes ? held : Held{.numbers = made_beside(step, o, held)});
+    for (size_t o = 1; o < step.out.size(); ++o) {
+      others.push_back(static_cast<int>(o) == beside.codes ? held : Held{.numbers = made_beside(step, o, held)});
+    }
     if (held.place) check_scale(step, step.out[0], held.place->base);
     for (size_t o = 1; o < step.out.size(); ++o) {
       if (others[o - 1].place) check_scale(step, step.out[o], held.place->base);
@@ -285,21 +264,13 @@ class Walk {
     return op == nullptr || op->beside == nullptr || first.v.empty() ? Dense{} : op->beside(p, result, first);
   }
 
-  // Static scales of codes of a value: what the calibration gives, or what readers in the model state.
   void check_scale(const PlanStep& step, int t, ValueId value) {
     const QuantType& type = tensor(t).desc.type;
     const int scale = type.dynamic ? tensor(t).scale2 : tensor(t).scale;
     if (!type.scaled() || !is_constant(scale)) return;
-    double stored = 0;
-    info(tensor(scale).desc.type.element).decode_f64(view(scale).data, 0, 1, &stored);
-    if (const auto it = stated_.find(value); it != stated_.end() && it->second.contains(static_cast<float>(stored))) return;
-    const std::string& name = model_.graph().at(value).name;
-    const auto clip = options_.ranges == nullptr ? std::nullopt : options_.ranges->clip(name, type.element);
-    if (!clip) return;
-    float want = type.dynamic ? 1 : scale_for_amax(type.element, *clip);
-    if (type.dynamic) make_scale2(type, &*clip, 1, 1, &want);
-    if (static_cast<float>(stored) == want) return;
-    fault(step.layer, cat("the activation scale of '", name, "' is ", stored, ", the calibration gives ", want));
+    float stored = 0;
+    info(tensor(scale).desc.type.element).decode(view(scale).data, 0, 1, &stored);
+    if (const std::string text = scales_.misfit(value, type, stored); !text.empty()) fault(step.layer, text);
   }
 
   void check_output(size_t i) {
@@ -315,8 +286,8 @@ class Walk {
   const Plan& plan_;
   ModelValues model_;
   const ValidateOptions& options_;
+  const ActivationScales scales_;
   PlanMemory memory_;
-  std::map<ValueId, std::set<float>> stated_;
   Validation* out_ = nullptr;
   bool stuck_ = false;
 };

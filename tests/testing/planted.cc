@@ -168,6 +168,12 @@ void set_code(Value& v, int64_t i, uint64_t code) {
   std::memcpy(bytes + i * bits / 8, &code, static_cast<size_t>(bits / 8));
 }
 
+uint64_t two_steps_off(const ElementInfo& element, uint64_t code) {
+  if (element.kind == ElementKind::kInteger) return static_cast<uint8_t>(static_cast<int8_t>(code) > 0 ? code - 2 : code + 2);
+  const uint64_t sign = uint64_t{1} << (element.bits - 1), magnitude = code & (sign - 1);
+  return (code & sign) | (magnitude >= 2 ? magnitude - 2 : magnitude + 2);
+}
+
 void reorder_codes(Value& v, const std::function<int64_t(int64_t)>& from) {
   std::vector<uint64_t> codes;
   for (int64_t i = 0; i < elements(v.type.shape); ++i) codes.push_back(code_at(v, i));

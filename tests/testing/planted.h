@@ -57,6 +57,8 @@ Value& own_constant(Graph& graph, Node& node, size_t input);
 // One code of a constant, as its bits.
 uint64_t code_at(const Value& v, int64_t i);
 void set_code(Value& v, int64_t i, uint64_t code);
+// The code two numbers of its element away.
+uint64_t two_steps_off(const ElementInfo& element, uint64_t code);
 // The constant's codes in another order: element i is what element from(i) was.
 void reorder_codes(Value& v, const std::function<int64_t(int64_t)>& from);
 // Plain numbers of a constant without scales.
