@@ -6,6 +6,12 @@
 namespace tessera {
 
 ActivationScales::ActivationScales(const ModelValues& model, const Ranges* ranges) : model_(model), ranges_(ranges) {
+  const Graph& g = model.graph();
+  for (size_t v = 0; v < g.values.size(); ++v) {
+    const Value& value = g.values[v];
+    const ValueId scale = value.type.quant.dynamic ? value.scale2 : value.scale;
+    if (!value.constant && scale != kNoValue) stated_[static_cast<ValueId>(v)].insert(static_cast<float>(g.numbers(scale)[0]));
+  }
   for (const Node& n : model.graph().nodes) {
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       const std::string key = cat("scale.", i);
@@ -15,13 +21,18 @@ ActivationScales::ActivationScales(const ModelValues& model, const Ranges* range
 }
 
 std::string ActivationScales::misfit(ValueId value, const QuantType& type, float stored) const {
-  if (const auto it = stated_.find(value); it != stated_.end() && it->second.contains(stored)) return "";
+  const auto stated = stated_.find(value);
+  if (stated != stated_.end() && stated->second.contains(stored)) return "";
   const std::string& name = model_.graph().at(value).name;
+  const std::string text = cat("the activation scale of '", name, "' is ", stored, ", ");
   const auto clip = ranges_ == nullptr ? std::nullopt : ranges_->clip(name, type.element);
-  if (!clip) return "";
-  float want = type.dynamic ? 1 : scale_for_amax(type.element, *clip);
-  if (type.dynamic) make_scale2(type, &*clip, 1, 1, &want);
-  return stored == want ? "" : cat("the activation scale of '", name, "' is ", stored, ", the calibration gives ", want);
+  if (clip) {
+    float want = type.dynamic ? 1 : scale_for_amax(type.element, *clip);
+    if (type.dynamic) make_scale2(type, &*clip, 1, 1, &want);
+    if (stored == want) return "";
+    if (stated == stated_.end()) return cat(text, "the calibration gives ", want);
+  }
+  return stated == stated_.end() ? "" : cat(text, "the model states ", *stated->second.begin());
 }
 
 }  // namespace tessera

@@ -26,6 +26,7 @@ struct PlantedModel {
 PlantedModel planted_model(const std::string& name, const std::string& path, int64_t batch = 2);
 PlantedModel exported_model(const std::string& folder, const std::string& stem);
 PlantedModel text_model(const std::string& name, const std::string& text);
+PlantedModel graph_model(const std::string& name, Graph canonical);
 
 // Returns the layer that the sentence must name; empty where the graph has no place for the fault.
 using Plant = std::function<std::string(Graph&)>;
