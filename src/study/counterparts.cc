@@ -41,7 +41,7 @@ ValueId vector_of(const Node& layer, StepKind kind, int nth) {
 }
 
 std::vector<Counterpart> constant(const ModelValues& m, ValueId id, const char* what) {
-  if (id == kNoValue || !m.graph().at(id).constant) return {};
+  if (id == kNoValue || !m.is_constant(id)) return {};
   const Type& type = m.graph().at(id).type;
   return {{.what = what, .shape = type.shape, .numbers = m.constant(id), .rounded = type.quant.scaled()}};
 }
@@ -135,7 +135,7 @@ std::vector<Counterpart> of_unfused(const ModelValues& m, const PlanStep& step, 
 }  // namespace
 
 const Node* norm_before(const ModelValues& model, const Node& layer) {
-  if (layer.inputs.empty() || layer.inputs[0] == kNoValue || model.graph().at(layer.inputs[0]).constant) return nullptr;
+  if (layer.inputs.empty() || layer.inputs[0] == kNoValue || model.is_constant(layer.inputs[0])) return nullptr;
   const Node* norm = model.maker(model.place(layer.inputs[0]).base);
   return norm != nullptr && norm->op == "norm" ? norm : nullptr;
 }

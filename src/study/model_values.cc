@@ -122,6 +122,7 @@ Place ModelValues::place(ValueId value) const {
 
 std::vector<double> ModelValues::constant(ValueId value) const {
   const Value& v = g_.at(value);
+  if (!v.constant) return gather(constant(place(value).base), place(value).region, {}).value().v;
   const Operand desc = dense_operand(v.type.shape, v.type.quant, true);
   const auto bytes = [&](ValueId id) { return id == kNoValue ? nullptr : const_cast<uint8_t*>(g_.at(id).data.data()); };
   return decode({.desc = &desc, .data = bytes(value), .scale = bytes(v.scale), .scale2 = bytes(v.scale2)}).v;
@@ -151,8 +152,8 @@ Result<Dense> ModelValues::compute(const Node& node) {
   for (ValueId id : node.inputs) {
     if (id == kNoValue) {
       in.emplace_back();
-    } else if (g_.at(id).constant) {
-      in.push_back({g_.at(id).type.shape, constant(id)});
+    } else if (is_constant(id)) {
+      in.push_back(g_.at(id).constant ? Dense{g_.at(id).type.shape, constant(id)} : gather(constant(place(id).base), place(id).region, cut_).value());
     } else {
       TS_ASSIGN(Dense d, read(place(id)));
       in.push_back(std::move(d));

@@ -41,7 +41,9 @@ class ModelValues {
   const Node* maker(ValueId value) const;
   // Where a value's elements lie, through views.
   Place place(ValueId value) const;
-  // Numbers of a constant, scales applied.
+  // A constant, or a view of one.
+  bool is_constant(ValueId value) const { return g_.at(place(value).base).constant; }
+  // Its numbers, scales applied.
   std::vector<double> constant(ValueId value) const;
 
   // Its numbers are drawn from now on.

@@ -79,7 +79,7 @@ std::string different_operand(const ModelValues& model, const std::string& what,
   const bool absent = !read && !constant;
   if (id == kNoValue) return absent ? "" : cat("it reads a ", what, ", the model has none");
   if (absent) return cat("it reads no ", what, ", the model has '", g.at(id).name, "'");
-  if (g.at(id).constant) return constant ? "" : cat("its ", what, " is computed, the model has the constant '", g.at(id).name, "'");
+  if (model.is_constant(id)) return constant ? "" : cat("its ", what, " is computed, the model has the constant '", g.at(id).name, "'");
   if (constant) return cat("its ", what, " is a constant, the model has '", g.at(id).name, "'");
   const Place want = model.place(id);
   if (!read->place) return cat("its ", what, " is no value of the model, which has '", g.at(id).name, "'");
