@@ -147,6 +147,7 @@ Status build(const Options& o, const Common& common) {
                 {"outputs", quality_json(quality)},
                 {"padding", quality.padding},
                 {"warnings", quality.warnings},
+                {"validated", quality.validated},
                 {"ran_on_target", ran},
                 {"seconds",
                  {{"import", times.import_s},

@@ -21,6 +21,7 @@
 #include "study/ranges_file.h"
 #include "study/refine.h"
 #include "study/row_offsets.h"
+#include "study/validate_plan.h"
 #include "study/verify.h"
 
 namespace tessera {
@@ -348,6 +349,7 @@ class Builder {
   // One plan per batch size, and the golden plan.
   Status make_plans() {
     ConstantPool pool(engine_.constants);
+    validated_.clear();
     const std::vector<int64_t> all = batches();
     lowering_.plan.target = options_.target;
     int64_t largest = 1;
@@ -374,10 +376,16 @@ class Builder {
         const Stopwatch tuning(t_.tune_s);
         TS_TRY(tune_graph(graph, lowering_, options_, tuning_));
       }
-      const Stopwatch watch(t_.compile_s);
-      TS_ASSIGN(Plan plan, lower(std::move(graph), lowering_, pool));
-      if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
-      engine_.plans.push_back(std::move(plan));
+      {
+        const Stopwatch watch(t_.compile_s);
+        TS_ASSIGN(Plan plan, lower(graph, lowering_, pool));
+        if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
+        engine_.plans.push_back(std::move(plan));
+      }
+      if (options_.golden) {  // while the model with this batch is at hand
+        const Stopwatch watch(t_.golden_s);
+        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges}, &validated_));
+      }
       bar.advance();
     }
     {
@@ -410,7 +418,8 @@ class Builder {
     const Stopwatch watch(t_.golden_s);
     const ModelGraphs graphs{.written = &written_,
                              .canonical = &canonical_,
-                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_};
+                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_,
+                             .ranges = lowering_.types.ranges};
     const std::string data = ranges_given_ ? std::string() : options_.calib_path;
     const GoldenOptions golden{.seed = options_.seed,
                                .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
@@ -419,6 +428,7 @@ class Builder {
                                .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
+    if (report != nullptr) report->validated.insert(report->validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
     TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
     if (report != nullptr) report->padding = padding.mask;
@@ -442,6 +452,7 @@ class Builder {
   Refined refined_;
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
+  std::vector<std::string> validated_;  // how plans were held against the model
   bool mirrored_ = true;  // plans have the steps of the golden plan
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };

@@ -15,6 +15,7 @@
 #include "study/image_samples.h"
 #include "study/original.h"
 #include "study/twin.h"
+#include "study/validate_plan.h"
 
 namespace tessera {
 namespace {
@@ -285,6 +286,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
       TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
       TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, r));
     }
+    TS_TRY(check_plan(engine.constants, *golden, *model->prepared, {.ranges = model->ranges}, &r.validated));
     g.original = as_golden(*golden, written);
   }
   ExecutorOptions watching;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Golden values: inputs, what the golden plan makes of them and how far an engine may be from it; made at build,
-// reproduced at load. Where the model is at hand, two more questions are asked, each with a sentence of its own:
+// reproduced at load. Where the model is at hand, three more questions are asked, each with a sentence of its own:
 //   the passes     the canonical graph in f32 computes what the model as written does, within the response to noise of
 //                  f32's size (so a tanh GELU does not pass for an erf one)
+//   the plan       the golden plan has the model's constants and computes what it does, layer by layer (validate_plan.h)
 //   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and no scale is
 //                  one that its numbers cannot have been made for
 #pragma once
@@ -14,6 +15,7 @@
 
 #include "base/status.h"
 #include "ir/graph.h"
+#include "ir/ranges.h"
 #include "plan/engine.h"
 #include "study/closeness.h"
 #include "study/quantization.h"
@@ -26,6 +28,7 @@ struct ModelGraphs {
   const Graph* written = nullptr;    // as imported, before any pass
   const Graph* canonical = nullptr;  // what passes/canonicalise made of it
   const Graph* prepared = nullptr;   // what quantize was given: weights may be pruned, scales migrated
+  const Ranges* ranges = nullptr;    // what activation scales were made from; null: they are not compared
 };
 
 struct GoldenOptions {
@@ -54,6 +57,7 @@ struct ModelReport {
   Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data; 0: not measured
   int64_t samples = 0;
   std::string padding;       // the input whose hidden tokens were shown not to matter (padding.h); empty: there is none
+  std::vector<std::string> validated;  // which plans were held against the model, and how, a sentence each
   std::vector<std::string> warnings;  // scales that are off, results that saturate; the build goes on
 };
 
@@ -63,7 +67,7 @@ struct ModelReport {
 double default_min_cosine(const Plan& golden);
 
 // Golden inputs, outputs and bounds for an engine whose plans are made (the last one is the golden plan); with the
-// model's own outputs, and the build's two questions answered, where `model` is given. kVerifyFailed where an answer is
+// model's own outputs, and the build's questions answered, where `model` is given. kVerifyFailed where an answer is
 // no.
 Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, const ModelGraphs* model = nullptr,
                            ModelReport* report = nullptr);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ops/matmul/matmul.h"
 #include "ops/reference.h"
 #include "ops/row_moments.h"
 #include "passes/choose_precisions.h"
@@ -157,9 +156,7 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (known) {
     const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
-      const WeightFit fit = judge_weight(in[1], exact.v, step.attrs.integer(kSparse24) != 0);
-      q.weight_error = fit.relative_l2;
-      found = fit.finding;
+      q.weight_error = compare(decode(in[1]).v, exact.v, 1).relative_l2;
     }
   } else {
     found = judge_codes(in[1]);
@@ -167,51 +164,10 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (!found.text.empty()) q.found.push_back(std::move(found));
 }
 
-// The map that took over a step of the layer whose result this is (passes/unfuse.h); null where there is none.
-const PlanStep* QuantizationJudge::given_back(int tensor) const {
-  for (const PlanStep& s : plan_.steps) {
-    if (s.op == "map" && !s.in.empty() && s.in[0] == tensor && !layers_.contains(s.layer)) return &s;
-  }
-  return nullptr;
-}
-
-// Types change what is stored, never what is computed: activations, residuals, biases are those of the twin.
-void QuantizationJudge::judge_program(const PlanStep& step, LayerQuality& q) const {
-  const auto twin = layers_.find(step.layer);
-  if (twin == layers_.end() || q.closeness.samples > 0) return;
-  const bool divides = dividing_.contains(step.layer), folded = step.then.find(StepKind::normalise) != nullptr;
-  const auto words = [divides, folded](const Program& program) {
-    std::string out;
-    for (const Step& s : program.steps) {
-      // A gate stands for steps of their own there.
-      if (s.kind == StepKind::quantize || s.kind == StepKind::gate || (divides && s.kind == StepKind::scale)) continue;
-      // So does a norm that is none: its shift is part of the bias.
-      if (folded && (s.kind == StepKind::normalise || s.kind == StepKind::bias)) continue;
-      out += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind));
-    }
-    return out;
-  };
-  std::string here = words(step.then), there = words(twin->second->then);
-  if (step.op == "matmul") {
-    for (const PlanStep* map = given_back(step.out[0]); map != nullptr; map = given_back(map->out[0])) {
-      const std::string fn = map->attrs.word("fn");
-      const bool vector = map->in.size() == 2 && is_constant(plan_, map->in[1]);
-      if (fn == "mul" && vector && divides) continue;
-      here += cat(" ", fn == "add" ? name_of(vector ? StepKind::bias : StepKind::residual) : fn == "mul" && vector ? name_of(StepKind::scale) : fn);
-    }
-  }
-  const bool lost = folded && twin->second->then.find(StepKind::bias) != nullptr && step.then.find(StepKind::bias) == nullptr;
-  if (lost) here += " no bias";
-  if (step.op == twin->second->op && here == there) return;
-  const auto text = [](const PlanStep& s, const std::string& program) { return cat(s.op, " then", program.empty() ? " nothing" : program); };
-  q.found.push_back({cat("it computes ", text(step, here), " where the model has ", text(*twin->second, there)), true});
-}
-
 void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
   const size_t index = static_cast<size_t>(&step - plan_.steps.data());
   TS_CHECK(index < reports_.size(), "a step of another plan");
   LayerQuality& q = reports_[index];
-  judge_program(step, q);
   judge_weights(step, index, in);
   const auto note = [&](Finding f) {
     if (f.text.empty()) return;

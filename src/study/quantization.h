@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantization error, layer by layer: the golden plan (f64 on the codes, so that no arithmetic is blamed) beside its
-// f32 twin (twin.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its own.
+// f32 twin (twin.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its own. How
+// good a precision is, that is; whether a plan is the model at all is asked before (validate_plan.h).
 #pragma once
 
 #include <map>
@@ -46,8 +47,6 @@ class QuantizationJudge {
  private:
   void find_divided();
   const std::vector<float>* twin_value(int tensor) const;
-  const PlanStep* given_back(int tensor) const;
-  void judge_program(const PlanStep& step, LayerQuality& q) const;
   void judge_weights(const PlanStep& step, size_t index, std::span<const TensorView> in);
 
   const Engine& engine_;

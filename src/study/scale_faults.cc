@@ -25,10 +25,6 @@ constexpr double kTooSmall = 2;
 constexpr double kTooLarge = 8;
 // Numbers that masks add: no layer computes such.
 constexpr double kMask = 1e30;
-// Of a weight's numbers, those that may lie outside their rounding interval: a clip search leaves few.
-constexpr double kOutsideFault = 0.1;
-// No type of the product rounds weights worse: e2m1 in blocks of 16 leaves 0.1.
-constexpr double kWeightFault = 0.3;
 
 std::string brief(double x) {
   char text[32];
@@ -39,24 +35,6 @@ std::string percent(double share) {
   char text[32];
   std::snprintf(text, sizeof(text), share < 0.1 ? "%.2g %%" : "%.0f %%", 100 * share);
   return text;
-}
-
-// The codes as the numbers that they are without scales.
-std::vector<double> bare_codes(const TensorView& t) {
-  Operand desc = *t.desc;
-  desc.type = QuantType(desc.type.element);
-  TensorView bare = t;
-  bare.desc = &desc;
-  bare.scale = bare.scale2 = nullptr;
-  return decode(bare).v;
-}
-
-std::vector<double> scale_numbers(const TensorView& t, const ScaleLevel& level, const void* data) {
-  if (level.granularity == Granularity::kNone || data == nullptr) return {};
-  const int64_t cols = t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back());
-  std::vector<double> out(static_cast<size_t>(scale_count(level, elements(t.desc->shape) / cols, cols)));
-  info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
-  return out;
 }
 
 double largest(std::span<const float> numbers) {
@@ -124,82 +102,6 @@ Driven drive_block_scales(const TensorView& t) {
           smallest_ones / n, " underflow"};
 }
 
-// Sums over all numbers of a weight, added up in order.
-struct Fit {
-  double error = 0, size = 0, stored = 0, product = 0, outside = 0;
-  double relative_l2() const { return size > 0 ? std::sqrt(error / size) : std::sqrt(error); }
-  double cosine() const { return stored > 0 && size > 0 ? product / std::sqrt(stored * size) : 0; }
-};
-
-Fit fit(int64_t n, const std::function<void(int64_t begin, int64_t end, Fit&)>& body) {
-  constexpr int64_t kPart = int64_t{1} << 16;
-  std::vector<Fit> parts(static_cast<size_t>((n + kPart - 1) / kPart));
-  parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) body(p * kPart, std::min(n, (p + 1) * kPart), parts[static_cast<size_t>(p)]);
-  });
-  Fit all;
-  for (const Fit& f : parts) {
-    all.error += f.error, all.size += f.size, all.stored += f.stored, all.product += f.product;
-    all.outside += f.outside;
-  }
-  return all;
-}
-
-void add(Fit& f, double w, double q) {
-  f.error += (w - q) * (w - q), f.size += w * w, f.stored += q * q, f.product += w * q;
-}
-
-// Which misreading of codes and scales would give the weight, where one does.
-std::string explain(const TensorView& t, std::span<const double> exact, const Fit& now) {
-  const QuantType& type = t.desc->type;
-  const int64_t n = static_cast<int64_t>(exact.size());
-  const int64_t cols = std::max<int64_t>(1, t.desc->shape.back()), rows = n / cols;
-  const std::vector<double> codes = bare_codes(t), first = scale_numbers(t, type.scale, t.scale),
-                            second = scale_numbers(t, type.scale2, t.scale2);
-  const double global = second.empty() ? 1 : second[0];
-  const auto with = [&](const std::function<double(int64_t)>& number) {
-    return fit(n, [&](int64_t begin, int64_t end, Fit& f) {
-      for (int64_t i = begin; i < end; ++i) add(f, exact[static_cast<size_t>(i)], number(i));
-    });
-  };
-  const auto scale_at = [&](int64_t row, int64_t col) {
-    return first.empty() ? global : first[static_cast<size_t>(scale_index(type.scale, row, col, cols))] * global;
-  };
-  std::string best;
-  double least = std::min(now.relative_l2(), kWeightFault) / 2;
-  const auto consider = [&](const Fit& f, const std::string& text) {
-    if (f.relative_l2() < least) least = f.relative_l2(), best = text;
-  };
-  if (info(type.element).bits == 4 && n % 2 == 0) {
-    consider(with([&](int64_t i) { return codes[static_cast<size_t>(i ^ 1)] * scale_at(i / cols, i % cols); }),
-             "the two codes of each byte are swapped");
-  }
-  if (type.scale.granularity == Granularity::kBlock) {
-    const int64_t block = type.scale.block, blocks = (cols + block - 1) / block;
-    consider(with([&](int64_t i) {
-               const int64_t at = i % cols / block * rows + i / cols;
-               return codes[static_cast<size_t>(i)] * first[static_cast<size_t>(at)] * global;
-             }),
-             cat("its scales lie transposed, [", blocks, ",", rows, "] where [", rows, ",", blocks, "] is read"));
-    if (rows % block == 0 && cols % block == 0) {
-      consider(with([&](int64_t i) {
-                 return codes[static_cast<size_t>(i)] * first[static_cast<size_t>(i / cols / block * cols + i % cols)] *
-                        global;
-               }),
-               cat("its blocks of ", block, " run along axis 0, the outputs, where axis 1 is read"));
-    }
-  }
-  if (!best.empty()) return best;
-  // A factor that all numbers share, as far as the type can tell.
-  const double slope = now.stored > 0 ? now.product / now.stored : 0;
-  if (now.cosine() > 0.95 && slope > 0) {
-    return slope > 1 ? cat("its scales are ", brief(slope), "x too small")
-                     : cat("its scales are ", brief(1 / slope), "x too large");
-  }
-  if (now.stored == 0) return "every code is zero";
-  return cat("cosine ", brief(now.cosine()), ": it is not this layer's weight, or its scales are not its own");
-}
-
 }  // namespace
 
 Finding judge_activation(const TensorView& t, std::span<const float> exact) {
@@ -243,36 +145,6 @@ Finding judge_stated(const TensorView& t) {
   if (d.count < 64 || d.saturated < kSaturatedFault) return {};
   const std::string share = percent(d.saturated);
   return {.text = cat(share, " of its input's ", d.codes, " saturate, under the scale that the model states")};
-}
-
-WeightFit judge_weight(const TensorView& stored, std::span<const double> exact, bool pruned) {
-  const QuantType& type = stored.desc->type;
-  const std::vector<double> numbers = decode(stored).v;
-  const ElementInfo& element = info(type.element);
-  const std::vector<double> codes = type.scaled() ? bare_codes(stored) : std::vector<double>();
-  const ScaleOf scales(stored);
-  const Fit now = fit(static_cast<int64_t>(exact.size()), [&](int64_t begin, int64_t end, Fit& f) {
-    for (int64_t i = begin; i < end; ++i) {
-      const double w = exact[static_cast<size_t>(i)], q = numbers[static_cast<size_t>(i)];
-      if (pruned && q == 0) continue;
-      add(f, w, q);
-      const double scale = type.scaled() ? scales.at(i) : 1, code = type.scaled() ? codes[static_cast<size_t>(i)] : q;
-      const bool clipped = std::fabs(code) >= element.max && (code > 0) == (w > 0) && std::fabs(w) > std::fabs(q);
-      // Scales are rounded and quotients too: a number in the middle between two codes may fall to either.
-      double allowed = 0.505 * step_at(type.element, code) * std::fabs(scale);
-      if (type.product) allowed += std::ldexp(std::fabs(q), -info(*type.product).mantissa_bits - 1);
-      f.outside += !clipped && !(std::fabs(w - q) <= allowed);
-    }
-  });
-  WeightFit result{.relative_l2 = now.relative_l2(), .finding = {}};
-  const double outside = now.outside / std::max<double>(1, static_cast<double>(exact.size()));
-  if (outside <= kOutsideFault && now.relative_l2() <= kWeightFault) return result;
-  char text[96];
-  std::snprintf(text, sizeof(text),
-                "its stored weight is off by %.2g of its size, %.0f %% of it beyond its rounding: ", now.relative_l2(),
-                100 * outside);
-  result.finding = {text + explain(stored, exact, now), true, true};
-  return result;
 }
 
 Finding judge_codes(const TensorView& stored) {

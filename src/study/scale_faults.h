@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a tensor's scales, in words, from its codes and from the numbers that they stand for: scales that
-// are too small (codes saturate) or too large (codes are zero), codes in another order than their scales.
+// What is wrong with an activation's scales, in words, from its codes and from the numbers that they stand for: scales
+// that are too small (codes saturate) or too large (codes are zero). Weights: validate_constants.h.
 #pragma once
 
 #include <span>
@@ -24,15 +24,6 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact);
 // An activation whose scale the model itself states: what it does to its numbers is part of the model, and worth a note
 // where it would be a fault of ours.
 Finding judge_stated(const TensorView& t);
-
-// A constant weight beside the weight of the twin. Every number lies within half a step of its code, but for those that
-// a search for better scales clips: |w - q| <= step(code) * scale / 2.
-struct WeightFit {
-  double relative_l2 = 0;
-  Finding finding;
-};
-// `pruned`: numbers whose codes are zero are left out.
-WeightFit judge_weight(const TensorView& stored, std::span<const double> exact, bool pruned = false);
 
 // A weight alone: codes that leave most of the element's range unused.
 Finding judge_codes(const TensorView& stored);

@@ -1,22 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales of a tensor in host memory, by element.
+// Codes and scales of a tensor in host memory, each for itself.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "ops/problem.h"
+#include "ops/reference.h"
 
 namespace tessera {
+
+// The codes as the numbers that they are without scales.
+inline std::vector<double> bare_codes(const TensorView& t) {
+  Operand desc = *t.desc;
+  desc.type = QuantType(desc.type.element);
+  TensorView bare = t;
+  bare.desc = &desc;
+  bare.scale = bare.scale2 = nullptr;
+  return decode(bare).v;
+}
+
+// One level of scales; empty where the tensor has none.
+inline std::vector<double> scale_numbers(const TensorView& t, const ScaleLevel& level, const void* data) {
+  if (level.granularity == Granularity::kNone || data == nullptr) return {};
+  const int64_t cols = t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back());
+  std::vector<double> out(static_cast<size_t>(scale_count(level, elements(t.desc->shape) / cols, cols)));
+  info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
+  return out;
+}
 
 // Scales of a tensor, both levels multiplied, by element in row order.
 class ScaleOf {
  public:
   explicit ScaleOf(const TensorView& t)
       : type_(t.desc->type), cols_(t.desc->shape.empty() ? 1 : std::max<int64_t>(1, t.desc->shape.back())) {
-    const int64_t rows = elements(t.desc->shape) / cols_;
-    first_ = numbers(type_.scale, t.scale, rows);
-    second_ = numbers(type_.scale2, t.scale2, rows);
+    first_ = scale_numbers(t, type_.scale, t.scale);
+    second_ = scale_numbers(t, type_.scale2, t.scale2);
   }
   double at(int64_t i) const {
     double s = 1;
@@ -26,12 +44,6 @@ class ScaleOf {
   }
 
  private:
-  std::vector<double> numbers(const ScaleLevel& level, const void* data, int64_t rows) const {
-    if (level.granularity == Granularity::kNone || data == nullptr) return {};
-    std::vector<double> out(static_cast<size_t>(scale_count(level, rows, cols_)));
-    info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
-    return out;
-  }
   QuantType type_;
   int64_t cols_;
   std::vector<double> first_, second_;

@@ -8,6 +8,7 @@ namespace tessera {
 
 Result<Twin> make_twin(const Graph& graph) {
   Twin twin;
+  twin.graph = graph;
   twin.engine.model = graph.name;
   twin.engine.precision = "fp32";
   twin.engine.target = Arch::cpu;

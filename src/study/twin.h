@@ -17,6 +17,7 @@
 namespace tessera {
 
 struct Twin {
+  Graph graph;    // it was made from; constants are shared
   Engine engine;  // two plans: "f32" on the CPU, and "golden", the same by the references
 
   const Plan& plan() const { return engine.plans.front(); }

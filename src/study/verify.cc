@@ -12,6 +12,7 @@
 #include "study/golden_run.h"
 #include "study/golden_values.h"
 #include "study/refine.h"
+#include "study/validate_plan.h"
 
 namespace tessera {
 namespace {
@@ -191,6 +192,10 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
   }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
+  if (twin != nullptr) {
+    const std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, {.refined = !engine.refinements.empty()}).faults;
+    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(std::min(wrong.size(), kMost)));
+  }
   report.notes = sentences_of(report.layers, false, kMost);
   if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
   return report;

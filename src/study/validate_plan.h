@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Translation validation: a plan computes what the model does, layer by layer, whatever passes made of it. The model is
+// the canonical graph in f32 of the plan's own batch, as it was before types were given. Steps are followed in order, by
+// the memory that they read and write:
+//   constants   each number is the model's, rounded as its type says (validate_constants.h, counterparts.h)
+//   a step that reads what a layer of the model reads, with its attributes and program, types erased, computes the same
+//   any other   (a gate, a folded or pooled norm, steps that were split) is computed in f64 without roundings, over
+//               numbers that are drawn, with the model's constants; so is the model. Both differ by f64's roundings.
+//   scales      of activations are those of the calibration, or those that the model states
+// A plan that reads a value and computes it a second time is not understood: drawn numbers do not follow each other.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ir/graph.h"
+#include "ir/ranges.h"
+#include "plan/engine.h"
+
+namespace tessera {
+
+struct Validation {
+  std::vector<std::string> faults;  // "layer blocks.1.norm1: eps is 0.001, the model has 1e-06", in the plan's order
+  int64_t constants = 0, steps = 0, computed = 0;  // how many were compared; of the steps, those that were computed
+  bool followed = true;  // false: too large to compute and not the same step by step; only constants were compared
+  std::string sentence(const Plan& plan) const;  // "plan batch8: 62 constants, 74 steps, 6 of them computed"
+};
+struct ValidateOptions {
+  const Ranges* ranges = nullptr;  // what activation scales were made from; null: they are not compared
+  // The plan's weights were refined and the model's were not (an engine that was built, beside its file): what is
+  // computed is compared, constants are not, and a factor that the model does not have counts as 1.
+  bool refined = false;
+};
+// Contract: plan and constants are as make_plan made them, or check_engine found nothing wrong with them.
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options = {});
+
+// The first few faults as an error of ours; what was compared is added to `said`.
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
+                  std::vector<std::string>* said = nullptr);
+
+}  // namespace tessera
