@@ -302,7 +302,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
     r.layers = judge.reports();
     TS_TRY(check_precision(*golden, clean, written, options, r));
   }
-  TS_ASSIGN(GoldenTruth truth, run_golden(engine, engine.plans.front(), *golden, samples, progress ? &*progress : nullptr));
+  TS_ASSIGN(GoldenTruth truth, run_golden(engine, std::span(engine.plans).first(engine.plans.size() - 1), *golden, samples, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = port_desc(*golden, golden->inputs[i]);
     g.inputs.push_back(stored_input(golden->inputs[i].name, d, samples.data[i]));

@@ -139,12 +139,16 @@ std::vector<int> choose_values(const Engine& engine, const Plan& golden) {
   return tensors;
 }
 
-Result<GoldenTruth> run_golden(const Engine& engine, const Plan& plan, const Plan& golden, const Samples& samples, Progress* progress) {
-  const GoldenArithmetic arithmetic(plan, golden);
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden, const Samples& samples, Progress* progress) {
+  std::vector<GoldenArithmetic> ways;
+  for (const Plan& p : plans) {
+    GoldenArithmetic way(p, golden);
+    if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(std::move(way));
+  }
   const std::vector<int> tensors = choose_values(engine, golden);
   std::vector<Bytes> clean(tensors.size());
   std::vector<double> farthest(tensors.size(), 0);
-  const auto run = [&](uint64_t seed) {
+  const auto run = [&](const GoldenArithmetic& arithmetic, uint64_t seed) {
     ExecutorOptions options;
     options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
       if (progress != nullptr && seed <= 1) progress->advance();
@@ -168,11 +172,11 @@ Result<GoldenTruth> run_golden(const Engine& engine, const Plan& plan, const Pla
     return run_plan(engine, golden, samples, options);
   };
   GoldenTruth truth;
-  TS_ASSIGN(truth.outputs, run(0));
+  TS_ASSIGN(truth.outputs, run(ways.front(), 0));
   truth.bounds.assign(truth.outputs.size(), 0);
-  const int runs = noisy_runs(golden);
-  for (int i = 1; i <= runs; ++i) {
-    TS_ASSIGN(const Outputs64 noisy, run(static_cast<uint64_t>(i)));
+  const size_t runs = std::max(ways.size(), static_cast<size_t>(noisy_runs(golden)));
+  for (size_t i = 0; i < runs; ++i) {
+    TS_ASSIGN(const Outputs64 noisy, run(ways[i % ways.size()], i + 1));
     for (size_t o = 0; o < noisy.size(); ++o) {
       const double far = compare(noisy[o], truth.outputs[o], golden.batch).relative_l2;
       truth.bounds[o] = std::max(truth.bounds[o], multiple_of(static_cast<int64_t>(noisy[o].size())) * far + kFloor);

@@ -7,6 +7,7 @@
 // (Variant::emulate), else by its reference in f64.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class GoldenArithmetic {
   bool make(size_t step, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, uint64_t seed) const;
   // Relative noise of a step that is not emulated.
   double noise(size_t step) const { return noise_[step]; }
+  bool operator==(const GoldenArithmetic&) const = default;
 
  private:
   std::vector<const Variant*> variants_;  // per golden step; null: none
@@ -43,9 +45,9 @@ struct GoldenTruth {
   std::vector<double> bounds;  // per output
   std::vector<GoldenValue> values;
 };
-// The golden run in the arithmetic of `plan`, and how far runs with the noise of it are from it at each value. Advances
-// `progress` twice per golden step.
-Result<GoldenTruth> run_golden(const Engine& engine, const Plan& plan, const Plan& golden, const Samples& samples, Progress* progress);
+// The golden run in the arithmetic of the first of `plans`, and how far runs with the noise of any of them are from it at
+// each value: plans may split sums otherwise. Advances `progress` twice per golden step.
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden, const Samples& samples, Progress* progress);
 
 // One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is full.
 // `values` are of all samples.

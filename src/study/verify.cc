@@ -257,7 +257,7 @@ namespace {
 // One group of samples through one plan: free, with its layers looked at, and value by value.
 Status verify_group(const Engine& engine, const Plan& golden, const Samples& group, Gathered& g, Progress* bar) {
   const Plan& plan = *g.plan;
-  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, plan, golden, group, bar));
+  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, {&plan, 1}, golden, group, bar));
   g.bounds.resize(truth.bounds.size());
   for (size_t i = 0; i < truth.bounds.size(); ++i) g.bounds[i] = std::max(g.bounds[i], truth.bounds[i]);
   ExecutorOptions watching;
