@@ -13,6 +13,12 @@ namespace tessera {
 namespace {
 
 constexpr float kLog2e = 1.44269504088896341f, kLog2Of448 = 8.80735492205760411f;
+// As ex2.approx.ftz gives it: subnormal results are 0.
+float exp2_flushed(float x) {
+  const auto y = static_cast<float>(std::exp2(static_cast<double>(x)));
+  return y < 0x1p-126f ? 0.0f : y;
+}
+
 // Of a weight: its exponential, and the rounding of what it is compared with.
 constexpr double kWeightError = sm90::kExp2Error + 0x1p-24;
 
@@ -103,11 +109,11 @@ class Rows {
     if (order_.fused_offset) {
       const float offset = std::fmaf(-most, scale, codes_ ? kLog2Of448 : 0.0f), before = r.offset;
       r.offset = std::min(offset, before);
-      shrink = r.started ? std::exp2(r.offset - before) : 0.0f;
+      shrink = r.started ? exp2_flushed(r.offset - before) : 0.0f;
       subtract = -r.offset;
     } else {
       const float top = std::max(r.top, most * scale), base = top == -INFINITY ? 0.0f : top;
-      shrink = std::exp2(r.top - base);
+      shrink = exp2_flushed(r.top - base);
       r.top = top;
       subtract = codes_ ? base - kLog2Of448 : base;
     }
@@ -161,7 +167,7 @@ class Rows {
         }
         if (order_.loose > 0) off += Near::unit(o[c]);
         // Other codes, or another number to begin with, are truncated elsewhere: by two units of each instruction.
-        if (off > 0) off += 2 * instructions * std::ldexp(std::max(std::fabs(before[c] * shrink), std::fabs(o[c])), -order_.core->kept_bits);
+        if (off > 0) off += 2 * instructions * std::ldexp(largest_term(before[c] * shrink, o[c], first, channel, v), -order_.core->kept_bits);
         r.off[p * kCoreLanes + static_cast<size_t>(c)] = off;
       }
     }
@@ -188,6 +194,14 @@ class Rows {
     }
   }
 
+  // Of a sum that began with `before` and ended with `after`: the largest number that its terms were aligned to.
+  double largest_term(float before, float after, int64_t first, int64_t channel, const std::vector<float>& v) const {
+    double most = std::max(std::fabs(before), std::fabs(after));
+    for (size_t j = 0; j < weights_.size() && channel < a_.value_size; ++j)
+      most = std::max(most, std::fabs(static_cast<double>(weights_[j]) * v[(static_cast<size_t>(first) + j) * static_cast<size_t>(a_.value_size) + static_cast<size_t>(channel)]));
+    return most;
+  }
+
   RowState join(const std::vector<RowState>& states) const {
     RowState all = states[0];
     float top = -INFINITY;
@@ -197,12 +211,12 @@ class Rows {
     for (size_t c = 0; c < all.o.size(); ++c) {
       double o = 0, off = 0;
       for (const RowState& r : states) {
-        const double factor = std::exp2(static_cast<double>(r.top - base)), part = r.o[c] * factor;
+        const double factor = exp2_flushed(r.top - base), part = r.o[c] * factor;
         o += part, off += r.off[c] * factor + std::fabs(part) * (sm90::kExp2Error + 0x1p-23);
       }
       all.o[c] = static_cast<float>(o), all.off[c] = off + Near::unit(all.o[c]);
     }
-    for (const RowState& r : states) all.sum += r.sum * std::exp2(static_cast<double>(r.top - base));
+    for (const RowState& r : states) all.sum += r.sum * exp2_flushed(r.top - base);
     return all;
   }
 

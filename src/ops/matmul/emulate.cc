@@ -205,7 +205,6 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
 
 Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const TensorCore& core,
                           double product_error, double activation_error) {
-  constexpr double kMultiple = 2;
   const MatmulProblem p = MatmulProblem::of(problem);
   const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
   std::vector<Dense> numbers;
@@ -215,7 +214,7 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
   Errors off(y.v.size());
   const double x_scale = p.x.scaled() ? scales_of(p.x.scale, in[0], 1)[0] : 1;
   const std::vector<float> w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
-  const double walk = kMultiple * std::ldexp(std::sqrt(1 + std::ceil(static_cast<double>(p.k) / core.products)), -core.kept_bits);
+  const double walk = std::ldexp(std::sqrt(1 + std::ceil(static_cast<double>(p.k) / core.products)), -core.kept_bits);
   std::vector<double> squares(static_cast<size_t>(p.m * p.n)), exact(squares.size()), x2(static_cast<size_t>(p.m * p.k)), w2(static_cast<size_t>(p.n * p.k));
   std::vector<float> sums(squares.size());
   for (int64_t b = 0; b < p.batch; ++b) {

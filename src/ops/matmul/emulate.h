@@ -20,7 +20,7 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
 
 // A library's matmul on tensor cores. Its order over k is not ours to know: sums are those of one chain of instructions
 // from 0 on, and may be off by what truncation took from them, and by truncations elsewhere, one per instruction, as a
-// random walk (twice its size). `product_error`:
+// random walk. `product_error`:
 // relative, where the product is rounded before a second kernel runs the program.
 Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const TensorCore& core,
                           double product_error, double activation_error);
