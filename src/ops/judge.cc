@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 
 namespace tessera {
 namespace {
@@ -17,6 +18,18 @@ std::vector<float> rounded(const QuantType& type, const std::vector<float>& numb
   encode_units(type, numbers, codes.data());
   info(type.element).decode(codes.data(), 0, n, out.data());
   return out;
+}
+
+std::vector<double> rounded(const QuantType& type, std::vector<double> numbers) {
+  const ElementInfo& e = info(type.element);
+  const auto n = static_cast<int64_t>(numbers.size());
+  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(type.element, n)));
+  if (e.kind == ElementKind::kInteger) {
+    for (double& x : numbers) x = std::clamp(x, -e.max, e.max);  // codes made while running stop at -127 too
+  }
+  e.encode_f64(numbers.data(), n, codes.data(), 0);
+  e.decode_f64(codes.data(), 0, n, numbers.data());
+  return numbers;
 }
 
 float scale_of(const TensorView& t) {
@@ -107,18 +120,30 @@ void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const 
 }
 
 void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
+  const QuantType& type = got.desc->type;
   const JudgedScales scales(got, exact_[r], allowed_[r]);
   const std::vector<double> numbers = decode(got).v;
+  // Scales that a kernel makes may be either of two: their codes are held to a tolerance. All others lie between the codes
+  // of both ends, as emulated ones do.
+  const bool between = !type.dynamic && !is_whole(type);
+  std::vector<double> low(numbers.size()), high(numbers.size()), tolerance(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double scale = scales.at(static_cast<int64_t>(i));
+    AllowedResult a = allow(type, scale, exact_[r].v[i], allowed_[r][i]);
+    if (info(type.element).mantissa_bits < 23) a.error += 0x1p-24 * std::fabs(a.want);  // by way of f32
+    tolerance[i] = a.error + (between ? 0 : a.rounding);
+    low[i] = (a.want - tolerance[i]) / (between ? scale : 1), high[i] = (a.want + tolerance[i]) / (between ? scale : 1);
+  }
+  if (between) low = rounded(type, low), high = rounded(type, high);
   Norms norms;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const double scale = scales.at(static_cast<int64_t>(i)), exact = exact_[r].v[i], g = numbers[i];
-    if ((std::isnan(exact) || std::isnan(scale)) && std::isnan(g)) continue;
-    const AllowedResult a = allow(got.desc->type, scale, exact, allowed_[r][i]);
-    const double tolerance = a.error + a.rounding, off = std::fabs(g - a.want);
-    if (!std::isfinite(g) && std::isfinite(a.want)) j.finite = false;
-    note(j, r, i, off == 0 ? 0 : tolerance > 0 ? off / tolerance : 2, g, a.want - tolerance, a.want + tolerance);
-    if (!std::isfinite(g) || !std::isfinite(a.want)) continue;
-    norms.add(g, a.want, tolerance);
+    const double scale = scales.at(static_cast<int64_t>(i)), g = numbers[i], unit = between ? scale : 1;
+    if ((std::isnan(exact_[r].v[i]) || std::isnan(scale)) && std::isnan(g)) continue;
+    const double l = low[i] * unit, h = high[i] * unit, middle = (l + h) / 2, outside = std::max({0.0, l - g, g - h});
+    if (!std::isfinite(g) && std::isfinite(middle)) j.finite = false;
+    const double share = std::isnan(g) ? INFINITY : outside == 0 ? (h > l ? std::fabs(g - middle) / (h - l) : 0) : 1 + outside / std::max(h - l, step_at(type.element, middle / scale) * scale);
+    note(j, r, i, share, g, l, h);
+    if (std::isfinite(g) && std::isfinite(middle)) norms.add(g, middle, (h - l) / 2);
   }
   norms.finish(j);
 }

@@ -45,8 +45,8 @@ class Roundings {
   explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
   double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
-  // Of an operand brought into `computed`: at most; in a walk, the deviation of an error that is anything up to that.
-  double operand() const { return walk() ? 0.3 * a_.operand_error : a_.operand_error; }
+  // Of an operand brought into `computed`: at most; in a walk, two deviations of an error that is anything up to that.
+  double operand() const { return walk() ? 0.6 * a_.operand_error : a_.operand_error; }
   // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
   double sum(int64_t terms) const;
   bool walk() const { return growth_ == Growth::kWalk; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Approximate instructions of Hopper, measured on an H200 over every input (docs/design/0020): how far each is from the
 // function it is named after, and where it can be, the same number on the host.
-//   ex2.approx.ftz.f32    2 units of the last place at most; subnormal results become 0
-//   rcp.approx.ftz.f32    1 unit; depends on the significand only
-//   rsqrt.approx.f32      2 units; depends on the significand and the exponent's parity only
+//   ex2.approx.ftz.f32    within 2.5 units of the last place; subnormal results become 0
+//   rcp.approx.ftz.f32    1.5 units; depends on the significand only
+//   rsqrt.approx.f32      2.5 units; depends on the significand and the exponent's parity only
 //   tanh.approx.f32       x itself below 2^-8, 1 from 8 on, between them off by 2^-16.4 of the result at most
 //   tanh.approx.f16x2     tanh.approx.f32 truncated toward zero to f16
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace tessera::sm90 {
 
-inline constexpr double kExp2Error = 0x1p-22, kReciprocalError = 0x1p-23, kRsqrtError = 0x1p-22;
+inline constexpr double kExp2Error = 0x1.4p-22, kReciprocalError = 0x1.8p-23, kRsqrtError = 0x1.4p-22;
 inline constexpr double kTanhExactBelow = 0x1p-8, kTanhOneFrom = 8, kTanhError = 0x1.9p-17;
 
 // How far tanh.approx.f32 may be from tanh(u).
