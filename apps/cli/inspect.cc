@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -85,6 +86,11 @@ void print_summary(const Options& o, const Engine& e) {
   for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
+  if (!e.golden.values.empty()) {
+    double widest = 0;
+    for (const GoldenValue& v : e.golden.values) widest = std::max(widest, v.bound);
+    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each from the value before it on", e.golden.values.size(), widest));
+  }
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
     print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
                                        to_string(e.golden.outputs[i].shape), e.golden.bounds[i]));

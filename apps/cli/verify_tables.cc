@@ -38,11 +38,11 @@ void print_layers(const Check& check, bool all) {
     std::sort(shown.begin(), shown.end());
     which = cat("the ", shown.size(), " nearest to their bound (--all: each)");
   }
-  Table table({">step", "layer", "variant", ">relative L2", ">bound", ">of bound", ">cosine", ""});
+  Table table({">step", "layer", "variant", "check", ">relative L2", ">bound", ">of bound", ">cosine", ""});
   for (const size_t i : shown) {
     const LayerReport& l = report.layers[i];
     const bool first = static_cast<int>(i) == report.first_stray;
-    table.add({std::to_string(i + 1), l.layer, l.variant, fmt::format("{:.1e}", l.relative_l2),
+    table.add({std::to_string(i + 1), l.layer, l.variant, l.emulated ? "emulated" : "bounded", fmt::format("{:.1e}", l.relative_l2),
                fmt::format("{:.1e}", l.bound), fmt::format("{:.2g} %", 100 * l.share), fmt::format("{:.7f}", l.cosine),
                l.ok()  ? "ok"
                : first ? "STRAYS FIRST"
@@ -51,7 +51,7 @@ void print_layers(const Check& check, bool all) {
   fmt::print("\n{}\n{}",
              wrap(cat("plan ", report.plan, ", ", check.what, ": ",
                       plural(static_cast<int64_t>(report.layers.size()), "layer"),
-                      " against its own reference on the operands that it read; ", which),
+                      " against what its kernel must give for the operands that it read; ", which),
                   0, 2),
              table.text());
 }
@@ -137,12 +137,16 @@ Json check_json(const Check& c) {
     layers.push_back({{"layer", l.layer},
                       {"op", l.op},
                       {"variant", l.variant},
+                      {"check", l.emulated ? "emulated" : "bounded"},
                       {"relative_l2", l.relative_l2},
                       {"bound", l.bound},
                       {"share", l.share},
                       {"cosine", l.cosine},
                       {"ok", l.ok()}});
   }
+  Json values = Json::array();
+  for (const ValueReport& v : c.report.values)
+    values.push_back({{"name", v.name}, {"relative_l2", v.relative_l2}, {"bound", v.bound}, {"ok", v.ok()}});
   const int stray = c.report.first_stray;
   return {{"plan", c.report.plan},
           {"what", c.what},
@@ -152,6 +156,7 @@ Json check_json(const Check& c) {
           {"first_stray", stray < 0 ? Json() : Json(c.report.layers[static_cast<size_t>(stray)].layer)},
           {"layers_note", c.report.layers_note},
           {"outputs", outputs},
+          {"values", values},
           {"layers", layers}};
 }
 
@@ -193,8 +198,12 @@ void print_checks(const std::vector<Check>& checks, bool all) {
                  fmt::format("{:.7f}", o.cosine_worst), fmt::format("{:.2e}", o.relative_l2),
                  fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
     }
+    for (const ValueReport& v : c.report.values) {
+      if (all || !v.ok())
+        table.add({c.report.plan, c.what, v.name, "", "", fmt::format("{:.2e}", v.relative_l2), fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
+    }
   }
-  fmt::print("arithmetic error: outputs against the golden plan (f64 on the same codes)\n{}", table.text());
+  fmt::print("arithmetic error: outputs{} against the golden run, each from the value before it on\n{}", all ? " and values inside the model" : "", table.text());
   for (const Check& c : checks) {
     if (!c.report.layers_note.empty() && &c == &checks.back()) fmt::print("\n{}\n", wrap(c.report.layers_note, 0, 2));
     if (!c.report.layers.empty() && (all || c.report.first_stray >= 0 || nearest_to_bound(checks, c)))
