@@ -203,7 +203,7 @@ void print_checks(const std::vector<Check>& checks, bool all) {
         table.add({c.report.plan, c.what, v.name, "", "", fmt::format("{:.2e}", v.relative_l2), fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
     }
   }
-  fmt::print("arithmetic error: outputs{} against the golden run, each from the value before it on\n{}", all ? " and values inside the model" : "", table.text());
+  fmt::print("arithmetic error: outputs{} against the golden run,\n  each from the value before it on\n{}", all ? " and values inside the model" : "", table.text());
   for (const Check& c : checks) {
     if (!c.report.layers_note.empty() && &c == &checks.back()) fmt::print("\n{}\n", wrap(c.report.layers_note, 0, 2));
     if (!c.report.layers.empty() && (all || c.report.first_stray >= 0 || nearest_to_bound(checks, c)))

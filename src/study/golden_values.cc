@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "ops/errors.h"
 #include "ops/op.h"
@@ -206,8 +207,9 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
   return truth;
 }
 
-Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, const Samples& samples, int64_t first, int64_t count,
+Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, int64_t in_values, const Samples& samples, int64_t first, int64_t count,
                                std::string* machine) {
+  const Activity running("plan", plan.name);
   ValueRun run;
   ExecutorOptions options;
   std::vector<std::vector<double>> wanted;
@@ -215,7 +217,7 @@ Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std
     const GoldenTensor& g = value.tensor;
     for (size_t t = 0; t < plan.tensors.size(); ++t) {
       const PlanTensor& here = plan.tensors[t];
-      const int64_t per_sample = elements(g.shape) / std::max<int64_t>(1, samples.count);
+      const int64_t per_sample = elements(g.shape) / std::max<int64_t>(1, in_values);
       const bool written = std::any_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) { return std::find(s.out.begin(), s.out.end(), static_cast<int>(t)) != s.out.end(); });
       if (here.name != g.name || here.storage != Storage::kArena || here.desc.type != g.type || !here.desc.dense() || !written || elements(here.desc.shape) != per_sample * plan.batch) continue;
       const int64_t bytes = packed_bytes(g.type.element, per_sample);

@@ -50,7 +50,7 @@ struct GoldenTruth {
 Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden, const Samples& samples, Progress* progress);
 
 // One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is full.
-// `values` are of all samples.
+// `values` are of `in_values` samples, of which these are the first.
 struct ValueReport {
   std::string name;
   double relative_l2 = 0, bound = 0;
@@ -61,7 +61,7 @@ struct ValueRun {
   std::vector<ValueReport> values;  // of those that the plan has
   Outputs64 outputs;
 };
-Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, const Samples& samples, int64_t first, int64_t count,
+Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, int64_t in_values, const Samples& samples, int64_t first, int64_t count,
                                std::string* machine);
 
 }  // namespace tessera

@@ -229,7 +229,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
   if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
   for (const auto& [first, count] : parts) {
-    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, g.values, samples, first, count, &report.machine));
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
     VerifyReport here;
     here.values = run.values;
     for (size_t i = 0; i < g.outputs.size(); ++i) {
@@ -271,7 +271,7 @@ Status verify_group(const Engine& engine, const Plan& golden, const Samples& gro
       TS_TRY(run_plan(engine, plan, group.part(s, here), watching, &g.report.machine).status());
       TS_TRY(g.judge.status());
     }
-    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, truth.values, group, s, here, &g.report.machine));
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, truth.values, golden.batch, group, s, here, &g.report.machine));
     for (const ValueReport& v : run.values) {
       const auto known = std::find_if(g.report.values.begin(), g.report.values.end(), [&](const ValueReport& k) { return k.name == v.name; });
       if (known == g.report.values.end()) {

@@ -304,7 +304,11 @@ std::vector<HostTensor> results_of(const Case& c) {
 
 void mutate_results(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& given) {
   const int64_t results = elements(given[0].desc.shape);
-  for (const ResultMutation& m : kOfResults) record(variant, c, m.name, run_result_mutation(m, judge, given), m.changes_many ? results : 0);
+  // Nothing is summed: codes times the quotient of two scales may all lie on ties, which a hundredth only decides.
+  const bool sums = find_op(c.problem.op)->terms != nullptr;
+  for (const ResultMutation& m : kOfResults) {
+    if (sums || std::string_view(m.name) != "x1.01") record(variant, c, m.name, run_result_mutation(m, judge, given), m.changes_many ? results : 0);
+  }
 }
 
 void mutate_operands(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& given) {
