@@ -250,10 +250,12 @@ class WritePowers : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const kAtTheEnd = ::testing::AddGlobalTestEnvironment(new WritePowers);
 
-// Checks that are known to miss a mutation: weights of cpu_bf16 are rounded against a maximum that depends on its blocks,
-// which nobody emulates yet, and the bound of that rounding is wider than a hundredth.
+// Checks that are known to miss a mutation. Weights of cpu_bf16 are rounded against a maximum that depends on its blocks,
+// which nobody emulates yet, and the bound of that rounding is wider than a hundredth. A library's FP8 sums over 16384
+// products are known to half a hundredth; a bias is less than that.
 bool is_known_gap(const Variant& variant, const std::string& mutation) {
-  return std::string_view(variant.name) == "attention/cpu_bf16" && mutation == "x1.01";
+  const std::string_view name = variant.name;
+  return (name == "attention/cpu_bf16" && mutation == "x1.01") || (name == "matmul/sm90_cublaslt_fp8" && mutation == "bias of the next channel");
 }
 
 void record(const Variant& variant, const Case& c, const char* name, Outcome outcome, int64_t results) {
@@ -261,7 +263,7 @@ void record(const Variant& variant, const Case& c, const char* name, Outcome out
   p.changed += outcome != Outcome::kSame;
   p.caught += outcome == Outcome::kCaught;
   if (outcome == Outcome::kMissed && !is_known_gap(variant, name)) ADD_FAILURE() << variant.name << " on " << c.text() << ": results that are wrong (" << name << ") are accepted";
-  p.many += results >= kMany && find_op(c.problem.op)->terms != nullptr;
+  p.many += results >= kMany && terms_of(*find_op(c.problem.op), c.problem) > 1;
 }
 
 // A result whose numbers are all the same, or few, hides mutations that only move or scale it a little.
@@ -305,7 +307,7 @@ std::vector<HostTensor> results_of(const Case& c) {
 void mutate_results(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& given) {
   const int64_t results = elements(given[0].desc.shape);
   // Nothing is summed: codes times the quotient of two scales may all lie on ties, which a hundredth only decides.
-  const bool sums = find_op(c.problem.op)->terms != nullptr;
+  const bool sums = terms_of(*find_op(c.problem.op), c.problem) > 1;
   for (const ResultMutation& m : kOfResults) {
     if (sums || std::string_view(m.name) != "x1.01") record(variant, c, m.name, run_result_mutation(m, judge, given), m.changes_many ? results : 0);
   }

@@ -66,7 +66,9 @@ class Rows {
       : order_(order), a_(AttentionProblem::of(problem)), weight_(info(a_.p ? a_.p->element : a_.q.element)) {
     codes_ = a_.p.has_value();
     scale_log2_ = static_cast<float>(a_.scale * 1.44269504088896341);
-    if (a_.q.scaled()) scale_log2_ = scale_log2_ * scale_of(in[0]) * scale_of(in[1]);
+    // As the kernels multiply: one scale after the other, or both with each other first.
+    const float q = scale_of(in[0]), k = scale_of(in[1]);
+    if (a_.q.scaled()) scale_log2_ = order.fused_offset ? scale_log2_ * q * k : scale_log2_ * (q * k);
     if (order.fused_offset) scale_log2_ = std::max(scale_log2_, 0x1p-100f);
     if (a_.has_bias) bias_ = decode(in[3]);
     if (a_.has_bias) {
