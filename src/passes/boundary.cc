@@ -24,11 +24,14 @@ void add_boundary_copies(Graph& g) {
   const std::set<ValueId> inputs(g.inputs.begin(), g.inputs.end());
   std::map<ValueId, ValueId> inner;  // value in the caller's buffer -> its copy in the arena
   const std::vector<int> producers = g.producers();
+  std::vector<bool> callers;  // per value: it lies in a buffer of the caller. Asked before any node is moved
+  for (size_t v = 0; v < g.values.size(); ++v)
+    callers.push_back(!g.values[v].constant && inputs.contains(placement_of(g, producers, static_cast<ValueId>(v)).base));
   std::vector<Node> nodes;
   for (Node& node : g.nodes) {
     if (node.op != "view" && !is_boundary(node)) {
       for (ValueId& in : node.inputs) {
-        if (in == kNoValue || g.at(in).constant || !inputs.contains(placement_of(g, producers, in).base)) continue;
+        if (in == kNoValue || !callers[static_cast<size_t>(in)]) continue;
         auto [it, fresh] = inner.emplace(in, kNoValue);
         if (fresh) {
           Value v;
