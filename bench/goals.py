@@ -75,7 +75,7 @@ def common_check(rows):
     kinds = {c.get("kind") for c in checks}
     counts = [str(c.get("mutations_caught", "")).split("/") for c in checks]
     fine = all(len(c) == 2 and all(n.isdigit() for n in c) for c in counts)
-    return {"kind": "bit-equal" if kinds == {"bit-equal"} else "bounded", "relative_l2_allowed": max(c.get("relative_l2_allowed") or 0 for c in checks),
+    return {"kind": kinds.pop() if len(kinds) == 1 else "bounded", "relative_l2_allowed": max(c.get("relative_l2_allowed") or 0 for c in checks),
             "mutations_caught": "/".join(str(sum(int(c[i]) for c in counts)) for i in (0, 1)) if fine else None}
 
 

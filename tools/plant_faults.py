@@ -95,12 +95,12 @@ def main():
                     done = subprocess.run([str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60)
                     code, text = done.returncode, done.stdout
                 except subprocess.TimeoutExpired:
-                    code, text = -1, "timeout"
+                    code, text = None, ""
                 ran = re.search(r"\[==========\] Running (\d+) test", text)
                 if code == 0:
                     verdict = "MISSED" if ran and int(ran[1]) > 0 else "no test ran"
                 else:
-                    verdict = "caught" if "[  FAILED  ]" in text else f"caught (exit {code})"
+                    verdict = "caught" if "[  FAILED  ]" in text else "caught (hangs)" if code is None else f"caught (exit {code})"
                 verdict += f", {time.time() - start:.0f} s"
             failed += not verdict.startswith("caught")
             rows.append({"fault": fault, "variant": variant, "verdict": verdict.split(",")[0]})

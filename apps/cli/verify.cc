@@ -241,13 +241,12 @@ Runner add(CLI::App& app, const Common& common) {
 const Command verify_command{
     "verify",
     "compare an engine with its golden plan and its model, layer by layer",
-    "Arithmetic error: three comparisons, each with a bound that is derived from the arithmetic that the "
-    "kernels state. Golden values: the engine reproduces the outputs that "
-    "were stored at build. Outputs: fresh inputs through the engine and through its golden "
-    "plan (f64 on the same codes). Layers: each layer is run again in f64 on "
-    "the very operands that it read, so errors do not add up from layer to layer, and the "
-    "first layer that strays is named. Differences that rounding to a "
-    "layer's stored type explains do not count. Quantization error is another matter: the golden "
+    "Arithmetic error, in three comparisons. Golden values: the engine reproduces the outputs and the "
+    "values inside the model that were stored at build. Outputs: the same for fresh inputs. Values are "
+    "compared one after the other, each run going on from the golden one, so errors do not add up. "
+    "Layers: each layer is held to what its kernel must give for the very operands that it read; the "
+    "first layer that strays is named. 'emulated': the tensor core's sums bit for bit, then the "
+    "kernel's own epilogue. 'bounded': f64, and what the kernel's roundings can do. Quantization error is another matter: the golden "
     "plan beside the model in f32, from the outputs that were stored at build, or, with --model, "
     "on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU "
     "the comparison of layers runs step by step, without the CUDA graph.",

@@ -19,10 +19,6 @@ bool has_one_scale(const QuantType& type) {
 
 bool is_decodable(const QuantType& type) { return is_float_code(type.element) && has_one_scale(type); }
 
-float tensor_scale(const TensorView& tensor) {
-  return tensor.desc->type.scaled() ? *static_cast<const float*>(tensor.scale) : 1.0f;
-}
-
 Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces) {
   const QuantType& type = y.type;
   TS_REQUIRE(y.dense() && y.layout == Layout::kRows, "writes dense rows");

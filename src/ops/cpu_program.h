@@ -64,7 +64,5 @@ Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces);
 bool has_one_scale(const QuantType& type);
 // "f32, f16, bf16 or e4m3 with at most one static f32 scale": the operands that CPU kernels decode while packing.
 bool is_decodable(const QuantType& type);
-// The scale of such a tensor; 1 where it has none.
-float tensor_scale(const TensorView& tensor);
 
 }  // namespace tessera

@@ -17,6 +17,7 @@ namespace tessera {
 
 struct EmulatedResult {
   std::vector<float> low, high;  // in row order
+  double middle(size_t i) const { return low[i] + (static_cast<double>(high[i]) - low[i]) / 2; }
 };
 using Emulation = std::vector<EmulatedResult>;  // per result
 

@@ -224,6 +224,10 @@ void JudgedScales::judge(const TensorView& result, const Dense& exact, const Err
 AllowedResult allow(const QuantType& type, double scale, double exact, double error) {
   const ElementInfo& element = info(type.element);
   const double max = element.max * scale;
+  // f32 and f64 are what kernels compute in: they do not saturate (types/plain.h).
+  if (!type.scaled() && element.kind == ElementKind::kFloat && element.mantissa_bits >= 23) {
+    return std::isfinite(exact) ? AllowedResult{.want = exact, .error = error, .rounding = 0.5 * step_at(type.element, std::fabs(exact) + error)} : AllowedResult{.want = exact};
+  }
   AllowedResult a{.want = std::clamp(exact, -max, max)};
   // The quotient is taken in fp32, as x / s or as x * (1 / s); s may be a product itself.
   const double quotient = !type.scaled() ? 0 : type.scale2.granularity == Granularity::kNone ? 0x1p-23 : 0x1.8p-23;

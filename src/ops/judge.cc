@@ -10,32 +10,13 @@
 namespace tessera {
 namespace {
 
-// Numbers rounded to an element, in its own units.
-std::vector<float> rounded(const QuantType& type, const std::vector<float>& numbers) {
-  const auto n = static_cast<int64_t>(numbers.size());
-  std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(type.element, n)));
-  std::vector<float> out(numbers.size());
-  encode_units(type, numbers, codes.data());
-  info(type.element).decode(codes.data(), 0, n, out.data());
-  return out;
-}
-
+// Numbers in units of a type's element, rounded to it.
 std::vector<double> rounded(const QuantType& type, std::vector<double> numbers) {
-  const ElementInfo& e = info(type.element);
   const auto n = static_cast<int64_t>(numbers.size());
   std::vector<uint8_t> codes(static_cast<size_t>(packed_bytes(type.element, n)));
-  if (e.kind == ElementKind::kInteger) {
-    for (double& x : numbers) x = std::clamp(x, -e.max, e.max);  // codes made while running stop at -127 too
-  }
-  e.encode_f64(numbers.data(), n, codes.data(), 0);
-  e.decode_f64(codes.data(), 0, n, numbers.data());
+  encode_units(type, numbers, codes.data());
+  info(type.element).decode_f64(codes.data(), 0, n, numbers.data());
   return numbers;
-}
-
-float scale_of(const TensorView& t) {
-  float s = 1;
-  if (t.desc->type.scaled()) info(t.desc->type.scale.element).decode(t.scale, 0, 1, &s);
-  return s;
 }
 
 // The walk is the size of an error, not its bound. Its roundings are taken as large as they can be, three times what they
@@ -62,11 +43,12 @@ void note(Judgement& j, size_t r, size_t i, double share, double got, double low
 }  // namespace
 
 Judge::Judge(const Variant& variant, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) : problem_(problem) {
-  for (const TensorView& t : out) scales_.push_back(t.desc->type.dynamic ? 1 : scale_of(t));
+  for (const TensorView& t : out) scales_.push_back(t.desc->type.dynamic ? 1 : tensor_scale(t));
   if (variant.emulate != nullptr) emulation_ = variant.emulate(problem, in, out);
   for (size_t r = 0; r < emulation_.size(); ++r) {
-    low_.push_back(rounded(problem.out[r].type, emulation_[r].low));
-    high_.push_back(rounded(problem.out[r].type, emulation_[r].high));
+    const EmulatedResult& e = emulation_[r];
+    low_.push_back(rounded(problem.out[r].type, {e.low.begin(), e.low.end()}));
+    high_.push_back(rounded(problem.out[r].type, {e.high.begin(), e.high.end()}));
   }
   if (emulated()) return;
   const OpInfo& op = *find_op(problem.op);
@@ -84,19 +66,20 @@ Judge::Judge(const Variant& variant, const Problem& problem, std::span<const Ten
   for (size_t r = 0; r < problem.out.size(); ++r) allowed_.push_back(errors_of_result(op, problem, r, exact_[0], e));
 }
 
-std::vector<float> Judge::middle(size_t r) const {
-  std::vector<float> v;
+std::vector<double> Judge::middle(size_t r) const {
+  std::vector<double> v;
   if (emulated()) {
-    for (size_t i = 0; i < emulation_[r].low.size(); ++i) v.push_back(emulation_[r].low[i] + (emulation_[r].high[i] - emulation_[r].low[i]) / 2);
-    return v;
+    for (size_t i = 0; i < emulation_[r].low.size(); ++i) v.push_back(emulation_[r].middle(i));
+  } else {
+    for (const double x : exact_[r].v) v.push_back(x / scales_[r]);
   }
-  for (const double x : exact_[r].v) v.push_back(static_cast<float>(x / scales_[r]));
   return v;
 }
 
 void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const {
   const Element element = got.desc->type.element;
-  const std::vector<float>&low = low_[r], &high = high_[r], codes = decode_codes(got);
+  const std::vector<double>&low = low_[r], &high = high_[r];
+  const std::vector<float> codes = decode_codes(got);
   const double scale = scales_[r];
   Norms norms;
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -139,7 +122,12 @@ void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
   for (size_t i = 0; i < numbers.size(); ++i) {
     const double scale = scales.at(static_cast<int64_t>(i)), g = numbers[i], unit = between ? scale : 1;
     if ((std::isnan(exact_[r].v[i]) || std::isnan(scale)) && std::isnan(g)) continue;
-    const double l = low[i] * unit, h = high[i] * unit, middle = (l + h) / 2, outside = std::max({0.0, l - g, g - h});
+    const double l = low[i] * unit, h = high[i] * unit, middle = (l + h) / 2;
+    if (std::isinf(l) || std::isinf(h)) {  // f32 has infinities: masks are made of them
+      if (!(l <= g && g <= h)) note(j, r, i, INFINITY, g, l, h);
+      continue;
+    }
+    const double outside = std::max({0.0, l - g, g - h});
     if (!std::isfinite(g) && std::isfinite(middle)) j.finite = false;
     const double share = std::isnan(g) ? INFINITY : outside == 0 ? (h > l ? std::fabs(g - middle) / (h - l) : 0) : 1 + outside / std::max(h - l, step_at(type.element, middle / scale) * scale);
     note(j, r, i, share, g, l, h);

@@ -32,7 +32,7 @@ class Judge {
   bool emulated() const { return !emulation_.empty(); }
   // Results that this variant could have given, for whoever has no device: the middle of what is allowed, not rounded yet,
   // in units of the result's element. Contract: result `r` has static scales or none.
-  std::vector<float> middle(size_t r) const;
+  std::vector<double> middle(size_t r) const;
 
  private:
   void judge_emulated(size_t r, const TensorView& got, Judgement& j) const;
@@ -41,7 +41,7 @@ class Judge {
   const Problem problem_;
   std::vector<double> scales_;   // per result; 1 where it has none or makes its own
   Emulation emulation_;          // empty: bounds
-  std::vector<std::vector<float>> low_, high_;  // both ends, rounded to the results' elements
+  std::vector<std::vector<double>> low_, high_;  // both ends, rounded to the results' elements
   std::vector<Dense> exact_;     // per result, before rounding
   std::vector<Errors> allowed_;  // per result
 };

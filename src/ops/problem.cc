@@ -35,4 +35,10 @@ Problem problem_of(const Graph& graph, const std::vector<int>& producers, const 
   return p;
 }
 
+float tensor_scale(const TensorView& tensor) {
+  float scale = 1;
+  if (tensor.desc->type.scaled()) info(tensor.desc->type.scale.element).decode(tensor.scale, 0, 1, &scale);
+  return scale;
+}
+
 }  // namespace tessera

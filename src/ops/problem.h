@@ -64,4 +64,7 @@ struct TensorView {
   int64_t slot_offset_bytes = 0;  // of a view's first element from what the slot holds
 };
 
+// The one scale of a tensor in host memory; 1 where it has none.
+float tensor_scale(const TensorView& tensor);
+
 }  // namespace tessera

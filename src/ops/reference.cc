@@ -182,13 +182,12 @@ std::vector<float> decode_codes(const TensorView& t) {
   return {d.v.begin(), d.v.end()};
 }
 
-void encode_units(const QuantType& type, std::vector<float> numbers, void* codes) {
+void encode_units(const QuantType& type, std::vector<double> numbers, void* codes) {
   const ElementInfo& element = info(type.element);
   if (type.scaled() && element.kind == ElementKind::kInteger) {
-    const auto most = static_cast<float>(element.max);
-    for (float& x : numbers) x = std::clamp(x, -most, most);
+    for (double& x : numbers) x = std::clamp(x, -element.max, element.max);
   }
-  element.encode(numbers.data(), static_cast<int64_t>(numbers.size()), codes, 0);
+  element.encode_f64(numbers.data(), static_cast<int64_t>(numbers.size()), codes, 0);
 }
 
 void encode(const Dense& numbers, const TensorView& t) {

@@ -15,9 +15,9 @@ namespace tessera {
 Dense decode(const TensorView& tensor);
 // The codes of a tensor as numbers, in row order, without its scales.
 std::vector<float> decode_codes(const TensorView& tensor);
-// Numbers in units of an element, that is already divided by their scale, as codes of the type: saturated where codes made
-// while running are (int8 at -127).
-void encode_units(const QuantType& type, std::vector<float> numbers, void* codes);
+// Numbers that are already divided by their scale, as codes of the type. Codes that are made while running saturate on both
+// sides alike: int8 at -127.
+void encode_units(const QuantType& type, std::vector<double> numbers, void* codes);
 // Rounds numbers into a tensor (dense rows or strided): codes under its scales, by the rules of types/quantize_array.h.
 // The first level of a dynamic type is made here, and written to tensor.scale.
 void encode(const Dense& numbers, const TensorView& tensor);

@@ -35,17 +35,17 @@ struct Arithmetic {
   double accumulator_error(int64_t terms) const;
 };
 
-// An Arithmetic as the derivation of errors asks it (OpInfo::errors). Roundings of one sum all go to the same side in the
-// worst case, which no data and no order can pass; or to both sides, as a random walk, whose size is what really
-// happens: a sum of n products p errs by the root of n of its roundings, each relative to a partial sum, and these are
-// about as large as the root of the sum of p^2. Results are allowed a multiple of the walk (judge.h).
+// An Arithmetic as the derivation of errors asks it (OpInfo::errors).
+//   kWorst  all roundings of a sum go to the same side: no data and no order of additions errs by more
+//   kWalk   they go to both sides. A sum of n products p then errs by about sqrt(n) roundings, each relative to a partial
+//           sum of the size sqrt(sum of p^2). Results are allowed a multiple of this (judge.h)
 enum class Growth : uint8_t { kWorst, kWalk };
 class Roundings {
  public:
   explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
   double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
-  // Of an operand brought into `computed`: at most; in a walk, two deviations of an error that is anything up to that.
+  // Of an operand brought into `computed`. In a walk: two standard deviations of an error that is uniform up to the largest.
   double operand() const { return walk() ? 0.6 * a_.operand_error : a_.operand_error; }
   // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
   double sum(int64_t terms) const;

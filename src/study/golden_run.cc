@@ -30,17 +30,6 @@ double typical_error(const Plan& plan, const PlanStep& step) {
   return 2 * a.operand_error + 4 * std::max(walk, Roundings(a).unit());  // an exact sum is rounded once all the same
 }
 
-// Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of
-// luck: small models are asked several times. In large ones the many average out, and f64 is slow.
-int noise_runs(const Plan& golden) {
-  double flops = 0;
-  for (const PlanStep& s : golden.steps) {
-    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr)
-      flops += op->flops(problem_of(golden, s));
-  }
-  return flops < 2e9 ? 8 : 1;
-}
-
 }  // namespace
 
 const Plan* golden_plan(const Engine& engine) {
@@ -52,6 +41,17 @@ std::vector<double> noise_of_steps(const Plan& plan) {
   std::vector<double> noise;
   for (const PlanStep& s : plan.steps) noise.push_back(typical_error(plan, s));
   return noise;
+}
+
+// Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of
+// luck: small models are asked several times. In large ones the many average out, and f64 is slow.
+int noise_runs(const Plan& golden) {
+  double flops = 0;
+  for (const PlanStep& s : golden.steps) {
+    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr)
+      flops += op->flops(problem_of(golden, s));
+  }
+  return flops < 2e9 ? 8 : 1;
 }
 
 Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples,

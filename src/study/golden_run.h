@@ -23,6 +23,9 @@ const Plan* golden_plan(const Engine& engine);
 // correspond one to one.
 std::vector<double> noise_of_steps(const Plan& plan);
 
+// How often a golden plan is run with noise.
+int noise_runs(const Plan& golden);
+
 // One run over the first samples, which fill the plan's batch (again and again where they are fewer).
 Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples& samples,
                            const ExecutorOptions& options = {}, std::string* machine = nullptr);

@@ -11,6 +11,7 @@
 #include "ops/op.h"
 #include "ops/reference.h"
 #include "study/closeness.h"
+#include "study/mirror.h"
 
 namespace tessera {
 namespace {
@@ -82,36 +83,22 @@ void move_one_code(const TensorView& t, uint64_t seed) {
   if (!std::isfinite(x)) return;
   // A step of a mask's code is no small error: it hides other keys.
   constexpr double kLargeStep = 1e4;
-  double scale = 1;
-  if (t.scale != nullptr && t.desc->type.scale.granularity == Granularity::kTensor) info(t.desc->type.scale.element).decode_f64(t.scale, 0, 1, &scale);
+  const double scale = t.desc->type.scale.granularity == Granularity::kTensor ? tensor_scale(t) : 1;
   if (!(step_at(t.desc->type.element, x) * scale <= kLargeStep)) return;
   x += std::fabs(x) < element.max ? step_at(t.desc->type.element, x) : -step_at(t.desc->type.element, x);
   element.encode_f64(&x, 1, t.data, at);
-}
-
-// Runs with noise on every step: the more numbers are rounded, the less is left to chance, and f64 is slow.
-int noisy_runs(const Plan& golden) {
-  double flops = 0;
-  for (const PlanStep& s : golden.steps) {
-    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr) flops += op->flops(problem_of(golden, s));
-  }
-  return flops < 2e9 ? 8 : 1;
 }
 
 }  // namespace
 
 GoldenArithmetic::GoldenArithmetic(const Plan& plan, const Plan& golden) {
   const std::vector<double> noise = noise_of_steps(plan);
-  std::vector<bool> taken(plan.steps.size(), false);
-  for (const PlanStep& g : golden.steps) {
-    variants_.push_back(nullptr), configs_.emplace_back(), noise_.push_back(0);
-    for (size_t i = 0; i < plan.steps.size(); ++i) {
-      const PlanStep& s = plan.steps[i];
-      if (taken[i] || s.op != g.op || s.layer != g.layer) continue;
-      taken[i] = true;
-      variants_.back() = find_variant(s.variant), configs_.back() = s.config, noise_.back() = noise[i];
-      break;
-    }
+  for (size_t g = 0; g < golden.steps.size(); ++g) {
+    const int i = same_step(golden, g, plan);
+    const PlanStep* step = i < 0 ? nullptr : &plan.steps[static_cast<size_t>(i)];
+    variants_.push_back(step == nullptr ? nullptr : find_variant(step->variant));
+    configs_.push_back(step == nullptr ? "" : step->config);
+    noise_.push_back(step == nullptr ? 0 : noise[static_cast<size_t>(i)]);
   }
 }
 
@@ -124,10 +111,10 @@ bool GoldenArithmetic::make(size_t step, const Problem& problem, std::span<const
   if (emulated.empty()) return false;
   for (size_t r = 0; r < out.size(); ++r) {
     const EmulatedResult& e = emulated[r];
-    std::vector<float> numbers(e.low.size());
+    std::vector<double> numbers(e.low.size());
     for (size_t i = 0; i < numbers.size(); ++i) {
       const bool up = (mix64(seed * 0xd1342543de82ef95u + i * kMixStep + r) >> 63) != 0;
-      numbers[i] = seed == 0 ? e.low[i] + (e.high[i] - e.low[i]) / 2 : up ? e.high[i] : e.low[i];
+      numbers[i] = seed == 0 ? e.middle(i) : up ? e.high[i] : e.low[i];
     }
     encode_units(out[r].desc->type, std::move(numbers), out[r].data);
   }
@@ -197,7 +184,7 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
   GoldenTruth truth;
   TS_ASSIGN(truth.outputs, run(ways.front(), 0));
   truth.bounds.assign(truth.outputs.size(), 0);
-  const size_t runs = std::max(ways.size(), static_cast<size_t>(noisy_runs(golden)));
+  const size_t runs = std::max(ways.size(), static_cast<size_t>(noise_runs(golden)));
   for (size_t i = 0; i < runs; ++i) {
     TS_ASSIGN(const Outputs64 noisy, run(ways[i % ways.size()], i + 1));
     for (size_t o = 0; o < noisy.size(); ++o) {

@@ -95,26 +95,24 @@ TensorView with_golden_scales(const Engine& engine, const Plan& golden, const Pl
   return view;
 }
 
-// The golden plan's step of the same layer, op and place in the layer; -1: none.
-int find_golden(const Plan& plan, const Plan& golden, size_t step) {
-  const auto same = [&](const PlanStep& a, const PlanStep& b) { return a.op == b.op && a.layer == b.layer; };
-  const PlanStep& s = plan.steps[step];
-  if (plan.steps.size() == golden.steps.size()) return static_cast<int>(step);
-  int before = 0;
-  for (size_t i = 0; i < step; ++i) before += same(plan.steps[i], s);
-  for (size_t i = 0; i < golden.steps.size(); ++i) {
-    if (same(golden.steps[i], s) && before-- == 0) return static_cast<int>(i);
+}  // namespace
+
+int same_step(const Plan& of, size_t step, const Plan& in) {
+  const PlanStep& s = of.steps[step];
+  if (of.steps.size() == in.steps.size()) return static_cast<int>(step);
+  const auto same = [&](const PlanStep& other) { return other.op == s.op && other.layer == s.layer; };
+  auto before = std::count_if(of.steps.begin(), of.steps.begin() + static_cast<std::ptrdiff_t>(step), same);
+  for (size_t i = 0; i < in.steps.size(); ++i) {
+    if (same(in.steps[i]) && before-- == 0) return static_cast<int>(i);
   }
   return -1;
 }
-
-}  // namespace
 
 Result<MirroredStep> mirror_step(const Plan& plan, const Plan& golden, size_t step) {
   const PlanStep& s = plan.steps[step];
   const OpInfo* op = find_op(s.op);
   if (op == nullptr) return bad_input(cat("this program has no op '", s.op, "'"));
-  MirroredStep m{.problem = problem_of(plan, s), .golden = find_golden(plan, golden, step)};
+  MirroredStep m{.problem = problem_of(plan, s), .golden = same_step(plan, step, golden)};
   m.problem.config = s.config;
   if (m.golden < 0) return m;
   const PlanStep& g = golden.steps[static_cast<size_t>(m.golden)];

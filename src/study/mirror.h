@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// The step of plan `in` that is step `step` of plan `of`: the same op of the same layer, as often repeated; -1: none.
+int same_step(const Plan& of, size_t step, const Plan& in);
+
 struct MirroredStep {
   Problem problem;     // over the samples that both plans have; names its config. Constants lie as in `golden`
   int golden = -1;     // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's

@@ -71,7 +71,7 @@ Finding judge_static_scale(const Driven& d, double reach, double amax) {
 
 // Codes of one scale: a number that becomes zero is lost.
 Driven drive_codes(const TensorView& t, std::span<const float> exact) {
-  const std::vector<double> codes = bare_codes(t);
+  const std::vector<float> codes = decode_codes(t);
   const double max = info(t.desc->type.element).max, n = std::max<double>(1, static_cast<double>(codes.size()));
   double saturated = 0, zero = 0;
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -151,7 +151,7 @@ Finding judge_codes(const TensorView& stored) {
   const QuantType& type = stored.desc->type;
   if (!type.scaled()) return {};
   double most = 0;
-  for (double c : bare_codes(stored)) most = std::max(most, std::fabs(c));
+  for (const double c : decode_codes(stored)) most = std::max(most, std::fabs(c));
   const double max = info(type.element).max;
   if (most == 0 || most * kTooLarge > max) return {};  // a weight of zeros is somebody's wish
   return {cat("weight scales ", brief(max / most), "x too large: its codes reach ", brief(most), " of ", brief(max)),

@@ -9,16 +9,6 @@
 
 namespace tessera {
 
-// The codes as the numbers that they are without scales.
-inline std::vector<double> bare_codes(const TensorView& t) {
-  Operand desc = *t.desc;
-  desc.type = QuantType(desc.type.element);
-  TensorView bare = t;
-  bare.desc = &desc;
-  bare.scale = bare.scale2 = nullptr;
-  return decode(bare).v;
-}
-
 // One level of scales; empty where the tensor has none.
 inline std::vector<double> scale_numbers(const TensorView& t, const ScaleLevel& level, const void* data) {
   if (level.granularity == Granularity::kNone || data == nullptr) return {};

@@ -49,7 +49,7 @@ void round_codes(const ElementInfo& element, std::vector<double>& x) {
 class Fitting {
  public:
   Fitting(const TensorView& stored, const Counterpart& model)
-      : model_(model), element_(info(stored.desc->type.element)), scaled_(stored.desc->type.scaled()), scales_(stored), codes_(bare_codes(stored)) {
+      : model_(model), element_(info(stored.desc->type.element)), scaled_(stored.desc->type.scaled()), scales_(stored), codes_(decode_codes(stored)) {
     spread_ = model.derived ? kReordered * largest(model.numbers) : 0;
   }
 
@@ -78,7 +78,7 @@ class Fitting {
   const ElementInfo& element_;
   const bool scaled_;
   const ScaleOf scales_;
-  const std::vector<double> codes_;
+  const std::vector<float> codes_;
   double spread_ = 0;
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares an engine's plan with its golden plan (f64 on the same codes): golden values at load, any inputs when asked,
-// and each layer with its own reference. The bound of outputs is derived, not chosen: the golden plan runs a second
-// time with noise of the size that each variant's arithmetic implies on every result, and an engine may differ from the
-// golden values by a small multiple of that response.
+// Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values inside
+// the model, each from the value before it on (golden_values.h). And each layer with what its kernel must give for the
+// operands that it read (layers.h).
 #pragma once
 
 #include <string>

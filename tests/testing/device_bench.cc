@@ -131,7 +131,8 @@ Row bench_one(const std::string& gpu, const DeviceForm& form, const Variant& v, 
   rows.push_back(sampled_result(p, bytes, results[0]));
   const Judgement found = judge.of(views_of(rows));
   row.json["worst_error"] = found.share;
-  row.json["check"] = {{"kind", judge.emulated() ? "emulated" : "bounded"},
+  const bool exact = judge.emulated() && found.allowed_l2 == 0;
+  row.json["check"] = {{"kind", exact ? "bit-equal" : judge.emulated() ? "emulated" : "bounded"},
                        {"relative_l2", found.relative_l2},
                        {"relative_l2_allowed", found.allowed_l2},
                        {"results", elements(rows[0].desc.shape)},

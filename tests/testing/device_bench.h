@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing of GPU variants, beside variant_bench.h for the host's. Each form is a problem of real size; every variant
-// that accepts it, with each of its tile shapes, is first held against the exact results of a few rows (f64, with the
-// tolerances of its test), then timed by runtime/time_kernel.h. A bench program runs them where it is called with
+// that accepts it, with each of its tile shapes, is first judged on some of its rows as its test does (ops/judge.h), then
+// timed by runtime/time_kernel.h. A bench program runs them where it is called with
 // --gpu[=FILE.json] and, if wanted, --gpu_filter=TEXT (--gpu_list only lists who would run):
 //   {"gpu": ..., "peaks": ..., "rows": [{"op", "form", "variant", "config", "us", "fastest_us", "bytes", "flops",
 //   "tflops", "gb_per_s", "roofline",
-//    "worst_error", "calls", "sets"}, ...]}        roofline: the least time that the chip's data sheet allows, as a
+//    "worst_error", "check": {"kind", "relative_l2", "relative_l2_allowed", "results", "mutations_caught"}, "calls",
+//    "sets"}, ...]}        roofline: the least time that the chip's data sheet allows, as a
 //    share of the median
 #pragma once
 

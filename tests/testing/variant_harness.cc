@@ -181,22 +181,6 @@ Case make_case(const Problem& problem, uint64_t seed, Values values, Adjust adju
   return c;
 }
 
-Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
-  const OpInfo& op = *find_op(c.problem.op);
-  Dense v = c.exact[0];
-  if (!c.problem.then.empty()) v = compute_reference(op, before_program(c.problem), c.numbers)[0];
-  Errors e = errors_before_program(op, c.problem, c.numbers, v, Roundings(arithmetic));
-  e = errors_after_program(c.problem, c.numbers, v.v, std::move(e), arithmetic.activation_error);
-  for (size_t i = 0; i < v.v.size(); ++i) {
-    const double want = c.exact[0].v[i];
-    if (std::fabs(v.v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
-      ADD_FAILURE() << "the reference runs the program to " << want << ", the derivation of errors to " << v.v[i] << " at " << i;
-      break;
-    }
-  }
-  return e;
-}
-
 std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
   std::vector<TensorView> views;
   for (const HostTensor& t : tensors) views.push_back(t.desc.present ? t.view() : TensorView{});

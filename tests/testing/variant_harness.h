@@ -58,8 +58,6 @@ Case make_case(const Problem& problem, uint64_t seed, Values values = Values::kR
 // outside the results was written.
 Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c);
 
-// What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
-Errors derive_errors(const Case& c, const Arithmetic& arithmetic);
 // What the variant may give for the case, whose problem names a config.
 Judge judge_of(const Variant& variant, const Case& c);
 std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors);

@@ -22,12 +22,6 @@ float exp2_flushed(float x) {
 // Of a weight: its exponential, and the rounding of what it is compared with.
 constexpr double kWeightError = sm90::kExp2Error + 0x1p-24;
 
-float scale_of(const TensorView& t) {
-  float s = 1;
-  if (t.scale != nullptr) info(t.desc->type.scale.element).decode(t.scale, 0, 1, &s);
-  return s;
-}
-
 // The rows of one head of a [batch, tokens, heads, size] tensor.
 std::vector<float> head_of(const std::vector<float>& all, const Shape& shape, int64_t b, int64_t h) {
   const int64_t tokens = shape[1], heads = shape[2], size = shape[3];
@@ -67,7 +61,7 @@ class Rows {
     codes_ = a_.p.has_value();
     scale_log2_ = static_cast<float>(a_.scale * 1.44269504088896341);
     // As the kernels multiply: one scale after the other, or both with each other first.
-    const float q = scale_of(in[0]), k = scale_of(in[1]);
+    const float q = tensor_scale(in[0]), k = tensor_scale(in[1]);
     if (a_.q.scaled()) scale_log2_ = order.fused_offset ? scale_log2_ * q * k : scale_log2_ * (q * k);
     if (order.fused_offset) scale_log2_ = std::max(scale_log2_, 0x1p-100f);
     if (a_.has_bias) bias_ = decode(in[3]);
@@ -239,7 +233,7 @@ class Rows {
 Emulation emulate_attention(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const AttentionOrder& order) {
   const AttentionProblem a = AttentionProblem::of(problem);
   const std::vector<float> q = decode_codes(in[0]), k = decode_codes(in[1]), v = decode_codes(in[2]);
-  const float v_scale = a.v.scaled() ? scale_of(in[2]) : 1.0f, y_scale = a.y.scaled() ? scale_of(out[0]) : 1.0f;
+  const float v_scale = tensor_scale(in[2]), y_scale = tensor_scale(out[0]);
   const double factor = static_cast<double>(v_scale) / y_scale;
   // Lanes add up their weights one by one, then each other's: roundings to both sides.
   const double sum_error = (8 + 4 * std::sqrt(static_cast<double>(a.keys))) * 0x1p-24 + sm90::kExp2Error;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on tensor cores, emulated: scores and sums of values in the order of the kernel's instructions, the softmax
 // in f32 between them. Not to the last bit: ex2.approx and the reciprocal (archs/sm90/approximate.h), and the order in
-// which lanes add up weights. A weight within that of a tie may be either code; what that does to a result is counted.
+// which lanes add up weights. A weight so near a tie that these decide may become either code: the interval covers both.
 #pragma once
 
 #include "archs/tensor_core.h"
@@ -17,7 +17,7 @@ struct AttentionOrder {
   bool fresh = false;       // the product of a block with v begins at zero and is added in f32
   bool fused_offset = false;  // a weight is 2^(s c + fma(-top, c, ..)); else 2^(s c - top), top = s_max c rounded
   int64_t first_product = 0;  // key that the products of a row begin with; they go round
-  // Of the scores, relative to the largest one: where the chip is not known that adds them up; and of each instruction.
+  // Relative error of scores where it is not known which GPU adds them up; its sums with v err by a unit of f32 more.
   double loose = 0;
   int split = 1;            // so many warpgroups take blocks in turn, their results are joined at the end
 };

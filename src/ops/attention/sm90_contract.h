@@ -71,14 +71,14 @@ inline int64_t packed_heads(const AttentionProblem& a) {
 inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
   return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows);
 }
-// Whether wide heads have two warpgroups for the same 64 rows: where tiles are fewer than processors.
-inline bool splits_keys(const AttentionProblem& a, int64_t processors) {
-  return std::max(a.head_size, a.value_size) > 128 && stream_tiles(a, kStreamRows) <= processors;
+// Whether two warpgroups share the same 64 rows of wide heads: where there are no more tiles than SMs.
+inline bool splits_keys(const AttentionProblem& a, int64_t sms) {
+  return std::max(a.head_size, a.value_size) > 128 && stream_tiles(a, kStreamRows) <= sms;
 }
 
 // The order of sm90_stream and sm90_stream_fp8 (tiles/sm90_stream_attend.cuh).
 inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
-  constexpr int64_t kProcessors = 132;
+  constexpr int64_t kSms = 132;  // of an H100 and H200
   const AttentionProblem a = AttentionProblem::of(problem);
   const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;
   return emulate_attention(problem, in, out,
@@ -86,7 +86,7 @@ inline Emulation emulate_stream(const Problem& problem, std::span<const TensorVi
                             .block = wide && !codes ? 64 : 128,
                             .backward = true,
                             .fresh = codes,
-                            .split = splits_keys(a, kProcessors) ? 2 : 1});
+                            .split = splits_keys(a, kSms) ? 2 : 1});
 }
 
 inline Arithmetic half_wgmma_arithmetic(const Problem& p) {

@@ -94,12 +94,19 @@ void some_equal(const Problem& p, size_t i, std::vector<double>& numbers) {
   }
 }
 
+// What masks are made of: -Inf, the lowest number, 0, and sums of them, which f32 does not hold.
+void of_masks(const Problem& p, size_t i, std::vector<double>& numbers) {
+  if (p.in[i].type.element == Element::u8) return some_equal(p, i, numbers);
+  const double lowest = -info(p.in[i].type.element).max;
+  for (size_t n = 0; n < numbers.size(); ++n) numbers[n] = n % 4 == 0 ? -INFINITY : n % 4 == 1 ? lowest : n % 4 == 2 ? 0 : numbers[n];
+}
+
 class MapVariant : public ::testing::TestWithParam<const Variant*> {
  protected:
-  void run(const std::vector<Problem>& list, Values values) {
+  void run(const std::vector<Problem>& list, Values values, Adjust adjust = some_equal) {
     TS_SKIP_WITHOUT_DEVICE(*GetParam());
     uint64_t seed = 1;
-    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, some_equal);
+    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, adjust);
   }
 };
 
@@ -109,6 +116,14 @@ TEST_P(MapVariant, UnaryAgreesOnExtremes) { run(unary_problems(), Values::kExtre
 TEST_P(MapVariant, BinaryAgreesOnRandom) { run(binary_problems(), Values::kRandom); }
 TEST_P(MapVariant, BinaryAgreesOnZeros) { run(binary_problems(), Values::kZeros); }
 TEST_P(MapVariant, BinaryAgreesOnExtremes) { run(binary_problems(), Values::kExtremes); }
+TEST_P(MapVariant, AgreesOnMasks) {
+  std::vector<Problem> list;
+  for (const QuantType& t : {kF32, kF16, kBf16}) {
+    list.push_back(problem("add", {dense_operand({5, 8}, t), dense_operand({8}, t)}));
+    list.push_back(problem("where", {dense_operand({3, 16}, kU8), dense_operand({3, 16}, t), dense_operand({3, 16}, t)}));
+  }
+  run(list, Values::kRandom, of_masks);
+}
 TEST_P(MapVariant, AgreesOnRealShapes) {
   run({problem("add", {dense_operand({8, 197, 768}, kF16), dense_operand({1, 197, 768}, kF16)}),
        problem("gelu_erf", {dense_operand({197, 3072}, kF16)}),

@@ -26,9 +26,9 @@ std::vector<float> scales_of(const ScaleLevel& level, const TensorView& t, int64
 // All that an epilogue reads.
 struct Epilogue {
   Epilogue(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) : p(MatmulProblem::of(problem)) {
-    x_scale = p.x.scaled() ? scales_of(p.x.scale, in[0], 1)[0] : 1.0f;
+    x_scale = tensor_scale(in[0]);
     w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>();
-    unit = p.y.scaled() ? 1.0f / scales_of(p.y.scale, out[0], 1)[0] : 1.0f;
+    unit = 1.0f / tensor_scale(out[0]);
     for (const Step& s : p.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) bias = decode_codes(*operand);
@@ -126,7 +126,7 @@ void emulate_beside(const Problem& problem, std::span<const TensorView> out, con
   for (size_t r = 1; r < problem.out.size(); ++r) {
     EmulatedResult& result = all[r];
     if (static_cast<int>(r) == beside.codes) {
-      const float unit = 1.0f / scales_of(problem.out[r].type.scale, out[r], 1)[0];
+      const float unit = 1.0f / tensor_scale(out[r]);
       for (const Near& v : y) result.low.push_back(v.times(unit).low()), result.high.push_back(v.times(unit).high());
       continue;
     }
@@ -212,7 +212,7 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
   const Problem plain = before_program(problem);
   Dense y{plain.out[0].shape, std::vector<double>(static_cast<size_t>(p.batch * p.m * p.n))};
   Errors off(y.v.size());
-  const double x_scale = p.x.scaled() ? scales_of(p.x.scale, in[0], 1)[0] : 1;
+  const double x_scale = tensor_scale(in[0]);
   const std::vector<float> w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
   // Libraries add up 16-bit products in more than one way, f32 ones included: three times the walk.
   const double multiple = core.kept_bits < 20 ? 1 : 3;
@@ -237,7 +237,7 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
     }
   }
   off = errors_after_program(problem, numbers, y.v, std::move(off), activation_error);
-  const double unit = p.y.scaled() ? 1.0 / scales_of(p.y.scale, out[0], 1)[0] : 1;
+  const double unit = 1.0 / tensor_scale(out[0]);
   EmulatedResult result;
   for (size_t i = 0; i < y.v.size(); ++i) {
     const double e = off[i] + 0x1p-22 * std::fabs(y.v[i]);

@@ -100,6 +100,23 @@ TEST(MatmulReference, GatesByHand) {
   EXPECT_EQ(y.v, (std::vector<double>{90, 0, 0, 0}));
 }
 
+// What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
+Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
+  const OpInfo& op = *find_op(c.problem.op);
+  Dense v = c.exact[0];
+  if (!c.problem.then.empty()) v = compute_reference(op, before_program(c.problem), c.numbers)[0];
+  Errors e = errors_before_program(op, c.problem, c.numbers, v, Roundings(arithmetic));
+  e = errors_after_program(c.problem, c.numbers, v.v, std::move(e), arithmetic.activation_error);
+  for (size_t i = 0; i < v.v.size(); ++i) {
+    const double want = c.exact[0].v[i];
+    if (std::fabs(v.v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
+      ADD_FAILURE() << "the reference runs the program to " << want << ", the derivation of errors to " << v.v[i] << " at " << i;
+      break;
+    }
+  }
+  return e;
+}
+
 // Numbers that are off by what the arithmetic may leave stay within the derived errors, and those are no more than a few times what happens.
 TEST(MatmulErrors, CarryThroughAGate) {
   for (const char* program : {"bI", "bT", "G", "Q"}) {

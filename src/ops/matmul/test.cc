@@ -7,7 +7,6 @@
 
 #include "testing/mutations.h"
 
-
 namespace tessera {
 namespace {
 
