@@ -53,13 +53,19 @@ Result<void*> device_allocate(size_t bytes) {
   return p;
 }
 void device_free(void* p) { (void)cudaFree(p); }
+// cudaMemcpy from pageable memory returns when the last bytes are staged, and cudaMemset at once. Streams that do not wait
+// for the default one (all of ours) would read what was there before.
 Status copy_to_device(void* device, const void* host, size_t bytes) {
-  return checked(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+  TS_TRY(checked(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the GPU"));
+  return checked(cudaStreamSynchronize(cudaStreamLegacy), "copying to the GPU");
 }
 Status copy_to_host(void* host, const void* device, size_t bytes) {
   return checked(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
 }
-Status fill_device(void* device, int byte, size_t bytes) { return checked(cudaMemset(device, byte, bytes), "filling GPU memory"); }
+Status fill_device(void* device, int byte, size_t bytes) {
+  TS_TRY(checked(cudaMemset(device, byte, bytes), "filling GPU memory"));
+  return checked(cudaStreamSynchronize(cudaStreamLegacy), "filling GPU memory");
+}
 Status device_synchronise() { return checked(cudaDeviceSynchronize(), "waiting for the GPU"); }
 
 #else

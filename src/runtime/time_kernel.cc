@@ -147,7 +147,7 @@ class OperandSet {
   }
   Status allocate() {
     TS_TRY(memory_.allocate(static_cast<size_t>(total_)));
-    return checked(cudaMemset(memory_.data(), 0xff, static_cast<size_t>(total_)), "filling GPU memory");
+    return fill_device(memory_.data(), 0xff, static_cast<size_t>(total_));
   }
   Status fill() {
     const auto put = [&](int64_t offset, const Bytes& b) {
@@ -165,9 +165,10 @@ class OperandSet {
     return {};
   }
   Status copy_from(const OperandSet& other) {
-    return checked(
+    TS_TRY(checked(
         cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice),
-        "copying operands");
+        "copying operands"));
+    return device_synchronise();  // such a copy returns before it is done
   }
   void place() {
     const auto view = [&](const Operand& desc, const Offsets& at, const OperandBytes& b) {

@@ -16,10 +16,9 @@ namespace {
 
 std::vector<float> scales_of(const ScaleLevel& level, const TensorView& t, int64_t count) {
   std::vector<float> scales(static_cast<size_t>(count), 1.0f);
-  if (level.granularity == Granularity::kNone) return scales;
-  const bool one = level.granularity == Granularity::kTensor;
-  info(level.element).decode(t.scale, 0, one ? 1 : count, scales.data());
-  if (one) std::fill(scales.begin(), scales.end(), scales[0]);
+  if (level.granularity == Granularity::kNone || count == 0) return scales;
+  if (level.granularity == Granularity::kTensor) return std::vector<float>(scales.size(), tensor_scale(t));
+  info(level.element).decode(t.scale, 0, count, scales.data());
   return scales;
 }
 

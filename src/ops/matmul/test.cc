@@ -306,7 +306,7 @@ TEST_P(MatmulVariant, IsReproducible) {
 
 // What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
 TEST(MatmulPower, MutationsAreCaught) {
-  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(), gated_problems(), strided_problems()})
+  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(), gated_problems(), strided_problems(), mixed_problems()})
     expect_power_of_all(op(), problems);
   expect_power_of_all(op(), folded_problems(), draw_moments);
 }
