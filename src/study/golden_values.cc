@@ -10,6 +10,7 @@
 #include "ops/errors.h"
 #include "ops/op.h"
 #include "ops/reference.h"
+#include "ops/whole_numbers.h"
 #include "study/closeness.h"
 #include "study/mirror.h"
 
@@ -76,7 +77,7 @@ std::vector<bool> cut_steps(const Plan& plan) {
 void move_one_code(const TensorView& t, uint64_t seed) {
   const int64_t count = elements(t.desc->shape);
   const ElementInfo& element = info(t.desc->type.element);
-  if (count == 0 || !t.desc->dense() || element.kind != ElementKind::kFloat || element.bits > 16) return;
+  if (count == 0 || !t.desc->dense() || is_whole(t.desc->type) || element.bits > 16) return;
   const auto at = static_cast<int64_t>(mix64(seed) % static_cast<uint64_t>(count));
   double x = 0;
   element.decode_f64(t.data, at, 1, &x);

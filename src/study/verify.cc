@@ -247,7 +247,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   }
   if (const Status same = check_graph(engine, plan, samples); !same.ok()) {
     if (same.code() != Code::kVerifyFailed) return same;
-    report.ok = false, report.sentence = same.message();
+    report.ok = false, report.graph_differs = true, report.sentence = same.message();
   }
   return report;
 }

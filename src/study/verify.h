@@ -34,6 +34,7 @@ struct VerifyReport {
   int first_stray = -1;             // the first step that is not ok
   std::string sentence;             // what is wrong, or that nothing is
   std::string machine;
+  bool graph_differs = false;  // all numbers are right, but the CUDA graph gives others
   bool ok = false;
 };
 
