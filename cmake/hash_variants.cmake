@@ -2,8 +2,8 @@
 #   -DROOT=<sources> -DOUT=<file> "-DDEVICE_FLAGS=<flags>" "-DDEVICE_COMPILER=<words, empty without a toolkit>"
 # A variant's files: its own, its op's tests, reference and error rules, and from there on whatever #include "..." names, with the .cc files that implement
 # those headers. A .cc file implements the first header of its own folder that it includes. Other variants and the lists that name them are left out: what
-# they say cannot change this one. Contents count, not names: the hash is over the sorted hashes of the files without their #include "..." lines, so that a
-# file may move.
+# they say cannot change this one. Contents count, not names: the hash is over the sorted hashes of the files without their #include "..." lines, comments and
+# white space, so that a file may move, be explained better and be formatted anew.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE sources ${ROOT}/src/*.cc ${ROOT}/tests/testing/*.cc)
 list(FILTER sources EXCLUDE REGEX "(/|_)(test|bench)\\.cc$")
@@ -37,6 +37,8 @@ function(read_source file)
   file(READ ${file} text)
   string(REGEX MATCHALL "#[ \t]*include[ \t]*\"[^\"\n]+\"" lines "${text}")
   string(REGEX REPLACE "#[ \t]*include[ \t]*\"[^\"\n]+\"[^\n]*\n" "" text "${text}")
+  string(REGEX REPLACE "(^|[ \t\n])//[^\n]*" "" text "${text}")
+  string(REGEX REPLACE "[ \t\n]+" "" text "${text}")
   string(SHA256 hash "${text}")
   set(found "")
   foreach(line ${lines})

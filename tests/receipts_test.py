@@ -77,11 +77,11 @@ class Receipts(unittest.TestCase):
         subprocess.run([*words, "-P", REPO / "cmake" / "hash_variants.cmake"], check=True, capture_output=True, text=True)
         return dict(re.findall(r'\{"(\S+)", "(\w+)"\}', out.read_text()))
 
-    def changed(self, file):
+    def changed(self, file, more="touched;\n"):
         """Variants with another hash while `file` has one more line."""
         path = self.root / file
         text = path.read_text()
-        path.write_text(text + "// touched\n")
+        path.write_text(text + more)
         after = self.hashes()
         path.write_text(text)
         self.assertEqual(after.keys(), self.before.keys())
@@ -102,6 +102,11 @@ class Receipts(unittest.TestCase):
         for file in MATTERS_NOT:
             with self.subTest(file):
                 self.assertNotIn("matmul/sm90_fp8", self.changed(file))
+
+    def test_comments_and_format_do_not_matter(self):
+        for more in ("// touched\n", "  // a line\n\n\n// and another: x = 1;\n", "\n   \t\n"):
+            self.assertEqual(self.changed("src/ops/reference.cc", more), set())
+        self.assertNotEqual(self.changed("src/ops/reference.cc", "int x = 4 / 2;  // two\n"), set())
 
     def test_a_kernel_is_its_own_affair(self):
         self.assertEqual(self.changed("src/ops/attention/sm90_short.cu"), {"attention/sm90_short"})
