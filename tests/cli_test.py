@@ -208,7 +208,9 @@ class Cli(unittest.TestCase):
         self.assertEqual(tessera("run", "tiny.tess", "-i", "in.npz").stderr, "")
         # Where numbers are compared or scales are taken, such inputs are refused, and by their own sample.
         np.savez(self.folder / "few.npz", image=bad[1:6])
-        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 4 of 15360 numbers, first in sample 1", failure("verify", "tiny.tess", "-i", "few.npz", code=3))
+        self.assertIn("few.npz: input 'image' holds NaN or Inf in 3 of 6144 numbers, first in sample 1",
+                      failure("verify", "tiny.tess", "-i", "few.npz", "--samples", 2, code=3))
         self.assertIn("few.npz: input 'image' holds NaN or Inf in 4 of 15360 numbers, first in sample 1; calibration data must be finite",
                       failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "few.npz", code=3))
 
@@ -505,10 +507,41 @@ class Cli(unittest.TestCase):
         text = tessera(*fp8, "--quiet").stdout
         self.expect_narrow(text)
         self.assertIn("golden values reproduced here", text)
+        self.assertRegex(" ".join(text.split()), r"on 8 samples of --calib: mean cosine \d\.\d{5} of the quantized model with the model in fp32, at least 0\.95 wanted; worst sample \d")
+        self.assertRegex(" ".join(text.split()), r"on the golden inputs \(1 sample of in\.npz\): mean cosine \d\.\d{5} of output 'logits' of the quantized model with the model "
+                                                 r"as written, at least 0\.95 wanted")
         default = tessera("build", "tiny.onnx", "--no-verify").stdout
         self.assertTrue((self.folder / "tiny.tess").exists())
         self.assertIn("no golden values", default)
         tessera("build", "tiny.onnx", "-o", "tiny.tess", "--precision", "fp16", "--batch", "1,3")
+
+    def test_the_gate_holds_for_the_golden_inputs_and_for_the_samples(self):
+        build = ("build", "tiny.onnx", "-o", "gate.tess", "--precision", "fp8", "--calib", "in.npz", "--golden-inputs", "one.npz")
+        for image in range(8):  # one that is quantized better than the mean
+            np.savez(self.folder / "one.npz", image=self.images[image : image + 1])
+            said = json.loads(tessera(*build, "--json").stdout)
+            golden, mean = said["outputs"][0]["cosine_mean"], said["on_samples"]["cosine_mean"]
+            if golden > mean:
+                break
+        self.assertGreater(golden, mean)
+        manifest = json.loads(tessera("inspect", "gate.tess", "--json").stdout)
+        self.assertEqual((said["min_cosine"], manifest["golden"]["min_cosine"]), (0.95, 0.95))
+        refused = failure(*build, "--min-cosine", (golden + mean) / 2, code=1)
+        self.assertRegex(refused, r"on the golden inputs output 'logits' has cosine 0\.\d{5}; on 8 samples of --calib the quantized model has mean cosine 0\.\d{5} with the model in fp32, "
+                                  r"where 0\.\d+ is the least \(--min-cosine\); the layers that add most error: ")
+        refused = failure(*build, "--min-cosine", 1, code=1)
+        self.assertRegex(refused, r"output 'logits' of the quantized model has cosine .* where 1 is the least .*; on 8 samples of --calib .* where 1 is the least")
+        tessera(*build, "--min-cosine", mean - 1e-9)
+        verified = json.loads(tessera("verify", "gate.tess", "--kinds", "normal", "--json").stdout)
+        self.assertAlmostEqual(verified["verdicts"]["quantization"]["gate"], mean - 1e-9, places=12)
+
+    def test_arrays_that_nothing_reads_are_said_once_and_not_kept(self):
+        np.savez(self.folder / "labelled.npz", image=self.images, labels=np.zeros(8))
+        done = tessera("build", "tiny.onnx", "-o", "labelled.tess", "--precision", "fp8", "--calib", "labelled.npz")
+        self.assertEqual((done.stdout + done.stderr).count("'labels'"), 1)
+        self.assertIn("array 'labels' is read by no input", " ".join(done.stderr.split()))
+        self.assertNotIn("labels", tessera("inspect", "labelled.tess").stdout)
+        self.assertNotIn(b"'labels'", (self.folder / "labelled.tess").read_bytes())
 
     def test_inspect_shows_the_promise(self):
         text = tessera("inspect", "tiny.tess").stdout
@@ -570,7 +603,10 @@ class Cli(unittest.TestCase):
         self.assertNotIn("FAILED", text)
         self.assertNotIn("STRAYS", text)
         self.assertIn("the 5 nearest to their bound (--all: each)", " ".join(text.split()))
-        self.assertIn("every layer and every output is within the bounds of its arithmetic, on ", text)
+        ends = " ".join(text[text.index("\narithmetic: "):].split())
+        self.assertIn("arithmetic: every layer, every output and every value inside the model is within the bounds of its arithmetic, on ", ends)
+        self.assertRegex(ends, r" quantization: worst cosine (0\.9|1\.0)\d+, mean (0\.9|1\.0)\d+ with the model, output 'logits', on 2 samples \(golden inputs\); "
+                               r"gate of the build: mean of at least 0\.999$")
         said = json.loads(tessera("verify", "tiny.tess", "--json").stdout)
         self.assertTrue(said["ok"])
         self.assertEqual([(c["plan"], c["what"]) for c in said["checks"]],
@@ -588,10 +624,27 @@ class Cli(unittest.TestCase):
         self.assertIn("only outputs are compared, as asked", only)
         mine = json.loads(tessera("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 5, "--plan", "batch3", "--json").stdout)
         self.assertEqual([(c["plan"], c["what"], c["ok"]) for c in mine["checks"]], [("batch3", "golden values", True), ("batch3", "in.npz", True)])
+        self.assertEqual([(c["samples"], c["samples_in_file"]) for c in mine["checks"]], [(2, None), (5, 8)])
         self.assertEqual(failure("verify", "tiny.tess", "--inputs", "in.npz", "--samples", 9, code=2), "tessera: --samples 9: in.npz holds 8")
         self.assertIn("wanted some of normal, uniform, small, large", failure("verify", "tiny.tess", "--kinds", "odd", code=2))
         self.assertIn("there are batch1, batch3", failure("verify", "tiny.tess", "--plan", "none", code=2))
         self.assertEqual([q["what"] for q in said["quantization"]], ["golden inputs"], "from what the build stored")
+        self.assertEqual(said["inputs_note"], "")
+        verdicts = said["verdicts"]
+        self.assertTrue(verdicts["arithmetic"]["ok"] and verdicts["quantization"]["ok"])
+        self.assertEqual([verdicts["quantization"][k] for k in ("gate", "gate_of", "samples", "what")], [0.999, "build", 2, "golden inputs"])
+        self.assertLessEqual(verdicts["quantization"]["cosine_worst"], verdicts["quantization"]["cosine_mean"])
+        # Without --samples: all of the file, up to 16; each row says how many.
+        np.savez(self.folder / "twenty.npz", image=np.concatenate([self.images] * 3)[:20])
+        for file, words in (("in.npz", "8 of 8"), ("twenty.npz", "16 of 20")):
+            text = tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--inputs", file, "--plan", "batch3", "--outputs-only").stdout
+            self.expect_narrow(text)
+            self.assertRegex(text, rf"batch3 +{file} +{words} +logits ")
+            self.assertRegex(text, rf"\n{file} +{words} +logits ")
+            self.assertRegex(text, r"\ngolden inputs +2 +logits ")
+        help_text = tessera("verify", "--help").stdout
+        for column in ("samples", "worst", "sample", "centred", "adds"):
+            self.assertRegex(help_text, rf"\n  {column}  +[a-z]")
         text = tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal").stdout
         self.expect_narrow(text)
         self.assertIn("beside the same layer in f32", " ".join(text.split()))
@@ -602,8 +655,11 @@ class Cli(unittest.TestCase):
             self.assertIn(key, error["outputs"][0])
             self.assertIn(key, error["layers"][0])
         self.assertGreater(error["outputs"][0]["cosine_mean"], 0.99)
-        said = sentence(tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1).stderr)
-        self.assertIn("where 1 is the least (--min-cosine)", said)
+        strict = tessera("verify", "tiny.tess", "--model", "tiny.onnx", "--kinds", "normal", "--min-cosine", 1, code=1)
+        self.assertIn("where 1 is the least (--min-cosine)", sentence(strict.stderr))
+        self.assertIn("\narithmetic: every layer, ", strict.stdout)
+        self.assertIn("\nquantization: FAILED: worst cosine ", strict.stdout)
+        self.assertIn("; gate --min-cosine: mean of at least 1", " ".join(strict.stdout.split()))
         tessera("zoo", "vit-tiny-test", "-o", "reseeded.onnx", "--seed", 99)
         self.assertIn("reseeded.onnx: its weights are not those that the engine was built from", failure("verify", "tiny.tess", "--model", "reseeded.onnx", code=3))
         self.assertIn("--family is about --model", failure("verify", "tiny.tess", "--family", "vit", code=2))

@@ -64,6 +64,27 @@ class HostileEngine : public testing::TestWithParam<Arch> {
 
 TEST_P(HostileEngine, IsSoundBeforeItIsChanged) { EXPECT_EQ(refusal([](Engine&) {}), ""); }
 
+TEST_P(HostileEngine, AnAllowanceIsForTheLayersThatItNames) {
+  BuildOptions options = options_for(GetParam());
+  options.allow = {"blocks.0.mlp.fc1=fp16"};
+  auto built = build_engine(options);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  EXPECT_TRUE(check_engine(*built).ok()) << check_engine(*built).message();
+  for (const char* other : {"head=fp16", "blocks.1.*=fp16", "blocks.0.mlp.fc1=bf16", "=fp16", "fp16"}) {
+    built->allowed = {other};
+    EXPECT_NE(check_engine(*built).message().find("layer blocks.0.mlp.fc1 of plan"), std::string::npos) << other << ": " << check_engine(*built).message();
+  }
+}
+
+TEST_P(HostileEngine, SilenceIsNoPromise) {
+  const std::string said = refusal([](Engine& e) {
+    for (Plan& plan : e.plans) {
+      for (PlanStep& s : plan.steps) s.asked = s.stored = s.computed = s.arithmetic = "";
+    }
+  });
+  EXPECT_NE(said.find("says nothing of what it stores and computes"), std::string::npos) << said;
+}
+
 TEST_P(HostileEngine, EveryClaimIsMadeAgain) {
   std::string PlanStep::*const fields[] = {&PlanStep::stored, &PlanStep::computed, &PlanStep::arithmetic};
   int asked = 0;

@@ -32,16 +32,17 @@ class Notes(unittest.TestCase):
         return done
 
     def test_numbers_that_were_bf16(self):
-        text = "the model is in bf16; "
+        text, ends = "most weights of the model are bf16 numbers; ", "is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"
         build = ("build", MODELS / "llama_bf16_dyn20.onnx", *TOKENS, "-o", "x.tess")
-        self.assertIn(text + "it becomes fp16", self.tessera(*build).stderr)
-        self.assertIn(text + "it becomes fp16", self.tessera(*build, "--precision", "fp16").stderr)
-        self.assertIn(text + "what gets no scales becomes fp16", self.tessera(*build, "--precision", "int8").stderr)
+        said = lambda *words: " ".join(self.tessera(*build, *words).stderr.split())
+        self.assertIn(text + "the engine " + ends, said())
+        self.assertIn(text + "the engine " + ends, said("--precision", "fp16"))
+        self.assertIn(text + "what is not int8 " + ends, said("--precision", "int8"))
         for precision in ("bf16", "fp32"):
-            self.assertNotIn("bf16;", self.tessera(*build, "--precision", precision).stderr)
+            self.assertNotIn("bf16 numbers;", self.tessera(*build, "--precision", precision).stderr)
         for other in ("llama_dyn18", "vit_half_dyn20"):
             shapes = TOKENS if other.startswith("llama") else ()
-            self.assertNotIn("bf16;", self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr)
+            self.assertNotIn("bf16 numbers;", self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr)
 
     def roles(self, model, *words):
         self.tessera("build", MODELS / f"{model}.onnx", "-o", "x.tess", "--precision", "fp8", *words)
@@ -75,6 +76,51 @@ class Notes(unittest.TestCase):
             self.assertIn(text, self.tessera("build", model, "-o", "x.tess", "--precision", precision).stdout)
         for words in (("fp16",), ("bf16",), ("fp32",), ("fp8", "--attention", "fp8"), ("fp8", "--attention", "fp16")):
             self.assertNotIn("attention stays", self.tessera("build", model, "-o", "x.tess", "--precision", *words).stdout)
+
+    def refused(self, *words):
+        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 4, (words, done.stderr))
+        return " ".join(done.stderr.split())
+
+    def test_what_an_attention_stores_is_the_type_of_its_operands(self):
+        for words, wanted in (((), ("", "f16")), (("--attention", "fp8"), ("fp8", "e4m3"))):
+            self.tessera("build", MODELS / "vit_dyn18.onnx", "-o", "x.tess", "--precision", "fp8", *words)
+            for plan in json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"]:
+                self.assertEqual([(s["asked"], s["stored"]) for s in plan["steps"] if s["op"] == "attention"], [wanted] * 2, plan["name"])
+
+    def test_softmaxes_that_are_no_attention_are_counted(self):
+        for model in ("gemma2_ts17", "gemma2_dyn20"):
+            build = ("build", MODELS / f"{model}.onnx", *TOKENS, "-o", "x.tess", "--precision", "fp8")
+            count = json.loads(self.tessera(*build, "--json").stdout)["softmaxes_not_in_attention"]
+            self.assertGreater(count, 1)
+            steps = json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]
+            self.assertEqual(count, sum(s["op"] == "softmax" for s in steps))
+            self.assertIn(f"{count} softmaxes are not recognised as attention: they and their products run op by op in fp16",
+                          " ".join(self.tessera(*build).stdout.split()))
+            said = self.refused(*build, "--attention", "fp8")
+            self.assertIn(f"no attention was recognised in this model; {count} softmaxes run op by op in fp16; leave --attention out", said)
+            self.assertNotIn("--allow", said)
+        vit = self.tessera("build", MODELS / "vit_dyn18.onnx", "-o", "x.tess", "--precision", "fp8")
+        self.assertNotIn("not recognised as attention", " ".join(vit.stdout.split()))
+
+    def test_integer_inputs_have_one_kind(self):
+        np.savez(self.folder / "in.npz", **{k: v for k, v in np.load(MODELS / "bert_dyn18.npz").items() if not k.startswith("expected")})
+        self.tessera("build", MODELS / "bert_dyn18.onnx", *TOKENS, "--shape", "token_type_ids=1,8", "-o", "x.tess", "--precision", "fp8", "--calib", "in.npz")
+        done = self.tessera("verify", "x.tess")
+        self.assertIn("\ninteger inputs: one kind\n", done.stdout)
+        # The amax of a scale has the largest code, and that is right.
+        self.assertNotIn("too small", done.stdout)
+        said = json.loads(self.tessera("verify", "x.tess", "--json").stdout)
+        self.assertEqual(said["inputs_note"], "integer inputs: one kind")
+        self.assertEqual([c["what"] for c in said["checks"]], ["golden values", "normal, seed 2"])
+        self.assertNotIn("one kind", self.tessera("verify", "x.tess", "--inputs", "in.npz").stdout)
+
+    def test_rules_that_do_not_apply_are_said_to(self):
+        text = self.tessera("check", MODELS / "llama_dyn18.onnx", *TOKENS, "--for", "tensorrt").stdout
+        for rule in ("class token", "image and patch size"):
+            self.assertIn(f"\n  not applicable  {rule} (the model has nothing that the rule is about)\n", text)
+        report = json.loads(self.tessera("check", MODELS / "llama_dyn18.onnx", *TOKENS, "--json").stdout)
+        self.assertEqual([r["rule"] for r in report["rules"] if not r["applies"]], ["class token", "image and patch size"])
 
     def test_joined_layers_are_counted_as_the_model_has_them(self):
         model = MODELS / "eva02_dyn18.onnx"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "compile/compile.h"
 #include "forge/forge.h"
@@ -65,7 +66,7 @@ TEST(RefinedEngines, AreNoFaults) {
     c.ask(o);
     const auto engine = build_engine(o);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
-    EXPECT_EQ(!dividing_layers(engine->refinements).empty(), c.divides);
+    EXPECT_EQ(!engine->divided_layers.empty(), c.divides);
     const QuantizationReport report = held_against_model(*engine);
     EXPECT_TRUE(report.fitting);
     EXPECT_TRUE(report.faults.empty()) << report.faults.front();
@@ -123,14 +124,28 @@ TEST(RefinedEngines, AnotherModelIsAFaultOfWeights) {
   EXPECT_NE(report->faults.front().find("its stored weight is off"), std::string::npos) << report->faults.front();
 }
 
-TEST(RefinedEngines, NotesNameTheLayersThatDivide) {
-  const std::vector<std::string> notes = {
-      "layer blocks.0.attn.qkv: smoothed with exponent 0.5, into the gain of blocks.0.norm1",
-      "layer a, into the rows of b: awq with exponent 0.3 lowers the rounding error of weights to 0.9 of it, into a "
-      "scale after blocks.0.mlp.fc1",
-      "layer head: not migrated: 'x' is read by y, into the gain of z too", "refined on 32 samples",
-      "layer fc2: compensated"};
-  EXPECT_EQ(dividing_layers(notes), (std::set<std::string>{"blocks.0.norm1", "blocks.0.mlp.fc1"}));
+// Refining changes weights: all other constants are still the model's.
+TEST(RefinedEngines, ABiasThatIsNotTheModelsIsNamed) {
+  BuildOptions o = options("w4a8");
+  o.refine.clip = true;
+  auto engine = build_engine(o);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  EXPECT_TRUE(held_against_model(*engine).faults.empty());
+  const Plan& golden = engine->plans.back();
+  for (const PlanStep& step : golden.steps) {
+    const Step* bias = step.layer == "blocks.1.mlp.fc1" && step.op == "matmul" ? step.then.find(StepKind::bias) : nullptr;
+    if (bias == nullptr) continue;
+    const PlanTensor& t = golden.tensors[static_cast<size_t>(step.in[static_cast<size_t>(bias->operand)])];
+    Bytes& data = engine->constants[static_cast<size_t>(t.index)].data;
+    Buffer changed(data.size());
+    std::memcpy(changed.data(), data.data(), data.size());
+    const double other = 0.05;
+    info(t.desc.type.element).encode_f64(&other, 1, changed.data() + t.offset_bytes, 3);
+    data = Bytes::own(std::move(changed));
+  }
+  const QuantizationReport report = held_against_model(*engine);
+  ASSERT_FALSE(report.faults.empty());
+  EXPECT_NE(report.faults.front().find("layer blocks.1.mlp.fc1: bias 3 is stored as"), std::string::npos) << report.faults.front();
 }
 
 TEST(WholeNumbers, AreCountedAndGated) {

@@ -25,7 +25,7 @@ PRECISIONS = {
     "cpu": ["fp32", "fp16", "bf16", "fp8", "fp8 --attention fp8", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"],
     "sm90": ["fp32", "fp16", "bf16", "fp8", "fp8 --attention fp8", "int8"],
 }
-FINE, WRONG_NUMBERS = 0, 1  # exit codes of the program
+FINE, REFUSED = 0, 4  # exit codes of the program
 KINDS = 4  # of random inputs that one call of verify draws: a run each
 
 
@@ -56,7 +56,7 @@ def one_engine(args, folder, model, precision):
         words += ["--calib", model.with_suffix(".npz")]
     code, text = call([str(w) for w in words])
     if code != FINE:
-        return {"name": name, "runs": 0, "alarms": [f"build: {text}"] if code == WRONG_NUMBERS else [], "refused": text}
+        return {"name": name, "runs": 0, "alarms": [f"build, exit {code}: {text}"] if code != REFUSED else [], "refused": text if code == REFUSED else None}
     alarms = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         code, text = call([args.program, "verify", str(engine), "--seed", str(seed)])
@@ -95,10 +95,11 @@ def main():
                 print(f"\r{len(rows)} of {len(jobs)} engines", end="", file=sys.stderr)
     runs, alarms = sum(r["runs"] for r in rows), sum(len(r["alarms"]) for r in rows)
     refused = {r["name"]: r["refused"] for r in rows if r["refused"]}
-    print(f"{args.target}: {alarms} false alarms in {runs} runs of {len(rows) - len(refused)} engines, {len(refused)} refused, "
+    built = sum(r["runs"] > 0 for r in rows)
+    print(f"{args.target}: {alarms} false alarms in {runs} runs of {built} engines, {len(refused)} refused, "
           f"{len(jobs) - len(rows)} not begun, {time.monotonic() - start:.0f} s")
     if args.json:
-        args.json.write_text(json.dumps({"target": args.target, "runs": runs, "alarms": alarms, "engines": len(rows) - len(refused), "seeds": args.seeds,
+        args.json.write_text(json.dumps({"target": args.target, "runs": runs, "alarms": alarms, "engines": built, "seeds": args.seeds,
                                          "refused": refused}, indent=1) + "\n")
     return 1 if alarms else 0
 

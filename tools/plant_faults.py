@@ -69,6 +69,20 @@ def build_one(build, fault, number, variant, test, out):
     return (program, "") if done.returncode == 0 else (None, done.stderr[-600:])
 
 
+def run(program, cases):
+    """passed, failed, hangs, crashed, or did not run"""
+    try:
+        done = subprocess.run([str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    ran = re.search(r"\[==========\] Running ([1-9]\d*) test", done.stdout)
+    if not ran or "[  SKIPPED ]" in done.stdout:
+        return "did not run"
+    if done.returncode == 0:
+        return "passed"
+    return "failed" if "[  FAILED  ]" in done.stdout else "crashed" if done.returncode < 0 else "did not run"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path, help="build folder with CUDA")
@@ -91,16 +105,9 @@ def main():
                 verdict = f"not built: {error}"
             else:
                 start = time.time()
-                try:
-                    done = subprocess.run([str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60)
-                    code, text = done.returncode, done.stdout
-                except subprocess.TimeoutExpired:
-                    code, text = None, ""
-                ran = re.search(r"\[==========\] Running (\d+) test", text)
-                if code == 0:
-                    verdict = "MISSED" if ran and int(ran[1]) > 0 else "no test ran"
-                else:
-                    verdict = "caught" if "[  FAILED  ]" in text else "caught (hangs)" if code is None else f"caught (exit {code})"
+                sound = run(build / "bin" / test, cases)  # the same cases without the fault
+                faulty = run(program, cases) if sound == "passed" else ""
+                verdict = f"without the fault: {sound}" if sound != "passed" else "MISSED" if faulty == "passed" else "did not run" if faulty == "did not run" else f"caught ({faulty})"
                 verdict += f", {time.time() - start:.0f} s"
             failed += not verdict.startswith("caught")
             rows.append({"fault": fault, "variant": variant, "verdict": verdict.split(",")[0]})

@@ -93,11 +93,11 @@ Status run_calibrate(const Options& o, const Common& common) {
                 {"how", ranges.how},
                 {"samples", ranges.samples},
                 {"preprocess", ranges.preprocess},
-                {"warnings", ranges.warnings},
+                {"warnings", all_warnings(ranges)},
                 {"values", ranges.values.size()}});
     return {};
   }
-  for (const std::string& fault : ranges.warnings) warn(cat("calibration: ", fault));
+  for (const std::string& fault : all_warnings(ranges)) warn(cat("calibration: ", fault));
   fmt::print("{}\n", wrap(printable(cat(path, ": ranges of ", plural(static_cast<int64_t>(ranges.values.size()), "value"), " of ", ranges.model,
                                         ", ", ranges.how)),
                           0, 2));

@@ -31,8 +31,8 @@ std::string joined(const std::vector<std::string>& words) {
 Json report_json(const RuleReport& r) {
   Json breaches = Json::array();
   for (const Breach& b : r.finding.breaches) breaches.push_back({{"what", b.what}, {"layers", b.layers}});
-  return {{"rule", r.rule->name}, {"wants", r.rule->rule}, {"broken", r.broken()},      {"places", r.finding.places},
-          {"breaches", breaches}, {"cost", r.rule->cost},  {"instead", r.rule->instead}};
+  return {{"rule", r.rule->name}, {"wants", r.rule->rule}, {"broken", r.broken()}, {"applies", r.applies()}, {"places", r.finding.places},
+          {"breaches", breaches}, {"cost", r.cost()}, {"instead", r.rule->instead}};
 }
 
 // "12 places: blocks.0.attn.softmax, blocks.1.attn.softmax, ..."
@@ -47,15 +47,17 @@ void print(const RuleReport& r) {
   const auto say = [](size_t first, size_t rest, const std::string& text) {
     fmt::print("{}\n", wrap(text, first, rest));
   };
+  if (!r.applies()) {
+    say(2, 4, cat("not applicable  ", r.rule->name, " (the model has nothing that the rule is about)"));
+    return;
+  }
   if (!r.broken()) {
-    const std::string seen = r.finding.places == 0 ? "the model has nothing that it speaks of"
-                                                   : plural(r.finding.places, "place") + " looked at";
-    say(2, 4, cat("kept    ", r.rule->name, " (", seen, ")"));
+    say(2, 4, cat("kept    ", r.rule->name, " (", plural(r.finding.places, "place"), " looked at)"));
     return;
   }
   say(2, 4, cat("BROKEN  ", r.rule->name, ": ", r.rule->rule));
   for (const Breach& b : r.finding.breaches) say(6, 8, cat(b.what, "; ", places(b)));
-  say(6, 8, cat("there: ", r.rule->cost));
+  say(6, 8, cat("there: ", r.cost()));
   say(6, 8, cat("Tessera: ", r.rule->instead));
 }
 

@@ -89,7 +89,7 @@ void print_summary(const Options& o, const Engine& e) {
   if (!e.golden.values.empty()) {
     double widest = 0;
     for (const GoldenValue& v : e.golden.values) widest = std::max(widest, v.bound);
-    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each from the value before it on", e.golden.values.size(), widest));
+    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each in a run that starts from the value before it", e.golden.values.size(), widest));
   }
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
     print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
@@ -185,7 +185,8 @@ Runner add(CLI::App& app, const Common& common) {
 const Command inspect_command{
     "inspect",
     "show what an engine stores and computes, layer by layer",
-    "The record of every choice: precision asked, type stored, arithmetic, kernel. Above it, per plan: its memory, how "
+    "The record of every choice. Asked: the precision that was asked for; -: none was, as for a norm, or an attention without --attention. "
+    "Stored: the type of a linear layer's weight, of an attention's q, k and v, and of every other layer's result. Computed: the arithmetic. Variant: the kernel. Above it, per plan: its memory, how "
     "often each op occurs (attention and norm count what was "
     "recognised in the model, norms that became factors of the matmul behind them in a line of their own; softmax what was not), the copies and casts that are left, and the instruction set that "
     "this machine's CPU kernels would use. A kernel marked "

@@ -9,6 +9,7 @@
 #include "hwy/targets.h"
 #include "ops/op.h"
 #include "tiles/cpu_product.h"
+#include "types/precision.h"
 
 namespace tessera {
 
@@ -54,6 +55,34 @@ std::vector<OpCount> count_ops(const Plan& plan) {
                                               [&](const PlanStep& s) { return s.op == op->name; })});
   }
   return counts;
+}
+
+SpeltAttentions spelt_attentions(const Plan& plan) {
+  SpeltAttentions found;
+  const auto tensor = [&](int t) -> const PlanTensor& { return plan.tensors[static_cast<size_t>(t)]; };
+  // Views of a result lie where it does: a step reads it until another one is written there.
+  const auto same_place = [&](int a, int b) {
+    return tensor(a).storage == tensor(b).storage && tensor(a).index == tensor(b).index && tensor(a).offset_bytes == tensor(b).offset_bytes;
+  };
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (plan.steps[i].op != "softmax") continue;
+    int result = plan.steps[i].out[0];
+    for (size_t j = i + 1; j < plan.steps.size(); ++j) {
+      const PlanStep& s = plan.steps[j];
+      if (!s.in.empty() && s.in[0] >= 0 && same_place(s.in[0], result)) {
+        if (s.op == "matmul" && s.in[1] >= 0 && tensor(s.in[1]).storage != Storage::kConstant) {
+          if (found.softmaxes++ == 0) found.type = plain_precision(tensor(s.in[0]).desc.type.element).name;
+          break;
+        }
+        if (s.op == "copy") {  // a cast, or another order
+          result = s.out[0];
+          continue;
+        }
+      }
+      if (std::any_of(s.out.begin(), s.out.end(), [&](int t) { return same_place(t, result); })) break;
+    }
+  }
+  return found;
 }
 
 std::string cpu_instruction_sets(const Plan& plan) {

@@ -30,6 +30,14 @@ std::vector<OpCount> count_ops(const Plan& plan);
 // "25 norms are no kernels: ..."; empty where all of them are.
 std::string say_folded_norms(const Plan& plan);
 
+// Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and the
+// products beside them are ops of their own.
+struct SpeltAttentions {
+  int64_t softmaxes = 0;
+  std::string type;  // that the first one's result is multiplied in: "fp16"
+};
+SpeltAttentions spelt_attentions(const Plan& plan);
+
 // What a CPU plan's kernels take on this machine: the SIMD set, of those they are compiled for, and the instructions of
 // its products.
 std::string cpu_instruction_sets(const Plan& plan);

@@ -44,7 +44,7 @@ Json report_json(const Options& o, const Sensitivity& s, const Ranges& ranges) {
     layers.push_back(std::move(one));
   }
   return {{"model", o.model},           {"precision", o.precision},        {"samples", s.samples},
-          {"calibration", ranges.how}, {"warnings", ranges.warnings},     {"carrier", closeness_json(s.carrier)},
+          {"calibration", ranges.how}, {"warnings", all_warnings(ranges)}, {"carrier", closeness_json(s.carrier)},
           {"all", closeness_json(s.all)}, {"layers", std::move(layers)}};
 }
 
@@ -107,7 +107,7 @@ Status sensitivity(const Options& o, const Common& common) {
     print_json(report_json(o, report, ranges));
     return {};
   }
-  for (const std::string& fault : ranges.warnings) warn(cat("calibration: ", fault));
+  for (const std::string& fault : all_warnings(ranges)) warn(cat("calibration: ", fault));
   print(o, report);
   return {};
 }

@@ -51,7 +51,7 @@ Status check_inputs(const Engine& engine, const Options& o) {
       std::find_if(engine.plans.begin(), engine.plans.end(), [](const Plan& p) { return p.name == kGoldenPlan; });
   if (o.inputs.empty() || golden == engine.plans.end()) return {};
   TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
-  const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : golden->batch);
+  const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : kSamplesOfFile);
   const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
   if (!not_finite.empty()) return bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
   const std::string clamped = clamped_inputs(*golden, all.part(0, used));
@@ -74,6 +74,14 @@ Result<std::vector<InputKind>> kinds_asked(const std::string& text) {
     at = end + 1;
   }
   return kinds;
+}
+
+// Random whole numbers are the same in every kind: ids and masks have no size that a kind could change.
+bool takes_integers_only(const Engine& engine) {
+  const Plan& plan = engine.plans.back();
+  return !plan.inputs.empty() && std::all_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) {
+    return info(plan.tensors[static_cast<size_t>(p.tensor)].desc.type.element).kind == ElementKind::kInteger;
+  });
 }
 
 // The model in f32 with the golden plan's shapes.
@@ -117,9 +125,8 @@ Status check_gate(const std::vector<Measured>& measured) {
 std::string quantization_failure(const std::vector<Measured>& measured, std::optional<double> min_cosine) {
   for (const auto& [r, gated] : measured) {
     std::string text = min_cosine && gated ? gate_sentence(r.outputs, *min_cosine) : std::string();
-    if (r.fitting) {
-      for (const std::string& fault : r.faults) text += (text.empty() ? "" : "; ") + fault;
-    }
+    const size_t counted = r.fitting ? r.faults.size() : r.not_the_model;
+    for (size_t i = 0; i < counted; ++i) text += (text.empty() ? "" : "; ") + r.faults[i];
     if (text.empty()) continue;
     const std::string worst = worst_layers(r.layers, 3);
     return cat(r.what, ": ", text, worst.empty() ? "" : "; the layers that add most error: " + worst);
@@ -133,6 +140,7 @@ Status verify(const Options& o, const Common& common) {
   TS_TRY(check_runs_here(engine));
   TS_TRY(check_inputs(engine, o));
   std::vector<Check> checks;
+  if (engine.golden.outputs.empty()) warn(kNoGoldenValues);
   for (const Plan* plan : runnable_plans(engine)) {
     if (engine.golden.outputs.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
     TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
@@ -140,6 +148,8 @@ Status verify(const Options& o, const Common& common) {
   }
   TS_ASSIGN(std::vector<InputKind> kinds, kinds_asked(o.kinds));
   if (!o.inputs.empty()) kinds.resize(1);
+  const bool one_kind = o.inputs.empty() && takes_integers_only(engine);
+  if (one_kind) kinds = {InputKind::kNormal};
   std::optional<Twin> twin;
   if (!o.model.empty()) {
     TS_ASSIGN(twin, twin_of(engine, o.model, o.family));
@@ -168,27 +178,42 @@ Status verify(const Options& o, const Common& common) {
     quantization.push_back({std::move(report), gated});
   }
   if (o.min_cosine) TS_TRY(check_gate(quantization));
-  std::string failure = failure_of(checks);
-  if (failure.empty()) failure = quantization_failure(quantization, o.min_cosine);
+  const std::string arithmetic_failure = failure_of(checks), precision_failure = quantization_failure(quantization, o.min_cosine);
+  const std::string failure = cat(arithmetic_failure, arithmetic_failure.empty() || precision_failure.empty() ? "" : "; ", precision_failure);
+  std::vector<const QuantizationReport*> judged;
+  for (const Measured& m : quantization) {
+    if (m.gated) judged.push_back(&m.report);
+  }
+  const QuantizationVerdict verdict = judge_quantization(judged, o.min_cosine, engine.golden.min_cosine);
+  const VerifyReport& last = checks.back().report;
+  constexpr const char* kOneKind = "integer inputs: one kind";
   if (common.json) {
     Json all = Json::array(), errors = Json::array();
     for (const Check& c : checks) all.push_back(check_json(c));
     for (const Measured& m : quantization) errors.push_back(quantization_json(m.report));
+    Json of_quantization = verdict.json();
+    of_quantization["ok"] = precision_failure.empty();
     print_json({{"engine", o.engine},
                 {"precision", engine.precision},
                 {"ok", failure.empty()},
                 {"sentence", failure},
+                {"inputs_note", one_kind ? kOneKind : ""},
+                {"verdicts",
+                 {{"arithmetic", {{"ok", arithmetic_failure.empty()}, {"sentence", arithmetic_failure.empty() ? last.sentence : arithmetic_failure}, {"machine", last.machine}}},
+                  {"quantization", of_quantization}}},
                 {"checks", all},
                 {"quantization", errors}});
     return failure.empty() ? Status() : verification_failed();
   }
   print_checks(checks, o.all);
+  if (one_kind) fmt::print("{}\n", kOneKind);
   std::vector<QuantizationReport> reports;
-  for (Measured& m : quantization) reports.push_back(std::move(m.report));
+  for (const Measured& m : quantization) reports.push_back(m.report);
   print_quantization(reports, o.all);
-  if (!failure.empty()) return Status(Code::kVerifyFailed, failure);
-  fmt::print("\n{}\n", wrap(cat(checks.back().report.sentence, ", on ", checks.back().report.machine), 0, 2));
-  return {};
+  // What failed is said by the error.
+  fmt::print("\n{}\n", wrap(arithmetic_failure.empty() ? cat("arithmetic: ", last.sentence, ", on ", last.machine) : "arithmetic: FAILED", 0, 2));
+  fmt::print("{}\n", wrap(printable(cat("quantization: ", precision_failure.empty() ? "" : "FAILED: ", verdict.sentence())), 0, 2));
+  return failure.empty() ? Status() : Status(Code::kVerifyFailed, failure);
 }
 
 Runner add(CLI::App& app, const Common& common) {
@@ -200,8 +225,8 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("FILE")
       ->group("Inputs");
   app.add_option("--samples", o->samples,
-                 "how many samples (default: as many as the engine has golden values for, 1 or 2); each costs an f64 "
-                 "run or two")
+                 "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has golden values "
+                 "for, 1 or 2); each costs an f64 run or two")
       ->check(within(1, 1 << 20))
       ->type_name("N")
       ->group("Inputs");
@@ -210,7 +235,8 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("N")
       ->group("Inputs");
   app.add_option("--kinds", o->kinds,
-                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5) (default: all)")
+                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all inputs are integers "
+                 "(default: all)")
       ->type_name("NAME,...")
       ->group("Inputs");
   app.add_option("--model", o->model,
@@ -241,21 +267,31 @@ Runner add(CLI::App& app, const Common& common) {
 const Command verify_command{
     "verify",
     "compare an engine with its golden plan and its model, layer by layer",
-    "Arithmetic error, in three comparisons. Golden values: the engine reproduces the outputs and the "
-    "values inside the model that were stored at build. Outputs: the same for fresh inputs. Values are "
-    "compared one after the other, each run going on from the golden one, so errors do not add up. "
-    "Layers: each layer is held to what its kernel must give for the very operands that it read; the "
-    "first layer that strays is named. 'emulated': the tensor core's sums bit for bit, then the "
-    "kernel's own epilogue. 'bounded': f64, and what the kernel's roundings can do. Quantization error is another matter: the golden "
-    "plan beside the model in f32, from the outputs that were stored at build, or, with --model, "
-    "on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU "
-    "the comparison of layers runs step by step, without the CUDA graph.",
+    "Two errors, with a verdict each. Arithmetic error is what the kernels' roundings do: is the engine right? It is measured in three "
+    "comparisons. Golden values: the engine reproduces the outputs and the values inside the model that were stored at build. Outputs: the "
+    "same for fresh inputs. Values inside the model are compared one after the other, each in a run that starts from the golden value "
+    "before it, so errors do not add up. Layers: each layer is compared with what its kernel must give for the inputs that the layer "
+    "read, and the first layer that differs by more is named. 'emulated': the tensor core's sums bit for bit, then the kernel's own "
+    "epilogue. 'bounded': f64, and what the kernel's roundings can do. Quantization error is what the low precision costs: the same "
+    "codes and scales in exact arithmetic, beside the model in f32. It is measured on the outputs that were stored at build, or, with "
+    "--model, on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU the comparison of layers "
+    "runs step by step, without the CUDA graph.",
     "  tessera verify vit.tess\n"
     "  tessera verify vit.tess --inputs images.npz --samples 4\n"
     "  tessera verify vit.tess --model vit.onnx --inputs images.npz --all\n"
     "  tessera verify vit.tess --kinds normal --seed 42\n"
     "  tessera verify vit.tess --json | jq '.checks[].first_stray'\n",
-    "",
+    "Columns:\n"
+    "  samples   how many were compared; of --inputs also how many the file holds\n"
+    "  cosine    with the right result, the mean over the samples\n"
+    "  worst     the lowest cosine of any sample\n"
+    "  sample    which sample has the lowest cosine, counted from 0\n"
+    "  centred   the mean cosine after each side's mean is subtracted: no common offset hides errors\n"
+    "  rel. L2   relative L2 error: the length of the difference, divided by that of the right result\n"
+    "  dB        the same as a signal-to-noise ratio, -20 log10 of it\n"
+    "  adds      relative L2 error of a layer's result, less that of the inputs that it read\n"
+    "  bound     the relative L2 error that the arithmetic allows\n"
+    "  differ    results that are not the likeliest code / results near a tie, which may differ\n",
     true,
     add};
 

@@ -9,6 +9,7 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kNameColumns = 60;  // of a sentence
 constexpr size_t kWorst = 5;  // layers that are shown where not all are asked for
 
 // Nothing differs: JSON has no infinity.
@@ -24,6 +25,8 @@ Json closeness_json(const Closeness& c) {
           {"worst_sample", c.worst_sample}, {"finite", c.finite}};
 }
 
+double of_bound(const LayerReport& l) { return !l.ok() ? INFINITY : l.bound > 0 ? l.relative_l2 / l.bound : 0; }
+
 void print_layers(const Check& check, bool all) {
   const VerifyReport& report = check.report;
   std::vector<size_t> shown;
@@ -31,19 +34,18 @@ void print_layers(const Check& check, bool all) {
   std::string which = "each";
   if (!all && shown.size() > kWorst) {
     std::stable_sort(shown.begin(), shown.end(),
-                     [&](size_t a, size_t b) { return report.layers[a].share > report.layers[b].share; });
+                     [&](size_t a, size_t b) { return of_bound(report.layers[a]) > of_bound(report.layers[b]); });
     shown.resize(kWorst);
     const size_t stray = static_cast<size_t>(report.first_stray);
     if (report.first_stray >= 0 && std::find(shown.begin(), shown.end(), stray) == shown.end()) shown.back() = stray;
     std::sort(shown.begin(), shown.end());
     which = cat("the ", shown.size(), " nearest to their bound (--all: each)");
   }
-  Table table({">step", "layer", "variant", "check", ">relative L2", ">bound", ">of bound", ">cosine", ""});
+  Table table({">step", "layer", "variant", "check", ">differ", ">rel. L2", ">bound", ""});
   for (const size_t i : shown) {
     const LayerReport& l = report.layers[i];
     const bool first = static_cast<int>(i) == report.first_stray;
-    table.add({std::to_string(i + 1), l.layer, l.variant, l.emulated ? "emulated" : "bounded", fmt::format("{:.1e}", l.relative_l2),
-               fmt::format("{:.1e}", l.bound), fmt::format("{:.2g} %", 100 * l.share), fmt::format("{:.7f}", l.cosine),
+    table.add({std::to_string(i + 1), l.layer, l.variant, l.emulated ? "emulated" : "bounded", fmt::format("{} / {}", l.differ, l.may_differ), fmt::format("{:.1e}", l.relative_l2), fmt::format("{:.1e}", l.bound),
                l.ok()  ? "ok"
                : first ? "STRAYS FIRST"
                        : "STRAYS"});
@@ -51,14 +53,15 @@ void print_layers(const Check& check, bool all) {
   fmt::print("\n{}\n{}",
              wrap(cat("plan ", report.plan, ", ", check.what, ": ",
                       plural(static_cast<int64_t>(report.layers.size()), "layer"),
-                      " against what its kernel must give for the operands that it read; ", which),
+                      report.layers.size() == 1 ? "" : ", each",
+                      " compared with what its kernel must give for the inputs that the layer read; ", which),
                   0, 2),
              table.text());
 }
 
 double largest_share(const VerifyReport& report) {
   double most = 0;
-  for (const LayerReport& l : report.layers) most = std::max(most, l.share);
+  for (const LayerReport& l : report.layers) most = std::max(most, of_bound(l));
   return most;
 }
 
@@ -111,13 +114,15 @@ void print_layer_quality(const QuantizationReport& report, bool all) {
     table.add(std::move(row));
   }
   fmt::print("\n{}\n{}",
-             wrap(cat("quantization error on ", report.what, ": ", plural(static_cast<int64_t>(layers), "layer"),
-                      " beside the same layer in f32, errors of the layers before included; ", which),
+             wrap(cat("quantization error on ", report.what, ", ", samples_words(report.samples, report.of), report.samples == 1 && report.of == 0 ? " sample: " : " samples: ",
+                      plural(static_cast<int64_t>(layers), "layer"), " beside the same layer in f32, errors of the layers before included; ", which),
                   0, 2),
              table.text());
 }
 
 }  // namespace
+
+std::string samples_words(int64_t samples, int64_t of) { return of > 0 ? cat(samples, " of ", of) : std::to_string(samples); }
 
 Json check_json(const Check& c) {
   Json outputs = Json::array(), layers = Json::array();
@@ -141,6 +146,9 @@ Json check_json(const Check& c) {
                       {"relative_l2", l.relative_l2},
                       {"bound", l.bound},
                       {"share", l.share},
+                      {"results", l.results},
+                      {"differ", l.differ},
+                      {"may_differ", l.may_differ},
                       {"cosine", l.cosine},
                       {"ok", l.ok()}});
   }
@@ -150,6 +158,8 @@ Json check_json(const Check& c) {
   const int stray = c.report.first_stray;
   return {{"plan", c.report.plan},
           {"what", c.what},
+          {"samples", c.report.samples},
+          {"samples_in_file", c.report.of > 0 ? Json(c.report.of) : Json()},
           {"ok", c.report.ok},
           {"sentence", c.report.sentence},
           {"machine", c.report.machine},
@@ -184,6 +194,8 @@ Json quantization_json(const QuantizationReport& report) {
     layers.push_back(std::move(j));
   }
   return {{"what", report.what},
+          {"samples", report.samples},
+          {"samples_in_file", report.of > 0 ? Json(report.of) : Json()},
           {"outputs", outputs},
           {"layers", layers},
           {"faults", report.faults},
@@ -191,19 +203,24 @@ Json quantization_json(const QuantizationReport& report) {
 }
 
 void print_checks(const std::vector<Check>& checks, bool all) {
-  Table table({"plan", "inputs", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
+  Table table({"plan", "inputs", ">samples", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
   for (const Check& c : checks) {
+    const std::string samples = samples_words(c.report.samples, c.report.of);
     for (const OutputReport& o : c.report.outputs) {
-      table.add({c.report.plan, c.what, o.name, fmt::format("{:.7f}", o.cosine_mean),
+      table.add({c.report.plan, c.what, samples, o.name, fmt::format("{:.7f}", o.cosine_mean),
                  fmt::format("{:.7f}", o.cosine_worst), fmt::format("{:.2e}", o.relative_l2),
                  fmt::format("{:.2e}", o.bound), o.ok ? "ok" : "FAILED"});
     }
     for (const ValueReport& v : c.report.values) {
       if (all || !v.ok())
-        table.add({c.report.plan, c.what, v.name, "", "", fmt::format("{:.2e}", v.relative_l2), fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
+        table.add({c.report.plan, c.what, samples, v.name, "", "", fmt::format("{:.2e}", v.relative_l2), fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
     }
   }
-  fmt::print("arithmetic error: outputs{} against the golden run,\n  each from the value before it on\n{}", all ? " and values inside the model" : "", table.text());
+  fmt::print("{}\n{}",
+             wrap(cat("arithmetic error: outputs", all ? " and values inside the model" : "",
+                      " compared with the golden run; each in a run that starts from the golden value before it, so errors do not add up"),
+                  0, 2),
+             table.text());
   for (const Check& c : checks) {
     if (!c.report.layers_note.empty() && &c == &checks.back()) fmt::print("\n{}\n", wrap(c.report.layers_note, 0, 2));
     if (!c.report.layers.empty() && (all || c.report.first_stray >= 0 || nearest_to_bound(checks, c)))
@@ -212,11 +229,11 @@ void print_checks(const std::vector<Check>& checks, bool all) {
 }
 
 void print_quantization(const std::vector<QuantizationReport>& reports, bool all) {
-  Table table({"inputs", "output", ">cosine", ">worst", ">centred", ">relative L2", ">SQNR dB", ">worst sample"});
+  Table table({"inputs", ">samples", "output", ">cosine", ">worst", ">centred", ">rel. L2", ">dB", ">sample"});
   bool any = false;
   for (const QuantizationReport& r : reports) {
     for (const OutputQuality& o : r.outputs) {
-      std::vector<std::string> row = {r.what, o.name};
+      std::vector<std::string> row = {r.what, samples_words(r.samples, r.of), o.name};
       for (std::string& cell : quality_cells(o)) row.push_back(std::move(cell));
       table.add(std::move(row));
       any = true;
@@ -227,6 +244,42 @@ void print_quantization(const std::vector<QuantizationReport>& reports, bool all
     print_layer_quality(r, all);
     for (const std::string& note : r.notes) fmt::print("{}\n", wrap(printable(cat(r.what, ": ", note)), 2, 4));
   }
+}
+
+QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports, std::optional<double> min_cosine, std::optional<double> of_build) {
+  QuantizationVerdict v{.gate = min_cosine ? min_cosine : of_build, .gate_of_build = !min_cosine && of_build};
+  const auto farther = [](const OutputQuality& a, const OutputQuality& b) {
+    if (a.whole && b.whole) return a.whole->share() < b.whole->share();
+    if (a.whole || b.whole) return !a.whole;  // a cosine says more than a count
+    return !(a.closeness.cosine_worst >= b.closeness.cosine_worst);
+  };
+  for (const QuantizationReport* r : reports) {
+    for (const OutputQuality& o : r->outputs) {
+      if (v.output == nullptr || farther(o, *v.output)) v.report = r, v.output = &o;
+    }
+  }
+  return v;
+}
+
+std::string QuantizationVerdict::sentence() const {
+  if (output == nullptr) return "not measured: the engine holds no outputs of its model (--model FILE compares with it)";
+  const std::string found = output->whole ? fmt::format("{} of {} whole numbers are the model's", output->whole->same, output->whole->all)
+                                          : fmt::format("worst cosine {:.5f}, mean {:.5f} with the model", output->closeness.cosine_worst, output->closeness.cosine_mean);
+  const std::string on = cat(samples_words(report->samples, report->of), report->samples == 1 && report->of == 0 ? " sample" : " samples", " (", shorten(report->what, kNameColumns), ")");
+  const std::string wanted = !gate ? "no gate" : fmt::format("gate {}: mean of at least {:.6g}", gate_of_build ? "of the build" : "--min-cosine", *gate);
+  return cat(found, ", output '", shorten(output->name, kNameColumns), "', on ", on, "; ", wanted);
+}
+
+Json QuantizationVerdict::json() const {
+  Json j = {{"sentence", sentence()}, {"gate", gate ? Json(*gate) : Json()}, {"gate_of", !gate ? Json() : Json(gate_of_build ? "build" : "verify")}};
+  if (output == nullptr) return j;
+  j.update({{"output", output->name}, {"what", report->what}, {"samples", report->samples}});
+  if (output->whole) {
+    j.update({{"same", output->whole->same}, {"of", output->whole->all}});
+  } else {
+    j.update({{"cosine_worst", output->closeness.cosine_worst}, {"cosine_mean", output->closeness.cosine_mean}});
+  }
+  return j;
 }
 
 std::string failure_of(const std::vector<Check>& checks) {

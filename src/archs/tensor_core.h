@@ -44,7 +44,7 @@ void emulate_sums(const SumOrder& order, const CoreOperand& x, const CoreOperand
                   int64_t k);
 
 // One instruction, plainly: c + sum of x[i] * w[i] over core.products of them. What emulate_sums and the kernel of
-// tiles/cuda_emulate.cuh are tested against.
+// archs/cuda/emulate_sums.cu are tested against.
 float fused_sum(const TensorCore& core, float c, const CoreOperand& x, const CoreOperand& w, int64_t count);
 
 }  // namespace tessera

@@ -111,7 +111,9 @@ class Builder {
                              " has no scales to calibrate; leave it out, or ask for another --precision"));
     }
     TS_TRY(choose_folded_norms());
-    const ModelReport before = report != nullptr ? *report : ModelReport();
+    ModelReport unused;
+    if (report == nullptr) report = &unused;  // what is measured is judged, whoever reads it
+    const ModelReport before = *report;
     Status made = make_engine(ran_on_target, report);
     const bool folded = !lowering_.types.folded_norms.empty();
     if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !mirrored_) && made.code() == Code::kRefused)) {
@@ -121,7 +123,7 @@ class Builder {
       lowering_.types.pooled_norms = mirrored_;
       lowering_.plan.as_reference = false;
       engine_.plans.clear(), engine_.constants.clear();
-      if (report != nullptr) *report = before;
+      *report = before;
       made = make_engine(ran_on_target, report);
       if (made.ok() && !options_.quiet) note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
     }
@@ -252,6 +254,7 @@ class Builder {
     if (refined_.layers.empty())
       return usage_error(cat("--refine: no layer of ", engine_.precision, " has a weight with scales that it could better; leave it out"));
     engine_.refinements = refined_.notes;
+    engine_.refined_weights = refined_.layers, engine_.divided_layers = refined_.divided;
     return {};
   }
 
@@ -271,6 +274,7 @@ class Builder {
       warn(cat("calibration: ", fault));
       engine_.calibration += "; " + fault;
     }
+    if (!ranges_.unread.empty()) warn(cat("calibration: ", ranges_.unread));  // says nothing of the scales: not kept
     lowering_.types.ranges = &ranges_;
     return {};
   }
@@ -289,15 +293,16 @@ class Builder {
     return {};
   }
 
-  // A model in bf16 is in fp16 from here on: more digits, less range. Weights beyond it are an error (passes/give_carrier.h).
+  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error (passes/give_carrier.h).
   void note_bf16() const {
     const auto base = base_precision(lowering_.types.precision);
     if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
-    note(cat("the model is in bf16; ", (*base)->weight.scaled() ? "what gets no scales" : "it", " becomes fp16, of at most 65504 (only --precision bf16 keeps bf16)"));
+    note(cat("most weights of the model are bf16 numbers; ", (*base)->weight.scaled() ? cat("what is not ", (*base)->name) : "the engine",
+             " is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"));
   }
 
   Status make_engine(bool* ran_on_target, ModelReport* report) {
-    if (options_.golden && report != nullptr) TS_TRY(measure_on_samples(*report));
+    if (options_.golden) TS_TRY(measure_on_samples(*report));
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
     return options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed);
@@ -428,10 +433,10 @@ class Builder {
                                .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
-    if (report != nullptr) report->validated.insert(report->validated.begin(), validated_.begin(), validated_.end());
+    report->validated.insert(report->validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
     TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
-    if (report != nullptr) report->padding = padding.mask;
+    report->padding = padding.mask;
     if (!here) return {};
     Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
     for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {

@@ -47,6 +47,7 @@ struct Ranges {
   RangeMethod method;
   std::string how;                    // in words: "amax over 512 samples of calib.npz"
   std::vector<std::string> warnings;  // what the samples themselves show to be wrong with them, a sentence each
+  std::string unread;                 // arrays of the samples' file that no input reads, in a sentence; not kept in a file of ranges
   std::string preprocess;             // how images became inputs; empty where arrays were given
   std::string model, weights;         // name of the graph; checksum of its weights, 16 hex digits
   int64_t samples = 0;
@@ -55,5 +56,11 @@ struct Ranges {
   std::optional<float> clip(const std::string& value, Element element) const;
   bool operator==(const Ranges&) const = default;
 };
+// Warnings, and what is said once when samples are read.
+inline std::vector<std::string> all_warnings(const Ranges& ranges) {
+  std::vector<std::string> all = ranges.warnings;
+  if (!ranges.unread.empty()) all.push_back(ranges.unread);
+  return all;
+}
 
 }  // namespace tessera

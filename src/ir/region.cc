@@ -104,6 +104,14 @@ std::optional<Region> composed(const Region& inner, const Region& outer) {
   return normalised(std::move(r));
 }
 
+bool same_elements(const Region& a, const Region& b) {
+  if (a.shape != b.shape || a.offset != b.offset) return false;
+  for (size_t i = 0; i < a.shape.size(); ++i) {
+    if (a.shape[i] > 1 && a.strides[i] != b.strides[i]) return false;
+  }
+  return true;
+}
+
 bool in_range(const Region& region, int64_t count) {
   if (region.strides.size() != region.shape.size()) return false;
   for (int64_t n : region.shape) {

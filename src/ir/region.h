@@ -33,6 +33,9 @@ Region expanded(const Region& region, const Shape& shape);
 // same elements straight from inner's storage; nothing where no strides say it.
 std::optional<Region> composed(const Region& inner, const Region& outer);
 
+// The same shape, and the same elements of the storage in the same order.
+bool same_elements(const Region& a, const Region& b);
+
 // True where every element lies in a storage of `count` elements. Safe for any numbers: nothing overflows.
 bool in_range(const Region& region, int64_t count);
 

@@ -39,8 +39,8 @@ struct Near {
   Near plus(float add) const { return fma(1.0f, add); }
   // What becomes of it where the compiler may keep more digits of it than f32 has.
   Near joined() const { return {v, off + unit(v)}; }
-  float low() const { return v - off; }
-  float high() const { return v + off; }
+  float low() const { return std::isinf(v) ? v : v - off; }
+  float high() const { return std::isinf(v) ? v : v + off; }
 };
 
 }  // namespace tessera

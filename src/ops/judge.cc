@@ -23,10 +23,13 @@ std::vector<double> rounded(const QuantType& type, std::vector<double> numbers) 
 // are on average: five times the walk is some fifteen deviations.
 constexpr double kMultiple = 5;
 
+// Errors and numbers of one result, squared and added up.
 struct Norms {
   double off = 0, allowed = 0, size = 0, got = 0, product = 0;
-  void add(double g, double want, double may) {
-    off += (g - want) * (g - want), allowed += may * may, size += want * want, got += g * g, product += g * want;
+  void add(double g, const AllowedNumber& a) {
+    const double may = std::max(a.high - a.nominal, a.nominal - a.low);
+    off += (g - a.nominal) * (g - a.nominal), allowed += may * may;
+    size += a.nominal * a.nominal, got += g * g, product += g * a.nominal;
   }
   void finish(Judgement& j) const {
     const double all = size > 0 ? std::sqrt(size) : 1;
@@ -36,9 +39,58 @@ struct Norms {
   }
 };
 
-void note(Judgement& j, size_t r, size_t i, double share, double got, double low, double high) {
-  if (!(share <= j.share)) j.share = std::isnan(share) ? INFINITY : share, j.result = static_cast<int64_t>(r), j.at = static_cast<int64_t>(i), j.got = got, j.low = low, j.high = high;
+// How far a finite number is from the nominal one, as a share of what is allowed: above 1 outside.
+double share_of(double g, const AllowedNumber& a) {
+  const double outside = std::max({0.0, a.low - g, g - a.high});
+  if (outside > 0) return 1 + outside / std::max(a.high - a.low, a.step);
+  return g == a.nominal ? 0 : std::fabs(g - a.nominal) / std::max(a.high - a.nominal, a.nominal - a.low);
 }
+
+bool holds_nan(Element element) {
+  const double nan = NAN;
+  double back = 0;
+  uint8_t code[8];
+  info(element).encode_f64(&nan, 1, code, 0);
+  info(element).decode_f64(code, 0, 1, &back);
+  return std::isnan(back);
+}
+
+// Holds the numbers of one result against what they may be.
+class Comparison {
+ public:
+  Comparison(size_t result, Element element, Judgement& j) : result_(result), nan_(holds_nan(element)), j_(j) {}
+  ~Comparison() { norms_.finish(j_); }
+
+  void add(size_t at, double g, const AllowedNumber& a) {
+    ++j_.results;
+    if (std::isnan(a.low) || std::isnan(a.high)) {
+      if (nan_ && !std::isnan(g)) note(at, INFINITY, g, a);
+      return;
+    }
+    const bool inside = a.low <= g && g <= a.high;
+    j_.may_differ += a.high > a.low, j_.differ += g != a.nominal;
+    if (!std::isfinite(g) && !inside) j_.finite = false;
+    if (std::isfinite(g) && std::isfinite(a.low) && std::isfinite(a.high)) {
+      norms_.add(g, a);
+      note(at, share_of(g, a), g, a);
+    } else if (!inside) {  // infinities are what masks are made of
+      note(at, INFINITY, g, a);
+    }
+  }
+
+ private:
+  void note(size_t at, double share, double g, const AllowedNumber& a) {
+    if (share <= j_.share) return;
+    j_.share = share;
+    j_.result = static_cast<int64_t>(result_), j_.at = static_cast<int64_t>(at);
+    j_.got = g, j_.low = a.low, j_.high = a.high;
+  }
+
+  const size_t result_;
+  const bool nan_;
+  Judgement& j_;
+  Norms norms_;
+};
 
 }  // namespace
 
@@ -48,6 +100,7 @@ Judge::Judge(const Variant& variant, const Problem& problem, std::span<const Ten
   for (size_t r = 0; r < emulation_.size(); ++r) {
     const EmulatedResult& e = emulation_[r];
     low_.push_back(rounded(problem.out[r].type, {e.low.begin(), e.low.end()}));
+    nominal_.push_back(rounded(problem.out[r].type, middle(r)));
     high_.push_back(rounded(problem.out[r].type, {e.high.begin(), e.high.end()}));
   }
   if (emulated()) return;
@@ -78,28 +131,13 @@ std::vector<double> Judge::middle(size_t r) const {
 
 void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const {
   const Element element = got.desc->type.element;
-  const std::vector<double>&low = low_[r], &high = high_[r];
   const std::vector<float> codes = decode_codes(got);
   const double scale = scales_[r];
-  Norms norms;
+  Comparison comparison(r, element, j);
   for (size_t i = 0; i < codes.size(); ++i) {
-    const double l = low[i], h = high[i], g = codes[i], middle = (l + h) / 2;
-    if (std::isnan(l) || std::isnan(h)) {
-      if (!std::isnan(g) && info(element).kind == ElementKind::kFloat) note(j, r, i, INFINITY, g * scale, l, h);
-      continue;
-    }
-    if (!std::isfinite(g)) {
-      j.finite = j.finite && (g == l || g == h);
-      if (g != l && g != h) note(j, r, i, INFINITY, g * scale, l * scale, h * scale);
-      continue;
-    }
-    norms.add(g, middle, (h - l) / 2);
-    const double outside = std::max({0.0, l - g, g - h});
-    // Nothing but the interval is right: whatever lies outside is as far off as it is in steps.
-    const double share = outside == 0 ? (h > l ? 0.5 : 0) : 1 + outside / std::max(h - l, step_at(element, middle));
-    note(j, r, i, share, g * scale, l * scale, h * scale);
+    const double step = step_at(element, nominal_[r][i]);
+    comparison.add(i, codes[i] * scale, {low_[r][i] * scale, nominal_[r][i] * scale, high_[r][i] * scale, step * scale});
   }
-  norms.finish(j);
 }
 
 void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
@@ -109,31 +147,21 @@ void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
   // Scales that a kernel makes may be either of two: their codes are held to a tolerance. All others lie between the codes
   // of both ends, as emulated ones do.
   const bool between = !type.dynamic && !is_whole(type);
-  std::vector<double> low(numbers.size()), high(numbers.size()), tolerance(numbers.size());
+  std::vector<double> low(numbers.size()), nominal(numbers.size()), high(numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const double scale = scales.at(static_cast<int64_t>(i));
+    const double scale = scales.at(static_cast<int64_t>(i)), unit = between ? scale : 1;
     AllowedResult a = allow(type, scale, exact_[r].v[i], allowed_[r][i]);
     if (info(type.element).mantissa_bits < 23) a.error += 0x1p-24 * std::fabs(a.want);  // by way of f32
-    tolerance[i] = a.error + (between ? 0 : a.rounding);
-    low[i] = (a.want - tolerance[i]) / (between ? scale : 1), high[i] = (a.want + tolerance[i]) / (between ? scale : 1);
+    const double tolerance = a.error + (between ? 0 : a.rounding);
+    low[i] = (a.want - tolerance) / unit, nominal[i] = a.want / unit, high[i] = (a.want + tolerance) / unit;
   }
-  if (between) low = rounded(type, low), high = rounded(type, high);
-  Norms norms;
+  if (between) low = rounded(type, low), nominal = rounded(type, nominal), high = rounded(type, high);
+  Comparison comparison(r, type.element, j);
   for (size_t i = 0; i < numbers.size(); ++i) {
-    const double scale = scales.at(static_cast<int64_t>(i)), g = numbers[i], unit = between ? scale : 1;
-    if ((std::isnan(exact_[r].v[i]) || std::isnan(scale)) && std::isnan(g)) continue;
-    const double l = low[i] * unit, h = high[i] * unit, middle = (l + h) / 2;
-    if (std::isinf(l) || std::isinf(h)) {  // f32 has infinities: masks are made of them
-      if (!(l <= g && g <= h)) note(j, r, i, INFINITY, g, l, h);
-      continue;
-    }
-    const double outside = std::max({0.0, l - g, g - h});
-    if (!std::isfinite(g) && std::isfinite(middle)) j.finite = false;
-    const double share = std::isnan(g) ? INFINITY : outside == 0 ? (h > l ? std::fabs(g - middle) / (h - l) : 0) : 1 + outside / std::max(h - l, step_at(type.element, middle / scale) * scale);
-    note(j, r, i, share, g, l, h);
-    if (std::isfinite(g) && std::isfinite(middle)) norms.add(g, middle, (h - l) / 2);
+    const double scale = scales.at(static_cast<int64_t>(i)), unit = between ? scale : 1;
+    const double step = step_at(type.element, nominal[i] * unit / scale) * scale;
+    comparison.add(i, numbers[i], {low[i] * unit, nominal[i] * unit, high[i] * unit, step});
   }
-  norms.finish(j);
 }
 
 Judgement Judge::of(std::span<const TensorView> got) const {

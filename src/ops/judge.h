@@ -13,11 +13,19 @@
 
 namespace tessera {
 
+// One number of a result: any code from `low` to `high` is right, `nominal` is the likeliest. `step` is the distance of
+// codes there.
+struct AllowedNumber {
+  double low, nominal, high, step;
+};
+
 struct Judgement {
-  double share = 0;        // the worst result, as a share of what is allowed: at most 1 where all are right
-  double relative_l2 = 0;  // |got - wanted| / |wanted|, `wanted` rounded to the result's type
+  double share = 0;        // the worst number's distance from the nominal one by what is allowed: at most 1 where all are right
+  double relative_l2 = 0;  // |got - nominal| / |nominal|
   double allowed_l2 = 0;   // the largest that could pass
-  double cosine = 1;       // of got and wanted, the lowest of all results
+  double cosine = 1;       // of got and nominal, the lowest of all results
+  int64_t results = 0;     // numbers
+  int64_t differ = 0, may_differ = 0;  // those that are not the nominal one; those that need not be: near a tie
   bool finite = true;      // no NaN or Inf where none is wanted
   int64_t result = 0, at = -1;  // of the worst one
   double got = 0, low = 0, high = 0;  // there, in the result's units
@@ -41,7 +49,7 @@ class Judge {
   const Problem problem_;
   std::vector<double> scales_;   // per result; 1 where it has none or makes its own
   Emulation emulation_;          // empty: bounds
-  std::vector<std::vector<double>> low_, high_;  // both ends, rounded to the results' elements
+  std::vector<std::vector<double>> low_, nominal_, high_;  // both ends and the middle, rounded to the results' elements
   std::vector<Dense> exact_;     // per result, before rounding
   std::vector<Errors> allowed_;  // per result
 };

@@ -73,12 +73,15 @@ class Chooser {
       }
       return {};
     }
-    bool any = false;
+    bool any = false, recognised = false;
+    int64_t spelt = 0;
     std::string unreached;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       const bool spelt_out = node.op == "softmax" && weighs_values(node);
       if (node.op != "attention" && !spelt_out) continue;
+      recognised = recognised || !spelt_out;
+      spelt += spelt_out;
       bool allowed = false;
       for (size_t a = 0; a < options_.allow.size(); ++a) {
         if (options_.allow[a].precision != carrier_->name || !matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
@@ -89,10 +92,14 @@ class Chooser {
       choices.layers[n].fp8_attention = !spelt_out;
       any = any || !spelt_out;
     }
+    if (!recognised)
+      return refused(cat("--attention fp8: no attention was recognised in this model",
+                         spelt > 0 ? cat("; ", spelt, spelt == 1 ? " softmax runs" : " softmaxes run", " op by op in ", carrier_->name) : "",
+                         "; leave --attention out"));
     if (!unreached.empty())
       return refused(cat("--attention fp8: the softmax of these is not recognised as part of an attention: ", unreached,
                          "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name));
-    return any ? Status() : refused("--attention fp8: no attention was recognised in this model; leave it out");
+    return any ? Status() : refused("--attention fp8: --allow leaves no attention in fp8; leave --attention out");
   }
 
   // A softmax whose result is multiplied with another activation.

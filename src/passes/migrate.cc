@@ -120,7 +120,7 @@ class Migrator {
       node.inputs[1] = g_.add_constant(node.name + ".gain", {k_}, inverse_);
     }
     if (has_shift) node.inputs[2] = divided(node.inputs[2]);
-    return {.done = true, .how = into(kMigratedPlaces[0], node), .maker = node.name};
+    return {.done = true, .how = into("the gain of", node), .maker = node.name};
   }
 
   Migrated into_matmul(Node& node) {
@@ -130,7 +130,7 @@ class Migrator {
       ValueId& vector = node.inputs[static_cast<size_t>(scale->operand)];
       if (!is_plain(g_, vector)) return {.how = cat("the scale of ", node.name, " is not a constant in f32")};
       vector = divided(vector);
-      return {.done = true, .how = into(kMigratedPlaces[1], node), .maker = node.name};
+      return {.done = true, .how = into("the scale of", node), .maker = node.name};
     }
     if (node.then.find(StepKind::act) == nullptr && !node.then.gated()) {
       std::vector<int64_t> rows(static_cast<size_t>(k_));
@@ -139,7 +139,7 @@ class Migrator {
     }
     node.then.steps.push_back({StepKind::scale, Unary::identity, static_cast<int>(node.inputs.size())});
     node.inputs.push_back(g_.add_constant(node.name + ".divide", {k_}, inverse_));
-    return {.done = true, .how = into(kMigratedPlaces[2], node), .maker = node.name};
+    return {.done = true, .how = into("a scale after", node), .maker = node.name};
   }
 
   // Row rows[i] of the weight, and that entry of the bias, by factor i.
@@ -162,7 +162,7 @@ class Migrator {
       for (size_t i = 0; i < rows.size(); ++i) shift[static_cast<size_t>(rows[i])] *= inverse_[i];
       b = g_.add_constant(g_.at(b).name, Shape(g_.at(b).type.shape), shift);
     }
-    return {.done = true, .how = into(kMigratedPlaces[3], node), .maker = node.name};
+    return {.done = true, .how = into("the rows of", node), .maker = node.name};
   }
 
   // Attention's results are sums over v's rows: a channel of v is a channel of the result.

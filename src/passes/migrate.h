@@ -22,9 +22,6 @@
 
 namespace tessera {
 
-// Where the division goes, in the words of Migrated::how: "into <place> <layer>".
-inline constexpr const char* kMigratedPlaces[] = {"the gain of", "the scale of", "a scale after", "the rows of"};
-
 struct Migrated {
   bool done = false;
   std::string how;    // "into the gain of blocks.0.norm1", or the reason why not

@@ -5,12 +5,10 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/wildcard.h"
 #include "types/precision.h"
 
 namespace tessera {
-
-// `*` and `?` match any characters.
-bool matches(const char* pattern, const char* text);
 
 // "blocks.*.mlp.fc2=fp16": layers that the user accepts in another precision.
 struct Allowance {

@@ -316,6 +316,7 @@ Status check_engine(const Engine& engine) {
                            ", which results of nothing but zeros have"));
     }
   }
+  if (g.min_cosine && !(*g.min_cosine >= -1 && *g.min_cosine <= 1)) return bad_input(cat("golden values: a gate of ", *g.min_cosine, "; a cosine is from -1 to 1"));
   for (const Plan& p : engine.plans) {
     const Arch arch = p.name == kGoldenPlan ? Arch::ref : engine.target;
     if (p.arch != arch) return bad_input(cat("plan '", p.name, "' is for ", info(p.arch).name, ", and the engine wants it for ", info(arch).name));

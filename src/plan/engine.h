@@ -2,6 +2,7 @@
 // Engine: one or more plans over shared constants, golden values, and the record of how it was made. What an engine file holds.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct Golden {
   std::vector<GoldenValue> values;  // in the order in which the golden plan makes them
   std::vector<GoldenTensor> original;  // per output; empty where the model was not at hand
   std::string from;                    // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
+  std::optional<double> min_cosine = {};  // the gate of the build: the least mean cosine of an output with the model's
 };
 
 struct Engine {
@@ -59,6 +61,8 @@ struct Engine {
   std::string preprocess;   // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
   std::string recipe;                    // whose rules chose the precisions; empty: none
   std::vector<std::string> refinements;  // what was done to weights with calibration data, a sentence each
+  std::vector<std::string> refined_weights;  // layers whose weights are no longer the model's
+  std::vector<std::string> divided_layers;   // layers whose results are divided by factors that their readers' weights make good
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
   std::string producer;   // "tessera 0.1.0"
   std::vector<EngineConstant> constants;

@@ -104,7 +104,7 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
 
 Engine one_of_everything() {
   Engine e;
-  e.model = "toy", e.weights = "0123456789abcdef", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default", e.refinements = {"layer fc: 2:4 by magnitude"};
+  e.model = "toy", e.weights = "0123456789abcdef", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default", e.refinements = {"layer fc: 2:4 by magnitude"}, e.refined_weights = {"fc"}, e.divided_layers = {"norm"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
   e.constants = {
       {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
@@ -113,6 +113,7 @@ Engine one_of_everything() {
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)}};
   e.golden.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)}};
   e.golden.bounds = {0.1 + 0.2};
+  e.golden.from = "2 samples of x.npz", e.golden.min_cosine = 0.95;
   return e;
 }
 
@@ -170,8 +171,9 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_TRUE(written.ok()) << written.message();
   auto got = read_engine(path);
   ASSERT_TRUE(got.ok()) << got.status().message();
-  EXPECT_EQ(std::tie(got->model, got->weights, got->precision, got->target, got->calibration, got->preprocess, got->recipe, got->refinements, got->allowed, got->producer),
-            std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe, want.refinements, want.allowed, want.producer));
+  EXPECT_EQ(std::tie(got->model, got->weights, got->precision, got->target, got->calibration, got->preprocess, got->recipe, got->refinements, got->refined_weights, got->divided_layers, got->allowed, got->producer),
+            std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe, want.refinements, want.refined_weights, want.divided_layers, want.allowed, want.producer));
+  EXPECT_EQ(std::tie(got->golden.from, got->golden.min_cosine), std::tie(want.golden.from, want.golden.min_cosine));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_EQ(got->constants[i].name, want.constants[i].name);
@@ -353,6 +355,9 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[-0.001]", "golden values: a bound of -0.001"},
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[1]", "golden values: a bound of 1; "},
       {"\"bounds\":[0.30000000000000004]", "\"bounds\":[1e300]", "golden values: a bound of 1e+300"},
+      {"\"min_cosine\":0.95", "\"min_cosine\":2", "golden values: a gate of 2; a cosine is from -1 to 1"},
+      {"\"min_cosine\":0.95", "\"min_cosine\":\"nan\"", "golden values: a gate of "},
+      {"\"min_cosine\":0.95", "\"min_cosine\":[]", "min_cosine"},
       {"\"arch\":\"sm90\"", "\"arch\":\"cpu\"", "plan 'batch4' is for cpu, and the engine wants it for sm90"},
       {"\"arch\":\"ref\"", "\"arch\":\"sm90\"", "plan 'golden' is for sm90, and the engine wants it for ref"},
       {"\"name\":\"batch4\",\"arch\":\"sm90\"", "\"name\":\"golden\",\"arch\":\"ref\"", "the golden plan is not the last one"},

@@ -180,7 +180,7 @@ class Planner {
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
     step.role = node.role;
     step.asked = node.asked;
-    step.stored = stored_words(*op, problem_of(plan_, step), node.asked);
+    step.stored = stored_words(*op, problem_of(plan_, step));
     step.refusals = choice.refusals;
     step.slow = choice.slow;
     if (options_.as_reference) {

@@ -144,6 +144,8 @@ std::string write_manifest(const Engine& engine) {
   if (!engine.preprocess.empty()) out["preprocess"] = engine.preprocess;
   if (!engine.recipe.empty()) out["recipe"] = engine.recipe;
   if (!engine.refinements.empty()) out["refinements"] = engine.refinements;
+  if (!engine.refined_weights.empty()) out["refined_weights"] = engine.refined_weights;
+  if (!engine.divided_layers.empty()) out["divided_layers"] = engine.divided_layers;
   Places places;
   Json& constants = out["constants"] = Json::array();
   for (const EngineConstant& c : engine.constants)
@@ -161,6 +163,7 @@ std::string write_manifest(const Engine& engine) {
   golden["values"] = golden_json(values, places);
   for (size_t i = 0; i < values.size(); ++i) golden["values"][i]["bound"] = number(engine.golden.values[i].bound);
   golden["from"] = engine.golden.from;
+  if (engine.golden.min_cosine) golden["min_cosine"] = number(*engine.golden.min_cosine);
   out["golden"] = std::move(golden);
   Json& plans = out["plans"] = Json::array();
   for (const Plan& p : engine.plans) plans.push_back(plan_json(p));

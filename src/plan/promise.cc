@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/wildcard.h"
 #include "ops/matmul/matmul.h"
 #include "plan/choose.h"
 #include "types/precision.h"
@@ -78,8 +79,8 @@ const Variant* stands_for(const Engine& engine, const PlanStep& step) {
 
 }  // namespace
 
-std::string stored_words(const OpInfo& op, const Problem& problem, const std::string& asked) {
-  const bool by_operand = is_linear(problem) || (op.promises >= 0 && !asked.empty());
+std::string stored_words(const OpInfo& op, const Problem& problem) {
+  const bool by_operand = is_linear(problem) || problem.op == "attention";
   const QuantType& type = by_operand ? problem.in[static_cast<size_t>(op.promises)].type : problem.out[0].type;
   return cat(stored_name(type), is_sparse(problem) ? kSparseWords : "");
 }
@@ -105,9 +106,11 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
     return bad_input(cat("'", step.variant, "' multiplies in ", arithmetic.computed, ", and its operand is ",
                          to_string(problem.in[static_cast<size_t>(op.promises)].type)));
   }
-  if (step.asked.empty() && step.stored.empty() && step.computed.empty() && step.arithmetic.empty()) return {};
+  const bool silent = step.asked.empty() && step.stored.empty() && step.computed.empty() && step.arithmetic.empty();
+  if (silent && !engine.precision.empty() && (is_linear(problem) || op.promises >= 0)) return bad_input("says nothing of what it stores and computes");
+  if (silent) return {};
   TS_TRY(check_asked(plan.arch, op, problem, step.asked));
-  TS_TRY(check_word("what it stores", step.stored, stored_words(op, problem, step.asked)));
+  TS_TRY(check_word("what it stores", step.stored, stored_words(op, problem)));
   TS_TRY(check_word("what it computes in", step.computed, arithmetic.computed));
   const Variant* chosen = &variant;
   if (plan.arch == Arch::ref && step.arithmetic.starts_with(kReferenceOf)) {
@@ -137,7 +140,14 @@ Status check_precision(const Engine& engine) {
       asked = asked || !s.asked.empty();
       found = found || same;
       if (s.op != "matmul" || s.asked.empty() || same || s.asked.starts_with(kImported) || !s.role.starts_with("block")) continue;
-      const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) { return a.ends_with("=" + s.asked); });
+      const std::string asked_here = s.asked.ends_with(kSparseWords) ? s.asked.substr(0, s.asked.size() - kSparseWords.size()) : s.asked;
+      const std::vector<std::string> names = layers_of(s);
+      const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {
+        const size_t equals = std::min(a.rfind('='), a.size());
+        const std::string pattern = a.substr(0, equals);
+        return a.substr(equals) == "=" + asked_here &&
+               std::all_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern.c_str(), name.c_str()); });
+      });
       if (!allowed) {
         return bad_input(cat("says that ", precision, " was asked for, and layer ", s.layer, " of plan '", plan.name, "' was asked for ", s.asked,
                              ", which nobody allowed"));

@@ -10,9 +10,9 @@
 
 namespace tessera {
 
-// What a linear layer stores is its weight, what an attention in a type of its own stores is its keys; what any other op stores is its result.
+// The type of a linear layer's weight, of an attention's q, k and v, and of any other op's result.
 // Contract: check_problem found nothing; operands lie in the layouts that the variant asked for.
-std::string stored_words(const OpInfo& op, const Problem& problem, const std::string& asked);
+std::string stored_words(const OpInfo& op, const Problem& problem);
 // "wgmma e4m3 (QGMMA), 14-bit sums".
 std::string arithmetic_words(const Arithmetic& arithmetic);
 // A step of the golden plan runs by the reference; its words name the variant that the target runs in its place.
@@ -23,7 +23,7 @@ std::string reference_words(const std::string& variant);
 std::string refusal_words(const Engine& engine, const Plan& plan, const PlanStep& step, const Refusal& refusal);
 
 // Whether a step's variant runs on its plan's arch, accepts its problem and keeps the promise of its precision, and whether what the file says of the
-// step is so. A step without any words promises nothing. Contract: check_problem found nothing, op and variant are known.
+// step is so. In an engine that names a precision, linear layers and attention must have these words. Contract: check_problem found nothing, op and variant are known.
 Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& step);
 // Whether the precision that the engine says was asked for is that of the blocks' linear layers in each plan, but for those that the user allowed another.
 Status check_precision(const Engine& engine);

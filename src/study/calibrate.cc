@@ -158,7 +158,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   ranges.weights = weights_checksum(graph);
   ranges.samples = source.samples.count;
   if (!options.path.empty()) ranges.warnings = sample_faults(plan, source.samples);
-  if (!source.unread.empty()) ranges.warnings.push_back(source.unread);
+  ranges.unread = source.unread;
 
   Recorder recorder(graph);
   int64_t first = 0, counted = 0;

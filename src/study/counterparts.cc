@@ -47,7 +47,9 @@ std::vector<Counterpart> constant(const ModelValues& m, ValueId id, const char* 
 }
 
 std::vector<double> numbers_or(const ModelValues& m, const Node& node, size_t input, int64_t count, double otherwise) {
-  if (node.inputs.size() > input && node.inputs[input] != kNoValue) return m.constant(node.inputs[input]);
+  if (node.inputs.size() > input && node.inputs[input] != kNoValue) {
+    return m.is_constant(node.inputs[input]) ? m.constant(node.inputs[input]) : std::vector<double>();
+  }
   return std::vector<double>(static_cast<size_t>(count), otherwise);
 }
 
@@ -93,6 +95,7 @@ std::vector<Counterpart> joined(std::vector<Counterpart> gate, const std::vector
     std::rotate(turned.numbers.begin(), turned.numbers.begin() + static_cast<std::ptrdiff_t>(c.numbers.size() / 2), turned.numbers.end());
     return {std::move(c), std::move(turned)};
   }
+  if (c.shape.empty() || !std::equal(c.shape.begin() + 1, c.shape.end(), up[0].shape.begin() + 1, up[0].shape.end())) return {};
   c.shape[0] += up[0].shape[0];
   c.numbers.insert(c.numbers.end(), up[0].numbers.begin(), up[0].numbers.end());
   c.rounded = c.rounded && up[0].rounded;

@@ -101,6 +101,21 @@ std::vector<GoldenTensor> as_golden(const Plan& plan, const Outputs64& numbers) 
   return out;
 }
 
+// "on the golden inputs output 'logits' has cosine 0.99": what the gate found no fault with.
+std::string outputs_in_words(const std::vector<OutputQuality>& outputs) {
+  std::string text = "on the golden inputs";
+  for (const OutputQuality& o : outputs) {
+    text += cat(&o == &outputs.front() ? " " : ", ", "output '", o.name, "' has ",
+                o.whole ? cat(o.whole->same, " of ", o.whole->all, " whole numbers of the model as written") : "cosine " + number("%.5f", o.closeness.cosine_mean));
+  }
+  return text;
+}
+
+std::string samples_in_words(const ModelReport& report) {
+  return cat("on ", report.samples, report.samples == 1 ? " sample" : " samples", " of --calib the quantized model has mean cosine ",
+             number("%.5f", report.on_samples.cosine_mean), " with the model in fp32");
+}
+
 bool blames_scales(const LayerQuality& layer) {
   return std::any_of(layer.found.begin(), layer.found.end(), [](const Finding& f) { return f.of_calibration; });
 }
@@ -116,7 +131,11 @@ Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs
   const bool blamed = std::any_of(report.layers.begin(), report.layers.end(), blames_scales), by_chance = options.random_scales && blamed;
   if (by_chance) report.warnings.push_back(kRandomScales);
   if (blamed && !by_chance && options.inputs.empty()) report.warnings.push_back(kRandomInputs);
-  const std::string gate = gate_sentence(report.outputs, report.min_cosine);
+  std::string gate = gate_sentence(report.outputs, report.min_cosine);
+  if (const std::string on_samples = samples_gate_sentence(report); !on_samples.empty() || (!gate.empty() && report.samples > 0)) {
+    // Both are named: which of the two is below the gate says how much it depends on the samples.
+    gate = cat(gate.empty() ? outputs_in_words(report.outputs) : gate, "; ", on_samples.empty() ? samples_in_words(report) : on_samples);
+  }
   if (gate.empty() && faults.empty()) return {};
   std::string text = gate;
   for (const std::string& s : faults.empty() ? report.warnings : faults) text += (text.empty() ? "" : "; ") + s;
@@ -237,6 +256,11 @@ std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_
   return text;
 }
 
+std::string samples_gate_sentence(const ModelReport& report) {
+  if (report.samples == 0 || (report.on_samples.finite && report.on_samples.cosine_mean >= report.min_cosine)) return "";
+  return cat(samples_in_words(report), ", where ", number("%.6g", report.min_cosine), " is the least (--min-cosine)");
+}
+
 std::vector<OutputQuality> stored_quality(const Golden& golden) {
   std::vector<OutputQuality> out;
   for (size_t i = 0; i < golden.original.size() && i < golden.outputs.size(); ++i) {
@@ -301,6 +325,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   if (model != nullptr) {
     r.layers = judge.reports();
     TS_TRY(check_precision(*golden, clean, written, options, r));
+    g.min_cosine = r.min_cosine;
   }
   TS_ASSIGN(GoldenTruth truth, run_golden(engine, std::span(engine.plans).first(engine.plans.size() - 1), *golden, samples, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {

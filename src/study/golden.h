@@ -4,8 +4,9 @@
 //   the passes     the canonical graph in f32 computes what the model as written does, within the response to noise of
 //                  f32's size (so a tanh GELU does not pass for an erf one)
 //   the plan       the golden plan has the model's constants and computes what it does, layer by layer (validate_plan.h)
-//   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and no scale is
-//                  one that its numbers cannot have been made for
+//   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and so have those of
+//                  the quantized model on the calibration samples, in the mean; and no scale is one that its numbers
+//                  cannot have been made for
 #pragma once
 
 #include <optional>
@@ -54,7 +55,7 @@ struct ModelReport {
   std::vector<OutputQuality> outputs, passes;  // golden plan, canonical f32: both beside the model as written
   std::vector<double> pass_bounds;             // relative L2 allowed of `passes`
   std::vector<LayerQuality> layers;
-  Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data; 0: not measured
+  Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data, set before make_golden; 0: not measured
   int64_t samples = 0;
   std::string padding;       // the input whose hidden tokens were shown not to matter (padding.h); empty: there is none
   std::vector<std::string> validated;  // which plans were held against the model, and how, a sentence each
@@ -76,5 +77,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
 std::vector<OutputQuality> stored_quality(const Golden& golden);
 // The gate's sentence where an output is below it; empty where none is.
 std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_cosine);
+// The same of the mean cosine over calibration samples; empty too where none were measured.
+std::string samples_gate_sentence(const ModelReport& report);
 
 }  // namespace tessera

@@ -17,6 +17,12 @@ constexpr double kResponseMultiple = 4;
 // Outputs are f32: two roundings of them are never an error.
 constexpr double kFloor = 0x1p-22;
 
+double root_mean_square(const std::vector<double>& numbers) {
+  double sum = 0;
+  for (const double x : numbers) sum += x * x;
+  return numbers.empty() ? 0 : std::sqrt(sum / static_cast<double>(numbers.size()));
+}
+
 // Relative error that a step's arithmetic typically leaves on its results: operands' rounding, and a random walk of the
 // accumulator's roundings. None where the step only moves numbers.
 double typical_error(const Plan& plan, const PlanStep& step) {
@@ -101,6 +107,11 @@ std::vector<double> repeat_to(const std::vector<double>& numbers, int64_t batch,
     out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(one));
   }
   return out;
+}
+
+double bound_of_part(double bound, const std::vector<double>& all, const std::vector<double>& part) {
+  const double size = root_mean_square(part);
+  return size > 0 ? bound * std::max(1.0, root_mean_square(all) / size) : bound;
 }
 
 double bound_from(const std::vector<double>& noisy, const std::vector<double>& clean, int64_t samples) {

@@ -32,6 +32,8 @@ Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples
 // Of several runs of a golden plan with noise, per output the one that is farthest from the clean run.
 Result<Outputs64> run_noisy(const Engine& engine, const Plan& golden, const Samples& samples,
                             const std::vector<double>& noise, const Outputs64& clean, Progress* progress);
+// A bound relative to all samples together, of some of them alone: an error of the same size.
+double bound_of_part(double bound, const std::vector<double>& all, const std::vector<double>& part);
 // Relative L2 error that is allowed of an output.
 double bound_from(const std::vector<double>& noisy, const std::vector<double>& clean, int64_t samples);
 

@@ -18,6 +18,7 @@ Result<LayerJudge> LayerJudge::make(const Engine& engine, const Plan& plan, cons
     if (!mirrored.ok()) return mirrored.status().at(cat("plan '", plan.name, "': step ", i, " ('", s.layer, "')"));
     judge.mirrored_.push_back(std::move(mirrored).value());
     LayerReport r;
+    r.differs = judge.mirrored_.back().differs;
     r.layer = named[s.layer] > 1 ? cat(s.layer, ", step ", i + 1) : s.layer;
     r.op = s.op, r.variant = s.variant;
     judge.reports_.push_back(std::move(r));
@@ -44,6 +45,7 @@ void LayerJudge::see(const PlanStep& step, std::span<const TensorView> in, std::
   LayerReport& r = reports_[index];
   r.emulated = judge.emulated();
   r.finite = r.finite && found.finite;
+  r.results += found.results, r.differ += found.differ, r.may_differ += found.may_differ;
   if (found.share < r.share) return;
   r.relative_l2 = found.relative_l2, r.bound = found.allowed_l2, r.cosine = found.cosine, r.share = found.share;
   r.got = found.got, r.low = found.low, r.high = found.high;

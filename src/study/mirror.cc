@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-
 namespace tessera {
 namespace {
 
@@ -120,6 +119,11 @@ Result<MirroredStep> mirror_step(const Plan& plan, const Plan& golden, size_t st
   const Problem want = problem_of(golden, g);
   TS_TRY(check_same_types(m.problem.in, want.in, "operand"));
   TS_TRY(check_same_types(m.problem.out, want.out, "result"));
+  for (const auto& [key, value] : m.problem.attrs.all()) {
+    const auto it = want.attrs.all().find(key);
+    if (it != want.attrs.all().end() && it->second != value) m.differs = cat("its attribute '", key, "' is another than in the golden plan");
+  }
+  if (m.problem.then != want.then) m.differs = "its program is another than in the golden plan";
   Problem p = m.problem;
   p.attrs = want.attrs;
   p.then = want.then;

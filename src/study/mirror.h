@@ -18,6 +18,7 @@ int same_step(const Plan& of, size_t step, const Plan& in);
 struct MirroredStep {
   Problem problem;     // over the samples that both plans have; names its config. Constants lie as in `golden`
   int golden = -1;     // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's
+  std::string differs = {};  // attributes or a program of its own, in a sentence; empty: those of the golden plan
 };
 
 // Contract: check_engine found nothing.

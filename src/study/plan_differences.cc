@@ -66,14 +66,6 @@ std::vector<OperandOf> operands_of(const std::string& op, size_t count, const st
   return all;
 }
 
-bool same_region(const Region& a, const Region& b) {
-  if (a.shape != b.shape || a.offset != b.offset) return false;
-  for (size_t i = 0; i < a.shape.size(); ++i) {
-    if (a.shape[i] > 1 && a.strides[i] != b.strides[i]) return false;
-  }
-  return true;
-}
-
 std::string different_operand(const ModelValues& model, const std::string& what, const std::optional<ReadPlace>& read, bool constant, ValueId id) {
   const Graph& g = model.graph();
   const bool absent = !read && !constant;
@@ -84,7 +76,7 @@ std::string different_operand(const ModelValues& model, const std::string& what,
   const Place want = model.place(id);
   if (!read->place) return cat("its ", what, " is no value of the model, which has '", g.at(id).name, "'");
   if (read->place->base != want.base) return cat("its ", what, " is '", g.at(read->place->base).name, "', the model has '", g.at(want.base).name, "'");
-  return same_region(read->place->region, want.region) ? "" : cat("its ", what, " is another part of '", g.at(want.base).name, "' than in the model");
+  return same_elements(read->place->region, want.region) ? "" : cat("its ", what, " is another part of '", g.at(want.base).name, "' than in the model");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "study/portability.h"
 
 #include <algorithm>
+#include <set>
 
 namespace tessera {
 namespace {
@@ -38,10 +39,23 @@ RuleFinding find_lengths(const WrittenModel& m) {
   return f.take();
 }
 
+// What one size of heads costs there: that of 72 has a report of its own, and multiples of 16 lack MXFP8 alone.
+std::string cost_of_heads(int64_t size) {
+  if (size % kNvfp4Block == 0) return cat("heads of ", size, ": blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
+  return cat("heads of ", size, ": FP8 attention is supported for heads that are multiples of 16 only",
+             size == 72 ? ", and users found no fused attention for heads of 72 (NVIDIA/TensorRT#4104)" : "");
+}
+
 RuleFinding find_heads(const WrittenModel& m) {
   Findings f;
-  for (const WrittenAttention& a : m.attentions) f.divide(a.layer, a.head_size, cat("heads of ", a.head_size));
-  return f.take();
+  std::set<int64_t> sizes;
+  for (const WrittenAttention& a : m.attentions) {
+    f.divide(a.layer, a.head_size, cat("heads of ", a.head_size));
+    if (a.head_size % kMxfp8Block != 0) sizes.insert(a.head_size);
+  }
+  RuleFinding finding = f.take();
+  for (const int64_t size : sizes) finding.cost += cat(finding.cost.empty() ? "" : "; ", cost_of_heads(size));
+  return finding;
 }
 
 RuleFinding find_axes(const WrittenModel& m) {

@@ -21,6 +21,7 @@ struct Breach {
 struct RuleFinding {
   int64_t places = 0;  // what the rule speaks of; 0: there is nothing of it in the model
   std::vector<Breach> breaches;
+  std::string cost;  // of these very breaches; empty: the rule's
 };
 
 struct DesignRule {
@@ -35,6 +36,8 @@ struct RuleReport {
   const DesignRule* rule = nullptr;
   RuleFinding finding;
   bool broken() const { return !finding.breaches.empty(); }
+  bool applies() const { return finding.places > 0; }
+  std::string cost() const { return finding.cost.empty() ? rule->cost : finding.cost; }
 };
 
 // Tools whose rules are known.

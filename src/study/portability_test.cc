@@ -70,6 +70,28 @@ const Breach& only_breach(const std::vector<RuleReport>& reports, const std::str
   return kNone;
 }
 
+std::string cost_of(const std::vector<RuleReport>& reports, const std::string& name) {
+  for (const RuleReport& r : reports) {
+    if (r.rule->name == name) return r.cost();
+  }
+  return "";
+}
+
+// Attention of one size of heads.
+std::vector<RuleReport> with_heads_of(int64_t size) {
+  const auto shape = [&](const char* name, int64_t a, int64_t b) { return cat("  %", name, ": f32[1,", a, ",", b, "] = "); };
+  return reports_on(cat("graph t {\n  in %q: f32[1,64,", size, "]\n  in %k: f32[1,64,", size, "]\n", shape("s", 64, 64), "matmul(%q, %k) @\"scores\"\n", shape("p", 64, 64),
+                        "softmax(%s) @\"softmax\"\n  out %p\n}\n"));
+}
+
+TEST(Portability, TheCostIsThatOfTheHeadsOfTheModel) {
+  EXPECT_EQ(broken(with_heads_of(64)), "");
+  EXPECT_EQ(cost_of(with_heads_of(80), "head size"), "heads of 80: blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
+  EXPECT_EQ(cost_of(with_heads_of(72), "head size"),
+            "heads of 72: FP8 attention is supported for heads that are multiples of 16 only, and users found no fused attention for heads of 72 (NVIDIA/TensorRT#4104)");
+  EXPECT_EQ(cost_of(with_heads_of(16), "head size").find("4104"), std::string::npos);
+}
+
 TEST(Portability, AModelThatKeepsEveryRule) {
   const auto reports = reports_on(kKept);
   EXPECT_EQ(broken(reports), "");
@@ -104,6 +126,7 @@ TEST(Portability, EachRuleIsBrokenAlone) {
                               {"%y: f32[1,256,32]", "%y: f32[1,256,24]"}}));
   EXPECT_EQ(broken(r), "head size");
   EXPECT_EQ(only_breach(r, "head size").what, "heads of 24: no multiple of 32 or of 16");
+  EXPECT_EQ(cost_of(r, "head size"), "heads of 24: FP8 attention is supported for heads that are multiples of 16 only");
 
   // The same attention with an axis of heads.
   r = reports_on(with(kKept, {{"%s: f32[1,256,256] = matmul(%q, %k)",

@@ -87,6 +87,7 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
                                : cat("layer ", layer, ": not migrated: ", m.how));
     if (!m.done) continue;
     out.layers.push_back(m.maker);
+    out.divided.push_back(m.maker);
     for (size_t n : groups[i].nodes) out.layers.push_back(graph.nodes[n].name);
   }
   return {};
@@ -134,21 +135,6 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
     if (progress) progress->advance();
   }
   return out;
-}
-
-std::set<std::string> dividing_layers(const std::vector<std::string>& notes) {
-  std::set<std::string> layers;
-  for (const std::string& note : notes) {
-    if (note.find(": not migrated: ") != std::string::npos) continue;
-    size_t at = std::string::npos;  // the last of the places, whatever the layer itself is called
-    for (const char* place : kMigratedPlaces) {
-      const std::string words = cat(", into ", place, " ");
-      const size_t found = note.rfind(words);
-      if (found != std::string::npos && (at == std::string::npos || found + words.size() > at)) at = found + words.size();
-    }
-    if (at != std::string::npos) layers.insert(note.substr(at));
-  }
-  return layers;
 }
 
 Status carry_over(const Graph& from, const Refined& refined, Graph& to) {

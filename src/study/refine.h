@@ -4,7 +4,6 @@
 // were changed, so that it makes up for them as far as it can; or all inputs come from the original model.
 #pragma once
 
-#include <set>
 #include <string>
 #include <vector>
 
@@ -23,16 +22,13 @@ struct RefineOptions {
 
 struct Refined {
   std::vector<std::string> notes;   // a sentence per layer, and what was left out
-  std::vector<std::string> layers;  // nodes that were changed
+  std::vector<std::string> layers;   // nodes that were changed
+  std::vector<std::string> divided;  // those among them whose results are divided (passes/migrate.h)
 };
 
 // `graph` is canonical and in f32; its batch is the number of samples per run. `samples` may be null where the options
 // need no moments. Ranges of activations are to be calibrated on the graph afterwards.
 Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineOptions& options);
-
-// Layers whose results the notes of an engine say to be divided by factors that the layers after them make good
-// (passes/migrate.h): values that are no longer those of the model.
-std::set<std::string> dividing_layers(const std::vector<std::string>& notes);
 
 // The same changes in a graph of the same model with another batch.
 Status carry_over(const Graph& from, const Refined& refined, Graph& to);

@@ -17,6 +17,7 @@ namespace {
 // Percentiles and searches clip up to a hundredth or so; a quarter is no choice of scales.
 constexpr double kSaturatedNote = 0.01, kSaturatedFault = 0.25;
 constexpr double kLostNote = 0.1, kLostFault = 0.5;
+constexpr int64_t kFewestCodes = 64;
 // A scale two times too small clips more than the coarsest element rounds: of numbers that are uniform up to their
 // largest, (1 - 1/2)^1.5 = 0.35 of their size; of normal ones that reach 3.5 deviations, 0.15. e2m1 leaves 0.1. Below
 // that inputs that reach a little farther than those of the calibration explain it, and the gate judges the outputs.
@@ -49,15 +50,18 @@ double largest(std::span<const float> numbers) {
 struct Driven {
   const char *scale, *codes;  // what they are called
   int64_t count;
-  double saturated, lost;  // shares of them: at their largest; too small to be told apart
+  double saturated, lost;  // shares of them: beyond their largest, or at it where the numbers are not known; too small to be told apart
   const char* lost_how;
 };
 
 Finding judge_static_scale(const Driven& d, double reach, double amax) {
   const double ratio = reach > 0 ? amax / reach : 0;  // 0: not known
-  if (d.saturated >= kSaturatedNote && d.count >= 64 && (ratio == 0 || ratio > 1.05)) {
-    const std::string size = ratio > 0 ? cat(" ", brief(ratio), "x too small") : std::string(" too small");
-    return {.text = cat(d.scale, size, ", ", percent(d.saturated), " of ", d.codes, " saturate"),
+  if (reach == 0) {
+    if (d.saturated < kSaturatedFault || d.count < kFewestCodes) return {};
+    return {.text = cat(d.scale, " may be too small, ", percent(d.saturated), " of ", d.codes, " are the largest there is"), .of_calibration = true};
+  }
+  if (d.saturated >= kSaturatedNote && d.count >= kFewestCodes && ratio > 1.05) {
+    return {.text = cat(d.scale, " ", brief(ratio), "x too small, ", percent(d.saturated), " of ", d.codes, " saturate"),
             .fault = ratio >= kTooSmall && d.saturated >= kSaturatedFault,
             .of_calibration = true};
   }
@@ -69,14 +73,16 @@ Finding judge_static_scale(const Driven& d, double reach, double amax) {
   return {};
 }
 
-// Codes of one scale: a number that becomes zero is lost.
-Driven drive_codes(const TensorView& t, std::span<const float> exact) {
+// Codes of one scale that reaches so far: a number that becomes zero is lost. The amax that a scale was made of has the
+// largest code, and so has what rounds to it: only a number beyond it saturates.
+Driven drive_codes(const TensorView& t, std::span<const float> exact, double reach) {
   const std::vector<float> codes = decode_codes(t);
   const double max = info(t.desc->type.element).max, n = std::max<double>(1, static_cast<double>(codes.size()));
   double saturated = 0, zero = 0;
   for (size_t i = 0; i < codes.size(); ++i) {
-    saturated += std::fabs(codes[i]) >= max;
-    zero += codes[i] == 0 && (exact.size() != codes.size() || exact[i] != 0);
+    const bool known = exact.size() == codes.size();
+    saturated += std::fabs(codes[i]) >= max && (!known || std::fabs(exact[i]) > reach);
+    zero += codes[i] == 0 && (!known || exact[i] != 0);
   }
   return {"activation scale", "codes", static_cast<int64_t>(codes.size()), saturated / n, zero / n, " are zero"};
 }
@@ -132,7 +138,8 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact) {
   double scale = 0;
   info(type.scale.element).decode_f64(t.scale, 0, 1, &scale);
   if (is_of_mask(t)) return {};
-  return judge_static_scale(drive_codes(t, exact), exact.empty() ? 0 : scale * element.max, amax);
+  const double reach = scale * element.max;
+  return judge_static_scale(drive_codes(t, exact, reach), exact.empty() ? 0 : reach, amax);
 }
 
 Finding judge_stated(const TensorView& t) {
@@ -141,8 +148,8 @@ Finding judge_stated(const TensorView& t) {
   const bool two_levels = type.scale2.granularity == Granularity::kTensor && t.scale2 != nullptr;
   if (!two_levels && (type.dynamic || type.scale.granularity != Granularity::kTensor)) return {};
   if (!two_levels && is_of_mask(t)) return {};
-  const Driven d = two_levels ? drive_block_scales(t) : drive_codes(t, {});
-  if (d.count < 64 || d.saturated < kSaturatedFault) return {};
+  const Driven d = two_levels ? drive_block_scales(t) : drive_codes(t, {}, 0);
+  if (d.count < kFewestCodes || d.saturated < kSaturatedFault) return {};
   const std::string share = percent(d.saturated);
   return {.text = cat(share, " of its input's ", d.codes, " saturate, under the scale that the model states")};
 }

@@ -11,14 +11,15 @@
 namespace tessera {
 
 struct Finding {
-  std::string text;    // "activation scale 40x too small, 61 % of codes saturate"; empty where nothing was found
+  std::string text;    // "activation scale 40x too small, 61 % of codes saturate"; empty: nothing was found
   bool fault = false;  // no calibration or clipping of sense does this: the build stops
   bool of_weight = false;
   bool of_calibration = false;  // a scale that other data would have made otherwise
 };
 
-// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin. Where `exact` is
-// empty it is not known how far off a scale is, and nothing is a fault.
+// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin: a code is saturated
+// where its number lies beyond the largest code. Where `exact` is empty the numbers are not known. The largest code may
+// be right then, as it is of the amax itself, so a quarter of all codes must be the largest, and it is never a fault.
 Finding judge_activation(const TensorView& t, std::span<const float> exact);
 
 // An activation whose scale the model itself states: what it does to its numbers is part of the model, and worth a note

@@ -42,6 +42,30 @@ TEST(ScaleFaults, ActivationsThatSaturate) {
   EXPECT_NE(lost.text.find("too large, "), std::string::npos) << lost.text;
 }
 
+// A scale that was made of these very numbers says nothing, whatever share of them is the largest: one of 64 (1.6 %), as
+// of a short sentence's pooled token, or those of a tanh that is 1 nearly everywhere.
+TEST(ScaleFaults, TheAmaxItselfIsNotSaturated) {
+  const auto judged = [](const std::vector<float>& numbers, float scale, const QuantType& type, bool known) {
+    std::vector<uint8_t> codes(numbers.size());
+    const Operand desc = dense_operand({1, static_cast<int64_t>(numbers.size())}, type);
+    const TensorView t{.desc = &desc, .data = codes.data(), .scale = &scale};
+    encode({desc.shape, {numbers.begin(), numbers.end()}}, t);
+    return judge_activation(t, known ? std::span<const float>(numbers) : std::span<const float>());
+  };
+  std::vector<float> one(64, 0.25f), most(64, 1.0f);
+  one[5] = -3, most[7] = 0.5f;
+  for (const bool known : {true, false}) {
+    EXPECT_EQ(judged(one, 3.0f / 448, kE4m3PerTensor, known).text, "") << known;
+    EXPECT_EQ(judged(one, 3.0f / 127, *parse_quant_type("i8:tensor(f32)"), known).text, "") << known;
+    EXPECT_EQ(judged(one, 1.0f / 448, kE4m3PerTensor, known).text, known ? "activation scale 3x too small, 1.6 % of codes saturate" : "") << known;
+  }
+  EXPECT_EQ(judged(most, 1.0f / 448, kE4m3PerTensor, true).text, "");
+  // Numbers that are not known: the largest code nearly everywhere may be right, and it is no fault.
+  const Finding guess = judged(most, 1.0f / 448, kE4m3PerTensor, false);
+  EXPECT_EQ(guess.text, "activation scale may be too small, 98 % of codes are the largest there is");
+  EXPECT_FALSE(guess.fault);
+}
+
 // Normal numbers in e2m1 with block scales under one static second level that is made for `factor` times their amax;
 // `known`: the judge sees the numbers themselves.
 Finding under_global_scale(float factor, bool known = true, bool stated = false) {
@@ -85,7 +109,8 @@ TEST(ScaleFaults, GlobalScalesThatAreTooSmall) {
 
 TEST(ScaleFaults, NothingIsAFaultWhereTheNumbersAreNotKnown) {
   const Finding f = under_global_scale(1 / 4.0f, /*known=*/false);
-  EXPECT_EQ(f.text.find("global activation scale too small, 9"), 0u) << f.text;
+  EXPECT_EQ(f.text.find("global activation scale may be too small, 9"), 0u) << f.text;
+  EXPECT_NE(f.text.find(" % of block scales are the largest there is"), std::string::npos) << f.text;
   EXPECT_FALSE(f.fault);
 }
 

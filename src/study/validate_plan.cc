@@ -41,6 +41,10 @@ class Walk {
   bool run(Validation& out) {
     out_ = &out;
     const Graph& g = model_.graph();
+    if (plan_.inputs.size() != g.inputs.size() || plan_.outputs.size() != g.outputs.size()) {
+      out.faults.push_back(cat("it has ", plan_.inputs.size(), " inputs and ", plan_.outputs.size(), " outputs, the model has ", g.inputs.size(), " and ", g.outputs.size()));
+      return true;
+    }
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
       const bool known = i < g.inputs.size() && g.at(g.inputs[i]).name == plan_.inputs[i].name;
       if (!known) return out.faults.push_back(cat("input ", i, " is '", plan_.inputs[i].name, "', the model has another there")), true;
@@ -130,15 +134,20 @@ class Walk {
 
   std::vector<double> exact_constant(const PlanStep& step, size_t i, const Node* layer, const std::string& name) {
     const TensorView stored = view(step.in[i]);
+    const std::vector<std::string> names = layers_of(step);
+    const auto among = [&](const std::set<std::string>& layers) {
+      return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return layers.contains(n); });
+    };
+    const bool divided = among(options_.divided_layers), refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
     std::vector<Counterpart> known = layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
     if (known.empty()) {
-      if (options_.refined) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
+      if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
       fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
       return decode(stored).v;
     }
     std::string first;
     for (Counterpart& c : known) {
-      const std::string text = options_.refined ? "" : misfit(stored, c);
+      const std::string text = refined ? "" : misfit(stored, c);
       if (text.empty()) return std::move(c.numbers);
       if (first.empty()) first = text;
     }
@@ -277,8 +286,12 @@ class Walk {
     const Graph& g = model_.graph();
     const auto read = memory_.read(plan_.outputs[i].tensor);
     const Place want = model_.place(g.outputs[i]);
-    const bool same = read && read->place && read->place->base == want.base && read->place->region.offset == want.region.offset &&
-                      elements(read->place->region.shape) == elements(want.region.shape);
+    const auto same_numbers = [&](const Region& region) {
+      if (elements(region.shape) != elements(want.region.shape)) return false;
+      const auto as_wanted = reshaped(region, want.region.shape);
+      return as_wanted && same_elements(*as_wanted, want.region);
+    };
+    const bool same = read && read->place && read->place->base == want.base && same_numbers(read->place->region);
     if (!same) out_->faults.push_back(cat("output '", plan_.outputs[i].name, "' is not that of the model"));
   }
 
@@ -305,6 +318,11 @@ double flops_of(const Plan& plan) {
 std::string Validation::sentence(const Plan& plan) const {
   return cat("plan ", plan.name, ": ", constants, " constants and ", steps, " steps are the model's",
              followed ? cat(", ", computed, " of them shown by computing") : "; too large to compute those that differ in form");
+}
+
+ValidateOptions refined_of(const Engine& engine) {
+  return {.refined_weights = {engine.refined_weights.begin(), engine.refined_weights.end()},
+          .divided_layers = {engine.divided_layers.begin(), engine.divided_layers.end()}};
 }
 
 Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options) {

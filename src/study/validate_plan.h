@@ -10,6 +10,7 @@
 // A plan that reads a value and computes it a second time is not understood: drawn numbers do not follow each other.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,10 +30,12 @@ struct Validation {
 };
 struct ValidateOptions {
   const Ranges* ranges = nullptr;  // what activation scales were made from; null: they are not compared
-  // The plan's weights were refined and the model's were not (an engine that was built, beside its file): what is
-  // computed is compared, constants are not, and a factor that the model does not have counts as 1.
-  bool refined = false;
+  // Of an engine that was built with refinements, beside the model's file: layers whose weights are not the model's, and
+  // those none of whose constants are. What they compute is compared with the model's constants in their place; a factor
+  // that the model does not have counts as 1.
+  std::set<std::string> refined_weights = {}, divided_layers = {};
 };
+ValidateOptions refined_of(const Engine& engine);
 // Contract: plan and constants are as make_plan made them, or check_engine found nothing wrong with them.
 Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options = {});
 

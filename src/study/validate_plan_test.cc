@@ -110,6 +110,13 @@ TEST(ValidatePlan, OutputsExchanged) {
   EXPECT_EQ(q.faults()[0], "output 'y' is not that of the model");
 }
 
+TEST(ValidatePlan, OutputsMissing) {
+  Planned p = planned(Arch::cpu, 2);
+  p.plan.outputs.push_back(p.plan.outputs[0]);
+  ASSERT_EQ(p.faults().size(), 1u);
+  EXPECT_EQ(p.faults()[0], "it has 1 inputs and 3 outputs, the model has 1 and 2");
+}
+
 // In a plan of many samples too, where two of them are computed.
 TEST(ValidatePlan, AGateOfAnotherFunctionAtALargeBatch) {
   Planned p = planned(Arch::sm90, 64);

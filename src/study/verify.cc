@@ -11,7 +11,6 @@
 #include "compile/compile.h"
 #include "study/golden_run.h"
 #include "study/golden_values.h"
-#include "study/refine.h"
 #include "study/validate_plan.h"
 
 namespace tessera {
@@ -31,6 +30,7 @@ std::string brief(double x) {
 
 std::string stray_sentence(const LayerReport& l) {
   const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
+  if (l.finite && l.share <= 1) return cat(who, l.differs);
   if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
   return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ", brief(l.low), " to ", brief(l.high),
              "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound), " is allowed; its inputs still agree");
@@ -62,8 +62,8 @@ void conclude(VerifyReport& report) {
                           : cat("output '", o.name, "' holds NaN or Inf");
     return;
   }
-  report.sentence = report.layers.empty() ? "within the bounds of its arithmetic"
-                                          : "every layer and every output is within the bounds of its arithmetic";
+  report.sentence = cat(report.layers.empty() ? "every output" : "every layer, every output",
+                        " and every value inside the model is within the bounds of its arithmetic");
 }
 
 std::string depends_sentence(const std::string& output) {
@@ -85,13 +85,27 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
   to[port].insert(to[port].end(), numbers.begin(), numbers.end());
 }
 
-Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options) {
-  const int64_t wanted = options.samples > 0 ? options.samples : golden.batch;
-  if (options.inputs.empty()) return random_samples(golden, wanted, options.seed, options.kind);
+// `of`: how many the file holds; 0 where the samples are random.
+Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, int64_t& of) {
+  of = 0;
+  if (options.inputs.empty()) return random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
   TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
+  of = samples.count;
   if (options.samples > samples.count)
     return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
-  return samples.part(0, std::min(samples.count, wanted));
+  return samples.part(0, std::min(samples.count, options.samples > 0 ? options.samples : kSamplesOfFile));
+}
+
+// Whether the scales are the amax of samples that the golden inputs are among: nothing lies beyond them then. Both are
+// kept in words: "amax over 512 samples of calib.npz", "2 samples of calib.npz".
+bool scaled_by_golden_inputs(const Engine& engine) {
+  const auto source = [](std::string words) {
+    words = words.substr(0, words.find(';'));
+    const size_t at = words.rfind(" of ");
+    return at == std::string::npos ? std::string() : words.substr(at);
+  };
+  const std::string file = source(engine.golden.from);
+  return engine.calibration.starts_with("amax over ") && !file.empty() && file == source(engine.calibration);
 }
 
 }  // namespace
@@ -141,10 +155,12 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
     if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
     samples = golden_samples(engine).repeated(golden->batch);
     report.what = "golden inputs";
+    report.samples = golden_samples(engine).count;
     report.fitting = true;
     report.outputs = stored_quality(engine.golden);
   } else {
-    TS_ASSIGN(samples, samples_asked(*golden, options));
+    TS_ASSIGN(samples, samples_asked(*golden, options, report.of));
+    report.samples = samples.count;
     report.fitting = !options.inputs.empty();
     report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
                                          : options.inputs.substr(options.inputs.rfind('/') + 1);
@@ -153,7 +169,7 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
           cat("the model has a batch of ", twin->plan().batch, ", the engine's golden plan ", golden->batch));
     }
   }
-  QuantizationJudge judge(engine, *golden, twin, dividing_layers(engine.refinements));
+  QuantizationJudge judge(engine, *golden, twin, {engine.divided_layers.begin(), engine.divided_layers.end()});
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
     judge.see(step, in, out);
@@ -168,6 +184,7 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
       judge.hold_against(&f32);
     }
     TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
+    if (twin != nullptr && f32.outputs.size() != got.size()) return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
     for (size_t i = 0; twin != nullptr && i < got.size(); ++i) {
       const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
                                                  static_cast<size_t>(group.count));
@@ -190,11 +207,20 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
     std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
     q.weight_error = 0;
   }
+  // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
+  for (LayerQuality& q : report.layers) {
+    if (twin == nullptr && scaled_by_golden_inputs(engine)) std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
+  }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
   if (twin != nullptr) {
-    const std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, {.refined = !engine.refinements.empty()}).faults;
-    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(std::min(wrong.size(), kMost)));
+    std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, refined_of(engine)).faults;
+    for (const Plan& plan : engine.plans) {
+      if (!wrong.empty() || &plan == golden || plan.batch != golden->batch) continue;
+      for (const std::string& fault : validate_plan(engine.constants, plan, twin->graph, refined_of(engine)).faults) wrong.push_back(cat("plan ", plan.name, ": ", fault));
+    }
+    report.not_the_model = std::min(wrong.size(), kMost);
+    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));
   }
   report.notes = sentences_of(report.layers, false, kMost);
   if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
@@ -224,6 +250,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   const Samples samples = golden_samples(engine);
   VerifyReport report;
   report.plan = plan.name;
+  report.samples = samples.count;
   // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that reads
   // the others gives something else.
   std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
@@ -235,7 +262,8 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
     for (size_t i = 0; i < g.outputs.size(); ++i) {
       std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
       info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
-      here.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], repeat_to(want, samples.count, first, count, plan.batch), plan.batch, g.bounds[i]));
+      const std::vector<double> part = repeat_to(want, samples.count, first, count, plan.batch);
+      here.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], part, plan.batch, bound_of_part(g.bounds[i], want, part)));
     }
     conclude(here);
     const bool whole = count == samples.count;
@@ -309,7 +337,8 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
-  TS_ASSIGN(const Samples samples, samples_asked(*golden, options));
+  int64_t of = 0;
+  TS_ASSIGN(const Samples samples, samples_asked(*golden, options, of));
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * advances);
   for (int64_t first = 0; first < samples.count; first += golden->batch) {
@@ -319,6 +348,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   std::vector<VerifyReport> reports;
   for (Gathered& g : all) {
     for (size_t i = 0; i < g.got.size(); ++i) g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
+    g.report.samples = samples.count, g.report.of = of;
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);
     reports.push_back(std::move(g.report));

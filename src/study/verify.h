@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values inside
-// the model, each from the value before it on (golden_values.h). And each layer with what its kernel must give for the
-// operands that it read (layers.h).
+// the model, each in a run that starts from the golden value before it (golden_values.h). And each layer with what its
+// kernel must give for the operands that it read (layers.h).
 #pragma once
 
 #include <string>
@@ -27,6 +27,7 @@ struct OutputReport {
 };
 struct VerifyReport {
   std::string plan;
+  int64_t samples = 0, of = 0;      // compared; those of the user's file, 0: they are not from a file
   std::vector<ValueReport> values;  // inside the model (golden_values.h)
   std::vector<OutputReport> outputs;
   std::vector<LayerReport> layers;  // per step; empty where they were not compared
@@ -38,12 +39,15 @@ struct VerifyReport {
   bool ok = false;
 };
 
+// As many samples of a user's file are taken where nobody says how many: each costs an f64 run or two.
+inline constexpr int64_t kSamplesOfFile = 16;
+
 struct VerifyOptions {
   bool layers = true;
   uint64_t seed = 1;
   InputKind kind = InputKind::kNormal;  // of seeded inputs
   std::string inputs;   // npz with samples; empty: seeded random ones
-  int64_t samples = 0;  // how many; 0: as many as the golden plan takes at once
+  int64_t samples = 0;  // how many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once
   std::string plan;     // only this one; empty: all that users run
   bool quiet = true;    // no progress
 };
@@ -58,6 +62,8 @@ Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& op
 // codes alone show.
 struct QuantizationReport {
   std::string what;      // the inputs
+  int64_t samples = 0, of = 0;  // as in VerifyReport
+  size_t not_the_model = 0;  // so many of the faults, the first, do not depend on inputs: the plan is not the model's
   bool fitting = false;  // scales are made for such inputs: those of the build, or the user's own
   std::vector<OutputQuality> outputs;
   std::vector<LayerQuality> layers;

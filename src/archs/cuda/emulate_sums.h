@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// False where there is no GPU, or it cannot: slices and promotion that do not fall on multiples of 32, operands of more
-// than 11 significant bits. Host memory in and out; all numbers are finite.
+// False where there is no GPU, or it cannot: slices and promotion that do not fall on multiples of 32.
+// Contract: host memory in and out; all numbers are finite and have at most 11 significant bits (f16, bf16, e4m3).
 bool emulate_sums_on_device(const SumOrder& order, const CoreOperand& x, const CoreOperand& w, float* sums, int64_t m, int64_t n, int64_t k);
 
 }  // namespace tessera

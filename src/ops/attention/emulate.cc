@@ -48,7 +48,7 @@ std::vector<CorePanel> panels_of(const std::vector<float>& rows, int64_t keys, i
 // What a kernel has of one row while it goes over the keys.
 struct RowState {
   float top = -INFINITY, offset = INFINITY;  // of the scores so far, in units of log2; offset: where it is fused
-  double sum = 0, sum_error = 0;             // of the weights, relative error
+  double sum = 0;                            // of the weights
   std::vector<float> o;
   std::vector<double> off;
   bool started = false;
@@ -58,6 +58,7 @@ class Rows {
  public:
   Rows(const Problem& problem, std::span<const TensorView> in, const AttentionOrder& order)
       : order_(order), a_(AttentionProblem::of(problem)), weight_(info(a_.p ? a_.p->element : a_.q.element)) {
+    TS_CHECK(order.split == 1 || !order.fused_offset, "a fused offset has no greatest score to join by");
     codes_ = a_.p.has_value();
     scale_log2_ = static_cast<float>(a_.scale * 1.44269504088896341);
     // As the kernels multiply: one scale after the other, or both with each other first.
@@ -92,9 +93,6 @@ class Rows {
     }
     return order_.split == 1 ? std::move(states[0]) : join(states);
   }
-
-  float scale_log2() const { return scale_log2_; }
-  const AttentionProblem& problem() const { return a_; }
 
  private:
   // The factor of what is there already; exact where it is 0 or 1.

@@ -71,14 +71,23 @@ inline int64_t packed_heads(const AttentionProblem& a) {
 inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
   return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows);
 }
-// Whether two warpgroups share the same 64 rows of wide heads: where there are no more tiles than SMs.
-inline bool splits_keys(const AttentionProblem& a, int64_t sms) {
-  return std::max(a.head_size, a.value_size) > 128 && stream_tiles(a, kStreamRows) <= sms;
+// Heads of more than 128 columns: two warpgroups share the same 64 rows and take blocks of keys in turn, or have rows of
+// their own. It decides which codes weights become, so it is part of the plan; the first is better where tiles are few.
+inline constexpr const char *kSplitKeys = "split_keys", *kOwnRows = "own_rows";
+inline std::vector<std::string> stream_configs(const Problem& problem) {
+  constexpr int64_t kSms = 132;  // of an H100 and H200
+  const AttentionProblem a = AttentionProblem::of(problem);
+  if (std::max(a.head_size, a.value_size) <= 128) return {};
+  if (stream_tiles(a, kStreamRows) <= kSms) return {kSplitKeys, kOwnRows};
+  return {kOwnRows, kSplitKeys};
+}
+inline bool splits_keys(const Problem& problem) {
+  const std::vector<std::string> known = stream_configs(problem);
+  return !known.empty() && (problem.config.empty() ? known[0] : problem.config) == kSplitKeys;
 }
 
 // The order of sm90_stream and sm90_stream_fp8 (tiles/sm90_stream_attend.cuh).
 inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
-  constexpr int64_t kSms = 132;  // of an H100 and H200
   const AttentionProblem a = AttentionProblem::of(problem);
   const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;
   return emulate_attention(problem, in, out,
@@ -86,7 +95,7 @@ inline Emulation emulate_stream(const Problem& problem, std::span<const TensorVi
                             .block = wide && !codes ? 64 : 128,
                             .backward = true,
                             .fresh = codes,
-                            .split = splits_keys(a, kSms) ? 2 : 1});
+                            .split = splits_keys(problem) ? 2 : 1});
 }
 
 inline Arithmetic half_wgmma_arithmetic(const Problem& p) {

@@ -23,15 +23,16 @@ Verdict accepts(const Problem& problem) {
 #ifdef __CUDACC__
 
 template <class Half>
-StreamChoice choose(const AttentionProblem& a, int processors) {
+StreamChoice choose(const Problem& problem) {
   using sm90::StreamConfig;
+  const AttentionProblem a = AttentionProblem::of(problem);
   const int64_t columns = std::max(a.head_size, a.value_size);
   if (columns <= 64) return stream_choice<StreamConfig<Half, 64, 128, false>>();
   if (columns <= 96) return stream_choice<StreamConfig<Half, 96, 128, false>>();
   if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, false>>();
   using Split = StreamConfig<Half, 256, 64, true>;
   static_assert(Split::kRows == kStreamRows);
-  if (splits_keys(a, processors)) return stream_choice<Split>();
+  if (splits_keys(problem)) return stream_choice<Split>();
   return stream_choice<StreamConfig<Half, 256, 64, false>>();
 }
 
@@ -48,6 +49,7 @@ const Variant& attention_sm90_stream() {
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
                                 .arithmetic = half_wgmma_arithmetic,
+                                .configs = stream_configs,
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
 #ifdef __CUDACC__

@@ -33,16 +33,17 @@ Arithmetic arithmetic(const Problem& p) {
 
 #ifdef __CUDACC__
 
-StreamChoice choose(const AttentionProblem& a, int processors) {
+StreamChoice choose(const Problem& problem) {
   using sm90::StreamConfig;
   using Code = __nv_fp8_e4m3;
+  const AttentionProblem a = AttentionProblem::of(problem);
   const int64_t columns = std::max(a.head_size, a.value_size);
   if (columns <= 64) return stream_choice<StreamConfig<Code, 64, 128, false>>();
   if (columns <= 96) return stream_choice<StreamConfig<Code, 96, 128, false>>();
   if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, false>>();
   using Split = StreamConfig<Code, 256, 128, true>;
   static_assert(Split::kRows == kStreamRows);
-  if (splits_keys(a, processors)) return stream_choice<Split>();
+  if (splits_keys(problem)) return stream_choice<Split>();
   return stream_choice<StreamConfig<Code, 256, 128, false>>();
 }
 
@@ -57,6 +58,7 @@ const Variant& attention_sm90_stream_fp8() {
                                 .arch = Arch::sm90,
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
+                                .configs = stream_configs,
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
 #ifdef __CUDACC__

@@ -27,8 +27,8 @@ StreamChoice stream_choice() {
 
 class StreamKernel final : public Kernel {
  public:
-  StreamKernel(const char* name, const Problem& problem, const StreamChoice& choice, int processors)
-      : name_(name), problem_(problem), a_(AttentionProblem::of(problem_)), choice_(choice), processors_(processors) {}
+  StreamKernel(const char* name, const Problem& problem, const StreamChoice& choice, int sms)
+      : name_(name), problem_(problem), a_(AttentionProblem::of(problem_)), choice_(choice), sms_(sms) {}
   Status prepare() { return cuda::allow_shared_memory(name_, choice_.kernel, choice_.shared_bytes); }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
@@ -72,7 +72,7 @@ class StreamKernel final : public Kernel {
       p.bias_element = in[3].desc->type.element;
       p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2], p.bias_key = a_.bias_strides[3];
     }
-    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(processors_, tiles), choice_.threads, choice_.shared_bytes,
+    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(sms_, tiles), choice_.threads, choice_.shared_bytes,
                                     stream.handle, 1, maps, p);
   }
 
@@ -81,16 +81,16 @@ class StreamKernel final : public Kernel {
   const Problem problem_;
   const AttentionProblem a_;
   const StreamChoice choice_;
-  const int processors_;
+  const int sms_;
 };
 
-// choose: (problem, processors) -> StreamChoice
+// choose: problem -> StreamChoice
 template <class Choose>
 Result<std::unique_ptr<Kernel>> bind_stream(const char* name, const Problem& problem, Choose choose) {
-  int device = 0, processors = 0;
+  int device = 0, sms = 0;
   TS_TRY(cuda::cuda_status(name, cudaGetDevice(&device)));
-  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
-  auto kernel = std::make_unique<StreamKernel>(name, problem, choose(AttentionProblem::of(problem), processors), processors);
+  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device)));
+  auto kernel = std::make_unique<StreamKernel>(name, problem, choose(problem), sms);
   TS_TRY(kernel->prepare());
   return std::unique_ptr<Kernel>(std::move(kernel));
 }

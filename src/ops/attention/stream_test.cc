@@ -50,7 +50,14 @@ class AttentionStream : public ::testing::TestWithParam<const Variant*> {
   void SetUp() override { TS_SKIP_WITHOUT_DEVICE(*GetParam()); }
   void run(const std::vector<Problem>& list, Values values = Values::kRandom, Adjust adjust = nullptr) {
     uint64_t seed = 1;
-    for (const Problem& p : list) check_variant(*GetParam(), p, seed++, values, adjust);
+    for (const Problem& p : list) {
+      Problem here = p;
+      for (const std::string& config : GetParam()->accepts(p) ? configs_of(*GetParam(), p) : std::vector<std::string>{""}) {
+        here.config = config;
+        check_variant(*GetParam(), here, seed, values, adjust);
+      }
+      ++seed;
+    }
   }
 };
 
