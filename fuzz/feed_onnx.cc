@@ -11,7 +11,7 @@
 #include "fuzz/run_small.h"
 #include "import/onnx.h"
 #include "import/onnx_reader.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 #include "fuzz/feeds.h"
 #include "io/images_prepare.h"
 #include "ir/ranges.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 #include "types/quant_type.h"
 
 namespace tessera::fuzz {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "forge/forge.h"
-#include "passes/choose_precisions.h"
+#include "precision/choose_precisions.h"
 #include "plan/engine_file.h"
 #include "study/verify.h"
 

@@ -7,7 +7,7 @@
 
 #include "compile/compile.h"
 #include "ops/row_moments.h"
-#include "passes/fold_norms.h"
+#include "lower/fold_norms.h"
 #include "study/golden_run.h"
 #include "testing/run_graph.h"
 

@@ -8,7 +8,7 @@
 #include "compile/compile.h"
 #include "import/onnx.h"
 #include "io/npz.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "plan/moves.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "models/zoo.h"
-#include "passes/roles.h"
+#include "precision/roles.h"
 #include "testing/planted.h"
 
 namespace tessera {
@@ -237,7 +237,7 @@ TEST(PlantedConstants, Weights) { expect_caught(weight_faults(), models(), all_p
 
 TEST(PlantedConstants, Vectors) { expect_caught(vector_faults(), models(), all_precisions()); }
 
-// A class token is the first row of what the embedding adds (passes/concat_before_matmul.h).
+// A class token is the first row of what the embedding adds (rewrite/concat_before_matmul.h).
 TEST(PlantedConstants, Tables) {
   std::vector<PlantedModel> with_tables = models();
   for (const char* stem : {"eva02_dyn18", "siglip_hf_dyn20", "bert_dyn18"}) with_tables.push_back(exported_model(kExported, stem));

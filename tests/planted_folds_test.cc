@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ops/row_moments.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 #include "testing/planted.h"
 
 namespace tessera {

@@ -7,9 +7,9 @@
 
 #include "import/onnx.h"
 #include "io/npz.h"
-#include "passes/canonicalise.h"
-#include "passes/choose_precisions.h"
-#include "passes/roles.h"
+#include "rewrite/canonicalise.h"
+#include "precision/choose_precisions.h"
+#include "precision/roles.h"
 #include "testing/planted.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "compile/compile.h"
 #include "ir/text.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "study/calibrate.h"
 #include "study/golden.h"
 

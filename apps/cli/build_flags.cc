@@ -12,7 +12,7 @@
 #include "io/images_prepare.h"
 #include "io/mmap.h"
 #include "models/family.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 #include "study/calibrate.h"
 
 namespace tessera {

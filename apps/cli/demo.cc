@@ -14,7 +14,7 @@
 #include "cli/layers.h"
 #include "cli/output.h"
 #include "cli/places.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 #include "plan/engine_file.h"
 #include "study/golden.h"
 #include "study/verify.h"

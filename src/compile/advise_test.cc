@@ -8,7 +8,7 @@
 
 #include "ir/text.h"
 #include "ops/matmul/matmul.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {

@@ -4,13 +4,13 @@
 #include "compile/advise.h"
 #include "import/onnx.h"
 #include "models/family.h"
-#include "passes/boundary.h"
-#include "passes/canonicalise.h"
-#include "passes/fold_norms.h"
-#include "passes/fuse_gate.h"
-#include "passes/pool_norms.h"
-#include "passes/unfuse.h"
-#include "passes/write_codes_beside.h"
+#include "lower/boundary.h"
+#include "rewrite/canonicalise.h"
+#include "lower/fold_norms.h"
+#include "lower/fuse_gate.h"
+#include "lower/pool_norms.h"
+#include "rewrite/unfuse.h"
+#include "lower/write_codes_beside.h"
 
 namespace tessera {
 

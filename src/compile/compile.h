@@ -11,7 +11,7 @@
 #include "ir/ranges.h"
 #include "plan/engine.h"
 #include "plan/make_plan.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 
 namespace tessera {
 

@@ -11,8 +11,8 @@
 #include "compile/compile.h"
 #include "forge/build_auto.h"
 #include "forge/tuning.h"
-#include "passes/canonicalise.h"
-#include "passes/fold_norms.h"
+#include "rewrite/canonicalise.h"
+#include "lower/fold_norms.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "study/calibrate.h"
@@ -216,7 +216,7 @@ class Builder {
     return {};
   }
 
-  // Weights that lose less (passes/refine.h), once for all batch sizes.
+  // Weights that lose less (precision/refine.h), once for all batch sizes.
   Status refine() {
     original_ = sampled_;
     TS_ASSIGN(const Choices choices, choose_precisions(sampled_, lowering_.types));
@@ -293,7 +293,7 @@ class Builder {
     return {};
   }
 
-  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error (passes/give_carrier.h).
+  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error (precision/give_carrier.h).
   void note_bf16() const {
     const auto base = base_precision(lowering_.types.precision);
     if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;

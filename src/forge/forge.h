@@ -10,8 +10,8 @@
 
 #include "archs/arch.h"
 #include "base/status.h"
-#include "passes/recipe.h"
-#include "passes/refine.h"
+#include "precision/recipe.h"
+#include "precision/refine.h"
 #include "plan/engine.h"
 #include "study/golden.h"
 
@@ -24,7 +24,7 @@ struct BuildOptions {
   std::optional<Recipe> recipe;
   std::string attention;         // fp16, fp8; empty: as recipe or model say
   bool promoted = false;         // sums of FP8 products: see QuantizeOptions
-  Refinements refine;            // of weights, and 2:4 sparsity (passes/refine.h); which layers: precision and recipe
+  Refinements refine;            // of weights, and 2:4 sparsity (precision/refine.h); which layers: precision and recipe
   std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;     // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
@@ -36,7 +36,7 @@ struct BuildOptions {
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed one; "none": no table
   bool tune = false;   // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
-  bool keep_norms = false;  // none becomes a factor per row of the layers behind it (passes/fold_norms.h)
+  bool keep_norms = false;  // none becomes a factor per row of the layers behind it (lower/fold_norms.h)
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;

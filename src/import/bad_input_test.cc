@@ -7,7 +7,7 @@
 #include "import/onnx.h"
 #include "import/testing_models.h"
 #include "io/mmap.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "testing/run_graph.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "import/onnx.h"
 #include "import/testing_models.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {

@@ -15,7 +15,7 @@
 #include "io/mmap.h"
 #include "io/npz.h"
 #include "ir/text.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "runtime/executor.h"
 #include "testing/run_graph.h"
 

@@ -6,7 +6,7 @@
 
 #include "import/onnx.h"
 #include "io/npz.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "testing/run_graph.h"
 
 namespace tessera {

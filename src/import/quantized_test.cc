@@ -11,7 +11,7 @@
 #include "io/npz.h"
 #include "ir/text.h"
 #include "ops/builder.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "runtime/executor.h"
 #include "testing/run_graph.h"
 

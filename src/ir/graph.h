@@ -41,7 +41,7 @@ struct Node {
   std::vector<ValueId> outputs;
   Attrs attrs;
   Program then;
-  std::string role;   // what it is for (passes/roles.h), empty where it has none
+  std::string role;   // what it is for (precision/roles.h), empty where it has none
   std::string asked;  // the precision asked for, empty where none was
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calibration data: how large each value became on sample inputs. Made by study/calibrate, kept by study/ranges_file,
-// read by passes/quantize through clip(). Plain data; a value is known by the name it has in the canonical graph.
+// read by precision/quantize through clip(). Plain data; a value is known by the name it has in the canonical graph.
 //   clip  the magnitude that becomes the element's largest number; what lies beyond it saturates
 #pragma once
 

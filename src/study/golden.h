@@ -27,7 +27,7 @@ namespace tessera {
 // The model on its way to the golden plan, with the golden plan's batch. All in f32, but for its own roundings.
 struct ModelGraphs {
   const Graph* written = nullptr;    // as imported, before any pass
-  const Graph* canonical = nullptr;  // what passes/canonicalise made of it
+  const Graph* canonical = nullptr;  // what rewrite/canonicalise made of it
   const Graph* prepared = nullptr;   // what quantize was given: weights may be pruned, scales migrated
   const Ranges* ranges = nullptr;    // what activation scales were made from; null: they are not compared
 };

@@ -9,7 +9,7 @@
 
 #include "ir/text.h"
 #include "ops/matmul/matmul.h"
-#include "passes/roles.h"
+#include "precision/roles.h"
 #include "study/refine.h"
 #include "testing/run_graph.h"
 

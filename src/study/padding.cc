@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "passes/masks.h"
+#include "precision/masks.h"
 #include "study/golden_run.h"
 #include "study/original.h"
 #include "study/verify.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an attention mask hides must not matter. Where a model has an input that acts as one (passes/masks.h), each plan runs twice
+// What an attention mask hides must not matter. Where a model has an input that acts as one (precision/masks.h), each plan runs twice
 // on golden inputs with padding: the last quarter of the tokens of one sample is hidden, the first quarter of the next one's; the
 // second time other numbers stand at the hidden tokens of the other inputs. Rows of outputs in which the model as written gives the
 // same bits both times must stay the same in the plan.

@@ -10,7 +10,7 @@
 #include "forge/forge.h"
 #include "import/onnx.h"
 #include "io/npz.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {

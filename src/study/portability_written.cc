@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "passes/recognise/match.h"
+#include "rewrite/edit/match.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "ops/reference.h"
 #include "ops/row_moments.h"
-#include "passes/choose_precisions.h"
+#include "precision/choose_precisions.h"
 
 namespace tessera {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/progress.h"
-#include "passes/migrate.h"
-#include "passes/roles.h"
-#include "passes/weight_grid.h"
+#include "precision/migrate.h"
+#include "precision/roles.h"
+#include "weights/weight_grid.h"
 #include "study/moments.h"
 
 namespace tessera {

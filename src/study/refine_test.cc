@@ -18,7 +18,7 @@
 #include "compile/compile.h"
 #include "io/npz.h"
 #include "ops/matmul/matmul.h"
-#include "passes/roles.h"
+#include "precision/roles.h"
 #include "runtime/executor.h"
 #include "types/sparse24.h"
 
@@ -213,7 +213,7 @@ TEST_F(Cifar, Sparsity) {
 TEST_F(Cifar, FourBitWeights) {
   const Score plain = refined({}, kNvfp4);
   print("nvfp4 weights", plain);
-  // Each refinement lessens the error of every layer (passes/compensate_test.cc); what is left at the outputs is a sum of
+  // Each refinement lessens the error of every layer (weights/compensate_test.cc); what is left at the outputs is a sum of
   // errors with signs, so only the strong one must show there. All of them: tools/accuracy.py.
   Refinements all{.clip = true, .compensate = true};
   const Score compensated = refined({.compensate = true}, kNvfp4, 128);

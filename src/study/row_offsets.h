@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far from zero the rows lie that LayerNorms read: |mean| / deviation of a row, root of its mean square over all rows of the samples. A norm that is folded away (passes/fold_norms.h) subtracts the mean
+// How far from zero the rows lie that LayerNorms read: |mean| / deviation of a row, root of its mean square over all rows of the samples. A norm that is folded away (lower/fold_norms.h) subtracts the mean
 // in the weights behind it, after x was rounded with the mean in it: rounding errors grow by sqrt(1 + offset^2).
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ir/text.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {

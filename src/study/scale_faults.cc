@@ -118,7 +118,7 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact) {
     if (element.kind != ElementKind::kFloat || element.max > 1e5 || exact.empty()) return {};
     int64_t beyond = 0, masks = 0;
     for (float x : exact) (std::fabs(x) < kMask ? beyond : masks) += std::fabs(x) > element.max;
-    if (masks > 0) {  // passes/reach.h keeps such values in f32: whether a key stays hidden is no matter of luck
+    if (masks > 0) {  // precision/reach.h keeps such values in f32: whether a key stays hidden is no matter of luck
       return {cat(masks, " of ", exact.size(), " results are numbers that hide keys, which ", element.name, " makes ", brief(-element.max),
                   " of; bf16 or fp32 holds them"),
               true};

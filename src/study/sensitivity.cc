@@ -8,7 +8,7 @@
 
 #include "base/progress.h"
 #include "compile/compile.h"
-#include "passes/roles.h"
+#include "precision/roles.h"
 #include "runtime/executor.h"
 
 namespace tessera {

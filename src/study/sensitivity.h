@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "ir/graph.h"
-#include "passes/quantize.h"
+#include "precision/quantize.h"
 #include "study/samples.h"
 #include "study/verify.h"
 

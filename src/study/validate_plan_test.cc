@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "ir/text.h"
 
 namespace tessera {

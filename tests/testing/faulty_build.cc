@@ -8,7 +8,7 @@
 
 #include "compile/compile.h"
 #include "models/zoo.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 #include "plan/engine_file.h"
 #include "study/calibrate.h"
 #include "study/verify.h"

@@ -10,12 +10,12 @@
 
 #include "compile/compile.h"
 #include "io/npz.h"
-#include "passes/boundary.h"
-#include "passes/fold_norms.h"
-#include "passes/fuse_gate.h"
-#include "passes/pool_norms.h"
-#include "passes/unfuse.h"
-#include "passes/write_codes_beside.h"
+#include "lower/boundary.h"
+#include "lower/fold_norms.h"
+#include "lower/fuse_gate.h"
+#include "lower/pool_norms.h"
+#include "rewrite/unfuse.h"
+#include "lower/write_codes_beside.h"
 #include "study/calibrate.h"
 #include "testing/run_graph.h"
 

@@ -10,7 +10,7 @@
 
 #include "ir/text.h"
 #include "ops/reference.h"
-#include "passes/canonicalise.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera::testing {
 

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/fuse_gate.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rewrite/drop_dead.h"
+#include "ops/has_kernel.h"
+#include "rewrite/edit/match.h"
+#include "precision/roles.h"
+
+namespace tessera {
+namespace {
+
+// What becomes one matmul. The halves of one layer are that layer twice.
+struct Gated {
+  size_t product;                // the node that multiplies
+  const Node *gate, *up;         // the layers; f works on the gate's result
+  Unary fn;
+  bool second = false;           // one layer: f works on the second half of its columns
+  const Node* rounded = nullptr;  // the copy that makes codes of the product
+};
+
+class GateFuser {
+ public:
+  GateFuser(Graph& graph, Arch target) : g_(graph), target_(target), m_(graph), uses_(graph.use_counts()) {}
+
+  bool fuse_one() {
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      if (node.op != "map" || node.attrs.word("fn") != "mul" || node.inputs.size() != 2) continue;
+      const Shape& y = shape(node.outputs[0]);
+      if (shape(node.inputs[0]) != y || shape(node.inputs[1]) != y || y.empty()) continue;
+      for (const size_t first : {size_t{0}, size_t{1}}) {
+        auto found = match_layers(n, node.inputs[first], node.inputs[1 - first]);
+        if (!found) found = match_halves(n, node.inputs[first], node.inputs[1 - first]);
+        if (!found || !runs_somewhere(*found)) continue;
+        rewrite(*found);
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
+  bool read_once(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
+  static const Step* bias_of(const Node& layer) { return layer.then.find(StepKind::bias); }
+  const Value& weight(const Node& layer) const { return g_.at(layer.inputs[1]); }
+  // Rows of w that make one half.
+  int64_t half_rows(const Gated& f) const { return weight(*f.gate).type.shape[0] / (f.gate == f.up ? 2 : 1); }
+
+  // The layer whose whole result v is, in any grouping of its rows, where nobody else reads it.
+  const Node* layer_behind(ValueId v) const {
+    const Place p = m_.place(v);
+    const Node* layer = m_.maker(p.base);
+    const bool whole = p.region.whole() && elements(p.region.shape) == elements(shape(p.base)) &&
+                       !p.region.shape.empty() && p.region.shape.back() == shape(p.base).back();
+    return whole && read_once(v) && read_once(p.base) && layer != nullptr && is_layer(*layer) ? layer : nullptr;
+  }
+  // One matrix whose scales, if any, are of the tensor or of its rows.
+  bool is_layer(const Node& n) const {
+    if (!is_linear(g_, n)) return false;
+    const Type& w = weight(n).type;
+    const Granularity scales = w.quant.scale.granularity;
+    return w.shape.size() == 2 && w.quant.scale2.granularity == Granularity::kNone &&
+           (scales == Granularity::kNone || scales == Granularity::kTensor || scales == Granularity::kChannel);
+  }
+
+  // Layers whose weights may lie in one matrix, row for row as they are.
+  bool fit_together(const Node& a, const Node& b) const {
+    const Value &v = weight(a), &w = weight(b);
+    if (a.inputs[0] != b.inputs[0] || a.asked != b.asked || a.role != b.role || !(a.attrs == b.attrs)) return false;
+    if (v.type != w.type || g_.at(a.outputs[0]).type.quant != g_.at(b.outputs[0]).type.quant) return false;
+    const Step *c = bias_of(a), *d = bias_of(b);
+    if (c != nullptr && d != nullptr && vector(a, *c).type != vector(b, *d).type) return false;
+    const Granularity scales = v.type.quant.scale.granularity;
+    if (scales == Granularity::kNone) return true;
+    if (v.scale == kNoValue || w.scale == kNoValue) return false;
+    return scales == Granularity::kChannel || same_bytes(g_.at(v.scale), g_.at(w.scale));
+  }
+  static bool same_bytes(const Value& a, const Value& b) {
+    return a.data.size() == b.data.size() && std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0;
+  }
+  const Value& vector(const Node& layer, const Step& step) const {
+    return g_.at(layer.inputs[static_cast<size_t>(step.operand)]);
+  }
+
+  std::optional<Gated> match_layers(size_t product, ValueId activated, ValueId other) const {
+    const Node *gate = layer_behind(activated), *up = layer_behind(other);
+    if (gate == nullptr || up == nullptr || gate == up) return std::nullopt;
+    if (!gate->then.within({StepKind::bias, StepKind::act}) || !up->then.within({StepKind::bias})) return std::nullopt;
+    const Step* act = gate->then.find(StepKind::act);
+    if (act == nullptr || !fit_together(*gate, *up)) return std::nullopt;
+    return Gated{.product = product, .gate = gate, .up = up, .fn = act->fn};
+  }
+
+  std::optional<Gated> match_halves(size_t product, ValueId activated, ValueId other) const {
+    const Node* act = m_.made_by(activated, "map");
+    if (act == nullptr || act->inputs.size() != 1 || !read_once(activated) || !read_once(other)) return std::nullopt;
+    const auto fn = find_unary(act->attrs.word("fn"));
+    const Place a = m_.place(act->inputs[0]), b = m_.place(other);
+    const Node* layer = m_.maker(a.base);
+    if (!fn || a.base != b.base || layer == nullptr || !is_layer(*layer) || !layer->then.within({StepKind::bias}))
+      return std::nullopt;
+    // Two views of the layer's result, which nobody else reads, and of each nobody but these two.
+    if (uses_[static_cast<size_t>(a.base)] != 2 || !read_once(act->inputs[0])) return std::nullopt;
+    const int64_t cols = shape(a.base).back(), half = cols / 2;
+    for (const Region* r : {&a.region, &b.region}) {
+      const RowView rows = as_rows(r->shape, r->strides);
+      const bool fits = cols % 2 == 0 && rows.uniform && rows.cols == half && rows.rows * cols == elements(shape(a.base)) &&
+                        (rows.rows == 1 || rows.row_stride == cols);
+      if (!fits) return std::nullopt;
+    }
+    if (a.region.offset + b.region.offset != half || (a.region.offset != 0 && b.region.offset != 0)) return std::nullopt;
+    return Gated{.product = product, .gate = layer, .up = layer, .fn = *fn, .second = a.region.offset != 0};
+  }
+
+  // Finds out whether the codes that a copy makes of the product can be made at once.
+  bool runs_somewhere(Gated& f) const {
+    const Node& product = g_.nodes[f.product];
+    const ValueId y = product.outputs[0];
+    if (g_.at(y).type.quant != g_.at(f.gate->outputs[0]).type.quant) return false;
+    const std::vector<size_t> readers = m_.readers(y);
+    if (readers.size() == 1 && read_once(y)) {
+      const Node& copy = g_.nodes[readers[0]];
+      const Type& codes = g_.at(copy.outputs[0]).type;
+      if (copy.op == "copy" && copy.then.empty() && codes.quant.scaled() && codes.shape == shape(y)) f.rounded = &copy;
+    }
+    if (f.rounded != nullptr && has_kernel(problem(f), target_)) return true;
+    f.rounded = nullptr;
+    return has_kernel(problem(f), target_);
+  }
+
+  Program program(const Gated& f) const {
+    Program then;
+    if (bias_of(*f.gate) != nullptr || bias_of(*f.up) != nullptr) then.steps.push_back({.kind = StepKind::bias, .operand = 2});
+    then.steps.push_back({.kind = StepKind::gate, .fn = f.fn});
+    if (f.rounded != nullptr) then.steps.push_back({.kind = StepKind::quantize});
+    return then;
+  }
+  Type result(const Gated& f) const {
+    const ValueId made = f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.product].outputs[0];
+    Type type{shape(f.gate->outputs[0]), g_.at(made).type.quant};
+    type.shape.back() = half_rows(f);
+    return type;
+  }
+  // As the matmul will pose it, before any weight is moved.
+  Problem problem(const Gated& f) const {
+    Problem p = problem_of(g_, m_.producers(), *f.gate);
+    p.then = program(f);
+    p.in.resize(2);
+    p.in[1] = dense_operand({2 * half_rows(f), p.in[1].shape[1]}, p.in[1].type, true);
+    const Node& biased = bias_of(*f.gate) != nullptr ? *f.gate : *f.up;
+    if (const Step* bias = bias_of(biased)) p.in.push_back(dense_operand({2 * half_rows(f)}, vector(biased, *bias).type.quant, true));
+    const Type y = result(f);
+    p.out = {dense_operand(y.shape, y.quant)};
+    return p;
+  }
+
+  // Bytes of the gate's half and of the other; `get` gives a layer's, null where it has none: zeros.
+  template <class Get>
+  Bytes join(const Gated& f, const Get& get) const {
+    const bool one = f.gate == f.up;
+    const Value *a = get(*f.gate), *b = get(*f.up);
+    const size_t half = (a != nullptr ? a : b)->data.size() / (one ? 2 : 1);
+    Buffer bytes(2 * half);
+    std::memset(bytes.data(), 0, bytes.size());
+    if (a != nullptr) std::memcpy(bytes.data(), a->data.data() + (f.second ? half : 0), half);
+    if (b != nullptr) std::memcpy(bytes.data() + half, b->data.data() + (one && !f.second ? half : 0), half);
+    return Bytes::own(std::move(bytes));
+  }
+  std::string joined(const std::string& a, const std::string& b) const { return a == b ? a : cat(a, "+", b); }
+
+  ValueId join_weights(const Gated& f) {
+    const bool as_it_lies = f.gate == f.up && !f.second;
+    const ValueId w = f.gate->inputs[1];
+    if (as_it_lies) return w;
+    const auto scale_of = [&](const Node& layer) { return &g_.at(weight(layer).scale); };
+    Type type = g_.at(w).type;
+    type.shape[0] = 2 * half_rows(f);
+    ValueId scale = g_.at(w).scale;
+    if (type.quant.scale.granularity == Granularity::kChannel) {
+      const Type scales{{type.shape[0]}, scale_of(*f.gate)->type.quant};
+      scale = g_.add_constant(joined(scale_of(*f.gate)->name, scale_of(*f.up)->name), scales, join(f, scale_of));
+    }
+    const ValueId made = g_.add_constant(joined(g_.at(w).name, weight(*f.up).name), type,
+                                         join(f, [&](const Node& layer) { return &weight(layer); }));
+    g_.at(made).scale = scale;
+    return made;
+  }
+
+  ValueId join_biases(const Gated& f) {
+    const auto bias = [&](const Node& layer) { return bias_of(layer) != nullptr ? &vector(layer, *bias_of(layer)) : nullptr; };
+    const Value *a = bias(*f.gate), *b = bias(*f.up);
+    const Type type{{2 * half_rows(f)}, (a != nullptr ? a : b)->type.quant};
+    const std::string name = a == nullptr ? b->name : b == nullptr ? a->name : joined(a->name, b->name);
+    return g_.add_constant(name, type, join(f, bias));
+  }
+
+  void rewrite(const Gated& f) {
+    Node node{.name = joined(f.gate->name, f.up->name),
+              .op = "matmul",
+              .inputs = {f.gate->inputs[0]},
+              .outputs = {},
+              .attrs = f.gate->attrs,
+              .then = program(f),
+              .role = f.gate->role,
+              .asked = f.gate->asked};
+    const Type made = result(f);
+    const ValueId y = f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.product].outputs[0];
+    const size_t rounded = f.rounded != nullptr ? static_cast<size_t>(f.rounded - g_.nodes.data()) : f.product;
+    node.inputs.push_back(join_weights(f));
+    if (node.then.find(StepKind::bias) != nullptr) node.inputs.push_back(join_biases(f));
+    std::vector<Node> nodes;
+    if (made.shape == shape(y)) {
+      node.outputs = {y};
+      nodes.push_back(std::move(node));
+    } else {  // readers know its rows in another grouping
+      Value own = g_.at(y);
+      own.name += ".rows";
+      own.type = made;
+      node.outputs = {g_.add_value(std::move(own))};
+      const Attrs whole{{"strides", dense_strides(shape(y))}, {"offset", int64_t{0}}};
+      Node view{.name = {}, .op = "view", .inputs = node.outputs, .outputs = {y}, .attrs = whole};
+      nodes.push_back(std::move(node));
+      nodes.push_back(std::move(view));
+    }
+    std::vector<Node> all;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (n == f.product) {
+        for (Node& m : nodes) all.push_back(std::move(m));
+      } else if (n != rounded) {
+        all.push_back(std::move(g_.nodes[n]));
+      }
+    }
+    g_.nodes = std::move(all);
+  }
+
+  Graph& g_;
+  const Arch target_;
+  const Matcher m_;
+  const std::vector<int> uses_;
+};
+
+}  // namespace
+
+Status fuse_gate(Graph& graph, Arch target) {
+  while (GateFuser(graph, target).fuse_one()) TS_TRY(drop_dead(graph));  // what was joined: a layer that is left would count as a reader
+  return {};
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
+// carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
+// allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
+// that was asked of a layer: a plain precision is dense as well.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "archs/arch.h"
+#include "base/status.h"
+#include "ir/graph.h"
+#include "ir/ranges.h"
+#include "precision/allowance.h"
+#include "precision/recipe.h"
+
+namespace tessera {
+
+struct QuantizeOptions {
+  std::string precision = "fp16";  // "imported": types as the model has them, fp16 elsewhere
+  bool keep_stated = false;        // types that the graph holds already stay, whatever the precision; so with "imported"
+  std::vector<Rule> rules;         // of a recipe
+  std::vector<Allowance> allow;
+  std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
+  bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
+  bool promoted = false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
+  std::set<std::string> folded_norms;  // norms that are no kernels (lower/fold_norms.h); the same in all plans of an engine, which mirror one another
+  bool pooled_norms = true;  // a norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h)
+  const Ranges* ranges = nullptr;
+  std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
+};
+
+struct LayerChoice {
+  const Precision* precision = nullptr;  // null where the node is no linear layer
+  bool sparse = false;
+  std::string pattern = {};    // of a sparse layer, where a rule says it: "2:4", "4:8"
+  bool named = false;          // a rule or an allowance named the layer
+  bool fp8_attention = false;  // of attention nodes
+};
+struct Choices {
+  Element carrier = Element::f16;
+  std::vector<LayerChoice> layers;  // per node
+};
+
+// Assigns roles (precision/roles.h) on the way. Contract: the graph is canonical.
+Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options);
+// The precision of the command line: an error that lists them where it is unknown.
+Result<const Precision*> base_precision(const std::string& name);
+// Whether the graph itself states types: weights with scales, or what a layer's input is to be rounded to.
+bool states_types(const Graph& graph);
+// Whether any layer could want a calibrated scale.
+bool needs_ranges(const QuantizeOptions& options);
+
+}  // namespace tessera

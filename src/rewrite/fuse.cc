@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/fuse.h"
+
+#include <algorithm>
+
+#include "ops/builder.h"
+#include "rewrite/edit/replace.h"
+
+namespace tessera {
+namespace {
+
+bool is_activation(Unary fn) {
+  switch (fn) {
+    case Unary::relu:
+    case Unary::silu:
+    case Unary::gelu_erf:
+    case Unary::gelu_tanh:
+    case Unary::gelu_quick:
+    case Unary::tanh:
+    case Unary::sigmoid:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : g_(graph) {}
+
+  Status run() {
+    for (size_t i = 0; i < g_.nodes.size();) {
+      TS_ASSIGN(const bool absorbed, absorb_next(i));
+      // Having moved to its reader's place, the node is met again further on.
+      if (!absorbed) ++i;
+    }
+    return {};
+  }
+
+ private:
+  // The single node that reads v; nothing where there are several or the caller reads it.
+  std::optional<size_t> only_reader(ValueId v) const {
+    std::optional<size_t> found;
+    if (std::find(g_.outputs.begin(), g_.outputs.end(), v) != g_.outputs.end()) return std::nullopt;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const int64_t times = std::count(g_.nodes[n].inputs.begin(), g_.nodes[n].inputs.end(), v);
+      if (times == 0) continue;
+      if (times > 1 || found) return std::nullopt;
+      found = n;
+    }
+    return found;
+  }
+
+  // The view shows the same rows, grouped differently.
+  bool keeps_rows(const Node& view) const {
+    const Shape &from = g_.at(view.inputs[0]).type.shape, &to = g_.at(view.outputs[0]).type.shape;
+    return !from.empty() && !to.empty() && from.back() == to.back() && elements(from) == elements(to) &&
+           view.attrs.integer("offset") == 0 && is_dense(to, view.attrs.list("strides"));
+  }
+
+  Result<bool> absorb_next(size_t at) {
+    if (g_.nodes[at].op != "matmul") return false;
+    ValueId y = g_.nodes[at].outputs[0];
+    auto reader = only_reader(y);
+    std::optional<size_t> view;
+    if (reader && g_.nodes[*reader].op == "view" && keeps_rows(g_.nodes[*reader])) {
+      view = reader;
+      y = g_.nodes[*view].outputs[0];
+      reader = only_reader(y);
+    }
+    if (!reader) return false;
+    const Node next = g_.nodes[*reader];
+    if (next.op != "map" || g_.at(next.outputs[0]).type != g_.at(y).type) return false;
+    Step step{.kind = StepKind::act};
+    ValueId operand = kNoValue;
+    if (!step_for(next, y, &step, &operand)) return false;
+    const Program& then = g_.nodes[at].then;
+    if (!then.empty() && then.steps.back().kind >= step.kind) return false;
+    size_t end = *reader;
+    if (operand_of(step.kind) == StepOperand::kVector) {
+      GraphBuilder builder(g_, end);
+      TS_ASSIGN(operand, as_vector(builder, operand, g_.at(y).type.shape.back()));
+      if (!g_.at(operand).constant) return false;
+    }
+    Node node = g_.nodes[at];
+    if (operand != kNoValue) {
+      step.operand = static_cast<int>(node.inputs.size());
+      node.inputs.push_back(operand);
+    }
+    node.then.steps.push_back(step);
+    if (step.kind == StepKind::bias && node.name.find('.') == std::string::npos) {
+      const std::string layer = layer_of_constant(g_.at(operand));
+      if (!layer.empty()) node.name = layer;
+    }
+    replace(at, view, end, std::move(node), next.outputs[0]);
+    return true;
+  }
+
+  // What step the map is; false where it is none.
+  bool step_for(const Node& map, ValueId y, Step* step, ValueId* operand) const {
+    const std::string fn = map.attrs.word("fn");
+    if (map.inputs.size() == 1) {
+      const auto unary = find_unary(fn);
+      if (!unary || !is_activation(*unary)) return false;
+      step->fn = *unary;
+      return true;
+    }
+    if (map.inputs.size() != 2 || (fn != "add" && fn != "mul")) return false;
+    *operand = map.inputs[map.inputs[0] == y ? 1 : 0];
+    const Value& other = g_.at(*operand);
+    const Shape &shape = g_.at(y).type.shape, &s = other.type.shape;
+    if (shape.empty() || other.type.quant.scaled()) return false;
+    const int64_t n = elements(s);
+    const bool vector = other.constant && (n == 1 || (n == shape.back() && s.back() == n));
+    if (vector) {
+      step->kind = fn == "add" ? StepKind::bias : StepKind::scale;
+      return true;
+    }
+    step->kind = StepKind::residual;
+    return fn == "add" && repeats(s, shape) && other.type.quant == g_.at(y).type.quant;
+  }
+
+  // The rows of s, from the first on, repeat over those of `shape`: axes of size 1 in front, then the same axes.
+  static bool repeats(const Shape& s, const Shape& shape) {
+    size_t lead = 0;
+    while (lead < s.size() && s[lead] == 1) ++lead;
+    const size_t same = s.size() - lead;
+    return same > 0 && same <= shape.size() &&
+           std::equal(s.begin() + static_cast<std::ptrdiff_t>(lead), s.end(),
+                      shape.end() - static_cast<std::ptrdiff_t>(same)) &&
+           s.back() == shape.back() && elements(s) > 0;
+  }
+
+  static Result<ValueId> as_vector(GraphBuilder& builder, ValueId v, int64_t cols) {
+    if (elements(builder.shape(v)) == cols) return builder.reshape(v, {cols});
+    TS_ASSIGN(const ValueId one, builder.reshape(v, {}));
+    return builder.expand(one, {cols});
+  }
+
+  // The node takes the place and the result of its last reader; a result of another shape is a view of the node's own.
+  void replace(size_t at, std::optional<size_t> view, size_t end, Node node, ValueId result) {
+    std::vector<Node> made;
+    if (g_.at(result).type.shape == g_.at(node.outputs[0]).type.shape) {
+      node.outputs = {result};
+      made.push_back(std::move(node));
+    } else {
+      const ValueId own = node.outputs[0];
+      made.push_back(std::move(node));
+      made.push_back({.name = {},
+                      .op = "view",
+                      .inputs = {own},
+                      .outputs = {result},
+                      .attrs = {{"strides", dense_strides(g_.at(result).type.shape)}, {"offset", int64_t{0}}},
+                      .then = {},
+                      .role = {},
+                      .asked = {}});
+    }
+    std::vector<Node> nodes;
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      if (n == end) {
+        for (Node& m : made) nodes.push_back(std::move(m));
+      } else if (n != at && !(view && n == *view)) {
+        nodes.push_back(std::move(g_.nodes[n]));
+      }
+    }
+    g_.nodes = std::move(nodes);
+  }
+
+  Graph& g_;
+};
+
+}  // namespace
+
+Status fuse(Graph& graph) { return Fuser(graph).run(); }
+
+}  // namespace tessera
