@@ -5,7 +5,7 @@
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 
 namespace tessera::fuzz {
 namespace {

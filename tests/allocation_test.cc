@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/parallel.h"
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
 

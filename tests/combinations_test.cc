@@ -3,10 +3,10 @@
 // build, store what was asked in every layer, reproduce its golden values and stay near the model.
 #include <gtest/gtest.h>
 
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 #include "precision/choose_precisions.h"
 #include "plan/engine_file.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

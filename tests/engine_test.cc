@@ -9,12 +9,12 @@
 #include <iterator>
 
 #include "compile/compile.h"
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 #include "io/npz.h"
 #include "ir/text.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

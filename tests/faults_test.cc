@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 #include "io/npz.h"
 #include "testing/faulty_build.h"
 

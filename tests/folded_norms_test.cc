@@ -8,7 +8,7 @@
 #include "compile/compile.h"
 #include "ops/row_moments.h"
 #include "lower/fold_norms.h"
-#include "study/golden_run.h"
+#include "verify/golden_run.h"
 #include "testing/run_graph.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "compile/compile.h"
-#include "study/golden_run.h"
+#include "verify/golden_run.h"
 #include "testing/run_graph.h"
 
 namespace tessera {

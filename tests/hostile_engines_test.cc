@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 #include "ops/op.h"
 #include "plan/engine_file.h"
 #include "plan/promise.h"

@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "compile/compile.h"
-#include "forge/forge.h"
-#include "study/refine.h"
-#include "study/verify.h"
+#include "assemble/build_engine.h"
+#include "calibrate/refine.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

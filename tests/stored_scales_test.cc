@@ -9,7 +9,7 @@
 #include <span>
 
 #include "plan/engine_file.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 #include "testing/faulty_build.h"
 
 namespace tessera {

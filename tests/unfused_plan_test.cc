@@ -7,8 +7,8 @@
 #include "compile/compile.h"
 #include "ir/text.h"
 #include "rewrite/canonicalise.h"
-#include "study/calibrate.h"
-#include "study/golden.h"
+#include "calibrate/calibrate.h"
+#include "verify/golden.h"
 
 namespace tessera {
 namespace {

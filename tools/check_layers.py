@@ -163,10 +163,10 @@ def self_test():
         "src/ops/problem.h": '#include "types/e4m3.h"\n',
         "src/ops/matmul/matmul.h": '#include "ops/problem.h"\n',
         "src/ops/matmul/cpu.cc": '#include "ops/matmul/matmul.h"\n#include "hwy/highway.h"\n',
-        "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "study/verify.h"\n#include "ops/norm/norm.h"\n',
+        "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n#include "ops/norm/norm.h"\n',
         "src/ops/norm/norm.h": "",
-        "src/study/verify.h": '#include "ops/matmul/matmul.h"\n',
-        "apps/cli/main.cc": '#include "cli/commands.h"\n#include "commands.h"\n#include "study/verify.h"\n',
+        "src/verify/verify.h": '#include "ops/matmul/matmul.h"\n',
+        "apps/cli/main.cc": '#include "cli/commands.h"\n#include "commands.h"\n#include "verify/verify.h"\n',
         "apps/cli/commands.h": "",
         "tests/testing/operands.h": "",
     }

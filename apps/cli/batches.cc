@@ -11,7 +11,7 @@
 #include "cli/layers.h"
 #include "cli/open_engine.h"
 #include "runtime/residency.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

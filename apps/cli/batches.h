@@ -8,7 +8,7 @@
 
 #include "io/npz.h"
 #include "runtime/executor.h"
-#include "study/samples.h"
+#include "inputs/samples.h"
 
 namespace tessera {
 

@@ -18,7 +18,7 @@
 #include "plan/choose.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
-#include "study/samples.h"
+#include "inputs/samples.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "cli/layers.h"
 #include "cli/output.h"
-#include "forge/build_auto.h"
+#include "assemble/build_auto.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 

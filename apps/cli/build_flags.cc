@@ -13,7 +13,7 @@
 #include "io/mmap.h"
 #include "models/family.h"
 #include "precision/quantize.h"
-#include "study/calibrate.h"
+#include "calibrate/calibrate.h"
 
 namespace tessera {
 namespace {

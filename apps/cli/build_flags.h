@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "forge/forge.h"
+#include "assemble/build_engine.h"
 
 namespace tessera {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "study/calibrate.h"
+#include "calibrate/calibrate.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include "cli/output.h"
 #include "compile/compile.h"
 #include "io/atomic_file.h"
-#include "study/ranges_file.h"
+#include "calibrate/ranges_file.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/help.h"
 #include "cli/output.h"
 #include "compile/compile.h"
-#include "study/portability.h"
+#include "portability/portability.h"
 
 namespace tessera {
 namespace {

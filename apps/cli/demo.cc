@@ -16,8 +16,8 @@
 #include "cli/places.h"
 #include "precision/quantize.h"
 #include "plan/engine_file.h"
-#include "study/golden.h"
-#include "study/verify.h"
+#include "verify/golden.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "study/sensitivity.h"
+#include "sensitivity/sensitivity.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "compile/compile.h"
-#include "study/calibrate.h"
+#include "calibrate/calibrate.h"
 
 namespace tessera {
 namespace {

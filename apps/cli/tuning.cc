@@ -8,7 +8,7 @@
 
 #include "cli/output.h"
 #include "plan/choose.h"
-#include "study/tune.h"
+#include "tune/tune.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "study/verify.h"
+#include "verify/verify.h"
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@
 #include "cli/output.h"
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
-#include "study/ranges_file.h"
+#include "calibrate/ranges_file.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/output.h"
-#include "study/verify.h"
+#include "verify/verify.h"
 
 namespace tessera {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that spells import -> passes -> plan. No running: calibration and golden values come from study/, as plain data.
+// The one place that spells import -> rewrite -> precision -> lower -> plan. No running: ranges and golden values come from
+// calibrate/ and verify/, as plain data.
 #pragma once
 
 #include <map>

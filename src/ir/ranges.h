@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration data: how large each value became on sample inputs. Made by study/calibrate, kept by study/ranges_file,
+// Calibration data: how large each value became on sample inputs. Made by calibrate/calibrate, kept by calibrate/ranges_file,
 // read by precision/quantize through clip(). Plain data; a value is known by the name it has in the canonical graph.
 //   clip  the magnitude that becomes the element's largest number; what lies beyond it saturates
 #pragma once

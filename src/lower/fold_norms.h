@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// |mean| / deviation of the rows that a LayerNorm reads, by its name (study/row_offsets.h); one that is not there: 0.
+// |mean| / deviation of the rows that a LayerNorm reads, by its name (calibrate/row_offsets.h); one that is not there: 0.
 using RowOffsets = std::map<std::string, double>;
 
 // The norms that may be folded: a linear layer before them (whose 16-bit result somebody reads), linear layers with plain weights behind and nobody else, rows that are few and near zero, and kernels of the

@@ -54,7 +54,7 @@ struct Golden {
 
 struct Engine {
   std::string model;      // name of the graph
-  std::string weights;    // checksum of its weights (study/ranges_file.h); empty: not known
+  std::string weights;    // checksum of its weights (calibrate/ranges_file.h); empty: not known
   std::string precision;  // as asked on the command line
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed

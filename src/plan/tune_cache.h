@@ -5,7 +5,7 @@
 //    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_f16", "config": "128x192",
 //    "us": 12.34, "in_plan_us": 11.9}, ...], ...}}
 // Keys are sorted, times are rounded to 0.01 us: the same table is the same text. Each entry is fastest first: those that were also timed in a plan, between the kernels before and behind
-// them (study/tune_in_plan.h), by that time; then the others.
+// them (tune/tune_in_plan.h), by that time; then the others.
 #pragma once
 
 #include <map>

@@ -6,7 +6,7 @@
 //   clip          scales that lose less than amax (clip_weights.h); with compensate as well it hardly matters
 //   compensate    rounding one column is made good by the others (compensate.h)
 // After clip or compensate the weight is a constant of its scaled type, codes and scales chosen here: quantize leaves
-// it alone. Otherwise it stays f32. study/refine.h runs the model and calls this layer by layer.
+// it alone. Otherwise it stays f32. calibrate/refine.h runs the model and calls this layer by layer.
 #pragma once
 
 #include <functional>

@@ -10,8 +10,8 @@
 #include "models/zoo.h"
 #include "rewrite/canonicalise.h"
 #include "plan/engine_file.h"
-#include "study/calibrate.h"
-#include "study/verify.h"
+#include "calibrate/calibrate.h"
+#include "verify/verify.h"
 
 namespace tessera::testing {
 

@@ -8,7 +8,7 @@
 
 #include "ir/graph.h"
 #include "plan/engine.h"
-#include "study/golden.h"
+#include "verify/golden.h"
 
 namespace tessera::testing {
 

@@ -16,7 +16,7 @@
 #include "lower/pool_norms.h"
 #include "rewrite/unfuse.h"
 #include "lower/write_codes_beside.h"
-#include "study/calibrate.h"
+#include "calibrate/calibrate.h"
 #include "testing/run_graph.h"
 
 namespace tessera::testing {

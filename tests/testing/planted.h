@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults planted in the middle of a lowering, for tests of what a build finds by itself (study/validate_plan.h): a model
+// Faults planted in the middle of a lowering, for tests of what a build finds by itself (verify/validate/validate_plan.h): a model
 // as `tessera build` would have it before types are given, the passes up to a plan with a fault between two of them, and
 // faults of stored numbers in whatever type they are stored.
 #pragma once
@@ -12,7 +12,7 @@
 #include "ir/graph.h"
 #include "ir/ranges.h"
 #include "plan/engine.h"
-#include "study/validate_plan.h"
+#include "verify/validate/validate_plan.h"
 
 namespace tessera::testing {
 

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "assemble/build_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "compile/compile.h"
+#include "assemble/build_auto.h"
+#include "assemble/tuning.h"
+#include "rewrite/canonicalise.h"
+#include "lower/fold_norms.h"
+#include "plan/engine_file.h"
+#include "runtime/executor.h"
+#include "calibrate/calibrate.h"
+#include "verify/original.h"
+#include "verify/padding.h"
+#include "calibrate/ranges_file.h"
+#include "calibrate/refine.h"
+#include "calibrate/row_offsets.h"
+#include "verify/validate/validate_plan.h"
+#include "verify/verify.h"
+
+namespace tessera {
+namespace {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& seconds_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// A bar where one is wanted; goes when it goes out of scope.
+class Bar {
+ public:
+  Bar(bool quiet, const char* name, int64_t total) {
+    if (!quiet) progress_.emplace(name, total);
+  }
+  void advance() {
+    if (progress_) progress_->advance();
+  }
+
+ private:
+  std::optional<Progress> progress_;
+};
+
+// Names the layer where it can: a build that fails its own check is a fault of a kernel, and the layer says which.
+std::string golden_failure(const Engine& engine, const VerifyReport& report) {
+  const std::string text = cat("plan ", report.plan, " does not reproduce its golden values: ", report.sentence);
+  const auto layers = verify_plans(engine, {.plan = report.plan});
+  if (!layers.ok() || layers->front().first_stray < 0) return text;
+  return cat(text, "; ", layers->front().sentence);
+}
+
+// Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
+constexpr int64_t kCalibrationBatch = 16;
+
+// Shapes that are given whole have a batch of their own, which the other inputs must share.
+int64_t calibration_batch(const BuildOptions& options) {
+  if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
+  return options.calib_path.empty() ? 1 : kCalibrationBatch;
+}
+
+Result<QuantizeOptions> types_asked(const BuildOptions& options) {
+  QuantizeOptions types;
+  types.precision = options.precision;
+  types.attention = options.attention;
+  types.sparse = options.refine.sparse();
+  types.promoted = options.promoted;
+  if (options.recipe && !options.precision.empty())
+    return usage_error(cat("--precision and --recipe: the recipe ", options.recipe->name,
+                           " says what layers get that no rule names; give one of the two"));
+  if (options.recipe) {
+    types.rules = options.recipe->rules;
+    if (types.precision.empty()) types.precision = options.recipe->precision;
+    if (types.attention.empty()) types.attention = options.recipe->attention;
+  }
+  if (!types.precision.empty() && types.precision != kAuto) TS_TRY(base_precision(types.precision).status());
+  for (const std::string& text : options.allow) {
+    TS_ASSIGN(Allowance a, parse_allowance(text));
+    types.allow.push_back(std::move(a));
+  }
+  return types;
+}
+
+// The stages of a build, in order; each leaves what the next needs.
+class Builder {
+ public:
+  Builder(const BuildOptions& options, BuildTimes& times) : options_(options), t_(times) {}
+
+  Result<Engine> run(bool* ran_on_target, ModelReport* report, AutoChoice* chosen) {
+    TS_ASSIGN(lowering_.types, types_asked(options_));
+    TS_ASSIGN(lowering_.plan.tuning, load_tuning(options_, tuning_));
+    TS_TRY(load_samples_graph());
+    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
+    TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
+    if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
+    TS_TRY(refine());
+    if (!ranges_given_) TS_TRY(calibrate_ranges());
+    if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
+      return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
+    if (!calib_used_ && !options_.calib_path.empty()) {
+      return usage_error(cat("--calib: ", engine_.precision,
+                             " has no scales to calibrate; leave it out, or ask for another --precision"));
+    }
+    TS_TRY(choose_folded_norms());
+    ModelReport unused;
+    if (report == nullptr) report = &unused;  // what is measured is judged, whoever reads it
+    const ModelReport before = *report;
+    Status made = make_engine(ran_on_target, report);
+    const bool folded = !lowering_.types.folded_norms.empty();
+    if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !mirrored_) && made.code() == Code::kRefused)) {
+      // All plans mirror one golden plan: what one of them cannot fold or pool, or must not for its accuracy, none may.
+      const std::string why = made.message().substr(0, made.message().find('\n'));
+      lowering_.types.folded_norms.clear();
+      lowering_.types.pooled_norms = mirrored_;
+      lowering_.plan.as_reference = false;
+      engine_.plans.clear(), engine_.constants.clear();
+      *report = before;
+      made = make_engine(ran_on_target, report);
+      if (made.ok() && !options_.quiet) note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
+    }
+    TS_TRY(made);
+    return std::move(engine_);
+  }
+
+ private:
+  LoadOptions any_batch() const { return {.exact = false, .shapes = options_.shapes, .family = options_.family}; }
+
+  Status load_samples_graph() {
+    engine_.target = options_.target;
+    engine_.allowed = options_.allow;
+    if (options_.recipe) engine_.recipe = options_.recipe->name;
+    engine_.producer = cat("tessera ", TS_VERSION);
+    const Stopwatch watch(t_.import_s);
+    Bar bar(options_.quiet, "importing", 1);
+    TS_ASSIGN(sampled_, load_model(options_.model_path, calibration_batch(options_), any_batch()));
+    if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
+    engine_.precision = lowering_.types.precision;
+    engine_.weights = weights_checksum(sampled_);
+    return {};
+  }
+
+  CalibrateOptions calibration() const {
+    return {.path = options_.calib_path,
+            .samples = options_.calib_samples > 0 ? options_.calib_samples : 512,
+            .method = {},
+            .preprocess = options_.preprocess,
+            .quiet = options_.quiet};
+  }
+
+  // Layers get what their measured sensitivity allows; what the user allows goes before it.
+  Status choose_by_sensitivity(AutoChoice* chosen) {
+    constexpr int64_t kSamples = 64;  // each layer and candidate is a run over them
+    if (options_.recipe) return usage_error("--precision auto chooses by itself: leave --recipe out");
+    TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
+    if (options_.calib_path.empty() || ranges_given)
+      return usage_error("--precision auto measures layers on samples: give them with --calib FILE.npz");
+    const Stopwatch watch(t_.calibrate_s);
+    CalibrateOptions how = calibration();
+    if (!options_.calib_method.empty()) {
+      TS_ASSIGN(how.method, parse_range_method(options_.calib_method));
+    }
+    TS_ASSIGN(const Ranges ranges, calibrate(sampled_, how));
+    how.samples = std::min(how.samples, kSamples);
+    TS_ASSIGN(CalibrationSamples data, samples_of(sampled_, how));
+    TS_ASSIGN(const Trials trials, Trials::make(sampled_, std::move(data.samples)));
+    AutoOptions options{.types = lowering_.types, .quiet = options_.quiet};
+    options.min_cosine = options_.min_cosine.value_or(options.min_cosine);
+    options.types.ranges = &ranges;
+    options.types.sparse = false;
+    TS_TRY(leave_out_what_does_not_run(ranges, options.candidates));
+    TS_ASSIGN(AutoChoice choice, choose_by_cosine(trials, options));
+    lowering_.types.precision = choice.base;
+    lowering_.types.allow.insert(lowering_.types.allow.begin(), choice.allow.begin(), choice.allow.end());
+    engine_.allowed.insert(engine_.allowed.begin(), choice.sentence);
+    calib_used_ = true;
+    if (chosen != nullptr) *chosen = std::move(choice);
+    return {};
+  }
+
+  // Candidates in which the target does not run all layers that they would be chosen for. The last one is the carrier.
+  Status leave_out_what_does_not_run(const Ranges& ranges, std::vector<std::string>& candidates) const {
+    std::vector<std::string> kept;
+    std::string first;
+    for (size_t c = 0; c + 1 < candidates.size(); ++c) {
+      LowerOptions trial = lowering_;
+      trial.types.precision = candidates[c];
+      trial.types.ranges = &ranges;
+      trial.types.attention.clear();
+      trial.plan.target = options_.target;
+      std::vector<EngineConstant> constants;
+      ConstantPool pool(constants);
+      const auto plan = lower(sampled_, trial, pool);
+      const Code code = plan.status().code();
+      if (!plan.ok() && code != Code::kRefused && code != Code::kUsage) return plan.status();
+      if (code != Code::kRefused) {  // what --allow leaves is told by who chooses
+        kept.push_back(candidates[c]);
+      } else if (first.empty()) {
+        first = candidates[c];
+      }
+    }
+    kept.push_back(candidates.back());
+    if (kept.size() == 1) {
+      return refused(cat("--precision auto: ", info(options_.target).name, " runs the layers of this model in none of what auto chooses from but ", kept[0], "; ask for it by name"));
+    }
+    if (!first.empty() && !options_.quiet) note(cat("auto leaves ", first, " out: ", info(options_.target).name, " does not run all layers in it"));
+    candidates = std::move(kept);
+    return {};
+  }
+
+  // Weights that lose less (precision/refine.h), once for all batch sizes.
+  Status refine() {
+    original_ = sampled_;
+    TS_ASSIGN(const Choices choices, choose_precisions(sampled_, lowering_.types));
+    RefineOptions refining{.what = options_.refine, .type_of = {}, .quiet = options_.quiet};
+    if (options_.calib_samples > 0) refining.samples = options_.calib_samples;
+    std::map<std::string, LayerChoice> chosen;
+    for (size_t n = 0; n < sampled_.nodes.size(); ++n) chosen[sampled_.nodes[n].name] = choices.layers[n];
+    const bool any_sparse = std::any_of(chosen.begin(), chosen.end(), [](const auto& c) { return c.second.sparse; });
+    if (any_sparse && !refining.what.sparse()) {
+      TS_ASSIGN(const SparsityMethod method, default_sparsity_method(options_.calib_path));
+      refining.what.sparsity = {SparsityPattern::k24, method};
+    }
+    if (!refining.what.any()) return {};
+    refining.what.is_sparse = [&chosen](const Node& n) { return chosen.contains(n.name) && chosen.at(n.name).sparse; };
+    refining.what.pattern_of = [&chosen, flag = refining.what.sparsity.pattern](const Node& n) {
+      const auto it = chosen.find(n.name);
+      if (it == chosen.end() || it->second.pattern.empty()) return flag;
+      return it->second.pattern == "4:8" ? SparsityPattern::k48Pairs : SparsityPattern::k24;
+    };
+    refining.type_of = [&chosen](const Node& n) {
+      const auto it = chosen.find(n.name);
+      return it == chosen.end() || it->second.precision == nullptr ? QuantType() : it->second.precision->weight;
+    };
+    const Stopwatch watch(t_.refine_s);
+    const Activity activity("refining the weights of", options_.model_path);
+    CalibrationSamples data;
+    if (refining.what.needs_moments()) {
+      if (options_.calib_path.empty() || ranges_given_)
+        return usage_error("--refine and --sparsity by hessian look at what layers read: give samples with --calib FILE.npz");
+      TS_ASSIGN(data, samples_of(sampled_, calibration()));
+      calib_used_ = true;
+      engine_.preprocess = data.preprocess;
+    }
+    TS_ASSIGN(refined_, refine_model(sampled_, refining.what.needs_moments() ? &data.samples : nullptr, refining));
+    if (refined_.layers.empty())
+      return usage_error(cat("--refine: no layer of ", engine_.precision, " has a weight with scales that it could better; leave it out"));
+    engine_.refinements = refined_.notes;
+    engine_.refined_weights = refined_.layers, engine_.divided_layers = refined_.divided;
+    return {};
+  }
+
+  Status calibrate_ranges() {
+    if (!needs_ranges(lowering_.types)) return {};
+    const Stopwatch watch(t_.calibrate_s);
+    const Activity calibrating("calibrating", options_.model_path);
+    CalibrateOptions how = calibration();
+    if (!options_.calib_method.empty()) {
+      TS_ASSIGN(how.method, parse_range_method(options_.calib_method));
+    }
+    TS_ASSIGN(ranges_, calibrate(sampled_, how));
+    calib_used_ = true;
+    engine_.calibration = ranges_.how;
+    engine_.preprocess = ranges_.preprocess;
+    for (const std::string& fault : ranges_.warnings) {
+      warn(cat("calibration: ", fault));
+      engine_.calibration += "; " + fault;
+    }
+    if (!ranges_.unread.empty()) warn(cat("calibration: ", ranges_.unread));  // says nothing of the scales: not kept
+    lowering_.types.ranges = &ranges_;
+    return {};
+  }
+
+  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of their norms: where some are folded the golden run alone says it.
+  Status measure_on_samples(ModelReport& report) {
+    if (options_.calib_path.empty() || ranges_given_ || !lowering_.types.folded_norms.empty()) return {};
+    const Stopwatch watch(t_.golden_s);
+    CalibrateOptions few = calibration();
+    few.samples = std::min<int64_t>(few.samples, 32);
+    TS_ASSIGN(CalibrationSamples data, samples_of(original_, few));
+    const auto trials = Trials::make(original_, std::move(data.samples));
+    if (!trials.ok()) return {};  // no floating-point output: the gate counts whole numbers
+    TS_ASSIGN(report.on_samples, trials->measure(sampled_, lowering_.types));
+    report.samples = trials->samples();
+    return {};
+  }
+
+  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error (precision/give_carrier.h).
+  void note_bf16() const {
+    const auto base = base_precision(lowering_.types.precision);
+    if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
+    note(cat("most weights of the model are bf16 numbers; ", (*base)->weight.scaled() ? cat("what is not ", (*base)->name) : "the engine",
+             " is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"));
+  }
+
+  Status make_engine(bool* ran_on_target, ModelReport* report) {
+    if (options_.golden) TS_TRY(measure_on_samples(*report));
+    TS_TRY(make_plans());
+    TS_TRY(check_engine(engine_));
+    return options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed);
+  }
+
+  // In order, each once.
+  std::vector<int64_t> batches() const {
+    std::vector<int64_t> all = options_.batches;
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all.empty() ? std::vector<int64_t>{1} : all;
+  }
+
+  LoadOptions this_batch() const {
+    return {.exact = !options_.batches.empty() && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
+  }
+
+  // Norms that are no kernels: at the largest batch, where kernels of the target say so and the rows of the samples allow it. Weights that were refined have their norms' gains as they are.
+  Status choose_folded_norms() {
+    constexpr int64_t kSamples = 8;
+    lowering_.types.target = options_.target;
+    const bool cuda = info(options_.target).device == DeviceKind::kCuda;
+    if (options_.keep_norms && !cuda) return usage_error(cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
+    if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
+    const Stopwatch watch(t_.import_s);
+    std::optional<RowOffsets> offsets;
+    const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
+      TS_ASSIGN(const Graph graph, load_model(options_.model_path, batch, this_batch()));
+      TS_ASSIGN(const std::set<std::string> any, foldable_norms(graph, lowering_.types, {}));
+      if (any.empty()) return any;
+      if (!offsets) {
+        CalibrateOptions few = calibration();
+        few.samples = std::min(few.samples, kSamples);
+        if (ranges_given_) few.path.clear();
+        TS_ASSIGN(const CalibrationSamples data, samples_of(sampled_, few));
+        TS_ASSIGN(offsets, measure_row_offsets(sampled_, data.samples));
+      }
+      return foldable_norms(graph, lowering_.types, *offsets);
+    };
+    const std::vector<int64_t> all = batches();
+    TS_ASSIGN(lowering_.types.folded_norms, at(all.back()));
+    if (all.size() == 1 || options_.quiet) return {};
+    TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
+    if (const size_t here = lowering_.types.folded_norms.size(); alone.size() > here)
+      note(cat("batch ", all.front(), " keeps ", alone.size() - here, " of ", alone.size(), " norms as kernels because batch ", all.back(), " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
+    return {};
+  }
+
+  // One plan per batch size, and the golden plan.
+  Status make_plans() {
+    ConstantPool pool(engine_.constants);
+    validated_.clear();
+    const std::vector<int64_t> all = batches();
+    lowering_.plan.target = options_.target;
+    int64_t largest = 1;
+    Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
+    for (int64_t batch : all) {
+      const std::string planned = cat("batch", batch);
+      const Activity planning("planning", planned);
+      Graph graph;
+      {
+        const Stopwatch watch(t_.import_s);
+        TS_ASSIGN(graph, load_model(options_.model_path, batch, this_batch()));
+        TS_TRY(carry_over(sampled_, refined_, graph));
+      }
+      bar.advance();
+      engine_.model = graph.name;
+      lowering_.plan.batch = batch_of(graph);
+      if (this_batch().exact && lowering_.plan.batch != batch) {
+        return usage_error(cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch,
+                               ": leave --batch out"));
+      }
+      lowering_.plan.name = cat("batch", lowering_.plan.batch);
+      largest = std::max(largest, lowering_.plan.batch);
+      if (options_.tune) {
+        const Stopwatch tuning(t_.tune_s);
+        TS_TRY(tune_graph(graph, lowering_, options_, tuning_));
+      }
+      {
+        const Stopwatch watch(t_.compile_s);
+        TS_ASSIGN(Plan plan, lower(graph, lowering_, pool));
+        if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
+        engine_.plans.push_back(std::move(plan));
+      }
+      if (options_.golden) {  // while the model with this batch is at hand
+        const Stopwatch watch(t_.golden_s);
+        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges}, &validated_));
+      }
+      bar.advance();
+    }
+    {
+      const Stopwatch watch(t_.import_s);
+      const int64_t batch = options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
+      TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
+      note_bf16();
+      canonical_ = written_;
+      TS_TRY(canonicalise(canonical_));
+      prepared_ = canonical_;
+      TS_TRY(carry_over(sampled_, refined_, prepared_));
+    }
+    bar.advance();
+    const Stopwatch watch(t_.compile_s);
+    lowering_.plan.batch = batch_of(prepared_);
+    lowering_.plan.name = kGoldenPlan;
+    lowering_.plan.as_reference = true;
+    TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
+    engine_.plans.push_back(std::move(plan));
+    mirrored_ = std::all_of(engine_.plans.begin(), engine_.plans.end(), [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
+    if (!mirrored_ && lowering_.types.pooled_norms) return refused("the target has a kernel for it at some of the batches only");
+    // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only added.
+    for (Plan& p : engine_.plans) {
+      if (!p.tuning.empty()) p.tuning = tuning_hash(*lowering_.plan.tuning);
+    }
+    return {};
+  }
+
+  Status make_golden_values(bool* ran_on_target, ModelReport* report) {
+    const Stopwatch watch(t_.golden_s);
+    const ModelGraphs graphs{.written = &written_,
+                             .canonical = &canonical_,
+                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_,
+                             .ranges = lowering_.types.ranges};
+    const std::string data = ranges_given_ ? std::string() : options_.calib_path;
+    const GoldenOptions golden{.seed = options_.seed,
+                               .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
+                               .preprocess = options_.preprocess,
+                               .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
+                               .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
+                               .quiet = options_.quiet};
+    TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
+    report->validated.insert(report->validated.begin(), validated_.begin(), validated_.end());
+    const bool here = why_not_here(options_.target).empty();
+    TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
+    report->padding = padding.mask;
+    if (!here) return {};
+    Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
+    for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {
+      TS_ASSIGN(const VerifyReport checked, check_golden(engine_, engine_.plans[i]));
+      if (!checked.ok) return Status(Code::kVerifyFailed, golden_failure(engine_, checked));
+      checking.advance();
+    }
+    if (ran_on_target != nullptr) *ran_on_target = true;
+    return {};
+  }
+
+  const BuildOptions& options_;
+  BuildTimes& t_;
+  Engine engine_;
+  LowerOptions lowering_;
+  TuningTable tuning_;  // of a file, where one is read or made; lowering_ points at it then
+  Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
+  Refined refined_;
+  Ranges ranges_;
+  bool calib_used_ = false, ranges_given_ = false;
+  std::vector<std::string> validated_;  // how plans were held against the model
+  bool mirrored_ = true;  // plans have the steps of the golden plan
+  Graph written_, canonical_, prepared_;  // with the golden plan's batch
+};
+
+}  // namespace
+
+Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
+  TS_ASSIGN(const bool ranges, is_ranges_file(calib_path));
+  return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
+}
+
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report,
+                            AutoChoice* chosen) {
+  if (ran_on_target != nullptr) *ran_on_target = false;
+  BuildTimes unused;
+  return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report, chosen);
+}
+
+Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
+  return build_engine(options, times, ran_on_target, report, nullptr);
+}
+
+}  // namespace tessera

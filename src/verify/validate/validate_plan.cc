@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/validate/validate_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "ops/reference.h"
+#include "ops/row_moments.h"
+#include "ops/whole_numbers.h"
+#include "verify/validate/activation_scales.h"
+#include "verify/validate/counterparts.h"
+#include "verify/validate/plan_differences.h"
+#include "verify/validate/plan_memory.h"
+
+namespace tessera {
+namespace {
+
+// Of a batch, as many are computed: two, so that what mixes samples shows.
+constexpr int64_t kSamples = 2;
+// A plan whose samples cannot be taken apart is computed whole below this: about half a minute of f64.
+constexpr double kMostFlops = 2e11;
+// f64 in another order: sums of k products leave sqrt(k) 2^-53 of their magnitudes' sum, 1e-13 for k = 10^4 that cancel
+// as random numbers do. Faults start at the rounding of an attribute to f32, 1e-8.
+constexpr double kSame = 1e-10;
+constexpr size_t kMostSentences = 3;
+
+std::string brief(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2g", x);
+  return text;
+}
+
+class Walk {
+ public:
+  Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options, int64_t samples)
+      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), options_(options), scales_(model_, options.ranges), memory_(plan) {}
+
+  // False where the first samples could not be computed without the others.
+  bool run(Validation& out) {
+    out_ = &out;
+    const Graph& g = model_.graph();
+    if (plan_.inputs.size() != g.inputs.size() || plan_.outputs.size() != g.outputs.size()) {
+      out.faults.push_back(cat("it has ", plan_.inputs.size(), " inputs and ", plan_.outputs.size(), " outputs, the model has ", g.inputs.size(), " and ", g.outputs.size()));
+      return true;
+    }
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      const bool known = i < g.inputs.size() && g.at(g.inputs[i]).name == plan_.inputs[i].name;
+      if (!known) return out.faults.push_back(cat("input ", i, " is '", plan_.inputs[i].name, "', the model has another there")), true;
+      memory_.write(plan_.inputs[i].tensor, {.place = Place{g.inputs[i], dense_region(tensor(plan_.inputs[i].tensor).desc.shape)}});
+    }
+    for (const PlanStep& step : plan_.steps) visit(step);
+    for (size_t i = 0; i < plan_.outputs.size(); ++i) check_output(i);
+    return !stuck_;
+  }
+
+ private:
+  const PlanTensor& tensor(int t) const { return plan_.tensors[static_cast<size_t>(t)]; }
+  bool is_constant(int t) const { return t >= 0 && tensor(t).storage == Storage::kConstant; }
+
+  TensorView view(int t) const {
+    const auto bytes = [&](int of) -> uint8_t* {
+      if (!is_constant(of)) return nullptr;
+      return const_cast<uint8_t*>(constants_[static_cast<size_t>(tensor(of).index)].data.data()) + tensor(of).offset_bytes;
+    };
+    return {.desc = &tensor(t).desc, .data = bytes(t), .scale = bytes(tensor(t).scale), .scale2 = bytes(tensor(t).scale2)};
+  }
+
+  void fault(const std::string& layer, const std::string& text) { out_->faults.push_back(cat("layer ", layer, ": ", text)); }
+
+  // The value of the model that a result is, by its name; `guessed`: by what its name begins with ("y.codes" is y).
+  ValueId value_of(int t, bool& guessed) const {
+    std::string name = tensor(t).name;
+    guessed = false;
+    for (;;) {
+      const ValueId v = model_.find(name);
+      if (v != kNoValue && elements(model_.graph().at(v).type.shape) == elements(tensor(t).desc.shape)) return v;
+      const size_t dot = name.rfind('.');
+      if (dot == std::string::npos) return kNoValue;
+      name.resize(dot);
+      guessed = true;
+    }
+  }
+
+  // The layer of the model that a step computes, or a part of.
+  const Node* layer_of(const PlanStep& step, ValueId y, bool guessed, const Reads& reads) const {
+    const Node *maker = model_.maker(y), *named = model_.layer(layers_of(step)[0]);
+    for (const Node* n : guessed ? std::array{named, maker} : std::array{maker, named}) {
+      if (n != nullptr && n->op == step.op) return n;
+    }
+    for (const auto& r : reads) {
+      if (r && r->held->layer != nullptr) return r->held->layer;
+    }
+    return maker;
+  }
+
+  // The plan's result that a step goes on with: one that is no value of the model.
+  static const Held* partial(const Reads& reads) {
+    for (const auto& r : reads) {
+      if (r && !r->held->place && !r->held->maker.empty()) return r->held;
+    }
+    return nullptr;
+  }
+
+  std::string label(const PlanStep& step, ValueId y, const Reads& reads) const {
+    if (const Held* h = partial(reads)) return h->maker;
+    if (model_.layer(layers_of(step)[0]) != nullptr || model_.maker(y) == nullptr) return step.layer;
+    return model_.maker(y)->name;
+  }
+
+  // What has been done when the step is done, from where its operands are values of the model.
+  std::string done(const PlanStep& step, const Reads& reads) const {
+    const Held* h = partial(reads);
+    if (h == nullptr || (step.op != "map" && step.op != "copy")) return words_of(step.op, step.attrs, step.then);
+    if (step.op == "copy") return h->done;
+    const bool vector = step.in.size() == 2 && is_constant(step.in[1]);
+    const std::string fn = step.attrs.word("fn"), nothing = " nothing";
+    const std::string before = h->done.ends_with(nothing) ? h->done.substr(0, h->done.size() - nothing.size()) : h->done;
+    const char* kind = fn == "add" ? name_of(vector ? StepKind::bias : StepKind::residual) : fn == "mul" && vector ? name_of(StepKind::scale) : fn.c_str();
+    return cat(before, " ", kind);
+  }
+
+  // The model's constants in place of the plan's, each of which must be one of them, rounded.
+  std::vector<Dense> exact_constants(const PlanStep& step, const Node* layer, const std::string& name) {
+    std::vector<Dense> in(step.in.size());
+    for (size_t i = 0; i < step.in.size(); ++i) {
+      if (!is_constant(step.in[i])) continue;
+      ++out_->constants;
+      in[i] = {tensor(step.in[i]).desc.shape, exact_constant(step, i, layer, name)};
+    }
+    return in;
+  }
+
+  std::vector<double> exact_constant(const PlanStep& step, size_t i, const Node* layer, const std::string& name) {
+    const TensorView stored = view(step.in[i]);
+    const std::vector<std::string> names = layers_of(step);
+    const auto among = [&](const std::set<std::string>& layers) {
+      return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return layers.contains(n); });
+    };
+    const bool divided = among(options_.divided_layers), refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
+    std::vector<Counterpart> known = layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
+    if (known.empty()) {
+      if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
+      fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
+      return decode(stored).v;
+    }
+    std::string first;
+    for (Counterpart& c : known) {
+      const std::string text = refined ? "" : misfit(stored, c);
+      if (text.empty()) return std::move(c.numbers);
+      if (first.empty()) first = text;
+    }
+    fault(name, first);
+    return std::move(known[0].numbers);
+  }
+
+  void visit(const PlanStep& step) {
+    ++out_->steps;
+    Reads reads(step.in.size());
+    bool guessed = false, whole = true;
+    const ValueId y = value_of(step.out[0], guessed);
+    for (size_t i = 0; i < step.in.size(); ++i) {
+      if (step.in[i] < 0 || is_constant(step.in[i])) continue;
+      reads[i] = memory_.read(step.in[i]);
+      if (reads[i]) continue;
+      whole = false;
+      fault(step.layer, cat("it reads '", tensor(step.in[i]).name, "' where no layer before it has written all of it"));
+    }
+    const Node *layer = layer_of(step, y, guessed, reads), *maker = model_.maker(y);
+    const std::string name = label(step, y, reads);
+    std::vector<Dense> in = exact_constants(step, layer, name);
+    const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
+    if (!number.empty()) fault(name, number);
+    if (!whole || !number.empty()) return settle(step, y);
+    const std::string unlike = maker == nullptr ? "it is no layer of the model" : difference(model_, plan_, step, *maker, reads);
+    if (maker != nullptr && unlike.empty()) return settle(step, y);
+    if (step.op == "copy" && hand_on(step, y, guessed, reads)) return;
+    compute(step, y, guessed, layer, unlike, name, reads, std::move(in));
+  }
+
+  // A copy into another type: the same elements. False where they are to be those of another value.
+  bool hand_on(const PlanStep& step, ValueId y, bool guessed, const Reads& reads) {
+    const bool truncates = is_whole(tensor(step.out[0]).desc.type) && !is_whole(tensor(step.in[0]).desc.type);
+    if (!reads[0] || !reads[0]->place || truncates) return false;
+    const bool is_y = reads[0]->place->base == y && reads[0]->place->region.whole();
+    if (y != kNoValue && !guessed && !is_y) return false;
+    write(step, {.place = reads[0]->place});
+    return true;
+  }
+
+  Result<Dense> numbers(const ReadPlace& read) {
+    if (read.place) return model_.read(*read.place);
+    if (!read.held->place) return gather(read.held->numbers.v, read.region, model_.cut());
+    TS_ASSIGN(const Dense all, model_.read(*read.held->place));
+    return gather(all.v, read.region, model_.cut());
+  }
+
+  // By the references, types erased, beside the model's.
+  Result<double> distance_to(const PlanStep& step, ValueId y, const Reads& reads, std::vector<Dense> in, Dense& got) {
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!reads[i]) continue;
+      TS_ASSIGN(in[i], numbers(*reads[i]));
+    }
+    TS_ASSIGN(got, compute_erased(problem_of(plan_, step), std::move(in), model_.cut()));
+    if (y == kNoValue) return INFINITY;
+    TS_ASSIGN(const Dense* want, model_.numbers(y));
+    return distance(got, *want);
+  }
+
+  // A step that is no layer of the model as it stands. `unlike`: how it differs from the one that makes y.
+  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike, const std::string& name,
+               const Reads& reads, std::vector<Dense> in) {
+    ++out_->computed;
+    Dense got;
+    const auto off = distance_to(step, y, reads, std::move(in), got);
+    if (!off.ok()) {
+      stuck_ = true;
+      if (model_.cut().batch <= model_.cut().samples) fault(name, cat(unlike, " (", off.status().message(), ")"));
+      return settle(step, y);
+    }
+    if (*off <= kSame) return settle(step, y);
+    const Held* before = partial(reads);
+    Held made{.numbers = std::move(got), .layer = layer, .maker = before != nullptr ? before->maker : step.layer, .done = done(step, reads)};
+    if (before != nullptr) made.differs = before->differs;
+    if (made.differs.empty() && step.op != "copy") made.differs = unlike;
+    if (y == kNoValue || guessed) return write(step, std::move(made));
+    fault(name, cat(cause(step, y, made), ": relative distance ", brief(*off), " in f64"));
+    settle(step, y);
+  }
+
+  // In words, where the step is as a whole what the layer is.
+  std::string cause(const PlanStep& step, ValueId y, const Held& made) const {
+    const Node* maker = model_.maker(y);
+    const std::string other = "it computes something else than the model";
+    if (maker == nullptr || step.then.gated() || step.then.find(StepKind::normalise) != nullptr) return other;
+    const std::string here = made.done, there = words_of(maker->op, maker->attrs, maker->then);
+    if (made.done != there && (maker->op == step.op || made.maker != step.layer)) return cat("it computes ", here, " where the model has ", there);
+    return made.differs.empty() || maker->op != step.op ? other : made.differs;
+  }
+
+  // From here on the step's result is the model's value, whatever was said of it.
+  void settle(const PlanStep& step, ValueId y) {
+    if (y == kNoValue) return write(step, {.maker = step.layer});
+    model_.hold(y);
+    write(step, {.place = Place{y, dense_region(tensor(step.out[0]).desc.shape)}});
+  }
+
+  // The first result, and those beside it, which are made of it.
+  void write(const PlanStep& step, Held held) {
+    const Beside beside = Beside::of(step.attrs);
+    std::vector<Held> others;
+    for (size_t o = 1; o < step.out.size(); ++o) {
+      others.push_back(static_cast<int>(o) == beside.codes ? held : Held{.numbers = made_beside(step, o, held)});
+    }
+    if (held.place) check_scale(step, step.out[0], held.place->base);
+    for (size_t o = 1; o < step.out.size(); ++o) {
+      if (others[o - 1].place) check_scale(step, step.out[o], held.place->base);
+      memory_.write(step.out[o], std::move(others[o - 1]));
+    }
+    memory_.write(step.out[0], std::move(held));
+  }
+
+  Dense made_beside(const PlanStep& step, size_t result, const Held& held) {
+    const OpInfo* op = find_op(step.op);
+    Dense first = held.numbers;
+    if (held.place) {
+      auto read = model_.read(*held.place);
+      if (read.ok()) first = std::move(read).value();
+    }
+    Problem p = problem_of(plan_, step);
+    for (Operand& o : p.out) o.shape = model_.cut().of(o.shape);
+    return op == nullptr || op->beside == nullptr || first.v.empty() ? Dense{} : op->beside(p, result, first);
+  }
+
+  void check_scale(const PlanStep& step, int t, ValueId value) {
+    const QuantType& type = tensor(t).desc.type;
+    const int scale = type.dynamic ? tensor(t).scale2 : tensor(t).scale;
+    if (!type.scaled() || !is_constant(scale)) return;
+    float stored = 0;
+    info(tensor(scale).desc.type.element).decode(view(scale).data, 0, 1, &stored);
+    if (const std::string text = scales_.misfit(value, type, stored); !text.empty()) fault(step.layer, text);
+  }
+
+  void check_output(size_t i) {
+    const Graph& g = model_.graph();
+    const auto read = memory_.read(plan_.outputs[i].tensor);
+    const Place want = model_.place(g.outputs[i]);
+    const auto same_numbers = [&](const Region& region) {
+      if (elements(region.shape) != elements(want.region.shape)) return false;
+      const auto as_wanted = reshaped(region, want.region.shape);
+      return as_wanted && same_elements(*as_wanted, want.region);
+    };
+    const bool same = read && read->place && read->place->base == want.base && same_numbers(read->place->region);
+    if (!same) out_->faults.push_back(cat("output '", plan_.outputs[i].name, "' is not that of the model"));
+  }
+
+  const std::span<const EngineConstant> constants_;
+  const Plan& plan_;
+  ModelValues model_;
+  const ValidateOptions& options_;
+  const ActivationScales scales_;
+  PlanMemory memory_;
+  Validation* out_ = nullptr;
+  bool stuck_ = false;
+};
+
+double flops_of(const Plan& plan) {
+  double flops = 0;
+  for (const PlanStep& s : plan.steps) {
+    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr) flops += op->flops(problem_of(plan, s));
+  }
+  return flops;
+}
+
+}  // namespace
+
+std::string Validation::sentence(const Plan& plan) const {
+  return cat("plan ", plan.name, ": ", constants, " constants and ", steps, " steps are the model's",
+             followed ? cat(", ", computed, " of them shown by computing") : "; too large to compute those that differ in form");
+}
+
+ValidateOptions refined_of(const Engine& engine) {
+  return {.refined_weights = {engine.refined_weights.begin(), engine.refined_weights.end()},
+          .divided_layers = {engine.divided_layers.begin(), engine.divided_layers.end()}};
+}
+
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options) {
+  Validation few;
+  if (Walk(constants, plan, model, options, kSamples).run(few) || plan.batch <= kSamples) return few;
+  if (flops_of(plan) > kMostFlops) {
+    few.followed = false;
+    return few;
+  }
+  Validation whole;
+  Walk(constants, plan, model, options, plan.batch).run(whole);
+  return whole;
+}
+
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
+                  std::vector<std::string>* said) {
+  const Validation v = validate_plan(constants, plan, model, options);
+  if (said != nullptr) said->push_back(v.sentence(plan));
+  if (v.faults.empty()) return {};
+  std::string text = cat("plan ", plan.name, " is not the model: ");
+  for (size_t i = 0; i < v.faults.size() && i < kMostSentences; ++i) text += cat(i == 0 ? "" : "; ", v.faults[i]);
+  if (v.faults.size() > kMostSentences) text += cat("; ", v.faults.size() - kMostSentences, " more");
+  return machine_error(cat(text, "; this is a fault of tessera, not of the precision"));
+}
+
+}  // namespace tessera

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "base/progress.h"
+#include "compile/compile.h"
+#include "verify/golden_run.h"
+#include "verify/golden_values.h"
+#include "verify/validate/validate_plan.h"
+
+namespace tessera {
+namespace {
+
+OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
+                   int64_t samples, double bound) {
+  const Closeness c = compare(got, want, samples);
+  return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound, c};
+}
+
+std::string brief(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1e", x);
+  return text;
+}
+
+std::string stray_sentence(const LayerReport& l) {
+  const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
+  if (l.finite && l.share <= 1) return cat(who, l.differs);
+  if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
+  return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ", brief(l.low), " to ", brief(l.high),
+             "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound), " is allowed; its inputs still agree");
+}
+
+void conclude(VerifyReport& report) {
+  report.ok = true;
+  for (const OutputReport& o : report.outputs) report.ok = report.ok && o.ok;
+  for (size_t i = 0; i < report.layers.size() && report.first_stray < 0; ++i) {
+    if (!report.layers[i].ok()) report.first_stray = static_cast<int>(i);
+  }
+  if (report.first_stray >= 0) {
+    report.ok = false;
+    report.sentence = stray_sentence(report.layers[static_cast<size_t>(report.first_stray)]);
+    return;
+  }
+  for (const ValueReport& v : report.values) {
+    if (v.ok()) continue;
+    report.ok = false;
+    report.sentence = v.finite ? cat("value '", v.name, "' is off: relative L2 ", brief(v.relative_l2), " where the arithmetic since the last value allows ", brief(v.bound))
+                               : cat("value '", v.name, "' holds NaN or Inf");
+    return;
+  }
+  for (const OutputReport& o : report.outputs) {
+    if (o.ok) continue;
+    report.sentence = std::isfinite(o.relative_l2)
+                          ? cat("output '", o.name, "' is off: relative L2 ", brief(o.relative_l2),
+                                " where its arithmetic allows ", brief(o.bound))
+                          : cat("output '", o.name, "' holds NaN or Inf");
+    return;
+  }
+  report.sentence = cat(report.layers.empty() ? "every output" : "every layer, every output",
+                        " and every value inside the model is within the bounds of its arithmetic");
+}
+
+std::string depends_sentence(const std::string& output) {
+  return cat("output '", output, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
+}
+
+// What one plan gave over all samples, beside the golden run in its arithmetic.
+struct Gathered {
+  const Plan* plan;
+  LayerJudge judge;
+  Outputs64 got, want;
+  std::vector<double> bounds;  // per output, the widest of all groups of samples
+  int64_t rows = 0;
+  VerifyReport report;
+};
+
+void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
+  if (to.size() <= port) to.resize(port + 1);
+  to[port].insert(to[port].end(), numbers.begin(), numbers.end());
+}
+
+// `of`: how many the file holds; 0 where the samples are random.
+Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, int64_t& of) {
+  of = 0;
+  if (options.inputs.empty()) return random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
+  TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
+  of = samples.count;
+  if (options.samples > samples.count)
+    return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
+  return samples.part(0, std::min(samples.count, options.samples > 0 ? options.samples : kSamplesOfFile));
+}
+
+// Whether the scales are the amax of samples that the golden inputs are among: nothing lies beyond them then. Both are
+// kept in words: "amax over 512 samples of calib.npz", "2 samples of calib.npz".
+bool scaled_by_golden_inputs(const Engine& engine) {
+  const auto source = [](std::string words) {
+    words = words.substr(0, words.find(';'));
+    const size_t at = words.rfind(" of ");
+    return at == std::string::npos ? std::string() : words.substr(at);
+  };
+  const std::string file = source(engine.golden.from);
+  return engine.calibration.starts_with("amax over ") && !file.empty() && file == source(engine.calibration);
+}
+
+}  // namespace
+
+Status check_samples_alone(const Graph& graph, uint64_t seed) {
+  if (batch_of(graph) < 2) return {};
+  Engine engine;
+  ConstantPool pool(engine.constants);
+  TS_ASSIGN(const Plan plan, lower_in_f32(graph, pool));
+  const Samples samples = random_samples(plan, plan.batch, seed);
+  TS_ASSIGN(const Outputs64 together, run_plan(engine, plan, samples));
+  for (int64_t which : {0, 1}) {
+    TS_ASSIGN(const Outputs64 alone, run_plan(engine, plan, samples.part(which, 1)));
+    for (size_t i = 0; i < alone.size(); ++i) {
+      const std::vector<double> before = repeat_to(together[i], plan.batch, which, 1, plan.batch);
+      // Roundings of f32 are far below, another sample's numbers far above.
+      if (compare(alone[i], before, plan.batch).relative_l2 > 1e-3)
+        return {Code::kVerifyFailed, depends_sentence(plan.outputs[i].name)};
+    }
+  }
+  return {};
+}
+
+Samples golden_samples(const Engine& engine) {
+  const Golden& g = engine.golden;
+  Samples samples{.count = g.inputs.empty() ? 1 : g.inputs[0].shape[0], .names = {}, .data = {}};
+  for (const GoldenTensor& t : g.inputs) {
+    const size_t i = samples.names.size();
+    samples.names.push_back(t.name);
+    samples.data.push_back(t.data);
+    // (check_engine: a port of f32 may have its golden input in f16.)
+    const Plan& plan = engine.plans.back();
+    if (t.type == plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type) continue;
+    Buffer wide(static_cast<size_t>(elements(t.shape)) * sizeof(float));
+    info(t.type.element).decode(t.data.data(), 0, elements(t.shape), reinterpret_cast<float*>(wide.data()));
+    samples.data.back() = Bytes::own(std::move(wide));
+  }
+  return samples;
+}
+
+Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options) {
+  const Plan* golden = golden_plan(engine);
+  if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
+  QuantizationReport report;
+  Samples samples;
+  if (twin == nullptr) {
+    if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+    samples = golden_samples(engine).repeated(golden->batch);
+    report.what = "golden inputs";
+    report.samples = golden_samples(engine).count;
+    report.fitting = true;
+    report.outputs = stored_quality(engine.golden);
+  } else {
+    TS_ASSIGN(samples, samples_asked(*golden, options, report.of));
+    report.samples = samples.count;
+    report.fitting = !options.inputs.empty();
+    report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
+                                         : options.inputs.substr(options.inputs.rfind('/') + 1);
+    if (twin->plan().batch != golden->batch) {
+      return bad_input(
+          cat("the model has a batch of ", twin->plan().batch, ", the engine's golden plan ", golden->batch));
+    }
+  }
+  QuantizationJudge judge(engine, *golden, twin, {engine.divided_layers.begin(), engine.divided_layers.end()});
+  ExecutorOptions watching;
+  watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    judge.see(step, in, out);
+  };
+  std::optional<Progress> progress;
+  if (!options.quiet) progress.emplace("quantization error", divide_up(samples.count, golden->batch));
+  for (int64_t first = 0; first < samples.count; first += golden->batch) {
+    const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
+    TwinRun f32;
+    if (twin != nullptr) {
+      TS_ASSIGN(f32, run_twin(*twin, group, judge.wanted()));
+      judge.hold_against(&f32);
+    }
+    TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
+    if (twin != nullptr && f32.outputs.size() != got.size()) return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
+    for (size_t i = 0; twin != nullptr && i < got.size(); ++i) {
+      const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
+                                                 static_cast<size_t>(group.count));
+      const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
+      const OutputQuality q = output_quality(*golden, i, first_of(got[i]), first_of(f32.outputs[i]), group.count);
+      if (report.outputs.size() <= i) report.outputs.push_back({.name = q.name, .closeness = {}});
+      OutputQuality& all = report.outputs[i];
+      all.closeness.add(q.closeness);
+      if (q.whole) {
+        const Agreement before = all.whole.value_or(Agreement{});
+        all.whole = Agreement{.same = before.same + q.whole->same, .all = before.all + q.whole->all};
+      }
+    }
+    if (progress) progress->advance();
+  }
+  report.layers = judge.reports();
+  // Weights that were refined are not the model's; they were judged at build, beside those that quantize was given.
+  for (LayerQuality& q : report.layers) {
+    if (twin == nullptr || engine.refinements.empty()) break;
+    std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
+    q.weight_error = 0;
+  }
+  // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
+  for (LayerQuality& q : report.layers) {
+    if (twin == nullptr && scaled_by_golden_inputs(engine)) std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
+  }
+  constexpr size_t kMost = 5;
+  report.faults = sentences_of(report.layers, true, kMost);
+  if (twin != nullptr) {
+    std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, refined_of(engine)).faults;
+    for (const Plan& plan : engine.plans) {
+      if (!wrong.empty() || &plan == golden || plan.batch != golden->batch) continue;
+      for (const std::string& fault : validate_plan(engine.constants, plan, twin->graph, refined_of(engine)).faults) wrong.push_back(cat("plan ", plan.name, ": ", fault));
+    }
+    report.not_the_model = std::min(wrong.size(), kMost);
+    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));
+  }
+  report.notes = sentences_of(report.layers, false, kMost);
+  if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
+  return report;
+}
+
+namespace {
+
+// Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same bits.
+Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples) {
+  if (info(plan.arch).device != DeviceKind::kCuda) return {};
+  ExecutorOptions one_by_one;
+  one_by_one.observe = [](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {};
+  TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples));
+  TS_ASSIGN(const Outputs64 steps, run_plan(engine, plan, samples, one_by_one));
+  for (size_t i = 0; i < graph.size(); ++i) {
+    if (graph[i] != steps[i]) return {Code::kVerifyFailed, cat("output '", plan.outputs[i].name, "' of the graph differs from that of its kernels run one by one")};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
+  if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+  const Golden& g = engine.golden;
+  const Samples samples = golden_samples(engine);
+  VerifyReport report;
+  report.plan = plan.name;
+  report.samples = samples.count;
+  // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that reads
+  // the others gives something else.
+  std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
+  if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
+  for (const auto& [first, count] : parts) {
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
+    VerifyReport here;
+    here.values = run.values;
+    for (size_t i = 0; i < g.outputs.size(); ++i) {
+      std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
+      info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
+      const std::vector<double> part = repeat_to(want, samples.count, first, count, plan.batch);
+      here.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], part, plan.batch, bound_of_part(g.bounds[i], want, part)));
+    }
+    conclude(here);
+    const bool whole = count == samples.count;
+    if (whole) report.values = here.values, report.outputs = here.outputs, report.ok = here.ok, report.sentence = here.sentence;
+    if (here.ok) continue;
+    report.ok = false;
+    if (!whole) report.sentence = cat(depends_sentence(g.outputs[0].name), " (", here.sentence, ")");
+    return report;
+  }
+  if (const Status same = check_graph(engine, plan, samples); !same.ok()) {
+    if (same.code() != Code::kVerifyFailed) return same;
+    report.ok = false, report.graph_differs = true, report.sentence = same.message();
+  }
+  return report;
+}
+
+namespace {
+
+// One group of samples through one plan: free, with its layers looked at, and value by value.
+Status verify_group(const Engine& engine, const Plan& golden, const Samples& group, Gathered& g, Progress* bar) {
+  const Plan& plan = *g.plan;
+  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, {&plan, 1}, golden, group, bar));
+  g.bounds.resize(truth.bounds.size());
+  for (size_t i = 0; i < truth.bounds.size(); ++i) g.bounds[i] = std::max(g.bounds[i], truth.bounds[i]);
+  ExecutorOptions watching;
+  watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    g.judge.see(step, in, out);
+    if (bar != nullptr) bar->advance();
+  };
+  for (int64_t s = 0; s < group.count; s += plan.batch) {
+    const int64_t here = std::min(plan.batch, group.count - s);
+    if (g.report.layers_note.empty()) {
+      TS_TRY(run_plan(engine, plan, group.part(s, here), watching, &g.report.machine).status());
+      TS_TRY(g.judge.status());
+    }
+    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, truth.values, golden.batch, group, s, here, &g.report.machine));
+    for (const ValueReport& v : run.values) {
+      const auto known = std::find_if(g.report.values.begin(), g.report.values.end(), [&](const ValueReport& k) { return k.name == v.name; });
+      if (known == g.report.values.end()) {
+        g.report.values.push_back(v);
+      } else if (!v.ok() || v.relative_l2 / v.bound > known->relative_l2 / known->bound) {
+        *known = v;
+      }
+    }
+    for (size_t i = 0; i < run.outputs.size(); ++i) {
+      append(g.got, i, run.outputs[i]);
+      append(g.want, i, repeat_to(truth.outputs[i], golden.batch, s, here, plan.batch));
+    }
+    g.rows += plan.batch;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options) {
+  const Plan* golden = golden_plan(engine);
+  if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
+  std::vector<Gathered> all;
+  std::string names;
+  int64_t advances = 0;  // of every plan, per group of samples
+  for (const Plan& plan : engine.plans) {
+    if (&plan == golden) continue;
+    names += (names.empty() ? "" : ", ") + plan.name;
+    if (!options.plan.empty() && plan.name != options.plan) continue;
+    TS_ASSIGN(LayerJudge judge, LayerJudge::make(engine, plan, *golden));
+    Gathered g{.plan = &plan, .judge = std::move(judge), .got = {}, .want = {}, .bounds = {}, .report = {}};
+    g.report.plan = plan.name;
+    if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
+    advances += 2 * static_cast<int64_t>(golden->steps.size()) + divide_up(golden->batch, plan.batch) * static_cast<int64_t>(options.layers ? plan.steps.size() : 0);
+    all.push_back(std::move(g));
+  }
+  if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
+  int64_t of = 0;
+  TS_ASSIGN(const Samples samples, samples_asked(*golden, options, of));
+  std::optional<Progress> progress;
+  if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * advances);
+  for (int64_t first = 0; first < samples.count; first += golden->batch) {
+    const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
+    for (Gathered& g : all) TS_TRY(verify_group(engine, *golden, group, g, progress ? &*progress : nullptr));
+  }
+  std::vector<VerifyReport> reports;
+  for (Gathered& g : all) {
+    for (size_t i = 0; i < g.got.size(); ++i) g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
+    g.report.samples = samples.count, g.report.of = of;
+    if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
+    conclude(g.report);
+    reports.push_back(std::move(g.report));
+  }
+  return reports;
+}
+
+Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options) {
+  VerifyOptions first = options;
+  if (first.plan.empty() && !engine.plans.empty()) first.plan = engine.plans[0].name;
+  TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, first));
+  return std::move(reports[0]);
+}
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values inside
+// the model, each in a run that starts from the golden value before it (golden_values.h). And each layer with what its
+// kernel must give for the operands that it read (layers.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/engine.h"
+#include "verify/closeness.h"
+#include "verify/golden.h"
+#include "verify/golden_values.h"
+#include "verify/layers.h"
+#include "verify/quantization.h"
+#include "inputs/samples.h"
+#include "verify/twin.h"
+
+namespace tessera {
+
+struct OutputReport {
+  std::string name;
+  double cosine_mean = 1, cosine_worst = 1, relative_l2 = 0, bound = 0;
+  bool ok = false;
+  Closeness closeness;
+};
+struct VerifyReport {
+  std::string plan;
+  int64_t samples = 0, of = 0;      // compared; those of the user's file, 0: they are not from a file
+  std::vector<ValueReport> values;  // inside the model (golden_values.h)
+  std::vector<OutputReport> outputs;
+  std::vector<LayerReport> layers;  // per step; empty where they were not compared
+  std::string layers_note;          // why they were not, in a sentence
+  int first_stray = -1;             // the first step that is not ok
+  std::string sentence;             // what is wrong, or that nothing is
+  std::string machine;
+  bool graph_differs = false;  // all numbers are right, but the CUDA graph gives others
+  bool ok = false;
+};
+
+// As many samples of a user's file are taken where nobody says how many: each costs an f64 run or two.
+inline constexpr int64_t kSamplesOfFile = 16;
+
+struct VerifyOptions {
+  bool layers = true;
+  uint64_t seed = 1;
+  InputKind kind = InputKind::kNormal;  // of seeded inputs
+  std::string inputs;   // npz with samples; empty: seeded random ones
+  int64_t samples = 0;  // how many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once
+  std::string plan;     // only this one; empty: all that users run
+  bool quiet = true;    // no progress
+};
+
+// Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own
+// reference (layers.h).
+Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
+// The first plan's report.
+Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});
+// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With a twin, outputs and layers on
+// any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
+// codes alone show.
+struct QuantizationReport {
+  std::string what;      // the inputs
+  int64_t samples = 0, of = 0;  // as in VerifyReport
+  size_t not_the_model = 0;  // so many of the faults, the first, do not depend on inputs: the plan is not the model's
+  bool fitting = false;  // scales are made for such inputs: those of the build, or the user's own
+  std::vector<OutputQuality> outputs;
+  std::vector<LayerQuality> layers;
+  std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
+};
+Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options);
+// The golden inputs of the engine as samples; none where it holds no golden values.
+Samples golden_samples(const Engine& engine);
+
+// The golden values stored in the engine, reproduced by one plan on this machine.
+Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
+
+// A sample in other company must give the same: runs put any samples side by side. The model in f32, two samples side
+// by side and each alone; for engines without golden values, which check_golden asks the same. `graph` is canonical.
+Status check_samples_alone(const Graph& graph, uint64_t seed);
+
+}  // namespace tessera
