@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include "base/wildcard.h"
 #include "ops/matmul/matmul.h"
 #include "plan/choose.h"
-#include "types/precision.h"
+#include "types/allowance.h"
 
 namespace tessera {
 namespace {
@@ -143,10 +142,9 @@ Status check_precision(const Engine& engine) {
       const std::string asked_here = s.asked.ends_with(kSparseWords) ? s.asked.substr(0, s.asked.size() - kSparseWords.size()) : s.asked;
       const std::vector<std::string> names = layers_of(s);
       const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {
-        const size_t equals = std::min(a.rfind('='), a.size());
-        const std::string pattern = a.substr(0, equals);
-        return a.substr(equals) == "=" + asked_here &&
-               std::all_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern.c_str(), name.c_str()); });
+        const Result<Allowance> allowance = parse_allowance(a);
+        return allowance.ok() && allowance->precision == asked_here &&
+               std::all_of(names.begin(), names.end(), [&](const std::string& name) { return matches(allowance->pattern.c_str(), name.c_str()); });
       });
       if (!allowed) {
         return bad_input(cat("says that ", precision, " was asked for, and layer ", s.layer, " of plan '", plan.name, "' was asked for ", s.asked,

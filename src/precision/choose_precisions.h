@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
-#include "precision/allowance.h"
+#include "types/allowance.h"
 #include "precision/recipe.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 #include "precision/recipe.h"
 
 #include "io/json.h"
-#include "precision/allowance.h"
+#include "types/allowance.h"
 
 namespace tessera {
 namespace {

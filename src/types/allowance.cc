@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "precision/allowance.h"
+#include "types/allowance.h"
 
 namespace tessera {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By which rules each layer gets a precision of its own; what a precision is: types/precision.h.
+// Layers that may have another precision than the one asked for, by name: --allow LAYER=PRECISION.
 #pragma once
 
 #include <string>
