@@ -157,7 +157,7 @@ def check(root):
 def self_test():
     """Plants one violation at a time in a clean tree; each must be caught, and the clean tree must pass."""
     clean = {
-        "src/LAYERS": "base 0\nio 1\ntypes 1\nops 4\nstudy 8\napps 11\n",
+        "src/LAYERS": "base 0\nio 1\ntypes 1\nops 4\nverify 8\napps 11\n",
         "src/base/status.h": "",
         "src/types/e4m3.h": '#include "base/status.h"\n#include <cstdint>\n',
         "src/ops/problem.h": '#include "types/e4m3.h"\n',
@@ -174,15 +174,15 @@ def self_test():
         ("src/types/bad.h", '\n#include "ops/problem.h"\n', "src/types/bad.h:2: .*may not include ops .*allowed: types itself and base"),
         ("src/types/bad.h", '#include "io/npz.h"\n', "types .level 1. may not include io .level 1."),
         ("src/base/bad.cc", '#include "apps/cli/commands.h"\n', "base .level 0. may not include apps"),
-        ("src/study/bad.cc", '#include "cli/commands.h"\n', "study .level 8. may not include apps"),
-        ("src/study/bad.cc", '#include "testing/operands.h"\n', "only tests and benches"),
+        ("src/verify/bad.cc", '#include "cli/commands.h"\n', "verify .level 8. may not include apps"),
+        ("src/verify/bad.cc", '#include "testing/operands.h"\n', "only tests and benches"),
         ("src/ops/matmul/bad.cu", '#include "ops/norm/norm.h"\n', "sibling ops/norm"),
         ("src/ops/matmul/bad.cc", '#include "../norm/norm.h"\n', 'relative to src: #include "ops/norm/norm.h"'),
         ("src/ops/matmul/bad.cc", '#include "matmul.h"\n', 'relative to src: #include "ops/matmul/matmul.h"'),
         ("src/types/bad.h", "#include <base/status.h>\n", "quotes"),
         ("src/types/bad.h", "  #  include <ops/problem.h>\n", "may not include ops"),
         ("src/base/bad.h", '#include "types/e4m3.h"\n', "in a circle: types -> base -> types"),
-        ("src/study/bad.cc", '#include "ops/matmul/test_data.h"\n', "only tests and benches"),
+        ("src/verify/bad.cc", '#include "ops/matmul/test_data.h"\n', "only tests and benches"),
         ("src/utils/bad.h", "", "src/utils: unknown room"),
         ("src/bad.h", "", "must lie in a room"),
         ("src/LAYERS", clean["src/LAYERS"] + "base 3\n", "listed twice"),
