@@ -130,7 +130,7 @@ foreach(op ${ops})
 endforeach()
 
 file(WRITE ${OUT}.new "// Generated. What each variant and its tests were built from, as a hash; and who compiled the kernels.
-#include \"ops/receipts.h\"
+#include \"op/receipts.h\"
 namespace tessera {
 namespace {
 struct Line { std::string_view name, hash; };

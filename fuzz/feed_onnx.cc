@@ -9,8 +9,8 @@
 #include "compile/compile.h"
 #include "fuzz/feeds.h"
 #include "fuzz/run_small.h"
-#include "import/onnx.h"
-#include "import/onnx_reader.h"
+#include "import/onnx/onnx.h"
+#include "import/onnx/reader.h"
 #include "rewrite/canonicalise.h"
 
 namespace tessera::fuzz {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fuzz/run_small.h"
 
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "ops/ops.h"
 #include "verify/verify.h"
 
 namespace tessera::fuzz {

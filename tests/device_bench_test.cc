@@ -5,7 +5,8 @@
 
 #include <cmath>
 
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "runtime/time_kernel.h"
 
 namespace tessera {

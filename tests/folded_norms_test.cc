@@ -6,9 +6,10 @@
 #include <cmath>
 
 #include "compile/compile.h"
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
 #include "lower/fold_norms.h"
 #include "verify/golden_run.h"
+#include "ops/ops.h"
 #include "testing/run_graph.h"
 
 namespace tessera {
@@ -214,7 +215,7 @@ TEST(FoldedNorms, RefuseWhatDoesNotFit) {
   EXPECT_FALSE(check({{kFoldedEps, 1e-5}}, {3, 2, 2}, Element::f16).ok());
   EXPECT_FALSE(check({{kFoldedEps, -1.0}}, {3, 2, 2}, Element::f32).ok());
   EXPECT_FALSE(check({{kFoldedKind, std::string("batch")}}, {3, 2, 2}, Element::f32).ok());
-  EXPECT_FALSE(check({{kMomentsBeside, int64_t{1}}}, {3, 2, 2}, Element::f32).ok()) << "a result is missing";
+  EXPECT_FALSE(check({{kMomentsResult, int64_t{1}}}, {3, 2, 2}, Element::f32).ok()) << "a result is missing";
 }
 
 }  // namespace

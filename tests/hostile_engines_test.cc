@@ -6,10 +6,11 @@
 #include <limits>
 
 #include "assemble/build_engine.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/engine_file.h"
 #include "plan/promise.h"
 #include "runtime/bind.h"
+#include "ops/ops.h"
 #include "types/precision.h"
 
 namespace tessera {

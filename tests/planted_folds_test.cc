@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
 #include "precision/quantize.h"
 #include "testing/planted.h"
 

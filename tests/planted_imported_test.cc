@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "import/onnx.h"
+#include "import/onnx/onnx.h"
 #include "io/npz.h"
 #include "rewrite/canonicalise.h"
 #include "precision/choose_precisions.h"

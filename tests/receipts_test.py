@@ -18,20 +18,20 @@ MATTERS = [
     "src/ops/matmul/sm90_fp8.cu",          # the variant
     "src/ops/matmul/sm90_contract.h",      # its contract
     "src/ops/matmul/sm90_gemm_kernel.cuh", # its launch
-    "src/tiles/sm90_gemm_finish.cuh",      # the kernel
+    "src/tiles/sm90/gemm_finish.cuh",      # the kernel
     "src/archs/sm90/instructions.cuh",     # its instructions
-    "src/ops/row_moments.h",
-    "src/ops/row_moments.cc",
+    "src/op/row_moments.h",
+    "src/op/row_moments.cc",
     "src/types/e4m3.h",
     "src/types/types.inc",
     "src/types/quantize_array.cc",         # operands of tests
     "src/ir/program.cc",
     "src/ir/steps.inc",
     "src/runtime/device_memory.cc",
-    "src/ops/op.cc",
-    "src/ops/check_problem.cc",            # implements op.h under another name
-    "src/ops/reference.cc",
-    "src/ops/errors.cc",
+    "src/op/op.cc",
+    "src/op/check_problem.cc",            # implements op.h under another name
+    "src/op/reference.cc",
+    "src/op/errors.cc",
     "src/ops/matmul/reference.cc",
     "src/ops/matmul/errors.cc",            # bounds
     "src/ops/matmul/test.cc",
@@ -50,8 +50,8 @@ MATTERS_NOT = [
     "src/ops/attention/sm90_short.cu",     # another op
     "src/ops/attention/test.cc",
     "src/ops/attention/errors.cc",
-    "src/tiles/sm90_swapped.cuh",
-    "src/tiles/cpu_bf16.cc",
+    "src/tiles/sm90/swapped.cuh",
+    "src/tiles/cpu/bf16.cc",
     "src/plan/make_plan.cc",
     "tests/testing/device_bench.cc",
 ]
@@ -105,8 +105,8 @@ class Receipts(unittest.TestCase):
 
     def test_comments_and_format_do_not_matter(self):
         for more in ("// touched\n", "  // a line\n\n\n// and another: x = 1;\n", "\n   \t\n"):
-            self.assertEqual(self.changed("src/ops/reference.cc", more), set())
-        self.assertNotEqual(self.changed("src/ops/reference.cc", "int x = 4 / 2;  // two\n"), set())
+            self.assertEqual(self.changed("src/op/reference.cc", more), set())
+        self.assertNotEqual(self.changed("src/op/reference.cc", "int x = 4 / 2;  // two\n"), set())
 
     def test_a_kernel_is_its_own_affair(self):
         self.assertEqual(self.changed("src/ops/attention/sm90_short.cu"), {"attention/sm90_short"})
@@ -118,8 +118,8 @@ class Receipts(unittest.TestCase):
         self.assertIn('return "nvcc 13.0.88, ptxas 13.0.88"', (self.root / "hashes.cc").read_text())
 
     def test_files_may_move(self):
-        moves = [("src/tiles/sm90_gemm_finish.cuh", "src/tiles/sm90_epilogue.cuh"), ("src/ops/matmul/errors.cc", "src/ops/matmul/error_rules.cc"),
-                 ("src/ops/row_moments.cc", "src/ops/moments_of_rows.cc"), ("src/ops/matmul/resident_test.cc", "src/ops/matmul/kept_test.cc")]
+        moves = [("src/tiles/sm90/gemm_finish.cuh", "src/tiles/sm90/epilogue.cuh"), ("src/ops/matmul/errors.cc", "src/ops/matmul/error_rules.cc"),
+                 ("src/op/row_moments.cc", "src/op/moments_of_rows.cc"), ("src/ops/matmul/resident_test.cc", "src/ops/matmul/kept_test.cc")]
         names = {str(Path(*Path(a).parts[1:])): str(Path(*Path(b).parts[1:])) for a, b in moves}
         sources = [p for p in (self.root / "src").rglob("*") if p.suffix in (".h", ".cuh", ".cc", ".cu")]
         texts = {p: p.read_text() for p in sources}

@@ -26,15 +26,15 @@ BuildOptions options(const std::string& precision) {
           .quiet = true};
 }
 
-Result<Twin> twin_of(const Engine& engine) {
+Result<F32Model> f32_model_of(const Engine& engine) {
   TS_ASSIGN(const Graph graph, load_model(kModel, engine.plans.back().batch, {.exact = false}));
-  return make_twin(graph);
+  return make_f32_model(graph);
 }
 
 QuantizationReport held_against_model(const Engine& engine) {
-  const auto twin = twin_of(engine);
-  EXPECT_TRUE(twin.ok()) << twin.status().message();
-  auto report = measure_quantization(engine, &*twin, {.inputs = kData, .samples = 4});
+  const auto f32_model = f32_model_of(engine);
+  EXPECT_TRUE(f32_model.ok()) << f32_model.status().message();
+  auto report = measure_quantization(engine, &*f32_model, {.inputs = kData, .samples = 4});
   EXPECT_TRUE(report.ok()) << report.status().message();
   return std::move(report).value();
 }
@@ -116,9 +116,9 @@ TEST(RefinedEngines, AnotherModelIsAFaultOfWeights) {
     n.inputs[1] = graph->add_constant(graph->at(n.inputs[1]).name, Shape(graph->at(n.inputs[1]).type.shape), w);
     break;
   }
-  const auto twin = make_twin(*graph);
-  ASSERT_TRUE(twin.ok()) << twin.status().message();
-  const auto report = measure_quantization(*engine, &*twin, {.inputs = kData, .samples = 2});
+  const auto f32_model = make_f32_model(*graph);
+  ASSERT_TRUE(f32_model.ok()) << f32_model.status().message();
+  const auto report = measure_quantization(*engine, &*f32_model, {.inputs = kData, .samples = 2});
   ASSERT_TRUE(report.ok()) << report.status().message();
   ASSERT_FALSE(report->faults.empty());
   EXPECT_NE(report->faults.front().find("its stored weight is off"), std::string::npos) << report->faults.front();

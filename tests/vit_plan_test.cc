@@ -9,7 +9,7 @@
 
 #include "compile/compile.h"
 #include "models/zoo.h"
-#include "plan/moves.h"
+#include "plan/count_copies.h"
 
 namespace tessera {
 namespace {
@@ -65,7 +65,7 @@ TEST(VitPlan, HasSevenStepsPerLayerOnHopper) {
   for (const char* precision : {"fp8", "fp16", "bf16"}) {
     const Plan plan = plan_of(graph, precision, Arch::sm90);
     EXPECT_EQ(ops_of(plan), wanted) << precision;
-    EXPECT_EQ(count_moves(plan).casts, 0) << precision;
+    EXPECT_EQ(count_copies(plan).casts, 0) << precision;
   }
 }
 

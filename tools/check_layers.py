@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that includes point downwards: an order that is not checked is lost.
 
-src/LAYERS gives each room (folder of src/, and apps/) a level. A file may include lower levels and its own room. In the shelves
-(ops, models, archs) each subfolder is an island: it may include itself and the headers in the shelf's root, not its siblings.
+src/LAYERS gives each room (folder of src/, and apps/) a level. A file may include lower levels and its own room. A subfolder is an
+island: no two folders may include each other, at any depth, directly or around a circle. In the shelves (ops, models, archs) a
+subfolder may include itself and the headers in the shelf's root, not its siblings. No room holds more than MOST_FILES files.
 Tests and benches are free, but nothing else may include them. Includes are written relative to src: "base/status.h".
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 SHELVES = {"ops", "models", "archs"}
+MOST_FILES = 36  # in one folder, tests and lists included: about 30, and room for the next few
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 TEST = re.compile(r"(test|bench)(ing|s|_.*)?|.*_(test|bench)")
@@ -94,7 +96,7 @@ class Tree:
 
 
 def find_cycle(edges):
-    """One cycle of rooms in `edges` (room -> set of rooms), as a list that ends where it began; None when there is none."""
+    """One cycle in `edges` (folder -> set of folders), as a list that ends where it began; None when there is none."""
     done, path = set(), []
 
     def visit(room):
@@ -121,6 +123,10 @@ def check(root):
         if folder.name not in levels:
             complaints.append(f"src/{folder.name}: unknown room; give it a level in src/LAYERS or move its files "
                               f"(rooms: {', '.join(levels)})")
+    for folder in sorted(p for p in tree.src.rglob("*") if p.is_dir()):
+        held = sum(p.suffix in SOURCES for p in folder.iterdir())
+        if held > MOST_FILES:
+            complaints.append(f"{folder.relative_to(root)}: {held} files; a room has one job and at most {MOST_FILES} files")
     edges, witness, count = {}, {}, 0
     for path in tree.files():
         place = tree.place(path)
@@ -141,16 +147,19 @@ def check(root):
                 complaints.append(f"{where}: {complaint}")
             if target is None or target.parts[0] not in levels:
                 continue
-            if target.parts[0] != place.parts[0]:
-                edges.setdefault(place.parts[0], set()).add(target.parts[0])
-                witness.setdefault((place.parts[0], target.parts[0]), where)
+            # Rooms may not include each other in a circle, nor folders inside one room.
+            a, b = ((p.parent.as_posix() for p in (place, target)) if target.parts[0] == place.parts[0]
+                    else (place.parts[0], target.parts[0]))
+            if a != b:
+                edges.setdefault(a, set()).add(b)
+                witness.setdefault((a, b), where)
             broken = tree.rule_broken(place, target)
             if broken:
                 complaints.append(f'{where}: #include "{target}": {broken}')
     cycle = find_cycle(edges)
     if cycle:
         steps = "; ".join(f"{a} -> {b} at {witness[a, b]}" for a, b in zip(cycle, cycle[1:]))
-        complaints.append(f"rooms include each other in a circle: {' -> '.join(cycle)} ({steps})")
+        complaints.append(f"folders include each other in a circle: {' -> '.join(cycle)} ({steps})")
     return complaints, count
 
 
@@ -166,6 +175,7 @@ def self_test():
         "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n#include "ops/norm/norm.h"\n',
         "src/ops/norm/norm.h": "",
         "src/verify/verify.h": '#include "ops/matmul/matmul.h"\n',
+        "src/verify/plan/parts.h": '#include "verify/verify.h"\n',
         "apps/cli/main.cc": '#include "cli/commands.h"\n#include "commands.h"\n#include "verify/verify.h"\n',
         "apps/cli/commands.h": "",
         "tests/testing/operands.h": "",
@@ -186,11 +196,15 @@ def self_test():
         ("src/utils/bad.h", "", "src/utils: unknown room"),
         ("src/bad.h", "", "must lie in a room"),
         ("src/LAYERS", clean["src/LAYERS"] + "base 3\n", "listed twice"),
+        ("src/ops/bad.h", '#include "ops/matmul/matmul.h"\n', "in a circle: ops -> ops/matmul -> ops"),
+        ("src/verify/names.h", '#include "verify/plan/parts.h"\n', "in a circle: verify -> verify/plan -> verify"),
+        ("src/base/many{}.h", "", f"src/base: {MOST_FILES + 2} files"),
     ]
     failures = []
     for file, text, want in [("", "", "")] + planted:
         with tempfile.TemporaryDirectory() as scratch:
-            for name, content in {**clean, **({file: text} if file else {})}.items():
+            names = [file.format(i) for i in range(MOST_FILES + 1)] if "{}" in file else [file] if file else []
+            for name, content in {**clean, **dict.fromkeys(names, text)}.items():
                 Path(scratch, name).parent.mkdir(parents=True, exist_ok=True)
                 Path(scratch, name).write_text(content)
             complaints, _ = check(Path(scratch))

@@ -110,7 +110,7 @@ def load_split():
 
 
 def shift(images, generator):
-    """Moves each image by -1, 0 or 1 pixel along each axis; background (-1) comes in at the edges."""
+    """CopyCount each image by -1, 0 or 1 pixel along each axis; background (-1) comes in at the edges."""
     padded = F.pad(images, (1, 1, 1, 1), value=-1.0)
     count = len(images)
     rows = torch.randint(0, 3, (count, 1), generator=generator) + torch.arange(IMAGE)

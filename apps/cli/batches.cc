@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "runtime/residency.h"
 #include "verify/verify.h"

@@ -12,7 +12,7 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "plan/choose.h"

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/output.h"
 #include "assemble/build_auto.h"
 #include "plan/engine_file.h"

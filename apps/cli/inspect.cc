@@ -8,15 +8,16 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
-#include "cli/places.h"
+#include "cli/receipts.h"
 #include "cli/tuning.h"
 #include "plan/engine_file.h"
 #include "plan/choose.h"
-#include "plan/moves.h"
+#include "plan/count_copies.h"
 #include "plan/promise.h"
+#include "ops/ops.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -39,11 +40,11 @@ void print_ports(const Plan& plan, const char* what, const std::vector<Port>& po
 }
 
 void print_plan(const Plan& p) {
-  const Moves moves = count_moves(p);
+  const CopyCount left = count_copies(p);
   print_record("plan",
                cat(p.name, ": ", info(p.arch).name, ", batch ", p.batch, ", ",
                    plural(static_cast<int64_t>(p.steps.size()), "step"), ", ", megabytes(p.arena_bytes), " of memory, ",
-                   plural(moves.copies, "copy", "copies"), " and ", plural(moves.casts, "cast"), " left"));
+                   plural(left.copies, "copy", "copies"), " and ", plural(left.casts, "cast"), " left"));
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);

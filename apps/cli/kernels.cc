@@ -7,9 +7,10 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/output.h"
-#include "cli/places.h"
-#include "ops/op.h"
-#include "ops/receipts.h"
+#include "cli/receipts.h"
+#include "op/op.h"
+#include "ops/ops.h"
+#include "op/receipts.h"
 
 namespace tessera {
 namespace {

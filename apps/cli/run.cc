@@ -10,7 +10,7 @@
 #include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "compile/compile.h"

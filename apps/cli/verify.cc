@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/layers.h"
+#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "cli/verify_tables.h"
@@ -85,7 +85,7 @@ bool takes_integers_only(const Engine& engine) {
 }
 
 // The model in f32 with the golden plan's shapes.
-Result<Twin> twin_of(const Engine& engine, const std::string& model, const std::string& family) {
+Result<F32Model> f32_model_of(const Engine& engine, const std::string& model, const std::string& family) {
   const Plan& golden = engine.plans.back();
   if (golden.name != kGoldenPlan) return bad_input("the engine has no golden plan to compare with");
   LoadOptions options{.exact = false, .shapes = {}, .family = family};
@@ -102,7 +102,7 @@ Result<Twin> twin_of(const Engine& engine, const std::string& model, const std::
   if (const std::string sum = weights_checksum(graph); !engine.weights.empty() && sum != engine.weights)
     return bad_input(cat(model, ": its weights are not those that the engine was built from: their checksum is ", sum,
                          ", the engine's ", engine.weights));
-  return make_twin(graph);
+  return make_f32_model(graph);
 }
 
 // A report, and whether --min-cosine applies to it: golden inputs, the user's own and the kinds that are asked for by
@@ -150,16 +150,16 @@ Status verify(const Options& o, const Common& common) {
   if (!o.inputs.empty()) kinds.resize(1);
   const bool one_kind = o.inputs.empty() && takes_integers_only(engine);
   if (one_kind) kinds = {InputKind::kNormal};
-  std::optional<Twin> twin;
+  std::optional<F32Model> f32_model;
   if (!o.model.empty()) {
-    TS_ASSIGN(twin, twin_of(engine, o.model, o.family));
+    TS_ASSIGN(f32_model, f32_model_of(engine, o.model, o.family));
   }
   std::vector<Measured> quantization;
   if (!engine.golden.original.empty()) {
     TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
     quantization.push_back({std::move(stored), true});
   }
-  if (o.min_cosine && !twin) TS_TRY(check_gate(quantization));
+  if (o.min_cosine && !f32_model) TS_TRY(check_gate(quantization));
   for (const InputKind kind : kinds) {
     const VerifyOptions options{.layers = !o.outputs_only,
                                 .seed = o.seed,
@@ -172,8 +172,8 @@ Status verify(const Options& o, const Common& common) {
     const std::string what =
         o.inputs.empty() ? cat(name_of(kind), ", seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
     for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
-    if (!twin) continue;
-    TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &*twin, options));
+    if (!f32_model) continue;
+    TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &*f32_model, options));
     const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
     quantization.push_back({std::move(report), gated});
   }

@@ -16,7 +16,7 @@
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "calibrate/calibrate.h"
-#include "verify/original.h"
+#include "verify/model_as_written.h"
 #include "verify/padding.h"
 #include "calibrate/ranges_file.h"
 #include "calibrate/refine.h"
@@ -116,11 +116,11 @@ class Builder {
     const ModelReport before = *report;
     Status made = make_engine(ran_on_target, report);
     const bool folded = !lowering_.types.folded_norms.empty();
-    if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !mirrored_) && made.code() == Code::kRefused)) {
+    if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !judged_) && made.code() == Code::kRefused)) {
       // All plans mirror one golden plan: what one of them cannot fold or pool, or must not for its accuracy, none may.
       const std::string why = made.message().substr(0, made.message().find('\n'));
       lowering_.types.folded_norms.clear();
-      lowering_.types.pooled_norms = mirrored_;
+      lowering_.types.pooled_norms = judged_;
       lowering_.plan.as_reference = false;
       engine_.plans.clear(), engine_.constants.clear();
       *report = before;
@@ -410,8 +410,8 @@ class Builder {
     lowering_.plan.as_reference = true;
     TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
     engine_.plans.push_back(std::move(plan));
-    mirrored_ = std::all_of(engine_.plans.begin(), engine_.plans.end(), [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
-    if (!mirrored_ && lowering_.types.pooled_norms) return refused("the target has a kernel for it at some of the batches only");
+    judged_ = std::all_of(engine_.plans.begin(), engine_.plans.end(), [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
+    if (!judged_ && lowering_.types.pooled_norms) return refused("the target has a kernel for it at some of the batches only");
     // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only added.
     for (Plan& p : engine_.plans) {
       if (!p.tuning.empty()) p.tuning = tuning_hash(*lowering_.plan.tuning);
@@ -458,7 +458,7 @@ class Builder {
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
   std::vector<std::string> validated_;  // how plans were held against the model
-  bool mirrored_ = true;  // plans have the steps of the golden plan
+  bool judged_ = true;  // plans have the steps of the golden plan
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 

@@ -4,10 +4,11 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "runtime/device_memory.h"
 #include "runtime/executor.h"
 #include "tune/tune.h"
+#include "ops/ops.h"
 #include "tune/tune_in_plan.h"
 
 namespace tessera {

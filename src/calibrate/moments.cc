@@ -10,7 +10,7 @@
 #include "compile/compile.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
-#include "tiles/cpu_panels.h"
+#include "tiles/cpu/panels.h"
 
 namespace tessera {
 namespace {

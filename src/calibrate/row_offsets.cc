@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "compile/compile.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "runtime/executor.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 #include "compile/compile.h"
 
 #include "compile/advise.h"
-#include "import/onnx.h"
+#include "import/onnx/onnx.h"
 #include "models/family.h"
 #include "lower/boundary.h"
 #include "rewrite/canonicalise.h"
@@ -10,7 +10,7 @@
 #include "lower/fuse_gate.h"
 #include "lower/pool_norms.h"
 #include "rewrite/unfuse.h"
-#include "lower/write_codes_beside.h"
+#include "lower/quantize_in_epilogue.h"
 
 namespace tessera {
 
@@ -36,7 +36,7 @@ Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPo
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms));
   TS_TRY(quantize(graph, types));
-  write_codes_beside(graph, options.plan.target);
+  quantize_in_epilogue(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);

@@ -23,7 +23,7 @@
 #include "rewrite/shape_outputs.h"
 #include "rewrite/share_equal.h"
 #include "rewrite/simplify_views.h"
-#include "rewrite/straighten_rows.h"
+#include "rewrite/sink_row_orders.h"
 #include "rewrite/unfuse.h"
 #include "testing/run_graph.h"
 
@@ -59,7 +59,7 @@ const std::vector<Pass>& passes() {
        }}},
       {"shape_outputs", {shape_outputs, simplify_views, drop_dead}},
       {"materialise", {materialise}},
-      {"straighten_rows", {straighten_rows, simplify_views, drop_dead}},
+      {"sink_row_orders", {sink_row_orders, simplify_views, drop_dead}},
   };
   return kAll;
 }

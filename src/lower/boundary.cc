@@ -4,7 +4,8 @@
 #include <map>
 #include <set>
 
-#include "ops/op.h"
+#include "ops/ops.h"
+#include "op/op.h"
 
 namespace tessera {
 namespace {

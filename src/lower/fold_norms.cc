@@ -8,8 +8,9 @@
 
 #include "base/parallel.h"
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
 #include "rewrite/drop_dead.h"
+#include "ops/ops.h"
 #include "precision/roles.h"
 
 namespace tessera {
@@ -115,13 +116,13 @@ class NormFinder {
 };
 
 Node with_moments(Graph& g, Node layer) {
-  if (layer.attrs.integer(kMomentsBeside) != 0) return layer;
+  if (layer.attrs.integer(kMomentsResult) != 0) return layer;
   Value v;
   v.name = g.at(layer.outputs[0]).name + ".moments";
   v.type = {g.at(layer.outputs[0]).type.shape, Element::f32};
   v.type.shape.back() = moment_groups(v.type.shape.back());
   v.type.shape.push_back(2);
-  layer.attrs.set(kMomentsBeside, int64_t{1});
+  layer.attrs.set(kMomentsResult, int64_t{1});
   layer.outputs.push_back(g.add_value(std::move(v)));
   return layer;
 }

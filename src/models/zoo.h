@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "import/checkpoint.h"
+#include "import/checkpoints/checkpoint.h"
 #include "ir/graph.h"
 
 namespace tessera {

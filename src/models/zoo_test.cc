@@ -9,7 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/parallel.h"
-#include "import/onnx.h"
+#include "import/onnx/onnx.h"
 #include "models/seeded.h"
 #include "models/vit/vit.h"
 

@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "ir/gather_codes.h"
-#include "ops/reference.h"
+#include "ops/ops.h"
+#include "op/reference.h"
 
 namespace tessera {
 namespace {

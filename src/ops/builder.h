@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/region.h"
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "ops/op.h"
+#include "ops/ops.h"
+#include "op/op.h"
 
 namespace tessera {
 

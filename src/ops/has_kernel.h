@@ -6,7 +6,7 @@
 
 #include "archs/arch.h"
 #include "ir/graph.h"
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 

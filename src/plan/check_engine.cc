@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/check_scales.h"
 #include "plan/manifest.h"
 #include "plan/promise.h"
+#include "ops/ops.h"
 #include "plan/storage_names.h"
 
 namespace tessera {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/ops.h"
+
 namespace tessera {
 
 bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed) {

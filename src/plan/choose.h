@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "archs/arch.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/plan.h"
 #include "plan/tune_cache.h"
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/ops.h"
+
 namespace tessera {
 namespace {
 

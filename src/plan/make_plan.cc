@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
+#include "ops/ops.h"
 #include "plan/promise.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 
 #include "ir/check.h"
 #include "ir/text.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "plan/engine_file.h"
 #include "plan/manifest.h"
 #include "runtime/executor.h"

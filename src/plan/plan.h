@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "archs/arch.h"
-#include "ops/problem.h"
-#include "ops/variant.h"
+#include "op/problem.h"
+#include "op/variant.h"
 
 namespace tessera {
 

@@ -5,6 +5,7 @@
 
 #include "ops/matmul/matmul.h"
 #include "plan/choose.h"
+#include "ops/ops.h"
 #include "types/allowance.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/engine.h"
 
 namespace tessera {

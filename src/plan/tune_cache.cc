@@ -11,7 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/mmap.h"
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
 
 namespace tessera {
 

@@ -15,7 +15,7 @@
 
 #include "archs/arch.h"
 #include "base/status.h"
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "import/onnx.h"
+#include "import/onnx/onnx.h"
 #include "ir/text.h"
 
 namespace tessera {

@@ -9,11 +9,12 @@
 #include <set>
 
 #include "ops/matmul/matmul.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "precision/give_carrier.h"
 #include "ops/has_kernel.h"
 #include "precision/roles.h"
 #include "rewrite/unfuse.h"
+#include "ops/ops.h"
 #include "types/quantize_array.h"
 
 namespace tessera {

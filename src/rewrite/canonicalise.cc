@@ -16,7 +16,7 @@
 #include "rewrite/shape_outputs.h"
 #include "rewrite/share_equal.h"
 #include "rewrite/simplify_views.h"
-#include "rewrite/straighten_rows.h"
+#include "rewrite/sink_row_orders.h"
 
 namespace tessera {
 namespace {
@@ -70,7 +70,7 @@ Status canonicalise(Graph& graph) {
            fold_constants, simplify_views, drop_dead, drop_casts, simplify_views, share_equal, drop_dead,
            recognise_norm, recognise_gelu, recognise_rotary, simplify_views, share_equal, drop_dead,
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
-           fuse, straighten_rows, simplify_views, drop_dead,
+           fuse, sink_row_orders, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals
            concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
     // clang-format on

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bind.h"
 
-#include "ops/op.h"
+#include "ops/ops.h"
+#include "op/op.h"
 
 namespace tessera {
 

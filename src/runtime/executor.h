@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "plan/engine.h"
 
 namespace tessera {
@@ -22,7 +22,7 @@ struct ExecutorOptions {
   // Called after each step with its operands, which no step overwrites, and its results, in host memory: calibration and layer-by-layer comparison look in
   // here. CUDA plans then run step by step, without their graph, and everything is copied.
   std::function<void(const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out)> observe;
-  // `ref` plans only: perturb each step's results, the i-th by noise(step); see ops/reference.h.
+  // `ref` plans only: perturb each step's results, the i-th by noise(step); see op/reference.h.
   std::function<Noise(const PlanStep& step, size_t index)> noise;
   // `ref` plans only: makes the results of a step in the reference's place, or returns false.
   std::function<bool(size_t index, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out)> make;

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "runtime/bind.h"
 #include "runtime/executors.h"
+#include "ops/ops.h"
 #include "runtime/residency.h"
 
 namespace tessera {

@@ -7,8 +7,8 @@
 
 #include "base/random.h"
 #include "ops/matmul/matmul.h"
-#include "ops/op.h"
-#include "ops/operand_extent.h"
+#include "op/op.h"
+#include "op/operand_extent.h"
 #include "runtime/device_memory.h"
 
 #ifdef TS_WITH_CUDA

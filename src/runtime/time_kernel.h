@@ -9,7 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
-#include "ops/variant.h"
+#include "op/variant.h"
 
 namespace tessera {
 

@@ -7,7 +7,8 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "ops/op.h"
+#include "op/op.h"
+#include "ops/ops.h"
 #include "runtime/time_kernel.h"
 
 namespace tessera {

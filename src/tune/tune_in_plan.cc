@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "runtime/executor.h"
 #include "runtime/residency.h"
 #include "inputs/samples.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ir/text.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/choose.h"
 #include "plan/make_plan.h"
 #include "tune/tune.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/op.h"
+#include "op/op.h"
 #include "plan/make_plan.h"
 #include "runtime/time_kernel.h"
 

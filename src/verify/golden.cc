@@ -9,12 +9,12 @@
 
 #include "base/progress.h"
 #include "ops/matmul/matmul.h"
-#include "ops/op.h"
+#include "op/op.h"
 #include "verify/golden_run.h"
 #include "verify/golden_values.h"
 #include "inputs/image_samples.h"
-#include "verify/original.h"
-#include "verify/twin.h"
+#include "verify/model_as_written.h"
+#include "verify/f32_model.h"
 #include "verify/validate/validate_plan.h"
 
 namespace tessera {
@@ -52,14 +52,14 @@ bool all_finite(const std::vector<double>& numbers) {
 }
 
 // The first question: passes change where roundings fall, and nothing else.
-Status check_passes(const Twin& twin, const Outputs64& f32, const Outputs64& written, const Samples& samples,
+Status check_passes(const F32Model& f32_model, const Outputs64& f32, const Outputs64& written, const Samples& samples,
                     double coarseness, ModelReport& report) {
-  std::vector<double> noise = noise_of_steps(twin.plan());
+  std::vector<double> noise = noise_of_steps(f32_model.plan());
   for (double& n : noise) {
     if (n > 0) n += kSpeltOut * 0x1p-24 + kNumbersOfPattern * coarseness;
   }
-  TS_ASSIGN(const Outputs64 noisy, run_noisy(twin.engine, twin.reference(), samples, noise, f32, nullptr));
-  const Plan& plan = twin.plan();
+  TS_ASSIGN(const Outputs64 noisy, run_noisy(f32_model.engine, f32_model.reference(), samples, noise, f32, nullptr));
+  const Plan& plan = f32_model.plan();
   for (size_t i = 0; i < written.size(); ++i) {
     const std::string& name = plan.outputs[i].name;
     if (f32[i].size() != written[i].size()) {
@@ -290,23 +290,23 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   if (!options.quiet) progress.emplace("golden values", 3 * static_cast<int64_t>(golden->steps.size()));
 
   Outputs64 written;
-  std::optional<Twin> twin;
-  std::optional<TwinRun> f32;
+  std::optional<F32Model> f32_model;
+  std::optional<F32Run> f32;
   if (model != nullptr) {
     TS_ASSIGN(written, run_as_written(*model->written, samples));
-    TS_ASSIGN(twin, make_twin(*model->prepared));
+    TS_ASSIGN(f32_model, make_f32_model(*model->prepared));
   }
-  QuantizationJudge judge(engine, *golden, twin ? &*twin : nullptr);
+  QuantizationJudge judge(engine, *golden, f32_model ? &*f32_model : nullptr);
   if (model != nullptr) {
-    TS_ASSIGN(f32, run_twin(*twin, samples, judge.wanted()));
+    TS_ASSIGN(f32, run_f32_model(*f32_model, samples, judge.wanted()));
     judge.hold_against(&*f32);
     if (const std::string foreign = foreign_activation(*model->written, *model->canonical); !foreign.empty())
       return failed(cat("the passes changed the model: ", foreign, kOurFault));
     const double coarseness = coarseness_of(*model->written);
     if (model->prepared == model->canonical) {
-      TS_TRY(check_passes(*twin, f32->outputs, written, samples, coarseness, r));
+      TS_TRY(check_passes(*f32_model, f32->outputs, written, samples, coarseness, r));
     } else {
-      TS_ASSIGN(const Twin canonical, make_twin(*model->canonical));
+      TS_ASSIGN(const F32Model canonical, make_f32_model(*model->canonical));
       TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
       TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, r));
     }
@@ -315,7 +315,7 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
   }
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
-    if (twin) judge.see(step, in, out);
+    if (f32_model) judge.see(step, in, out);
     if (progress) progress->advance();
   };
   TS_ASSIGN(const Outputs64 clean, run_plan(engine, *golden, samples, watching));

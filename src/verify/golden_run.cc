@@ -5,7 +5,8 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "ops/errors.h"
+#include "op/errors.h"
+#include "ops/ops.h"
 #include "verify/closeness.h"
 
 namespace tessera {

@@ -7,12 +7,13 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "ops/errors.h"
-#include "ops/op.h"
-#include "ops/reference.h"
-#include "ops/whole_numbers.h"
+#include "op/errors.h"
+#include "op/op.h"
+#include "op/reference.h"
+#include "op/whole_numbers.h"
 #include "verify/closeness.h"
-#include "verify/mirror.h"
+#include "ops/ops.h"
+#include "verify/judged_step.h"
 
 namespace tessera {
 namespace {

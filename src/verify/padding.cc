@@ -11,7 +11,7 @@
 
 #include "precision/masks.h"
 #include "verify/golden_run.h"
-#include "verify/original.h"
+#include "verify/model_as_written.h"
 #include "verify/verify.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "assemble/build_engine.h"
-#include "import/onnx.h"
+#include "import/onnx/onnx.h"
 #include "io/npz.h"
 #include "rewrite/canonicalise.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ops/reference.h"
-#include "ops/row_moments.h"
+#include "op/reference.h"
+#include "op/row_moments.h"
 #include "precision/choose_precisions.h"
 
 namespace tessera {
@@ -53,13 +53,13 @@ TensorView constant_view(const Engine& engine, const Plan& plan, int tensor) {
 
 }  // namespace
 
-QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, const Twin* twin,
+QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, const F32Model* f32_model,
                                      std::set<std::string> dividing)
-    : engine_(engine), plan_(plan), twin_(twin), dividing_(std::move(dividing)) {
+    : engine_(engine), plan_(plan), f32_model_(f32_model), dividing_(std::move(dividing)) {
   std::set<std::string> have;
-  if (twin != nullptr) {
-    for (const PlanStep& s : twin->plan().steps) layers_.emplace(s.layer, &s);
-    for (const PlanTensor& t : twin->plan().tensors) have.insert(t.name);
+  if (f32_model != nullptr) {
+    for (const PlanStep& s : f32_model->plan().steps) layers_.emplace(s.layer, &s);
+    for (const PlanTensor& t : f32_model->plan().tensors) have.insert(t.name);
   }
   for (const PlanStep& s : plan.steps) {
     LayerQuality q{.layer = s.layer, .op = s.op, .role = s.role};
@@ -74,14 +74,14 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
     }
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
-      const bool codes = o > 0 && static_cast<int>(o) == Beside::of(s.attrs).codes;  // of the first result, whose value they hold
+      const bool codes = o > 0 && static_cast<int>(o) == ExtraResults::of(s.attrs).codes;  // of the first result, whose value they hold
       names_[s.out[o]] = codes ? names_[s.out[0]] : have.contains(own) ? own : original_name(plan, names_, s, o);
     }
   }
   for (const auto& [tensor, name] : names_) {
     if (have.contains(name)) wanted_.insert(name);
   }
-  if (twin != nullptr && !dividing_.empty()) find_divided();
+  if (f32_model != nullptr && !dividing_.empty()) find_divided();
 }
 
 // Views have no steps: which value a tensor reads shows in the memory that it lies in.
@@ -137,7 +137,7 @@ std::string QuantizationJudge::left_out() const {
   return layers.size() > kMost ? text + " ..." : text;
 }
 
-const std::vector<float>* QuantizationJudge::twin_value(int tensor) const {
+const std::vector<float>* QuantizationJudge::f32_value(int tensor) const {
   if (run_ == nullptr || tensor < 0 || divided_.contains(tensor)) return nullptr;
   const auto name = names_.find(tensor);
   if (name == names_.end()) return nullptr;
@@ -150,11 +150,11 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   LayerQuality& q = reports_[index];
   if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
   Finding found;
-  const auto twin = layers_.find(step.layer);
+  const auto f32_model = layers_.find(step.layer);
   const bool known = !step.then.gated() && step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
-                     twin != layers_.end() && twin->second->op == "matmul" && is_constant(twin_->plan(), twin->second->in[1]);
+                     f32_model != layers_.end() && f32_model->second->op == "matmul" && is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
-    const Dense exact = decode(constant_view(twin_->engine, twin_->plan(), twin->second->in[1]));
+    const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
       q.weight_error = compare(decode(in[1]).v, exact.v, 1).relative_l2;
     }
@@ -179,7 +179,7 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
   double before = 0;
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].desc == nullptr || is_constant(plan_, step.in[i])) continue;
-    const std::vector<float>* exact = twin_value(step.in[i]);
+    const std::vector<float>* exact = f32_value(step.in[i]);
     if (const auto it = divided_.find(step.in[i]); it != divided_.end()) before = std::max(before, carried_[it->second]);
     if (exact != nullptr) before = std::max(before, compare(decode(in[i]).v, doubles(*exact), 1).relative_l2);
     if (!in[i].desc->type.scaled()) continue;
@@ -187,7 +187,7 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
              ? judge_stated(in[i])
              : judge_activation(in[i], exact != nullptr ? *exact : std::span<const float>()));
   }
-  const std::vector<float>* exact = twin_value(step.out[0]);
+  const std::vector<float>* exact = f32_value(step.out[0]);
   if (divided_.contains(step.out[0])) carried_[step.out[0]] = before;
   if (exact == nullptr) return;
   if (!out[0].desc->type.scaled()) note(judge_activation(out[0], *exact));

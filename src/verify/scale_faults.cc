@@ -8,7 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/status.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "verify/validate/scale_of.h"
 
 namespace tessera {

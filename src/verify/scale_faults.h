@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 
@@ -17,7 +17,7 @@ struct Finding {
   bool of_calibration = false;  // a scale that other data would have made otherwise
 };
 
-// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 twin: a code is saturated
+// An activation in codes, or a result in a narrow float type, beside the numbers of its f32 model: a code is saturated
 // where its number lies beyond the largest code. Where `exact` is empty the numbers are not known. The largest code may
 // be right then, as it is of the amax itself, so a quarter of all codes must be the largest, and it is never a fault.
 Finding judge_activation(const TensorView& t, std::span<const float> exact);

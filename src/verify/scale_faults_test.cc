@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "types/quantize_array.h"
 
 namespace tessera {

@@ -146,12 +146,12 @@ Samples golden_samples(const Engine& engine) {
   return samples;
 }
 
-Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options) {
+Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model, const VerifyOptions& options) {
   const Plan* golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   QuantizationReport report;
   Samples samples;
-  if (twin == nullptr) {
+  if (f32_model == nullptr) {
     if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
     samples = golden_samples(engine).repeated(golden->batch);
     report.what = "golden inputs";
@@ -164,12 +164,12 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
     report.fitting = !options.inputs.empty();
     report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
                                          : options.inputs.substr(options.inputs.rfind('/') + 1);
-    if (twin->plan().batch != golden->batch) {
+    if (f32_model->plan().batch != golden->batch) {
       return bad_input(
-          cat("the model has a batch of ", twin->plan().batch, ", the engine's golden plan ", golden->batch));
+          cat("the model has a batch of ", f32_model->plan().batch, ", the engine's golden plan ", golden->batch));
     }
   }
-  QuantizationJudge judge(engine, *golden, twin, {engine.divided_layers.begin(), engine.divided_layers.end()});
+  QuantizationJudge judge(engine, *golden, f32_model, {engine.divided_layers.begin(), engine.divided_layers.end()});
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
     judge.see(step, in, out);
@@ -178,14 +178,14 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
   if (!options.quiet) progress.emplace("quantization error", divide_up(samples.count, golden->batch));
   for (int64_t first = 0; first < samples.count; first += golden->batch) {
     const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
-    TwinRun f32;
-    if (twin != nullptr) {
-      TS_ASSIGN(f32, run_twin(*twin, group, judge.wanted()));
+    F32Run f32;
+    if (f32_model != nullptr) {
+      TS_ASSIGN(f32, run_f32_model(*f32_model, group, judge.wanted()));
       judge.hold_against(&f32);
     }
     TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
-    if (twin != nullptr && f32.outputs.size() != got.size()) return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
-    for (size_t i = 0; twin != nullptr && i < got.size(); ++i) {
+    if (f32_model != nullptr && f32.outputs.size() != got.size()) return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
+    for (size_t i = 0; f32_model != nullptr && i < got.size(); ++i) {
       const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
                                                  static_cast<size_t>(group.count));
       const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
@@ -203,21 +203,21 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin
   report.layers = judge.reports();
   // Weights that were refined are not the model's; they were judged at build, beside those that quantize was given.
   for (LayerQuality& q : report.layers) {
-    if (twin == nullptr || engine.refinements.empty()) break;
+    if (f32_model == nullptr || engine.refinements.empty()) break;
     std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
     q.weight_error = 0;
   }
   // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
   for (LayerQuality& q : report.layers) {
-    if (twin == nullptr && scaled_by_golden_inputs(engine)) std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
+    if (f32_model == nullptr && scaled_by_golden_inputs(engine)) std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
   }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
-  if (twin != nullptr) {
-    std::vector<std::string> wrong = validate_plan(engine.constants, *golden, twin->graph, refined_of(engine)).faults;
+  if (f32_model != nullptr) {
+    std::vector<std::string> wrong = validate_plan(engine.constants, *golden, f32_model->graph, refined_of(engine)).faults;
     for (const Plan& plan : engine.plans) {
       if (!wrong.empty() || &plan == golden || plan.batch != golden->batch) continue;
-      for (const std::string& fault : validate_plan(engine.constants, plan, twin->graph, refined_of(engine)).faults) wrong.push_back(cat("plan ", plan.name, ": ", fault));
+      for (const std::string& fault : validate_plan(engine.constants, plan, f32_model->graph, refined_of(engine)).faults) wrong.push_back(cat("plan ", plan.name, ": ", fault));
     }
     report.not_the_model = std::min(wrong.size(), kMost);
     report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));

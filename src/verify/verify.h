@@ -12,10 +12,10 @@
 #include "verify/closeness.h"
 #include "verify/golden.h"
 #include "verify/golden_values.h"
-#include "verify/layers.h"
+#include "verify/layer_judge.h"
 #include "verify/quantization.h"
 #include "inputs/samples.h"
-#include "verify/twin.h"
+#include "verify/f32_model.h"
 
 namespace tessera {
 
@@ -57,7 +57,7 @@ struct VerifyOptions {
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
 // The first plan's report.
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});
-// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With a twin, outputs and layers on
+// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With an f32 model, outputs and layers on
 // any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
 // codes alone show.
 struct QuantizationReport {
@@ -69,7 +69,7 @@ struct QuantizationReport {
   std::vector<LayerQuality> layers;
   std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
 };
-Result<QuantizationReport> measure_quantization(const Engine& engine, const Twin* twin, const VerifyOptions& options);
+Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model, const VerifyOptions& options);
 // The golden inputs of the engine as samples; none where it holds no golden values.
 Samples golden_samples(const Engine& engine);
 

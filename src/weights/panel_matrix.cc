@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tiles/cpu_panels.h"
+#include "tiles/cpu/panels.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tiles/cpu_product.h"
+#include "tiles/cpu/product.h"
 
 namespace tessera {
 

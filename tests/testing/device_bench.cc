@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "plan/choose.h"
 #include "runtime/time_kernel.h"
+#include "ops/ops.h"
 #include "testing/mutations.h"
 
 namespace tessera {

@@ -14,8 +14,9 @@
 #include "io/atomic_file.h"
 #include "ops/attention/attention.h"
 #include "ops/matmul/matmul.h"
-#include "ops/operand_extent.h"
-#include "ops/reference.h"
+#include "op/operand_extent.h"
+#include "ops/ops.h"
+#include "op/reference.h"
 
 namespace tessera {
 namespace {

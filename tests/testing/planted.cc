@@ -15,7 +15,7 @@
 #include "lower/fuse_gate.h"
 #include "lower/pool_norms.h"
 #include "rewrite/unfuse.h"
-#include "lower/write_codes_beside.h"
+#include "lower/quantize_in_epilogue.h"
 #include "calibrate/calibrate.h"
 #include "testing/run_graph.h"
 
@@ -43,7 +43,7 @@ Status lower_all(const PlantedModel& model, const std::string& precision, Arch t
   TS_TRY(fold_norms(g, types.folded_norms));
   TS_TRY(quantize(g, types));
   if (fault != nullptr && fault->typed) out.layer = fault->typed(g);
-  write_codes_beside(g, target);
+  quantize_in_epilogue(g, target);
   TS_TRY(fuse_gate(g, target));
   TS_ASSIGN(const Precision* base, base_precision(precision));
   unfuse(g, target, base->carrier);

@@ -7,7 +7,7 @@
 // anew; a failure removes it.
 #pragma once
 
-#include "ops/variant.h"
+#include "op/variant.h"
 
 namespace tessera {
 

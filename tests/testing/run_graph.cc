@@ -9,7 +9,8 @@
 #include <random>
 
 #include "ir/text.h"
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "rewrite/canonicalise.h"
 
 namespace tessera::testing {

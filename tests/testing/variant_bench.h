@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -7,10 +7,11 @@
 #include <limits>
 #include <random>
 
-#include "ops/operand_extent.h"
-#include "ops/reference.h"
+#include "op/operand_extent.h"
+#include "op/reference.h"
 #include "testing/mutations.h"
 #include "testing/receipts.h"
+#include "ops/ops.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -187,7 +188,7 @@ std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
   return views;
 }
 
-Judge judge_of(const Variant& variant, const Case& c) { return Judge(variant, c.problem, views_of(c.in), views_of(c.out)); }
+Judge judge_of(const Variant& variant, const Case& c) { return Judge(*find_op(c.problem.op), variant, c.problem, views_of(c.in), views_of(c.out)); }
 
 void expect_close(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got) {
   const Judgement j = judge.of(views_of(got));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of all variants share. A Case is a problem with operands and the exact results (f64, before the last
 // rounding). run_on runs a variant on it, host or GPU, results poisoned and guarded; expect_close holds what came out
-// against what the variant may give (ops/judge.h), and mutations.h shows that wrong results would have been seen.
+// against what the variant may give (op/judge.h), and mutations.h shows that wrong results would have been seen.
 // CUDA variants without a device are skipped; those that ran leave a receipt (receipts.h).
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "ops/judge.h"
+#include "op/judge.h"
 #include "runtime/device_memory.h"
 
 namespace tessera {

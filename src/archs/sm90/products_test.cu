@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of wgmma as our kernels issue it (products.cuh), before any rounding, against archs/tensor_core.h: every width,
+// The sums of wgmma as our kernels issue it (products.cuh), before any rounding, against emulate/tensor_core.h: every width,
 // both sources of operand A, all types, short and long k. And the emulation on CUDA cores against that on the host.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,12 @@
 #include <cmath>
 #include <random>
 
-#include "archs/cuda/emulate_sums.h"
+#include "emulate/cuda_sums.h"
 #include "archs/cuda/instructions.cuh"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
-#include "archs/tensor_core.h"
+#include "emulate/tensor_core.h"
 #include "types/element.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "import/checkpoint.h"
-#include "import/json_fields.h"
+#include "import/checkpoints/checkpoint.h"
+#include "import/checkpoints/json_fields.h"
 
 namespace tessera {
 

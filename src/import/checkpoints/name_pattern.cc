@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "import/checkpoint_tensors.h"
+#include "import/checkpoints/checkpoint_tensors.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 //   logits = head(norm(x)[class token]), or head(pooled_norm(mean of x's patches))
 #include <cmath>
 
-#include "models/layers.h"
+#include "models/layer_builder.h"
 #include "models/vit/settings.h"
 #include "models/vit/vit.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "import/json_fields.h"
+#include "import/checkpoints/json_fields.h"
 
 namespace tessera {
 namespace {

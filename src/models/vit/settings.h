@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "import/checkpoint.h"
+#include "import/checkpoints/checkpoint.h"
 #include "models/vit/names.h"
 
 namespace tessera {

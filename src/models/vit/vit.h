@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "import/checkpoint.h"
+#include "import/checkpoints/checkpoint.h"
 #include "ir/graph.h"
 
 namespace tessera {

@@ -11,7 +11,7 @@
 
 #include <optional>
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/cpu: fp32 over decoded codes.
 #include "ops/attention/cpu_kernel.h"
-#include "tiles/cpu_rows.h"
+#include "tiles/cpu/rows.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 // to bf16 (half a unit, 2^-8) before they meet v, unless attr `p` made codes of them, which bf16 holds exactly.
 #include "ops/attention/attention.h"
 #include "ops/attention/cpu_kernel.h"
-#include "tiles/cpu_rows.h"
+#include "tiles/cpu/rows.h"
 
 namespace tessera {
 namespace {

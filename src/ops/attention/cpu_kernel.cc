@@ -8,15 +8,15 @@
 #include "archs/cpu/simd.h"
 #include "base/parallel.h"
 #include "ops/attention/attention.h"
-#include "ops/cpu_program.h"
-#include "tiles/cpu_rows.h"
-#include "tiles/cpu_scratch.h"
+#include "op/cpu_program.h"
+#include "tiles/cpu/rows.h"
+#include "tiles/cpu/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention/cpu_kernel.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "tiles/cpu_math.h"
+#include "tiles/cpu/math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {

@@ -8,9 +8,9 @@
 
 #include <memory>
 
-#include "ops/problem.h"
-#include "ops/variant.h"
-#include "tiles/cpu_product.h"
+#include "op/problem.h"
+#include "op/variant.h"
+#include "tiles/cpu/product.h"
 
 namespace tessera {
 

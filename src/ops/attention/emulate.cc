@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "archs/sm90/approximate.h"
-#include "archs/tensor_core_lanes.h"
+#include "emulate/tensor_core_lanes.h"
 #include "base/parallel.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 // which lanes add up weights. A weight so near a tie that these decide may become either code: the interval covers both.
 #pragma once
 
-#include "archs/tensor_core.h"
+#include "emulate/tensor_core.h"
 #include "ops/attention/attention.h"
 
 namespace tessera {

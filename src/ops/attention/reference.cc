@@ -4,10 +4,10 @@
 
 #include "base/parallel.h"
 #include "ops/attention/attention.h"
-#include "ops/f64_product.h"
+#include "op/f64_product.h"
 
 #define TS_OP_FOLDER attention
-#include "ops/list_variants.inc"
+#include "op/list_variants.inc"
 
 namespace tessera {
 

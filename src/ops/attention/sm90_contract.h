@@ -10,8 +10,8 @@
 #include "base/buffer.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/emulate.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 
 namespace tessera {
 
@@ -86,7 +86,7 @@ inline bool splits_keys(const Problem& problem) {
   return !known.empty() && (problem.config.empty() ? known[0] : problem.config) == kSplitKeys;
 }
 
-// The order of sm90_stream and sm90_stream_fp8 (tiles/sm90_stream_attend.cuh).
+// The order of sm90_stream and sm90_stream_fp8 (tiles/sm90/stream_attend.cuh).
 inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
   const AttentionProblem a = AttentionProblem::of(problem);
   const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;

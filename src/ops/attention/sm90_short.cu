@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or e4m3 with the softmax rounded to e4m3. The kernel is
-// tiles/sm90_short.cuh; here is what it takes, which instantiation, and how the work is cut.
+// tiles/sm90/short.cuh; here is what it takes, which instantiation, and how the work is cut.
 // SASS __half: must HGMMA
 // SASS __nv_bfloat16: must HGMMA
 // SASS __nv_fp8_e4m3: must QGMMA
@@ -8,9 +8,9 @@
 #include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_short_attend.cuh"
-#include "tiles/tensor_map.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/short_attend.cuh"
+#include "tiles/sm90/tensor_map.cuh"
 #endif
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores never leave the chip; keys and values stream through shared memory
-// (tiles/sm90_stream.cuh). Query heads that share keys are rows of one tile.
+// (tiles/sm90/stream.cuh). Query heads that share keys are rows of one tile.
 // SASS: must HGMMA
 #include "ops/attention/sm90_contract.h"
 

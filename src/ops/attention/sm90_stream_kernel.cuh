@@ -5,9 +5,9 @@
 #include <bit>
 
 #include "ops/attention/sm90_contract.h"
-#include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_stream_attend.cuh"
-#include "tiles/tensor_map.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/stream_attend.cuh"
+#include "tiles/sm90/tensor_map.cuh"
 
 namespace tessera {
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ops/attention/attention.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

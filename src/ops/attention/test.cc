@@ -6,8 +6,9 @@
 #include <cstring>
 #include <random>
 
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "testing/mutations.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

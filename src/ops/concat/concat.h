@@ -6,7 +6,7 @@
 // y's before `axis`.
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

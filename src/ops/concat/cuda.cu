@@ -3,12 +3,12 @@
 // first kernel of an image model (patches, and a row of zeros for the class token): it reads and writes the caller's buffers through slots.
 // SASS: must LDG
 #include "ops/concat/concat.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 #include "tiles/strided.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_copy.cuh"
+#include "tiles/cuda/copy.cuh"
 #endif
 
 namespace tessera {

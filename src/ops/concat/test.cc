@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -3,7 +3,7 @@
 // Floats become integers towards zero. The boundary op of CUDA plans: the caller's buffers are read and written through it.
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

@@ -3,10 +3,10 @@
 // blocks, or lie two in a byte, are read and made by whole rows.
 #include "base/parallel.h"
 #include "ops/copy/copy.h"
-#include "ops/cpu_program.h"
-#include "ops/host_numbers.h"
-#include "ops/whole_numbers.h"
-#include "tiles/cpu_scratch.h"
+#include "op/cpu_program.h"
+#include "op/host_numbers.h"
+#include "op/whole_numbers.h"
+#include "tiles/cpu/scratch.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"
 

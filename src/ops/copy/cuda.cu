@@ -2,12 +2,12 @@
 // Copies of views on the device, converting and quantizing on the way; the first and last kernels of a plan, which find the caller's buffers in slots.
 // SASS: must LDG
 #include "ops/copy/copy.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 #include "tiles/strided.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_copy.cuh"
+#include "tiles/cuda/copy.cuh"
 #endif
 
 namespace tessera {

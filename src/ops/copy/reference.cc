@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "ops/whole_numbers.h"
+#include "op/whole_numbers.h"
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER copy
-#include "ops/list_variants.inc"
+#include "op/list_variants.inc"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All ids are checked before a row moves: a bad one leaves y as it was.
 #include "ops/gather/gather.h"
-#include "ops/host_numbers.h"
+#include "op/host_numbers.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 // kernel has nobody to tell).
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <optional>
 
-#include "ops/host_numbers.h"
+#include "op/host_numbers.h"
 #include "ops/map/map.h"
-#include "ops/reference.h"
-#include "ops/whole_numbers.h"
-#include "tiles/cpu_rows.h"
+#include "op/reference.h"
+#include "op/whole_numbers.h"
+#include "tiles/cpu/rows.h"
 
 namespace tessera {
 namespace {

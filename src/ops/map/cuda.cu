@@ -8,14 +8,14 @@
 
 #include "base/buffer.h"
 #include "ops/map/map.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 #include "tiles/scalar.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_axes.cuh"
-#include "tiles/cuda_elements.cuh"
-#include "tiles/cuda_launch.cuh"
+#include "tiles/cuda/axes.cuh"
+#include "tiles/cuda/elements.cuh"
+#include "tiles/cuda/launch.cuh"
 #endif
 
 namespace tessera {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

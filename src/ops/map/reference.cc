@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "base/parallel.h"
-#include "ops/reference.h"
-#include "ops/whole_numbers.h"
+#include "op/reference.h"
+#include "op/whole_numbers.h"
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER map
-#include "ops/list_variants.inc"
+#include "op/list_variants.inc"
 
 namespace tessera {
 

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <set>
 
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

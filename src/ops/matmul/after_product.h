@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program of a matmul whose product a library computes. The library adds a bias vector and a residual matrix to its f32 sum before it rounds; every other
-// program runs in a second kernel over the product (tiles/cuda_steps.cuh), which then does all the steps: a bias given to the library would be rounded twice.
+// program runs in a second kernel over the product (tiles/cuda/steps.cuh), which then does all the steps: a bias given to the library would be rounded twice.
 #pragma once
 
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_steps.h"
+#include "op/row_moments.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_steps.h"
 
 namespace tessera {
 

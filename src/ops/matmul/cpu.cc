@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/cpu: fp32 products of decoded codes, of any type.
 #include "ops/matmul/cpu_kernel.h"
-#include "tiles/cpu_numbers.h"
-#include "tiles/cpu_rows.h"
+#include "tiles/cpu/numbers.h"
+#include "tiles/cpu/rows.h"
 
 namespace tessera {
 namespace {

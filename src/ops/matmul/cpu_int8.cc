@@ -2,7 +2,7 @@
 // matmul/cpu_int8: exact products of int8 codes in int32 sums by the matrix instructions of the processor (SMMLA, AMX; else 16-bit multiplications);
 // the sum becomes fp32 once, then scales and program follow.
 #include "ops/matmul/cpu_kernel.h"
-#include "tiles/cpu_numbers.h"
+#include "tiles/cpu/numbers.h"
 
 namespace tessera {
 namespace {

@@ -6,13 +6,13 @@
 #include <cstring>
 
 #include "base/parallel.h"
-#include "ops/cpu_program.h"
+#include "op/cpu_program.h"
 #include "ops/matmul/matmul.h"
 #include "ops/matmul/sum_scales.h"
-#include "tiles/cpu_numbers.h"
-#include "tiles/cpu_rows.h"
-#include "tiles/cpu_scratch.h"
-#include "tiles/cpu_sparse.h"
+#include "tiles/cpu/numbers.h"
+#include "tiles/cpu/rows.h"
+#include "tiles/cpu/scratch.h"
+#include "tiles/cpu/sparse.h"
 #include "types/sparse24.h"
 
 namespace tessera {

@@ -7,10 +7,10 @@
 
 #include "ops/matmul/after_product.h"
 #include "ops/matmul/emulate.h"
-#include "tiles/cublaslt.h"
+#include "tiles/cuda/cublaslt.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_steps.cuh"
+#include "tiles/cuda/steps.cuh"
 #endif
 
 namespace tessera {

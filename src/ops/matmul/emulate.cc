@@ -5,11 +5,11 @@
 
 #include "archs/sm90/approximate.h"
 #include "base/parallel.h"
-#include "ops/errors.h"
-#include "ops/f64_product.h"
-#include "ops/reference.h"
-#include "ops/row_moments.h"
-#include "tiles/activation_fast.h"
+#include "op/errors.h"
+#include "op/f64_product.h"
+#include "op/reference.h"
+#include "op/row_moments.h"
+#include "tiles/sm90/activation_fast.h"
 
 namespace tessera {
 namespace {
@@ -70,7 +70,7 @@ Near activate(const SmoothActivation& act, const Near& q) {
   return {y, static_cast<float>(error) + 2.26f * q.off + (error == 0 && q.off == 0 ? 0 : Near::unit(y))};
 }
 
-// activate_half_pairs (tiles/activation_fast.h) of one number, to the last bit.
+// activate_half_pairs (tiles/sm90/activation_fast.h) of one number, to the last bit.
 float activate_in_half(const SmoothActivation& act, float v, float unit) {
   using sm90::round_to_half;
   const double q = std::clamp(round_to_half(v), -65504.0, 65504.0);
@@ -120,11 +120,11 @@ Near finish_swapped(const Epilogue& e, const Affine& c, Near v, const float* res
 }
 
 // Results beside the first, of its numbers before they are rounded.
-void emulate_beside(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y, Emulation& all) {
-  const Beside beside = Beside::of(problem.attrs);
+void emulate_extra_results(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y, Emulation& all) {
+  const ExtraResults extra = ExtraResults::of(problem.attrs);
   for (size_t r = 1; r < problem.out.size(); ++r) {
     EmulatedResult& result = all[r];
-    if (static_cast<int>(r) == beside.codes) {
+    if (static_cast<int>(r) == extra.codes) {
       const float unit = 1.0f / tensor_scale(out[r]);
       for (const Near& v : y) result.low.push_back(v.times(unit).low()), result.high.push_back(v.times(unit).high());
       continue;
@@ -198,7 +198,7 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
   });
   Emulation all(problem.out.size());
   all[0] = std::move(first);
-  if (problem.out.size() > 1) emulate_beside(problem, out, y, all);
+  if (problem.out.size() > 1) emulate_extra_results(problem, out, y, all);
   return all;
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matmuls on wgmma, emulated: sums in the order of the mainloop (archs/tensor_core.h), then the epilogue in f32 as the
+// Matmuls on wgmma, emulated: sums in the order of the mainloop (emulate/tensor_core.h), then the epilogue in f32 as the
 // kernel writes it. What is not to the last bit: tanh.approx.f32 in activations, rsqrt in a `normalise` step, and a
 // product and a sum that the compiler may join.
 #pragma once
 
-#include "archs/tensor_core.h"
+#include "emulate/tensor_core.h"
 #include "ops/matmul/matmul.h"
 
 namespace tessera {
 
-// The two mainloops multiply scales, bias and gain in another order (tiles/sm90_gemm_load.cuh, sm90_swapped.cuh).
+// The two mainloops multiply scales, bias and gain in another order (tiles/sm90/gemm_load.cuh, sm90_swapped.cuh).
 enum class Mainloop : uint8_t { kNormal, kSwapped };
 
 // The instruction for an operand's element; null: integers.

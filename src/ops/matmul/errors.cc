@@ -3,21 +3,22 @@
 #include <cmath>
 
 #include "ops/matmul/matmul.h"
-#include "ops/reference.h"
+#include "op/reference.h"
 
 namespace tessera {
+
+const OpInfo& matmul_op();
 
 // The sum errs relative to the sum of its products' magnitudes, or as a walk (Growth); its product with the scales of x and w adds two
 // roundings, and up to four scales (two levels each) multiplied with one another three. Numbers below the smallest normal
 // f32 may be lost, as products and, where bf16 is multiplied, as operands: then all of the other factor goes with them.
 std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
                                   const Roundings& r) {
-  const OpInfo& op = *find_op("matmul");
   std::vector<Dense> magnitudes = {in[0], in[1]};
   for (Dense& d : magnitudes) {
     for (double& v : d.v) v = r.walk() ? v * v : std::fabs(v);
   }
-  const Dense sums = compute_reference(op, before_program(p), magnitudes)[0];
+  const Dense sums = compute_reference(matmul_op(), before_program(p), magnitudes)[0];
   const int64_t k = p.in[0].shape.back();
   std::vector<double> e(sums.v.size());
   for (size_t i = 0; i < e.size(); ++i) {

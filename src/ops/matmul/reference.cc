@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/f64_product.h"
+#include "op/f64_product.h"
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
 
 #define TS_OP_FOLDER matmul
-#include "ops/list_variants.inc"
+#include "op/list_variants.inc"
 
 namespace tessera {
 
@@ -31,7 +31,7 @@ MatmulProblem MatmulProblem::of(const Problem& p) {
 
 namespace {
 
-bool is_codes_beside(const QuantType& type) {
+bool is_extra_codes(const QuantType& type) {
   return type == kE4m3PerTensor || type == QuantType(Element::i8, {Granularity::kTensor, Element::f32});
 }
 
@@ -55,31 +55,31 @@ Result<std::vector<Type>> infer(const Problem& p) {
     y.shape.back() /= 2;
   }
   std::vector<Type> results{y};
-  const Beside beside = Beside::of(p.attrs);
-  if (beside.codes > 0) results.push_back({y.shape, kE4m3PerTensor});
-  if (beside.moments > 0) {
+  const ExtraResults extra = ExtraResults::of(p.attrs);
+  if (extra.codes > 0) results.push_back({y.shape, kE4m3PerTensor});
+  if (extra.moments > 0) {
     Type moments{.shape = y.shape, .quant = Element::f32};
     moments.shape.back() = moment_groups(y.shape.back());
     moments.shape.push_back(2);
     results.push_back(moments);
   }
   for (size_t i = 1; i < p.out.size() && i < results.size(); ++i) {
-    const bool fits = static_cast<int>(i) == beside.codes ? is_codes_beside(p.out[i].type) : p.out[i].type == results[i].quant;
+    const bool fits = static_cast<int>(i) == extra.codes ? is_extra_codes(p.out[i].type) : p.out[i].type == results[i].quant;
     if (!fits) return bad_input(cat("matmul: result ", i, " is ", to_string(p.out[i].type), "; codes beside y are e4m3 or int8 with one static scale, moments f32"));
   }
   return results;
 }
 
-Dense beside(const Problem& p, size_t result, const Dense& first) {
-  if (static_cast<int>(result) == Beside::of(p.attrs).codes) return first;
+Dense extra_result(const Problem& p, size_t result, const Dense& first) {
+  if (static_cast<int>(result) == ExtraResults::of(p.attrs).codes) return first;
   const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
   Dense moments{p.out[result].shape, std::vector<double>(static_cast<size_t>(rows * words))};
   for (int64_t r = 0; r < rows; ++r) take_moments(first.v.data() + r * cols, cols, moments.v.data() + r * words);
   return moments;
 }
 
-std::vector<double> errors_beside(const Problem& p, size_t result, const Dense& first, const std::vector<double>& errors) {
-  if (static_cast<int>(result) == Beside::of(p.attrs).codes) return errors;
+std::vector<double> extra_result_errors(const Problem& p, size_t result, const Dense& first, const std::vector<double>& errors) {
+  if (static_cast<int>(result) == ExtraResults::of(p.attrs).codes) return errors;
   const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
   std::vector<double> e(static_cast<size_t>(rows * words));
   for (int64_t r = 0; r < rows; ++r) moment_errors(first.v.data() + r * cols, errors.data() + r * cols, cols, e.data() + r * words);
@@ -114,8 +114,8 @@ const OpInfo& matmul_op() {
                             .infer = infer,
                             .reference = reference,
                             .errors = matmul_errors,
-                            .beside = beside,
-                            .errors_beside = errors_beside,
+                            .extra_result = extra_result,
+                            .extra_result_errors = extra_result_errors,
                             .terms = terms,
                             .flops = flops,
                             .variants = listed_variants()};

@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "ops/matmul/test_problems.h"
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "types/e4m3.h"
 
 namespace tessera {
@@ -100,7 +101,7 @@ TEST(MatmulReference, GatesByHand) {
   EXPECT_EQ(y.v, (std::vector<double>{90, 0, 0, 0}));
 }
 
-// What the arithmetic may do to each result before it is rounded, program included (ops/errors.h).
+// What the arithmetic may do to each result before it is rounded, program included (op/errors.h).
 Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
   const OpInfo& op = *find_op(c.problem.op);
   Dense v = c.exact[0];

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ops/matmul/sm90_contract.h"
+#include "ops/ops.h"
 #include "ops/matmul/test_problems.h"
 
 namespace tessera {

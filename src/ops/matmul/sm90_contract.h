@@ -10,9 +10,9 @@
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
-#include "tiles/activation_fast.h"
-#include "tiles/gemm_tiles.h"
+#include "op/row_moments.h"
+#include "tiles/sm90/activation_fast.h"
+#include "tiles/sm90/gemm_tiles.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32 results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
-  bool folds = false;  // both ends of a norm that is no kernel (ops/row_moments.h)
+  bool folds = false;  // both ends of a norm that is no kernel (op/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an image's patches
 };
 constexpr int64_t kRepeatedRows = 128;
@@ -113,7 +113,7 @@ inline Arithmetic gemm_arithmetic(const Problem& problem) {
   return wgmma_arithmetic(p.x.element, error);
 }
 
-// Tiles of 128 x 192 whose blocks keep their rows of w (tiles/sm90_gemm.cuh, kResident): codes to such codes, k of a few blocks of 128 bytes, a block for each column of tiles.
+// Tiles of 128 x 192 whose blocks keep their rows of w (tiles/sm90/gemm.cuh, kResident): codes to such codes, k of a few blocks of 128 bytes, a block for each column of tiles.
 inline constexpr const char* kResidentConfig = "128x192 w";
 inline bool may_keep_w(const MatmulProblem& p) {
   return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() && p.k <= sm90::kResidentBlocks * 128 && p.n <= 132 * 192;

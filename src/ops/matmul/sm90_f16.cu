@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/sm90_f16: f16 and bf16 on wgmma with the whole program in the epilogue (tiles/sm90_gemm.cuh).
+// matmul/sm90_f16: f16 and bf16 on wgmma with the whole program in the epilogue (tiles/sm90/gemm.cuh).
 // SASS: must HGMMA
 #include "ops/matmul/sm90_contract.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/sm90_fp8: e4m3 on wgmma with the whole program in the epilogue, the next layer's quantization included (tiles/sm90_gemm.cuh).
+// matmul/sm90_fp8: e4m3 on wgmma with the whole program in the epilogue, the next layer's quantization included (tiles/sm90/gemm.cuh).
 // SASS: must QGMMA
 #include "ops/matmul/sm90_contract.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normal mainloop (tiles/sm90_gemm.cuh) bound to a problem: tensor maps, parameters, launch. Host code of .cu files.
+// The normal mainloop (tiles/sm90/gemm.cuh) bound to a problem: tensor maps, parameters, launch. Host code of .cu files.
 #pragma once
 
 #include <string>
 #include <type_traits>
 
 #include "ops/matmul/sm90_contract.h"
-#include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_gemm_run.cuh"
-#include "tiles/tensor_map.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/gemm_run.cuh"
+#include "tiles/sm90/tensor_map.cuh"
 
 namespace tessera {
 
@@ -82,7 +82,7 @@ class GemmKernel final : public Kernel {
   }
 
  private:
-  // w whose gate's rows and the others come in turns (tiles/gated_columns.h).
+  // w whose gate's rows and the others come in turns (tiles/sm90/gated_columns.h).
   Result<CUtensorMap> halves(const void* w, int64_t rows) const {
     return cuda::make_tensor_map<4>({w, p_.w.element, {p_.k, sm90::kGateGroup, 2, rows / sm90::kGateGroup}, {p_.k, rows * p_.k, sm90::kGateGroup * p_.k},
                                      {128 * 8 / info(p_.w.element).bits, sm90::kGateGroup, 2, picked_.cols / sm90::kGatePair}});

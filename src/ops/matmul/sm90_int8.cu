@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/sm90_int8: int8 on wgmma, sums exact in int32, with the whole program in the epilogue (tiles/sm90_gemm.cuh).
+// matmul/sm90_int8: int8 on wgmma, sums exact in int32, with the whole program in the epilogue (tiles/sm90/gemm.cuh).
 // SASS: must IGMMA
 #include "ops/matmul/sm90_contract.h"
 

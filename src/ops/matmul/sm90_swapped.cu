@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's tiles and tokens its columns, K is split over a cluster, and
-// the weights are loaded while the kernel before still runs (tiles/sm90_swapped.cuh; shapes and their choice: tiles/swapped_shape.h).
+// the weights are loaded while the kernel before still runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h).
 // SASS __half: must HGMMA
 // SASS __nv_bfloat16: must HGMMA
 // SASS __nv_fp8_e4m3: must QGMMA
 // SASS signed char: must IGMMA
 #include "ops/matmul/sm90_contract.h"
-#include "tiles/swapped_shape.h"
+#include "tiles/sm90/swapped_shape.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_launch.cuh"
-#include "tiles/sm90_swapped.cuh"
-#include "tiles/tensor_map.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/swapped.cuh"
+#include "tiles/sm90/tensor_map.cuh"
 #endif
 
 namespace tessera {
@@ -139,10 +139,10 @@ class SwappedKernel final : public Kernel {
         params.rows = {static_cast<const float2*>(operand->data), static_cast<int>(p_.k), static_cast<int>(moment_groups(p_.k)), 1.0f / static_cast<float>(p_.k), norm.eps, norm.rms};
       }
     }
-    const Beside beside = Beside::of(problem_.attrs);
-    if (beside.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(beside.moments)].data);
-    if (beside.codes > 0) {
-      const TensorView& codes = out[static_cast<size_t>(beside.codes)];
+    const ExtraResults extra = ExtraResults::of(problem_.attrs);
+    if (extra.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(extra.moments)].data);
+    if (extra.codes > 0) {
+      const TensorView& codes = out[static_cast<size_t>(extra.codes)];
       params.codes = codes.data, params.codes_element = codes.desc->type.element, params.codes_scale = static_cast<const float*>(codes.scale);
     }
     return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads, static_cast<size_t>(memory_.bytes), stream.handle,

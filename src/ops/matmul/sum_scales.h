@@ -3,7 +3,7 @@
 // blocks are not among them.
 #pragma once
 
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 

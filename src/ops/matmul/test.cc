@@ -165,7 +165,7 @@ std::vector<Problem> folded_problems() {
   for (size_t i = 0; i < all.size(); ++i) {
     Problem& p = all[i];
     if (i % 3 == 0) p.attrs.set(kFoldedKind, std::string("rms"));
-    if (const int codes = Beside::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8) p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
+    if (const int codes = ExtraResults::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8) p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
   }
   return all;
 }

@@ -5,7 +5,8 @@
 #include <string>
 
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
+#include "op/row_moments.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -61,8 +62,8 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
       with(StepKind::normalise, {elements(x) / k, moment_groups(k), 2}, Element::f32);
       attrs.set(kFoldedEps, 1e-6);
     }
-    if (c == 'c') attrs.set(kCodesBeside, int64_t{1});
-    if (c == 'm') attrs.set(kMomentsBeside, int64_t{1});
+    if (c == 'c') attrs.set(kCodesResult, int64_t{1});
+    if (c == 'm') attrs.set(kMomentsResult, int64_t{1});
     if (c == 'b') with(StepKind::bias, {n}, side);
     if (c == 's') with(StepKind::scale, {n}, side);
     if (c == 'r') with(StepKind::residual, y, side);

@@ -6,10 +6,10 @@
 
 #include "archs/cpu/simd.h"
 #include "base/parallel.h"
-#include "ops/cpu_program.h"
+#include "op/cpu_program.h"
 #include "ops/norm/norm.h"
-#include "tiles/cpu_rows.h"
-#include "tiles/cpu_scratch.h"
+#include "tiles/cpu/rows.h"
+#include "tiles/cpu/scratch.h"
 #include "tiles/strided.h"
 
 #undef HWY_TARGET_INCLUDE

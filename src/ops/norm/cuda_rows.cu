@@ -4,14 +4,14 @@
 // SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_axes.cuh"
-#include "tiles/cuda_elements.cuh"
-#include "tiles/cuda_launch.cuh"
-#include "tiles/cuda_sums.cuh"
+#include "tiles/cuda/axes.cuh"
+#include "tiles/cuda/elements.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/cuda/sums.cuh"
 #endif
 
 namespace tessera {

@@ -7,7 +7,7 @@
 // Statistics and sums are fp32 or better in every variant; var is taken about the mean (two passes over the row), never as E[x^2] - mean^2.
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

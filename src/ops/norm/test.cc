@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "testing/mutations.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -3,9 +3,9 @@
 // grow side by side; else each result reads its own run.
 #include <cmath>
 
-#include "ops/host_numbers.h"
+#include "op/host_numbers.h"
 #include "ops/reduce/reduce.h"
-#include "ops/whole_numbers.h"
+#include "op/whole_numbers.h"
 
 namespace tessera {
 namespace {

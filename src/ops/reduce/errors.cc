@@ -2,10 +2,12 @@
 #include <cmath>
 
 #include "ops/reduce/reduce.h"
-#include "ops/reference.h"
-#include "ops/whole_numbers.h"
+#include "op/reference.h"
+#include "op/whole_numbers.h"
 
 namespace tessera {
+
+const OpInfo& reduce_op();
 
 // Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or
 // two. Extremes are exact.
@@ -15,7 +17,7 @@ std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, c
   if (fn == "max" || fn == "min" || is_whole(p.in[0].type)) return e;
   std::vector<Dense> magnitudes = {in[0]};
   for (double& v : magnitudes[0].v) v = std::fabs(v);
-  const Dense sums = compute_reference(*find_op("reduce"), p, magnitudes)[0];
+  const Dense sums = compute_reference(reduce_op(), p, magnitudes)[0];
   for (size_t i = 0; i < e.size(); ++i) e[i] = (r.sum(p.in[0].shape.back()) + 3 * r.unit()) * sums.v[i];
   return e;
 }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

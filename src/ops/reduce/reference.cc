@@ -5,10 +5,10 @@
 
 #include "base/parallel.h"
 #include "ops/reduce/reduce.h"
-#include "ops/whole_numbers.h"
+#include "op/whole_numbers.h"
 
 #define TS_OP_FOLDER reduce
-#include "ops/list_variants.inc"
+#include "op/list_variants.inc"
 
 namespace tessera {
 

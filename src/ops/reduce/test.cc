@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference.h"
+#include "op/reference.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "base/parallel.h"
-#include "ops/cpu_program.h"
-#include "ops/host_numbers.h"
+#include "op/cpu_program.h"
+#include "op/host_numbers.h"
 #include "ops/rotary/rotary.h"
-#include "tiles/cpu_scratch.h"
+#include "tiles/cpu/scratch.h"
 
 namespace tessera {
 namespace {

@@ -4,12 +4,12 @@
 // SASS: must LDG
 #include "base/buffer.h"
 #include "ops/rotary/rotary.h"
-#include "tiles/device_axes.h"
-#include "tiles/device_types.h"
+#include "tiles/cuda/device_axes.h"
+#include "tiles/cuda/device_types.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda_elements.cuh"
-#include "tiles/cuda_launch.cuh"
+#include "tiles/cuda/elements.cuh"
+#include "tiles/cuda/launch.cuh"
 #endif
 
 namespace tessera {

@@ -6,7 +6,7 @@
 // x, y [b, s, heads, d]; cos and sin [1 or b, s, r], 1 <= r <= d / 2. Inputs may have any strides; y is dense.
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

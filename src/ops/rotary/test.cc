@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/reference.h"
+#include "op/reference.h"
 #include "ops/rotary/rotary.h"
 #include "testing/mutations.h"
+#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row is decoded once into f32 scratch; maximum, exponentials, sum and quotient pass over it there.
-#include "ops/host_numbers.h"
+#include "op/host_numbers.h"
 #include "ops/softmax/softmax.h"
-#include "tiles/cpu_rows.h"
-#include "tiles/cpu_scratch.h"
+#include "tiles/cpu/rows.h"
+#include "tiles/cpu/scratch.h"
 
 namespace tessera {
 namespace {

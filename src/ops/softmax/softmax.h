@@ -3,7 +3,7 @@
 // Maximum and sum are fp32 or better in every variant.
 #pragma once
 
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 

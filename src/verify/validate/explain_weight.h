@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 

@@ -6,9 +6,10 @@
 
 #include "base/random.h"
 #include "ir/gather_codes.h"
-#include "ops/reference.h"
-#include "ops/row_moments.h"
-#include "ops/whole_numbers.h"
+#include "op/reference.h"
+#include "op/row_moments.h"
+#include "ops/ops.h"
+#include "op/whole_numbers.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +29,7 @@ QuantType erased(const QuantType& type) { return is_whole(type) ? type : QuantTy
 Problem erased(const Problem& problem, const Cut& cut) {
   Problem p = problem;
   p.out.resize(1);
-  for (const char* attr : {"p", kCodesBeside, kMomentsBeside}) p.attrs.erase(attr);
+  for (const char* attr : {"p", kCodesResult, kMomentsResult}) p.attrs.erase(attr);
   std::erase_if(p.then.steps, [](const Step& s) { return s.kind == StepKind::quantize; });
   for (Operand& o : p.in) {
     if (o.present) o = dense_operand(o.constant ? o.shape : cut.of(o.shape), erased(o.type), o.constant);

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "ops/builder.h"
-#include "ops/op.h"
+#include "op/op.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ struct Cut {
 };
 
 // The op in f64 over erased types: no rounding of operands or results, the softmax of attention included. Only the
-// first result; those beside it are made of it (OpInfo::beside). Fails where the numbers or the cut do not fit the op.
+// first result; those beside it are made of it (OpInfo::extra_result). Fails where the numbers or the cut do not fit the op.
 Result<Dense> compute_erased(const Problem& problem, std::vector<Dense> in, const Cut& cut);
 
 class ModelValues {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ops/matmul/matmul.h"
-#include "ops/row_moments.h"
-#include "ops/whole_numbers.h"
+#include "op/row_moments.h"
+#include "op/whole_numbers.h"
 #include "verify/validate/counterparts.h"
 
 namespace tessera {
@@ -13,7 +13,7 @@ namespace {
 
 // How something is stored and rounded, not what is computed.
 bool is_of_types(const std::string& attr) {
-  for (const char* own : {"p", kCodesBeside, kMomentsBeside, kPromoted, kSparse24}) {
+  for (const char* own : {"p", kCodesResult, kMomentsResult, kPromoted, kSparse24}) {
     if (attr == own) return true;
   }
   return attr.starts_with("type.") || attr.starts_with("scale.");

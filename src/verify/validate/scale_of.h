@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/reference.h"
+#include "op/reference.h"
 
 namespace tessera {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/problem.h"
+#include "op/problem.h"
 
 namespace tessera {
 

@@ -6,12 +6,13 @@
 #include <cmath>
 #include <cstdio>
 
-#include "ops/reference.h"
-#include "ops/row_moments.h"
-#include "ops/whole_numbers.h"
+#include "op/reference.h"
+#include "op/row_moments.h"
+#include "op/whole_numbers.h"
 #include "verify/validate/activation_scales.h"
 #include "verify/validate/counterparts.h"
 #include "verify/validate/plan_differences.h"
+#include "ops/ops.h"
 #include "verify/validate/plan_memory.h"
 
 namespace tessera {
@@ -248,10 +249,10 @@ class Walk {
 
   // The first result, and those beside it, which are made of it.
   void write(const PlanStep& step, Held held) {
-    const Beside beside = Beside::of(step.attrs);
+    const ExtraResults extra = ExtraResults::of(step.attrs);
     std::vector<Held> others;
     for (size_t o = 1; o < step.out.size(); ++o) {
-      others.push_back(static_cast<int>(o) == beside.codes ? held : Held{.numbers = made_beside(step, o, held)});
+      others.push_back(static_cast<int>(o) == extra.codes ? held : Held{.numbers = extra_result_of(step, o, held)});
     }
     if (held.place) check_scale(step, step.out[0], held.place->base);
     for (size_t o = 1; o < step.out.size(); ++o) {
@@ -261,7 +262,7 @@ class Walk {
     memory_.write(step.out[0], std::move(held));
   }
 
-  Dense made_beside(const PlanStep& step, size_t result, const Held& held) {
+  Dense extra_result_of(const PlanStep& step, size_t result, const Held& held) {
     const OpInfo* op = find_op(step.op);
     Dense first = held.numbers;
     if (held.place) {
@@ -270,7 +271,7 @@ class Walk {
     }
     Problem p = problem_of(plan_, step);
     for (Operand& o : p.out) o.shape = model_.cut().of(o.shape);
-    return op == nullptr || op->beside == nullptr || first.v.empty() ? Dense{} : op->beside(p, result, first);
+    return op == nullptr || op->extra_result == nullptr || first.v.empty() ? Dense{} : op->extra_result(p, result, first);
   }
 
   void check_scale(const PlanStep& step, int t, ValueId value) {

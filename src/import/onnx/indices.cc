@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that read or write by index. Indices known at build that walk evenly (a slice, a repeat, a grid of all
+// positions, as exporters index masks) are a view; all others become rows of one table, by one flat index:
+//   y[i...] = rows of x at sum over axes of ids[i...] * stride
+// An index beyond its axis is an error where it is known at build; one that comes with the input is checked as a flat
+// index only, by `gather`.
+#include <algorithm>
+#include <numeric>
+
+#include "import/onnx/convert.h"
+#include "ir/region.h"
+
+namespace tessera {
+namespace {
+
+// ids of a constant, counted from the front and inside the table.
+Result<std::vector<int64_t>> checked_ids(OnnxCall& c, ValueId ids, int64_t size) {
+  TS_ASSIGN(std::vector<int64_t> out, c.b.integers(ids, "the indices"));
+  for (int64_t& id : out) {
+    if (id < -size || id >= size) return bad_input(cat("index ", id, " is outside an axis of ", size));
+    if (id < 0) id += size;
+  }
+  return out;
+}
+
+bool is_listed(OnnxCall& c, ValueId ids) {
+  return c.b.is_constant(ids) && elements(c.b.shape(ids)) <= kMaxListed && c.is_integer(ids);
+}
+
+// i64 ids counted from the front.
+Result<ValueId> counted_from_front(OnnxCall& c, ValueId ids, int64_t size) {
+  if (!c.is_integer(ids)) return bad_input("indices must be integers");
+  if (is_listed(c, ids)) {
+    TS_ASSIGN(const std::vector<int64_t> list, checked_ids(c, ids, size));
+    return c.b.reshape(c.b.integer_list(list), c.b.shape(ids));
+  }
+  TS_ASSIGN(const ValueId wide, c.b.cast(ids, Element::i64, c.name()));
+  TS_ASSIGN(const ValueId negative, c.b.map("less", {wide, c.b.scalar(0, Element::i64)}, c.name()));
+  TS_ASSIGN(const ValueId wrapped,
+            c.b.map("add", {wide, c.b.scalar(static_cast<double>(size), Element::i64)}, c.name()));
+  return c.b.map("where", {negative, wrapped, wide}, c.name());
+}
+
+// The strides with which a list over `shape` walks: list[i, j, ...] = list[0] + i s0 + j s1 ...; empty where it does
+// not walk evenly, or backwards.
+std::vector<int64_t> even_walk(const std::vector<int64_t>& list, const Shape& shape) {
+  const std::vector<int64_t> dense = dense_strides(shape);
+  std::vector<int64_t> steps(shape.size(), 0);
+  for (size_t a = 0; a < shape.size(); ++a) {
+    if (shape[a] > 1) steps[a] = list[static_cast<size_t>(dense[a])] - list[0];
+    if (steps[a] < 0) return {};
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    int64_t at = list[0], rest = static_cast<int64_t>(i);
+    for (size_t a = 0; a < shape.size(); rest %= dense[a], ++a) at += rest / dense[a] * steps[a];
+    if (at != list[i]) return {};
+  }
+  return steps;
+}
+
+// x by ids along an axis, as a view; kNoValue where no strides say it.
+Result<ValueId> take_view(OnnxCall& c, ValueId x, size_t axis, ValueId ids) {
+  if (!is_listed(c, ids) || elements(c.b.shape(ids)) == 0) return kNoValue;
+  const Shape from = c.b.shape(x), index = c.b.shape(ids);
+  TS_ASSIGN(const std::vector<int64_t> list, checked_ids(c, ids, from[axis]));
+  const std::vector<int64_t> steps = even_walk(list, index), dense = dense_strides(from);
+  if (steps.size() != index.size()) return kNoValue;
+  Region region{.shape = {}, .strides = {}, .offset = list[0] * dense[axis]};
+  const auto add = [&](int64_t size, int64_t stride) {
+    region.shape.push_back(size);
+    region.strides.push_back(stride);
+  };
+  for (size_t a = 0; a < axis; ++a) add(from[a], dense[a]);
+  for (size_t a = 0; a < index.size(); ++a) add(index[a], steps[a] * dense[axis]);
+  for (size_t a = axis + 1; a < from.size(); ++a) add(from[a], dense[a]);
+  // Neighbours that are in order count as dense, whatever an axis of size 1 says.
+  const Shape in_order = dense_strides(region.shape);
+  for (size_t a = 0; a < region.shape.size(); ++a) {
+    if (region.shape[a] == 1) region.strides[a] = in_order[a];
+  }
+  const Place place = c.b.place(x);
+  const auto straight = composed(place.region, region);
+  if (!straight) return kNoValue;
+  return c.b.view(place.base, *straight);
+}
+
+}  // namespace
+
+Result<ValueId> take(OnnxCall& c, ValueId x, size_t axis, ValueId ids) {
+  TS_ASSIGN(const ValueId seen, take_view(c, x, axis, ids));
+  if (seen != kNoValue) return seen;
+  const int64_t at = static_cast<int64_t>(axis);
+  if (axis == 0) return c.b.emit("gather", {x, ids}, {}, c.name());
+  // Rows are what can be gathered: bring the axis to the front, and its result, which has the axes of ids, back to its
+  // place.
+  std::vector<int64_t> to_front = {at}, back;
+  for (size_t i = 0; i < c.b.rank(x); ++i) {
+    if (i != axis) to_front.push_back(static_cast<int64_t>(i));
+  }
+  const int64_t axes = static_cast<int64_t>(c.b.rank(ids));
+  for (int64_t i = 0; i < at; ++i) back.push_back(axes + i);
+  for (int64_t i = 0; i < axes; ++i) back.push_back(i);
+  for (int64_t i = at + 1; i < static_cast<int64_t>(c.b.rank(x)); ++i) back.push_back(axes + i - 1);
+  TS_ASSIGN(const ValueId table, c.b.permute(x, to_front));
+  TS_ASSIGN(const ValueId rows, c.b.emit("gather", {table, ids}, {}, c.name()));
+  return c.b.permute(rows, back);
+}
+
+namespace {
+
+Result<Values> gather(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId ids, c.operand(1));
+  TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
+  TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
+  return single(take(c, x, axis, ids));
+}
+
+// Sums parts of a flat index: part * stride.
+Result<ValueId> add_part(OnnxCall& c, ValueId sum, ValueId part, int64_t stride) {
+  TS_ASSIGN(const ValueId scaled,
+            c.b.map("mul", {part, c.b.scalar(static_cast<double>(stride), Element::i64)}, c.name()));
+  return sum == kNoValue ? Result<ValueId>(scaled) : c.b.map("add", {sum, scaled}, c.name());
+}
+
+// Flat element numbers of x[i0, .., ids[i], ..], over the shape of ids.
+Result<ValueId> element_numbers(OnnxCall& c, ValueId ids, Shape x, size_t axis) {
+  const Shape shape = c.b.shape(ids), strides = dense_strides(x);
+  if (shape.size() != x.size()) return bad_input(cat("indices ", to_string(shape), " into ", to_string(x)));
+  TS_ASSIGN(const ValueId along, counted_from_front(c, ids, x[axis]));
+  TS_ASSIGN(ValueId sum, add_part(c, kNoValue, along, strides[axis]));
+  for (size_t a = 0; a < shape.size(); ++a) {
+    if (a == axis) continue;
+    if (shape[a] > x[a]) return bad_input(cat("indices ", to_string(shape), " into ", to_string(x)));
+    TS_ASSIGN(const ValueId here, count_along(c, shape[a], a, shape.size()));
+    TS_ASSIGN(sum, add_part(c, sum, here, strides[a]));
+  }
+  return sum;
+}
+
+Result<Values> gather_elements(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId ids, c.operand(1));
+  TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
+  TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
+  TS_ASSIGN(const ValueId numbers, element_numbers(c, ids, c.b.shape(x), axis));
+  TS_ASSIGN(const ValueId flat, c.b.reshape(x, {elements(c.b.shape(x))}, c.name()));
+  return single(take(c, flat, 0, numbers));
+}
+
+// Column k of an index table. Exporters join it from columns, some of them known at build: then it is that column.
+Result<ValueId> column_of(OnnxCall& c, ValueId ids, int64_t k) {
+  const std::vector<int> producers = c.b.graph().producers();
+  const int maker = producers[static_cast<size_t>(ids)];
+  if (maker >= 0) {
+    const Node& join = c.b.graph().nodes[static_cast<size_t>(maker)];
+    const int64_t last = static_cast<int64_t>(c.b.rank(ids)) - 1, axis = join.attrs.integer("axis");
+    int64_t start = 0;
+    for (size_t i = 0; join.op == "concat" && (axis == last || axis == -1) && i < join.inputs.size(); ++i) {
+      const ValueId part = join.inputs[i];
+      const int64_t size = c.b.shape(part).back();
+      if (k < start + size) return c.b.slice(part, -1, k - start, 1, 1);
+      start += size;
+    }
+  }
+  return c.b.slice(ids, -1, k, 1, 1);
+}
+
+// Flat row numbers of x[i0, .., ids[.., 0], ids[.., 1], ..], over the shape of ids but its last axis; a row is what the
+// index leaves of x. The first `batch` axes are common to both.
+Result<ValueId> row_numbers(OnnxCall& c, ValueId ids, Shape x, size_t batch) {
+  Shape shape = c.b.shape(ids);
+  const size_t depth = shape.empty() ? 0 : static_cast<size_t>(shape.back());
+  if (shape.empty() || depth < 1 || batch >= shape.size() || batch + depth > x.size())
+    return bad_input(cat("indices ", to_string(shape), " into ", to_string(x)));
+  shape.pop_back();
+  const Shape strides = dense_strides(Shape(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(batch + depth)));
+  ValueId sum = kNoValue;
+  for (size_t k = 0; k < depth; ++k) {
+    TS_ASSIGN(const ValueId one, column_of(c, ids, static_cast<int64_t>(k)));
+    TS_ASSIGN(const ValueId part, c.b.reshape(one, shape));
+    TS_ASSIGN(const ValueId along, counted_from_front(c, part, x[batch + k]));
+    TS_ASSIGN(sum, add_part(c, sum, along, strides[batch + k]));
+  }
+  for (size_t a = 0; a < batch; ++a) {
+    if (shape[a] != x[a]) return bad_input(cat("indices ", to_string(c.b.shape(ids)), " into ", to_string(x)));
+    TS_ASSIGN(const ValueId here, count_along(c, shape[a], a, shape.size()));
+    TS_ASSIGN(sum, add_part(c, sum, here, strides[a]));
+  }
+  return sum;
+}
+
+// x as a table whose rows are what the first `axes` axes number.
+Result<ValueId> as_rows(OnnxCall& c, ValueId x, size_t axes) {
+  const Shape& from = c.b.shape(x);
+  const auto middle = from.begin() + static_cast<std::ptrdiff_t>(axes);
+  Shape shape = {elements(Shape(from.begin(), middle))};
+  shape.insert(shape.end(), middle, from.end());
+  return c.b.reshape(x, shape, c.name());
+}
+
+Result<Values> gather_nd(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId ids, c.operand(1));
+  TS_ASSIGN(const int64_t batch, c.integer("batch_dims", 0));
+  if (batch < 0 || batch >= static_cast<int64_t>(c.b.rank(x))) return bad_input(cat("batch_dims ", batch));
+  TS_ASSIGN(const ValueId numbers, row_numbers(c, ids, c.b.shape(x), static_cast<size_t>(batch)));
+  TS_ASSIGN(const ValueId rows, as_rows(c, x, static_cast<size_t>(batch) + static_cast<size_t>(c.b.shape(ids).back())));
+  return single(take(c, rows, 0, numbers));
+}
+
+// Rows of x, some of them replaced: rows of [x; updates] by a table of where each row comes from.
+Result<ValueId> replace_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId updates) {
+  TS_ASSIGN(const std::string reduction, c.word("reduction", "none"));
+  if (reduction != "none") return bad_input(cat("reduction '", shown(reduction), "' is not supported"));
+  TS_ASSIGN(const std::vector<int64_t> written, c.b.integers(numbers, "the indices"));
+  const int64_t rows = c.b.shape(x)[0];
+  if (rows > kMaxListed) return bad_input(cat("a table of ", rows, " rows is too long to be written to by index"));
+  if (c.b.shape(updates)[0] != static_cast<int64_t>(written.size()))
+    return bad_input(cat(written.size(), " indices for ", c.b.shape(updates)[0], " updates"));
+  std::vector<int64_t> source(static_cast<size_t>(rows));
+  std::iota(source.begin(), source.end(), int64_t{0});
+  for (size_t i = 0; i < written.size(); ++i)
+    source[static_cast<size_t>(written[i])] = rows + static_cast<int64_t>(i);  // the last one to write counts
+  TS_ASSIGN(const ValueId both, c.b.concat({x, updates}, 0, c.name()));
+  return take(c, both, 0, c.b.integer_list(source));
+}
+
+Result<Values> scatter_nd(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId ids, c.operand(1));
+  TS_ASSIGN(const ValueId updates, c.operand(2));
+  const Shape shape = c.b.shape(x), index = c.b.shape(ids);
+  TS_ASSIGN(const ValueId numbers, row_numbers(c, ids, shape, 0));
+  TS_ASSIGN(const ValueId rows, as_rows(c, x, static_cast<size_t>(index.back())));
+  if (c.b.rank(updates) + 1 < index.size()) return bad_input(cat("updates ", to_string(c.b.shape(updates))));
+  TS_ASSIGN(const ValueId fresh, as_rows(c, updates, index.size() - 1));
+  TS_ASSIGN(const ValueId y, replace_rows(c, rows, numbers, fresh));
+  return single(c.b.reshape(y, shape));
+}
+
+Result<Values> scatter_elements(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId ids, c.operand(1));
+  TS_ASSIGN(const ValueId updates, c.operand(2));
+  TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
+  TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
+  const Shape shape = c.b.shape(x);
+  TS_ASSIGN(const ValueId numbers, element_numbers(c, ids, shape, axis));
+  TS_ASSIGN(const ValueId flat, c.b.reshape(x, {elements(shape)}, c.name()));
+  TS_ASSIGN(const ValueId fresh, c.b.reshape(updates, {elements(c.b.shape(updates))}, c.name()));
+  TS_ASSIGN(const ValueId y, replace_rows(c, flat, numbers, fresh));
+  return single(c.b.reshape(y, shape));
+}
+
+}  // namespace
+
+std::span<const OnnxOp> onnx_index_ops() {
+  static const OnnxOp kOps[] = {
+      {"Gather", gather},        {"GatherElements", gather_elements},   {"GatherND", gather_nd},
+      {"ScatterND", scatter_nd}, {"ScatterElements", scatter_elements},
+  };
+  return kOps;
+}
+
+}  // namespace tessera

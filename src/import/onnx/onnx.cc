@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "import/onnx/onnx.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "import/onnx/convert.h"
+#include "import/onnx/reader.h"
+#include "io/mmap.h"
+#include "ir/check.h"
+
+namespace tessera {
+namespace {
+
+// "/blocks/blocks.0/attn/qkv/MatMul" -> "blocks.0.attn.qkv": modules from the outside in, a numbered one repeats its
+// parent's name.
+std::string module_path(const OnnxNode& node) {
+  if (!node.scope.empty()) return node.scope;
+  if (!node.name.starts_with("/")) return "";
+  std::string out, previous;
+  for (size_t start = 1, end; (end = node.name.find('/', start)) != std::string::npos; start = end + 1) {
+    const std::string part = node.name.substr(start, end - start);
+    if (!previous.empty() && part.starts_with(previous + ".")) {
+      out.resize(out.size() - previous.size());
+      out += part;
+    } else {
+      out += (out.empty() ? "" : ".") + part;
+    }
+    previous = part;
+  }
+  return out;
+}
+
+// One line for all that is missing: every operator once, with how many nodes want it and the first of them.
+Status check_supported(const OnnxModel& model) {
+  struct Missing {
+    const OnnxNode* first;
+    size_t count;
+  };
+  std::map<std::string, Missing> missing;
+  size_t count = 0;
+  for (const OnnxNode& n : model.nodes) {
+    if (find_onnx_op(n) != nullptr) continue;
+    const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
+    ++missing.emplace(op, Missing{&n, 0}).first->second.count;
+    ++count;
+  }
+  if (count == 0) return {};
+  constexpr size_t kListed = 50;  // more is a file of another kind
+  std::string list;
+  size_t listed = 0;
+  for (const auto& [op, m] : missing) {
+    if (++listed > kListed) break;
+    list += cat(listed == 1 ? "" : ", ", shown(op), " (", m.count > 1 ? cat(m.count, " times, first ") : "", "node '",
+                shown(m.first->name), "', opset ", m.first->opset, ")");
+  }
+  if (missing.size() > kListed) list += cat(" and ", missing.size() - kListed, " more");
+  return bad_input(cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (",
+                       count, count == 1 ? " node" : " nodes", "): ", list));
+}
+
+class Importer {
+ public:
+  explicit Importer(const OnnxOptions& options) : options_(options), builder_(graph_) {}
+
+  Result<Graph> run(const OnnxModel& model) {
+    TS_TRY(check_supported(model));
+    for (const OnnxNode& n : model.nodes) {
+      for (const std::string& name : n.inputs) ++context_.readers[name];
+      made_.insert(n.outputs.begin(), n.outputs.end());
+    }
+    context_.outputs.insert(model.outputs.begin(), model.outputs.end());
+    for (const OnnxTensor& t : model.tensors) {
+      const ValueId id = add_tensor(builder_, t);
+      context_.stored[t.name] = t.stored;
+      context_.code_count += elements(t.type.shape);
+      if (t.is_byte) context_.bytes.insert(id);
+      TS_TRY(define(t.name, id));
+    }
+    TS_TRY(fix_sizes(model));
+    for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
+    int64_t index = 0;
+    for (const OnnxNode& n : model.nodes) {
+      TS_TRY(add_node(n, index).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
+      index += n.op != "Constant";
+    }
+    for (const std::string& name : model.outputs) TS_TRY(add_output(name));
+    TS_TRY(check(graph_));
+    return std::move(graph_);
+  }
+
+ private:
+  Status define(const std::string& name, ValueId id) {
+    if (name.empty()) return {};
+    if (!ids_.emplace(name, id).second) return bad_input(cat("'", shown(name), "' is made twice"));
+    return {};
+  }
+
+  // Shapes that the caller gives say what the names in them stand for, in other inputs, too.
+  Status fix_sizes(const OnnxModel& model) {
+    std::set<std::string> used;
+    for (const OnnxInput& input : model.inputs) {
+      batch_open_ |= !input.dims.empty() && input.dims[0].size < 0;
+      const auto given = options_.shapes.find(input.name);
+      if (given == options_.shapes.end()) continue;
+      used.insert(input.name);
+      const Shape& shape = given->second;
+      bool fits = shape.size() == input.dims.size();
+      for (size_t i = 0; fits && i < shape.size(); ++i) {
+        const OnnxDim& d = input.dims[i];
+        fits = shape[i] >= 1 && (d.size < 0 || d.size == shape[i]);
+        if (d.size < 0 && !d.symbol.empty()) fits &= sizes_.emplace(d.symbol, shape[i]).first->second == shape[i];
+      }
+      if (!fits)
+        return bad_input(cat("input '", shown(input.name), "': shape ", to_string(shape), " does not fit the model's ",
+                             described(input)));
+    }
+    for (const auto& [name, shape] : options_.shapes) {
+      if (!used.contains(name))
+        return bad_input(cat("a shape is given for '", shown(name), "', which is not an input of the model"));
+    }
+    return {};
+  }
+
+  Status add_input(const OnnxInput& input) {
+    Shape shape;
+    if (const auto given = options_.shapes.find(input.name); given != options_.shapes.end()) {
+      shape = given->second;
+    } else {
+      for (size_t i = 0; i < input.dims.size(); ++i) {
+        const OnnxDim& d = input.dims[i];
+        const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
+        const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : i == 0 ? options_.batch : 0;
+        // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
+        if (i == 0 && d.size >= 0 && !batch_open_ && !options_.own_batch && options_.batch > 0 &&
+            options_.batch != d.size)
+          return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
+        if (size < 1 && i == 0)
+          return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
+        if (size < 1)
+          return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape, --shape ",
+                               shown(input.name), "=", example(input)));
+        shape.push_back(size);
+      }
+    }
+    if (!checked_elements(shape, kMaxElements)) return bad_input(cat("shape ", to_string(shape), " is too large"));
+    const ValueId id =
+        graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
+    graph_.inputs.push_back(id);
+    if (input.is_byte) context_.bytes.insert(id);
+    return define(input.name, id);
+  }
+
+  // A shape that would fit, as it is written on the command line: "1,128".
+  std::string example(const OnnxInput& input) const {
+    std::string out;
+    for (size_t i = 0; i < input.dims.size(); ++i) {
+      const OnnxDim& d = input.dims[i];
+      out += cat(i == 0 ? "" : ",", d.size >= 0 ? d.size : i == 0 ? std::max<int64_t>(options_.batch, 1) : 128);
+    }
+    return out;
+  }
+
+  static std::string described(const OnnxInput& input) {
+    std::string out = "[";
+    for (const OnnxDim& d : input.dims)
+      out += cat(out.size() == 1 ? "" : ",", d.size >= 0        ? std::to_string(d.size)
+                                             : d.symbol.empty() ? "?"
+                                                                : shown(d.symbol));
+    return out + "]";
+  }
+
+  Status add_node(const OnnxNode& node, int64_t index) {
+    OnnxCall call{.b = builder_, .file = context_, .node = node, .in = {}, .layer = module_path(node), .index = index};
+    for (const std::string& name : node.inputs) {
+      const auto it = ids_.find(name);
+      if (it == ids_.end() && !name.empty())
+        return bad_input(
+            cat("reads '", shown(name), "', which no earlier node makes",
+                made_.contains(name) ? ", but this one or a later one: a cycle, or nodes out of order" : ""));
+      call.in.push_back(name.empty() ? kNoValue : it->second);
+    }
+    TS_TRY(check_codes(call));
+    const size_t before = graph_.values.size();
+    TS_ASSIGN(const Values results, find_onnx_op(node)->convert(call));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const std::string& name = node.outputs[i];
+      if (name.empty()) continue;
+      // Results that we do not make (a norm's statistics, a dropout's mask) may stand in the list as long as nobody
+      // reads them.
+      if (i >= results.size()) continue;
+      Value& v = graph_.at(results[i]);
+      if (static_cast<size_t>(results[i]) >= before && (!v.constant || node.op == "Constant")) v.name = name;
+      TS_TRY(define(name, results[i]));
+    }
+    note_bytes(call, results);
+    return hand_on_codes(call);
+  }
+
+  // UINT8 and BOOL are both u8: what moves bytes gives bytes, what compares gives bools.
+  void note_bytes(const OnnxCall& call, const Values& results) {
+    constexpr const char* kTruths[] = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And",
+                                       "Or",    "Xor",  "Not",         "IsNaN",   "IsInf"};
+    bool bytes = false;
+    if (call.node.op == "Cast") {
+      bytes = call.integer("to", 0).value() == kOnnxUint8;
+    } else if (std::find(std::begin(kTruths), std::end(kTruths), call.node.op) == std::end(kTruths)) {
+      for (ValueId v : call.in) bytes |= v != kNoValue && context_.bytes.contains(v);
+    }
+    for (ValueId v : results) {
+      if (bytes && builder_.element(v) == Element::u8) context_.bytes.insert(v);
+    }
+  }
+
+  Status add_output(const std::string& name) {
+    const auto it = ids_.find(name);
+    if (it == ids_.end()) return bad_input(cat("output '", shown(name), "' is made by no node"));
+    if (context_.codes.contains(name) || graph_.at(it->second).type.quant.scaled())
+      return bad_input(cat("output '", shown(name), "' is the codes of a quantization; numbers can be given out: end with ",
+                           "DequantizeLinear"));
+    ValueId id = it->second;
+    // A result has the name that the model gives it. One that has another name already (an input, a constant, another
+    // output) is copied.
+    bool taken = graph_.at(id).constant || !results_.insert(id).second;
+    for (ValueId input : graph_.inputs) taken |= input == id;
+    if (taken) {
+      Node copy{
+          .name = name, .op = "copy", .inputs = {id}, .outputs = {}, .attrs = {}, .then = {}, .role = {}, .asked = {}};
+      id = graph_.add_value({.name = name, .type = graph_.at(id).type, .constant = false, .data = {}});
+      copy.outputs = {id};
+      graph_.nodes.push_back(std::move(copy));
+    }
+    graph_.at(id).name = name;
+    graph_.outputs.push_back(id);
+    return {};
+  }
+
+  const OnnxOptions& options_;
+  Graph graph_;
+  GraphBuilder builder_;
+  OnnxContext context_;
+  std::unordered_map<std::string, ValueId> ids_;
+  std::map<std::string, int64_t> sizes_;  // of open axes, by their names
+  bool batch_open_ = false;               // some input leaves its first axis open
+  std::set<ValueId> results_;
+  std::unordered_set<std::string> made_;  // by any node of the file
+};
+
+Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name,
+                      const OnnxOptions& options) {
+  if (options.batch < 0) return usage_error(cat("batch ", options.batch, ": a batch is at least 1"));
+  TS_ASSIGN(const OnnxModel model, read_onnx(file, folder));
+  TS_ASSIGN(Graph graph, Importer(options).run(model));
+  graph.name = name.empty() ? model.name : name;
+  return graph;
+}
+
+}  // namespace
+
+Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
+  TS_ASSIGN(const Bytes file, map_file(path));
+  const std::filesystem::path p(path);
+  const std::string folder = p.has_parent_path() ? p.parent_path().string() : ".";
+  Result<Graph> graph = convert(file, folder, as_utf8(p.stem().string()), options);
+  if (!graph.ok()) return graph.status().at(path);
+  return graph;
+}
+
+Result<Graph> import_onnx(const Bytes& file, const std::string& name, const OnnxOptions& options) {
+  return convert(file, "", name, options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel that runs an epilogue program over a finished matrix product: what a library's epilogue cannot express, in one trip through memory,
+// eight numbers per thread.
+#pragma once
+
+#include "tiles/cuda/elements.cuh"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/cuda/device_steps.h"
+#include "tiles/cuda/gelu_fast.h"
+#include "tiles/scalar.h"
+
+namespace tessera::cuda {
+
+// A call, so that functions which nobody uses between matmuls take no room in the kernel.
+__device__ __noinline__ inline float apply_rare(Unary fn, float x) { return apply_unary(fn, x); }
+
+template <int N>
+__device__ __forceinline__ void apply_act(Unary fn, bool narrow, float (&v)[N]) {
+  const auto each = [&](auto f) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = f(v[i]);
+  };
+  switch (fn) {
+    case Unary::identity: break;
+    case Unary::relu: each([](float x) { return apply_unary<Unary::relu>(x); }); break;
+    case Unary::silu: each([](float x) { return apply_unary<Unary::silu>(x); }); break;
+    case Unary::gelu_tanh: each([](float x) { return apply_unary<Unary::gelu_tanh>(x); }); break;
+    case Unary::gelu_erf:
+      // The fast form's error is far below half a step of 16-bit results, not of f32.
+      if (narrow) {
+        each([](float x) { return gelu_erf_fast(x); });
+      } else {
+        each([](float x) { return apply_unary<Unary::gelu_erf>(x); });
+      }
+      break;
+    default: each([fn](float x) { return apply_rare(fn, x); });
+  }
+}
+
+template <int N>
+__global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceSteps p, const FastDivide groups) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
+  const uint32_t row = groups.quotient(index);
+  if (row >= p.rows) return;
+  const int64_t col = int64_t{index - row * groups.divisor} * N;
+  const int64_t at = row * p.cols + col;
+
+  float v[N], w[N];
+  load_numbers<N>(p.from.element, p.from.data, at, v);
+  if (p.column_scale != nullptr) {
+    load_numbers<N>(Element::f32, p.column_scale, col, w);
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] *= w[i];
+  }
+#pragma unroll 1
+  for (int s = 0; s < p.count; ++s) {
+    const DeviceStep& step = p.step[s];
+    switch (step.kind) {
+      case StepKind::bias:
+        load_numbers<N>(step.operand.element, step.operand.data, col, w);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] += w[i];
+        break;
+      case StepKind::act: apply_act<N>(step.fn, p.y.element != Element::f32, v); break;
+      case StepKind::scale:
+        load_numbers<N>(step.operand.element, step.operand.data, col, w);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] *= w[i];
+        break;
+      case StepKind::residual: {
+        const uint32_t r = row - step.rows.quotient(row) * step.rows.divisor;
+        const float scale = scale_of(step.operand);
+        load_numbers<N>(step.operand.element, step.operand.data, r * step.row_stride + col, w);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] += w[i] * scale;
+        break;
+      }
+      case StepKind::normalise:
+      case StepKind::gate: break;      // halves the columns: refused by whoever launches this
+      case StepKind::quantize: break;  // the store rounds
+    }
+  }
+  const float inverse = inverse_scale_of(p.y);
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] *= inverse;
+  store_numbers<N>(p.y.element, p.y.data, at, v);
+}
+
+// Contract: at most kMaxDeviceSteps steps; rows * cols < 2^31; operands as the steps say.
+inline Status launch_steps(const char* name, const DeviceSteps& p, void* stream) {
+  bool vector = p.cols % 8 == 0 && is_aligned(p.from.data, 16) && is_aligned(p.y.data, 16) && is_aligned(p.column_scale, 16);
+  for (int s = 0; s < p.count && s < kMaxDeviceSteps; ++s) vector = vector && is_aligned(p.step[s].operand.data, 16) && p.step[s].row_stride % 8 == 0;
+  const int64_t groups = p.cols / (vector ? 8 : 1), blocks = divide_up(p.rows * groups, 256);
+  if (blocks == 0) return {};
+  const FastDivide divide(static_cast<uint32_t>(groups));
+  return vector ? launch_overlapping(name, run_steps<8>, blocks, 256, 0, stream, 1, p, divide) : launch_overlapping(name, run_steps<1>, blocks, 256, 0, stream, 1, p, divide);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program of the normal mainloop (sm90_gemm.cuh) on a warpgroup's finished tile, and the way of its results to memory.
+#pragma once
+
+#include <type_traits>
+
+#include "archs/cuda/instructions.cuh"
+#include "archs/planted_fault.h"
+#include "archs/sm90/instructions.cuh"
+#include "archs/sm90/products.cuh"
+#include "archs/sm90/swizzle.h"
+#include "tiles/cuda/elements.cuh"
+#include "tiles/sm90/gemm.cuh"
+
+namespace tessera::sm90 {
+
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an activation in f32, one in f16 for e4m3 results, a gate, and
+// whatever else the program may hold.
+enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kGate, kAny };
+
+// The program on four numbers (columns 0, 1, 8, 9 of the products, neighbours in y) in each of kRows rows, v = sum * factor + bias on entry; packed words of y on return. One warp
+// per scheduler runs this, so a thread's own numbers must hide its latencies: each step goes over all of them before the next one. add: the residual.
+template <class Out, ProgramKind kProgram, int kRows>
+__device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], float (&v)[kRows * 4], const float4& gains, const uint2 (&add)[kRows], const GemmParams& p,
+                                             float unit) {
+  constexpr bool kByte = sizeof(Out) == 1;
+  if constexpr (kProgram == ProgramKind::kInHalf) {
+    uint32_t pairs[kRows * 2];
+    activate_half_pairs(p.act, v, __float2half2_rn(unit), pairs);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) y[r][0] = pack_e4m3(pairs[2 * r], pairs[2 * r + 1]);
+  } else {
+    if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kAny) {
+      p.act.template run<kRows * 2>(v);  // half of them at a time: registers
+      p.act.template run<kRows * 2>(v + kRows * 2);
+#pragma unroll
+      for (int i = 0; i < kRows * 4; ++i) {
+        if (kByte) v[i] *= unit;
+        if (kProgram == ProgramKind::kAny) v[i] *= i % 4 == 0 ? gains.x : i % 4 == 1 ? gains.y : i % 4 == 2 ? gains.z : gains.w;
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float* row = v + r * 4;
+      if constexpr (!kByte && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny)) {
+        const float2 low = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].x) : cuda::decode_bf16_pair(add[r].x);
+        const float2 high = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].y) : cuda::decode_bf16_pair(add[r].y);
+        row[0] += low.x, row[1] += low.y, row[2] += high.x, row[3] += high.y;
+      }
+      if constexpr (!kByte) {
+        y[r][0] = cuda::pack_pair<Out>(row[0], row[1]), y[r][1] = cuda::pack_pair<Out>(row[2], row[3]);
+      } else {
+        y[r][0] = std::is_same_v<Out, int8_t> ? cuda::encode_i8_four(row) : pack_e4m3(row[0], row[1], row[2], row[3]);
+      }
+    }
+  }
+}
+
+template <class Shape, class In, class Out>
+struct TileFinisher {
+  using Memory = GemmMemory<Shape, Out>;
+  using Sums = SumOf<In>[Shape::kMma][Shape::kCols / 2];
+
+  const GemmParams& p;
+  const Memory memory;
+  const int consumer, thread;
+
+  template <ProgramKind kProgram>
+  static constexpr bool kMayAdd = sizeof(Out) == 2 && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny);
+
+  // Factors and biases of four of a thread's columns.
+  struct Columns {
+    uint4 pair[2];
+    __device__ __forceinline__ float factor(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].x : pair[i / 2].z); }
+    __device__ __forceinline__ float bias(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].y : pair[i / 2].w); }
+  };
+  static __device__ __forceinline__ Columns load_columns(uint32_t from) { return {cuda::load_shared_four(from), cuda::load_shared_four(from + 64)}; }
+
+  // Results of a tile. Thanks to the order of w's rows a thread has eight neighbouring columns of each 32: four threads fill whole sectors of memory.
+  template <ProgramKind kProgram>
+  __device__ __forceinline__ void finish(Sums& d, float unit) const {
+    constexpr int kRows = Shape::kMma * 2, kFours = Shape::kCols / 16;
+    int lane = thread;
+    asm volatile("" : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
+    const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16, gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
+    constexpr int kShare = kProgram == ProgramKind::kGate ? 2 : 1;  // columns of sums to a result
+    const uint2 tile = cuda::load_shared_pair(table + Shape::kCols * 12);
+    const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
+    const int rows_left = p.m - first_row, cols_left = p.cols - first_col;
+    Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.cols + first_col;
+    const uint32_t residual = memory.residual() + (planted(Fault::kResidualSwizzle) ? result_row(lane) * 64 + lane % 4 * 16 : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
+    float v[kRows * 4];
+    uint32_t y[2][kRows][sizeof(Out)];
+    Columns columns = load_columns(column_table);
+#pragma unroll
+    for (int four = 0; four < kFours; ++four) {
+      const Columns now = columns;
+      if (four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      uint2 add[kRows];
+      if constexpr (kMayAdd<kProgram>) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const uint32_t from = residual + four / 2 * Memory::kResidualBox + (r / 2 * 64 + r % 2 * 8) * 64 + four % 2 * 8;
+          add[r] = kProgram == ProgramKind::kResidual || p.residual ? cuda::load_shared_pair_here(from) : uint2{};
+        }
+      }
+      float4 gains{1.0f, 1.0f, 1.0f, 1.0f};
+      if (kProgram == ProgramKind::kAny && p.gain != nullptr) {
+        const uint2 low = cuda::load_shared_pair(gain_table + four * 64), high = cuda::load_shared_pair(gain_table + four * 64 + 32);
+        gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
+      }
+      const auto affine = [&](int r, int c) { return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c ^ planted(Fault::kNeighboursBias))); };
+      if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
+        float gate[kRows * 2];
+#pragma unroll
+        for (int i = 0; i < kRows * 2; ++i) gate[i] = affine(i / 2, i % 2);
+        p.act.template run<kRows * 2>(gate);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float low = gate[r * 2] * affine(r, 2), high = gate[r * 2 + 1] * affine(r, 3);
+          if constexpr (sizeof(Out) == 2) {
+            y[four / 2 % 2][r][four % 2] = cuda::pack_pair<Out>(low, high);
+          } else {
+            v[r * 4 + four % 2 * 2] = low, v[r * 4 + four % 2 * 2 + 1] = high;
+          }
+        }
+        if (four % 2 == 0) continue;
+      } else {
+#pragma unroll
+        for (int i = 0; i < kRows * 4; ++i) v[i] = affine(i / 4, i % 4);
+      }
+      const int done = four / kShare;  // fours of results
+      if constexpr (kShare == 1 || sizeof(Out) == 1) finish_fours<Out, kProgram, kRows>(y[done % 2], v, gains, add, p, unit);
+      if (done % 2 == 0) continue;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const int row = r / 2 * 64 + r % 2 * 8, col = done / 2 * 32;
+        if (row >= rows_left || col >= cols_left) continue;
+        Out* to = first + int64_t{p.cols * row} + col;
+        if constexpr (sizeof(Out) == 1) {
+          *reinterpret_cast<uint2*>(to) = {y[0][r][0], y[1][r][0]};
+        } else {
+          *reinterpret_cast<uint4*>(to) = {y[0][r][0], y[0][r][1], y[1][r][0], y[1][r][1]};
+        }
+      }
+    }
+    __syncwarp();
+    if (thread % 32 == 0) {
+      arrive(memory.table_empty(consumer));
+      if (kMayAdd<kProgram> && p.residual) arrive(memory.residual_empty());
+    }
+  }
+};
+
+}  // namespace tessera::sm90
