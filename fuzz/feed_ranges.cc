@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/status.h"
-#include "fuzz/feeds.h"
 #include "calibrate/ranges_file.h"
+#include "fuzz/feeds.h"
 
 namespace tessera::fuzz {
 

@@ -2,10 +2,10 @@
 #include "fuzz/run_small.h"
 
 #include "op/op.h"
+#include "ops/ops.h"
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
-#include "ops/ops.h"
 #include "verify/verify.h"
 
 namespace tessera::fuzz {

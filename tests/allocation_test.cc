@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/parallel.h"
 #include "assemble/build_engine.h"
+#include "base/parallel.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
 
@@ -60,7 +60,8 @@ TEST(Allocation, RunningAllocatesNothing) {
   const std::string model = std::string(TS_SOURCE_DIR) + "/assets/digits/vit.onnx";
   ASSERT_TRUE(std::filesystem::exists(model));
   set_threads(3);
-  for (const char* precision : {"fp32", "fp16", "bf16", "fp8", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
+  for (const char* precision :
+       {"fp32", "fp16", "bf16", "fp8", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
     SCOPED_TRACE(precision);
     BuildOptions options;
     options.model_path = model, options.target = Arch::cpu, options.batches = {5};
@@ -72,7 +73,9 @@ TEST(Allocation, RunningAllocatesNothing) {
     EXPECT_GT(allocations, 0) << "nothing was counted so far: this test would say nothing";
     auto executor = bind(engine, plan);
     ASSERT_TRUE(executor.ok()) << executor.status().message();
-    const auto floats = [](int64_t bytes) { return std::vector<float>(static_cast<size_t>(bytes) / sizeof(float), 0.5f); };
+    const auto floats = [](int64_t bytes) {
+      return std::vector<float>(static_cast<size_t>(bytes) / sizeof(float), 0.5f);
+    };
     std::vector<float> in = floats(port_bytes(plan, plan.inputs[0])), out = floats(port_bytes(plan, plan.outputs[0]));
     const void* ins[] = {in.data()};
     void* outs[] = {out.data()};

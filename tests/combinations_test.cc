@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every precision, dense and 2:4, with attention in the carrier and in fp8, through all of `build` for the CPU: each must
-// build, store what was asked in every layer, reproduce its golden values and stay near the model.
+// Every precision, dense and 2:4, with attention in the carrier and in fp8, through all of `build` for the CPU: each
+// must build, store what was asked in every layer, reproduce its golden values and stay near the model.
 #include <gtest/gtest.h>
 
 #include "assemble/build_engine.h"
-#include "precision/choose_precisions.h"
 #include "plan/engine_file.h"
+#include "precision/choose_precisions.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -89,7 +89,8 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   BuildOptions o = options_of({"fp8", false, false});
   o.precision.clear();
   o.recipe = *parse_recipe(R"({"tessera_recipe": 1, "precision": "fp8", "attention": "fp8", "rules": [
-    {"role": "block.mlp", "precision": "nvfp4", "sparsity": "2:4"}, {"layer": "*.1.mlp.fc2", "precision": "fp16", "sparsity": "none"}]})", "test");
+    {"role": "block.mlp", "precision": "nvfp4", "sparsity": "2:4"}, {"layer": "*.1.mlp.fc2", "precision": "fp16", "sparsity": "none"}]})",
+                           "test");
   const auto engine = build_engine(o);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   std::map<std::string, int> stored;
@@ -100,7 +101,8 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   EXPECT_EQ(engine->recipe, "test");
   // Patterns differ from rule to rule.
   o.recipe = *parse_recipe(R"({"tessera_recipe": 1, "precision": "fp16", "rules": [
-    {"role": "block.mlp", "sparsity": "4:8"}, {"layer": "*.1.mlp.fc2", "sparsity": "2:4"}]})", "pairs");
+    {"role": "block.mlp", "sparsity": "4:8"}, {"layer": "*.1.mlp.fc2", "sparsity": "2:4"}]})",
+                           "pairs");
   const auto pairs = build_engine(o);
   ASSERT_TRUE(pairs.ok()) << pairs.status().message();
   int in_pairs = 0, by_four = 0;

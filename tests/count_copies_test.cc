@@ -8,8 +8,8 @@
 #include "compile/compile.h"
 #include "import/onnx/onnx.h"
 #include "io/npz.h"
-#include "rewrite/canonicalise.h"
 #include "plan/count_copies.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {
@@ -53,7 +53,8 @@ TEST_P(CountCopiesTest, NoneIsLeft) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, CountCopiesTest, ::testing::ValuesIn(models()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Files, CountCopiesTest, ::testing::ValuesIn(models()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tessera

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "compile/compile.h"
 #include "assemble/build_engine.h"
+#include "compile/compile.h"
 #include "io/npz.h"
 #include "ir/text.h"
 #include "plan/engine_file.h"
@@ -45,9 +45,11 @@ Scored score(const Engine& engine, const Plan& plan, const std::vector<Array>& t
   if (!executor.ok()) return {};
   std::vector<double> got;
   for (int64_t first = 0; first < count; first += plan.batch) {
-    std::vector<float> in(static_cast<size_t>(plan.batch) * image, 0.0f), out(static_cast<size_t>(plan.batch) * classes, NAN);
+    std::vector<float> in(static_cast<size_t>(plan.batch) * image, 0.0f),
+        out(static_cast<size_t>(plan.batch) * classes, NAN);
     const int64_t here = std::min(plan.batch, count - first);
-    for (size_t i = 0; i < static_cast<size_t>(here) * image; ++i) in[i] = static_cast<float>(images[static_cast<size_t>(first) * image + i]);
+    for (size_t i = 0; i < static_cast<size_t>(here) * image; ++i)
+      in[i] = static_cast<float>(images[static_cast<size_t>(first) * image + i]);
     const void* ins[] = {in.data()};
     void* outs[] = {out.data()};
     const Status s = (*executor)->run(ins, outs);
@@ -79,8 +81,8 @@ BuildOptions digits(const std::string& precision, int64_t batch, Arch target = A
           .quiet = true};
 }
 
-// Bounds on the distance to ONNX Runtime's fp32 logits. fp32: two fp32 runs that sum in other orders. fp16, bf16: about 40 roundings of unit 2^-11 / 2^-8 on
-// the residual stream add as a random walk. fp8: the figure.
+// Bounds on the distance to ONNX Runtime's fp32 logits. fp32: two fp32 runs that sum in other orders. fp16, bf16: about
+// 40 roundings of unit 2^-11 / 2^-8 on the residual stream add as a random walk. fp8: the figure.
 double relative_bound(const std::string& precision) {
   if (precision == "fp32") return 1e-5;
   if (precision == "fp16") return std::sqrt(40.0) * 0x1p-11;
@@ -99,7 +101,9 @@ std::vector<Where> everywhere(const std::vector<std::string>& precisions) {
   }
   return all;
 }
-std::string name_of_case(const testing::TestParamInfo<Where>& info) { return info.param.precision + "_" + tessera::info(info.param.target).name; }
+std::string name_of_case(const testing::TestParamInfo<Where>& info) {
+  return info.param.precision + "_" + tessera::info(info.param.target).name;
+}
 
 #define SKIP_WITHOUT(target) \
   if (const std::string why = why_not_here(target); !why.empty()) GTEST_SKIP() << why
@@ -130,7 +134,8 @@ TEST_P(DigitsEngine, VerifiesLayerByLayer) {
   EXPECT_EQ(report->layers_note, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(On, DigitsEngine, testing::ValuesIn(everywhere({"fp32", "fp16", "bf16", "fp8"})), name_of_case);
+INSTANTIATE_TEST_SUITE_P(On, DigitsEngine, testing::ValuesIn(everywhere({"fp32", "fp16", "bf16", "fp8"})),
+                         name_of_case);
 
 TEST(Engine, FilesAreReproducibleByteForByte) {
   const std::string a = testing::TempDir() + "/a.tess", b = testing::TempDir() + "/b.tess";
@@ -211,7 +216,8 @@ class PlantedFault : public testing::Test {
     const PlanStep& s = engine.plans[0].steps[step];
     EXPECT_FALSE(report->ok) << s.layer;
     EXPECT_EQ(report->first_stray, static_cast<int>(step)) << "planted in " << s.layer << ": " << report->sentence;
-    EXPECT_EQ(report->sentence.find(cat("layer ", s.layer, " (", s.variant, ") strays first: ")), 0u) << report->sentence;
+    EXPECT_EQ(report->sentence.find(cat("layer ", s.layer, " (", s.variant, ") strays first: ")), 0u)
+        << report->sentence;
     EXPECT_NE(report->sentence.find("; its inputs still agree"), std::string::npos) << report->sentence;
   }
 };
@@ -231,13 +237,15 @@ TEST_F(PlantedFault, AnEngineWithoutOneIsWithinItsBounds) {
 
 TEST_F(PlantedFault, AWeightInAnyLayerIsNamed) {
   for (const char* precision : {"fp16", "fp8"}) {
-    const Engine good = built(digits(precision, 5));  // larger than the golden plan's batch: the first samples are compared
+    const Engine good =
+        built(digits(precision, 5));  // larger than the golden plan's batch: the first samples are compared
     const std::vector<size_t> layers = steps_of(good.plans[0], "matmul");
     ASSERT_GE(layers.size(), 18u);
     for (size_t i = 0; i < layers.size(); i += 5) {
       Engine engine = good;
       change_weight(engine, layers[i], [](uint8_t* bytes, size_t size) {
-        for (size_t b = 0; b < size / 2; b += 2) std::swap(bytes[b], bytes[size - 2 - b]), std::swap(bytes[b + 1], bytes[size - 1 - b]);
+        for (size_t b = 0; b < size / 2; b += 2)
+          std::swap(bytes[b], bytes[size - 2 - b]), std::swap(bytes[b + 1], bytes[size - 1 - b]);
       });
       expect_named(engine, layers[i]);
     }
@@ -309,8 +317,8 @@ TEST(Engine, PromiseIsRecordedPerLayer) {
 }
 
 TEST(Engine, ARefusedLayerFailsTheBuildByName) {
-  // The digits model has heads of 16 and 10 classes: on sm90 nothing may quietly run in another precision. Either every layer is chosen or the
-  // error names the layer, the variant and the reason.
+  // The digits model has heads of 16 and 10 classes: on sm90 nothing may quietly run in another precision. Either every
+  // layer is chosen or the error names the layer, the variant and the reason.
   auto e = build_engine(digits("fp8", 4, Arch::sm90));
   if (e.ok()) {
     for (const PlanStep& s : e->plans[0].steps) {
@@ -393,7 +401,8 @@ TEST_P(CifarEngine, AgreesWithOnnxRuntime) {
       for (int64_t i = 0; i < n; ++i) {
         for (int64_t p = 0; p < 1024; ++p) {
           for (int64_t c = 0; c < 3; ++c) {
-            out[static_cast<size_t>((i * 3 + c) * 1024 + p)] = (static_cast<float>(a.data.data()[(i * 1024 + p) * 3 + c]) / 255 - mean[c]) / std[c];
+            out[static_cast<size_t>((i * 3 + c) * 1024 + p)] =
+                (static_cast<float>(a.data.data()[(i * 1024 + p) * 3 + c]) / 255 - mean[c]) / std[c];
           }
         }
       }
@@ -414,17 +423,22 @@ TEST_P(CifarEngine, AgreesWithOnnxRuntime) {
                                .quiet = true});
   ASSERT_FALSE(engine.plans.empty());
   // f64 is slow: fewer images there. The GPU takes all of them.
-  const Scored s = score(engine, engine.plans[0], normalised(*test), GetParam().target == Arch::ref ? 50 : GetParam().target == Arch::cpu ? 300 : 1500);
+  const Scored s = score(engine, engine.plans[0], normalised(*test),
+                         GetParam().target == Arch::ref   ? 50
+                         : GetParam().target == Arch::cpu ? 300
+                                                          : 1500);
   // Twice the depth of the digits model: 80 roundings on the stream.
   EXPECT_LE(s.closeness.relative_l2, relative_bound(GetParam().precision) * std::sqrt(2.0));
   EXPECT_GE(s.closeness.cosine_mean, 0.999);
-  std::printf("cifar %s on %s: cosine mean %.6f worst %.6f, relative L2 %.2e, top-1 %.4f\n", GetParam().precision.c_str(),
-              info(GetParam().target).name, s.closeness.cosine_mean, s.closeness.cosine_worst, s.closeness.relative_l2, s.top1);
+  std::printf("cifar %s on %s: cosine mean %.6f worst %.6f, relative L2 %.2e, top-1 %.4f\n",
+              GetParam().precision.c_str(), info(GetParam().target).name, s.closeness.cosine_mean,
+              s.closeness.cosine_worst, s.closeness.relative_l2, s.top1);
 }
 
 INSTANTIATE_TEST_SUITE_P(On, CifarEngine, testing::ValuesIn(everywhere({"fp32", "fp16", "fp8"})), name_of_case);
 
-// Engines that another machine built (one without a GPU): TESSERA_ENGINES names a folder of .tess files, which must reproduce their golden values here.
+// Engines that another machine built (one without a GPU): TESSERA_ENGINES names a folder of .tess files, which must
+// reproduce their golden values here.
 TEST(ForeignEngine, ReproducesItsGoldenValues_sm90) {
   const char* folder = std::getenv("TESSERA_ENGINES");
   if (folder == nullptr) GTEST_SKIP() << "TESSERA_ENGINES is not set";
@@ -438,8 +452,9 @@ TEST(ForeignEngine, ReproducesItsGoldenValues_sm90) {
       const auto report = check_golden(*engine, engine->plans[i]);
       ASSERT_TRUE(report.ok()) << report.status().message();
       EXPECT_TRUE(report->ok) << file.path() << ": " << report->sentence;
-      std::printf("%s, plan %s on %s: relative L2 %.2e of %.2e allowed\n", file.path().filename().c_str(), engine->plans[i].name.c_str(),
-                  report->machine.c_str(), report->outputs[0].relative_l2, report->outputs[0].bound);
+      std::printf("%s, plan %s on %s: relative L2 %.2e of %.2e allowed\n", file.path().filename().c_str(),
+                  engine->plans[i].name.c_str(), report->machine.c_str(), report->outputs[0].relative_l2,
+                  report->outputs[0].bound);
       ++checked;
     }
   }

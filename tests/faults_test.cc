@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planted faults. Each test builds a small model as `tessera build` does, plants one fault where a program could have
 // it (the importer, a pass, the quantizer), and expects the build's own checks to fail with a sentence that names the
-// layer or the cause. The same build without a fault passes. Stored scales: stored_scales_test.cc; plans alone, in every
-// precision: planted_*_test.cc.
+// layer or the cause. The same build without a fault passes. Stored scales: stored_scales_test.cc; plans alone, in
+// every precision: planted_*_test.cc.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms that are no kernels: which ones are folded for Hopper, what the plan then is, and that it computes what the norms did.
+// Norms that are no kernels: which ones are folded for Hopper, what the plan then is, and that it computes what the
+// norms did.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "compile/compile.h"
-#include "op/row_moments.h"
 #include "lower/fold_norms.h"
-#include "verify/golden_run.h"
+#include "op/row_moments.h"
 #include "ops/ops.h"
 #include "testing/run_graph.h"
+#include "verify/golden_run.h"
 
 namespace tessera {
 namespace {
@@ -18,12 +19,14 @@ namespace {
 using testing::canonical;
 using testing::relative_error;
 
-// A block of a transformer without its attention: two norms between linear layers, one of them with two readers, a third before the head. `kind` and the result's batch may differ.
+// A block of a transformer without its attention: two norms between linear layers, one of them with two readers, a
+// third before the head. `kind` and the result's batch may differ.
 std::string block(int64_t batch, const char* kind, bool shift) {
   const std::string rows = cat("f32[", batch, ",40,");
   const std::string side = shift ? ", %shift" : "";
   return cat(R"(graph block {
-  in %image: )", rows, R"(32]
+  in %image: )",
+             rows, R"(32]
   const %we: f32[96,32] = seed(7)
   const %gain: f32[96] = seed(1)
   const %shift: f32[96] = seed(8)
@@ -33,21 +36,36 @@ std::string block(int64_t batch, const char* kind, bool shift) {
   const %wa: f32[96,96] = seed(4)
   const %wb: f32[96,96] = seed(6)
   const %wh: f32[16,96] = seed(5)
-  %x: )", rows, R"(96] = matmul(%image, %we) @"embed"
-  %n: )", rows, R"(96] = norm(%x, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm1"
-  %h0: )", rows, R"(192] = matmul(%n, %w1) @"fc1"
-  %h1: )", rows, R"(192] = map(%h0, %b1) {fn="add"}
-  %h: )", rows, R"(192] = map(%h1) {fn="gelu_erf"} @"act"
-  %d: )", rows, R"(96] = matmul(%h, %w2) @"fc2"
-  %r: )", rows, R"(96] = map(%d, %x) {fn="add"} @"add1"
-  %m: )", rows, R"(96] = norm(%r, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm2"
-  %a: )", rows, R"(96] = matmul(%m, %wa) @"left"
-  %b: )", rows, R"(96] = matmul(%m, %wb) @"right"
-  %c: )", rows, R"(96] = matmul(%b, %wb) @"further"
-  %s: )", rows, R"(96] = map(%a, %r) {fn="add"} @"add2"
-  %t: )", rows, R"(96] = map(%c, %s) {fn="add"} @"add3"
-  %o: )", rows, R"(96] = norm(%t, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm3"
-  %y: )", rows, R"(16] = matmul(%o, %wh) @"head"
+  %x: )",
+             rows, R"(96] = matmul(%image, %we) @"embed"
+  %n: )",
+             rows, R"(96] = norm(%x, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm1"
+  %h0: )",
+             rows, R"(192] = matmul(%n, %w1) @"fc1"
+  %h1: )",
+             rows, R"(192] = map(%h0, %b1) {fn="add"}
+  %h: )",
+             rows, R"(192] = map(%h1) {fn="gelu_erf"} @"act"
+  %d: )",
+             rows, R"(96] = matmul(%h, %w2) @"fc2"
+  %r: )",
+             rows, R"(96] = map(%d, %x) {fn="add"} @"add1"
+  %m: )",
+             rows, R"(96] = norm(%r, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm2"
+  %a: )",
+             rows, R"(96] = matmul(%m, %wa) @"left"
+  %b: )",
+             rows, R"(96] = matmul(%m, %wb) @"right"
+  %c: )",
+             rows, R"(96] = matmul(%b, %wb) @"further"
+  %s: )",
+             rows, R"(96] = map(%a, %r) {fn="add"} @"add2"
+  %t: )",
+             rows, R"(96] = map(%c, %s) {fn="add"} @"add3"
+  %o: )",
+             rows, R"(96] = norm(%t, %gain)", side, ") {eps=0.00001, kind=\"", kind, R"("} @"norm3"
+  %y: )",
+             rows, R"(16] = matmul(%o, %wh) @"head"
   out %y
 })");
 }
@@ -67,7 +85,8 @@ Ranges ranges_of(const Graph& graph) {
   return ranges;
 }
 
-std::set<std::string> foldable(const Graph& graph, const std::string& precision, Arch target = Arch::sm90, std::vector<Allowance> allow = {}, const RowOffsets& offsets = {}) {
+std::set<std::string> foldable(const Graph& graph, const std::string& precision, Arch target = Arch::sm90,
+                               std::vector<Allowance> allow = {}, const RowOffsets& offsets = {}) {
   const Ranges ranges = ranges_of(graph);
   LowerOptions lowering = asking(precision, target, ranges);
   lowering.types.allow = std::move(allow);
@@ -81,7 +100,8 @@ const std::set<std::string> kAll{"norm1", "norm2", "norm3"};
 TEST(FoldedNorms, AreThoseBetweenLinearLayersOfFewRows) {
   const Graph one = canonical(block(1, "layer", true));
   for (const std::string precision : {"fp16", "bf16", "fp8"}) EXPECT_EQ(foldable(one, precision), kAll) << precision;
-  EXPECT_EQ(foldable(one, "int8"), (std::set<std::string>{"norm3"})) << "the head is in 16 bits, the other readers have even steps";
+  EXPECT_EQ(foldable(one, "int8"), (std::set<std::string>{"norm3"}))
+      << "the head is in 16 bits, the other readers have even steps";
   EXPECT_EQ(foldable(canonical(block(6, "rms", false)), "fp8"), kAll);
   EXPECT_TRUE(foldable(canonical(block(7, "layer", true)), "fp8").empty()) << "280 rows are no few rows";
   EXPECT_TRUE(foldable(one, "fp8", Arch::cpu).empty());
@@ -115,16 +135,20 @@ TEST(FoldedNorms, StayWhereTheirRangeIsSetByHand) {
   EXPECT_EQ(*names, (std::set<std::string>{"norm1", "norm3"}));
 }
 
-// Layers that read the tokens in another grouping share one view, one set of codes, and those come from the layer before.
+// Layers that read the tokens in another grouping share one view, one set of codes, and those come from the layer
+// before.
 TEST(FoldedNorms, ReadersInAnotherGroupingShareCodes) {
   std::string text = block(1, "layer", true);
   const auto replace = [&](const std::string& from, const std::string& to) {
     ASSERT_NE(text.find(from), std::string::npos) << from;
     text.replace(text.find(from), from.size(), to);
   };
-  replace("%a: f32[1,40,96] = matmul(%m, %wa)", "%mf: f32[40,96] = view(%m) {offset=0, strides=[96,1]}\n  %af: f32[40,96] = matmul(%mf, %wa)");
-  replace("%b: f32[1,40,96] = matmul(%m, %wb)", "%a: f32[1,40,96] = view(%af) {offset=0, strides=[3840,96,1]}\n  %bf: f32[40,96] = matmul(%mf, %wb)");
-  replace("%c: f32[1,40,96] = matmul(%b, %wb)", "%b: f32[1,40,96] = view(%bf) {offset=0, strides=[3840,96,1]}\n  %c: f32[1,40,96] = matmul(%b, %wb)");
+  replace("%a: f32[1,40,96] = matmul(%m, %wa)",
+          "%mf: f32[40,96] = view(%m) {offset=0, strides=[96,1]}\n  %af: f32[40,96] = matmul(%mf, %wa)");
+  replace("%b: f32[1,40,96] = matmul(%m, %wb)",
+          "%a: f32[1,40,96] = view(%af) {offset=0, strides=[3840,96,1]}\n  %bf: f32[40,96] = matmul(%mf, %wb)");
+  replace("%c: f32[1,40,96] = matmul(%b, %wb)",
+          "%b: f32[1,40,96] = view(%bf) {offset=0, strides=[3840,96,1]}\n  %c: f32[1,40,96] = matmul(%b, %wb)");
   const Graph graph = canonical(text);
   EXPECT_EQ(foldable(graph, "fp8"), kAll);
   const Ranges ranges = ranges_of(graph);
@@ -134,7 +158,8 @@ TEST(FoldedNorms, ReadersInAnotherGroupingShareCodes) {
   ConstantPool pool(constants);
   const auto plan = lower(graph, lowering, pool);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  for (const PlanStep& s : plan->steps) EXPECT_FALSE(s.op == "copy" && s.layer.find("quantize") != std::string::npos) << s.layer;
+  for (const PlanStep& s : plan->steps)
+    EXPECT_FALSE(s.op == "copy" && s.layer.find("quantize") != std::string::npos) << s.layer;
 }
 
 TEST(FoldedNorms, LeaveNoKernelBehind) {
@@ -166,8 +191,9 @@ TEST(FoldedNorms, LeaveNoKernelBehind) {
   }
 }
 
-// By the references. In f32 the algebra is exact but for the rounding of folded weights and biases to f32; in 16 bits what is rounded moves: each rounding is 2^-11 of its number at most, of which there
-// are some ten between image and result, damped by no residual in the head.
+// By the references. In f32 the algebra is exact but for the rounding of folded weights and biases to f32; in 16 bits
+// what is rounded moves: each rounding is 2^-11 of its number at most, of which there are some ten between image and
+// result, damped by no residual in the head.
 TEST(FoldedNorms, ComputeWhatTheNormsDid) {
   for (const char* kind : {"layer", "rms"}) {
     for (const bool shift : {false, true}) {
@@ -205,8 +231,12 @@ TEST(FoldedNorms, ComputeWhatTheNormsDid) {
 // Files may state anything of them.
 TEST(FoldedNorms, RefuseWhatDoesNotFit) {
   const auto check = [](const Attrs& attrs, const Shape& moments, Element e) {
-    Problem p{.op = "matmul", .in = {dense_operand({3, 96}, Element::f16), dense_operand({8, 96}, Element::f16, true), dense_operand(moments, e)}, .out = {dense_operand({3, 8}, Element::f16)},
-              .attrs = attrs, .then = {{{.kind = StepKind::normalise, .operand = 2}}}};
+    Problem p{.op = "matmul",
+              .in = {dense_operand({3, 96}, Element::f16), dense_operand({8, 96}, Element::f16, true),
+                     dense_operand(moments, e)},
+              .out = {dense_operand({3, 8}, Element::f16)},
+              .attrs = attrs,
+              .then = {{{.kind = StepKind::normalise, .operand = 2}}}};
     return check_problem(*find_op("matmul"), p);
   };
   EXPECT_TRUE(check({{kFoldedEps, 1e-5}}, {3, 2, 2}, Element::f32).ok());

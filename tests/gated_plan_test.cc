@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a gated MLP becomes on Hopper: two matmuls, in whatever form the model spells it; layers that were asked for different precisions stay what was asked.
+// What a gated MLP becomes on Hopper: two matmuls, in whatever form the model spells it; layers that were asked for
+// different precisions stay what was asked.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 #include <map>
 
 #include "compile/compile.h"
-#include "verify/golden_run.h"
 #include "testing/run_graph.h"
+#include "verify/golden_run.h"
 
 namespace tessera {
 namespace {
@@ -73,7 +74,8 @@ Result<Plan> plan_of(const Graph& graph, LowerOptions lowering, Engine& engine) 
   return lower(graph, lowering, pool);
 }
 
-Plan plan_for(const std::string& text, const std::string& precision, Arch target, const std::vector<Allowance>& allow = {}, bool promoted = false) {
+Plan plan_for(const std::string& text, const std::string& precision, Arch target,
+              const std::vector<Allowance>& allow = {}, bool promoted = false) {
   LowerOptions lowering;
   lowering.types.precision = precision;
   lowering.types.allow = allow;
@@ -123,16 +125,22 @@ TEST(GatedPlan, IsTwoMatmulsOnHopper) {
         EXPECT_EQ(s.role, "block.mlp");
       }
       EXPECT_EQ(mlp[0].computed, precision == "fp8" ? "e4m3" : precision);
-      EXPECT_EQ(mlp[0].stored, precision == "fp8" ? "e4m3" : precision == "int8" ? "i8" : precision == "fp16" ? "f16" : "bf16");
+      EXPECT_EQ(mlp[0].stored, precision == "fp8"    ? "e4m3"
+                               : precision == "int8" ? "i8"
+                               : precision == "fp16" ? "f16"
+                                                     : "bf16");
     }
   }
 }
 
-// As exporters write them: two layers (Llama, Gemma, EVA02), one that is cut into halves (DINOv2), EVA02's with a norm after the gate.
+// As exporters write them: two layers (Llama, Gemma, EVA02), one that is cut into halves (DINOv2), EVA02's with a norm
+// after the gate.
 TEST(GatedPlan, FindsGatesInExportedModels) {
-  for (const std::string name : {"llama_dyn18", "gemma_dyn20", "dinov2_swiglu_dyn20", "dinov2_swiglu_ts17", "eva02_dyn18", "eva02_ts17", "eva02_fused_dyn20"}) {
+  for (const std::string name : {"llama_dyn18", "gemma_dyn20", "dinov2_swiglu_dyn20", "dinov2_swiglu_ts17",
+                                 "eva02_dyn18", "eva02_ts17", "eva02_fused_dyn20"}) {
     LoadOptions options{.exact = false};
-    if (name.starts_with("llama") || name.starts_with("gemma")) options.shapes = {{"input_ids", {2, 8}}, {"attention_mask", {2, 8}}};
+    if (name.starts_with("llama") || name.starts_with("gemma"))
+      options.shapes = {{"input_ids", {2, 8}}, {"attention_mask", {2, 8}}};
     auto graph = load_model(cat(TS_SOURCE_DIR "/tests/data/models/", name, ".onnx"), 2, options);
     ASSERT_TRUE(graph.ok()) << graph.status().message();
     LowerOptions lowering;
@@ -161,7 +169,8 @@ TEST(GatedPlan, KeepsLayersThatWereAskedForDifferentPrecisions) {
       EXPECT_FALSE(s.then.gated()) << s.layer;
       if (s.op == "matmul" || s.op == "copy") stored[s.layer] = s.stored;
     }
-    std::map<std::string, std::string> want{{"mlp.gate_proj", element}, {"mlp.up_proj", "f16"}, {"mlp.down_proj", element}};
+    std::map<std::string, std::string> want{
+        {"mlp.gate_proj", element}, {"mlp.up_proj", "f16"}, {"mlp.down_proj", element}};
     if (precision == "int8") want["mlp.mul.quantize"] = "i8";  // map/cuda makes e4m3 itself
     for (const auto& [layer, type] : want) EXPECT_EQ(stored[layer], type) << layer;
   }
@@ -173,8 +182,9 @@ TEST(GatedPlan, KeepsLayersApartWhereNoKernelRunsAGate) {
   for (const PlanStep& s : promoted.steps) EXPECT_FALSE(s.then.gated()) << s.layer;
 }
 
-// By the references, with the gate and without: each of the 16-bit results on the way is off by half a unit of its last place at most, 2^-11 of itself; a gate saves three of
-// them (both halves, their product), and what they leave on the way to the output is damped by the residual.
+// By the references, with the gate and without: each of the 16-bit results on the way is off by half a unit of its last
+// place at most, 2^-11 of itself; a gate saves three of them (both halves, their product), and what they leave on the
+// way to the output is damped by the residual.
 TEST(GatedPlan, ComputesWhatTheLayersDid) {
   for (const std::string& text : {std::string(kTwoLayers), one_layer(false), one_layer(true)}) {
     LowerOptions lowering;
@@ -187,7 +197,9 @@ TEST(GatedPlan, ComputesWhatTheLayersDid) {
       Engine engine;
       auto plan = plan_of(canonical(text), lowering, engine);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
-      EXPECT_EQ(std::any_of(plan->steps.begin(), plan->steps.end(), [](const PlanStep& step) { return step.then.gated(); }), target == Arch::sm90);
+      EXPECT_EQ(
+          std::any_of(plan->steps.begin(), plan->steps.end(), [](const PlanStep& step) { return step.then.gated(); }),
+          target == Arch::sm90);
       const auto made = run_plan(engine, *plan, random_samples(*plan, 3, 5));
       ASSERT_TRUE(made.ok()) << made.status().message();
       outputs.push_back(*made);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that say what is not so. Real ones, for the CPU and for a GPU, with one word or number changed in turn: each is refused on load, by plan and layer.
+// Engines that say what is not so. Real ones, for the CPU and for a GPU, with one word or number changed in turn: each
+// is refused on load, by plan and layer.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,10 +8,10 @@
 
 #include "assemble/build_engine.h"
 #include "op/op.h"
+#include "ops/ops.h"
 #include "plan/engine_file.h"
 #include "plan/promise.h"
 #include "runtime/bind.h"
-#include "ops/ops.h"
 #include "types/precision.h"
 
 namespace tessera {
@@ -58,12 +59,15 @@ class HostileEngine : public testing::TestWithParam<Arch> {
   template <class Body>
   void each_step(Body body) const {
     for (size_t p = 0; p < engine().plans.size(); ++p) {
-      for (size_t s = 0; s < engine().plans[p].steps.size(); ++s) body(p, s, engine().plans[p], engine().plans[p].steps[s]);
+      for (size_t s = 0; s < engine().plans[p].steps.size(); ++s)
+        body(p, s, engine().plans[p], engine().plans[p].steps[s]);
     }
   }
 };
 
-TEST_P(HostileEngine, IsSoundBeforeItIsChanged) { EXPECT_EQ(refusal([](Engine&) {}), ""); }
+TEST_P(HostileEngine, IsSoundBeforeItIsChanged) {
+  EXPECT_EQ(refusal([](Engine&) {}), "");
+}
 
 TEST_P(HostileEngine, AnAllowanceIsForTheLayersThatItNames) {
   BuildOptions options = options_for(GetParam());
@@ -73,7 +77,8 @@ TEST_P(HostileEngine, AnAllowanceIsForTheLayersThatItNames) {
   EXPECT_TRUE(check_engine(*built).ok()) << check_engine(*built).message();
   for (const char* other : {"head=fp16", "blocks.1.*=fp16", "blocks.0.mlp.fc1=bf16", "=fp16", "fp16"}) {
     built->allowed = {other};
-    EXPECT_NE(check_engine(*built).message().find("layer blocks.0.mlp.fc1 of plan"), std::string::npos) << other << ": " << check_engine(*built).message();
+    EXPECT_NE(check_engine(*built).message().find("layer blocks.0.mlp.fc1 of plan"), std::string::npos)
+        << other << ": " << check_engine(*built).message();
   }
 }
 
@@ -91,7 +96,8 @@ TEST_P(HostileEngine, EveryClaimIsMadeAgain) {
   int asked = 0;
   each_step([&](size_t p, size_t s, const Plan& plan, const PlanStep& step) {
     for (const auto field : fields) {
-      for (const char* word : {"", "e4m3", "fp16", "fp32", "f64", "nvfp4", "wgmma e4m3 (QGMMA), 14-bit sums", "reference of matmul/abacus"}) {
+      for (const char* word : {"", "e4m3", "fp16", "fp32", "f64", "nvfp4", "wgmma e4m3 (QGMMA), 14-bit sums",
+                               "reference of matmul/abacus"}) {
         if (step.*field == word) continue;
         const std::string said = refusal([&](Engine& e) { e.plans[p].steps[s].*field = word; });
         ASSERT_NE(said, "") << plan.name << " " << step.layer << ": " << word << " for " << step.*field;
@@ -99,7 +105,8 @@ TEST_P(HostileEngine, EveryClaimIsMadeAgain) {
       }
     }
     for (const char* word : {"", "fp32", "fp16", "bf16", "fp8", "nvfp4", "int8", "fp8 2:4", "imported", "bread"}) {
-      if (step.asked == word || (!step.asked.empty() && std::string(word) == kImported)) continue;  // what a model stated is not in the engine
+      if (step.asked == word || (!step.asked.empty() && std::string(word) == kImported))
+        continue;  // what a model stated is not in the engine
       const std::string said = refusal([&](Engine& e) { e.plans[p].steps[s].asked = word; });
       ASSERT_NE(said, "") << plan.name << " " << step.layer << ": asked " << word << " for " << step.asked;
       expect_named(said, plan, step);
@@ -116,7 +123,8 @@ TEST_P(HostileEngine, AGoldenStepStandsForAVariantOfTheTarget) {
   const Plan& golden = engine().plans.back();
   for (size_t s = 0; s < golden.steps.size(); ++s) {
     const std::string other = cat(golden.steps[s].op, GetParam() == Arch::cpu ? "/cuda" : "/cpu");
-    ASSERT_NE(refusal([&](Engine& e) { e.plans.back().steps[s].arithmetic = reference_words(other); }), "") << golden.steps[s].layer;
+    ASSERT_NE(refusal([&](Engine& e) { e.plans.back().steps[s].arithmetic = reference_words(other); }), "")
+        << golden.steps[s].layer;
   }
 }
 
@@ -135,7 +143,8 @@ TEST_P(HostileEngine, VariantsAreOfThePlansArch) {
       one.steps = {one.steps[s]};
       const auto bound = bind_steps(one);
       ASSERT_FALSE(bound.ok());
-      ASSERT_NE(bound.status().message().find(cat("'", v->name, "' is for ", info(v->arch).name)), std::string::npos) << bound.status().message();
+      ASSERT_NE(bound.status().message().find(cat("'", v->name, "' is for ", info(v->arch).name)), std::string::npos)
+          << bound.status().message();
     }
   });
 }
@@ -154,16 +163,21 @@ TEST_P(HostileEngine, PlansAreForTheEnginesTarget) {
 }
 
 TEST_P(HostileEngine, APrecisionThatNoLayerHas) {
-  for (const char* word : {"nvfp4", "fp32", "fp16", "int8", "bread"}) EXPECT_NE(refusal([&](Engine& e) { e.precision = word; }), "") << word;
+  for (const char* word : {"nvfp4", "fp32", "fp16", "int8", "bread"})
+    EXPECT_NE(refusal([&](Engine& e) { e.precision = word; }), "") << word;
 }
 
 TEST_P(HostileEngine, BoundsThatBindNothing) {
   ASSERT_FALSE(engine().golden.bounds.empty());
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bound : {infinity, -infinity, std::nan(""), -1e-9, 1.0, 2.0, 1e300}) {
-    EXPECT_NE(refusal([&](Engine& e) { e.golden.bounds[0] = bound; }).find("golden values: a bound of "), std::string::npos) << bound;
+    EXPECT_NE(refusal([&](Engine& e) { e.golden.bounds[0] = bound; }).find("golden values: a bound of "),
+              std::string::npos)
+        << bound;
     if (engine().golden.values.empty()) continue;
-    EXPECT_NE(refusal([&](Engine& e) { e.golden.values[0].bound = bound; }).find("is none; bounds are relative"), std::string::npos) << bound;
+    EXPECT_NE(refusal([&](Engine& e) { e.golden.values[0].bound = bound; }).find("is none; bounds are relative"),
+              std::string::npos)
+        << bound;
   }
 }
 
@@ -223,7 +237,9 @@ TEST(HostileGpuEngine, KernelsThatReachForTheCallersBuffers) {
   EXPECT_GT(tried, 0);
 }
 
-std::string arch_name(const testing::TestParamInfo<Arch>& arch) { return arch.param == Arch::cpu ? "for_the_host" : "for_a_gpu"; }
+std::string arch_name(const testing::TestParamInfo<Arch>& arch) {
+  return arch.param == Arch::cpu ? "for_the_host" : "for_a_gpu";
+}
 INSTANTIATE_TEST_SUITE_P(Of, HostileEngine, testing::Values(Arch::cpu, Arch::sm90), arch_name);
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stored numbers that are not the model's, planted after quantize in every precision: weights, biases, gains, tables and
-// scales. Each is found, with the layer's name; nothing is found where nothing was planted.
+// Stored numbers that are not the model's, planted after quantize in every precision: weights, biases, gains, tables
+// and scales. Each is found, with the layer's name; nothing is found where nothing was planted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -52,8 +52,8 @@ using Change = std::function<void(Graph&, Value& w, int64_t rows, int64_t cols)>
 Fault weight(const std::string& name, const Change& change, const std::function<bool(const Shape&)>& fits = {}) {
   return {name, [=](Graph& g) -> std::string {
             Node* n = middle(g, [&](const Node& node) {
-              return is_linear(g, node) && g.at(node.inputs[1]).type.shape.size() == 2 && g.at(node.inputs[1]).type.shape[1] % 2 == 0 &&
-                     (!fits || fits(g.at(node.inputs[1]).type.shape));
+              return is_linear(g, node) && g.at(node.inputs[1]).type.shape.size() == 2 &&
+                     g.at(node.inputs[1]).type.shape[1] % 2 == 0 && (!fits || fits(g.at(node.inputs[1]).type.shape));
             });
             if (n == nullptr) return "";
             const std::string layer = n->name;
@@ -75,7 +75,7 @@ void swap_rows(Graph& g, Value& w, int64_t rows, int64_t cols, int64_t a, int64_
 
 uint64_t negated(const ElementInfo& element, uint64_t code) {
   if (element.kind == ElementKind::kInteger) return static_cast<uint8_t>(-static_cast<int8_t>(code));
-  return code ^ uint64_t{1} << (element.bits - 1);
+  return code ^ uint64_t { 1 } << (element.bits - 1);
 }
 
 Fault other_weight() {
@@ -84,7 +84,8 @@ Fault other_weight() {
               for (size_t o = 0; o < n; ++o) {
                 const Node &node = g.nodes[n], &other = g.nodes[o];
                 if (!is_linear(g, node) || !is_linear(g, other) || node.name.empty()) continue;
-                if (g.at(node.inputs[1]).type != g.at(other.inputs[1]).type || node.inputs[1] == other.inputs[1]) continue;
+                if (g.at(node.inputs[1]).type != g.at(other.inputs[1]).type || node.inputs[1] == other.inputs[1])
+                  continue;
                 g.nodes[n].inputs[1] = other.inputs[1];
                 return node.name;
               }
@@ -94,7 +95,8 @@ Fault other_weight() {
 }
 
 // Changes the vector of a step of the program, or (step none) input `input` of an op.
-Fault vector(const std::string& name, const std::string& op, StepKind kind, size_t input, const std::function<void(std::vector<double>&)>& body) {
+Fault vector(const std::string& name, const std::string& op, StepKind kind, size_t input,
+             const std::function<void(std::vector<double>&)>& body) {
   return {name, [=](Graph& g) -> std::string {
             const auto at = [&](const Node& n) -> size_t {
               const Step* s = kind == StepKind::quantize ? nullptr : n.then.find(kind);
@@ -102,7 +104,8 @@ Fault vector(const std::string& name, const std::string& op, StepKind kind, size
             };
             Node* n = middle(g, [&](const Node& node) {
               const size_t i = at(node);
-              const bool there = node.op == op && i > 0 && i < node.inputs.size() && node.inputs[i] != kNoValue && g.at(node.inputs[i]).constant;
+              const bool there = node.op == op && i > 0 && i < node.inputs.size() && node.inputs[i] != kNoValue &&
+                                 g.at(node.inputs[i]).constant;
               if (!there) return false;
               std::vector<double> before = g.numbers(node.inputs[i]), after = before;
               body(after);
@@ -120,8 +123,12 @@ Fault other_vector(const std::string& name, const std::string& op, StepKind kind
   return {name, [=](Graph& g) -> std::string {
             const auto slot = [&](Node& n) -> ValueId* {
               const Step* s = n.then.find(kind);
-              const size_t i = kind == StepKind::quantize ? input : s != nullptr ? static_cast<size_t>(s->operand) : n.inputs.size();
-              return n.op == op && i < n.inputs.size() && n.inputs[i] != kNoValue && g.at(n.inputs[i]).constant ? &n.inputs[i] : nullptr;
+              const size_t i = kind == StepKind::quantize ? input
+                               : s != nullptr             ? static_cast<size_t>(s->operand)
+                                                          : n.inputs.size();
+              return n.op == op && i < n.inputs.size() && n.inputs[i] != kNoValue && g.at(n.inputs[i]).constant
+                         ? &n.inputs[i]
+                         : nullptr;
             };
             for (Node& n : g.nodes) {
               for (Node& o : g.nodes) {
@@ -146,7 +153,9 @@ void change_one(std::vector<double>& v) {
 
 std::vector<Fault> weight_faults() {
   std::vector<Fault> all;
-  all.push_back(weight("two rows swapped", [](Graph& g, Value& w, int64_t rows, int64_t cols) { swap_rows(g, w, rows, cols, 1, rows - 2); }));
+  all.push_back(weight("two rows swapped", [](Graph& g, Value& w, int64_t rows, int64_t cols) {
+    swap_rows(g, w, rows, cols, 1, rows - 2);
+  }));
   all.push_back(weight("one row zeroed", [](Graph&, Value& w, int64_t, int64_t cols) {
     for (int64_t c = 0; c < cols; ++c) set_code(w, 3 * cols + c, 0);
   }));
@@ -159,7 +168,9 @@ std::vector<Fault> weight_faults() {
   all.push_back(weight("weight negated", [](Graph&, Value& w, int64_t rows, int64_t cols) {
     for (int64_t i = 0; i < rows * cols; ++i) set_code(w, i, negated(info(w.type.quant.element), code_at(w, i)));
   }));
-  const Change transpose = [](Graph&, Value& w, int64_t, int64_t cols) { reorder_codes(w, [=](int64_t i) { return i % cols * cols + i / cols; }); };
+  const Change transpose = [](Graph&, Value& w, int64_t, int64_t cols) {
+    reorder_codes(w, [=](int64_t i) { return i % cols * cols + i / cols; });
+  };
   all.push_back(weight("weight transposed", transpose, [](const Shape& s) { return s[0] == s[1]; }));
   all.push_back(weight("one code two steps off", [](Graph&, Value& w, int64_t rows, int64_t cols) {
     const int64_t at = (rows / 2) * cols + cols / 3;
@@ -169,7 +180,8 @@ std::vector<Fault> weight_faults() {
     Value& s = g.at(w.scale);
     const int64_t per_row = elements(s.type.shape) / rows;
     change_numbers(s, [=](std::vector<double>& v) {
-      for (int64_t i = 0; i < std::max<int64_t>(1, per_row); ++i) v[static_cast<size_t>(per_row > 0 ? 2 * per_row + i : 0)] /= 2;
+      for (int64_t i = 0; i < std::max<int64_t>(1, per_row); ++i)
+        v[static_cast<size_t>(per_row > 0 ? 2 * per_row + i : 0)] /= 2;
     });
   });
   const Plant halve = halved.typed;
@@ -195,7 +207,8 @@ std::vector<Fault> vector_faults() {
 }
 
 // Changes a table of rows that a layer adds, turns by or looks up.
-Fault table(const std::string& name, const std::string& op, const std::function<void(std::vector<double>&, int64_t cols)>& body) {
+Fault table(const std::string& name, const std::string& op,
+            const std::function<void(std::vector<double>&, int64_t cols)>& body) {
   return {name, [=](Graph& g) -> std::string {
             for (Node& n : g.nodes) {
               if (n.op != op || n.name.empty()) continue;
@@ -240,10 +253,13 @@ TEST(PlantedConstants, Vectors) { expect_caught(vector_faults(), models(), all_p
 // A class token is the first row of what the embedding adds (rewrite/concat_before_matmul.h).
 TEST(PlantedConstants, Tables) {
   std::vector<PlantedModel> with_tables = models();
-  for (const char* stem : {"eva02_dyn18", "siglip_hf_dyn20", "bert_dyn18"}) with_tables.push_back(exported_model(kExported, stem));
+  for (const char* stem : {"eva02_dyn18", "siglip_hf_dyn20", "bert_dyn18"})
+    with_tables.push_back(exported_model(kExported, stem));
   expect_caught({table("position embedding one row on", "matmul", one_row_on),
-                 table("class token zeroed", "matmul", [](std::vector<double>& v, int64_t cols) { std::fill_n(v.begin(), cols, 0.0); }),
-                 table("rotary table of other positions", "rotary", one_row_on), table("word embedding one row on", "gather", one_row_on)},
+                 table("class token zeroed", "matmul",
+                       [](std::vector<double>& v, int64_t cols) { std::fill_n(v.begin(), cols, 0.0); }),
+                 table("rotary table of other positions", "rotary", one_row_on),
+                 table("word embedding one row on", "gather", one_row_on)},
                 with_tables, all_precisions());
 }
 
@@ -258,7 +274,8 @@ TEST(PlantedConstants, NothingIsFoundWhereNothingIs) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) lowered += expect_none_found(tiny_vit(seed), all_precisions());
   lowered += expect_none_found(models()[1], all_precisions());
   for (const auto& entry : std::filesystem::directory_iterator(kExported)) {
-    if (entry.path().extension() == ".onnx") lowered += expect_none_found(exported_model(kExported, entry.path().stem()), all_precisions());
+    if (entry.path().extension() == ".onnx")
+      lowered += expect_none_found(exported_model(kExported, entry.path().stem()), all_precisions());
   }
   std::printf("%d lowerings, nothing found\n", lowered);
   EXPECT_GT(lowered, 500);

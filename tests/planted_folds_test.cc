@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults in what passes make of several layers for Hopper: norms folded into the layers around them, gates. Their weights
-// are nowhere in the model as they are stored, and are checked all the same.
+// Faults in what passes make of several layers for Hopper: norms folded into the layers around them, gates. Their
+// weights are nowhere in the model as they are stored, and are checked all the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,13 +29,15 @@ std::string block(const char* kind) {
   const %w2: f32[96,192] = seed(3)
   const %wh: f32[16,96] = seed(5)
   %x: f32[2,40,96] = matmul(%image, %we) @"embed"
-  %n: f32[2,40,96] = norm(%x, %gain, %shift) {eps=0.00001, kind=")", kind, R"("} @"norm1"
+  %n: f32[2,40,96] = norm(%x, %gain, %shift) {eps=0.00001, kind=")",
+             kind, R"("} @"norm1"
   %h0: f32[2,40,192] = matmul(%n, %w1) @"fc1"
   %h1: f32[2,40,192] = map(%h0, %b1) {fn="add"}
   %h: f32[2,40,192] = map(%h1) {fn="gelu_erf"} @"act"
   %d: f32[2,40,96] = matmul(%h, %w2) @"fc2"
   %r: f32[2,40,96] = map(%d, %x) {fn="add"} @"add1"
-  %o: f32[2,40,96] = norm(%r, %gain, %shift) {eps=0.00001, kind=")", kind, R"("} @"norm2"
+  %o: f32[2,40,96] = norm(%r, %gain, %shift) {eps=0.00001, kind=")",
+             kind, R"("} @"norm2"
   %y: f32[2,40,16] = matmul(%o, %wh) @"head"
   out %y
 })");
@@ -97,42 +99,44 @@ std::vector<double> times_gain(bool centred) {
 }
 
 std::vector<Fault> folded_faults() {
-  return {folded("folded: weight all zero", [](Graph& g, Node& n) { return put(g, n, 1, std::vector<double>(192 * 96, 0.0)); }),
-          folded("folded: gain not folded", [](Graph& g, Node& n) { return put(g, n, 1, seeded("w1")); }),
-          folded("folded: centring left out or too much",
-                 [](Graph& g, Node& n) { return put(g, n, 1, times_gain(n.attrs.word(kFoldedKind, "layer") == "rms")); }),
-          folded("folded: bias without shift", [](Graph& g, Node& n) { return put(g, n, bias_of(n), seeded("b1")); }),
-          folded("folded: rows in another order",
-                 [](Graph& g, Node& n) {
-                   std::vector<double> w = times_gain(n.attrs.word(kFoldedKind, "layer") != "rms");
-                   std::rotate(w.begin(), w.begin() + 96, w.end());
-                   return put(g, n, 1, w);
-                 }),
-          folded("folded: eps x1000",
-                 [](Graph&, Node& n) {
-                   n.attrs.set(kFoldedEps, 1000 * n.attrs.number(kFoldedEps));
-                   return n.name;
-                 }),
-          folded("folded: the other kind of norm",
-                 [](Graph&, Node& n) {
-                   n.attrs.set(kFoldedKind, std::string(n.attrs.word(kFoldedKind, "layer") == "rms" ? "layer" : "rms"));
-                   return n.name;
-                 }),
-          folded("folded: moments of another layer", [](Graph& g, Node& n) -> std::string {
-            const std::string layer = n.name;
-            const Node* head = nullptr;
-            for (const Node& node : g.nodes) head = node.name == "fc2" ? &node : head;
-            // fc2 comes after fc1: its moments are not there yet. The other way round then.
-            const size_t at = static_cast<size_t>(n.then.find(StepKind::normalise)->operand);
-            for (Node& node : g.nodes) {
-              if (node.name != "head" || head == nullptr) continue;
-              const Step* s = node.then.find(StepKind::normalise);
-              if (s == nullptr) return "";
-              node.inputs[static_cast<size_t>(s->operand)] = n.inputs[at];
-              return node.name;
-            }
-            return "";
-          })};
+  return {
+      folded("folded: weight all zero",
+             [](Graph& g, Node& n) { return put(g, n, 1, std::vector<double>(192 * 96, 0.0)); }),
+      folded("folded: gain not folded", [](Graph& g, Node& n) { return put(g, n, 1, seeded("w1")); }),
+      folded("folded: centring left out or too much",
+             [](Graph& g, Node& n) { return put(g, n, 1, times_gain(n.attrs.word(kFoldedKind, "layer") == "rms")); }),
+      folded("folded: bias without shift", [](Graph& g, Node& n) { return put(g, n, bias_of(n), seeded("b1")); }),
+      folded("folded: rows in another order",
+             [](Graph& g, Node& n) {
+               std::vector<double> w = times_gain(n.attrs.word(kFoldedKind, "layer") != "rms");
+               std::rotate(w.begin(), w.begin() + 96, w.end());
+               return put(g, n, 1, w);
+             }),
+      folded("folded: eps x1000",
+             [](Graph&, Node& n) {
+               n.attrs.set(kFoldedEps, 1000 * n.attrs.number(kFoldedEps));
+               return n.name;
+             }),
+      folded("folded: the other kind of norm",
+             [](Graph&, Node& n) {
+               n.attrs.set(kFoldedKind, std::string(n.attrs.word(kFoldedKind, "layer") == "rms" ? "layer" : "rms"));
+               return n.name;
+             }),
+      folded("folded: moments of another layer", [](Graph& g, Node& n) -> std::string {
+        const std::string layer = n.name;
+        const Node* head = nullptr;
+        for (const Node& node : g.nodes) head = node.name == "fc2" ? &node : head;
+        // fc2 comes after fc1: its moments are not there yet. The other way round then.
+        const size_t at = static_cast<size_t>(n.then.find(StepKind::normalise)->operand);
+        for (Node& node : g.nodes) {
+          if (node.name != "head" || head == nullptr) continue;
+          const Step* s = node.then.find(StepKind::normalise);
+          if (s == nullptr) return "";
+          node.inputs[static_cast<size_t>(s->operand)] = n.inputs[at];
+          return node.name;
+        }
+        return "";
+      })};
 }
 
 TEST(PlantedFolds, Norms) { expect_caught(folded_faults(), folded_models(), kFolded); }
@@ -169,7 +173,8 @@ std::vector<Fault> gate_faults() {
                   Value& w = own_constant(g, n, 1);
                   exchange_halves(w);
                   if (w.scale != kNoValue && elements(g.at(w.scale).type.shape) > 1) exchange_halves(g.at(w.scale));
-                  if (const Step* bias = n.then.find(StepKind::bias)) exchange_halves(own_constant(g, n, static_cast<size_t>(bias->operand)));
+                  if (const Step* bias = n.then.find(StepKind::bias))
+                    exchange_halves(own_constant(g, n, static_cast<size_t>(bias->operand)));
                 }),
           gated("gate: weight all zero",
                 [](Graph& g, Node& n) {
@@ -190,7 +195,8 @@ std::vector<Fault> gate_faults() {
 
 std::vector<PlantedModel> gated_models() {
   std::vector<PlantedModel> all;
-  for (const char* stem : {"dinov2_swiglu_dyn20", "gemma_dyn20", "eva02_dyn18", "llama_dyn18"}) all.push_back(exported_model(kExported, stem));
+  for (const char* stem : {"dinov2_swiglu_dyn20", "gemma_dyn20", "eva02_dyn18", "llama_dyn18"})
+    all.push_back(exported_model(kExported, stem));
   return all;
 }
 

@@ -7,9 +7,9 @@
 
 #include "import/onnx/onnx.h"
 #include "io/npz.h"
-#include "rewrite/canonicalise.h"
 #include "precision/choose_precisions.h"
 #include "precision/roles.h"
+#include "rewrite/canonicalise.h"
 #include "testing/planted.h"
 
 namespace tessera {

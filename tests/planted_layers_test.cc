@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that compute something else than the model's, planted after quantize or after the last pass, in every precision:
-// attributes, programs, operands, views. Each is found, with the layer's name and, where it can be known, the cause.
+// Layers that compute something else than the model's, planted after quantize or after the last pass, in every
+// precision: attributes, programs, operands, views. Each is found, with the layer's name and, where it can be known,
+// the cause.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ const std::vector<PlantedModel>& models() {
     std::ofstream(path, std::ios::binary) << zoo_onnx("vit-tiny-test", 3).value();
     m.push_back(planted_model("vit", path));
     m.push_back(planted_model("digits", TS_SOURCE_DIR "/assets/digits/vit.onnx"));
-    for (const char* stem : {"dinov2_swiglu_dyn20", "eva02_dyn18", "gemma_dyn20", "siglip_hf_dyn20", "clip_text_dyn18"}) {
+    for (const char* stem :
+         {"dinov2_swiglu_dyn20", "eva02_dyn18", "gemma_dyn20", "siglip_hf_dyn20", "clip_text_dyn18"}) {
       m.push_back(exported_model(kExported, stem));
     }
     return m;
@@ -47,7 +49,8 @@ Fault node(const std::string& name, const std::function<bool(Graph&, Node&)>& bo
           }};
 }
 
-Fault number(const std::string& name, const std::string& op, const char* attr, const std::function<double(double)>& change) {
+Fault number(const std::string& name, const std::string& op, const char* attr,
+             const std::function<double(double)>& change) {
   return node(name, [=](Graph&, Node& n) {
     if (n.op != op || !n.attrs.has(attr) || n.attrs.number(attr) == 0) return false;
     n.attrs.set(attr, change(n.attrs.number(attr)));
@@ -62,7 +65,9 @@ Step* step_of(Node& n, StepKind kind) {
   return nullptr;
 }
 
-bool drop_step(Node& n, StepKind kind) { return std::erase_if(n.then.steps, [&](const Step& s) { return s.kind == kind; }) > 0; }
+bool drop_step(Node& n, StepKind kind) {
+  return std::erase_if(n.then.steps, [&](const Step& s) { return s.kind == kind; }) > 0;
+}
 
 // Another value of the same type that was made before.
 bool other_value(Graph& g, const Node& n, ValueId& operand) {
@@ -79,25 +84,28 @@ bool other_value(Graph& g, const Node& n, ValueId& operand) {
 }
 
 std::vector<Fault> program_faults() {
-  return {node("residual of another value",
-               [](Graph& g, Node& n) {
-                 Step* s = step_of(n, StepKind::residual);
-                 if (s == nullptr) return false;
-                 ValueId& residual = n.inputs[static_cast<size_t>(s->operand)];
-                 return !g.at(residual).constant && other_value(g, n, residual);
-               }),
-          node("residual dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::residual); }),
-          node("bias step dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::bias); }),
-          node("layer scale step dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::scale); }),
-          node("one GELU for the other",
-               [](Graph&, Node& n) {
-                 Step* s = step_of(n, StepKind::act);
-                 if (s == nullptr || (s->fn != Unary::gelu_erf && s->fn != Unary::gelu_tanh && s->fn != Unary::gelu_quick)) return false;
-                 s->fn = s->fn == Unary::gelu_tanh ? Unary::gelu_erf : Unary::gelu_tanh;
-                 return true;
-               }),
-          node("activation dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::act); }),
-          node("input of another layer", [](Graph& g, Node& n) { return n.op == "matmul" && other_value(g, n, n.inputs[0]); })};
+  return {
+      node("residual of another value",
+           [](Graph& g, Node& n) {
+             Step* s = step_of(n, StepKind::residual);
+             if (s == nullptr) return false;
+             ValueId& residual = n.inputs[static_cast<size_t>(s->operand)];
+             return !g.at(residual).constant && other_value(g, n, residual);
+           }),
+      node("residual dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::residual); }),
+      node("bias step dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::bias); }),
+      node("layer scale step dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::scale); }),
+      node("one GELU for the other",
+           [](Graph&, Node& n) {
+             Step* s = step_of(n, StepKind::act);
+             if (s == nullptr || (s->fn != Unary::gelu_erf && s->fn != Unary::gelu_tanh && s->fn != Unary::gelu_quick))
+               return false;
+             s->fn = s->fn == Unary::gelu_tanh ? Unary::gelu_erf : Unary::gelu_tanh;
+             return true;
+           }),
+      node("activation dropped", [](Graph&, Node& n) { return drop_step(n, StepKind::act); }),
+      node("input of another layer",
+           [](Graph& g, Node& n) { return n.op == "matmul" && other_value(g, n, n.inputs[0]); })};
 }
 
 std::vector<Fault> attribute_faults() {
@@ -111,12 +119,12 @@ std::vector<Fault> attribute_faults() {
                  n.attrs.set("kind", std::string(n.attrs.word("kind", "layer") == "rms" ? "layer" : "rms"));
                  return true;
                }),
-          node("causal turned round",
-               [](Graph& g, Node& n) {
-                 if (n.op != "attention" || g.at(n.inputs[0]).type.shape[1] == 1) return false;  // the last query sees every key either way
-                 n.attrs.set("causal", int64_t{n.attrs.integer("causal") == 0});
-                 return true;
-               })};
+          node("causal turned round", [](Graph& g, Node& n) {
+            if (n.op != "attention" || g.at(n.inputs[0]).type.shape[1] == 1)
+              return false;  // the last query sees every key either way
+            n.attrs.set("causal", int64_t{n.attrs.integer("causal") == 0});
+            return true;
+          })};
 }
 
 // The offset of the view that an attention reads through, and what was read there before.
@@ -129,16 +137,15 @@ std::vector<Fault> view_faults() {
     };
   };
   return {node("k for v", exchange(1, 2)), node("q for k", exchange(0, 1)),
-          node("a view of other columns",
-               [](Graph& g, Node& n) {
-                 if (n.op != "attention") return false;
-                 for (Node& view : g.nodes) {
-                   if (view.op != "view" || view.outputs[0] != n.inputs[1] || view.attrs.integer("offset") == 0) continue;
-                   view.attrs.set("offset", view.attrs.integer("offset") - 1);
-                   return true;
-                 }
-                 return false;
-               })};
+          node("a view of other columns", [](Graph& g, Node& n) {
+            if (n.op != "attention") return false;
+            for (Node& view : g.nodes) {
+              if (view.op != "view" || view.outputs[0] != n.inputs[1] || view.attrs.integer("offset") == 0) continue;
+              view.attrs.set("offset", view.attrs.integer("offset") - 1);
+              return true;
+            }
+            return false;
+          })};
 }
 
 TEST(PlantedLayers, Programs) { expect_caught(program_faults(), models(), all_precisions()); }

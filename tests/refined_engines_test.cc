@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compile/compile.h"
 #include "assemble/build_engine.h"
 #include "calibrate/refine.h"
+#include "compile/compile.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -55,7 +55,9 @@ const Case kCases[] = {
     {"compensate", "nvfp4", false, [](BuildOptions& o) { o.refine.compensate = true; }},
     {"smooth and compensate", "fp8", true, [](BuildOptions& o) { o.refine.smooth = o.refine.compensate = true; }},
     {"sparse", "fp16", false,
-     [](BuildOptions& o) { o.refine.sparsity = {SparsityPattern::k24, SparsityMethod::kHessian}; }},
+     [](BuildOptions& o) {
+       o.refine.sparsity = {SparsityPattern::k24, SparsityMethod::kHessian};
+     }},
     {"attention", "fp8", false, [](BuildOptions& o) { o.attention = "fp8"; }},
 };
 
@@ -133,7 +135,8 @@ TEST(RefinedEngines, ABiasThatIsNotTheModelsIsNamed) {
   EXPECT_TRUE(held_against_model(*engine).faults.empty());
   const Plan& golden = engine->plans.back();
   for (const PlanStep& step : golden.steps) {
-    const Step* bias = step.layer == "blocks.1.mlp.fc1" && step.op == "matmul" ? step.then.find(StepKind::bias) : nullptr;
+    const Step* bias =
+        step.layer == "blocks.1.mlp.fc1" && step.op == "matmul" ? step.then.find(StepKind::bias) : nullptr;
     if (bias == nullptr) continue;
     const PlanTensor& t = golden.tensors[static_cast<size_t>(step.in[static_cast<size_t>(bias->operand)])];
     Bytes& data = engine->constants[static_cast<size_t>(t.index)].data;
@@ -145,7 +148,8 @@ TEST(RefinedEngines, ABiasThatIsNotTheModelsIsNamed) {
   }
   const QuantizationReport report = held_against_model(*engine);
   ASSERT_FALSE(report.faults.empty());
-  EXPECT_NE(report.faults.front().find("layer blocks.1.mlp.fc1: bias 3 is stored as"), std::string::npos) << report.faults.front();
+  EXPECT_NE(report.faults.front().find("layer blocks.1.mlp.fc1: bias 3 is stored as"), std::string::npos)
+      << report.faults.front();
 }
 
 TEST(WholeNumbers, AreCountedAndGated) {

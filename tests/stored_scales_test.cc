@@ -9,8 +9,8 @@
 #include <span>
 
 #include "plan/engine_file.h"
-#include "verify/verify.h"
 #include "testing/faulty_build.h"
+#include "verify/verify.h"
 
 namespace tessera {
 namespace {
@@ -162,9 +162,9 @@ TEST(StoredScales, OneScaleThatSaturates) {
 TEST(StoredScales, OneGlobalScaleThatIsTooLarge) {
   // The second level of one layer's input; the outputs keep the cosine that fp4 is allowed.
   for (const float factor : {1e8f, 1e30f}) {
-    const Made m = made("nvfp4", {.in_quantize = [factor](Graph& g) {
-                          multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale2, factor);
-                        }});
+    const Made m =
+        made("nvfp4",
+             {.in_quantize = [factor](Graph& g) { multiply(g, g.at(node_of(g, kLayer).inputs[0]).scale2, factor); }});
     expect_caught(m, {"layer blocks.1.mlp.fc1: global activation scale ", "x too large, ", " of block scales underflow",
                       "activation scales were taken from random inputs (--calib FILE brings data)"});
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers whose program no kernel of Hopper runs: they keep the precision that was asked for, and the steps come after them.
+// Layers whose program no kernel of Hopper runs: they keep the precision that was asked for, and the steps come after
+// them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "calibrate/calibrate.h"
 #include "compile/compile.h"
 #include "ir/text.h"
 #include "rewrite/canonicalise.h"
-#include "calibrate/calibrate.h"
 #include "verify/golden.h"
 
 namespace tessera {
@@ -81,7 +82,8 @@ TEST(UnfusedPlan, StepsThatNoKernelRunsComeAfterTheLayer) {
   ASSERT_EQ(b.engine.plans.size(), 2u);
   const std::string text = text_of(b.engine.plans[0]);
   EXPECT_NE(text.find("mlp.fc1 matmul bias f16\nmlp.fc1.act map=relu f16\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("copy i8:tensor(f32)\nmlp.fc2 matmul f16\nmlp.fc2.bias map=add f32\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("copy i8:tensor(f32)\nmlp.fc2 matmul f16\nmlp.fc2.bias map=add f32\n"), std::string::npos)
+      << text;
   for (const PlanStep& s : b.engine.plans[0].steps) {
     EXPECT_TRUE(!s.layer.starts_with("mlp") || s.op != "matmul" || s.computed == "int8") << s.layer;
   }
@@ -108,7 +110,8 @@ TEST(UnfusedPlan, IsJudgedAsTheModelHasIt) {
   }
   const auto wrong = make_golden(b.engine, {.quiet = true}, &graphs, nullptr);
   ASSERT_FALSE(wrong.ok());
-  EXPECT_NE(wrong.status().message().find("it computes matmul then bias abs where the model has matmul then bias relu"), std::string::npos)
+  EXPECT_NE(wrong.status().message().find("it computes matmul then bias abs where the model has matmul then bias relu"),
+            std::string::npos)
       << wrong.status().message();
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
+#include "cli/plan_summary.h"
 #include "runtime/residency.h"
 #include "verify/verify.h"
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "inputs/samples.h"
 #include "io/npz.h"
 #include "runtime/executor.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 

@@ -12,13 +12,13 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "cli/plan_summary.h"
+#include "inputs/samples.h"
 #include "plan/choose.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 namespace {
@@ -79,7 +79,8 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
       ++steps;
     }
     for (const auto& [key, sum] : sums)
-      t.steps.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), sum.first, sum.second});
+      t.steps.push_back(
+          {std::get<0>(key), std::get<1>(key), std::get<2>(key), std::get<3>(key), sum.first, sum.second});
     std::stable_sort(t.steps.begin(), t.steps.end(),
                      [](const StepTime& a, const StepTime& b) { return a.milliseconds > b.milliseconds; });
   }
@@ -89,8 +90,12 @@ Result<Timing> time_plan(const Engine& engine, const Plan& plan, const Options& 
 Json timing_json(const Timing& t) {
   Json steps = Json::array();
   for (const StepTime& s : t.steps)
-    steps.push_back(
-        {{"layer", s.layer}, {"op", s.op}, {"variant", s.variant}, {"config", s.config}, {"steps", s.steps}, {"ms", s.milliseconds}});
+    steps.push_back({{"layer", s.layer},
+                     {"op", s.op},
+                     {"variant", s.variant},
+                     {"config", s.config},
+                     {"steps", s.steps},
+                     {"ms", s.milliseconds}});
   return {{"plan", t.plan->name}, {"batch", t.plan->batch},       {"median_ms", t.median}, {"p10_ms", t.p10},
           {"p90_ms", t.p90},      {"per_second", t.per_second()}, {"bind_s", t.bind_s},    {"steps", steps}};
 }
@@ -124,8 +129,8 @@ void print_steps(const Timing& t, bool all) {
   Table layers({"layer", "kernel", ">steps", ">ms", ">share"});
   for (size_t i = 0; i < shown; ++i) {
     const StepTime& s = t.steps[i];
-    layers.add(
-        {s.layer, kernel_name(s.variant, s.config), std::to_string(s.steps), fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
+    layers.add({s.layer, kernel_name(s.variant, s.config), std::to_string(s.steps),
+                fmt::format("{:.3f}", s.milliseconds), share(s.milliseconds)});
   }
   fmt::print("{}\n{}\n{}", variants.text(),
              shown == t.steps.size() ? std::string("layers, slowest first")

@@ -7,12 +7,12 @@
 #include <memory>
 #include <optional>
 
+#include "assemble/build_auto.h"
 #include "base/log.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/plan_summary.h"
 #include "cli/output.h"
-#include "assemble/build_auto.h"
+#include "cli/plan_summary.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 
@@ -47,10 +47,13 @@ std::string attention_sentence(const Engine& engine, const BuildOptions& options
   bool few_bits = false;
   std::string carrier;
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "attention" && !in_codes(s)) ++plain, carrier = info(type_of(s.in[0]).element).bits == 16 ? "fp16" : "fp32";
-    few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() && !s.asked.starts_with(kImported));
+    if (s.op == "attention" && !in_codes(s))
+      ++plain, carrier = info(type_of(s.in[0]).element).bits == 16 ? "fp16" : "fp32";
+    few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() &&
+                            !s.asked.starts_with(kImported));
   }
-  if (plain == 0 || !few_bits || !options.attention.empty() || (options.recipe && !options.recipe->attention.empty())) return "";
+  if (plain == 0 || !few_bits || !options.attention.empty() || (options.recipe && !options.recipe->attention.empty()))
+    return "";
   return cat("attention stays ", carrier, " (", plural(plain, "layer"), "): --attention fp8 asks for fewer bits there");
 }
 
@@ -58,8 +61,10 @@ std::string attention_sentence(const Engine& engine, const BuildOptions& options
 std::string spelt_sentence(const Plan& plan) {
   const SpeltAttentions spelt = spelt_attentions(plan);
   if (spelt.softmaxes == 0) return "";
-  return cat(plural(spelt.softmaxes, "softmax", "softmaxes"), spelt.softmaxes == 1 ? " is" : " are", " not recognised as attention: ",
-             spelt.softmaxes == 1 ? "it and its products run" : "they and their products run", " op by op in ", spelt.type);
+  return cat(plural(spelt.softmaxes, "softmax", "softmaxes"), spelt.softmaxes == 1 ? " is" : " are",
+             " not recognised as attention: ",
+             spelt.softmaxes == 1 ? "it and its products run" : "they and their products run", " op by op in ",
+             spelt.type);
 }
 
 // Outputs of the quantized model beside those of the model as written.
@@ -81,7 +86,8 @@ Json quality_json(const ModelReport& report) {
 Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed", "--golden-inputs", "--min-cosine"}) {
-    if (o.flags.no_verify && o.app->count(name) > 0 && !(o.flags.precision == kAuto && name == std::string("--min-cosine")))
+    if (o.flags.no_verify && o.app->count(name) > 0 &&
+        !(o.flags.precision == kAuto && name == std::string("--min-cosine")))
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
   std::error_code none;
@@ -95,9 +101,11 @@ Status build(const Options& o, const Common& common) {
   if (std::filesystem::equivalent(o.model, path, none))
     return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
   if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
-    const auto was_engine = is_engine_file(path);  // calibration data, weights beside a model: whatever it is, it is not ours
+    const auto was_engine =
+        is_engine_file(path);  // calibration data, weights beside a model: whatever it is, it is not ours
     if (!was_engine.ok() && was_engine.status().code() != Code::kBadInput) return was_engine.status();
-    if (!was_engine.ok() || !*was_engine) return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
+    if (!was_engine.ok() || !*was_engine)
+      return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
   }
   if (const auto folder = std::filesystem::path(path).parent_path();
       !folder.empty() && !std::filesystem::is_directory(folder, none)) {
@@ -120,19 +128,24 @@ Status build(const Options& o, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(write_engine(engine, path));
   const double write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.tune_s + times.compile_s + times.golden_s + write_s;
+  const double seconds =
+      times.import_s + times.refine_s + times.calibrate_s + times.tune_s + times.compile_s + times.golden_s + write_s;
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   Json plans = Json::array(), layers = Json::array();
   for (const Plan* p : runnable_plans(engine))
-    plans.push_back(
-        {{"name", p->name}, {"batch", p->batch}, {"steps", p->steps.size()}, {"arena_bytes", p->arena_bytes}, {"tuning", p->tuning}});
+    plans.push_back({{"name", p->name},
+                     {"batch", p->batch},
+                     {"steps", p->steps.size()},
+                     {"arena_bytes", p->arena_bytes},
+                     {"tuning", p->tuning}});
   const std::vector<PromiseGroup> groups = promise_groups(engine.plans[0]);
   for (const PromiseGroup& g : groups)
     layers.push_back({{"asked", g.asked}, {"stored", g.stored}, {"computed", g.computed}, {"layers", g.layers}});
   if (common.json) {
     Json automatic = Json::array();
     for (const AutoLayer& l : chosen.layers)
-      automatic.push_back({{"layer", l.layer.name}, {"precision", l.precision}, {"cost", l.cost}, {"bytes_saved", l.bytes_saved}});
+      automatic.push_back(
+          {{"layer", l.layer.name}, {"precision", l.precision}, {"cost", l.cost}, {"bytes_saved", l.bytes_saved}});
     print_json({{"file", path},
                 {"bytes", bytes},
                 {"model", engine.model},
@@ -146,12 +159,11 @@ Status build(const Options& o, const Common& common) {
                 {"auto", automatic},
                 {"golden", golden_sentence(engine, ran)},
                 {"golden_inputs", engine.golden.from},
-                {"on_samples",
-                 quality.samples == 0 ? Json()
-                                      : Json({{"samples", quality.samples},
-                                              {"cosine_mean", quality.on_samples.cosine_mean},
-                                              {"cosine_worst", quality.on_samples.cosine_worst},
-                                              {"relative_l2", quality.on_samples.relative_l2}})},
+                {"on_samples", quality.samples == 0 ? Json()
+                                                    : Json({{"samples", quality.samples},
+                                                            {"cosine_mean", quality.on_samples.cosine_mean},
+                                                            {"cosine_worst", quality.on_samples.cosine_worst},
+                                                            {"relative_l2", quality.on_samples.relative_l2}})},
                 {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
                 {"outputs", quality_json(quality)},
                 {"padding", quality.padding},
@@ -169,21 +181,25 @@ Status build(const Options& o, const Common& common) {
     return {};
   }
   // Both are measured by CPU plans, which have no gate: what that changes is said.
-  const bool gated = std::any_of(engine.plans[0].steps.begin(), engine.plans[0].steps.end(), [](const PlanStep& s) { return s.then.gated(); });
-  const char* const as_run = gated ? " (by layers on the CPU, which round both halves of a gated MLP and their product; the engine does not)" : "";
+  const bool gated = std::any_of(engine.plans[0].steps.begin(), engine.plans[0].steps.end(),
+                                 [](const PlanStep& s) { return s.then.gated(); });
+  const char* const as_run =
+      gated ? " (by layers on the CPU, which round both halves of a gated MLP and their product; the engine does not)"
+            : "";
   const auto say = [](size_t indent, const std::string& line) {
     fmt::print("{}\n", wrap(printable(line), indent, indent + 2));
   };
   const std::string how = engine.recipe.empty() ? engine.precision : cat("recipe ", engine.recipe);
-  say(0, cat(path, ": ", engine.model, " in ", how, " for ", info(engine.target).name, ", ",
-             megabytes(bytes)));
+  say(0, cat(path, ": ", engine.model, " in ", how, " for ", info(engine.target).name, ", ", megabytes(bytes)));
   const auto tuned = [](const Plan& p) -> std::string {
     if (!p.tuning.empty()) return cat(", tuned by table ", p.tuning);
     return info(p.arch).device == DeviceKind::kCuda ? ", kernels not chosen by measured times (--tune measures)" : "";
   };
   for (const Plan* p : runnable_plans(engine)) {
-    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ", megabytes(p->arena_bytes), " of working memory", tuned(*p)));
-    if (const std::string folded = say_folded_norms(*p); !folded.empty()) say(4, folded + " (--keep-norms leaves them)");
+    say(2, cat("plan ", p->name, ": ", plural(static_cast<int64_t>(p->steps.size()), "step"), ", ",
+               megabytes(p->arena_bytes), " of working memory", tuned(*p)));
+    if (const std::string folded = say_folded_norms(*p); !folded.empty())
+      say(4, folded + " (--keep-norms leaves them)");
   }
   for (const PromiseGroup& g : groups) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
@@ -195,7 +211,8 @@ Status build(const Options& o, const Common& common) {
   if (!chosen.layers.empty()) {
     Table table({"layer", "chosen", ">1 - cosine alone", ">saves"});
     for (const AutoLayer& l : chosen.layers)
-      table.add({l.layer.name, l.precision, fmt::format("{:.1e}", l.cost), megabytes(static_cast<int64_t>(l.bytes_saved))});
+      table.add(
+          {l.layer.name, l.precision, fmt::format("{:.1e}", l.cost), megabytes(static_cast<int64_t>(l.bytes_saved))});
     fmt::print("{}", table.text());
     say(2, cat("weights of these layers: ", megabytes(static_cast<int64_t>(chosen.bytes)), ", in ", chosen.base, " ",
                megabytes(static_cast<int64_t>(chosen.bytes_of_carrier))));
@@ -205,25 +222,31 @@ Status build(const Options& o, const Common& common) {
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   if (quality.samples > 0) {
-    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} of the quantized model with the model in fp32, at least {:.6g} wanted; worst sample {:.5f}, relative L2 {:.1e}{}",
+    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} of the quantized model with the model in fp32, at least "
+                       "{:.6g} wanted; worst sample {:.5f}, relative L2 {:.1e}{}",
                        plural(quality.samples, "sample"), quality.on_samples.cosine_mean, quality.min_cosine,
                        quality.on_samples.cosine_worst, quality.on_samples.relative_l2, as_run));
   }
   for (const OutputQuality& q : quality.outputs) {
     if (q.whole) {
-      say(2, fmt::format("on the golden inputs ({}): output '{}': {} of {} whole numbers are those of the model as written", engine.golden.from, q.name,
-                         q.whole->same, q.whole->all));
+      say(2, fmt::format(
+                 "on the golden inputs ({}): output '{}': {} of {} whole numbers are those of the model as written",
+                 engine.golden.from, q.name, q.whole->same, q.whole->all));
       continue;
     }
-    say(2, fmt::format("on the golden inputs ({}): mean cosine {:.5f} of output '{}' of the quantized model with the model as written, at least {:.6g} wanted", engine.golden.from,
-                       q.closeness.cosine_mean, q.name, quality.min_cosine));
+    say(2, fmt::format("on the golden inputs ({}): mean cosine {:.5f} of output '{}' of the quantized model with the "
+                       "model as written, at least {:.6g} wanted",
+                       engine.golden.from, q.closeness.cosine_mean, q.name, quality.min_cosine));
   }
-  if (!quality.padding.empty()) say(2, cat("padding: what '", quality.padding, "' hides does not change the outputs (other numbers stood there)"));
+  if (!quality.padding.empty())
+    say(2, cat("padding: what '", quality.padding, "' hides does not change the outputs (other numbers stood there)"));
   constexpr size_t kColumn = 18;  // "tessera: warning: " stands before it
   for (const std::string& w : quality.warnings) warn(wrap(printable(w), kColumn, 2).substr(kColumn));
   say(2, golden_sentence(engine, ran));
-  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, tune {:.1f}, compile {:.1f}, golden values {:.1f}, write {:.1f}",
-                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.tune_s, times.compile_s, times.golden_s, write_s));
+  say(2, fmt::format("{:.1f} s: import {:.1f}, refine {:.1f}, calibrate {:.1f}, tune {:.1f}, compile {:.1f}, golden "
+                     "values {:.1f}, write {:.1f}",
+                     seconds, times.import_s, times.refine_s, times.calibrate_s, times.tune_s, times.compile_s,
+                     times.golden_s, write_s));
   return {};
 }
 
@@ -252,21 +275,25 @@ Runner add(CLI::App& app, const Common& common) {
                  "npz or folder of images that golden inputs are taken from (default: --calib, else random numbers)")
       ->type_name("FILE")
       ->group("Golden values");
-  app.add_option("--min-cosine", o->min_cosine,
-                 "what --precision auto reaches over samples (default: 0.999); else "
-                 "fail where the quantized model has a lower mean cosine, on the golden inputs with the model as written or "
-                 "on up to 32 samples of --calib with the model in fp32 (default: by type: "
-                 "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
+  app.add_option(
+         "--min-cosine", o->min_cosine,
+         "what --precision auto reaches over samples (default: 0.999); else "
+         "fail where the quantized model has a lower mean cosine, on the golden inputs with the model as written or "
+         "on up to 32 samples of --calib with the model in fp32 (default: by type: "
+         "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
       ->check(is_cosine())
       ->type_name("C")
       ->group("Golden values");
-  app.add_flag("--tune", o->tune,
-               "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
-               "and take the fastest; what the file holds is not timed again")
+  app.add_flag(
+         "--tune", o->tune,
+         "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
+         "and take the fastest; what the file holds is not timed again")
       ->group("Tuning");
-  app.add_option("--tuning", o->tuning,
-                 cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
-                     "comes with the program; with --tune: ", kDefaultTuning, ")"))
+  app.add_option(
+         "--tuning", o->tuning,
+         cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
+             "comes with the program; with --tune: ",
+             kDefaultTuning, ")"))
       ->check(not_empty())
       ->type_name("FILE")
       ->group("Tuning");
@@ -283,7 +310,8 @@ const Command build_command{
     "weights for it and plans the memory. Requested "
     "precision is realised precision: a layer that cannot run as asked fails the build, by name and with each kernel's "
     "reason, unless --allow accepts another "
-    "precision for it. The engine is then run on its golden values where its target is here, and a model with an attention mask "
+    "precision for it. The engine is then run on its golden values where its target is here, and a model with an "
+    "attention mask "
     "once more with other numbers at what the mask hides, which must not show. The same model and "
     "options give the same bytes.",
     "  tessera build vit.onnx -o vit.tess --precision fp16 --batch 1,8\n"

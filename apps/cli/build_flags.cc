@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <optional>
 
+#include "calibrate/calibrate.h"
 #include "cli/help.h"
 #include "cli/open_engine.h"
 #include "io/images_prepare.h"
 #include "io/mmap.h"
 #include "models/family.h"
 #include "precision/quantize.h"
-#include "calibrate/calibrate.h"
 
 namespace tessera {
 namespace {
@@ -49,7 +49,8 @@ Result<Recipe> read_recipe(const std::string& name) {
   if (const char* text = shipped_recipe(name)) return parse_recipe(text, name);
   const auto file = map_file(name);
   if (!file.ok()) {
-    return Status(file.status().code(), cat("--recipe ", file.status().message(), "; shipped are: ", shipped_recipe_names()));
+    return Status(file.status().code(),
+                  cat("--recipe ", file.status().message(), "; shipped are: ", shipped_recipe_names()));
   }
   return parse_recipe(std::string(reinterpret_cast<const char*>(file->data()), file->size()), name);
 }
@@ -65,11 +66,13 @@ Result<Refinements> parse_refinements(const BuildFlags& flags) {
                         : word == "compensate" ? &what.compensate
                                                : nullptr;
     if (known == nullptr)
-      return usage_error(cat("--refine '", word, "' is unknown; accepted: smooth, awq, clip, compensate, with commas between"));
+      return usage_error(
+          cat("--refine '", word, "' is unknown; accepted: smooth, awq, clip, compensate, with commas between"));
     *known = true;
     at = end + 1;
   }
-  if (what.smooth && what.awq) return usage_error("--refine: smooth and awq both choose the scale of a channel: give one of them");
+  if (what.smooth && what.awq)
+    return usage_error("--refine: smooth and awq both choose the scale of a channel: give one of them");
   if (flags.sparsity.empty()) {
     if (!flags.sparsity_by.empty()) return usage_error("--sparsity-by says how, --sparsity which: give both");
     return what;
@@ -87,7 +90,8 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
   constexpr const char* kGroup = "Precision and target";
   app.add_option("--precision", flags.precision,
                  "of the linear layers: " + join(precision_names()) +
-                     ", or auto: per layer, as measured on the samples of --calib (default: types as the model states them, else fp16)")
+                     ", or auto: per layer, as measured on the samples of --calib (default: types as the model states "
+                     "them, else fp16)")
       ->type_name("NAME")
       ->group(kGroup);
   app.add_option("--recipe", flags.recipe,
@@ -96,17 +100,20 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("FILE|NAME")
       ->group(kGroup);
   app.add_option("--attention", flags.attention,
-                 "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: as recipe or "
+                 "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: "
+                 "as recipe or "
                  "model say, else fp16; with --precision bf16 or fp32 that)")
       ->type_name("NAME")
       ->group(kGroup);
-  app.add_option("--accumulate", flags.accumulate,
-                 "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
-                 "added to fp32 sums every 128 products; inspect shows it (default: fast)")
+  app.add_option(
+         "--accumulate", flags.accumulate,
+         "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
+         "added to fp32 sums every 128 products; inspect shows it (default: fast)")
       ->type_name("NAME")
       ->group(kGroup);
   app.add_flag("--keep-norms", flags.keep_norms,
-               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) between linear layers become a factor per row of the layer behind")
+               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) "
+               "between linear layers become a factor per row of the layer behind")
       ->group(kGroup);
   app.add_option("--sparsity", flags.sparsity,
                  "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
@@ -141,16 +148,16 @@ void add_build_flags(CLI::App& app, BuildFlags& flags) {
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group(kGroup);
-  app.add_option("--family", flags.family,
-                 "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " +
-                     family_list())
+  app.add_option(
+         "--family", flags.family,
+         "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list())
       ->type_name("NAME")
       ->group("Model");
   app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
 }
 
-void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag, const std::string& samples_flag,
-                           const char* group, int64_t default_samples) {
+void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag,
+                           const std::string& samples_flag, const char* group, int64_t default_samples) {
   app.add_option(method_flag, flags.method,
                  "how scales follow from what was seen: amax, percentile[=99.99], mse (default: amax, or what the "
                  "ranges.json says)")
@@ -271,7 +278,8 @@ Result<bool> is_engine_file(const std::string& path, const std::string& family) 
   const Bytes& file = *mapped;
   const bool engine = file.size() >= 7 && std::memcmp(file.data(), "TESSERA", 7) == 0;
   if (!engine && std::filesystem::path(path).extension() == ".tess")
-    return bad_input(cat(path, ": is no engine, whatever its name: it does not begin as one; build it again with tessera build"));
+    return bad_input(
+        cat(path, ": is no engine, whatever its name: it does not begin as one; build it again with tessera build"));
   return engine;
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/status.h"
 #include "assemble/build_engine.h"
+#include "base/status.h"
 
 namespace tessera {
 
@@ -17,8 +17,8 @@ struct CalibrationFlags {
   std::string method, preprocess;
   int64_t samples = 0;  // 0: 512
 };
-void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag, const std::string& samples_flag,
-                           const char* group, int64_t default_samples = 512);
+void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag,
+                           const std::string& samples_flag, const char* group, int64_t default_samples = 512);
 // Refuses words that mean nothing, and options that `calib` leaves without effect.
 Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
                                const std::string& samples_flag);

@@ -9,12 +9,12 @@
 #include <memory>
 
 #include "base/log.h"
+#include "calibrate/ranges_file.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "compile/compile.h"
 #include "io/atomic_file.h"
-#include "calibrate/ranges_file.h"
 
 namespace tessera {
 namespace {
@@ -33,7 +33,8 @@ Status check_output(const std::string& path) {
     TS_ASSIGN(const bool ranges, is_ranges_file(path));  // whatever else it is, it is not ours to overwrite
     if (!ranges) return usage_error(cat("-o ", path, ": holds no ranges and would be overwritten; give another name"));
   }
-  if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty() && !std::filesystem::is_directory(folder, none))
+  if (const auto folder = std::filesystem::path(path).parent_path();
+      !folder.empty() && !std::filesystem::is_directory(folder, none))
     return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
   return {};
 }
@@ -67,7 +68,8 @@ Status run_calibrate(const Options& o, const Common& common) {
   TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
   const std::string path = o.output.empty() ? model_stem(o.model, o.family) + ".ranges.json" : o.output;
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.family));
-  if (engine_file) return usage_error(cat(o.model, " is an engine, whose scales are made; calibrate takes an ONNX model"));
+  if (engine_file)
+    return usage_error(cat(o.model, " is an engine, whose scales are made; calibrate takes an ONNX model"));
   TS_TRY(check_output(path));
   BuildFlags shapes_only;
   shapes_only.shapes = o.shapes;
@@ -82,7 +84,8 @@ Status run_calibrate(const Options& o, const Common& common) {
   }
   // As many samples at once as build takes, which changes no number: shapes that are given whole have their own.
   const int64_t batch = o.shapes.empty() ? 16 : 1;
-  TS_ASSIGN(const Graph graph, load_model(o.model, batch, {.exact = false, .shapes = build.shapes, .family = o.family}));
+  TS_ASSIGN(const Graph graph,
+            load_model(o.model, batch, {.exact = false, .shapes = build.shapes, .family = o.family}));
   TS_ASSIGN(const Ranges ranges, calibrate(graph, options));
   TS_TRY(write_file(path, print_ranges(ranges)));
   if (common.json) {
@@ -98,9 +101,10 @@ Status run_calibrate(const Options& o, const Common& common) {
     return {};
   }
   for (const std::string& fault : all_warnings(ranges)) warn(cat("calibration: ", fault));
-  fmt::print("{}\n", wrap(printable(cat(path, ": ranges of ", plural(static_cast<int64_t>(ranges.values.size()), "value"), " of ", ranges.model,
-                                        ", ", ranges.how)),
-                          0, 2));
+  fmt::print("{}\n",
+             wrap(printable(cat(path, ": ranges of ", plural(static_cast<int64_t>(ranges.values.size()), "value"),
+                                " of ", ranges.model, ", ", ranges.how)),
+                  0, 2));
   if (!ranges.preprocess.empty()) fmt::print("{}\n", wrap("images: " + ranges.preprocess, 2, 4));
   print_widest(ranges);
   return {};
@@ -114,15 +118,15 @@ Runner add(CLI::App& app, const Common& common) {
                  "ranges.json, to choose another method")
       ->type_name("FILE|DIR")
       ->required();
-  app.add_option("-o,--output", o->output, "the file to write (default: MODEL.ranges.json in the working folder)")->type_name("FILE");
+  app.add_option("-o,--output", o->output, "the file to write (default: MODEL.ranges.json in the working folder)")
+      ->type_name("FILE");
   add_calibration_flags(app, o->flags, "--method", "--samples", "Ranges");
   app.add_option("--shape", o->shapes,
                  "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
       ->type_name("INPUT=N,...")
       ->allow_extra_args(false)
       ->group("Ranges");
-  app.add_option("--family", o->family,
-                 "the model is a folder with a checkpoint of this family: " + family_list())
+  app.add_option("--family", o->family, "the model is a folder with a checkpoint of this family: " + family_list())
       ->type_name("NAME")
       ->group("Model");
   return [o, &common] { return run_calibrate(*o, common); };
@@ -134,7 +138,8 @@ const Command calibrate_command{
     "calibrate",
     "record how large a model's values become, as a file that build --calib takes",
     "Runs the model in fp32 on the CPU over the samples and records for every value its largest magnitude, some "
-    "percentiles, and the clip with the least squared error for each element that activations may have. All of them are in the file, whatever the "
+    "percentiles, and the clip with the least squared error for each element that activations may have. All of them "
+    "are in the file, whatever the "
     "method; the method says which one becomes the scale. The file is JSON, one value per line: a \"clip\" that is "
     "written beside a value's \"amax\" goes before any method, and build refuses a file that is not of its model. "
     "The same samples give the same file on any number of threads.",

@@ -31,8 +31,8 @@ std::string joined(const std::vector<std::string>& words) {
 Json report_json(const RuleReport& r) {
   Json breaches = Json::array();
   for (const Breach& b : r.finding.breaches) breaches.push_back({{"what", b.what}, {"layers", b.layers}});
-  return {{"rule", r.rule->name}, {"wants", r.rule->rule}, {"broken", r.broken()}, {"applies", r.applies()}, {"places", r.finding.places},
-          {"breaches", breaches}, {"cost", r.cost()}, {"instead", r.rule->instead}};
+  return {{"rule", r.rule->name},       {"wants", r.rule->rule}, {"broken", r.broken()}, {"applies", r.applies()},
+          {"places", r.finding.places}, {"breaches", breaches},  {"cost", r.cost()},     {"instead", r.rule->instead}};
 }
 
 // "12 places: blocks.0.attn.softmax, blocks.1.attn.softmax, ..."
@@ -69,7 +69,8 @@ Status check(const Options& o, const Common& common) {
   TS_ASSIGN(const BuildOptions shapes, build_options(o.flags, o.model, {}, true));
   TS_ASSIGN(const bool engine, is_engine_file(o.model, o.flags.family));
   if (engine) return usage_error(cat(o.model, " is an engine, already built; check takes an ONNX model"));
-  TS_ASSIGN(const Graph graph, import_model(o.model, 1, {.exact = false, .shapes = shapes.shapes, .family = o.flags.family}));
+  TS_ASSIGN(const Graph graph,
+            import_model(o.model, 1, {.exact = false, .shapes = shapes.shapes, .family = o.flags.family}));
   const std::vector<RuleReport> reports = check_portability(graph, o.tool);
   const auto broken = std::count_if(reports.begin(), reports.end(), [](const RuleReport& r) { return r.broken(); });
   if (common.json) {

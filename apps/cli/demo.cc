@@ -11,11 +11,11 @@
 #include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/plan_summary.h"
 #include "cli/output.h"
+#include "cli/plan_summary.h"
 #include "cli/receipts.h"
-#include "precision/quantize.h"
 #include "plan/engine_file.h"
+#include "precision/quantize.h"
 #include "verify/golden.h"
 #include "verify/verify.h"
 

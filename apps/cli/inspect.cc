@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <memory>
@@ -8,16 +8,16 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
-#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "cli/plan_summary.h"
 #include "cli/receipts.h"
 #include "cli/tuning.h"
-#include "plan/engine_file.h"
+#include "ops/ops.h"
 #include "plan/choose.h"
 #include "plan/count_copies.h"
+#include "plan/engine_file.h"
 #include "plan/promise.h"
-#include "ops/ops.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -56,8 +56,8 @@ void print_plan(const Plan& p) {
     linear += layers;
   }
   if (joined > 0)
-    print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join", " the two layers of a gated MLP: ", linear,
-                         " linear layers of the model"));
+    print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join",
+                         " the two layers of a gated MLP: ", linear, " linear layers of the model"));
   if (const std::string folded = say_folded_norms(p); !folded.empty()) print_record("", folded);
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
@@ -90,7 +90,9 @@ void print_summary(const Options& o, const Engine& e) {
   if (!e.golden.values.empty()) {
     double widest = 0;
     for (const GoldenValue& v : e.golden.values) widest = std::max(widest, v.bound);
-    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each in a run that starts from the value before it", e.golden.values.size(), widest));
+    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each in a run "
+                                       "that starts from the value before it",
+                                       e.golden.values.size(), widest));
   }
   for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
     print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
@@ -103,7 +105,8 @@ void print_summary(const Options& o, const Engine& e) {
   for (const Plan& p : e.plans) print_plan(p);
 }
 
-void print_layers(const Engine& engine, const Plan& plan, const Receipts& receipts, bool verbose, const TuningTable* times) {
+void print_layers(const Engine& engine, const Plan& plan, const Receipts& receipts, bool verbose,
+                  const TuningTable* times) {
   bool unproven = false, unknown = false;
   Table table({"layer", "op", "asked", "stored", "computed", "variant"});
   for (const PlanStep& s : plan.steps) {
@@ -112,21 +115,28 @@ void print_layers(const Engine& engine, const Plan& plan, const Receipts& receip
     // What the file says of a variant that is not here is nobody's word.
     const bool known = find_variant(s.variant) != nullptr;
     unknown = unknown || !known;
-    table.add({s.layer, s.op, known ? or_dash(s.asked) : "?", known ? or_dash(s.stored) : "?", known ? or_dash(s.computed) : "?",
-               kernel_name(s.variant, s.config) + (proven ? "" : " !")});
+    table.add({s.layer, s.op, known ? or_dash(s.asked) : "?", known ? or_dash(s.stored) : "?",
+               known ? or_dash(s.computed) : "?", kernel_name(s.variant, s.config) + (proven ? "" : " !")});
   }
   fmt::print("\nplan {}, batch {}\n{}", shorten(printable(plan.name), 60), plan.batch, table.text());
   if (unproven) fmt::print("! compiled, not run: no receipt of a GPU for the variant as it is compiled here\n");
-  if (unknown) fmt::print("? this program has no such variant: it runs no such engine, and does not believe what the file says of it\n");
+  if (unknown)
+    fmt::print(
+        "? this program has no such variant: it runs no such engine, and does not believe what the file says of it\n");
   if (!verbose) return;
   fmt::print("\narithmetic and refusals\n");
   for (const PlanStep& s : plan.steps) {
     const std::string arithmetic = find_variant(s.variant) != nullptr ? s.arithmetic : "?";
-    fmt::print("{}\n", wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", arithmetic)), 0, 4));
-    if (!s.slow.empty()) fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
+    fmt::print(
+        "{}\n",
+        wrap(printable(cat(shorten(s.layer, 60), ": ", kernel_name(s.variant, s.config), ": ", arithmetic)), 0, 4));
+    if (!s.slow.empty())
+      fmt::print("{}\n", wrap(printable(cat("chosen although ", s.slow, ": no other kernel takes it")), 2, 4));
     for (const Refusal& r : s.refusals) {
       const std::string slower = words_of_slower(plan, s, r, times);
-      fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", refusal_words(engine, plan, s, r)) : cat(r.variant, " ", slower)), 2, 4));
+      fmt::print("{}\n", wrap(printable(slower.empty() ? cat(r.variant, " refused: ", refusal_words(engine, plan, s, r))
+                                                       : cat(r.variant, " ", slower)),
+                              2, 4));
     }
   }
 }
@@ -149,13 +159,15 @@ Status inspect(const Options& o, const Common& common) {
   if (plan == nullptr)
     return usage_error(
         cat(o.engine, ": no plan is called '", o.plan, "'; there are ", names, did_you_mean(o.plan, known)));
-  if (!o.table.empty() && !o.tuning && !o.verbose) return usage_error("--table says where the times of --tuning are: give both");
+  if (!o.table.empty() && !o.tuning && !o.verbose)
+    return usage_error("--table says where the times of --tuning are: give both");
   TuningTable read;
   const TuningTable* table = default_tuning(plan->arch);
   if (!o.table.empty()) {
     TS_ASSIGN(read, read_tuning(o.table));
     if (read.arch != engine.target)
-      return bad_input(cat(o.table, ": holds times of ", info(read.arch).name, ", the engine is for ", info(engine.target).name));
+      return bad_input(
+          cat(o.table, ": holds times of ", info(read.arch).name, ", the engine is for ", info(engine.target).name));
     table = &read;
   }
   if (o.tuning) return show_tuning(*plan, table, common.json);
@@ -174,8 +186,10 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
   app.add_option("--plan", o->plan, "whose layers to list (default: the first plan's)")->type_name("NAME");
   app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
-  app.add_flag("--tuning", o->tuning, "instead: who may run each distinct problem of the plan, and the times of a tuning table");
-  app.add_option("--table", o->table, "the tuning table to take times from (default: the one that comes with the program)")
+  app.add_flag("--tuning", o->tuning,
+               "instead: who may run each distinct problem of the plan, and the times of a tuning table");
+  app.add_option("--table", o->table,
+                 "the tuning table to take times from (default: the one that comes with the program)")
       ->check(not_empty())
       ->type_name("FILE");
   return [o, &common] { return inspect(*o, common); };
@@ -186,10 +200,13 @@ Runner add(CLI::App& app, const Common& common) {
 const Command inspect_command{
     "inspect",
     "show what an engine stores and computes, layer by layer",
-    "The record of every choice. Asked: the precision that was asked for; -: none was, as for a norm, or an attention without --attention. "
-    "Stored: the type of a linear layer's weight, of an attention's q, k and v, and of every other layer's result. Computed: the arithmetic. Variant: the kernel. Above it, per plan: its memory, how "
+    "The record of every choice. Asked: the precision that was asked for; -: none was, as for a norm, or an attention "
+    "without --attention. "
+    "Stored: the type of a linear layer's weight, of an attention's q, k and v, and of every other layer's result. "
+    "Computed: the arithmetic. Variant: the kernel. Above it, per plan: its memory, how "
     "often each op occurs (attention and norm count what was "
-    "recognised in the model, norms that became factors of the matmul behind them in a line of their own; softmax what was not), the copies and casts that are left, and the instruction set that "
+    "recognised in the model, norms that became factors of the matmul behind them in a line of their own; softmax what "
+    "was not), the copies and casts that are left, and the instruction set that "
     "this machine's CPU kernels would use. A kernel marked "
     "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",
     "  tessera inspect vit.tess\n"

@@ -9,8 +9,8 @@
 #include "cli/output.h"
 #include "cli/receipts.h"
 #include "op/op.h"
-#include "ops/ops.h"
 #include "op/receipts.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -54,7 +54,8 @@ const Command kernels_command{
     "list every variant of every op, and which ran on a GPU",
     "A variant is one way to run one op on one arch; its name is the path of its source file and the same everywhere "
     "(inspect, bench, verify). State: 'host' runs on "
-    "this processor; 'ran on h200, 42 tests' has a receipt for its present sources, tests and compiler; 'compiled, not run' has none.",
+    "this processor; 'ran on h200, 42 tests' has a receipt for its present sources, tests and compiler; 'compiled, not "
+    "run' has none.",
     "  tessera kernels\n"
     "  tessera kernels --arch sm90 --json\n",
     "Environment:\n"

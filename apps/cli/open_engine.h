@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-inline constexpr const char* kNoGoldenValues = "the engine holds no golden values (built with --no-verify): it is not compared with its build";
+inline constexpr const char* kNoGoldenValues =
+    "the engine holds no golden values (built with --no-verify): it is not compared with its build";
 
 // `seconds`, where given: mapping, checksums, manifest and the check of every reference in it.
 Result<Engine> open_engine(const std::string& path, double* seconds = nullptr);

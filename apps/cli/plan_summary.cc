@@ -8,8 +8,8 @@
 #include "cli/output.h"
 #include "hwy/targets.h"
 #include "op/op.h"
-#include "tiles/cpu/product.h"
 #include "ops/ops.h"
+#include "tiles/cpu/product.h"
 #include "types/precision.h"
 
 namespace tessera {
@@ -25,7 +25,8 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
     if (group == nullptr) group = &groups.emplace_back(PromiseGroup{s.asked, s.stored, s.computed, "", 0});
     for (const std::string& layer : layers_of(s)) {
       ++group->layers;
-      group->names += cat(group->names.empty() ? "" : ", ", layer, s.role.empty() || s.role.starts_with("block") ? "" : " (" + s.role + ")");
+      group->names += cat(group->names.empty() ? "" : ", ", layer,
+                          s.role.empty() || s.role.starts_with("block") ? "" : " (" + s.role + ")");
     }
   }
   return groups;
@@ -46,7 +47,8 @@ std::string say_folded_norms(const Plan& plan) {
   }
   const int64_t norms = static_cast<int64_t>(moments.size());
   if (norms == 0) return "";
-  return cat(plural(norms, "norm"), norms == 1 ? " is no kernel: it is" : " are no kernels: each is", " a factor per row in the matmul behind it");
+  return cat(plural(norms, "norm"), norms == 1 ? " is no kernel: it is" : " are no kernels: each is",
+             " a factor per row in the matmul behind it");
 }
 
 std::vector<OpCount> count_ops(const Plan& plan) {
@@ -63,7 +65,8 @@ SpeltAttentions spelt_attentions(const Plan& plan) {
   const auto tensor = [&](int t) -> const PlanTensor& { return plan.tensors[static_cast<size_t>(t)]; };
   // Views of a result lie where it does: a step reads it until another one is written there.
   const auto same_place = [&](int a, int b) {
-    return tensor(a).storage == tensor(b).storage && tensor(a).index == tensor(b).index && tensor(a).offset_bytes == tensor(b).offset_bytes;
+    return tensor(a).storage == tensor(b).storage && tensor(a).index == tensor(b).index &&
+           tensor(a).offset_bytes == tensor(b).offset_bytes;
   };
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     if (plan.steps[i].op != "softmax") continue;

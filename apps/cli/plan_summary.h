@@ -12,7 +12,7 @@ namespace tessera {
 
 struct PromiseGroup {
   std::string asked, stored, computed;
-  std::string names;  // of its layers, with their role where it is not that of a block
+  std::string names;   // of its layers, with their role where it is not that of a block
   int64_t layers = 0;  // of the model: a matmul that joined two of them counts twice
 };
 // Groups in the order of the plan's first layer of each.
@@ -30,8 +30,8 @@ std::vector<OpCount> count_ops(const Plan& plan);
 // "25 norms are no kernels: ..."; empty where all of them are.
 std::string say_folded_norms(const Plan& plan);
 
-// Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and the
-// products beside them are ops of their own.
+// Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and
+// the products beside them are ops of their own.
 struct SpeltAttentions {
   int64_t softmaxes = 0;
   std::string type;  // that the first one's result is multiplied in: "fp16"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "op/op.h"
-#include "ops/ops.h"
 #include "op/receipts.h"
+#include "ops/ops.h"
 
 namespace tessera {
 
@@ -40,8 +40,10 @@ Receipts Receipts::load() {
       if (!entry.is_object() || !entry.contains("hash") || !entry["hash"].is_string()) continue;
       const int64_t tests =
           entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
-      const std::string compiler = entry.contains("compiler") && entry["compiler"].is_string() ? entry["compiler"].get<std::string>() : "";
-      out.by_variant_.insert({variant, {it->path().stem().string(), entry["hash"].get<std::string>(), compiler, tests}});
+      const std::string compiler =
+          entry.contains("compiler") && entry["compiler"].is_string() ? entry["compiler"].get<std::string>() : "";
+      out.by_variant_.insert(
+          {variant, {it->path().stem().string(), entry["hash"].get<std::string>(), compiler, tests}});
     }
   }
   return out;
@@ -54,12 +56,13 @@ Receipts::State Receipts::state_of(const Variant& variant) const {
   for (auto it = begin; it != end; ++it) {
     const Receipt& r = it->second;
     if (r.hash != source_hash(variant.name)) continue;
-    if (device_compiler().empty() || r.compiler == device_compiler()) return {cat("ran on ", r.gpu, ", ", r.tests, " tests"), true};
+    if (device_compiler().empty() || r.compiler == device_compiler())
+      return {cat("ran on ", r.gpu, ", ", r.tests, " tests"), true};
     other = &r;
   }
   if (other != nullptr) {
-    return {cat("compiled, not run: ran on ", other->gpu, " by ", other->compiler.empty() ? "an unnamed compiler" : other->compiler, ", here by ",
-                device_compiler()),
+    return {cat("compiled, not run: ran on ", other->gpu, " by ",
+                other->compiler.empty() ? "an unnamed compiler" : other->compiler, ", here by ", device_compiler()),
             false};
   }
   if (variant.bind == nullptr) return {"contract only, not run", false};

@@ -10,9 +10,9 @@
 #include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "cli/plan_summary.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
 
@@ -30,14 +30,12 @@ struct Options {
 };
 
 // Lines that follow `column` characters of their own on stderr ("tessera: ", "tessera: warning: ").
-std::string after(size_t column, const std::string& line) {
-  return wrap(printable(line), column, 2).substr(column);
-}
+std::string after(size_t column, const std::string& line) { return wrap(printable(line), column, 2).substr(column); }
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by", "--refine",
-                           "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
+  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by",
+                           "--refine", "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
                            "--calib", "--allow", "--shape", "--batch"}) {
     if (o.app->count(name) > 0) return name;
   }
@@ -51,7 +49,9 @@ Result<int64_t> samples_in(const std::string& path, const std::string& model, co
   for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
   if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
   if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
-  TS_ASSIGN(const Graph graph, load_model(model, 1, {.exact = false, .shapes = {}, .family = family}));  // several: the model knows which it reads
+  TS_ASSIGN(const Graph graph,
+            load_model(model, 1,
+                       {.exact = false, .shapes = {}, .family = family}));  // several: the model knows which it reads
   for (size_t i = 0; i < arrays.size(); ++i) {
     if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
   }
@@ -130,8 +130,9 @@ Status run(const Options& o, const Common& common) {
   const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;
   const std::string lost = sound ? faulty_outputs(done.outputs, largest) : "";
   if (!lost.empty())
-    warn(after(18, cat(lost, " though the inputs are finite; a --precision with more range (bf16, fp32) may hold "
-                             "them")));
+    warn(after(18, cat(lost,
+                       " though the inputs are finite; a --precision with more range (bf16, fp32) may hold "
+                       "them")));
   if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
   Json outputs = Json::array(), used = Json::array();
   std::string listed, names;
@@ -152,7 +153,9 @@ Status run(const Options& o, const Common& common) {
                 {"precision", engine.precision},
                 {"outputs", outputs},
                 {"file", o.outputs},
-                {"warning", !not_finite.empty() ? not_finite : !clamped.empty() ? clamped : lost},
+                {"warning", !not_finite.empty() ? not_finite
+                            : !clamped.empty()  ? clamped
+                                                : lost},
                 {"seconds", {{"load", load_seconds}, {"golden", done.golden_seconds}, {"bind", done.bind_seconds}}},
                 {"peak_memory_bytes", peak_memory_bytes()}});
     return {};

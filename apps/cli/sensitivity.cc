@@ -8,11 +8,11 @@
 #include <memory>
 
 #include "base/log.h"
+#include "calibrate/calibrate.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "compile/compile.h"
-#include "calibrate/calibrate.h"
 
 namespace tessera {
 namespace {
@@ -43,25 +43,36 @@ Json report_json(const Options& o, const Sensitivity& s, const Ranges& ranges) {
     }
     layers.push_back(std::move(one));
   }
-  return {{"model", o.model},           {"precision", o.precision},        {"samples", s.samples},
-          {"calibration", ranges.how}, {"warnings", all_warnings(ranges)}, {"carrier", closeness_json(s.carrier)},
-          {"all", closeness_json(s.all)}, {"layers", std::move(layers)}};
+  return {{"model", o.model},
+          {"precision", o.precision},
+          {"samples", s.samples},
+          {"calibration", ranges.how},
+          {"warnings", all_warnings(ranges)},
+          {"carrier", closeness_json(s.carrier)},
+          {"all", closeness_json(s.all)},
+          {"layers", std::move(layers)}};
 }
 
 void print(const Options& o, const Sensitivity& s) {
-  fmt::print("{}\n", wrap(fmt::format("outputs against fp32 over {}: every layer in {}: mean cosine {:.6f}, relative L2 {:.2e}; none of "
-                                      "them (the carrier alone): {:.6f}, {:.2e}",
-                                      plural(s.samples, "sample"), o.precision, s.all.cosine_mean, s.all.relative_l2, s.carrier.cosine_mean,
-                                      s.carrier.relative_l2),
-                          0, 2));
+  fmt::print(
+      "{}\n",
+      wrap(fmt::format(
+               "outputs against fp32 over {}: every layer in {}: mean cosine {:.6f}, relative L2 {:.2e}; none of "
+               "them (the carrier alone): {:.6f}, {:.2e}",
+               plural(s.samples, "sample"), o.precision, s.all.cosine_mean, s.all.relative_l2, s.carrier.cosine_mean,
+               s.carrier.relative_l2),
+           0, 2));
   Table table({">rank", "layer", ">cosine alone", ">L2 alone", ">cosine all but it", ">L2 all but it", ">saves"});
   const size_t shown = o.all ? s.layers.size() : std::min(kShown, s.layers.size());
   for (size_t i = 0; i < shown; ++i) {
     const LayerCost& l = s.layers[i];
     const bool measured = l.refused.empty();
-    const auto number = [&](const char* format, double x) { return measured ? fmt::format(fmt::runtime(format), x) : std::string("refused"); };
-    table.add({std::to_string(i + 1), l.layer.name, number("{:.6f}", l.alone.cosine_mean), number("{:.2e}", l.alone.relative_l2),
-               number("{:.6f}", l.without.cosine_mean), number("{:.2e}", l.without.relative_l2),
+    const auto number = [&](const char* format, double x) {
+      return measured ? fmt::format(fmt::runtime(format), x) : std::string("refused");
+    };
+    table.add({std::to_string(i + 1), l.layer.name, number("{:.6f}", l.alone.cosine_mean),
+               number("{:.2e}", l.alone.relative_l2), number("{:.6f}", l.without.cosine_mean),
+               number("{:.2e}", l.without.relative_l2),
                l.bytes_saved > 0 ? megabytes(std::llround(l.bytes_saved)) : ""});
   }
   fmt::print("\n{}", table.text());
@@ -75,9 +86,12 @@ Status sensitivity(const Options& o, const Common& common) {
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
-  if (engine_file) return usage_error(cat(o.model, " is an engine, whose precisions are chosen; sensitivity takes an ONNX model"));
+  if (engine_file)
+    return usage_error(cat(o.model, " is an engine, whose precisions are chosen; sensitivity takes an ONNX model"));
   TS_ASSIGN(const bool ranges_given, is_ranges_file(o.calib));
-  if (ranges_given) return usage_error(cat("--calib ", o.calib, ": holds ranges and no samples to measure on; give an npz or a folder of images"));
+  if (ranges_given)
+    return usage_error(
+        cat("--calib ", o.calib, ": holds ranges and no samples to measure on; give an npz or a folder of images"));
   BuildFlags shapes_only;
   shapes_only.shapes = o.shapes;
   TS_ASSIGN(const BuildOptions build, build_options(shapes_only, o.model, {}, true));
@@ -86,7 +100,8 @@ Status sensitivity(const Options& o, const Common& common) {
   options.types.precision = o.precision;
   options.types.attention = o.attention;
   TS_ASSIGN(const Precision* precision, base_precision(o.precision));
-  TS_ASSIGN(const Graph graph, load_model(o.model, o.shapes.empty() ? 16 : 1, {.exact = false, .shapes = build.shapes}));
+  TS_ASSIGN(const Graph graph,
+            load_model(o.model, o.shapes.empty() ? 16 : 1, {.exact = false, .shapes = build.shapes}));
   CalibrateOptions calibration{.path = o.calib,
                                .samples = o.flags.samples > 0 ? o.flags.samples : kSamples,
                                .method = {},
@@ -115,8 +130,11 @@ Status sensitivity(const Options& o, const Common& common) {
 Runner add(CLI::App& app, const Common& common) {
   auto o = std::make_shared<Options>();
   app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
-  app.add_option("--precision", o->precision, "of the layers that are tried: one with scales, as fp8 or nvfp4")->type_name("NAME")->required();
-  app.add_option("--calib", o->calib, "npz with an array per input, named like it, [samples, ...], or a folder of images")
+  app.add_option("--precision", o->precision, "of the layers that are tried: one with scales, as fp8 or nvfp4")
+      ->type_name("NAME")
+      ->required();
+  app.add_option("--calib", o->calib,
+                 "npz with an array per input, named like it, [samples, ...], or a folder of images")
       ->type_name("FILE|DIR")
       ->required();
   app.add_option("--attention", o->attention, "fp8: rank attention in fp8 too")->type_name("NAME");
@@ -134,8 +152,10 @@ Runner add(CLI::App& app, const Common& common) {
 const Command sensitivity_command{
     "sensitivity",
     "rank layers by what their low precision costs",
-    "Quantizes the linear layers of the blocks one at a time, and all but one, runs each trial on the CPU and compares the "
-    "outputs with the fp32 model's: mean cosine and relative L2 over the samples. The costliest layer alone comes first. Layers that "
+    "Quantizes the linear layers of the blocks one at a time, and all but one, runs each trial on the CPU and compares "
+    "the "
+    "outputs with the fp32 model's: mean cosine and relative L2 over the samples. The costliest layer alone comes "
+    "first. Layers that "
     "cost much and save little are those to keep in fp16, by --allow or a recipe.",
     "  tessera sensitivity vit.onnx --precision nvfp4 --calib images.npz\n"
     "  tessera sensitivity vit.onnx --precision fp8 --attention fp8 --calib images.npz --samples 128\n"

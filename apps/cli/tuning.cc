@@ -38,8 +38,9 @@ std::vector<Row> rows_of(const Plan& plan, const TunedProblem& t, const TuningTa
   const std::vector<TunedTime>* times = table == nullptr ? nullptr : table->find(t.key);
   if (times != nullptr) {
     for (const TunedTime& time : *times) {
-      rows.push_back({time.variant, time.config, time.us, time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt, chosen(time.variant, time.config),
-                      find_candidate(t.all, time) != nullptr});
+      rows.push_back({time.variant, time.config, time.us,
+                      time.in_plan_us > 0 ? std::optional(time.in_plan_us) : std::nullopt,
+                      chosen(time.variant, time.config), find_candidate(t.all, time) != nullptr});
     }
   }
   for (const Candidate& c : t.all) {
@@ -55,14 +56,16 @@ std::string table_sentence(const Plan& plan, const TuningTable* table) {
   if (table == nullptr)
     return cat("no tuning table for ", info(plan.arch).name, " comes with the program; --table names one");
   const std::string hash = tuning_hash(*table);
-  const std::string by = plan.tuning.empty() ? "the plan was made without measured times, by the order of the lists and by tile shapes' cost models"
-                         : plan.tuning == hash
-                             ? "the plan was tuned by it"
-                             : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
+  const std::string by =
+      plan.tuning.empty()
+          ? "the plan was made without measured times, by the order of the lists and by tile shapes' cost models"
+      : plan.tuning == hash ? "the plan was tuned by it"
+                            : cat("the plan was tuned by another, ", shorten(printable(plan.tuning), 40));
   const std::vector<TunedProblem> problems = problems_to_tune(plan);
-  const auto measured = std::count_if(problems.begin(), problems.end(), [&](const TunedProblem& t) { return table->find(t.key) != nullptr; });
-  return cat("plan ", printable(plan.name), ": tuning table ", hash, " of ", printable(table->gpu), ": ", by, "; ", measured, " of ", plural(static_cast<int64_t>(problems.size()), "problem"),
-             " with a choice measured");
+  const auto measured = std::count_if(problems.begin(), problems.end(),
+                                      [&](const TunedProblem& t) { return table->find(t.key) != nullptr; });
+  return cat("plan ", printable(plan.name), ": tuning table ", hash, " of ", printable(table->gpu), ": ", by, "; ",
+             measured, " of ", plural(static_cast<int64_t>(problems.size()), "problem"), " with a choice measured");
 }
 
 Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
@@ -76,15 +79,18 @@ Status show_tuning(const Plan& plan, const TuningTable* table, bool json) {
     Json candidates = Json::array();
     Table rows({"kernel", "tile", ">us", ">in the plan", ""});
     for (const Row& r : rows_of(plan, t, table)) {
-      candidates.push_back(
-          {{"variant", r.variant},
-           {"config", r.config},
-           {"us", r.us ? Json(*r.us) : Json()},
-           {"in_plan_us", r.in_plan_us ? Json(*r.in_plan_us) : Json()},
-           {"chosen", r.chosen},
-           {"known", r.known}});
-      rows.add({printable(r.variant), r.config.empty() ? "-" : printable(r.config), r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
-                r.in_plan_us ? fmt::format("{:.2f}", *r.in_plan_us) : "-", r.chosen ? "chosen" : r.known ? "" : "no kernel here"});
+      candidates.push_back({{"variant", r.variant},
+                            {"config", r.config},
+                            {"us", r.us ? Json(*r.us) : Json()},
+                            {"in_plan_us", r.in_plan_us ? Json(*r.in_plan_us) : Json()},
+                            {"chosen", r.chosen},
+                            {"known", r.known}});
+      rows.add({printable(r.variant), r.config.empty() ? "-" : printable(r.config),
+                r.us ? fmt::format("{:.2f}", *r.us) : "not measured",
+                r.in_plan_us ? fmt::format("{:.2f}", *r.in_plan_us) : "-",
+                r.chosen  ? "chosen"
+                : r.known ? ""
+                          : "no kernel here"});
     }
     if (json) {
       all.push_back({{"problem", t.key}, {"layers", t.layers}, {"candidates", candidates}});
@@ -114,8 +120,9 @@ std::string words_of_slower(const Plan& plan, const PlanStep& step, const Refusa
   if (best == nullptr || times == nullptr) return "";
   for (const TunedTime& t : *times) {
     if (kernel_name(t.variant, t.config) == refusal.variant)
-      return t.in_plan_us > 0 && best->in_plan_us > 0 ? fmt::format("slower: {:.1f} us against {:.1f} in the plan", t.in_plan_us, best->in_plan_us)
-                                                      : fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
+      return t.in_plan_us > 0 && best->in_plan_us > 0
+                 ? fmt::format("slower: {:.1f} us against {:.1f} in the plan", t.in_plan_us, best->in_plan_us)
+                 : fmt::format("slower: {:.1f} us against {:.1f}", t.us, best->us);
   }
   return "";
 }

@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "base/log.h"
+#include "calibrate/ranges_file.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/plan_summary.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
+#include "cli/plan_summary.h"
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
-#include "calibrate/ranges_file.h"
 
 namespace tessera {
 namespace {
@@ -178,8 +178,10 @@ Status verify(const Options& o, const Common& common) {
     quantization.push_back({std::move(report), gated});
   }
   if (o.min_cosine) TS_TRY(check_gate(quantization));
-  const std::string arithmetic_failure = failure_of(checks), precision_failure = quantization_failure(quantization, o.min_cosine);
-  const std::string failure = cat(arithmetic_failure, arithmetic_failure.empty() || precision_failure.empty() ? "" : "; ", precision_failure);
+  const std::string arithmetic_failure = failure_of(checks),
+                    precision_failure = quantization_failure(quantization, o.min_cosine);
+  const std::string failure =
+      cat(arithmetic_failure, arithmetic_failure.empty() || precision_failure.empty() ? "" : "; ", precision_failure);
   std::vector<const QuantizationReport*> judged;
   for (const Measured& m : quantization) {
     if (m.gated) judged.push_back(&m.report);
@@ -199,7 +201,10 @@ Status verify(const Options& o, const Common& common) {
                 {"sentence", failure},
                 {"inputs_note", one_kind ? kOneKind : ""},
                 {"verdicts",
-                 {{"arithmetic", {{"ok", arithmetic_failure.empty()}, {"sentence", arithmetic_failure.empty() ? last.sentence : arithmetic_failure}, {"machine", last.machine}}},
+                 {{"arithmetic",
+                   {{"ok", arithmetic_failure.empty()},
+                    {"sentence", arithmetic_failure.empty() ? last.sentence : arithmetic_failure},
+                    {"machine", last.machine}}},
                   {"quantization", of_quantization}}},
                 {"checks", all},
                 {"quantization", errors}});
@@ -211,8 +216,12 @@ Status verify(const Options& o, const Common& common) {
   for (const Measured& m : quantization) reports.push_back(m.report);
   print_quantization(reports, o.all);
   // What failed is said by the error.
-  fmt::print("\n{}\n", wrap(arithmetic_failure.empty() ? cat("arithmetic: ", last.sentence, ", on ", last.machine) : "arithmetic: FAILED", 0, 2));
-  fmt::print("{}\n", wrap(printable(cat("quantization: ", precision_failure.empty() ? "" : "FAILED: ", verdict.sentence())), 0, 2));
+  fmt::print("\n{}\n", wrap(arithmetic_failure.empty() ? cat("arithmetic: ", last.sentence, ", on ", last.machine)
+                                                       : "arithmetic: FAILED",
+                            0, 2));
+  fmt::print(
+      "{}\n",
+      wrap(printable(cat("quantization: ", precision_failure.empty() ? "" : "FAILED: ", verdict.sentence())), 0, 2));
   return failure.empty() ? Status() : Status(Code::kVerifyFailed, failure);
 }
 
@@ -225,7 +234,8 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("FILE")
       ->group("Inputs");
   app.add_option("--samples", o->samples,
-                 "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has golden values "
+                 "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has "
+                 "golden values "
                  "for, 1 or 2); each costs an f64 run or two")
       ->check(within(1, 1 << 20))
       ->type_name("N")
@@ -235,7 +245,8 @@ Runner add(CLI::App& app, const Common& common) {
       ->type_name("N")
       ->group("Inputs");
   app.add_option("--kinds", o->kinds,
-                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all inputs are integers "
+                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all "
+                 "inputs are integers "
                  "(default: all)")
       ->type_name("NAME,...")
       ->group("Inputs");
@@ -243,8 +254,7 @@ Runner add(CLI::App& app, const Common& common) {
                  "the ONNX model that the engine was built from: quantization error of every layer beside it in f32")
       ->type_name("FILE")
       ->group("What is compared");
-  app.add_option("--family", o->family,
-                 "--model is a folder with a checkpoint of this family: " + family_list())
+  app.add_option("--family", o->family, "--model is a folder with a checkpoint of this family: " + family_list())
       ->type_name("NAME")
       ->group("What is compared");
   app.add_option("--min-cosine", o->min_cosine,
@@ -267,14 +277,22 @@ Runner add(CLI::App& app, const Common& common) {
 const Command verify_command{
     "verify",
     "compare an engine with its golden plan and its model, layer by layer",
-    "Two errors, with a verdict each. Arithmetic error is what the kernels' roundings do: is the engine right? It is measured in three "
-    "comparisons. Golden values: the engine reproduces the outputs and the values inside the model that were stored at build. Outputs: the "
-    "same for fresh inputs. Values inside the model are compared one after the other, each in a run that starts from the golden value "
-    "before it, so errors do not add up. Layers: each layer is compared with what its kernel must give for the inputs that the layer "
-    "read, and the first layer that differs by more is named. 'emulated': the tensor core's sums bit for bit, then the kernel's own "
-    "epilogue. 'bounded': f64, and what the kernel's roundings can do. Quantization error is what the low precision costs: the same "
-    "codes and scales in exact arithmetic, beside the model in f32. It is measured on the outputs that were stored at build, or, with "
-    "--model, on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU the comparison of layers "
+    "Two errors, with a verdict each. Arithmetic error is what the kernels' roundings do: is the engine right? It is "
+    "measured in three "
+    "comparisons. Golden values: the engine reproduces the outputs and the values inside the model that were stored at "
+    "build. Outputs: the "
+    "same for fresh inputs. Values inside the model are compared one after the other, each in a run that starts from "
+    "the golden value "
+    "before it, so errors do not add up. Layers: each layer is compared with what its kernel must give for the inputs "
+    "that the layer "
+    "read, and the first layer that differs by more is named. 'emulated': the tensor core's sums bit for bit, then the "
+    "kernel's own "
+    "epilogue. 'bounded': f64, and what the kernel's roundings can do. Quantization error is what the low precision "
+    "costs: the same "
+    "codes and scales in exact arithmetic, beside the model in f32. It is measured on the outputs that were stored at "
+    "build, or, with "
+    "--model, on any inputs and for every layer; scales that do not fit their numbers are named. On a GPU the "
+    "comparison of layers "
     "runs step by step, without the CUDA graph.",
     "  tessera verify vit.tess\n"
     "  tessera verify vit.tess --inputs images.npz --samples 4\n"

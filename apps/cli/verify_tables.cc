@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNameColumns = 60;  // of a sentence
-constexpr size_t kWorst = 5;  // layers that are shown where not all are asked for
+constexpr size_t kWorst = 5;         // layers that are shown where not all are asked for
 
 // Nothing differs: JSON has no infinity.
 Json decibels(const Closeness& c) { return c.relative_l2 > 0 && c.finite ? Json(c.sqnr_db()) : Json(); }
@@ -45,18 +45,20 @@ void print_layers(const Check& check, bool all) {
   for (const size_t i : shown) {
     const LayerReport& l = report.layers[i];
     const bool first = static_cast<int>(i) == report.first_stray;
-    table.add({std::to_string(i + 1), l.layer, l.variant, l.emulated ? "emulated" : "bounded", fmt::format("{} / {}", l.differ, l.may_differ), fmt::format("{:.1e}", l.relative_l2), fmt::format("{:.1e}", l.bound),
+    table.add({std::to_string(i + 1), l.layer, l.variant, l.emulated ? "emulated" : "bounded",
+               fmt::format("{} / {}", l.differ, l.may_differ), fmt::format("{:.1e}", l.relative_l2),
+               fmt::format("{:.1e}", l.bound),
                l.ok()  ? "ok"
                : first ? "STRAYS FIRST"
                        : "STRAYS"});
   }
-  fmt::print("\n{}\n{}",
-             wrap(cat("plan ", report.plan, ", ", check.what, ": ",
-                      plural(static_cast<int64_t>(report.layers.size()), "layer"),
-                      report.layers.size() == 1 ? "" : ", each",
-                      " compared with what its kernel must give for the inputs that the layer read; ", which),
-                  0, 2),
-             table.text());
+  fmt::print(
+      "\n{}\n{}",
+      wrap(cat("plan ", report.plan, ", ", check.what, ": ",
+               plural(static_cast<int64_t>(report.layers.size()), "layer"), report.layers.size() == 1 ? "" : ", each",
+               " compared with what its kernel must give for the inputs that the layer read; ", which),
+           0, 2),
+      table.text());
 }
 
 double largest_share(const VerifyReport& report) {
@@ -114,15 +116,19 @@ void print_layer_quality(const QuantizationReport& report, bool all) {
     table.add(std::move(row));
   }
   fmt::print("\n{}\n{}",
-             wrap(cat("quantization error on ", report.what, ", ", samples_words(report.samples, report.of), report.samples == 1 && report.of == 0 ? " sample: " : " samples: ",
-                      plural(static_cast<int64_t>(layers), "layer"), " beside the same layer in f32, errors of the layers before included; ", which),
+             wrap(cat("quantization error on ", report.what, ", ", samples_words(report.samples, report.of),
+                      report.samples == 1 && report.of == 0 ? " sample: " : " samples: ",
+                      plural(static_cast<int64_t>(layers), "layer"),
+                      " beside the same layer in f32, errors of the layers before included; ", which),
                   0, 2),
              table.text());
 }
 
 }  // namespace
 
-std::string samples_words(int64_t samples, int64_t of) { return of > 0 ? cat(samples, " of ", of) : std::to_string(samples); }
+std::string samples_words(int64_t samples, int64_t of) {
+  return of > 0 ? cat(samples, " of ", of) : std::to_string(samples);
+}
 
 Json check_json(const Check& c) {
   Json outputs = Json::array(), layers = Json::array();
@@ -213,12 +219,14 @@ void print_checks(const std::vector<Check>& checks, bool all) {
     }
     for (const ValueReport& v : c.report.values) {
       if (all || !v.ok())
-        table.add({c.report.plan, c.what, samples, v.name, "", "", fmt::format("{:.2e}", v.relative_l2), fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
+        table.add({c.report.plan, c.what, samples, v.name, "", "", fmt::format("{:.2e}", v.relative_l2),
+                   fmt::format("{:.2e}", v.bound), v.ok() ? "ok" : "FAILED"});
     }
   }
   fmt::print("{}\n{}",
              wrap(cat("arithmetic error: outputs", all ? " and values inside the model" : "",
-                      " compared with the golden run; each in a run that starts from the golden value before it, so errors do not add up"),
+                      " compared with the golden run; each in a run that starts from the golden value before it, so "
+                      "errors do not add up"),
                   0, 2),
              table.text());
   for (const Check& c : checks) {
@@ -246,7 +254,8 @@ void print_quantization(const std::vector<QuantizationReport>& reports, bool all
   }
 }
 
-QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports, std::optional<double> min_cosine, std::optional<double> of_build) {
+QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports,
+                                       std::optional<double> min_cosine, std::optional<double> of_build) {
   QuantizationVerdict v{.gate = min_cosine ? min_cosine : of_build, .gate_of_build = !min_cosine && of_build};
   const auto farther = [](const OutputQuality& a, const OutputQuality& b) {
     if (a.whole && b.whole) return a.whole->share() < b.whole->share();
@@ -262,16 +271,25 @@ QuantizationVerdict judge_quantization(const std::vector<const QuantizationRepor
 }
 
 std::string QuantizationVerdict::sentence() const {
-  if (output == nullptr) return "not measured: the engine holds no outputs of its model (--model FILE compares with it)";
-  const std::string found = output->whole ? fmt::format("{} of {} whole numbers are the model's", output->whole->same, output->whole->all)
-                                          : fmt::format("worst cosine {:.5f}, mean {:.5f} with the model", output->closeness.cosine_worst, output->closeness.cosine_mean);
-  const std::string on = cat(samples_words(report->samples, report->of), report->samples == 1 && report->of == 0 ? " sample" : " samples", " (", shorten(report->what, kNameColumns), ")");
-  const std::string wanted = !gate ? "no gate" : fmt::format("gate {}: mean of at least {:.6g}", gate_of_build ? "of the build" : "--min-cosine", *gate);
+  if (output == nullptr)
+    return "not measured: the engine holds no outputs of its model (--model FILE compares with it)";
+  const std::string found =
+      output->whole ? fmt::format("{} of {} whole numbers are the model's", output->whole->same, output->whole->all)
+                    : fmt::format("worst cosine {:.5f}, mean {:.5f} with the model", output->closeness.cosine_worst,
+                                  output->closeness.cosine_mean);
+  const std::string on =
+      cat(samples_words(report->samples, report->of), report->samples == 1 && report->of == 0 ? " sample" : " samples",
+          " (", shorten(report->what, kNameColumns), ")");
+  const std::string wanted =
+      !gate ? "no gate"
+            : fmt::format("gate {}: mean of at least {:.6g}", gate_of_build ? "of the build" : "--min-cosine", *gate);
   return cat(found, ", output '", shorten(output->name, kNameColumns), "', on ", on, "; ", wanted);
 }
 
 Json QuantizationVerdict::json() const {
-  Json j = {{"sentence", sentence()}, {"gate", gate ? Json(*gate) : Json()}, {"gate_of", !gate ? Json() : Json(gate_of_build ? "build" : "verify")}};
+  Json j = {{"sentence", sentence()},
+            {"gate", gate ? Json(*gate) : Json()},
+            {"gate_of", !gate ? Json() : Json(gate_of_build ? "build" : "verify")}};
   if (output == nullptr) return j;
   j.update({{"output", output->name}, {"what", report->what}, {"samples", report->samples}});
   if (output->whole) {

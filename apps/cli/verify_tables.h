@@ -31,7 +31,8 @@ void print_quantization(const std::vector<QuantizationReport>& reports, bool all
 // is none.
 std::string failure_of(const std::vector<Check>& checks);
 
-// The output that is farthest from the model's among the reports that are given, beside the gate; and that as a sentence.
+// The output that is farthest from the model's among the reports that are given, beside the gate; and that as a
+// sentence.
 struct QuantizationVerdict {
   const QuantizationReport* report = nullptr;  // null: nothing was compared
   const OutputQuality* output = nullptr;
@@ -42,6 +43,7 @@ struct QuantizationVerdict {
   Json json() const;
 };
 // `min_cosine`: as given to verify, whose gate goes before that of the build.
-QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports, std::optional<double> min_cosine, std::optional<double> of_build);
+QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports,
+                                       std::optional<double> min_cosine, std::optional<double> of_build);
 
 }  // namespace tessera

@@ -40,10 +40,13 @@ Runner add(CLI::App& app, const Common& common) {
   app.add_option("name", o->name, "a model of the zoo; --list shows them")->type_name("NAME");
   app.add_option("-o,--output", o->output, "the ONNX file to write (default: NAME.onnx)")->type_name("FILE");
   app.add_option("--seed", o->seed, "of the weights (default: 1)")->check(not_negative())->type_name("N");
-  app.add_option("--image", o->sizes.image, "pixels along a side, which gives the number of tokens (default: the model's own)")
+  app.add_option("--image", o->sizes.image,
+                 "pixels along a side, which gives the number of tokens (default: the model's own)")
       ->check(within(1, 1 << 14))
       ->type_name("N");
-  app.add_option("--depth", o->sizes.depth, "number of blocks (default: the model's own)")->check(within(1, 1000))->type_name("N");
+  app.add_option("--depth", o->sizes.depth, "number of blocks (default: the model's own)")
+      ->check(within(1, 1000))
+      ->type_name("N");
   app.add_flag("--list", o->list, "list the models");
   const CLI::App* sub = &app;
   return [o, sub, &common]() -> Status {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arch: a kind of machine that plans are made for. An arch also runs the variants of the archs it builds on (sm90 runs `cuda` variants).
-// archs.inc lists them; each folder of this room holds what is particular to one.
+// Arch: a kind of machine that plans are made for. An arch also runs the variants of the archs it builds on (sm90 runs
+// `cuda` variants). archs.inc lists them; each folder of this room holds what is particular to one.
 #pragma once
 
 #include <cstdint>

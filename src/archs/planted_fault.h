@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults planted in kernels, to see that their tests catch them. A kernel's source is compiled with -DTS_PLANTED_FAULT=n
-// and its test must fail then (tools/plant_faults.py, on a GPU); every build of the product has 0, which is none.
+// Faults planted in kernels, to see that their tests catch them. A kernel's source is compiled with
+// -DTS_PLANTED_FAULT=n and its test must fail then (tools/plant_faults.py, on a GPU); every build of the product has 0,
+// which is none.
 #pragma once
 
 namespace tessera {
 
 enum class Fault : int {
   kNone,
-  kLastBlockOfK,      // normal mainloop: the last block of K is not multiplied
-  kStageParity,       // normal mainloop: the other parity of a full stage is waited for
-  kNoWait,            // normal mainloop: nobody waits for a full stage
-  kResidualSwizzle,   // normal mainloop: the residual is read without its swizzle
-  kNeighboursBias,    // normal mainloop: bias of the neighbouring column
-  kShortActivation,   // normal mainloop: the activation's last coefficient is left out
-  kNoPromotion,       // promoted sums: an accumulator goes on where it should begin again
-  kSliceMissing,      // swapped mainloop: the last slice of K is not added
-  kSliceOrder,        // swapped mainloop: slices are added from the last to the first
-  kStaleStatistics,   // swapped mainloop: the factor of the row before
-  kLastKey,           // short attention: a key that does not exist takes part
-  kWeightsOfBefore,   // short attention: the second product has the weights of the first
-  kNoShrink,          // streaming attention: results so far are not scaled when the maximum rises
-  kTokenOrder,        // streaming attention in FP8: codes of a word in another order
-  kMeanKept,          // norm: the mean is not taken off the last column of a chunk
+  kLastBlockOfK,     // normal mainloop: the last block of K is not multiplied
+  kStageParity,      // normal mainloop: the other parity of a full stage is waited for
+  kNoWait,           // normal mainloop: nobody waits for a full stage
+  kResidualSwizzle,  // normal mainloop: the residual is read without its swizzle
+  kNeighboursBias,   // normal mainloop: bias of the neighbouring column
+  kShortActivation,  // normal mainloop: the activation's last coefficient is left out
+  kNoPromotion,      // promoted sums: an accumulator goes on where it should begin again
+  kSliceMissing,     // swapped mainloop: the last slice of K is not added
+  kSliceOrder,       // swapped mainloop: slices are added from the last to the first
+  kStaleStatistics,  // swapped mainloop: the factor of the row before
+  kLastKey,          // short attention: a key that does not exist takes part
+  kWeightsOfBefore,  // short attention: the second product has the weights of the first
+  kNoShrink,         // streaming attention: results so far are not scaled when the maximum rises
+  kTokenOrder,       // streaming attention in FP8: codes of a word in another order
+  kMeanKept,         // norm: the mean is not taken off the last column of a chunk
   kCount
 };
 

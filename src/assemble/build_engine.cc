@@ -6,21 +6,21 @@
 #include <map>
 #include <optional>
 
-#include "base/log.h"
-#include "base/progress.h"
-#include "compile/compile.h"
 #include "assemble/build_auto.h"
 #include "assemble/tuning.h"
-#include "rewrite/canonicalise.h"
-#include "lower/fold_norms.h"
-#include "plan/engine_file.h"
-#include "runtime/executor.h"
+#include "base/log.h"
+#include "base/progress.h"
 #include "calibrate/calibrate.h"
-#include "verify/model_as_written.h"
-#include "verify/padding.h"
 #include "calibrate/ranges_file.h"
 #include "calibrate/refine.h"
 #include "calibrate/row_offsets.h"
+#include "compile/compile.h"
+#include "lower/fold_norms.h"
+#include "plan/engine_file.h"
+#include "rewrite/canonicalise.h"
+#include "runtime/executor.h"
+#include "verify/model_as_written.h"
+#include "verify/padding.h"
 #include "verify/validate/validate_plan.h"
 #include "verify/verify.h"
 
@@ -125,7 +125,8 @@ class Builder {
       engine_.plans.clear(), engine_.constants.clear();
       *report = before;
       made = make_engine(ran_on_target, report);
-      if (made.ok() && !options_.quiet) note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
+      if (made.ok() && !options_.quiet)
+        note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
     }
     TS_TRY(made);
     return std::move(engine_);
@@ -209,9 +210,12 @@ class Builder {
     }
     kept.push_back(candidates.back());
     if (kept.size() == 1) {
-      return refused(cat("--precision auto: ", info(options_.target).name, " runs the layers of this model in none of what auto chooses from but ", kept[0], "; ask for it by name"));
+      return refused(cat("--precision auto: ", info(options_.target).name,
+                         " runs the layers of this model in none of what auto chooses from but ", kept[0],
+                         "; ask for it by name"));
     }
-    if (!first.empty() && !options_.quiet) note(cat("auto leaves ", first, " out: ", info(options_.target).name, " does not run all layers in it"));
+    if (!first.empty() && !options_.quiet)
+      note(cat("auto leaves ", first, " out: ", info(options_.target).name, " does not run all layers in it"));
     candidates = std::move(kept);
     return {};
   }
@@ -245,14 +249,16 @@ class Builder {
     CalibrationSamples data;
     if (refining.what.needs_moments()) {
       if (options_.calib_path.empty() || ranges_given_)
-        return usage_error("--refine and --sparsity by hessian look at what layers read: give samples with --calib FILE.npz");
+        return usage_error(
+            "--refine and --sparsity by hessian look at what layers read: give samples with --calib FILE.npz");
       TS_ASSIGN(data, samples_of(sampled_, calibration()));
       calib_used_ = true;
       engine_.preprocess = data.preprocess;
     }
     TS_ASSIGN(refined_, refine_model(sampled_, refining.what.needs_moments() ? &data.samples : nullptr, refining));
     if (refined_.layers.empty())
-      return usage_error(cat("--refine: no layer of ", engine_.precision, " has a weight with scales that it could better; leave it out"));
+      return usage_error(cat("--refine: no layer of ", engine_.precision,
+                             " has a weight with scales that it could better; leave it out"));
     engine_.refinements = refined_.notes;
     engine_.refined_weights = refined_.layers, engine_.divided_layers = refined_.divided;
     return {};
@@ -279,7 +285,8 @@ class Builder {
     return {};
   }
 
-  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of their norms: where some are folded the golden run alone says it.
+  // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of
+  // their norms: where some are folded the golden run alone says it.
   Status measure_on_samples(ModelReport& report) {
     if (options_.calib_path.empty() || ranges_given_ || !lowering_.types.folded_norms.empty()) return {};
     const Stopwatch watch(t_.golden_s);
@@ -293,11 +300,13 @@ class Builder {
     return {};
   }
 
-  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error (precision/give_carrier.h).
+  // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error
+  // (precision/give_carrier.h).
   void note_bf16() const {
     const auto base = base_precision(lowering_.types.precision);
     if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
-    note(cat("most weights of the model are bf16 numbers; ", (*base)->weight.scaled() ? cat("what is not ", (*base)->name) : "the engine",
+    note(cat("most weights of the model are bf16 numbers; ",
+             (*base)->weight.scaled() ? cat("what is not ", (*base)->name) : "the engine",
              " is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"));
   }
 
@@ -317,15 +326,20 @@ class Builder {
   }
 
   LoadOptions this_batch() const {
-    return {.exact = !options_.batches.empty() && options_.exact_batches, .shapes = options_.shapes, .family = options_.family};
+    return {.exact = !options_.batches.empty() && options_.exact_batches,
+            .shapes = options_.shapes,
+            .family = options_.family};
   }
 
-  // Norms that are no kernels: at the largest batch, where kernels of the target say so and the rows of the samples allow it. Weights that were refined have their norms' gains as they are.
+  // Norms that are no kernels: at the largest batch, where kernels of the target say so and the rows of the samples
+  // allow it. Weights that were refined have their norms' gains as they are.
   Status choose_folded_norms() {
     constexpr int64_t kSamples = 8;
     lowering_.types.target = options_.target;
     const bool cuda = info(options_.target).device == DeviceKind::kCuda;
-    if (options_.keep_norms && !cuda) return usage_error(cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
+    if (options_.keep_norms && !cuda)
+      return usage_error(
+          cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
     if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
     const Stopwatch watch(t_.import_s);
     std::optional<RowOffsets> offsets;
@@ -347,7 +361,9 @@ class Builder {
     if (all.size() == 1 || options_.quiet) return {};
     TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
     if (const size_t here = lowering_.types.folded_norms.size(); alone.size() > here)
-      note(cat("batch ", all.front(), " keeps ", alone.size() - here, " of ", alone.size(), " norms as kernels because batch ", all.back(), " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
+      note(cat("batch ", all.front(), " keeps ", alone.size() - here, " of ", alone.size(),
+               " norms as kernels because batch ", all.back(),
+               " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
     return {};
   }
 
@@ -372,8 +388,8 @@ class Builder {
       engine_.model = graph.name;
       lowering_.plan.batch = batch_of(graph);
       if (this_batch().exact && lowering_.plan.batch != batch) {
-        return usage_error(cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch,
-                               ": leave --batch out"));
+        return usage_error(
+            cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch, ": leave --batch out"));
       }
       lowering_.plan.name = cat("batch", lowering_.plan.batch);
       largest = std::max(largest, lowering_.plan.batch);
@@ -389,7 +405,8 @@ class Builder {
       }
       if (options_.golden) {  // while the model with this batch is at hand
         const Stopwatch watch(t_.golden_s);
-        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges}, &validated_));
+        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges},
+                          &validated_));
       }
       bar.advance();
     }
@@ -410,9 +427,12 @@ class Builder {
     lowering_.plan.as_reference = true;
     TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
     engine_.plans.push_back(std::move(plan));
-    judged_ = std::all_of(engine_.plans.begin(), engine_.plans.end(), [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
-    if (!judged_ && lowering_.types.pooled_norms) return refused("the target has a kernel for it at some of the batches only");
-    // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only added.
+    judged_ = std::all_of(engine_.plans.begin(), engine_.plans.end(),
+                          [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
+    if (!judged_ && lowering_.types.pooled_norms)
+      return refused("the target has a kernel for it at some of the batches only");
+    // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only
+    // added.
     for (Plan& p : engine_.plans) {
       if (!p.tuning.empty()) p.tuning = tuning_hash(*lowering_.plan.tuning);
     }
@@ -452,13 +472,13 @@ class Builder {
   BuildTimes& t_;
   Engine engine_;
   LowerOptions lowering_;
-  TuningTable tuning_;  // of a file, where one is read or made; lowering_ points at it then
+  TuningTable tuning_;        // of a file, where one is read or made; lowering_ points at it then
   Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
   Refined refined_;
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
-  std::vector<std::string> validated_;  // how plans were held against the model
-  bool judged_ = true;  // plans have the steps of the golden plan
+  std::vector<std::string> validated_;    // how plans were held against the model
+  bool judged_ = true;                    // plans have the steps of the golden plan
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of `tessera build`: import, refine weights, calibrate, tune, compile for each batch size, golden values, and the check of them where
-// the target is here.
+// All of `tessera build`: import, refine weights, calibrate, tune, compile for each batch size, golden values, and the
+// check of them where the target is here.
 #pragma once
 
 #include <map>
@@ -10,39 +10,42 @@
 
 #include "archs/arch.h"
 #include "base/status.h"
+#include "plan/engine.h"
 #include "precision/recipe.h"
 #include "precision/refine.h"
-#include "plan/engine.h"
 #include "verify/golden.h"
 
 namespace tessera {
 
 struct BuildOptions {
   std::string model_path;
-  std::string family;  // the model is a checkpoint's folder, of this family; empty: an ONNX file
-  std::string precision;         // empty: the recipe's; without one, types as the model states them, else fp16
+  std::string family;     // the model is a checkpoint's folder, of this family; empty: an ONNX file
+  std::string precision;  // empty: the recipe's; without one, types as the model states them, else fp16
   std::optional<Recipe> recipe;
-  std::string attention;         // fp16, fp8; empty: as recipe or model say
-  bool promoted = false;         // sums of FP8 products: see QuantizeOptions
-  Refinements refine;            // of weights, and 2:4 sparsity (precision/refine.h); which layers: precision and recipe
-  std::vector<int64_t> batches;  // one plan each; empty: the model's own, 1 where it is open
-  bool exact_batches = true;     // false: a model that fixes its batch keeps it
+  std::string attention;  // fp16, fp8; empty: as recipe or model say
+  bool promoted = false;  // sums of FP8 products: see QuantizeOptions
+  Refinements refine;     // of weights, and 2:4 sparsity (precision/refine.h); which layers: precision and recipe
+  std::vector<int64_t> batches;         // one plan each; empty: the model's own, 1 where it is open
+  bool exact_batches = true;            // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
   Arch target = Arch::cpu;
-  std::string calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
-  std::string calib_method;     // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
-  int64_t calib_samples = 0;    // at most; 0: 512 for scales, 128 for refinements
-  std::string preprocess;       // of images: io/images_prepare.h
+  std::string
+      calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
+  std::string calib_method;        // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
+  int64_t calib_samples = 0;       // at most; 0: 512 for scales, 128 for refinements
+  std::string preprocess;          // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
-  std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed one; "none": no table
-  bool tune = false;   // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
+  std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed
+                       // one; "none": no table
+  bool tune =
+      false;  // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
   bool keep_norms = false;  // none becomes a factor per row of the layers behind it (lower/fold_norms.h)
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
-  std::string golden_inputs;  // npz or folder of images; empty: the calibration data, else seeded random inputs
+  std::string golden_inputs;         // npz or folder of images; empty: the calibration data, else seeded random inputs
   std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
-  bool quiet = false;  // no progress
+  bool quiet = false;                // no progress
 };
 
 inline constexpr const char* kDefaultTuning = "tuning.json";  // in the working folder

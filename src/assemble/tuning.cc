@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "op/op.h"
+#include "ops/ops.h"
 #include "runtime/device_memory.h"
 #include "runtime/executor.h"
 #include "tune/tune.h"
-#include "ops/ops.h"
 #include "tune/tune_in_plan.h"
 
 namespace tessera {
@@ -50,8 +50,8 @@ void warn_of_unknown_kernels(const std::string& path, const TuningTable& table) 
     }
   }
   if (unknown == 0) return;
-  warn(cat(path, ": ", unknown, " of its ", all, " times are of kernels that this program does not have, such as '", example.substr(0, 80),
-           "': they are passed over"));
+  warn(cat(path, ": ", unknown, " of its ", all, " times are of kernels that this program does not have, such as '",
+           example.substr(0, 80), "': they are passed over"));
 }
 
 }  // namespace

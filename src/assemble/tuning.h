@@ -3,9 +3,9 @@
 // what it lacks.
 #pragma once
 
+#include "assemble/build_engine.h"
 #include "base/status.h"
 #include "compile/compile.h"
-#include "assemble/build_engine.h"
 #include "plan/tune_cache.h"
 
 namespace tessera {

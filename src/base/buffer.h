@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer: owned, zeroed bytes aligned to 64 (a cache line, and the widest SIMD load). Bytes: a view of bytes that keeps its owner alive,
-// so that a constant may lie in a Buffer or in a mapped file without a copy.
+// Buffer: owned, zeroed bytes aligned to 64 (a cache line, and the widest SIMD load). Bytes: a view of bytes that keeps
+// its owner alive, so that a constant may lie in a Buffer or in a mapped file without a copy.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pool of threads for the whole process. parallel_for hands out [begin, end) pieces; which thread takes a piece is free, so the body's result
-// may not depend on it. Nested calls run in the calling thread.
+// One pool of threads for the whole process. parallel_for hands out [begin, end) pieces; which thread takes a piece is
+// free, so the body's result may not depend on it. Nested calls run in the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ int threads();
 class PieceBody {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, PieceBody>)
-  PieceBody(const F& f)  // NOLINT: a lambda is meant
+  requires(!std::is_same_v<std::remove_cvref_t<F>, PieceBody>) PieceBody(const F& f)  // NOLINT: a lambda is meant
       : object_(std::addressof(f)),
         call_([](const void* object, int64_t begin, int64_t end) { (*static_cast<const F*>(object))(begin, end); }) {}
   void operator()(int64_t begin, int64_t end) const { call_(object_, begin, end); }

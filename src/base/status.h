@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors that are somebody else's mistake travel as Status / Result<T>; our own mistakes abort through TS_CHECK.
-// A Status says what is wrong, where, and what would be accepted, in one sentence; its code picks the exit code of the program.
+// A Status says what is wrong, where, and what would be accepted, in one sentence; its code picks the exit code of the
+// program.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,8 @@ inline Status usage_error(std::string m) { return {Code::kUsage, std::move(m)}; 
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}            // NOLINT: implicit, so that `return value;` works
-  Result(Status status) : status_(std::move(status)) {     // NOLINT
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit, so that `return value;` works
+  Result(Status status) : status_(std::move(status)) {  // NOLINT
     if (status_.ok()) (void)(status_ = Status(Code::kMachine, "internal: a Result was made from an OK status"));
   }
   bool ok() const { return value_.has_value(); }
@@ -74,13 +75,13 @@ class [[nodiscard]] Result {
 
 }  // namespace tessera
 
-#define TS_CHECK(condition, ...)                                                                        \
-  do {                                                                                                  \
+#define TS_CHECK(condition, ...)                                                                            \
+  do {                                                                                                      \
     if (!(condition)) ::tessera::check_failed(__FILE__, __LINE__, #condition, ::tessera::cat(__VA_ARGS__)); \
   } while (0)
 
-#define TS_TRY(expression)                                        \
-  do {                                                            \
+#define TS_TRY(expression)                                                             \
+  do {                                                                                 \
     if (::tessera::Status ts_status = (expression); !ts_status.ok()) return ts_status; \
   } while (0)
 

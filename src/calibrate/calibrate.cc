@@ -8,13 +8,13 @@
 
 #include "base/log.h"
 #include "base/progress.h"
-#include "compile/compile.h"
-#include "io/mmap.h"
-#include "runtime/executor.h"
-#include "inputs/image_samples.h"
 #include "calibrate/magnitudes.h"
 #include "calibrate/ranges_file.h"
+#include "compile/compile.h"
+#include "inputs/image_samples.h"
 #include "inputs/sample_faults.h"
+#include "io/mmap.h"
+#include "runtime/executor.h"
 
 namespace tessera {
 namespace {
@@ -75,7 +75,8 @@ Result<Ranges> read_ranges_file(const Graph& graph, const CalibrateOptions& opti
   TS_TRY(check_ranges(ranges, graph).at(options.path));
   const auto by_hand = std::count_if(ranges.values.begin(), ranges.values.end(),
                                      [](const auto& entry) { return entry.second.by_hand.has_value(); });
-  ranges.how += cat(" (", file_name(options.path), by_hand > 0 ? cat(", ", by_hand, by_hand == 1 ? " clip" : " clips", " set by hand") : "", ")");
+  ranges.how += cat(" (", file_name(options.path),
+                    by_hand > 0 ? cat(", ", by_hand, by_hand == 1 ? " clip" : " clips", " set by hand") : "", ")");
   return ranges;
 }
 
@@ -119,9 +120,10 @@ Result<CalibrationSamples> read_calibration_samples(const Plan& plan, const Cali
     source.samples = random_samples(plan, count, /*seed=*/77);
     source.what = cat(count, " seeded random inputs, not data: give --calib for real scales");
   } else if (std::filesystem::is_directory(options.path, none)) {
-    TS_ASSIGN(ImageSamples images, read_image_samples(plan, options.path, options.preprocess, options.samples, options.quiet));
-    source.what = cat(images.samples.count, images.found > images.samples.count ? cat(" of ", images.found) : "", images.found == 1 ? " image of " : " images of ",
-                      file_name(options.path));
+    TS_ASSIGN(ImageSamples images,
+              read_image_samples(plan, options.path, options.preprocess, options.samples, options.quiet));
+    source.what = cat(images.samples.count, images.found > images.samples.count ? cat(" of ", images.found) : "",
+                      images.found == 1 ? " image of " : " images of ", file_name(options.path));
     source.samples = std::move(images.samples);
     source.preprocess = std::move(images.preprocess);
   } else {
@@ -176,12 +178,14 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     const Filled inputs = fill_inputs(plan, source.samples, first);
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       const Operand& desc = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc;
-      recorder.add(plan.inputs[i].name, {.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])}, plan.batch, counted, first);
+      recorder.add(plan.inputs[i].name, {.desc = &desc, .data = const_cast<void*>(inputs.pointers[i])}, plan.batch,
+                   counted, first);
     }
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
     if (progress) progress->advance(counted);
   }
-  ranges.values = recorder.ranges(ranges.method.kind == RangeMethod::kPercentile ? ranges.method.percent : kPercentiles[0]);
+  ranges.values =
+      recorder.ranges(ranges.method.kind == RangeMethod::kPercentile ? ranges.method.percent : kPercentiles[0]);
   warn_of_zeros(graph, ranges);
   return ranges;
 }

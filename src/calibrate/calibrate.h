@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 

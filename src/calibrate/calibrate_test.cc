@@ -10,10 +10,10 @@
 #include <limits>
 #include <random>
 
+#include "calibrate/ranges_file.h"
 #include "io/atomic_file.h"
 #include "io/npz.h"
 #include "ir/text.h"
-#include "calibrate/ranges_file.h"
 
 namespace tessera {
 namespace {
@@ -34,7 +34,8 @@ Graph block(int64_t batch) {
   out %y
 }
 )";
-  for (size_t at = text.find("[B,"); at != std::string::npos; at = text.find("[B,")) text.replace(at + 1, 1, std::to_string(batch));
+  for (size_t at = text.find("[B,"); at != std::string::npos; at = text.find("[B,"))
+    text.replace(at + 1, 1, std::to_string(batch));
   auto g = parse_graph(text);
   EXPECT_TRUE(g.ok()) << g.status().message();
   return std::move(g).value();
@@ -71,7 +72,7 @@ class Calibrate : public testing::Test {
 
 TEST_F(Calibrate, AFilledUpBatchCountsNoSampleTwice) {
   const Ranges one = measured(1);
-  EXPECT_EQ(one, measured(2));   // the last run has one sample and a filler
+  EXPECT_EQ(one, measured(2));  // the last run has one sample and a filler
   EXPECT_EQ(one, measured(4));
   EXPECT_EQ(one, measured(16));  // all fillers but five
   EXPECT_EQ(one.samples, 5);
@@ -166,12 +167,16 @@ TEST_F(Calibrate, TheRecordOfAnEditedFileIsTrue) {
     EXPECT_TRUE(write_file(path("r.json"), text).ok());
     return measured(4, {.path = path("r.json")}).how;
   };
-  EXPECT_EQ(edited("\"method\": \"amax\"", "\"method\": \"mse\""), "mse over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"method\": \"amax\"", "\"method\": \"mse\""),
+            "mse over 5 samples of in.npz, edited by hand (r.json)");
   EXPECT_EQ(edited("\"samples\": 5", "\"samples\": 5000"), "amax over 5 samples of in.npz, edited by hand (r.json)");
-  EXPECT_EQ(edited("amax over 5 samples", "mse over 5000 samples"), "amax over 5000 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("amax over 5 samples", "mse over 5000 samples"),
+            "amax over 5000 samples of in.npz, edited by hand (r.json)");
   EXPECT_EQ(edited("amax over 5 samples of in.npz", "the best"), "amax over the best, edited by hand (r.json)");
-  EXPECT_EQ(edited("\"preprocess\": \"\"", "\"preprocess\": \"size=8x8\""), "amax over 5 samples of in.npz, edited by hand (r.json)");
-  EXPECT_EQ(edited("\"warnings\": []", "\"warnings\": [\"w\"]"), "amax over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"preprocess\": \"\"", "\"preprocess\": \"size=8x8\""),
+            "amax over 5 samples of in.npz, edited by hand (r.json)");
+  EXPECT_EQ(edited("\"warnings\": []", "\"warnings\": [\"w\"]"),
+            "amax over 5 samples of in.npz, edited by hand (r.json)");
   EXPECT_EQ(measured(2, {.samples = 1}).how, "amax over 1 sample of in.npz");
 }
 
@@ -209,7 +214,8 @@ TEST_F(Calibrate, WrongFilesOfRangesGetOneSentence) {
   const size_t line = text.find("    \"h\": {");
   text.erase(line, text.find('\n', line) - line + 1);
   ASSERT_TRUE(write_file(path("r.json"), text).ok());
-  EXPECT_NE(calibrate(block(2), {.path = path("r.json")}).status().message().find("has no range for 'h'"), std::string::npos);
+  EXPECT_NE(calibrate(block(2), {.path = path("r.json")}).status().message().find("has no range for 'h'"),
+            std::string::npos);
 }
 
 }  // namespace

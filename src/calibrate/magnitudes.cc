@@ -228,8 +228,7 @@ ValueRange Magnitudes::range(double further_percentile) const {
   if (!std::isfinite(r.amax)) return r;
   for (const double percent : kPercentiles) r.percentiles[percent] = percentile(percent);
   r.percentiles[further_percentile] = percentile(further_percentile);
-  for (const Element e : kClippedElements)
-    r.mse[e] = e == Element::e2m1 ? best_nvfp4_clip() : best_clip(e);
+  for (const Element e : kClippedElements) r.mse[e] = e == Element::e2m1 ? best_nvfp4_clip() : best_clip(e);
   return r;
 }
 

@@ -25,11 +25,11 @@ class Magnitudes {
   // The least magnitude that at least `percent` % of the finite numbers do not exceed, within a bin's width; amax where
   // that is zero and amax is not (a scale must come from something).
   float percentile(double percent) const;
-  // The clip among amax * 2^(-i/16), i = 0 ... 128, with the least squared error under one scale for all; the largest of equals.
-  // Within a bin numbers count as evenly spread.
+  // The clip among amax * 2^(-i/16), i = 0 ... 128, with the least squared error under one scale for all; the largest
+  // of equals. Within a bin numbers count as evenly spread.
   float best_clip(Element element) const;
-  // The same for nvfp4's second scale, among amax * 2^(-i/4), i = 0 ... 12: block scales follow their blocks, so it only
-  // decides which of them saturate or underflow. Judged by blocks drawn from each power of two of block maxima.
+  // The same for nvfp4's second scale, among amax * 2^(-i/4), i = 0 ... 12: block scales follow their blocks, so it
+  // only decides which of them saturate or underflow. Judged by blocks drawn from each power of two of block maxima.
   float best_nvfp4_clip() const;
 
   ValueRange range(double further_percentile) const;

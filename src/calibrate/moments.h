@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "ir/graph.h"
 #include "ir/moments.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <random>
 
+#include "calibrate/refine.h"
 #include "ir/text.h"
 #include "ops/matmul/matmul.h"
 #include "precision/roles.h"
-#include "calibrate/refine.h"
 #include "testing/run_graph.h"
 
 namespace tessera {
@@ -163,8 +163,7 @@ TEST(PiecewiseRun, PiecesSeeWhatTheWholeSees) {
 }
 
 RefineOptions options_of(const Refinements& what, const QuantType& type) {
-  return {.what = what,
-          .type_of = [type](const Node& n) { return in_block(n) ? type : QuantType(Element::f32); }};
+  return {.what = what, .type_of = [type](const Node& n) { return in_block(n) ? type : QuantType(Element::f32); }};
 }
 
 TEST(RefineModel, MigrationIsExactAndFindsAPlaceForEveryLayer) {

@@ -57,9 +57,10 @@ std::string values_text(const Ranges& ranges) {
 std::string header_text(const Ranges& r) {
   std::string warnings;
   for (const std::string& w : r.warnings) warnings += cat(warnings.empty() ? "" : ", ", quoted(w));
-  return cat("  \"model\": ", quoted(r.model), ",\n  \"weights\": ", quoted(r.weights), ",\n  \"method\": ",
-             quoted(to_string(r.method)), ",\n  \"how\": ", quoted(r.how), ",\n  \"samples\": ", r.samples,
-             ",\n  \"preprocess\": ", quoted(r.preprocess), ",\n  \"warnings\": [", warnings, "],\n");
+  return cat("  \"model\": ", quoted(r.model), ",\n  \"weights\": ", quoted(r.weights),
+             ",\n  \"method\": ", quoted(to_string(r.method)), ",\n  \"how\": ", quoted(r.how),
+             ",\n  \"samples\": ", r.samples, ",\n  \"preprocess\": ", quoted(r.preprocess), ",\n  \"warnings\": [",
+             warnings, "],\n");
 }
 
 // `how` names the method that is in use, whatever it said.
@@ -110,7 +111,8 @@ Result<ValueRange> read_value(const Json& j, const std::string& where) {
         TS_ASSIGN(const float x, magnitude(clip, cat(where, ": ", key, " ", which)));
         if (key == "mse") {
           const auto element = find_element(which);
-          if (!element || std::find(std::begin(kClippedElements), std::end(kClippedElements), *element) == std::end(kClippedElements))
+          if (!element || std::find(std::begin(kClippedElements), std::end(kClippedElements), *element) ==
+                              std::end(kClippedElements))
             return bad_input(cat(where, ": mse '", which, "' is no element of activations; there are e4m3, i8, e2m1"));
           range.mse[*element] = x;
         } else {
@@ -145,8 +147,8 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::string print_ranges(const Ranges& r) {
   const std::string header = header_text(r), values = values_text(r);
-  return cat("{\n  \"tessera\": \"", kFormat, "\",\n", header, "  \"checksum\": ", quoted(checksum_text(header + values)),
-             ",\n  \"values\": {\n", values, "\n  }\n}\n");
+  return cat("{\n  \"tessera\": \"", kFormat, "\",\n", header,
+             "  \"checksum\": ", quoted(checksum_text(header + values)), ",\n  \"values\": {\n", values, "\n  }\n}\n");
 }
 
 Result<Ranges> parse_ranges(std::string_view text) {
@@ -235,12 +237,12 @@ Status check_ranges(const Ranges& ranges, const Graph& graph) {
     if (!ranges.values.contains(name)) missing.push_back(name);
   }
   const std::string again = "; calibrate again";
-  if (!unknown.empty())
-    return bad_input(cat("is not of this model, which has no value ", some_of(unknown), again));
+  if (!unknown.empty()) return bad_input(cat("is not of this model, which has no value ", some_of(unknown), again));
   if (!missing.empty()) return bad_input(cat("has no range for ", some_of(missing), again));
   if (const std::string sum = weights_checksum(graph); ranges.weights != sum) {
-    return bad_input(cat("is of a model with other weights: their checksum is '", ranges.weights.substr(0, 40), "', this model's '",
-                         sum, "'", again, ", or write this one there if the ranges are meant for both"));
+    return bad_input(cat("is of a model with other weights: their checksum is '", ranges.weights.substr(0, 40),
+                         "', this model's '", sum, "'", again,
+                         ", or write this one there if the ranges are meant for both"));
   }
   if (!incomplete.empty()) {
     return bad_input(cat("has no ", to_string(ranges.method), " for ", some_of(incomplete),

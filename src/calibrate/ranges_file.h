@@ -4,7 +4,8 @@
 //    "preprocess": "", "warnings": [], "checksum": "...",
 //    "values": {"NAME": {"amax": 3.25, "percentiles": {"99": 2.5, ...}, "mse": {"e4m3": 3.1, ...}, "clip": 3}, ...}}
 // `clip` is never written by the program: it is how a user sets one, whatever the method. Numbers read back bit-equal.
-// `checksum` is of all the rest; where it does not fit, `how` says that the file was edited. `how` names the method in use.
+// `checksum` is of all the rest; where it does not fit, `how` says that the file was edited. `how` names the method in
+// use.
 #pragma once
 
 #include <string>

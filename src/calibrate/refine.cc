@@ -7,10 +7,10 @@
 #include <set>
 
 #include "base/progress.h"
+#include "calibrate/moments.h"
 #include "precision/migrate.h"
 #include "precision/roles.h"
 #include "weights/weight_grid.h"
-#include "calibrate/moments.h"
 
 namespace tessera {
 namespace {

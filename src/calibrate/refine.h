@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "precision/refine.h"
 #include "inputs/samples.h"
+#include "precision/refine.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ struct RefineOptions {
 };
 
 struct Refined {
-  std::vector<std::string> notes;   // a sentence per layer, and what was left out
+  std::vector<std::string> notes;    // a sentence per layer, and what was left out
   std::vector<std::string> layers;   // nodes that were changed
   std::vector<std::string> divided;  // those among them whose results are divided (precision/migrate.h)
 };

@@ -213,8 +213,8 @@ TEST_F(Cifar, Sparsity) {
 TEST_F(Cifar, FourBitWeights) {
   const Score plain = refined({}, kNvfp4);
   print("nvfp4 weights", plain);
-  // Each refinement lessens the error of every layer (weights/compensate_test.cc); what is left at the outputs is a sum of
-  // errors with signs, so only the strong one must show there. All of them: tools/accuracy.py.
+  // Each refinement lessens the error of every layer (weights/compensate_test.cc); what is left at the outputs is a sum
+  // of errors with signs, so only the strong one must show there. All of them: tools/accuracy.py.
   Refinements all{.clip = true, .compensate = true};
   const Score compensated = refined({.compensate = true}, kNvfp4, 128);
   print("nvfp4 weights, compensate", compensated);

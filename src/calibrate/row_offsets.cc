@@ -39,7 +39,8 @@ Result<std::map<std::string, double>> measure_row_offsets(const Graph& graph, co
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
   }
   std::map<std::string, double> offsets;
-  for (const auto& [name, s] : seen) offsets[name] = std::sqrt(s.squares / static_cast<double>(std::max<int64_t>(1, s.rows)));
+  for (const auto& [name, s] : seen)
+    offsets[name] = std::sqrt(s.squares / static_cast<double>(std::max<int64_t>(1, s.rows)));
   return offsets;
 }
 

@@ -35,7 +35,8 @@ Graph without_sparsity(Graph graph) {
 
 class Adviser {
  public:
-  Adviser(const Graph& graph, const LowerOptions& options, const std::function<bool(const Graph&, const LowerOptions&)>& runs)
+  Adviser(const Graph& graph, const LowerOptions& options,
+          const std::function<bool(const Graph&, const LowerOptions&)>& runs)
       : graph_(graph), options_(options), runs_(runs) {}
 
   std::string run(const std::vector<PlanFailure>& failures) {
@@ -49,7 +50,9 @@ class Adviser {
       if (runs_(graph_, o)) text += "\n  as asked it runs with --target cpu";
     }
     if (!text.empty()) return text;
-    return cat("\n  no option changes that", states_types(graph_) ? ": the types are part of the model, which runs with scales that a kernel takes" : "");
+    return cat(
+        "\n  no option changes that",
+        states_types(graph_) ? ": the types are part of the model, which runs with scales that a kernel takes" : "");
   }
 
  private:
@@ -66,7 +69,9 @@ class Adviser {
   }
 
   // Samples without a scale to calibrate are an error.
-  bool leaves_calibration(const LowerOptions& o) const { return options_.types.ranges != nullptr && !needs_ranges(o.types); }
+  bool leaves_calibration(const LowerOptions& o) const {
+    return options_.types.ranges != nullptr && !needs_ranges(o.types);
+  }
 
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
@@ -92,11 +97,13 @@ class Adviser {
     if (options_.types.sparse && runs_(without_sparsity(graph_), o)) return "\n  dense it runs: leave --sparsity out";
     o = options_;
     o.types.promoted = false;
-    if (options_.types.promoted && runs_(graph_, o)) return "\n  with sums as the kernels make them it runs: leave --accumulate out";
+    if (options_.types.promoted && runs_(graph_, o))
+      return "\n  with sums as the kernels make them it runs: leave --accumulate out";
     o = options_;
     o.types.attention = "fp16";
     if (options_.types.attention == "fp8" && runs_(graph_, o))
-      return cat("\n  with other attention it runs: --attention fp16", leaves_calibration(o) ? ", without --calib if there is one" : "");
+      return cat("\n  with other attention it runs: --attention fp16",
+                 leaves_calibration(o) ? ", without --calib if there is one" : "");
     return "";
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user may change where layers cannot run as asked. Every suggestion is tried first: what is said leads to a plan.
+// What a user may change where layers cannot run as asked. Every suggestion is tried first: what is said leads to a
+// plan.
 #pragma once
 
 #include <functional>

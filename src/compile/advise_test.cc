@@ -19,13 +19,17 @@ Graph model(int64_t k) {
     in %image: f32[2,40,32]
     const %we: f32[64,32] = seed(7)
     const %gain: f32[64] = seed(1)
-    const %w1: f32[)", k, R"(,64] = seed(2)
-    const %w2: f32[64,)", k, R"(] = seed(4)
+    const %w1: f32[)",
+                               k, R"(,64] = seed(2)
+    const %w2: f32[64,)",
+                               k, R"(] = seed(4)
     const %wh: f32[16,64] = seed(5)
     %x: f32[2,40,64] = matmul(%image, %we) @"embed"
     %n: f32[2,40,64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
-    %h: f32[2,40,)", k, R"(] = matmul(%n, %w1) @"blocks.0.fc1"
-    %a: f32[2,40,)", k, R"(] = map(%h) {fn="gelu_erf"}
+    %h: f32[2,40,)",
+                               k, R"(] = matmul(%n, %w1) @"blocks.0.fc1"
+    %a: f32[2,40,)",
+                               k, R"(] = map(%h) {fn="gelu_erf"}
     %d: f32[2,40,64] = matmul(%a, %w2) @"blocks.0.fc2"
     %r: f32[2,40,64] = map(%d, %x) {fn="add"} @"add"
     %n2: f32[2,40,64] = norm(%r, %gain) {eps=0.00001, kind="rms"} @"norm2"
@@ -73,7 +77,8 @@ TEST(Advise, AllowsTheLayersThatAreRefused) {
   std::string text = refusal(asked);
   const std::regex allow("--allow '([^'=]+)=([a-z0-9]+)'");
   int flags = 0;
-  for (std::smatch m; std::regex_search(text, m, allow); text = m.suffix(), ++flags) asked.options.types.allow.push_back({m[1], m[2]});
+  for (std::smatch m; std::regex_search(text, m, allow); text = m.suffix(), ++flags)
+    asked.options.types.allow.push_back({m[1], m[2]});
   EXPECT_GT(flags, 0);
   EXPECT_TRUE(asked.lowered().ok()) << asked.lowered().message();
 }

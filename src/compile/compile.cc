@@ -3,14 +3,14 @@
 
 #include "compile/advise.h"
 #include "import/onnx/onnx.h"
-#include "models/family.h"
 #include "lower/boundary.h"
-#include "rewrite/canonicalise.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
 #include "lower/pool_norms.h"
-#include "rewrite/unfuse.h"
 #include "lower/quantize_in_epilogue.h"
+#include "models/family.h"
+#include "rewrite/canonicalise.h"
+#include "rewrite/unfuse.h"
 
 namespace tessera {
 
@@ -31,7 +31,8 @@ Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptio
 
 namespace {
 
-Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
+Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool,
+                            std::vector<PlanFailure>* failures) {
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms));
@@ -41,7 +42,9 @@ Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPo
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
-  if (cuda && types.pooled_norms) TS_TRY(pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
+  if (cuda && types.pooled_norms)
+    TS_TRY(
+        pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
   if (cuda) add_boundary_copies(graph);
   return make_plan(graph, options.plan, pool, failures);
 }

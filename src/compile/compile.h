@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that spells import -> rewrite -> precision -> lower -> plan. No running: ranges and golden values come from
-// calibrate/ and verify/, as plain data.
+// The one place that spells import -> rewrite -> precision -> lower -> plan. No running: ranges and golden values come
+// from calibrate/ and verify/, as plain data.
 #pragma once
 
 #include <map>
@@ -17,9 +17,9 @@
 namespace tessera {
 
 struct LoadOptions {
-  bool exact = true;  // a model that fixes its batch must fix it to the one asked for
+  bool exact = true;                    // a model that fixes its batch must fix it to the one asked for
   std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open; before the batch
-  std::string family;  // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
+  std::string family;                   // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
 };
 // The model as written, with its batch fixed: no pass has seen it.
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options = {});

@@ -8,6 +8,8 @@
 
 #include "ir/check.h"
 #include "ir/text.h"
+#include "lower/fuse_gate.h"
+#include "lower/pool_norms.h"
 #include "ops/builder.h"
 #include "rewrite/canonicalise.h"
 #include "rewrite/concat_before_matmul.h"
@@ -16,9 +18,7 @@
 #include "rewrite/drop_rows.h"
 #include "rewrite/fold_constants.h"
 #include "rewrite/fuse.h"
-#include "lower/fuse_gate.h"
 #include "rewrite/materialise.h"
-#include "lower/pool_norms.h"
 #include "rewrite/recognise/recognise.h"
 #include "rewrite/shape_outputs.h"
 #include "rewrite/share_equal.h"
@@ -68,7 +68,8 @@ const std::vector<Pass>& passes() {
 const Pass* pass_of(const std::string& file) {
   const Pass* pass = nullptr;
   for (const Pass& p : passes()) {
-    if (file.starts_with(p.name) && (pass == nullptr || std::string(p.name).size() > std::string(pass->name).size())) pass = &p;
+    if (file.starts_with(p.name) && (pass == nullptr || std::string(p.name).size() > std::string(pass->name).size()))
+      pass = &p;
   }
   return pass;
 }

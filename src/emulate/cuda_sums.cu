@@ -80,12 +80,15 @@ __global__ void __launch_bounds__(kThreads) add_up(const __grid_constant__ Args 
       __syncthreads();
       for (int r = first; r < kTile; r += kThreads / kTile) {
         const bool in_k = at + lane < end;
-        x[r][lane] = in_k && row + r < p.m ? pack(p.x[static_cast<size_t>(row + r) * p.k + at + lane], p.least_x) : kNone * 65536;
-        w[r][lane] = in_k && col + r < p.n ? pack(p.w[static_cast<size_t>(col + r) * p.k + at + lane], p.least_w) : kNone * 65536;
+        x[r][lane] = in_k && row + r < p.m ? pack(p.x[static_cast<size_t>(row + r) * p.k + at + lane], p.least_x)
+                                           : kNone * 65536;
+        w[r][lane] = in_k && col + r < p.n ? pack(p.w[static_cast<size_t>(col + r) * p.k + at + lane], p.least_w)
+                                           : kNone * 65536;
       }
       __syncthreads();
       for (int i = 0; i < kOutputs; ++i) {
-        for (int g = 0; g < kTile; g += p.products) sum[i] = fuse(p, sum[i], &x[first + i * (kThreads / kTile)][g], &w[lane][g]);
+        for (int g = 0; g < kTile; g += p.products)
+          sum[i] = fuse(p, sum[i], &x[first + i * (kThreads / kTile)][g], &w[lane][g]);
       }
       if (p.promote_every > 0 && (at + kTile - begin) % p.promote_every == 0) {
         for (int i = 0; i < kOutputs; ++i) promoted[i] = any ? promoted[i] + sum[i] : sum[i], sum[i] = 0.0f;
@@ -107,7 +110,8 @@ __global__ void __launch_bounds__(kThreads) add_up(const __grid_constant__ Args 
 
 struct DeviceArray {
   explicit DeviceArray(int64_t count) {
-    if (cudaMalloc(&data, static_cast<size_t>(count) * sizeof(float)) != cudaSuccess) data = nullptr, (void)cudaGetLastError();
+    if (cudaMalloc(&data, static_cast<size_t>(count) * sizeof(float)) != cudaSuccess)
+      data = nullptr, (void)cudaGetLastError();
   }
   ~DeviceArray() { cudaFree(data); }
   float* data = nullptr;
@@ -115,13 +119,27 @@ struct DeviceArray {
 
 }  // namespace
 
-bool emulate_sums_on_device(const SumOrder& order, const CoreOperand& x, const CoreOperand& w, float* sums, int64_t m, int64_t n, int64_t k) {
+bool emulate_sums_on_device(const SumOrder& order, const CoreOperand& x, const CoreOperand& w, float* sums, int64_t m,
+                            int64_t n, int64_t k) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return (void)cudaGetLastError(), false;
-  if (order.core == nullptr || kTile % order.core->products != 0 || order.promote_every % kTile != 0 || order.slices.size() > kSlices) return false;
-  Args p{.x = nullptr, .w = nullptr, .y = nullptr, .m = static_cast<int>(m), .n = static_cast<int>(n), .k = static_cast<int>(k), .least_x = x.least_exponent,
-         .least_w = w.least_exponent, .fraction_bits = order.core->fraction_bits, .kept_bits = order.core->kept_bits, .products = order.core->products,
-         .promote_every = order.promote_every, .slices = 1, .slice = {}};
+  if (order.core == nullptr || kTile % order.core->products != 0 || order.promote_every % kTile != 0 ||
+      order.slices.size() > kSlices)
+    return false;
+  Args p{.x = nullptr,
+         .w = nullptr,
+         .y = nullptr,
+         .m = static_cast<int>(m),
+         .n = static_cast<int>(n),
+         .k = static_cast<int>(k),
+         .least_x = x.least_exponent,
+         .least_w = w.least_exponent,
+         .fraction_bits = order.core->fraction_bits,
+         .kept_bits = order.core->kept_bits,
+         .products = order.core->products,
+         .promote_every = order.promote_every,
+         .slices = 1,
+         .slice = {}};
   for (size_t s = 0; s < order.slices.size(); ++s) {
     if (order.slices[s] % kTile != 0) return false;
     p.slice[s] = static_cast<int>(order.slices[s]);
@@ -136,13 +154,17 @@ bool emulate_sums_on_device(const SumOrder& order, const CoreOperand& x, const C
   p.x = dx.data, p.w = dw.data, p.y = dy.data;
   const dim3 grid(static_cast<unsigned>((n + kTile - 1) / kTile), static_cast<unsigned>((m + kTile - 1) / kTile));
   if (fine) add_up<<<grid, kThreads>>>(p);
-  fine = fine && cudaGetLastError() == cudaSuccess && cudaMemcpy(sums, dy.data, bytes(m * n), cudaMemcpyDeviceToHost) == cudaSuccess;
+  fine = fine && cudaGetLastError() == cudaSuccess &&
+         cudaMemcpy(sums, dy.data, bytes(m * n), cudaMemcpyDeviceToHost) == cudaSuccess;
   return fine;
 }
 
 #else
 
-bool emulate_sums_on_device(const SumOrder&, const CoreOperand&, const CoreOperand&, float*, int64_t, int64_t, int64_t) { return false; }
+bool emulate_sums_on_device(const SumOrder&, const CoreOperand&, const CoreOperand&, float*, int64_t, int64_t,
+                            int64_t) {
+  return false;
+}
 
 #endif
 

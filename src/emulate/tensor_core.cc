@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/parallel.h"
 #include "emulate/cuda_sums.h"
 #include "emulate/tensor_core_lanes.h"
-#include "base/parallel.h"
 
 namespace tessera {
 namespace {
@@ -48,7 +48,8 @@ std::vector<Piece> pieces_of(const SumOrder& order, int64_t k) {
   slices.push_back(k);
   std::vector<Piece> pieces;
   for (size_t s = 0; s + 1 < slices.size(); ++s) {
-    const int64_t length = order.promote_every > 0 ? order.promote_every : std::max<int64_t>(1, slices[s + 1] - slices[s]);
+    const int64_t length =
+        order.promote_every > 0 ? order.promote_every : std::max<int64_t>(1, slices[s + 1] - slices[s]);
     for (int64_t at = slices[s]; at < slices[s + 1]; at += length)
       pieces.push_back({at, std::min(at + length, slices[s + 1]), at == slices[s]});
   }
@@ -87,7 +88,8 @@ void emulate_sums(const SumOrder& order, const CoreOperand& x, const CoreOperand
   // Few columns: share out rows too.
   const int64_t row_parts = groups >= 2 * threads() ? 1 : std::min<int64_t>(m, 2 * threads());
   const bool exact = order.core == nullptr, lanes = !exact && order.core->fraction_bits <= 25;
-  const auto sum_piece = [&](const Piece& p, const float* row, int64_t first, int64_t count, const CorePanel& panel, float* sum) {
+  const auto sum_piece = [&](const Piece& p, const float* row, int64_t first, int64_t count, const CorePanel& panel,
+                             float* sum) {
     if (lanes && panel.sum(*order.core, p.first, p.last, sum)) return;
     for (int64_t c = 0; c < count; ++c) {
       const float* column = w.numbers + (first + c) * k;
@@ -105,7 +107,8 @@ void emulate_sums(const SumOrder& order, const CoreOperand& x, const CoreOperand
   parallel_for(groups * row_parts, 1, [&](int64_t begin, int64_t end) {
     CorePanel panel;
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item / row_parts * kLanes, count = std::min<int64_t>(kLanes, n - first), part = item % row_parts;
+      const int64_t first = item / row_parts * kLanes, count = std::min<int64_t>(kLanes, n - first),
+                    part = item % row_parts;
       const int64_t row_begin = m * part / row_parts, row_end = m * (part + 1) / row_parts;
       if (lanes) panel.pack(w.numbers + first * k, w.least_exponent, count, k);
       for (int64_t r = row_begin; r < row_end; ++r) {

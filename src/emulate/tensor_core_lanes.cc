@@ -23,7 +23,7 @@ using V = hn::Vec<D>;
 using VI = hn::Vec<DI>;
 constexpr int64_t kLanes = hn::MaxLanes(D());
 constexpr int kVectors = kCoreLanes / kLanes;
-constexpr int kNone = -10000;     // exponent of zero
+constexpr int kNone = -10000;  // exponent of zero
 // Above, a product that f32 does not hold is truncated to zero anyway; below, the sum is not made here.
 constexpr int kLeastTop = -84;
 
@@ -47,7 +47,8 @@ HWY_INLINE V truncate_wide(VI a, VI b, int kept) {
     const auto sum = hn::Add(hn::PromoteTo(dd, x), hn::PromoteTo(dd, y));
     return hn::DemoteTo(hn::Rebind<float, decltype(dd)>(), hn::BitCast(dd, hn::And(hn::BitCast(du, sum), mask)));
   };
-  return hn::Combine(D(), part(hn::UpperHalf(dh, a), hn::UpperHalf(dh, b)), part(hn::LowerHalf(dh, a), hn::LowerHalf(dh, b)));
+  return hn::Combine(D(), part(hn::UpperHalf(dh, a), hn::UpperHalf(dh, b)),
+                     part(hn::LowerHalf(dh, a), hn::LowerHalf(dh, b)));
 }
 // An integer of at most 24 bits.
 HWY_INLINE V truncate_short(VI a, int kept) {
@@ -59,7 +60,8 @@ HWY_INLINE V truncate_short(VI a, int kept) {
 
 // One fused sum: `count` products, c in and out. Two accumulators, so that 16 terms of 27 bits do not overflow.
 template <bool kWide>
-HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, const float* w, const int16_t* ew, int64_t count, V (&c)[kVectors], VI& least) {
+HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, const float* w, const int16_t* ew,
+                     int64_t count, V (&c)[kVectors], VI& least) {
   const D d;
   const DI di;
   const D16 d16;
@@ -67,7 +69,8 @@ HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, 
   for (int v = 0; v < kVectors; ++v) top[v] = hn::Set(d16, 2 * kNone);
   for (int64_t i = 0; i < count; ++i) {
     const auto e = hn::Set(d16, ex[i]);
-    for (int v = 0; v < kVectors; ++v) top[v] = hn::Max(top[v], hn::Add(e, hn::LoadU(d16, ew + i * kCoreLanes + v * kLanes)));
+    for (int v = 0; v < kVectors; ++v)
+      top[v] = hn::Max(top[v], hn::Add(e, hn::LoadU(d16, ew + i * kCoreLanes + v * kLanes)));
   }
   V scale[kVectors], unit[kVectors];
   VI even[kVectors], odd[kVectors];
@@ -92,12 +95,14 @@ HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, 
   for (; i + 2 <= count; i += 2) add(i, even), add(i + 1, odd);
   if (i < count) add(i, even);
   for (int v = 0; v < kVectors; ++v) {
-    const V sum = kWide ? truncate_wide(even[v], odd[v], core.kept_bits) : truncate_short(hn::Add(even[v], odd[v]), core.kept_bits);
+    const V sum = kWide ? truncate_wide(even[v], odd[v], core.kept_bits)
+                        : truncate_short(hn::Add(even[v], odd[v]), core.kept_bits);
     c[v] = hn::Mul(sum, unit[v]);
   }
 }
 
-bool sum_lanes(const TensorCore& core, const float* x, const int16_t* ex, const float* w, const int16_t* ew, int64_t k, float* sums) {
+bool sum_lanes(const TensorCore& core, const float* x, const int16_t* ex, const float* w, const int16_t* ew, int64_t k,
+               float* sums) {
   const D d;
   V c[kVectors];
   for (int v = 0; v < kVectors; ++v) c[v] = hn::LoadU(d, sums + v * kLanes);
@@ -154,8 +159,8 @@ void CorePanel::set_row(const float* x, int least_exponent) {
 
 bool CorePanel::sum(const TensorCore& core, int64_t first, int64_t last, float* sums) const {
   if (std::max(largest_w_, largest_x_) > kLargest) return false;
-  return HWY_DYNAMIC_DISPATCH(sum_lanes)
-  (core, x_ + first, x_exponent_.data() + first, w_.data() + first * kCoreLanes, w_exponent_.data() + first * kCoreLanes, last - first, sums);
+  return HWY_DYNAMIC_DISPATCH(sum_lanes)(core, x_ + first, x_exponent_.data() + first, w_.data() + first * kCoreLanes,
+                                         w_exponent_.data() + first * kCoreLanes, last - first, sums);
 }
 
 }  // namespace tessera

@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// Numbers of an element: of about `size`, with zeros and subnormals among them; kind 1: pairs nearly cancel, 2: all positive.
+// Numbers of an element: of about `size`, with zeros and subnormals among them; kind 1: pairs nearly cancel, 2: all
+// positive.
 std::vector<float> draw(Element e, int64_t rows, int64_t k, int kind, double size, std::mt19937_64& random) {
   std::normal_distribution<double> normal(0, size);
   std::vector<double> v(static_cast<size_t>(rows * k));
@@ -38,7 +39,8 @@ float plainly(const SumOrder& order, const float* x, int least_x, const float* w
     float acc = 0, promoted = 0;
     bool any = false;
     for (int64_t at = slices[s]; at < slices[s + 1]; at += order.core->products) {
-      acc = fused_sum(*order.core, acc, {x + at, least_x}, {w + at, least_w}, std::min<int64_t>(order.core->products, slices[s + 1] - at));
+      acc = fused_sum(*order.core, acc, {x + at, least_x}, {w + at, least_w},
+                      std::min<int64_t>(order.core->products, slices[s + 1] - at));
       if (order.promote_every > 0 && (at - slices[s] + order.core->products) % order.promote_every == 0)
         promoted = any ? promoted + acc : acc, any = true, acc = 0;
     }
@@ -71,22 +73,28 @@ TEST(TensorCore, ManySumsAreThoseOfInstructions) {
   const struct {
     Element element;
     const TensorCore* core;
-  } kinds[] = {{Element::e4m3, &kWgmmaE4m3}, {Element::f16, &kWgmmaHalf}, {Element::bf16, &kWgmmaHalf}, {Element::e5m2, &kWgmmaE4m3}};
+  } kinds[] = {{Element::e4m3, &kWgmmaE4m3},
+               {Element::f16, &kWgmmaHalf},
+               {Element::bf16, &kWgmmaHalf},
+               {Element::e5m2, &kWgmmaE4m3}};
   for (const auto& [element, core] : kinds) {
     for (const int kind : {0, 1, 2}) {
       for (const int64_t k : {1, 16, 31, 32, 33, 200, 784}) {
-        for (const auto& [promote, slices] : {std::pair{0, std::vector<int64_t>{}}, {128, {}}, {0, {0, 64, 128}}, {128, {0, 96}}}) {
+        for (const auto& [promote, slices] :
+             {std::pair{0, std::vector<int64_t>{}}, {128, {}}, {0, {0, 64, 128}}, {128, {0, 96}}}) {
           if (!slices.empty() && slices.back() >= k) continue;
           const int64_t m = 5, n = 19;
           const double size = kind == 0 ? 1 : 30;
           const int least = info(element).min_exponent;
-          const std::vector<float> x = draw(element, m, k, kind, size, random), w = draw(element, n, k, kind == 1 ? 0 : kind, 1, random);
+          const std::vector<float> x = draw(element, m, k, kind, size, random),
+                                   w = draw(element, n, k, kind == 1 ? 0 : kind, 1, random);
           const SumOrder order{core, promote, slices};
           std::vector<float> sums(static_cast<size_t>(m * n), NAN);
           emulate_sums(order, {x.data(), least}, {w.data(), least}, sums.data(), m, n, k);
           for (int64_t i = 0; i < m * n; ++i) {
             const float want = plainly(order, x.data() + i / n * k, least, w.data() + i % n * k, least, k);
-            ASSERT_EQ(sums[static_cast<size_t>(i)], want) << info(element).name << " kind " << kind << " k " << k << " promote " << promote << " at " << i;
+            ASSERT_EQ(sums[static_cast<size_t>(i)], want)
+                << info(element).name << " kind " << kind << " k " << k << " promote " << promote << " at " << i;
           }
         }
       }
@@ -99,11 +107,14 @@ TEST(TensorCore, HugeAndTinyNumbers) {
   for (const double size : {0x1p-60, 0x1p-100, 0x1p61, 0x1p-40}) {
     std::mt19937_64 random(2);
     const int64_t m = 3, n = 17, k = 40;
-    const std::vector<float> x = draw(Element::bf16, m, k, 0, size, random), w = draw(Element::bf16, n, k, 0, size > 1 ? 1 : size, random);
+    const std::vector<float> x = draw(Element::bf16, m, k, 0, size, random),
+                             w = draw(Element::bf16, n, k, 0, size > 1 ? 1 : size, random);
     std::vector<float> sums(static_cast<size_t>(m * n), NAN);
     emulate_sums({&kWgmmaHalf}, {x.data(), -126}, {w.data(), -126}, sums.data(), m, n, k);
     for (int64_t i = 0; i < m * n; ++i)
-      ASSERT_EQ(sums[static_cast<size_t>(i)], plainly({&kWgmmaHalf}, x.data() + i / n * k, -126, w.data() + i % n * k, -126, k)) << size;
+      ASSERT_EQ(sums[static_cast<size_t>(i)],
+                plainly({&kWgmmaHalf}, x.data() + i / n * k, -126, w.data() + i % n * k, -126, k))
+          << size;
   }
 }
 

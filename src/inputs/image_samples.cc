@@ -21,8 +21,8 @@ Status check_input(const Plan& plan, const Preprocess& p, const std::string& fol
   const Shape one = p.channels_first ? Shape{3, p.height, p.width} : Shape{p.height, p.width, 3};
   if (info(desc.type.element).kind != ElementKind::kFloat || desc.shape.size() != 4 ||
       !std::equal(one.begin(), one.end(), desc.shape.begin() + 1)) {
-    return bad_input(cat("--preprocess gives images ", to_string(one), " to input '", plan.inputs[0].name, "', which is ",
-                         to_string(desc.shape), ", the batch first"));
+    return bad_input(cat("--preprocess gives images ", to_string(one), " to input '", plan.inputs[0].name,
+                         "', which is ", to_string(desc.shape), ", the batch first"));
   }
   return {};
 }
@@ -32,7 +32,8 @@ Status check_input(const Plan& plan, const Preprocess& p, const std::string& fol
 Result<ImageSamples> read_image_samples(const Plan& plan, const std::string& folder, const std::string& preprocess,
                                         int64_t most, bool quiet) {
   if (preprocess.empty()) {
-    return usage_error(cat(folder, " is a folder of images: --preprocess must say how they become inputs, as "
+    return usage_error(cat(folder,
+                           " is a folder of images: --preprocess must say how they become inputs, as "
                            "size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw"));
   }
   TS_ASSIGN(const Preprocess p, parse_preprocess(preprocess));

@@ -27,7 +27,8 @@ Look look_at(const ElementInfo& element, const Bytes& data, int64_t count) {
     look.least = std::min<double>(look.least, *low);
     look.most = std::max<double>(look.most, *high);
     look.whole = look.whole && std::all_of(x.begin(), x.end(), [](float v) { return v == std::floor(v); });
-    look.all_the_same = look.all_the_same && std::memcmp(data.data(), data.data() + static_cast<size_t>(s) * bytes, bytes) == 0;
+    look.all_the_same =
+        look.all_the_same && std::memcmp(data.data(), data.data() + static_cast<size_t>(s) * bytes, bytes) == 0;
   }
   return look;
 }
@@ -49,13 +50,14 @@ std::vector<std::string> sample_faults(const Plan& plan, const Samples& samples)
       continue;
     }
     if (look.flat > 0 && !one_number)
-      faults.push_back(cat("input '", name, "' is one number throughout in ", look.flat, " of ", samples.count, " samples"));
+      faults.push_back(
+          cat("input '", name, "' is one number throughout in ", look.flat, " of ", samples.count, " samples"));
     if (samples.count > 1 && look.all_the_same)
       faults.push_back(cat("input '", name, "' is the same in all ", samples.count, " samples"));
     // Images come as four axes. Normalised ones have both signs, or end at 1.
     if (desc.shape.size() == 4 && look.least >= 0 && look.most > 8 && look.most <= 255) {
-      faults.push_back(cat("input '", name, "' ", look.whole ? "holds whole numbers" : "holds numbers", " from ", look.least, " to ",
-                           look.most, ", as pixels do before they are normalised"));
+      faults.push_back(cat("input '", name, "' ", look.whole ? "holds whole numbers" : "holds numbers", " from ",
+                           look.least, " to ", look.most, ", as pixels do before they are normalised"));
     }
   }
   return faults;

@@ -76,8 +76,8 @@ int64_t ids_below(const Plan& plan, int tensor) {
   return below;
 }
 
-// What no table reads may be a mask or a position: 0 or 1, the first of each row 1, so that every query sees a key, those of a
-// decoder too. A softmax over no key at all is NaN, or whatever roundings leave of sums of -1e9.
+// What no table reads may be a mask or a position: 0 or 1, the first of each row 1, so that every query sees a key,
+// those of a decoder too. A softmax over no key at all is NaN, or whatever roundings leave of sums of -1e9.
 uint64_t truth_at(uint64_t bits, int64_t index, int64_t cols) { return cols > 0 && index % cols == 0 ? 1 : bits % 2; }
 
 // Appends the largest number of an input that the element cannot hold, where there is one.
@@ -95,7 +95,8 @@ void note_clamped(std::vector<Clamped>& found, const std::string& input, const s
   found.push_back({input, static_cast<int64_t>(at / one), largest, element});
 }
 
-// The plain float that copies and joins bring an input into as it is; of several the narrowest. Views of an input lie in it.
+// The plain float that copies and joins bring an input into as it is; of several the narrowest. Views of an input lie
+// in it.
 std::optional<Element> carried_as(const Plan& plan, size_t input) {
   std::optional<Element> narrowest;
   for (const PlanStep& s : plan.steps) {
@@ -164,8 +165,9 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
       const uint64_t bits = mix(seed + i * 7919 + index);
-      numbers[static_cast<size_t>(j)] = info(e).kind != ElementKind::kInteger ? number_at(kind, seed + i * 7919, index)
-                                        : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);
+      numbers[static_cast<size_t>(j)] = info(e).kind != ElementKind::kInteger
+                                            ? number_at(kind, seed + i * 7919, index)
+                                            : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);
       if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));
@@ -183,7 +185,8 @@ std::string unread_arrays(const Plan& plan, const std::vector<Array>& arrays, co
   std::string names;
   int64_t count = 0;
   for (const Array& a : arrays) {
-    const bool read = std::any_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) { return p.name == a.name; });
+    const bool read =
+        std::any_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) { return p.name == a.name; });
     if (!read && ++count <= 4) names += cat(count == 1 ? "'" : "', '", a.name);
   }
   if (count == 0) return "";

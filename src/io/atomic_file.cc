@@ -92,7 +92,8 @@ Status AtomicFile::commit() {
   if (fsync(fd_) != 0) return failed("cannot be flushed to the disk");
   if (!name_.empty()) {
     const std::string open_file = cat("/proc/self/fd/", fd_);
-    if (linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name_.c_str(), AT_SYMLINK_FOLLOW) != 0) return failed("cannot be given its name");
+    if (linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, name_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      return failed("cannot be given its name");
     temporary_ = std::exchange(name_, {});
   }
   if (close(std::exchange(fd_, -1)) != 0) return failed("cannot be closed");

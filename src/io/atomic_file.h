@@ -30,7 +30,7 @@ class AtomicFile {
   Status failed(const char* what);  // takes errno, removes the temporary file
 
   std::string path_, target_, temporary_;  // as given; with links resolved; while writing
-  std::string name_;  // that an unnamed file gets before it is put in place
+  std::string name_;                       // that an unnamed file gets before it is put in place
   int fd_ = -1;
 };
 

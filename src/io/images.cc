@@ -14,7 +14,8 @@ namespace tessera {
 Status check_image_size(int64_t height, int64_t width) {
   if (height < 1 || width < 1) return bad_input(cat("is an image of ", width, " x ", height, " pixels"));
   if (height > kImagePixels / width)
-    return bad_input(cat("is an image of ", width, " x ", height, " pixels; at most ", kImagePixels / 1'000'000, " million are read"));
+    return bad_input(cat("is an image of ", width, " x ", height, " pixels; at most ", kImagePixels / 1'000'000,
+                         " million are read"));
   return check_memory(height * width * 3, cat("an image of ", width, " x ", height, " pixels"));
 }
 
@@ -44,7 +45,8 @@ Result<std::vector<std::string>> list_images(const std::string& folder) {
   while (it != end) {
     std::error_code none;
     std::string extension = it->path().extension().string();
-    std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(extension.begin(), extension.end(), extension.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const bool image = extension == ".jpg" || extension == ".jpeg" || extension == ".png";
     if (image && it->is_regular_file(none)) found.push_back(it->path().string());
     it.increment(error);

@@ -88,7 +88,8 @@ Result<Image> decode_png(std::span<const uint8_t> file) {
   const auto height = static_cast<size_t>(image.height), stride = static_cast<size_t>(image.width) * 3;
   image.rgb.resize(height * stride);
   std::vector<png_bytep> rows(height);
-  if (!read_rows(r, image.rgb.data(), rows.data(), height, stride)) return bad_input(cat("is a damaged PNG file: ", r.text));
+  if (!read_rows(r, image.rgb.data(), rows.data(), height, stride))
+    return bad_input(cat("is a damaged PNG file: ", r.text));
   return image;
 }
 

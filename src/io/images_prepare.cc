@@ -82,7 +82,8 @@ Image resize_columns(const Image& in, int64_t height, bool bicubic) {
       const uint8_t* row = in.rgb.data() + (w.first + static_cast<int64_t>(k)) * stride;
       for (int64_t x = 0; x < stride; ++x) sums[static_cast<size_t>(x)] += int64_t{row[x]} * w.weight[k];
     }
-    for (int64_t x = 0; x < stride; ++x) out.rgb[static_cast<size_t>(y * stride + x)] = to_pixel(sums[static_cast<size_t>(x)]);
+    for (int64_t x = 0; x < stride; ++x)
+      out.rgb[static_cast<size_t>(y * stride + x)] = to_pixel(sums[static_cast<size_t>(x)]);
   }
   return out;
 }
@@ -121,7 +122,9 @@ bool read_number(const std::string& text, T& out) {
   return error == std::errc() && rest == end && !text.empty();
 }
 
-bool read_side(const std::string& text, int64_t& side) { return read_number(text, side) && side >= 1 && side <= kLargestSide; }
+bool read_side(const std::string& text, int64_t& side) {
+  return read_number(text, side) && side >= 1 && side <= kLargestSide;
+}
 
 bool read_channels(const std::string& text, std::array<double, 3>& out) {
   const std::vector<std::string> words = split(text, ':');
@@ -193,8 +196,8 @@ Result<Preprocess> parse_preprocess(const std::string& text) {
 }
 
 std::string to_string(const Preprocess& p) {
-  return cat("size=", p.height, "x", p.width, ",mean=", channels_text(p.mean), ",std=", channels_text(p.std), ",layout=",
-             p.channels_first ? "nchw" : "nhwc", ",fit=", p.crop ? "crop" : "stretch",
+  return cat("size=", p.height, "x", p.width, ",mean=", channels_text(p.mean), ",std=", channels_text(p.std),
+             ",layout=", p.channels_first ? "nchw" : "nhwc", ",fit=", p.crop ? "crop" : "stretch",
              p.resize != 0 ? cat(",resize=", p.resize) : "", ",filter=", p.bicubic ? "bicubic" : "bilinear");
 }
 

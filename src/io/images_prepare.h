@@ -9,8 +9,9 @@
 //   filter=bilinear | bicubic           default bilinear
 // Resizing is antialiased: the filter (triangle of radius 1; cubic with a = -0.5, radius 2) is widened by the factor of
 // reduction, rows first, then columns, each with weights in 22-bit fixed point and results rounded to 8 bits: the bits
-// that Pillow's Image.resize gives (newer ones take columns first where fit=stretch widens and lowers at once). The longer side becomes floor(resize * longer / shorter), and the cut begins at
-// (side - size) / 2, halves to even: what torchvision's Resize and CenterCrop do.
+// that Pillow's Image.resize gives (newer ones take columns first where fit=stretch widens and lowers at once). The
+// longer side becomes floor(resize * longer / shorter), and the cut begins at (side - size) / 2, halves to even: what
+// torchvision's Resize and CenterCrop do.
 #pragma once
 
 #include <array>

@@ -33,7 +33,8 @@ void expect_pixels(const Image& got, const Array& want, int tolerance) {
   ASSERT_EQ((std::vector<int64_t>{got.height, got.width, 3}), want.shape);
   ASSERT_EQ(got.rgb.size(), want.data.size());
   int worst = 0;
-  for (size_t i = 0; i < got.rgb.size(); ++i) worst = std::max(worst, std::abs(int{got.rgb[i]} - int{want.data.data()[i]}));
+  for (size_t i = 0; i < got.rgb.size(); ++i)
+    worst = std::max(worst, std::abs(int{got.rgb[i]} - int{want.data.data()[i]}));
   EXPECT_LE(worst, tolerance);
 }
 
@@ -57,16 +58,19 @@ TEST(Images, ResizedAsPillowDoes) {
   const auto image = read_image(kFolder + "rgb.png");
   ASSERT_TRUE(image.ok());
   for (const bool bicubic : {false, true}) {
-    for (const auto& [height, width] : {std::pair<int64_t, int64_t>{16, 16}, {8, 20}, {37, 20}, {64, 53}, {101, 97}, {1, 1}, {200, 5}}) {
+    for (const auto& [height, width] :
+         {std::pair<int64_t, int64_t>{16, 16}, {8, 20}, {37, 20}, {64, 53}, {101, 97}, {1, 1}, {200, 5}}) {
       SCOPED_TRACE(cat(bicubic, " ", height, "x", width));
       // Where a sum falls on half a step, Pillow's own result depends on whether its machine fuses multiply and add.
-      expect_pixels(resize_image(*image, height, width, bicubic), expected(cat(bicubic ? "bicubic_" : "bilinear_", height, "x", width)), 1);
+      expect_pixels(resize_image(*image, height, width, bicubic),
+                    expected(cat(bicubic ? "bicubic_" : "bilinear_", height, "x", width)), 1);
     }
   }
 }
 
 TEST(Images, WhatIsRefusedSaysWhy) {
-  for (const auto& [name, why] : {std::pair{"cmyk.jpg", "CMYK"}, {"huge.png", "60000 x 60000"}, {"expected.npz", "neither a JPEG nor a PNG"}}) {
+  for (const auto& [name, why] :
+       {std::pair{"cmyk.jpg", "CMYK"}, {"huge.png", "60000 x 60000"}, {"expected.npz", "neither a JPEG nor a PNG"}}) {
     const auto image = read_image(kFolder + name);
     ASSERT_FALSE(image.ok()) << name;
     EXPECT_NE(image.status().message().find(why), std::string::npos) << image.status().message();
@@ -111,8 +115,9 @@ TEST(Images, FoldersAreListedInOrder) {
 #endif
 
 TEST(Preprocess, WordsReadBack) {
-  for (const char* text : {"size=224", "size=8x12,mean=0.5,std=0.25:0.5:1,layout=nhwc", "size=32x16,fit=stretch,filter=bicubic",
-                           "size=224,resize=256,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"}) {
+  for (const char* text :
+       {"size=224", "size=8x12,mean=0.5,std=0.25:0.5:1,layout=nhwc", "size=32x16,fit=stretch,filter=bicubic",
+        "size=224,resize=256,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"}) {
     const auto p = parse_preprocess(text);
     ASSERT_TRUE(p.ok()) << p.status().message();
     const auto again = parse_preprocess(to_string(*p));

@@ -24,10 +24,10 @@ struct TypeInfo {
   int64_t bytes;
 };
 constexpr std::array kTypes = {  // in the order of the enum
-    TypeInfo{"F64", 8},     TypeInfo{"F32", 4}, TypeInfo{"F16", 2}, TypeInfo{"BF16", 2}, TypeInfo{"F8_E4M3", 1},
-    TypeInfo{"F8_E5M2", 1}, TypeInfo{"I64", 8}, TypeInfo{"I32", 4}, TypeInfo{"I16", 2},  TypeInfo{"I8", 1},
-    TypeInfo{"U64", 8},     TypeInfo{"U32", 4}, TypeInfo{"U16", 2}, TypeInfo{"U8", 1},   TypeInfo{"BOOL", 1},
-    TypeInfo{"F8_E8M0", 1}};
+    TypeInfo{"F64", 8},     TypeInfo{"F32", 4},     TypeInfo{"F16", 2},  TypeInfo{"BF16", 2},
+    TypeInfo{"F8_E4M3", 1}, TypeInfo{"F8_E5M2", 1}, TypeInfo{"I64", 8},  TypeInfo{"I32", 4},
+    TypeInfo{"I16", 2},     TypeInfo{"I8", 1},      TypeInfo{"U64", 8},  TypeInfo{"U32", 4},
+    TypeInfo{"U16", 2},     TypeInfo{"U8", 1},      TypeInfo{"BOOL", 1}, TypeInfo{"F8_E8M0", 1}};
 static_assert(kTypes.size() == static_cast<size_t>(SafetensorsType::F8_E8M0) + 1);
 
 // A name as a message shows it.

@@ -36,9 +36,8 @@ std::string error_of(const Bytes& file) {
 
 TEST(Safetensors, EveryTypeInTheOrderOfItsBytes) {
   const std::vector<std::pair<std::string, size_t>> types = {
-      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
-      {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1},
-      {"F8_E8M0", 1}};
+      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8},  {"I32", 4},
+      {"I16", 2}, {"I8", 1},  {"U64", 8}, {"U32", 4},  {"U16", 2},     {"U8", 1},      {"BOOL", 1}, {"F8_E8M0", 1}};
   // Names that sort against the order of their bytes.
   std::string header = R"({"__metadata__":{"format":"pt","note":"a \"word\""})", data;
   std::mt19937_64 random(3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attributes of a node: a few named numbers, words and lists, kept in the order of their names so that printing is reproducible.
+// Attributes of a node: a few named numbers, words and lists, kept in the order of their names so that printing is
+// reproducible.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,9 @@ class Attrs {
   }
   int64_t integer(const std::string& key, int64_t fallback = 0) const { return get<int64_t>(key, fallback); }
   double number(const std::string& key, double fallback = 0) const { return get<double>(key, fallback); }
-  std::string word(const std::string& key, std::string fallback = "") const { return get<std::string>(key, std::move(fallback)); }
+  std::string word(const std::string& key, std::string fallback = "") const {
+    return get<std::string>(key, std::move(fallback));
+  }
   std::vector<int64_t> list(const std::string& key) const { return get<std::vector<int64_t>>(key, {}); }
   const std::map<std::string, Attr>& all() const { return map_; }
   bool operator==(const Attrs&) const = default;

@@ -122,7 +122,8 @@ class Checker {
       const Step& s = n.then.steps[i];
       if (s.kind == StepKind::quantize && i + 1 != n.then.steps.size())
         return bad_input("quantize must be the program's last step");
-      if (s.kind == StepKind::gate && &s != n.then.find(StepKind::gate)) return bad_input("a program has one gate at most");
+      if (s.kind == StepKind::gate && &s != n.then.find(StepKind::gate))
+        return bad_input("a program has one gate at most");
       if (operand_of(s.kind) == StepOperand::kNone) continue;
       if (s.operand < 0 || static_cast<size_t>(s.operand) >= n.inputs.size() ||
           n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
@@ -135,8 +136,8 @@ class Checker {
       if (operand_of(s.kind) == StepOperand::kVector && elements(r) != cols) {
         return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", wanted ", cols, " numbers"));
       }
-      if (operand_of(s.kind) == StepOperand::kMatrix &&
-          (r.empty() || r.back() != cols || elements(r) == 0 || n.then.cols_before(i, elements(y)) % elements(r) != 0)) {
+      if (operand_of(s.kind) == StepOperand::kMatrix && (r.empty() || r.back() != cols || elements(r) == 0 ||
+                                                         n.then.cols_before(i, elements(y)) % elements(r) != 0)) {
         return bad_input(cat("step ", name_of(s.kind), " reads ", to_string(r), ", which does not repeat over rows of ",
                              to_string(y)));
       }

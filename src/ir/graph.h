@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graph: values and the nodes that make them, in an order in which they can run. Every value is made once.
 // A value with scales names the constants that hold them; its bytes (if constant) are dense codes in row order.
-// `view` nodes make no new bytes: their result is their input's storage with another shape, strides and offset (attrs `strides`, `offset`, in elements).
+// `view` nodes make no new bytes: their result is their input's storage with another shape, strides and offset (attrs
+// `strides`, `offset`, in elements).
 #pragma once
 
 #include <memory>
@@ -30,8 +31,9 @@ struct Value {
   std::string name;
   Type type;
   bool constant = false;
-  Bytes data;                                 // constants only
-  ValueId scale = kNoValue, scale2 = kNoValue;  // constants (static scales); kNoValue for plain types and dynamic scales
+  Bytes data;  // constants only
+  ValueId scale = kNoValue,
+          scale2 = kNoValue;  // constants (static scales); kNoValue for plain types and dynamic scales
 };
 
 struct Node {
@@ -58,7 +60,8 @@ struct Graph {
   Value& at(ValueId id) { return values[static_cast<size_t>(id)]; }
   const Value& at(ValueId id) const { return values[static_cast<size_t>(id)]; }
 
-  // Index of the node that makes each value (-1: input or constant), and how many reads (nodes' inputs, scales, graph outputs) each value has.
+  // Index of the node that makes each value (-1: input or constant), and how many reads (nodes' inputs, scales, graph
+  // outputs) each value has.
   std::vector<int> producers() const;
   std::vector<int> use_counts() const;
   // Every read of `from` becomes a read of `to`.
@@ -67,7 +70,8 @@ struct Graph {
   std::vector<double> numbers(ValueId id) const;
 };
 
-// The strides with which a value lies in its storage: a view's own, else dense. `producers` comes from Graph::producers().
+// The strides with which a value lies in its storage: a view's own, else dense. `producers` comes from
+// Graph::producers().
 struct Placement {
   ValueId base;  // the value that owns the storage
   int64_t offset = 0;

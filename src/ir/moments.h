@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What linear layers read on sample inputs, in second moments: made by calibrate/moments, read by the passes that change
-// weights so that results change least. Plain data, no code.
+// What linear layers read on sample inputs, in second moments: made by calibrate/moments, read by the passes that
+// change weights so that results change least. Plain data, no code.
 //   xtx[i, j] = sum over rows of x[row, i] * x[row, j]       |E x|^2 over all rows = tr(E xtx E^T) for a change E of w
 #pragma once
 

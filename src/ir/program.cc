@@ -41,9 +41,7 @@ std::optional<StepKind> find_step(std::string_view name) {
   return std::nullopt;
 }
 
-bool Program::is(std::initializer_list<StepKind> kinds) const {
-  return steps.size() == kinds.size() && within(kinds);
-}
+bool Program::is(std::initializer_list<StepKind> kinds) const { return steps.size() == kinds.size() && within(kinds); }
 
 bool Program::within(std::initializer_list<StepKind> kinds) const {
   auto allowed = kinds.begin();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Epilogue program: what happens to each result of an anchor op before it is stored. A short list of steps, run in order on an fp32 (ref: f64) value.
-// Written as text: `bias(%b) act(gelu_erf) residual(%r) quantize`, `bias(%b) gate(silu)`. The operand of a step is an index into the node's inputs.
+// Epilogue program: what happens to each result of an anchor op before it is stored. A short list of steps, run in
+// order on an fp32 (ref: f64) value. Written as text: `bias(%b) act(gelu_erf) residual(%r) quantize`, `bias(%b)
+// gate(silu)`. The operand of a step is an index into the node's inputs.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,8 @@ struct Program {
   bool within(std::initializer_list<StepKind> kinds) const;
   const Step* find(StepKind kind) const;
   bool gated() const { return find(StepKind::gate) != nullptr; }
-  // Columns before step `step`, where results have `cols` after the last: a gate, of which a program has one at most, halves them.
+  // Columns before step `step`, where results have `cols` after the last: a gate, of which a program has one at most,
+  // halves them.
   int64_t cols_before(size_t step, int64_t cols) const;
   int64_t cols_before(int64_t cols) const { return cols_before(0, cols); }
 };

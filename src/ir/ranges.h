@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration data: how large each value became on sample inputs. Made by calibrate/calibrate, kept by calibrate/ranges_file,
-// read by precision/quantize through clip(). Plain data; a value is known by the name it has in the canonical graph.
+// Calibration data: how large each value became on sample inputs. Made by calibrate/calibrate, kept by
+// calibrate/ranges_file, read by precision/quantize through clip(). Plain data; a value is known by the name it has in
+// the canonical graph.
 //   clip  the magnitude that becomes the element's largest number; what lies beyond it saturates
 #pragma once
 
@@ -28,7 +29,8 @@ Result<RangeMethod> parse_range_method(std::string_view text);
 
 // Recorded whatever the method, so that a file of ranges serves any of them.
 inline constexpr double kPercentiles[] = {99, 99.9, 99.99, 99.999};
-// Elements that an activation with a static scale may have; e2m1 stands for nvfp4, whose static scale is the second one.
+// Elements that an activation with a static scale may have; e2m1 stands for nvfp4, whose static scale is the second
+// one.
 inline constexpr Element kClippedElements[] = {Element::e4m3, Element::i8, Element::e2m1};
 
 struct ValueRange {
@@ -47,9 +49,9 @@ struct Ranges {
   RangeMethod method;
   std::string how;                    // in words: "amax over 512 samples of calib.npz"
   std::vector<std::string> warnings;  // what the samples themselves show to be wrong with them, a sentence each
-  std::string unread;                 // arrays of the samples' file that no input reads, in a sentence; not kept in a file of ranges
-  std::string preprocess;             // how images became inputs; empty where arrays were given
-  std::string model, weights;         // name of the graph; checksum of its weights, 16 hex digits
+  std::string unread;  // arrays of the samples' file that no input reads, in a sentence; not kept in a file of ranges
+  std::string preprocess;      // how images became inputs; empty where arrays were given
+  std::string model, weights;  // name of the graph; checksum of its weights, 16 hex digits
   int64_t samples = 0;
 
   // Nothing where the value is unknown or was not recorded for the method in use.

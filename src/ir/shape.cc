@@ -65,7 +65,8 @@ bool reshape_strides(const Shape& from, const Shape& strides, const Shape& shape
     *result = dense_strides(shape);
     return true;
   }
-  // Walk both shapes from the back; group the axes of `from` whose product equals a group of `shape`, and require each group to be contiguous.
+  // Walk both shapes from the back; group the axes of `from` whose product equals a group of `shape`, and require each
+  // group to be contiguous.
   size_t i = from.size(), j = shape.size();
   while (i > 0 || j > 0) {
     int64_t have = 1, want = 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes are lists of sizes, all known: the batch is fixed at build. Strides count elements; a stride of 0 repeats (an expanded axis).
+// Shapes are lists of sizes, all known: the batch is fixed at build. Strides count elements; a stride of 0 repeats (an
+// expanded axis).
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,15 @@ std::string to_string(const Shape& shape);  // "[2,197,768]"
 Shape dense_strides(const Shape& shape);
 // Axes of size 1 may have any stride.
 bool is_dense(const Shape& shape, const Shape& strides);
-// True where all axes but the last fold into one row index with one stride, and the last axis is contiguous; then the shape is rows x cols.
+// True where all axes but the last fold into one row index with one stride, and the last axis is contiguous; then the
+// shape is rows x cols.
 struct RowView {
   bool uniform = false;
   int64_t rows = 1, cols = 1, row_stride = 1;
 };
 RowView as_rows(const Shape& shape, const Shape& strides);
-// Strides of `shape` over the elements that (`from`, `strides`) addresses, in the same order; empty where no such strides exist
-// (only a copy could do it). A scalar has empty strides too, and always succeeds.
+// Strides of `shape` over the elements that (`from`, `strides`) addresses, in the same order; empty where no such
+// strides exist (only a copy could do it). A scalar has empty strides too, and always succeeds.
 bool reshape_strides(const Shape& from, const Shape& strides, const Shape& shape, Shape* result);
 
 }  // namespace tessera

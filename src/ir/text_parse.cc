@@ -4,8 +4,8 @@
 #include <map>
 #include <numbers>
 
-#include "ir/check.h"
 #include "base/random.h"
+#include "ir/check.h"
 #include "ir/region.h"
 #include "ir/text.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "ops/ops.h"
 #include "op/op.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +27,8 @@ void add_boundary_copies(Graph& g) {
   const std::vector<int> producers = g.producers();
   std::vector<bool> callers;  // per value: it lies in a buffer of the caller. Asked before any node is moved
   for (size_t v = 0; v < g.values.size(); ++v)
-    callers.push_back(!g.values[v].constant && inputs.contains(placement_of(g, producers, static_cast<ValueId>(v)).base));
+    callers.push_back(!g.values[v].constant &&
+                      inputs.contains(placement_of(g, producers, static_cast<ValueId>(v)).base));
   std::vector<Node> nodes;
   for (Node& node : g.nodes) {
     if (node.op != "view" && !is_boundary(node)) {

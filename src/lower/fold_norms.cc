@@ -7,30 +7,34 @@
 #include <optional>
 
 #include "base/parallel.h"
-#include "ops/matmul/matmul.h"
 #include "op/row_moments.h"
-#include "rewrite/drop_dead.h"
+#include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 #include "precision/roles.h"
+#include "rewrite/drop_dead.h"
 
 namespace tessera {
 namespace {
 
 constexpr size_t kNone = static_cast<size_t>(-1);
-// What moments cost the kernel that writes them grows with the rows, what a norm's own kernel costs hardly does: ViT-B in FP8 on an H200, tiles chosen by the cost model at 394 rows, takes 0.279
-// instead of 0.313 ms at 197 rows and 0.455 instead of 0.430 at 394.
+// What moments cost the kernel that writes them grows with the rows, what a norm's own kernel costs hardly does: ViT-B
+// in FP8 on an H200, tiles chosen by the cost model at 394 rows, takes 0.279 instead of 0.313 ms at 197 rows and 0.455
+// instead of 0.430 at 394.
 constexpr int64_t kFewRows = 256;
 // Errors of 8-bit codes may grow by an eighth, those of 16 bits twofold.
 constexpr double kMostOffsetOfCodes = 0.5, kMostOffset = 1.75;
 
-bool is_plain_constant(const Graph& g, ValueId id) { return g.at(id).constant && g.at(id).type.quant == QuantType(Element::f32); }
+bool is_plain_constant(const Graph& g, ValueId id) {
+  return g.at(id).constant && g.at(id).type.quant == QuantType(Element::f32);
+}
 
 int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, shape.back()); }
 
 // A norm with what stands before and behind it.
 struct Fold {
   size_t norm = kNone, before = kNone;
-  bool alone = false;  // nobody else reads the result of the layer before: codes, where they are asked for, would be all that is left of it
+  bool alone = false;  // nobody else reads the result of the layer before: codes, where they are asked for, would be
+                       // all that is left of it
   std::vector<size_t> behind;
 };
 
@@ -45,7 +49,8 @@ class NormFinder {
       if (name != "kind" && name != "eps") return std::nullopt;
     }
     for (size_t i = 1; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kNoValue && !(is_plain_constant(g_, node.inputs[i]) && is_finite(node.inputs[i]))) return std::nullopt;
+      if (node.inputs[i] != kNoValue && !(is_plain_constant(g_, node.inputs[i]) && is_finite(node.inputs[i])))
+        return std::nullopt;
     }
     Fold f{.norm = norm};
     const auto x = whole(node.inputs[0]);
@@ -62,7 +67,9 @@ class NormFinder {
   std::optional<ValueId> whole(ValueId v) const {
     const Placement p = placement_of(g_, producers_, v);
     const Shape &shape = g_.at(v).type.shape, &base = g_.at(p.base).type.shape;
-    if (shape.empty() || base.empty() || shape.back() != base.back() || elements(shape) != elements(base) || p.offset != 0 || !is_dense(shape, p.strides)) return std::nullopt;
+    if (shape.empty() || base.empty() || shape.back() != base.back() || elements(shape) != elements(base) ||
+        p.offset != 0 || !is_dense(shape, p.strides))
+      return std::nullopt;
     return p.base;
   }
 
@@ -73,12 +80,16 @@ class NormFinder {
     return std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); });
   }
 
-  bool in_storage(ValueId id, ValueId base) const { return id != kNoValue && !g_.at(id).constant && placement_of(g_, producers_, id).base == base; }
+  bool in_storage(ValueId id, ValueId base) const {
+    return id != kNoValue && !g_.at(id).constant && placement_of(g_, producers_, id).base == base;
+  }
 
   bool others_read(ValueId x, size_t norm) const {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (n == norm || g_.nodes[n].op == "view") continue;
-      if (std::any_of(g_.nodes[n].inputs.begin(), g_.nodes[n].inputs.end(), [&](ValueId in) { return in_storage(in, x); })) return true;
+      if (std::any_of(g_.nodes[n].inputs.begin(), g_.nodes[n].inputs.end(),
+                      [&](ValueId in) { return in_storage(in, x); }))
+        return true;
     }
     return false;
   }
@@ -101,13 +112,19 @@ class NormFinder {
 
   bool takes_factors(const Node& layer) const {
     // A bias that comes later than first would have to take the shift through what stands before it.
-    if (!is_linear(g_, layer) || !layer.then.within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual}) || layer.attrs.has("type.0")) return false;
+    if (!is_linear(g_, layer) ||
+        !layer.then.within({StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual}) ||
+        layer.attrs.has("type.0"))
+      return false;
     const ValueId w = layer.inputs[1];
     if (!is_plain_constant(g_, w) || g_.at(w).type.shape.size() != 2) return false;
-    if (const Step* bias = layer.then.find(StepKind::bias); bias != nullptr && !is_plain_constant(g_, layer.inputs[static_cast<size_t>(bias->operand)])) return false;
+    if (const Step* bias = layer.then.find(StepKind::bias);
+        bias != nullptr && !is_plain_constant(g_, layer.inputs[static_cast<size_t>(bias->operand)]))
+      return false;
     // Layers that a gate joins become one matmul, which is worth more (lower/fuse_gate.h).
     return std::none_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) {
-      return n.op == "map" && std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId in) { return in_storage(in, layer.outputs[0]); });
+      return n.op == "map" && std::any_of(n.inputs.begin(), n.inputs.end(),
+                                          [&](ValueId in) { return in_storage(in, layer.outputs[0]); });
     });
   }
 
@@ -133,7 +150,8 @@ std::vector<double> numbers_or(const Graph& g, const Node& norm, size_t input, i
 }
 
 // The weight with gain and centring in it; `shift`, on return, what the norm's shift adds to each result.
-std::vector<float> folded_weight(const std::vector<double>& w, const std::vector<double>& gain, std::vector<double>& shift, bool centre) {
+std::vector<float> folded_weight(const std::vector<double>& w, const std::vector<double>& gain,
+                                 std::vector<double>& shift, bool centre) {
   const size_t k = gain.size(), rows = w.size() / k;
   std::vector<float> made(w.size());
   std::vector<double> added(rows, 0.0);
@@ -190,11 +208,13 @@ Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId mom
     if (bias != nullptr) {
       layer.inputs[static_cast<size_t>(bias->operand)] = vector;
     } else {
-      layer.then.steps.insert(layer.then.steps.begin(), {StepKind::bias, Unary::identity, static_cast<int>(layer.inputs.size())});
+      layer.then.steps.insert(layer.then.steps.begin(),
+                              {StepKind::bias, Unary::identity, static_cast<int>(layer.inputs.size())});
       layer.inputs.push_back(vector);
     }
   }
-  layer.then.steps.insert(layer.then.steps.begin(), {StepKind::normalise, Unary::identity, static_cast<int>(layer.inputs.size())});
+  layer.then.steps.insert(layer.then.steps.begin(),
+                          {StepKind::normalise, Unary::identity, static_cast<int>(layer.inputs.size())});
   layer.inputs.push_back(moments);
   layer.attrs.set(kFoldedKind, norm.attrs.word("kind", "layer"));
   layer.attrs.set(kFoldedEps, norm.attrs.number("eps"));
@@ -220,7 +240,11 @@ void fold(Graph& g, const Fold& f, Numbers numbers) {
       seen.name = cat(g.at(y).name, ".rows", views.size() > 2 ? cat("_", views.size() - 1) : "");
       seen.type = {shape, g.at(y).type.quant};
       view->second = g.add_value(std::move(seen));
-      nodes.push_back({.name = {}, .op = "view", .inputs = {y}, .outputs = {view->second}, .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}});
+      nodes.push_back({.name = {},
+                       .op = "view",
+                       .inputs = {y},
+                       .outputs = {view->second},
+                       .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}});
     }
     nodes.push_back(with_factors(g, norm, std::move(g.nodes[n]), view->second, moments, numbers));
   }
@@ -232,12 +256,15 @@ void fold(Graph& g, const Fold& f, Numbers numbers) {
 // Whether a kernel of the target runs the problem and is not slow at it.
 bool runs_well(const Problem& p, Arch target) {
   const OpInfo* op = find_op(p.op);
-  return std::any_of(op->variants.begin(), op->variants.end(),
-                     [&](const Variant* v) { return runs(target, v->arch) && v->accepts(p) && (v->worthwhile == nullptr || v->worthwhile(p)); });
+  return std::any_of(op->variants.begin(), op->variants.end(), [&](const Variant* v) {
+    return runs(target, v->arch) && v->accepts(p) && (v->worthwhile == nullptr || v->worthwhile(p));
+  });
 }
 
-// The layer as it will be asked for, with everything in the carrier but what its precision says; a result of the model is f32.
-Problem typed(const Graph& g, const std::vector<int>& producers, const Node& layer, const Precision& p, Element carrier) {
+// The layer as it will be asked for, with everything in the carrier but what its precision says; a result of the model
+// is f32.
+Problem typed(const Graph& g, const std::vector<int>& producers, const Node& layer, const Precision& p,
+              Element carrier) {
   Problem problem = problem_of(g, producers, layer);
   const bool result = std::find(g.outputs.begin(), g.outputs.end(), layer.outputs[0]) != g.outputs.end();
   const Element side = result ? Element::f32 : carrier;
@@ -245,7 +272,8 @@ Problem typed(const Graph& g, const std::vector<int>& producers, const Node& lay
   problem.in[0].type = p.activation.scaled() ? p.activation : QuantType(carrier);
   problem.in[1].type = p.weight;
   problem.out[0].type = side;
-  if (const Step* step = problem.then.find(StepKind::normalise)) problem.in[static_cast<size_t>(step->operand)].type = Element::f32;
+  if (const Step* step = problem.then.find(StepKind::normalise))
+    problem.in[static_cast<size_t>(step->operand)].type = Element::f32;
   return problem;
 }
 
@@ -256,7 +284,9 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
   TS_ASSIGN(const Choices choices, choose_precisions(graph, options));
   std::map<std::string, std::vector<size_t>> named;
   for (size_t n = 0; n < graph.nodes.size(); ++n) named[graph.nodes[n].name].push_back(n);
-  const auto has_name = [&](size_t n) { return !graph.nodes[n].name.empty() && named[graph.nodes[n].name].size() == 1; };
+  const auto has_name = [&](size_t n) {
+    return !graph.nodes[n].name.empty() && named[graph.nodes[n].name].size() == 1;
+  };
   const auto runs_so = [&](const Graph& g, const std::vector<int>& producers, const Node& layer) {
     const LayerChoice& choice = choices.layers[named[layer.name][0]];
     if (choice.precision == nullptr || choice.sparse) return false;
@@ -273,12 +303,15 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
     // Plans of an engine know norms and layers by their names.
     if (!has_name(n) || !std::all_of(layers.begin(), layers.end(), has_name)) continue;
     const auto any_reads = [&](auto such) {
-      return std::any_of(f->behind.begin(), f->behind.end(), [&](size_t layer) { return choices.layers[layer].precision != nullptr && such(choices.layers[layer].precision->activation); });
+      return std::any_of(f->behind.begin(), f->behind.end(), [&](size_t layer) {
+        return choices.layers[layer].precision != nullptr && such(choices.layers[layer].precision->activation);
+      });
     };
     const bool codes = any_reads([](const QuantType& x) { return x.scaled(); });
     if (f->alone && codes) continue;
-    // The residual stream has a few large channels, which a norm's gain makes small: steps that are the same for all numbers are too coarse for the rest
-    // (ViT-B b1, cosine with fp32: 0.9906 folded, 0.9991 not; in FP8 0.9952 and 0.9954).
+    // The residual stream has a few large channels, which a norm's gain makes small: steps that are the same for all
+    // numbers are too coarse for the rest (ViT-B b1, cosine with fp32: 0.9906 folded, 0.9991 not; in FP8 0.9952 and
+    // 0.9954).
     if (any_reads([](const QuantType& x) { return info(x.element).kind == ElementKind::kInteger; })) continue;
     const auto offset = offsets.find(graph.nodes[n].name);
     if (offset != offsets.end() && !(offset->second <= (codes ? kMostOffsetOfCodes : kMostOffset))) continue;
@@ -290,7 +323,8 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
     fold(folded, *f, Numbers::kLeftOut);
     const std::vector<int> producers = folded.producers();
     if (std::all_of(folded.nodes.begin(), folded.nodes.end(), [&](const Node& node) {
-          const bool is_one = std::any_of(layers.begin(), layers.end(), [&](size_t layer) { return node.name == graph.nodes[layer].name; });
+          const bool is_one = std::any_of(layers.begin(), layers.end(),
+                                          [&](size_t layer) { return node.name == graph.nodes[layer].name; });
           return !is_one || runs_so(folded, producers, node);
         })) {
       names.insert(graph.nodes[n].name);
@@ -301,8 +335,10 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
 
 Status fold_norms(Graph& graph, const std::set<std::string>& norms) {
   for (const std::string& name : norms) {
-    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == "norm" && n.name == name; });
-    const auto f = node == graph.nodes.end() ? std::nullopt : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const Node& n) { return n.op == "norm" && n.name == name; });
+    const auto f = node == graph.nodes.end() ? std::nullopt
+                                             : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
     if (!f) return refused(cat("norm ", name, ": it cannot be folded into the layers around it"));
     fold(graph, *f, Numbers::kMade);
   }

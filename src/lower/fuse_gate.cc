@@ -4,20 +4,20 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rewrite/drop_dead.h"
 #include "ops/has_kernel.h"
-#include "rewrite/edit/match.h"
 #include "precision/roles.h"
+#include "rewrite/drop_dead.h"
+#include "rewrite/edit/match.h"
 
 namespace tessera {
 namespace {
 
 // What becomes one matmul. The halves of one layer are that layer twice.
 struct Gated {
-  size_t product;                // the node that multiplies
-  const Node *gate, *up;         // the layers; f works on the gate's result
+  size_t product;         // the node that multiplies
+  const Node *gate, *up;  // the layers; f works on the gate's result
   Unary fn;
-  bool second = false;           // one layer: f works on the second half of its columns
+  bool second = false;            // one layer: f works on the second half of its columns
   const Node* rounded = nullptr;  // the copy that makes codes of the product
 };
 
@@ -108,11 +108,12 @@ class GateFuser {
     const int64_t cols = shape(a.base).back(), half = cols / 2;
     for (const Region* r : {&a.region, &b.region}) {
       const RowView rows = as_rows(r->shape, r->strides);
-      const bool fits = cols % 2 == 0 && rows.uniform && rows.cols == half && rows.rows * cols == elements(shape(a.base)) &&
-                        (rows.rows == 1 || rows.row_stride == cols);
+      const bool fits = cols % 2 == 0 && rows.uniform && rows.cols == half &&
+                        rows.rows * cols == elements(shape(a.base)) && (rows.rows == 1 || rows.row_stride == cols);
       if (!fits) return std::nullopt;
     }
-    if (a.region.offset + b.region.offset != half || (a.region.offset != 0 && b.region.offset != 0)) return std::nullopt;
+    if (a.region.offset + b.region.offset != half || (a.region.offset != 0 && b.region.offset != 0))
+      return std::nullopt;
     return Gated{.product = product, .gate = layer, .up = layer, .fn = *fn, .second = a.region.offset != 0};
   }
 
@@ -134,7 +135,8 @@ class GateFuser {
 
   Program program(const Gated& f) const {
     Program then;
-    if (bias_of(*f.gate) != nullptr || bias_of(*f.up) != nullptr) then.steps.push_back({.kind = StepKind::bias, .operand = 2});
+    if (bias_of(*f.gate) != nullptr || bias_of(*f.up) != nullptr)
+      then.steps.push_back({.kind = StepKind::bias, .operand = 2});
     then.steps.push_back({.kind = StepKind::gate, .fn = f.fn});
     if (f.rounded != nullptr) then.steps.push_back({.kind = StepKind::quantize});
     return then;
@@ -152,7 +154,8 @@ class GateFuser {
     p.in.resize(2);
     p.in[1] = dense_operand({2 * half_rows(f), p.in[1].shape[1]}, p.in[1].type, true);
     const Node& biased = bias_of(*f.gate) != nullptr ? *f.gate : *f.up;
-    if (const Step* bias = bias_of(biased)) p.in.push_back(dense_operand({2 * half_rows(f)}, vector(biased, *bias).type.quant, true));
+    if (const Step* bias = bias_of(biased))
+      p.in.push_back(dense_operand({2 * half_rows(f)}, vector(biased, *bias).type.quant, true));
     const Type y = result(f);
     p.out = {dense_operand(y.shape, y.quant)};
     return p;
@@ -191,7 +194,9 @@ class GateFuser {
   }
 
   ValueId join_biases(const Gated& f) {
-    const auto bias = [&](const Node& layer) { return bias_of(layer) != nullptr ? &vector(layer, *bias_of(layer)) : nullptr; };
+    const auto bias = [&](const Node& layer) {
+      return bias_of(layer) != nullptr ? &vector(layer, *bias_of(layer)) : nullptr;
+    };
     const Value *a = bias(*f.gate), *b = bias(*f.up);
     const Type type{{2 * half_rows(f)}, (a != nullptr ? a : b)->type.quant};
     const std::string name = a == nullptr ? b->name : b == nullptr ? a->name : joined(a->name, b->name);
@@ -246,7 +251,8 @@ class GateFuser {
 }  // namespace
 
 Status fuse_gate(Graph& graph, Arch target) {
-  while (GateFuser(graph, target).fuse_one()) TS_TRY(drop_dead(graph));  // what was joined: a layer that is left would count as a reader
+  while (GateFuser(graph, target).fuse_one())
+    TS_TRY(drop_dead(graph));  // what was joined: a layer that is left would count as a reader
   return {};
 }
 

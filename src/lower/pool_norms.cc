@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rewrite/drop_dead.h"
 #include "ops/has_kernel.h"
+#include "rewrite/drop_dead.h"
 #include "rewrite/edit/match.h"
 
 namespace tessera {
@@ -43,7 +43,8 @@ class NormPooler {
     const Node* view = m_.made_by(v, "view");
     if (view == nullptr || !read_once(v) || !read_once(view->inputs[0])) return std::nullopt;
     const Node* norm = m_.made_by(view->inputs[0], "norm");
-    if (norm == nullptr || norm->attrs.integer("pooled") != 0 || type(view->inputs[0]).quant.scaled()) return std::nullopt;
+    if (norm == nullptr || norm->attrs.integer("pooled") != 0 || type(view->inputs[0]).quant.scaled())
+      return std::nullopt;
     const auto rows = rows_of(m_.place(v).region, type(view->inputs[0]).shape);
     if (!rows) return std::nullopt;
     const Place x = m_.place(norm->inputs[0]);
@@ -52,7 +53,8 @@ class NormPooler {
     return Pooled{.norm = norm, .reduce = at, .x = {x.base, *read}};
   }
 
-  // What is reduced, [..., cols, rows], as rows [..., rows, cols] of the norm's result; nothing where it is not the rows that are reduced, or where they are read in part.
+  // What is reduced, [..., cols, rows], as rows [..., rows, cols] of the norm's result; nothing where it is not the
+  // rows that are reduced, or where they are read in part.
   static std::optional<Region> rows_of(const Region& reduced, const Shape& whole) {
     const size_t rank = reduced.shape.size();
     if (rank < 2 || whole.empty()) return std::nullopt;
@@ -61,7 +63,8 @@ class NormPooler {
     std::swap(order[rank - 2], order[rank - 1]);
     const Region rows = permuted(reduced, order);
     const int64_t cols = whole.back();
-    if (rows.shape.back() != cols || (cols > 1 && rows.strides.back() != 1) || rows.offset % cols != 0) return std::nullopt;
+    if (rows.shape.back() != cols || (cols > 1 && rows.strides.back() != 1) || rows.offset % cols != 0)
+      return std::nullopt;
     for (size_t axis = 0; axis + 1 < rank; ++axis) {
       if (rows.shape[axis] != 1 && rows.strides[axis] % cols != 0) return std::nullopt;
     }
@@ -84,15 +87,20 @@ class NormPooler {
       if (readers.size() != 1 || !read_once(y)) return nullptr;
       const Node& reader = g_.nodes[readers[0]];
       const Type &from = type(y), &to = type(reader.outputs[0]);
-      if (reader.op == "copy") return reader.then.empty() && to.quant.scaled() && to.shape == from.shape ? &reader : nullptr;
-      const bool whole = reader.op == "view" && reader.attrs.integer("offset") == 0 && is_dense(to.shape, reader.attrs.list("strides")) &&
-                         elements(to.shape) == elements(from.shape) && !to.shape.empty() && to.shape.back() == from.shape.back();
+      if (reader.op == "copy")
+        return reader.then.empty() && to.quant.scaled() && to.shape == from.shape ? &reader : nullptr;
+      const bool whole = reader.op == "view" && reader.attrs.integer("offset") == 0 &&
+                         is_dense(to.shape, reader.attrs.list("strides")) &&
+                         elements(to.shape) == elements(from.shape) && !to.shape.empty() &&
+                         to.shape.back() == from.shape.back();
       if (!whole) return nullptr;
       y = reader.outputs[0];
     }
   }
 
-  ValueId result(const Pooled& f) const { return f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.reduce].outputs[0]; }
+  ValueId result(const Pooled& f) const {
+    return f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.reduce].outputs[0];
+  }
 
   Node pooled(const Pooled& f) const {
     Node node = *f.norm;
@@ -131,7 +139,8 @@ class NormPooler {
       node.outputs = {g_.add_value(std::move(own))};
       regrouped = view(node.outputs[0], made, dense_region(type(made).shape));
     }
-    if (std::find(g_.outputs.begin(), g_.outputs.end(), node.outputs[0]) == g_.outputs.end()) g_.at(node.outputs[0]).name = g_.at(mean).name;
+    if (std::find(g_.outputs.begin(), g_.outputs.end(), node.outputs[0]) == g_.outputs.end())
+      g_.at(node.outputs[0]).name = g_.at(mean).name;
     fresh.push_back(std::move(node));
     if (regrouped) fresh.push_back(std::move(*regrouped));
     std::vector<Node> nodes;
@@ -144,7 +153,11 @@ class NormPooler {
   }
 
   static Node view(ValueId from, ValueId to, const Region& region) {
-    return {.name = {}, .op = "view", .inputs = {from}, .outputs = {to}, .attrs = {{"strides", region.strides}, {"offset", region.offset}}};
+    return {.name = {},
+            .op = "view",
+            .inputs = {from},
+            .outputs = {to},
+            .attrs = {{"strides", region.strides}, {"offset", region.offset}}};
   }
 
   Graph& g_;

@@ -2,13 +2,14 @@
 #include "lower/quantize_in_epilogue.h"
 
 #include "op/row_moments.h"
-#include "ops/ops.h"
 #include "ops/has_kernel.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
 
-// Takes over the copy at index `copy`, of the result itself or of all its rows in another grouping; false where it is none to take over.
+// Takes over the copy at index `copy`, of the result itself or of all its rows in another grouping; false where it is
+// none to take over.
 bool take_over(Graph& g, const std::vector<int>& producers, size_t copy, Arch target) {
   const Node node = g.nodes[copy];
   if (node.op != "copy" || !g.at(node.outputs[0]).type.quant.scaled() || node.inputs[0] == kNoValue) return false;
@@ -19,7 +20,9 @@ bool take_over(Graph& g, const std::vector<int>& producers, size_t copy, Arch ta
   const ExtraResults extra = ExtraResults::of(layer.attrs);
   if (layer.op != "matmul" || extra.moments == 0 || extra.codes != 0 || layer.outputs[0] != from.base) return false;
   const Shape y = g.at(from.base).type.shape, shape = g.at(node.inputs[0]).type.shape;
-  if (elements(shape) != elements(y) || from.offset != 0 || !is_dense(shape, from.strides) || shape.empty() || shape.back() != y.back()) return false;
+  if (elements(shape) != elements(y) || from.offset != 0 || !is_dense(shape, from.strides) || shape.empty() ||
+      shape.back() != y.back())
+    return false;
   Node with = layer;
   with.attrs.set(kCodesResult, int64_t{1});
   ValueId codes = node.outputs[0];
@@ -38,7 +41,11 @@ bool take_over(Graph& g, const std::vector<int>& producers, size_t copy, Arch ta
   if (shape == y) {
     g.nodes.erase(g.nodes.begin() + static_cast<std::ptrdiff_t>(copy));
   } else {
-    g.nodes[copy] = {.name = {}, .op = "view", .inputs = {codes}, .outputs = node.outputs, .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}};
+    g.nodes[copy] = {.name = {},
+                     .op = "view",
+                     .inputs = {codes},
+                     .outputs = node.outputs,
+                     .attrs = {{"strides", dense_strides(shape)}, {"offset", int64_t{0}}}};
   }
   return true;
 }

@@ -12,9 +12,9 @@
 namespace tessera {
 
 std::vector<std::string> family_names();
-// f32 but for weights that the checkpoint holds in codes (models/layer_builder.h); the batch is fixed. The graph's name says
-// which files it was made from, and which of their tensors the family knows to have no effect; any other tensor that it
-// does not read is an error.
+// f32 but for weights that the checkpoint holds in codes (models/layer_builder.h); the batch is fixed. The graph's name
+// says which files it was made from, and which of their tensors the family knows to have no effect; any other tensor
+// that it does not read is an error.
 Result<Graph> family_graph(const std::string& family, const std::string& folder, int64_t batch);
 
 }  // namespace tessera

@@ -59,7 +59,8 @@ Result<ValueId> LayerBuilder::patches(const std::string& module, ValueId image, 
   const int64_t rows = s[2] / patch_h, cols = s[3] / patch_w, pixels = s[1] * patch_h * patch_w;
   TS_ASSIGN(const ValueId kernel, constant(module + ".weight", {width, s[1], patch_h, patch_w}));
   TS_ASSIGN(const ValueId weight, b.reshape(kernel, {width, pixels}));
-  // [b, c, H, W] -> [b, c, h, ph, w, pw] -> [b, h, w, c, ph, pw]: the pixels of a patch in the order of the kernel's weights.
+  // [b, c, H, W] -> [b, c, h, ph, w, pw] -> [b, h, w, c, ph, pw]: the pixels of a patch in the order of the kernel's
+  // weights.
   TS_ASSIGN(ValueId x, b.reshape(image, {s[0], s[1], rows, patch_h, cols, patch_w}));
   TS_ASSIGN(x, b.permute(x, {0, 2, 4, 1, 3, 5}));
   TS_ASSIGN(x, b.reshape(x, {s[0], rows * cols, pixels}, module + ".patches"));

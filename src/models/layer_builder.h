@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers of a family's graph, each with its tensors taken from a checkpoint by the module's name; nodes have that name.
 // The graph is f32 but for weights that the checkpoint holds in codes, which keep them; an input whose type the
-// checkpoint states is rounded to it by a copy and decoded by another, as importers write it (rewrite/recognise/qdq.cc).
+// checkpoint states is rounded to it by a copy and decoded by another, as importers write it
+// (rewrite/recognise/qdq.cc).
 #pragma once
 
 #include <string>

@@ -53,14 +53,15 @@ TEST(Zoo, SizesMayBeGiven) {
     return bytes.ok() ? bytes->size() : 0;
   };
   const size_t own = graph({}), deeper = graph({.depth = 4}), larger = graph({.image = 64});
-  EXPECT_EQ(graph({.image = 32, .depth = 2}) / 1000, own / 1000);  // but for the name
+  EXPECT_EQ(graph({.image = 32, .depth = 2}) / 1000, own / 1000);       // but for the name
   EXPECT_NEAR(static_cast<double>(larger - own), 4.0 * 48 * 64, 2000);  // 48 more positions of 64 f32
   EXPECT_GT(deeper, own + 4 * 2 * (12 * 64 * 64 / 2));
   const auto odd = zoo_onnx("vit-tiny-test", 1, {.image = 60});
   ASSERT_FALSE(odd.ok());
   EXPECT_EQ(odd.status().code(), Code::kUsage);
   EXPECT_NE(odd.status().message().find("patches of 8 pixels"), std::string::npos);
-  EXPECT_NE(zoo_onnx("vit-l-16", 1, {.depth = 100}).status().message().find("more than one ONNX file holds"), std::string::npos);
+  EXPECT_NE(zoo_onnx("vit-l-16", 1, {.depth = 100}).status().message().find("more than one ONNX file holds"),
+            std::string::npos);
 }
 
 // The bytes are part of what benches and golden values build on: the same on every machine, with any number of threads.

@@ -52,8 +52,8 @@ double nearest_integer(Element e, double x) {
   return x;
 }
 
-// An activation's error: eight units of the result; those whose formula cancels (GELUs, silu) also a few of the argument
-// (tiles/scalar.h, tiles/cpu/math.h).
+// An activation's error: eight units of the result; those whose formula cancels (GELUs, silu) also a few of the
+// argument (tiles/scalar.h, tiles/cpu/math.h).
 double activation_errors(Unary fn, double x, double y, double e, double activation_error) {
   return carried(fn, x, e) + kUnit * (8 * std::fabs(y) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
 }
@@ -77,8 +77,8 @@ std::vector<Factor> factors_of(const Problem& problem, std::span<const Dense> in
 }
 
 // Steps that leave the columns as they are.
-void carry_steps(std::span<const Step> steps, const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers, Errors& errors,
-                 double activation_error) {
+void carry_steps(std::span<const Step> steps, const Problem& problem, std::span<const Dense> in,
+                 std::vector<double>& numbers, Errors& errors, double activation_error) {
   const std::vector<Factor> factors = factors_of(problem, in);
   const size_t cols = factors.empty() ? 1 : numbers.size() / factors.size();
   parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
@@ -156,7 +156,8 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
   return errors;
 }
 
-Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first, const Errors& errors) {
+Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first,
+                        const Errors& errors) {
   return result == 0 ? errors : op.extra_result_errors(problem, result, first, errors);
 }
 
@@ -226,7 +227,10 @@ AllowedResult allow(const QuantType& type, double scale, double exact, double er
   const double max = element.max * scale;
   // f32 and f64 are what kernels compute in: they do not saturate (types/plain.h).
   if (!type.scaled() && element.kind == ElementKind::kFloat && element.mantissa_bits >= 23) {
-    return std::isfinite(exact) ? AllowedResult{.want = exact, .error = error, .rounding = 0.5 * step_at(type.element, std::fabs(exact) + error)} : AllowedResult{.want = exact};
+    return std::isfinite(exact) ? AllowedResult{.want = exact,
+                                                .error = error,
+                                                .rounding = 0.5 * step_at(type.element, std::fabs(exact) + error)}
+                                : AllowedResult{.want = exact};
   }
   AllowedResult a{.want = std::clamp(exact, -max, max)};
   // The quotient is taken in fp32, as x / s or as x * (1 / s); s may be a product itself.

@@ -21,10 +21,13 @@ Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span
 // Carries numbers before the program (`v`, which become those after it) and their errors through the program, each step
 // with its own fp32 roundings.
 // `activation_error`: Arithmetic's.
-Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e, double activation_error);
+Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& v, Errors e,
+                            double activation_error);
 
-// Errors of result `result`, of which that of the first is known: `first` are its numbers after the program, `errors` theirs.
-Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first, const Errors& errors);
+// Errors of result `result`, of which that of the first is known: `first` are its numbers after the program, `errors`
+// theirs.
+Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first,
+                        const Errors& errors);
 
 // Products that one result sums up: the size of a typical error grows with their root. 1: it is rounded, but nothing is
 // summed; 0: every arithmetic gives the same result.

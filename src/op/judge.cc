@@ -19,8 +19,8 @@ std::vector<double> rounded(const QuantType& type, std::vector<double> numbers) 
   return numbers;
 }
 
-// The walk is the size of an error, not its bound. Its roundings are taken as large as they can be, three times what they
-// are on average: five times the walk is some fifteen deviations.
+// The walk is the size of an error, not its bound. Its roundings are taken as large as they can be, three times what
+// they are on average: five times the walk is some fifteen deviations.
 constexpr double kMultiple = 5;
 
 // Errors and numbers of one result, squared and added up.
@@ -137,7 +137,8 @@ void Judge::judge_emulated(size_t r, const TensorView& got, Judgement& j) const 
   Comparison comparison(r, element, j);
   for (size_t i = 0; i < codes.size(); ++i) {
     const double step = step_at(element, nominal_[r][i]);
-    comparison.add(i, codes[i] * scale, {low_[r][i] * scale, nominal_[r][i] * scale, high_[r][i] * scale, step * scale});
+    comparison.add(i, codes[i] * scale,
+                   {low_[r][i] * scale, nominal_[r][i] * scale, high_[r][i] * scale, step * scale});
   }
 }
 
@@ -145,8 +146,8 @@ void Judge::judge_bounded(size_t r, const TensorView& got, Judgement& j) const {
   const QuantType& type = got.desc->type;
   const JudgedScales scales(got, exact_[r], allowed_[r]);
   const std::vector<double> numbers = decode(got).v;
-  // Scales that a kernel makes may be either of two: their codes are held to a tolerance. All others lie between the codes
-  // of both ends, as emulated ones do.
+  // Scales that a kernel makes may be either of two: their codes are held to a tolerance. All others lie between the
+  // codes of both ends, as emulated ones do.
   const bool between = !type.dynamic && !is_whole(type);
   std::vector<double> low(numbers.size()), nominal(numbers.size()), high(numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) {

@@ -22,7 +22,8 @@ void odd_numbers(const Problem&, size_t i, std::vector<double>& v) {
 class JudgeTest : public ::testing::Test {
  protected:
   const Variant& variant_ = *find_variant("map/cpu");
-  const Problem problem_ = make_problem("map", {dense_operand({8}, Element::f32), dense_operand({8}, Element::f32)}, {{"fn", "add"}});
+  const Problem problem_ =
+      make_problem("map", {dense_operand({8}, Element::f32), dense_operand({8}, Element::f32)}, {{"fn", "add"}});
   const Case case_ = make_case(problem_, 3, Values::kRandom, odd_numbers);
   const Judge judge_ = judge_of(variant_, case_);
 

@@ -20,13 +20,17 @@ Status check_storage(const Variant& variant, const Problem& problem, int64_t wor
   for (size_t i = 0; i < problem.in.size(); ++i) {
     const Operand& o = problem.in[i];
     if (!o.present || o.layout == wanted[i] || (variant.arch == Arch::ref && o.constant)) continue;
-    return bad_input(cat("operand ", i, " lies in '", name_of(o.layout), "' in the engine file, ", variant.name, " reads '", name_of(wanted[i]), "'"));
+    return bad_input(cat("operand ", i, " lies in '", name_of(o.layout), "' in the engine file, ", variant.name,
+                         " reads '", name_of(wanted[i]), "'"));
   }
   for (const Operand& o : problem.out) {
-    if (o.present && o.layout != Layout::kRows) return bad_input(cat("the result lies in '", name_of(o.layout), "' in the engine file; results lie in 'rows'"));
+    if (o.present && o.layout != Layout::kRows)
+      return bad_input(cat("the result lies in '", name_of(o.layout), "' in the engine file; results lie in 'rows'"));
   }
   const int64_t bytes = variant.workspace_bytes != nullptr ? variant.workspace_bytes(plain) : 0;
-  if (bytes > workspace_bytes) return bad_input(cat("'", variant.name, "' works in ", bytes, " bytes, the engine file gives it ", workspace_bytes));
+  if (bytes > workspace_bytes)
+    return bad_input(
+        cat("'", variant.name, "' works in ", bytes, " bytes, the engine file gives it ", workspace_bytes));
   return {};
 }
 

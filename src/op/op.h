@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op: what is computed. A signature whose named dimensions are the shape rule, a reference in f64, and the list of variants, best first.
-//   "x[...,m,k], w[n,k] -> y[...,m,n]"      `...` stands for any number of axes, the same wherever it appears; `?` marks an optional operand
-// The reference is a pure function over decoded numbers: it knows no layouts, strides or programs. The program is interpreted once for all ops
-// (reference.h), then each result is rounded to its type.
+// Op: what is computed. A signature whose named dimensions are the shape rule, a reference in f64, and the list of
+// variants, best first.
+//   "x[...,m,k], w[n,k] -> y[...,m,n]"      `...` stands for any number of axes, the same wherever it appears; `?`
+//   marks an optional operand
+// The reference is a pure function over decoded numbers: it knows no layouts, strides or programs. The program is
+// interpreted once for all ops (reference.h), then each result is rounded to its type.
 #pragma once
 
 #include <span>
@@ -34,7 +36,8 @@ struct OpInfo {
   bool boundary = false;  // its CUDA variants can read and write the caller's buffers through a slot
   bool takes_program = false;
   bool takes_gate = false;  // a program with a gate too: its rule halves the columns, its reference makes all of them
-  // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is multiplied that a precision is asked for.
+  // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is
+  // multiplied that a precision is asked for.
   int promises = -1;
   // Result types where the signature cannot say them (null: shapes by the signature, element of the first input).
   Result<std::vector<Type>> (*infer)(const Problem&) = nullptr;
@@ -43,10 +46,11 @@ struct OpInfo {
   // rounding; null: not at all. Tests of variants and `verify` derive their tolerances from it (errors.h).
   std::vector<double> (*errors)(const Problem&, std::span<const Dense> in, const Dense& before,
                                 const Roundings&) = nullptr;
-  // Results beside the first (matmul's codes and moments), made of the first one's numbers after the program, before their last rounding; and how far an error of those numbers
-  // takes them. null: the op has one result.
+  // Results beside the first (matmul's codes and moments), made of the first one's numbers after the program, before
+  // their last rounding; and how far an error of those numbers takes them. null: the op has one result.
   Dense (*extra_result)(const Problem&, size_t result, const Dense& first) = nullptr;
-  std::vector<double> (*extra_result_errors)(const Problem&, size_t result, const Dense& first, const std::vector<double>& errors) = nullptr;
+  std::vector<double> (*extra_result_errors)(const Problem&, size_t result, const Dense& first,
+                                             const std::vector<double>& errors) = nullptr;
   // Products that one result sums up, or 0 where it is exact; null: nothing is summed. Ask terms_of (errors.h).
   int64_t (*terms)(const Problem&) = nullptr;
   // What must hold of the operands' numbers and only shows while running (ids inside a table); null: nothing.
@@ -55,14 +59,16 @@ struct OpInfo {
   std::span<const Variant* const> variants;
 };
 
-// Element of a result that follows an operand: the operand's own, or f32 where the operand has scales (a result's scales are its own affair).
+// Element of a result that follows an operand: the operand's own, or f32 where the operand has scales (a result's
+// scales are its own affair).
 inline Element result_element(const Operand& o) { return o.type.scaled() ? Element::f32 : o.type.element; }
 
 // Result types of a problem whose `out` is still empty; the error says which dimension disagrees.
 Result<std::vector<Type>> infer_types(const OpInfo& op, const Problem& problem);
 // What the signature alone says; an op's own rule may check its attributes and then ask this.
 Result<std::vector<Type>> infer_by_signature(const OpInfo& op, const Problem& problem);
-// For problems that come from a file: results have the shapes that the operands imply, strides have an entry per axis, the program's operands fit.
+// For problems that come from a file: results have the shapes that the operands imply, strides have an entry per axis,
+// the program's operands fit.
 Status check_problem(const OpInfo& op, const Problem& problem);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problem: one op with everything that a variant may ask before it says yes: operands with shape, strides, type and storage order, attributes, program.
-// Each op's header gives a typed reading of it (`MatmulProblem::of(problem)`), so kernels never look at the lists.
+// Problem: one op with everything that a variant may ask before it says yes: operands with shape, strides, type and
+// storage order, attributes, program. Each op's header gives a typed reading of it (`MatmulProblem::of(problem)`), so
+// kernels never look at the lists.
 #pragma once
 
 #include <string>
@@ -35,10 +36,11 @@ struct Problem {
   std::vector<Operand> in, out;
   Attrs attrs;
   Program then;
-  // The tile shape that a kernel is bound with, one of its variant's configs; empty: the first. No part of what is computed.
+  // The tile shape that a kernel is bound with, one of its variant's configs; empty: the first. No part of what is
+  // computed.
   std::string config = {};
-  // The kernel walks from the last rows to the first where it walks at all: kernels of a plan go to and fro, so that each begins with what the one before has just
-  // written and the L2 still holds. No part of what is computed.
+  // The kernel walks from the last rows to the first where it walks at all: kernels of a plan go to and fro, so that
+  // each begins with what the one before has just written and the L2 still holds. No part of what is computed.
   bool backward = false;
 
   const Operand* operand(size_t i) const { return i < in.size() && in[i].present ? &in[i] : nullptr; }
@@ -58,8 +60,8 @@ struct TensorView {
   void* data = nullptr;   // first element (a view's offset is already added)
   void* scale = nullptr;  // null where the type has no such level
   void* scale2 = nullptr;
-  // CUDA plans: a device-side slot that holds `data` when the kernel runs (the caller's buffers, which may change between runs of one graph).
-  // Only ops whose OpInfo says `boundary` are ever given one; `data` is null then.
+  // CUDA plans: a device-side slot that holds `data` when the kernel runs (the caller's buffers, which may change
+  // between runs of one graph). Only ops whose OpInfo says `boundary` are ever given one; `data` is null then.
   void* const* slot = nullptr;
   int64_t slot_offset_bytes = 0;  // of a view's first element from what the slot holds
 };

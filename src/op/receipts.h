@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receipts: proof that a variant, as it stands here, passed its tests on a GPU. The hash covers all that can change its results or their verdict: its own
-// file and whatever that includes, its op's reference, error rules and tests, the harness, and what nvcc is told (cmake/hash_variants.cmake). Who compiled it
-// stands in the receipt itself, so that a build without a toolkit can tell whether a receipt holds.
+// Receipts: proof that a variant, as it stands here, passed its tests on a GPU. The hash covers all that can change its
+// results or their verdict: its own file and whatever that includes, its op's reference, error rules and tests, the
+// harness, and what nvcc is told (cmake/hash_variants.cmake). Who compiled it stands in the receipt itself, so that a
+// build without a toolkit can tell whether a receipt holds.
 #pragma once
 
 #include <string_view>

@@ -85,7 +85,8 @@ void quantize_rows(const QuantType& type, const std::vector<double>& numbers, in
                    const TensorView& t, void* codes) {
   std::vector<float> x(numbers.size());
   parallel_for(static_cast<int64_t>(x.size()), kGrain, [&](int64_t begin, int64_t end) {
-    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) x[i] = static_cast<float>(numbers[i]);
+    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      x[i] = static_cast<float>(numbers[i]);
   });
   const bool one_scale = type.scale.granularity == Granularity::kTensor;
   if (type.dynamic && one_scale) make_scales(type, x.data(), rows, cols, t.scale2, t.scale);
@@ -245,7 +246,8 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
   int64_t count = 0;
   for (const TensorView& t : in) count += t.desc != nullptr ? elements(t.desc->shape) : 0;
   for (const Operand& o : problem.out) count += problem.then.cols_before(elements(o.shape));
-  TS_TRY(check_memory(count * static_cast<int64_t>(sizeof(double)), cat("the operands and results of ", op.name, " in f64")));
+  TS_TRY(check_memory(count * static_cast<int64_t>(sizeof(double)),
+                      cat("the operands and results of ", op.name, " in f64")));
   std::vector<Dense> numbers;
   for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
   if (op.check_numbers != nullptr) TS_TRY(op.check_numbers(problem, numbers));
@@ -268,8 +270,8 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
   std::vector<TensorView> out;
   for (const Operand& o : problem.out) {
     if (o.type.scaled() || !o.dense() || info(o.type.element).bits < 8)
-      return refused(cat(op.name, ": only plain, dense results of whole bytes can be computed at build, not ",
-                         to_string(o.type)));
+      return refused(
+          cat(op.name, ": only plain, dense results of whole bytes can be computed at build, not ", to_string(o.type)));
     buffers.emplace_back(static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
     out.push_back({.desc = &o, .data = buffers.back().data()});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The golden executor of one op: decode the operands to f64, run the op's reference, interpret the program step by step, round to the result's type.
-// Also used to fold constants, and as the yardstick of every variant's test.
+// The golden executor of one op: decode the operands to f64, run the op's reference, interpret the program step by
+// step, round to the result's type. Also used to fold constants, and as the yardstick of every variant's test.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace tessera {
 Dense decode(const TensorView& tensor);
 // The codes of a tensor as numbers, in row order, without its scales.
 std::vector<float> decode_codes(const TensorView& tensor);
-// Numbers that are already divided by their scale, as codes of the type. Codes that are made while running saturate on both
-// sides alike: int8 at -127.
+// Numbers that are already divided by their scale, as codes of the type. Codes that are made while running saturate on
+// both sides alike: int8 at -127.
 void encode_units(const QuantType& type, std::vector<double> numbers, void* codes);
 // Rounds numbers into a tensor (dense rows or strided): codes under its scales, by the rules of types/quantize_array.h.
 // The first level of a dynamic type is made here, and written to tensor.scale.
@@ -28,13 +28,15 @@ std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, s
 // The program alone, over results before it, which become those after it.
 void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y);
 
-// compute_reference, then encode. `noise` > 0 multiplies each result by 1 + noise * (a number in [-1, 1] drawn from seed and index) before rounding: the golden
-// bound is the response to noise of the size that a variant's arithmetic implies. Fails only where op.check_numbers does.
+// compute_reference, then encode. `noise` > 0 multiplies each result by 1 + noise * (a number in [-1, 1] drawn from
+// seed and index) before rounding: the golden bound is the response to noise of the size that a variant's arithmetic
+// implies. Fails only where op.check_numbers does.
 struct Noise {
   double relative = 0;
   uint64_t seed = 0;
 };
-Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, Noise noise = {});
+Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in,
+                     std::span<const TensorView> out, Noise noise = {});
 
 // Runs an op over constants: the bytes of each result, dense rows. Used to fold constants.
 Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in);

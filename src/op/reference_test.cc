@@ -15,9 +15,9 @@
 #include "base/parallel.h"
 #include "op/errors.h"
 #include "op/f64_product.h"
+#include "ops/ops.h"
 #include "tiles/cuda/device_types.h"
 #include "types/e4m3.h"
-#include "ops/ops.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -46,7 +46,7 @@ TEST(Decode, AppliesBothLevelsOfScales) {
 
 TEST(Decode, RoundsProductsWhereTheTypeSaysSo) {
   const Operand o = dense_operand({1, 4}, *parse_quant_type("e2m1:block2(e4m3):tensor(f32):as(e4m3)"));
-  uint8_t codes[] = {0x57, 0x72};                           // 6, 3 | 1, 6
+  uint8_t codes[] = {0x57, 0x72};  // 6, 3 | 1, 6
   uint8_t blocks[] = {E4m3::encode(1.125f), E4m3::encode(11)};
   float whole = 0.5f;
   // 6.75, 3.375 (a tie of e4m3: to 3.5 or 3.25), 11, 66 (between 64 and 72)
@@ -68,10 +68,16 @@ TEST(Reference, MakesCodesOfEveryTypeButWeights) {
   }
 }
 
-const char* const kScaledTypes[] = {"e4m3:tensor(f32)",     "i8:tensor(f32)",         "e4m3:tensor(f32)!",
-                                    "e4m3:token(f32)!",     "i8:token(f32)!",         "e4m3:block32(e8m0)!",
-                                    "e4m3:block32(e8m0,floor)!", "e2m1:block16(e4m3):tensor(f32)!",
-                                    "e2m1:block16(e4m3):tensor(f32)", "e5m2:block7(f32)!"};
+const char* const kScaledTypes[] = {"e4m3:tensor(f32)",
+                                    "i8:tensor(f32)",
+                                    "e4m3:tensor(f32)!",
+                                    "e4m3:token(f32)!",
+                                    "i8:token(f32)!",
+                                    "e4m3:block32(e8m0)!",
+                                    "e4m3:block32(e8m0,floor)!",
+                                    "e2m1:block16(e4m3):tensor(f32)!",
+                                    "e2m1:block16(e4m3):tensor(f32)",
+                                    "e5m2:block7(f32)!"};
 
 // Numbers with the magnitudes side by side that scales must follow; the first row is zero.
 Dense spread_numbers(const Shape& shape, uint32_t seed) {

@@ -9,7 +9,9 @@ namespace {
 
 constexpr double kUnit = 0x1p-24;
 
-double group_cols(int64_t g, int64_t cols) { return static_cast<double>(std::min(kMomentsGroup, cols - g * kMomentsGroup)); }
+double group_cols(int64_t g, int64_t cols) {
+  return static_cast<double>(std::min(kMomentsGroup, cols - g * kMomentsGroup));
+}
 
 struct Joined {
   double mean = 0, mean_abs = 0;  // of the row; of the groups' means' magnitudes
@@ -62,8 +64,9 @@ double inverse_deviation(const double* moments, int64_t cols, const FoldedNorm& 
   return 1 / std::sqrt(j.var + (norm.rms ? j.mean * j.mean : 0) + static_cast<double>(norm.eps));
 }
 
-// Groups are joined two by two, in any order. Each time the mean is rounded and moves by a share of the distance that is off by 3 units: it is off by m = 7 groups u mean|m_g| at most, a group's
-// distance from it too, the variance by 2 m apart + m^2 and four roundings per group; quotient, root, reciprocal and the sum with eps are a few units more.
+// Groups are joined two by two, in any order. Each time the mean is rounded and moves by a share of the distance that
+// is off by 3 units: it is off by m = 7 groups u mean|m_g| at most, a group's distance from it too, the variance by 2 m
+// apart + m^2 and four roundings per group; quotient, root, reciprocal and the sum with eps are a few units more.
 double inverse_deviation_error(const double* moments, int64_t cols, const FoldedNorm& norm) {
   const Joined j = join(moments, cols);
   const double groups = static_cast<double>(moment_groups(cols)), m = 7 * groups * kUnit * j.mean_abs;
@@ -80,7 +83,8 @@ void moment_errors(const double* row, const double* errors, int64_t cols, double
   for (int64_t g = 0; g < moment_groups(cols); ++g) {
     const double count = group_cols(g, cols), sum = (count + 4) * kUnit, mean = exact[static_cast<size_t>(2 * g)];
     double size = 0, off = 0, squares = 0;
-    for (int64_t i = g * kMomentsGroup; i < g * kMomentsGroup + static_cast<int64_t>(count); ++i) size += std::fabs(row[i]) / count, off += errors[i] / count;
+    for (int64_t i = g * kMomentsGroup; i < g * kMomentsGroup + static_cast<int64_t>(count); ++i)
+      size += std::fabs(row[i]) / count, off += errors[i] / count;
     const double of_mean = off + sum * size;
     for (int64_t i = g * kMomentsGroup; i < g * kMomentsGroup + static_cast<int64_t>(count); ++i) {
       const double d = std::fabs(row[i] - mean), e = errors[i] + of_mean + kUnit * d;
@@ -94,9 +98,11 @@ void moment_errors(const double* row, const double* errors, int64_t cols, double
 Status check_moments(const Problem& p, const Operand& moments) {
   const Shape& x = p.in[0].shape;
   const int64_t cols = x.empty() ? 1 : x.back(), rows = elements(x) / std::max<int64_t>(1, cols);
-  if (moments.type != QuantType(Element::f32) || !moments.dense() || moments.shape.size() < 2 || moments.shape.back() != 2 ||
-      moments.shape[moments.shape.size() - 2] != moment_groups(cols) || elements(moments.shape) != rows * 2 * moment_groups(cols)) {
-    return bad_input(cat("wants moments in dense f32 [", rows, ", ", moment_groups(cols), ", 2] for x", to_string(x), ", has ", to_string(moments.type), to_string(moments.shape)));
+  if (moments.type != QuantType(Element::f32) || !moments.dense() || moments.shape.size() < 2 ||
+      moments.shape.back() != 2 || moments.shape[moments.shape.size() - 2] != moment_groups(cols) ||
+      elements(moments.shape) != rows * 2 * moment_groups(cols)) {
+    return bad_input(cat("wants moments in dense f32 [", rows, ", ", moment_groups(cols), ", 2] for x", to_string(x),
+                         ", has ", to_string(moments.type), to_string(moments.shape)));
   }
   const std::string kind = p.attrs.word(kFoldedKind, "layer");
   if (kind != "layer" && kind != "rms") return bad_input(cat("norm.kind \"", kind, "\" is unknown; known: layer, rms"));

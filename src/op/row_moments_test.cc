@@ -35,7 +35,8 @@ TEST(RowMoments, JoinToTheDeviationOfTheRow) {
         std::vector<double> moments(static_cast<size_t>(2 * moment_groups(cols)));
         take_moments(v.data(), cols, moments.data());
         const double want = inverse_of(v, norm);
-        EXPECT_NEAR(inverse_deviation(moments.data(), cols, norm), want, 1e-7 * want) << cols << " " << mean << " " << rms;
+        EXPECT_NEAR(inverse_deviation(moments.data(), cols, norm), want, 1e-7 * want)
+            << cols << " " << mean << " " << rms;
       }
     }
   }

@@ -67,7 +67,8 @@ Result<std::vector<Type>> infer_by_signature(const OpInfo& op, const Problem& pr
     if (open_ended) {
       const Shape here(o->shape.begin(), o->shape.begin() + static_cast<std::ptrdiff_t>(lead));
       if (rest_known && here != rest) {
-        return bad_input(cat(op.name, ": leading axes of ", t.name, " are ", to_string(here), ", of another operand ", to_string(rest)));
+        return bad_input(cat(op.name, ": leading axes of ", t.name, " are ", to_string(here), ", of another operand ",
+                             to_string(rest)));
       }
       rest = here;
       rest_known = true;
@@ -76,7 +77,8 @@ Result<std::vector<Type>> infer_by_signature(const OpInfo& op, const Problem& pr
       const std::string& dim = t.dims[d + (open_ended ? 1 : 0)];
       const auto [it, fresh] = sizes.emplace(dim, o->shape[lead + d]);
       if (!fresh && it->second != o->shape[lead + d]) {
-        return bad_input(cat(op.name, ": ", dim, " is ", it->second, " in one operand and ", o->shape[lead + d], " in ", t.name, to_string(o->shape)));
+        return bad_input(cat(op.name, ": ", dim, " is ", it->second, " in one operand and ", o->shape[lead + d], " in ",
+                             t.name, to_string(o->shape)));
       }
     }
   }

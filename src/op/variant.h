@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variant: one way to run one op on one arch. `accepts` may refuse, with the reason; what it accepts it must run exactly as asked, in the
-// arithmetic that it states. The name is the path of its file: "matmul/cpu".
+// Variant: one way to run one op on one arch. `accepts` may refuse, with the reason; what it accepts it must run
+// exactly as asked, in the arithmetic that it states. The name is the path of its file: "matmul/cpu".
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,17 @@ struct Verdict {
 };
 
 // What the multiplications and sums really are. Tolerances of tests and the bound of golden values are derived from it:
-// |got - want| <= (2 * operand_error + accumulator_error(terms)) * sum|products|, then one rounding to the result's type.
+// |got - want| <= (2 * operand_error + accumulator_error(terms)) * sum|products|, then one rounding to the result's
+// type.
 struct Arithmetic {
-  std::string computed = "fp32";   // what operands are when they are multiplied: fp32, fp16, bf16, e4m3 ...
-  std::string instruction;         // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
-  int accumulator_bits = 24;       // significand bits that a running sum keeps; 32: an int32 sum, exact, which becomes fp32 once
-  int promote_every = 0;           // products after which a short accumulator is added to an fp32 one; 0: never
-  double operand_error = 0;        // relative error of bringing a decoded operand into `computed` (0: exact)
-  double activation_error = 0;     // of an activation in the program, relative to its argument, beside fp32's few roundings
+  std::string computed = "fp32";  // what operands are when they are multiplied: fp32, fp16, bf16, e4m3 ...
+  std::string instruction;        // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
+  int accumulator_bits =
+      24;                 // significand bits that a running sum keeps; 32: an int32 sum, exact, which becomes fp32 once
+  int promote_every = 0;  // products after which a short accumulator is added to an fp32 one; 0: never
+  double operand_error = 0;  // relative error of bringing a decoded operand into `computed` (0: exact)
+  double activation_error =
+      0;  // of an activation in the program, relative to its argument, beside fp32's few roundings
 
   // Relative to the sum of the products' magnitudes, for a sum of `terms` products in any order.
   double accumulator_error(int64_t terms) const;
@@ -37,7 +40,8 @@ struct Arithmetic {
 
 // An Arithmetic as the derivation of errors asks it (OpInfo::errors).
 //   kWorst  all roundings of a sum go to the same side: no data and no order of additions errs by more
-//   kWalk   they go to both sides. A sum of n products p then errs by about sqrt(n) roundings, each relative to a partial
+//   kWalk   they go to both sides. A sum of n products p then errs by about sqrt(n) roundings, each relative to a
+//   partial
 //           sum of the size sqrt(sum of p^2). Results are allowed a multiple of this (judge.h)
 enum class Growth : uint8_t { kWorst, kWalk };
 class Roundings {
@@ -45,7 +49,8 @@ class Roundings {
   explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
   double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
-  // Of an operand brought into `computed`. In a walk: two standard deviations of an error that is uniform up to the largest.
+  // Of an operand brought into `computed`. In a walk: two standard deviations of an error that is uniform up to the
+  // largest.
   double operand() const { return walk() ? 0.6 * a_.operand_error : a_.operand_error; }
   // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
   double sum(int64_t terms) const;
@@ -61,12 +66,15 @@ struct Stream {
   void* handle = nullptr;  // cudaStream_t; null on the host
 };
 
-// A variant bound to one problem on this machine: ready to launch, owns its descriptors and algorithms. Launching allocates nothing.
+// A variant bound to one problem on this machine: ready to launch, owns its descriptors and algorithms. Launching
+// allocates nothing.
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  // `in` and `out` follow the problem's operands (absent ones have desc == nullptr). Asynchronous on `stream` for CUDA, complete on return on the host.
-  virtual Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace, Stream stream) = 0;
+  // `in` and `out` follow the problem's operands (absent ones have desc == nullptr). Asynchronous on `stream` for CUDA,
+  // complete on return on the host.
+  virtual Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace,
+                        Stream stream) = 0;
 };
 
 struct Variant {
@@ -74,10 +82,12 @@ struct Variant {
   Arch arch;
   Verdict (*accepts)(const Problem&);
   Arithmetic (*arithmetic)(const Problem&);
-  // Where it can run a problem but is slow at it: the reason. The planner then prefers whoever comes later in the list and accepts; null: never slow.
+  // Where it can run a problem but is slow at it: the reason. The planner then prefers whoever comes later in the list
+  // and accepts; null: never slow.
   Verdict (*worthwhile)(const Problem&) = nullptr;
-  // Names of the few tile shapes it may run a problem with, best guess first ("128x192"); null: one, without a name. Which one is in Problem::config when
-  // layouts, workspace_bytes and bind are asked; accepts, worthwhile and arithmetic hold for all of them.
+  // Names of the few tile shapes it may run a problem with, best guess first ("128x192"); null: one, without a name.
+  // Which one is in Problem::config when layouts, workspace_bytes and bind are asked; accepts, worthwhile and
+  // arithmetic hold for all of them.
   std::vector<std::string> (*configs)(const Problem&) = nullptr;
   // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
   std::vector<Layout> (*layouts)(const Problem&) = nullptr;
@@ -86,7 +96,8 @@ struct Variant {
   // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
   // `out` only scales are read. Nothing in return: not these types.
   Emulation (*emulate)(const Problem&, std::span<const TensorView> in, std::span<const TensorView> out) = nullptr;
-  // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough: what TMA and vector loads ask for.
+  // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough:
+  // what TMA and vector loads ask for.
   int64_t operand_align = 1;
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
@@ -96,15 +107,17 @@ struct Variant {
 std::vector<std::string> configs_of(const Variant& variant, const Problem& problem);
 // The storage order that the variant wants each operand of a problem in, which names its config.
 std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem);
-// Whether operands lie, and workspace is given, as the variant asks for them in a problem that names its config. Kernels look no further; the reference reads any order. Results are rows.
+// Whether operands lie, and workspace is given, as the variant asks for them in a problem that names its config.
+// Kernels look no further; the reference reads any order. Results are rows.
 Status check_storage(const Variant& variant, const Problem& problem, int64_t workspace_bytes);
-// The problem's own config where the variant knows it, the variant's first where the problem names none, else an error that lists what is known.
+// The problem's own config where the variant knows it, the variant's first where the problem names none, else an error
+// that lists what is known.
 Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 
 }  // namespace tessera
 
 // In accepts(): refuse with a reason unless the condition holds.
-#define TS_REQUIRE(condition, ...)                                     \
-  do {                                                                 \
+#define TS_REQUIRE(condition, ...)                                            \
+  do {                                                                        \
     if (!(condition)) return ::tessera::Verdict{::tessera::cat(__VA_ARGS__)}; \
   } while (0)

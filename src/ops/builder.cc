@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "ir/gather_codes.h"
-#include "ops/ops.h"
 #include "op/reference.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -15,8 +15,8 @@ namespace {
 // stays a node.
 constexpr int64_t kFoldElements = int64_t{1} << 24;
 constexpr double kFoldFlops = 0x1p33;
-// A FoldBudget: these, and so much for each byte of the graph's constants. Casting and transposing all weights takes two
-// or three times their bytes; a product of two weights of 1024 x 1024 takes 512 operations per byte.
+// A FoldBudget: these, and so much for each byte of the graph's constants. Casting and transposing all weights takes
+// two or three times their bytes; a product of two weights of 1024 x 1024 takes 512 operations per byte.
 constexpr double kFreeBytes = 0x1p22, kBytesPerByte = 4, kFreeFlops = 0x1p27, kFlopsPerByte = 0x1p12;
 constexpr double kFlopsPerElement = 32;  // decoding, walking and encoding, in multiplications that take as long
 // A repeated constant is spelt out up to this size; a larger one stays a view.

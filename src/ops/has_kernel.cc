@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ops/ops.h"
 #include "op/op.h"
+#include "ops/ops.h"
 
 namespace tessera {
 

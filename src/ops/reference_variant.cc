@@ -53,11 +53,8 @@ const Variant* reference_variant(const OpInfo& op) {
     std::vector<Named> all;
     for (const OpInfo* o : all_ops()) all.push_back({o, cat(o->name, "/reference"), {}});
     for (Named& n : all)
-      n.variant = {.name = n.name.c_str(),
-                   .arch = Arch::ref,
-                   .accepts = accepts,
-                   .arithmetic = arithmetic,
-                   .bind = bind};
+      n.variant = {
+          .name = n.name.c_str(), .arch = Arch::ref, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
     return all;
   }();
   for (const Named& n : kAll) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Static memory: each block is alive from the step that writes it to the last step that reads it; blocks that are never alive together may share bytes.
-// Greedy, largest first, lowest offset that fits: within a few per cent of the peak of live bytes for chains such as transformers.
+// Static memory: each block is alive from the step that writes it to the last step that reads it; blocks that are never
+// alive together may share bytes. Greedy, largest first, lowest offset that fits: within a few per cent of the peak of
+// live bytes for chains such as transformers.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ TEST(Arena, BlocksThatLiveTogetherNeverOverlap) {
       EXPECT_LE(placed.offsets[a] + blocks[a].bytes, placed.bytes);
       for (size_t b = a + 1; b < blocks.size(); ++b) {
         if (!alive_together(blocks[a], blocks[b])) continue;
-        const bool apart = placed.offsets[a] + blocks[a].bytes <= placed.offsets[b] || placed.offsets[b] + blocks[b].bytes <= placed.offsets[a];
+        const bool apart = placed.offsets[a] + blocks[a].bytes <= placed.offsets[b] ||
+                           placed.offsets[b] + blocks[b].bytes <= placed.offsets[a];
         EXPECT_TRUE(apart) << "round " << round << " blocks " << a << " and " << b;
       }
     }

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "op/op.h"
+#include "ops/ops.h"
 #include "plan/check_scales.h"
 #include "plan/manifest.h"
 #include "plan/promise.h"
-#include "ops/ops.h"
 #include "plan/storage_names.h"
 
 namespace tessera {
@@ -14,7 +14,8 @@ namespace {
 
 // No tensor, arena or state is larger: sums of a few of these stay far from overflow.
 constexpr int64_t kMostBytes = int64_t{1} << 48;
-// What kernels may expect of their workspace, and what the arena itself has: on the host a cache line, on a GPU what cudaMalloc gives and cuBLASLt asks for.
+// What kernels may expect of their workspace, and what the arena itself has: on the host a cache line, on a GPU what
+// cudaMalloc gives and cuBLASLt asks for.
 int64_t workspace_align(Arch arch) { return info(arch).device == DeviceKind::kCuda ? 256 : 64; }
 // Packed weights begin where their constant does, or as far from there as SIMD loads and TMA may need.
 constexpr int64_t kPackedAlign = 64;
@@ -69,7 +70,8 @@ class PlanCheck {
     if (o.layout != Layout::kRows) {
       if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
         return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
-      if (!o.dense()) return bad_input(cat("layout ", name_of(o.layout), " wants dense strides, not ", to_string(o.strides)));
+      if (!o.dense())
+        return bad_input(cat("layout ", name_of(o.layout), " wants dense strides, not ", to_string(o.strides)));
       const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
       if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
       extents_[i] = stored_bytes(o.layout, o.type.element, rows, cols);
@@ -111,7 +113,8 @@ class PlanCheck {
       return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
                            kStorageNames[static_cast<size_t>(t.storage)]));
     if (t.desc.layout != Layout::kRows && t.offset_bytes % kPackedAlign != 0)
-      return bad_input(cat("its layout ", name_of(t.desc.layout), " begins at a multiple of ", kPackedAlign, " bytes, not at ", t.offset_bytes));
+      return bad_input(cat("its layout ", name_of(t.desc.layout), " begins at a multiple of ", kPackedAlign,
+                           " bytes, not at ", t.offset_bytes));
     const auto in_list = [&](size_t size, const char* what) -> Status {
       if (t.index >= 0 && static_cast<size_t>(t.index) < size) return {};
       return bad_input(cat("there is no ", what, " ", t.index));
@@ -202,7 +205,8 @@ class PlanCheck {
     if (const int64_t align = workspace_align(p_.arch); s.workspace_offset % align != 0)
       return bad_input(cat("its workspace at ", s.workspace_offset, " is not aligned to ", align, " bytes"));
     if (!s.variant.starts_with(s.op + "/")) return bad_input(cat("'", s.variant, "' is no variant of '", s.op, "'"));
-    // What this program does not know is refused when the plan is bound; `inspect` may still show it, but not what the file says of it.
+    // What this program does not know is refused when the plan is bound; `inspect` may still show it, but not what the
+    // file says of it.
     const OpInfo* op = find_op(s.op);
     if (op == nullptr) return {};
     TS_TRY(check_problem(*op, problem_of(p_, s)));
@@ -219,7 +223,8 @@ class PlanCheck {
     for (const std::vector<int>* list : {&s.in, &s.out}) {
       for (int t : *list) {
         if (t == -1 || (at(t).storage != Storage::kInput && at(t).storage != Storage::kOutput)) continue;
-        return bad_input(cat(place(static_cast<size_t>(t)), " is a buffer of the caller, which only a copy or concat reaches on a GPU"));
+        return bad_input(cat(place(static_cast<size_t>(t)),
+                             " is a buffer of the caller, which only a copy or concat reaches on a GPU"));
       }
     }
     return {};
@@ -230,8 +235,9 @@ class PlanCheck {
     for (const std::vector<int>* list : {&s.in, &s.out}) {
       for (int t : *list) {
         if (t == -1 || at(t).offset_bytes % variant.operand_align == 0) continue;
-        return bad_input(cat(place(static_cast<size_t>(t)), " at offset ", at(t).offset_bytes, " does not begin at a multiple of ", variant.operand_align,
-                             " bytes, which '", s.variant, "' asks for"));
+        return bad_input(cat(place(static_cast<size_t>(t)), " at offset ", at(t).offset_bytes,
+                             " does not begin at a multiple of ", variant.operand_align, " bytes, which '", s.variant,
+                             "' asks for"));
       }
     }
     return {};
@@ -274,8 +280,8 @@ Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& pl
     const auto count = checked_elements(g.shape);
     const bool fits = count && !g.shape.empty() && g.shape[0] > 0 && g.shape[0] == golden[0].shape[0] &&
                       g.shape.size() == port.shape.size() &&
-                      std::equal(g.shape.begin() + 1, g.shape.end(), port.shape.begin() + 1) && (g.type == port.type || narrow(g, port)) &&
-                      g.name == ports[i].name;
+                      std::equal(g.shape.begin() + 1, g.shape.end(), port.shape.begin() + 1) &&
+                      (g.type == port.type || narrow(g, port)) && g.name == ports[i].name;
     if (!fits)
       return bad_input(cat("'", g.name, "' ", to_string(g.shape), " does not fit port '", ports[i].name, "' ",
                            to_string(port.shape)));
@@ -291,13 +297,17 @@ bool binds(double bound) { return bound >= 0 && bound < kMostGoldenBound; }
 // A value inside the model, of as many samples as the golden inputs.
 Status check_golden_value(const GoldenValue& value, const Golden& golden) {
   const GoldenTensor& t = value.tensor;
-  const auto refuse = [&](const auto&... why) { return bad_input(cat("golden value '", t.name, "' ", to_string(t.type), to_string(t.shape), ": ", why...)); };
+  const auto refuse = [&](const auto&... why) {
+    return bad_input(cat("golden value '", t.name, "' ", to_string(t.type), to_string(t.shape), ": ", why...));
+  };
   const auto count = checked_elements(t.shape);
   const int64_t samples = golden.inputs.empty() || golden.inputs[0].shape.empty() ? 0 : golden.inputs[0].shape[0];
-  if (!count || t.shape.empty() || samples < 1 || *count < 1 || *count % samples != 0) return refuse("its first axis does not hold ", samples, " samples");
+  if (!count || t.shape.empty() || samples < 1 || *count < 1 || *count % samples != 0)
+    return refuse("its first axis does not hold ", samples, " samples");
   if (info(t.type.element).bits < 8 || packed_bytes(t.type.element, *count) != static_cast<int64_t>(t.data.size()))
     return refuse("it has ", t.data.size(), " bytes");
-  if (!binds(value.bound)) return refuse("its bound ", value.bound, " is none; bounds are relative, from 0 to below ", kMostGoldenBound);
+  if (!binds(value.bound))
+    return refuse("its bound ", value.bound, " is none; bounds are relative, from 0 to below ", kMostGoldenBound);
   return {};
 }
 
@@ -313,14 +323,17 @@ Status check_engine(const Engine& engine) {
     return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
   for (const double bound : g.bounds) {
     if (!binds(bound)) {
-      return bad_input(cat("golden values: a bound of ", bound, "; a relative error is not negative and below ", kMostGoldenBound,
-                           ", which results of nothing but zeros have"));
+      return bad_input(cat("golden values: a bound of ", bound, "; a relative error is not negative and below ",
+                           kMostGoldenBound, ", which results of nothing but zeros have"));
     }
   }
-  if (g.min_cosine && !(*g.min_cosine >= -1 && *g.min_cosine <= 1)) return bad_input(cat("golden values: a gate of ", *g.min_cosine, "; a cosine is from -1 to 1"));
+  if (g.min_cosine && !(*g.min_cosine >= -1 && *g.min_cosine <= 1))
+    return bad_input(cat("golden values: a gate of ", *g.min_cosine, "; a cosine is from -1 to 1"));
   for (const Plan& p : engine.plans) {
     const Arch arch = p.name == kGoldenPlan ? Arch::ref : engine.target;
-    if (p.arch != arch) return bad_input(cat("plan '", p.name, "' is for ", info(p.arch).name, ", and the engine wants it for ", info(arch).name));
+    if (p.arch != arch)
+      return bad_input(
+          cat("plan '", p.name, "' is for ", info(p.arch).name, ", and the engine wants it for ", info(arch).name));
     if (p.name == kGoldenPlan && &p != &engine.plans.back()) return bad_input("the golden plan is not the last one");
     TS_TRY(PlanCheck(engine, p).run().at(cat("plan '", p.name, "'")));
     if (g.outputs.empty() && g.inputs.empty()) continue;

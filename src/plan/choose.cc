@@ -26,7 +26,8 @@ Verdict may_run(const OpInfo& op, const Variant& v, const Problem& problem, Arch
   if (op.promises < 0) return {};
   const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
   const Arithmetic a = v.arithmetic(problem);
-  TS_REQUIRE(keeps_promise(target, stored, a.computed), "multiplies in ", a.computed, ", asked for ", info(stored.element).name);
+  TS_REQUIRE(keeps_promise(target, stored, a.computed), "multiplies in ", a.computed, ", asked for ",
+             info(stored.element).name);
   return {};
 }
 
@@ -53,7 +54,8 @@ class Chooser {
       return take({v, configs_of(*v, problem_)[0]});
     }
     if (slow == nullptr) return std::move(choice_);
-    std::erase_if(choice_.refusals, [&](const Refusal& r) { return r.variant == slow->name; });  // its own word, no refusal any more
+    std::erase_if(choice_.refusals,
+                  [&](const Refusal& r) { return r.variant == slow->name; });  // its own word, no refusal any more
     choice_.slow = why;
     return take({slow, configs_of(*slow, problem_)[0]});
   }
@@ -62,7 +64,8 @@ class Chooser {
   // Nothing where none of them may run any more.
   std::optional<Choice> by_times(const std::vector<TunedTime>& times) {
     const std::vector<Candidate> all = candidates(op_, problem_, target_);
-    const auto best = std::find_if(times.begin(), times.end(), [&](const TunedTime& t) { return find_candidate(all, t) != nullptr; });
+    const auto best =
+        std::find_if(times.begin(), times.end(), [&](const TunedTime& t) { return find_candidate(all, t) != nullptr; });
     if (best == times.end()) return std::nullopt;
     const Candidate taken = *find_candidate(all, *best);
     for (const Variant* v : op_.variants) {
@@ -109,9 +112,13 @@ std::string why_not(const OpInfo& op, const Variant& variant, const Problem& pro
   return v.refusal;
 }
 
-std::string kernel_name(std::string_view variant, std::string_view config) { return config.empty() ? std::string(variant) : cat(variant, " ", config); }
+std::string kernel_name(std::string_view variant, std::string_view config) {
+  return config.empty() ? std::string(variant) : cat(variant, " ", config);
+}
 
-bool is_of(const TunedTime& time, const Candidate& c) { return time.variant == c.variant->name && time.config == c.config; }
+bool is_of(const TunedTime& time, const Candidate& c) {
+  return time.variant == c.variant->name && time.config == c.config;
+}
 
 const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time) {
   const auto c = std::find_if(all.begin(), all.end(), [&](const Candidate& a) { return is_of(time, a); });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the variant of each node, and its tile shape: the fastest that a tuning table has measured for the problem; where it has none, the first of the
-// op's list that runs on the target, keeps the promise of its precision and accepts the problem, with its first tile shape. There one that calls itself
-// slow is taken only where no later one accepts. Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
+// Chooses the variant of each node, and its tile shape: the fastest that a tuning table has measured for the problem;
+// where it has none, the first of the op's list that runs on the target, keeps the promise of its precision and accepts
+// the problem, with its first tile shape. There one that calls itself slow is taken only where no later one accepts.
+// Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
 #pragma once
 
 #include <string>
@@ -17,21 +18,22 @@ namespace tessera {
 
 struct Choice {
   const Variant* variant = nullptr;  // null: nobody accepts
-  std::string config;  // its tile shape; empty where it has only one
+  std::string config;                // its tile shape; empty where it has only one
   Arithmetic arithmetic;
   std::vector<Layout> layouts;  // per input
   std::vector<Refusal> refusals;
-  std::string slow;  // why it calls itself slow here, taken because nobody else accepts; empty: it does not
+  std::string slow;       // why it calls itself slow here, taken because nobody else accepts; empty: it does not
   bool measured = false;  // by the table's times; candidates that lost are refusals then
 };
 // `table`: of the target, or null.
 Choice choose(const OpInfo& op, const Problem& problem, Arch target, const TuningTable* table = nullptr);
 
-// The refusal of a candidate that the table's fastest beats. How much by stays in the table: times are no part of an engine.
+// The refusal of a candidate that the table's fastest beats. How much by stays in the table: times are no part of an
+// engine.
 inline constexpr const char* kSlowerAsMeasured = "slower, as the tuning table has it";
 inline constexpr const char* kNotMeasured = "not measured in the tuning table";
-// Why a variant does not run a problem on the target as promised, or is slow at it; empty where neither. Contract: the problem's operands lie in rows, as
-// before anything was chosen.
+// Why a variant does not run a problem on the target as promised, or is slow at it; empty where neither. Contract: the
+// problem's operands lie in rows, as before anything was chosen.
 std::string why_not(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target);
 
 // Whoever may run the problem on the target as promised, with each tile shape, in the order of the list.
@@ -46,9 +48,9 @@ const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTi
 // A variant and its tile shape: "matmul/sm90_fp8 128x192".
 std::string kernel_name(std::string_view variant, std::string_view config);
 
-// Whether products made in `computed` are what the arch promises for operands stored in this type: its own arithmetic on a GPU; any arithmetic on
-// decoded codes that is at least as wide on a host (the promise there is about storage). Integers without scales are ids, not a
-// precision that anybody asked for.
+// Whether products made in `computed` are what the arch promises for operands stored in this type: its own arithmetic
+// on a GPU; any arithmetic on decoded codes that is at least as wide on a host (the promise there is about storage).
+// Integers without scales are ids, not a precision that anybody asked for.
 bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed);
 
 }  // namespace tessera

@@ -9,14 +9,17 @@ namespace tessera {
 namespace {
 
 Problem linear(const QuantType& x, const QuantType& w, const QuantType& y, int64_t m, int64_t n, int64_t k) {
-  Problem p{.op = "matmul", .in = {dense_operand({m, k}, x), dense_operand({n, k}, w, true)}, .out = {dense_operand({m, n}, y)}};
+  Problem p{.op = "matmul",
+            .in = {dense_operand({m, k}, x), dense_operand({n, k}, w, true)},
+            .out = {dense_operand({m, n}, y)}};
   return p;
 }
 
 TEST(Choose, Fp8OnHopperIsMultipliedInFp8OrNotAtAll) {
   for (int64_t k : {16, 40, 768, 770}) {
     for (int64_t m : {1, 197, 12608}) {
-      const Choice c = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, m, 768, k), Arch::sm90);
+      const Choice c =
+          choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, m, 768, k), Arch::sm90);
       if (c.variant == nullptr) {
         EXPECT_NE(k % 16, 0) << "refused without need: " << (c.refusals.empty() ? "" : c.refusals[0].reason);
         EXPECT_FALSE(c.refusals.empty());
@@ -28,18 +31,21 @@ TEST(Choose, Fp8OnHopperIsMultipliedInFp8OrNotAtAll) {
 }
 
 TEST(Choose, SlowVariantsStepBackAndSayWhy) {
-  const Choice few = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 197, 768, 768), Arch::sm90);
+  const Choice few =
+      choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 197, 768, 768), Arch::sm90);
   ASSERT_NE(few.variant, nullptr);
   EXPECT_STREQ(few.variant->name, "matmul/sm90_swapped");
   ASSERT_FALSE(few.refusals.empty());
   EXPECT_NE(few.refusals[0].reason.find("slow"), std::string::npos);
-  const Choice many = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 12608, 768, 768), Arch::sm90);
+  const Choice many =
+      choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::f16, 12608, 768, 768), Arch::sm90);
   ASSERT_NE(many.variant, nullptr);
   EXPECT_STREQ(many.variant->name, "matmul/sm90_fp8");
 }
 
 TEST(Choose, TheReferenceTakesEverything) {
-  const Choice c = choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::bf16, 3, 5, 7), Arch::ref);
+  const Choice c =
+      choose(*find_op("matmul"), linear(kE4m3PerTensor, kE4m3PerChannel, Element::bf16, 3, 5, 7), Arch::ref);
   ASSERT_NE(c.variant, nullptr);
   EXPECT_STREQ(c.variant->name, "matmul/reference");
 }
@@ -66,19 +72,22 @@ TEST(Choose, IntegersWithScalesAreAPrecisionAndIdsAreNone) {
   }
 }
 
-// Two variants of a made-up op: one with tile shapes that depend on the problem and storage orders that depend on the tile, one plain.
+// Two variants of a made-up op: one with tile shapes that depend on the problem and storage orders that depend on the
+// tile, one plain.
 std::vector<std::string> tiles_of(const Problem& p) {
   if (p.in[0].shape[0] < 64) return {"64x128"};
   return {"128x192", "128x128", "64x128"};
 }
-const Variant kTiled{.name = "matmul/tiled",
-                     .arch = Arch::cpu,
-                     .accepts = [](const Problem&) { return Verdict{}; },
-                     .arithmetic = [](const Problem&) { return Arithmetic{}; },
-                     .configs = tiles_of,
-                     .layouts = [](const Problem& p) {
-                       return std::vector<Layout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
-                     }};
+const Variant kTiled{
+    .name = "matmul/tiled",
+    .arch = Arch::cpu,
+    .accepts = [](const Problem&) { return Verdict{}; },
+    .arithmetic = [](const Problem&) { return Arithmetic{}; },
+    .configs = tiles_of,
+    .layouts =
+        [](const Problem& p) {
+          return std::vector<Layout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
+        }};
 const Variant kPlain{.name = "matmul/plain",
                      .arch = Arch::cpu,
                      .accepts = [](const Problem&) { return Verdict{}; },
@@ -156,7 +165,8 @@ TEST(Choose, TheFastestOfATableIsTakenWhereItMayRun) {
                                      {"matmul/plain", kSlowerAsMeasured}};
   EXPECT_EQ(c.refusals, want);
   // Another problem and another arch are not in the table.
-  EXPECT_EQ(choose(op, linear(Element::f32, Element::f32, Element::f32, 65, 64, 64), Arch::sm90, &table).variant, &plain);
+  EXPECT_EQ(choose(op, linear(Element::f32, Element::f32, Element::f32, 65, 64, 64), Arch::sm90, &table).variant,
+            &plain);
   table.arch = Arch::cuda;
   EXPECT_EQ(choose(op, p, Arch::sm90, &table).variant, &plain);
 }
@@ -169,7 +179,8 @@ TEST(Configs, AreTheVariantsOwnOrRefusedWithTheList) {
   EXPECT_EQ(*checked_config(kPlain, p), "");
   p.config = "64x128";
   EXPECT_EQ(*checked_config(kTiled, p), "64x128");
-  EXPECT_EQ(checked_config(kPlain, p).status().message(), "'matmul/plain' has no tile shape '64x128' for this problem; it has one, without a name");
+  EXPECT_EQ(checked_config(kPlain, p).status().message(),
+            "'matmul/plain' has no tile shape '64x128' for this problem; it has one, without a name");
   p.config = "8x8";
   EXPECT_EQ(checked_config(kTiled, p).status().message(),
             "'matmul/tiled' has no tile shape '8x8' for this problem; it has 128x192, 128x128, 64x128");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: one or more plans over shared constants, golden values, and the record of how it was made. What an engine file holds.
+// Engine: one or more plans over shared constants, golden values, and the record of how it was made. What an engine
+// file holds.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,8 @@ struct EngineConstant {
   Bytes data;
 };
 
-// Memory that outlives a run and that plans share: what one plan writes another may read (a KV cache). Zero when an engine is loaded.
+// Memory that outlives a run and that plans share: what one plan writes another may read (a KV cache). Zero when an
+// engine is loaded.
 struct EngineState {
   std::string name;
   int64_t bytes = 0;
@@ -41,14 +43,14 @@ struct GoldenValue {
   double bound = 0;
 };
 
-// Inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be from
-// them; and what the model as written gives, before any pass: outputs beside it show the quantization error.
+// Inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be
+// from them; and what the model as written gives, before any pass: outputs beside it show the quantization error.
 struct Golden {
   std::vector<GoldenTensor> inputs, outputs;
-  std::vector<double> bounds;  // relative L2 error allowed, per output
-  std::vector<GoldenValue> values;  // in the order in which the golden plan makes them
-  std::vector<GoldenTensor> original;  // per output; empty where the model was not at hand
-  std::string from;                    // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
+  std::vector<double> bounds;             // relative L2 error allowed, per output
+  std::vector<GoldenValue> values;        // in the order in which the golden plan makes them
+  std::vector<GoldenTensor> original;     // per output; empty where the model was not at hand
+  std::string from;                       // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
   std::optional<double> min_cosine = {};  // the gate of the build: the least mean cosine of an output with the model's
 };
 
@@ -58,13 +60,15 @@ struct Engine {
   std::string precision;  // as asked on the command line
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed
-  std::string preprocess;   // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
-  std::string recipe;                    // whose rules chose the precisions; empty: none
-  std::vector<std::string> refinements;  // what was done to weights with calibration data, a sentence each
+  std::string
+      preprocess;      // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
+  std::string recipe;  // whose rules chose the precisions; empty: none
+  std::vector<std::string> refinements;      // what was done to weights with calibration data, a sentence each
   std::vector<std::string> refined_weights;  // layers whose weights are no longer the model's
-  std::vector<std::string> divided_layers;   // layers whose results are divided by factors that their readers' weights make good
+  std::vector<std::string>
+      divided_layers;  // layers whose results are divided by factors that their readers' weights make good
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
-  std::string producer;   // "tessera 0.1.0"
+  std::string producer;              // "tessera 0.1.0"
   std::vector<EngineConstant> constants;
   std::vector<EngineState> states;
   std::vector<Plan> plans;  // runnable ones first; the last is "golden" (arch ref)

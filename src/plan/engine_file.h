@@ -3,8 +3,8 @@
 //   0   8  magic "TESSERA\0"       8  4  version        12  4  reserved, 0
 //   16  8  manifest offset         24 8  manifest bytes  32  8  manifest checksum
 //   40  8  data offset (4096-aligned)  48  8  data bytes   56  8  data checksum
-// Manifest: JSON (plans, constants as offset and size in the data, golden values, the record). Data: constants, each at a multiple of 256 bytes.
-// Nothing in it depends on time, host or run: the same model and options give the same bytes.
+// Manifest: JSON (plans, constants as offset and size in the data, golden values, the record). Data: constants, each at
+// a multiple of 256 bytes. Nothing in it depends on time, host or run: the same model and options give the same bytes.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@
 namespace tessera {
 
 Status write_engine(const Engine& engine, const std::string& path);
-// Maps the file; constants point into the map. Checks magic, version, sizes, both checksums and that every reference inside is in range.
+// Maps the file; constants point into the map. Checks magic, version, sizes, both checksums and that every reference
+// inside is in range.
 Result<Engine> read_engine(const std::string& path);
 // The same from bytes in memory, which the engine's constants keep alive.
 Result<Engine> parse_engine(const Bytes& file);

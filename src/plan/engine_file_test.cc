@@ -104,7 +104,9 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
 
 Engine one_of_everything() {
   Engine e;
-  e.model = "toy", e.weights = "0123456789abcdef", e.precision = "fp8", e.target = Arch::sm90, e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default", e.refinements = {"layer fc: 2:4 by magnitude"}, e.refined_weights = {"fc"}, e.divided_layers = {"norm"};
+  e.model = "toy", e.weights = "0123456789abcdef", e.precision = "fp8", e.target = Arch::sm90,
+  e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default",
+  e.refinements = {"layer fc: 2:4 by magnitude"}, e.refined_weights = {"fc"}, e.divided_layers = {"norm"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
   e.constants = {
       {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
@@ -171,8 +173,11 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_TRUE(written.ok()) << written.message();
   auto got = read_engine(path);
   ASSERT_TRUE(got.ok()) << got.status().message();
-  EXPECT_EQ(std::tie(got->model, got->weights, got->precision, got->target, got->calibration, got->preprocess, got->recipe, got->refinements, got->refined_weights, got->divided_layers, got->allowed, got->producer),
-            std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe, want.refinements, want.refined_weights, want.divided_layers, want.allowed, want.producer));
+  EXPECT_EQ(
+      std::tie(got->model, got->weights, got->precision, got->target, got->calibration, got->preprocess, got->recipe,
+               got->refinements, got->refined_weights, got->divided_layers, got->allowed, got->producer),
+      std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe,
+               want.refinements, want.refined_weights, want.divided_layers, want.allowed, want.producer));
   EXPECT_EQ(std::tie(got->golden.from, got->golden.min_cosine), std::tie(want.golden.from, want.golden.min_cosine));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
@@ -328,8 +333,10 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"strides\":[1,20]", "\"strides\":[1,9999]", "tensor 4 ('h view')"},
       {"\"strides\":[1,20]", "\"strides\":[-1,20]", "strides [-1,20] are impossible"},
       {"\"strides\":[1,20]", "\"strides\":[1]", "has strides [1]"},
-      {"\"index\":-1,\"offset\":256", "\"index\":-1,\"offset\":257", "its offset 257 is no multiple of its elements' 2 bytes"},
-      {"{\"offset\":1024,\"bytes\":512}", "{\"offset\":1025,\"bytes\":512}", "its workspace at 1025 is not aligned to 256"},
+      {"\"index\":-1,\"offset\":256", "\"index\":-1,\"offset\":257",
+       "its offset 257 is no multiple of its elements' 2 bytes"},
+      {"{\"offset\":1024,\"bytes\":512}", "{\"offset\":1025,\"bytes\":512}",
+       "its workspace at 1025 is not aligned to 256"},
       {"\"layout\":\"panels16\"", "\"layout\":\"panels17\"", "layout 'panels17' is not known"},
       {"\"scale\":2", "\"scale\":7", "its scales, tensor 7 ('b'), are not 20 dense numbers of f32"},
       {"\"scale\":2", "\"scale\":99", "its scales are missing"},
@@ -360,8 +367,10 @@ TEST(EngineFile, ImpossibleManifestsAreRefusedByPlace) {
       {"\"min_cosine\":0.95", "\"min_cosine\":[]", "min_cosine"},
       {"\"arch\":\"sm90\"", "\"arch\":\"cpu\"", "plan 'batch4' is for cpu, and the engine wants it for sm90"},
       {"\"arch\":\"ref\"", "\"arch\":\"sm90\"", "plan 'golden' is for sm90, and the engine wants it for ref"},
-      {"\"name\":\"batch4\",\"arch\":\"sm90\"", "\"name\":\"golden\",\"arch\":\"ref\"", "the golden plan is not the last one"},
-      {"\"offset\":256}", "\"offset\":256,\"constant\":true}", "tensor 3 ('h'): it is said to be constant, and lies in the arena"},
+      {"\"name\":\"batch4\",\"arch\":\"sm90\"", "\"name\":\"golden\",\"arch\":\"ref\"",
+       "the golden plan is not the last one"},
+      {"\"offset\":256}", "\"offset\":256,\"constant\":true}",
+       "tensor 3 ('h'): it is said to be constant, and lies in the arena"},
       {",\"constant\":true", "", "tensor 1 ('w'): it is not said to be constant, and lies in the constant"},
       {"\"storage\":\"constant\",\"index\":1", "\"storage\":\"input\",\"index\":0",
        "its scales, tensor 2 ('w scale'), lie in a buffer of the caller"},

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "ops/ops.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
-#include "ops/ops.h"
 #include "plan/promise.h"
 
 namespace tessera {
@@ -30,8 +30,10 @@ class Planner {
     for (const std::vector<ValueId>* ports : {&g_.inputs, &g_.outputs}) {
       for (ValueId id : *ports) TS_TRY(check_port(g_.at(id)));
     }
-    for (size_t i = 0; i < g_.inputs.size(); ++i) port(g_.inputs[i], Storage::kInput, static_cast<int64_t>(i), plan_.inputs);
-    for (size_t i = 0; i < g_.outputs.size(); ++i) port(g_.outputs[i], Storage::kOutput, static_cast<int64_t>(i), plan_.outputs);
+    for (size_t i = 0; i < g_.inputs.size(); ++i)
+      port(g_.inputs[i], Storage::kInput, static_cast<int64_t>(i), plan_.inputs);
+    for (size_t i = 0; i < g_.outputs.size(); ++i)
+      port(g_.outputs[i], Storage::kOutput, static_cast<int64_t>(i), plan_.outputs);
     for (const Node& node : g_.nodes) {
       if (node.op != "view") TS_TRY(add_step(node));
     }
@@ -44,8 +46,9 @@ class Planner {
   // The caller hands over numbers, not codes with scales.
   static Status check_port(const Value& v) {
     if (!v.type.quant.dynamic) return {};
-    return bad_input(cat("value '", v.name, "' is ", to_string(v.type.quant),
-                         " and an input or output of the graph; types whose scales are made while running stay inside"));
+    return bad_input(
+        cat("value '", v.name, "' is ", to_string(v.type.quant),
+            " and an input or output of the graph; types whose scales are made while running stay inside"));
   }
 
   void port(ValueId id, Storage storage, int64_t index, std::vector<Port>& ports) {
@@ -154,8 +157,9 @@ class Planner {
       if (in == kNoValue || g_.at(in).constant) continue;
       const Value& base = g_.at(placement_of(g_, producers_, in).base);
       if (base.constant) {  // too large to be folded at import
-        return bad_input(cat("node ", node.name, ": its operand '", g_.at(in).name, "' expands the constant '", base.name, "' to ",
-                             to_string(g_.at(in).type.shape), ", which is too large to store; give it as an input"));
+        return bad_input(cat("node ", node.name, ": its operand '", g_.at(in).name, "' expands the constant '",
+                             base.name, "' to ", to_string(g_.at(in).type.shape),
+                             ", which is too large to store; give it as an input"));
       }
     }
     Problem problem = problem_of(g_, producers_, node);
@@ -200,7 +204,8 @@ class Planner {
 
   // Every layer is named; layers that are refused for the same reasons share them.
   std::string failure_text() const {
-    std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot", " run as asked on ", info(options_.target).name, ":");
+    std::string text = cat(failures_.size(), failures_.size() == 1 ? " layer cannot" : " layers cannot",
+                           " run as asked on ", info(options_.target).name, ":");
     std::vector<bool> told(failures_.size(), false);
     for (size_t i = 0; i < failures_.size(); ++i) {
       if (told[i]) continue;
@@ -266,7 +271,8 @@ class Planner {
       if (b >= 0) tensor.offset_bytes += placed.offsets[static_cast<size_t>(b)];
     }
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
-      if (workspace_block[s] >= 0) plan_.steps[s].workspace_offset = placed.offsets[static_cast<size_t>(workspace_block[s])];
+      if (workspace_block[s] >= 0)
+        plan_.steps[s].workspace_offset = placed.offsets[static_cast<size_t>(workspace_block[s])];
     }
   }
 
@@ -278,7 +284,7 @@ class Planner {
   std::vector<int> tensor_of_;
   std::map<std::pair<ValueId, Layout>, int> constant_tensor_;
   std::map<ValueId, Bytes> sparse_;  // weights as Layout::kSparse24
-  std::map<int, int> base_of_;  // view tensor -> tensor that owns the storage
+  std::map<int, int> base_of_;       // view tensor -> tensor that owns the storage
   std::vector<PlanFailure> failures_;
 };
 
@@ -289,7 +295,8 @@ int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Bytes& known = constants_[static_cast<size_t>(it->second)].data;
-    if (known.size() == bytes.size() && (bytes.empty() || std::memcmp(known.data(), bytes.data(), bytes.size()) == 0)) return it->second;
+    if (known.size() == bytes.size() && (bytes.empty() || std::memcmp(known.data(), bytes.data(), bytes.size()) == 0))
+      return it->second;
   }
   constants_.push_back({name, std::move(bytes)});
   const int64_t index = static_cast<int64_t>(constants_.size()) - 1;
@@ -302,7 +309,8 @@ Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Byt
   return Bytes::own(arrange_codes(layout, element, rows, cols, codes.data()).value());
 }
 
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures) {
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,
+                       std::vector<PlanFailure>* failures) {
   Planner planner(graph, options, pool);
   auto plan = planner.run();
   if (failures != nullptr) *failures = planner.failures();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph -> plan: variants chosen, weights packed as they want them, every tensor placed. Fails with a text that names each layer which cannot run
-// as asked, and why.
+// Graph -> plan: variants chosen, weights packed as they want them, every tensor placed. Fails with a text that names
+// each layer which cannot run as asked, and why.
 #pragma once
 
 #include <string>
@@ -42,8 +42,10 @@ struct PlanFailure {
   std::vector<Refusal> refusals;
 };
 
-// Contract: canonical graph with types assigned; strided inputs only where ops allow them. `failures`: what a refusal is about.
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool, std::vector<PlanFailure>* failures = nullptr);
+// Contract: canonical graph with types assigned; strided inputs only where ops allow them. `failures`: what a refusal
+// is about.
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,
+                       std::vector<PlanFailure>* failures = nullptr);
 
 // Brings dense rows of codes [rows, cols] into a layout that is_order.
 Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes);

@@ -28,7 +28,9 @@ class Reader {
     if (j.contains("preprocess")) e.preprocess = text(j, "preprocess");
     each(j, "allowed", [&](const Json& a) { e.allowed.push_back(as_text(a, "allowed")); });
     if (j.contains("recipe")) e.recipe = text(j, "recipe");
-    for (const auto& [key, into] : {std::pair{"refinements", &e.refinements}, {"refined_weights", &e.refined_weights}, {"divided_layers", &e.divided_layers}})
+    for (const auto& [key, into] : {std::pair{"refinements", &e.refinements},
+                                    {"refined_weights", &e.refined_weights},
+                                    {"divided_layers", &e.divided_layers}})
       if (j.contains(key)) each(j, key, [&, to = into, name = key](const Json& r) { to->push_back(as_text(r, name)); });
     e.producer = text(j, "producer");
     each(j, "constants", [&](const Json& c) { e.constants.push_back({text(c, "name"), piece(c)}); });
@@ -40,7 +42,9 @@ class Reader {
     if (golden.contains("original"))  // engines that were built without the model's own outputs
       each(golden, "original", [&](const Json& t) { e.golden.original.push_back(golden_tensor(t)); });
     if (golden.contains("values"))
-      each(golden, "values", [&](const Json& t) { e.golden.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")}); });
+      each(golden, "values", [&](const Json& t) {
+        e.golden.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")});
+      });
     if (golden.contains("from")) e.golden.from = text(golden, "from");
     if (golden.contains("min_cosine")) e.golden.min_cosine = as_number(field(golden, "min_cosine"), "min_cosine");
     each(j, "plans", [&](const Json& p) { e.plans.push_back(plan(p)); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan: a graph with every choice made. Tensors have storage (offset in the arena, a constant, a state, an input or an output of the caller), steps have variants.
-// An executor that decides nothing runs it. The record of each step is the promise: asked, stored, computed, arithmetic, refusals.
+// Plan: a graph with every choice made. Tensors have storage (offset in the arena, a constant, a state, an input or an
+// output of the caller), steps have variants. An executor that decides nothing runs it. The record of each step is the
+// promise: asked, stored, computed, arithmetic, refusals.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct PlanTensor {
   std::string name;
   Operand desc;
   Storage storage = Storage::kArena;
-  int64_t index = -1;         // kConstant, kState: of the engine; kInput, kOutput: position in the plan's list
-  int64_t offset_bytes = 0;   // from the start of the arena, the constant, the state or the caller's buffer
+  int64_t index = -1;           // kConstant, kState: of the engine; kInput, kOutput: position in the plan's list
+  int64_t offset_bytes = 0;     // from the start of the arena, the constant, the state or the caller's buffer
   int scale = -1, scale2 = -1;  // tensors that hold its scales
 };
 
@@ -30,9 +31,9 @@ struct Refusal {
 };
 
 struct PlanStep {
-  std::string layer;    // node name
+  std::string layer;  // node name
   std::string op, variant;
-  std::string config;  // the variant's tile shape; empty: its first
+  std::string config;        // the variant's tile shape; empty: its first
   std::vector<int> in, out;  // tensors; -1: absent
   Attrs attrs;
   Program then;
@@ -54,7 +55,8 @@ struct Plan {
   std::string name;  // "main", "golden" ...
   Arch arch = Arch::ref;
   int64_t batch = 1;
-  std::string tuning;  // hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists
+  std::string
+      tuning;  // hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists
   std::vector<PlanTensor> tensors;
   std::vector<PlanStep> steps;
   std::vector<Port> inputs, outputs;

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "ops/matmul/matmul.h"
-#include "plan/choose.h"
 #include "ops/ops.h"
+#include "plan/choose.h"
 #include "types/allowance.h"
 
 namespace tessera {
@@ -29,23 +29,32 @@ std::string stored_name(const QuantType& type) {
 bool is_linear(const Problem& p) { return p.op == "matmul" && p.operand(1) != nullptr && p.in[1].constant; }
 bool is_sparse(const Problem& p) { return is_linear(p) && p.in[1].layout == Layout::kSparse24; }
 
-// What the precision that was asked for says of the operands; nothing where types are the model's own. Whoever multiplies codes was asked to.
+// What the precision that was asked for says of the operands; nothing where types are the model's own. Whoever
+// multiplies codes was asked to.
 Status check_asked(Arch arch, const OpInfo& op, const Problem& p, std::string asked) {
-  const bool scaled = std::any_of(p.in.begin(), p.in.end(), [](const Operand& o) { return o.present && o.type.scaled(); });
-  if (asked.empty()) return is_linear(p) || (op.promises >= 0 && scaled) ? bad_input("does not say what was asked for") : Status();
+  const bool scaled =
+      std::any_of(p.in.begin(), p.in.end(), [](const Operand& o) { return o.present && o.type.scaled(); });
+  if (asked.empty())
+    return is_linear(p) || (op.promises >= 0 && scaled) ? bad_input("does not say what was asked for") : Status();
   const bool sparse = asked.ends_with(kSparseWords);
   if (sparse) asked.resize(asked.size() - kSparseWords.size());
   // The reference reads sparse weights in any order, plain rows among them; what it stores says so.
   if (sparse != is_sparse(p) && !(sparse && arch == Arch::ref && is_linear(p) && is_sparse24(p))) {
-    return bad_input(cat("says that '", asked, sparse ? kSparseWords : "", "' was asked for, and its weight is ", sparse ? "not " : "", "2:4 sparse"));
+    return bad_input(cat("says that '", asked, sparse ? kSparseWords : "", "' was asked for, and its weight is ",
+                         sparse ? "not " : "", "2:4 sparse"));
   }
-  if (asked == kImported) return is_linear(p) || scaled ? Status() : bad_input("says that its types were imported, and it reads plain numbers");
+  if (asked == kImported)
+    return is_linear(p) || scaled ? Status()
+                                  : bad_input("says that its types were imported, and it reads plain numbers");
   const Precision* precision = find_precision(asked);
-  if (precision == nullptr) return bad_input(cat("says that '", asked, "' was asked for; precisions are ", precision_list(), " and ", kImported));
+  if (precision == nullptr)
+    return bad_input(
+        cat("says that '", asked, "' was asked for; precisions are ", precision_list(), " and ", kImported));
   const auto wants = [&](size_t input, const QuantType& type) -> Status {
     if (p.operand(input) != nullptr && p.in[input].type == type) return {};
     return bad_input(cat("says that ", asked, " was asked for, and its operand ", input, " is ",
-                         p.operand(input) == nullptr ? "not there" : to_string(p.in[input].type), ", not ", to_string(type)));
+                         p.operand(input) == nullptr ? "not there" : to_string(p.in[input].type), ", not ",
+                         to_string(type)));
   };
   if (is_linear(p)) {
     TS_TRY(wants(1, precision->weight));
@@ -86,7 +95,8 @@ std::string stored_words(const OpInfo& op, const Problem& problem) {
 }
 
 std::string arithmetic_words(const Arithmetic& a) {
-  return cat(a.instruction, ", ", a.accumulator_bits, "-bit sums", a.promote_every > 0 ? cat(", promoted every ", a.promote_every) : "");
+  return cat(a.instruction, ", ", a.accumulator_bits, "-bit sums",
+             a.promote_every > 0 ? cat(", promoted every ", a.promote_every) : "");
 }
 
 std::string reference_words(const std::string& variant) { return cat(kReferenceOf, variant); }
@@ -95,19 +105,22 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
   const OpInfo& op = *find_op(step.op);
   const Variant& variant = *find_variant(step.variant);
   if (!runs(plan.arch, variant.arch))
-    return bad_input(cat("'", step.variant, "' is for ", info(variant.arch).name, ", and the plan is for ", info(plan.arch).name));
+    return bad_input(
+        cat("'", step.variant, "' is for ", info(variant.arch).name, ", and the plan is for ", info(plan.arch).name));
   Problem problem = problem_of(plan, step);
   if (const Verdict v = variant.accepts(problem); !v)
     return bad_input(cat("'", step.variant, "' refuses the problem in the engine file: ", v.refusal));
   TS_ASSIGN(problem.config, checked_config(variant, problem));
   TS_TRY(check_storage(variant, problem, step.workspace_bytes));
   const Arithmetic arithmetic = variant.arithmetic(problem);
-  if (op.promises >= 0 && !keeps_promise(plan.arch, problem.in[static_cast<size_t>(op.promises)].type, arithmetic.computed)) {
+  if (op.promises >= 0 &&
+      !keeps_promise(plan.arch, problem.in[static_cast<size_t>(op.promises)].type, arithmetic.computed)) {
     return bad_input(cat("'", step.variant, "' multiplies in ", arithmetic.computed, ", and its operand is ",
                          to_string(problem.in[static_cast<size_t>(op.promises)].type)));
   }
   const bool silent = step.asked.empty() && step.stored.empty() && step.computed.empty() && step.arithmetic.empty();
-  if (silent && !engine.precision.empty() && (is_linear(problem) || op.promises >= 0)) return bad_input("says nothing of what it stores and computes");
+  if (silent && !engine.precision.empty() && (is_linear(problem) || op.promises >= 0))
+    return bad_input("says nothing of what it stores and computes");
   if (silent) return {};
   TS_TRY(check_asked(plan.arch, op, problem, step.asked));
   TS_TRY(check_word("what it stores", step.stored, stored_words(op, problem)));
@@ -116,8 +129,8 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
   if (plan.arch == Arch::ref && step.arithmetic.starts_with(kReferenceOf)) {
     chosen = stands_for(engine, step);
     if (chosen == nullptr) {
-      return bad_input(cat("says that its arithmetic is '", step.arithmetic, "', which names no variant of ", step.op, " that runs on ",
-                           info(engine.target).name));
+      return bad_input(cat("says that its arithmetic is '", step.arithmetic, "', which names no variant of ", step.op,
+                           " that runs on ", info(engine.target).name));
     }
     if (const Verdict v = chosen->accepts(problem); !v)
       return bad_input(cat("says that it is the ", step.arithmetic, ", which refuses the problem: ", v.refusal));
@@ -125,34 +138,40 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
     TS_TRY(check_word("its arithmetic", step.arithmetic, arithmetic_words(arithmetic)));
   }
   if (step.slow.empty()) return {};
-  return check_word("why it is slow", step.slow, chosen->worthwhile == nullptr ? "" : chosen->worthwhile(unchosen(problem)).refusal);
+  return check_word("why it is slow", step.slow,
+                    chosen->worthwhile == nullptr ? "" : chosen->worthwhile(unchosen(problem)).refusal);
 }
 
 Status check_precision(const Engine& engine) {
   const std::string& precision = engine.precision;
   if (!engine.recipe.empty() || precision.empty() || precision == kImported || precision == kAuto) return {};
   if (find_precision(precision) == nullptr)
-    return bad_input(cat("says that '", precision, "' was asked for; precisions are ", precision_list(), ", ", kImported, " and ", kAuto));
+    return bad_input(cat("says that '", precision, "' was asked for; precisions are ", precision_list(), ", ",
+                         kImported, " and ", kAuto));
   for (const Plan& plan : engine.plans) {
     bool asked = false, found = false;
     for (const PlanStep& s : plan.steps) {
       const bool same = s.asked == precision || s.asked == cat(precision, kSparseWords);
       asked = asked || !s.asked.empty();
       found = found || same;
-      if (s.op != "matmul" || s.asked.empty() || same || s.asked.starts_with(kImported) || !s.role.starts_with("block")) continue;
-      const std::string asked_here = s.asked.ends_with(kSparseWords) ? s.asked.substr(0, s.asked.size() - kSparseWords.size()) : s.asked;
+      if (s.op != "matmul" || s.asked.empty() || same || s.asked.starts_with(kImported) || !s.role.starts_with("block"))
+        continue;
+      const std::string asked_here =
+          s.asked.ends_with(kSparseWords) ? s.asked.substr(0, s.asked.size() - kSparseWords.size()) : s.asked;
       const std::vector<std::string> names = layers_of(s);
       const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {
         const Result<Allowance> allowance = parse_allowance(a);
         return allowance.ok() && allowance->precision == asked_here &&
-               std::all_of(names.begin(), names.end(), [&](const std::string& name) { return matches(allowance->pattern.c_str(), name.c_str()); });
+               std::all_of(names.begin(), names.end(),
+                           [&](const std::string& name) { return matches(allowance->pattern.c_str(), name.c_str()); });
       });
       if (!allowed) {
-        return bad_input(cat("says that ", precision, " was asked for, and layer ", s.layer, " of plan '", plan.name, "' was asked for ", s.asked,
-                             ", which nobody allowed"));
+        return bad_input(cat("says that ", precision, " was asked for, and layer ", s.layer, " of plan '", plan.name,
+                             "' was asked for ", s.asked, ", which nobody allowed"));
       }
     }
-    if (asked && !found) return bad_input(cat("says that ", precision, " was asked for, and no layer of plan '", plan.name, "' was"));
+    if (asked && !found)
+      return bad_input(cat("says that ", precision, " was asked for, and no layer of plan '", plan.name, "' was"));
   }
   return {};
 }
@@ -161,7 +180,8 @@ std::string refusal_words(const Engine& engine, const Plan& plan, const PlanStep
   if (refusal.reason == kSlowerAsMeasured || refusal.reason == kNotMeasured) return refusal.reason;
   const OpInfo* op = find_op(step.op);
   const Variant* variant = refusal.variant.starts_with(step.op + "/") ? find_variant(refusal.variant) : nullptr;
-  if (op == nullptr || variant == nullptr) return cat(refusal.reason, " (as the file says: this program has no such variant)");
+  if (op == nullptr || variant == nullptr)
+    return cat(refusal.reason, " (as the file says: this program has no such variant)");
   const std::string why = why_not(*op, *variant, unchosen(problem_of(plan, step)), engine.target);
   return why.empty() ? cat(refusal.reason, " (as the file says: this program's would run it)") : why;
 }

@@ -27,7 +27,8 @@ constexpr double kMostUs = 1e9;  // a quarter of an hour: no kernel
 
 bool faster(const TunedTime& a, const TunedTime& b) {
   const bool a_alone = a.in_plan_us == 0, b_alone = b.in_plan_us == 0;
-  return std::tie(a_alone, a.in_plan_us, a.us, a.variant, a.config) < std::tie(b_alone, b.in_plan_us, b.us, b.variant, b.config);
+  return std::tie(a_alone, a.in_plan_us, a.us, a.variant, a.config) <
+         std::tie(b_alone, b.in_plan_us, b.us, b.variant, b.config);
 }
 
 double rounded_us(double us) { return std::max(0.01, std::round(us * 100) / 100); }
@@ -78,7 +79,8 @@ Result<TunedTime> read_time(const Json& j) {
     if (us == j.end() && to == &t.in_plan_us) continue;
     if (us == j.end() || !us->is_number()) return bad_input(cat("'", name, "' is not a number"));
     *to = us->get<double>();
-    if (!(*to > 0) || !(*to <= kMostUs)) return bad_input(cat("'", name, "' is ", *to, "; a time is above 0 and at most ", kMostUs));
+    if (!(*to > 0) || !(*to <= kMostUs))
+      return bad_input(cat("'", name, "' is ", *to, "; a time is above 0 and at most ", kMostUs));
   }
   return t;
 }
@@ -118,7 +120,8 @@ std::string problem_key(const Problem& p, Arch target) {
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) {
-    if (name != kFoldedKind && name != kFoldedEps) key += cat(" ", name, "=", text_of(value));  // which norm it is takes no time
+    if (name != kFoldedKind && name != kFoldedEps)
+      key += cat(" ", name, "=", text_of(value));  // which norm it is takes no time
   }
   return key;
 }

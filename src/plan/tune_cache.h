@@ -4,8 +4,9 @@
 //   {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90",
 //    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_f16", "config": "128x192",
 //    "us": 12.34, "in_plan_us": 11.9}, ...], ...}}
-// Keys are sorted, times are rounded to 0.01 us: the same table is the same text. Each entry is fastest first: those that were also timed in a plan, between the kernels before and behind
-// them (tune/tune_in_plan.h), by that time; then the others.
+// Keys are sorted, times are rounded to 0.01 us: the same table is the same text. Each entry is fastest first: those
+// that were also timed in a plan, between the kernels before and behind them (tune/tune_in_plan.h), by that time; then
+// the others.
 #pragma once
 
 #include <map>
@@ -22,7 +23,8 @@ namespace tessera {
 struct TunedTime {
   std::string variant, config;  // config: empty where the variant has one tile shape
   double us = 0;                // one call after the other, alone
-  double in_plan_us = 0;        // of the one that is best in a plan: us; of the others: that, and a call's share of what the plan loses by them; 0: was not measured
+  double in_plan_us = 0;  // of the one that is best in a plan: us; of the others: that, and a call's share of what the
+                          // plan loses by them; 0: was not measured
 };
 
 struct TuningTable {

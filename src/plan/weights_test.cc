@@ -86,7 +86,8 @@ TEST(MakePlan, WeightsThatAreNotSparseEndTheBuild) {
   const Graph g = linear(kNvfp4, numbers(false), true);
   const auto plan = make_plan(g, {.target = Arch::cpu}, pool);
   ASSERT_FALSE(plan.ok());
-  EXPECT_NE(plan.status().message().find("layer layer: weight 'w': 2:4: row 0"), std::string::npos) << plan.status().message();
+  EXPECT_NE(plan.status().message().find("layer layer: weight 'w': 2:4: row 0"), std::string::npos)
+      << plan.status().message();
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ RuleFinding find_lengths(const WrittenModel& m) {
 
 // What one size of heads costs there: that of 72 has a report of its own, and multiples of 16 lack MXFP8 alone.
 std::string cost_of_heads(int64_t size) {
-  if (size % kNvfp4Block == 0) return cat("heads of ", size, ": blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
+  if (size % kNvfp4Block == 0)
+    return cat("heads of ", size, ": blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
   return cat("heads of ", size, ": FP8 attention is supported for heads that are multiples of 16 only",
              size == 72 ? ", and users found no fused attention for heads of 72 (NVIDIA/TensorRT#4104)" : "");
 }

@@ -79,16 +79,20 @@ std::string cost_of(const std::vector<RuleReport>& reports, const std::string& n
 
 // Attention of one size of heads.
 std::vector<RuleReport> with_heads_of(int64_t size) {
-  const auto shape = [&](const char* name, int64_t a, int64_t b) { return cat("  %", name, ": f32[1,", a, ",", b, "] = "); };
-  return reports_on(cat("graph t {\n  in %q: f32[1,64,", size, "]\n  in %k: f32[1,64,", size, "]\n", shape("s", 64, 64), "matmul(%q, %k) @\"scores\"\n", shape("p", 64, 64),
-                        "softmax(%s) @\"softmax\"\n  out %p\n}\n"));
+  const auto shape = [&](const char* name, int64_t a, int64_t b) {
+    return cat("  %", name, ": f32[1,", a, ",", b, "] = ");
+  };
+  return reports_on(cat("graph t {\n  in %q: f32[1,64,", size, "]\n  in %k: f32[1,64,", size, "]\n", shape("s", 64, 64),
+                        "matmul(%q, %k) @\"scores\"\n", shape("p", 64, 64), "softmax(%s) @\"softmax\"\n  out %p\n}\n"));
 }
 
 TEST(Portability, TheCostIsThatOfTheHeadsOfTheModel) {
   EXPECT_EQ(broken(with_heads_of(64)), "");
-  EXPECT_EQ(cost_of(with_heads_of(80), "head size"), "heads of 80: blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
+  EXPECT_EQ(cost_of(with_heads_of(80), "head size"),
+            "heads of 80: blocks of 32 (MXFP8) lie across heads; FP8 and NVFP4 take multiples of 16");
   EXPECT_EQ(cost_of(with_heads_of(72), "head size"),
-            "heads of 72: FP8 attention is supported for heads that are multiples of 16 only, and users found no fused attention for heads of 72 (NVIDIA/TensorRT#4104)");
+            "heads of 72: FP8 attention is supported for heads that are multiples of 16 only, and users found no fused "
+            "attention for heads of 72 (NVIDIA/TensorRT#4104)");
   EXPECT_EQ(cost_of(with_heads_of(16), "head size").find("4104"), std::string::npos);
 }
 

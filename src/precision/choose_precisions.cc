@@ -27,8 +27,8 @@ class Chooser {
     }
     TS_TRY(choose_attention(choices));
     if (!left_.empty()) {
-      return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":", left_, "; to accept them in ",
-                         carrier_->name, ":", left_flags_));
+      return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":",
+                         left_, "; to accept them in ", carrier_->name, ":", left_flags_));
     }
     TS_TRY(check_used());
     TS_TRY(check_realised(choices));
@@ -65,11 +65,12 @@ class Chooser {
       return usage_error(cat("--attention ", options_.attention, ": accepted are fp16 and fp8"));
     if (options_.attention == "fp16") {
       if (base_->carrier != Element::f16)
-        return refused(cat("--attention fp16: with ", base_->name, " everything but the linear layers is ", carrier_->name,
-                           "; leave it out"));
+        return refused(cat("--attention fp16: with ", base_->name, " everything but the linear layers is ",
+                           carrier_->name, "; leave it out"));
       for (const Node& n : g_.nodes) {
         if (n.op == "attention" && n.attrs.has("type.0"))
-          return refused(cat("layer ", n.name, ": the model states types for it, --attention fp16 would change them; leave it out"));
+          return refused(cat("layer ", n.name,
+                             ": the model states types for it, --attention fp16 would change them; leave it out"));
       }
       return {};
     }
@@ -84,7 +85,9 @@ class Chooser {
       spelt += spelt_out;
       bool allowed = false;
       for (size_t a = 0; a < options_.allow.size(); ++a) {
-        if (options_.allow[a].precision != carrier_->name || !matches(options_.allow[a].pattern.c_str(), node.name.c_str())) continue;
+        if (options_.allow[a].precision != carrier_->name ||
+            !matches(options_.allow[a].pattern.c_str(), node.name.c_str()))
+          continue;
         allowed = allow_used_[a] = true;
       }
       if (allowed) continue;
@@ -93,9 +96,11 @@ class Chooser {
       any = any || !spelt_out;
     }
     if (!recognised)
-      return refused(cat("--attention fp8: no attention was recognised in this model",
-                         spelt > 0 ? cat("; ", spelt, spelt == 1 ? " softmax runs" : " softmaxes run", " op by op in ", carrier_->name) : "",
-                         "; leave --attention out"));
+      return refused(cat(
+          "--attention fp8: no attention was recognised in this model",
+          spelt > 0 ? cat("; ", spelt, spelt == 1 ? " softmax runs" : " softmaxes run", " op by op in ", carrier_->name)
+                    : "",
+          "; leave --attention out"));
     if (!unreached.empty())
       return refused(cat("--attention fp8: the softmax of these is not recognised as part of an attention: ", unreached,
                          "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name));
@@ -134,7 +139,8 @@ class Chooser {
     for (size_t a = 0; a < allow_used_.size(); ++a) {
       const std::string& pattern = options_.allow[a].pattern;
       if (!allow_used_[a])
-        return usage_error(cat("--allow ", pattern, ": no linear layer or attention has such a name", nearest_layers(pattern)));
+        return usage_error(
+            cat("--allow ", pattern, ": no linear layer or attention has such a name", nearest_layers(pattern)));
     }
     for (size_t r = 0; r < rule_used_.size(); ++r) {
       const Rule& rule = options_.rules[r];
@@ -151,26 +157,28 @@ class Chooser {
   Status check_realised(const Choices& choices) const {
     const auto any = [&](auto&& what) { return std::any_of(choices.layers.begin(), choices.layers.end(), what); };
     if (options_.sparse && !any([](const LayerChoice& c) { return c.sparse; }))
-      return refused("no layer would be 2:4: this model has no linear layer in a block, or the recipe excludes them all");
+      return refused(
+          "no layer would be 2:4: this model has no linear layer in a block, or the recipe excludes them all");
     if (!base_->weight.scaled() || !options_.rules.empty()) return {};
     if (any([&](const LayerChoice& c) { return c.precision == base_; })) return {};
-    const bool allowed_away = std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) {
-      return is_linear(g_, n) && in_block(n);
-    });
+    const bool allowed_away =
+        std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& n) { return is_linear(g_, n) && in_block(n); });
     if (allowed_away) {
       return usage_error(cat("--allow leaves no layer in ", base_->name, ": ask for --precision ",
                              options_.allow.back().precision,
                              " instead, allow fewer layers, or build for a --target that runs ", base_->name));
     }
     if (states_types(g_))
-      return refused(cat("no layer would be ", base_->name,
-                         ": the model states the types of its layers, which --precision does not change; leave it out"));
+      return refused(
+          cat("no layer would be ", base_->name,
+              ": the model states the types of its layers, which --precision does not change; leave it out"));
     return refused(cat("no layer would be ", base_->name,
                        ": every linear layer of this model is an embedding or a head, which stay ", carrier_->name,
                        "; --allow '*=", base_->name, "' takes them too"));
   }
 
-  // "; the nearest are 'a', 'b', 'c'": the linear layers that share the longest subsequence with the pattern, by length.
+  // "; the nearest are 'a', 'b', 'c'": the linear layers that share the longest subsequence with the pattern, by
+  // length.
   std::string nearest_layers(const std::string& pattern) const {
     std::vector<std::pair<double, std::string>> ranked;
     for (const Node& n : g_.nodes) {
@@ -206,8 +214,10 @@ class Chooser {
 Result<const Precision*> base_precision(const std::string& name) {
   if (const Precision* p = find_precision(name == kImported ? "fp16" : name)) return p;
   std::string small = name;
-  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return usage_error(cat("precision '", name, "' is unknown; accepted: ", precision_list(), ", and build takes auto", find_precision(small) != nullptr ? cat("; did you mean ", small, "?") : ""));
+  std::transform(small.begin(), small.end(), small.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return usage_error(cat("precision '", name, "' is unknown; accepted: ", precision_list(), ", and build takes auto",
+                         find_precision(small) != nullptr ? cat("; did you mean ", small, "?") : ""));
 }
 
 bool states_types(const Graph& graph) {
@@ -225,9 +235,12 @@ bool needs_ranges(const QuantizeOptions& options) {
   };
   return needs(options.precision) || options.attention == "fp8" ||
          std::any_of(options.rules.begin(), options.rules.end(), [&](const Rule& r) { return needs(r.precision); }) ||
-         std::any_of(options.allow.begin(), options.allow.end(), [&](const Allowance& a) { return needs(a.precision); });
+         std::any_of(options.allow.begin(), options.allow.end(),
+                     [&](const Allowance& a) { return needs(a.precision); });
 }
 
-Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options) { return Chooser(graph, options).run(); }
+Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options) {
+  return Chooser(graph, options).run();
+}
 
 }  // namespace tessera

@@ -14,21 +14,24 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
-#include "types/allowance.h"
 #include "precision/recipe.h"
+#include "types/allowance.h"
 
 namespace tessera {
 
 struct QuantizeOptions {
   std::string precision = "fp16";  // "imported": types as the model has them, fp16 elsewhere
-  bool keep_stated = false;        // types that the graph holds already stay, whatever the precision; so with "imported"
-  std::vector<Rule> rules;         // of a recipe
+  bool keep_stated = false;  // types that the graph holds already stay, whatever the precision; so with "imported"
+  std::vector<Rule> rules;   // of a recipe
   std::vector<Allowance> allow;
   std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
-  bool promoted = false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
-  std::set<std::string> folded_norms;  // norms that are no kernels (lower/fold_norms.h); the same in all plans of an engine, which mirror one another
-  bool pooled_norms = true;  // a norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h)
+  bool promoted =
+      false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
+  std::set<std::string> folded_norms;  // norms that are no kernels (lower/fold_norms.h); the same in all plans of an
+                                       // engine, which mirror one another
+  bool pooled_norms =
+      true;  // a norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h)
   const Ranges* ranges = nullptr;
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };

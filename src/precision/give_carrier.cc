@@ -30,7 +30,8 @@ class CarrierGiver {
     const Element carrier = options_.carrier;
     std::set<ValueId> callers(g_.inputs.begin(), g_.inputs.end());
     callers.insert(g_.outputs.begin(), g_.outputs.end());
-    // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are settled.
+    // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are
+    // settled.
     for (const Node& n : g_.nodes) {
       if (n.op == "view" && callers.contains(n.inputs[0])) callers.insert(n.outputs[0]);
     }
@@ -39,7 +40,8 @@ class CarrierGiver {
     keep_vectors_of_results(keep);
     keep.insert(options_.keep.begin(), options_.keep.end());
     for (const Node& n : g_.nodes) {
-      if (n.outputs.size() > 1) keep.insert(n.outputs.begin() + 1, n.outputs.end());  // moments: what is made beside a result has its type
+      if (n.outputs.size() > 1)
+        keep.insert(n.outputs.begin() + 1, n.outputs.end());  // moments: what is made beside a result has its type
     }
     for (const Value& v : g_.values) keep.insert({v.scale, v.scale2});  // scales stay as their type says
     if (carrier != Element::f32) {
@@ -50,7 +52,8 @@ class CarrierGiver {
     for (size_t v = 0; v < g_.values.size(); ++v) {
       Value& value = g_.values[v];
       const Element is = value.type.quant.element;
-      if (!is_float(is) || value.type.quant.scaled() || is == carrier || keep.contains(static_cast<ValueId>(v))) continue;
+      if (!is_float(is) || value.type.quant.scaled() || is == carrier || keep.contains(static_cast<ValueId>(v)))
+        continue;
       if (value.constant) value.data = convert(value.data, is, carrier, elements(value.type.shape));
       value.type.quant = carrier;
     }
@@ -70,7 +73,8 @@ class CarrierGiver {
         const Value& value = g_.at(in);
         if (!value.constant || !is_float(value.type.quant.element) || value.type.quant.scaled()) continue;
         std::vector<float> numbers(static_cast<size_t>(elements(value.type.shape)));
-        info(value.type.quant.element).decode(value.data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
+        info(value.type.quant.element)
+            .decode(value.data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
         for (float x : numbers) {
           if (std::fabs(x) <= carrier.max) continue;
           if (!std::isfinite(x))
@@ -104,11 +108,13 @@ class CarrierGiver {
       for (std::set<ValueId>* set : {&keep, &beyond_}) {
         if (set->contains(n.inputs[0])) set->insert(n.outputs[0]);
       }
-      if (!keep.contains(n.inputs[0]) && !options_.keep.contains(n.outputs[0]) && !callers.contains(n.outputs[0])) keep.erase(n.outputs[0]);
+      if (!keep.contains(n.inputs[0]) && !options_.keep.contains(n.outputs[0]) && !callers.contains(n.outputs[0]))
+        keep.erase(n.outputs[0]);
     }
   }
 
-  // A copy in the carrier would clamp what lies beyond it: such values are read as they are, or as codes that are made of them.
+  // A copy in the carrier would clamp what lies beyond it: such values are read as they are, or as codes that are made
+  // of them.
   Status check_readers(const std::set<ValueId>& callers) const {
     if (!options_.target) return {};
     const std::vector<int> producers = g_.producers();
@@ -117,15 +123,17 @@ class CarrierGiver {
       const Node& node = g_.nodes[n];
       if (node.op == "view" || node.op == "copy" || node.op == "concat") continue;  // they read anything
       bool in_codes = false;  // such layers have their kernel once their codes are placed: the plan judges them
-      for (size_t i = 0; i < node.inputs.size(); ++i) in_codes = in_codes || (options_.has_codes && options_.has_codes(n, i));
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        in_codes = in_codes || (options_.has_codes && options_.has_codes(n, i));
       if (in_codes) continue;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId in = node.inputs[i];
         if (in == kNoValue || !beyond_.contains(in) || callers.contains(in)) continue;
         if (has_kernel(g_, producers, node, *options_.target)) continue;
         const Reach& r = reach_[static_cast<size_t>(in)];
-        return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ", std::fabs(r.low) > r.high ? r.low : r.high, ", ",
-                           carrier.name, " holds at most ", carrier.max, ", and no kernel of ", info(*options_.target).name,
+        return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ",
+                           std::fabs(r.low) > r.high ? r.low : r.high, ", ", carrier.name, " holds at most ",
+                           carrier.max, ", and no kernel of ", info(*options_.target).name,
                            " for this layer reads it in f32; build with --precision fp32"));
       }
     }
@@ -136,12 +144,14 @@ class CarrierGiver {
   void keep_vectors_of_results(std::set<ValueId>& keep) const {
     std::set<ValueId> vectors, others;
     for (const Node& n : g_.nodes) {
-      const bool result = n.outputs.size() == 1 && std::find(g_.outputs.begin(), g_.outputs.end(), n.outputs[0]) != g_.outputs.end();
+      const bool result =
+          n.outputs.size() == 1 && std::find(g_.outputs.begin(), g_.outputs.end(), n.outputs[0]) != g_.outputs.end();
       for (size_t i = 0; i < n.inputs.size(); ++i) {
         const bool vector = std::any_of(n.then.steps.begin(), n.then.steps.end(), [&](const Step& s) {
           return s.operand == static_cast<int>(i) && operand_of(s.kind) == StepOperand::kVector;
         });
-        if (n.inputs[i] != kNoValue) (result && vector && g_.at(n.inputs[i]).constant ? vectors : others).insert(n.inputs[i]);
+        if (n.inputs[i] != kNoValue)
+          (result && vector && g_.at(n.inputs[i]).constant ? vectors : others).insert(n.inputs[i]);
       }
     }
     std::set_difference(vectors.begin(), vectors.end(), others.begin(), others.end(), std::inserter(keep, keep.end()));
@@ -155,7 +165,8 @@ class CarrierGiver {
     for (ValueId out : g_.outputs) ++other_readers[static_cast<size_t>(out)];
     for (size_t n = g_.nodes.size(); n-- > 0;) {
       const Node& node = g_.nodes[n];
-      bool passes_on = node.op == "map" || node.op == "view" || node.op == "copy" || node.op == "concat" || node.op == "gather";
+      bool passes_on =
+          node.op == "map" || node.op == "view" || node.op == "copy" || node.op == "concat" || node.op == "gather";
       for (ValueId out : node.outputs)
         passes_on = passes_on && readers[static_cast<size_t>(out)] > 0 && other_readers[static_cast<size_t>(out)] == 0;
       for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -203,7 +214,7 @@ class CarrierGiver {
 
   Graph& g_;
   const CarrierOptions& options_;
-  std::vector<Reach> reach_;   // of every value, where the carrier is not f32
+  std::vector<Reach> reach_;  // of every value, where the carrier is not f32
   std::set<ValueId> beyond_;  // results that keep f32 because the carrier does not hold them
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What says which keys a query may see. A value acts as a mask where it reaches what is added to an attention's scores, or the
-// argument of a softmax, through maps and moves alone: no layer reads it on that way.
+// What says which keys a query may see. A value acts as a mask where it reaches what is added to an attention's scores,
+// or the argument of a softmax, through maps and moves alone: no layer reads it on that way.
 #pragma once
 
 #include <set>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CopyCount the difficulty of rounding between a layer's input and its weight: columns of the weight are multiplied by s,
-// what makes the input divides by it. In real arithmetic nothing changes: w s (x / s) = w x.
+// CopyCount the difficulty of rounding between a layer's input and its weight: columns of the weight are multiplied by
+// s, what makes the input divides by it. In real arithmetic nothing changes: w s (x / s) = w x.
 //   smooth   s_j = amax|x_j|^a / amax|w_j|^(1-a)     inputs with few large channels become easy to round (SmoothQuant)
 //   awq      s_j = mean|x_j|^a or mean|x_j|^a / mean|w_j|^(1-a), a from a grid: the one with the least tr(E H E^T) of
 //            the rounded weight (AWQ)
@@ -17,8 +17,8 @@
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/moments.h"
-#include "weights/hessian.h"
 #include "types/quant_type.h"
+#include "weights/hessian.h"
 
 namespace tessera {
 

@@ -8,13 +8,13 @@
 #include <map>
 #include <set>
 
-#include "ops/matmul/matmul.h"
 #include "op/op.h"
-#include "precision/give_carrier.h"
 #include "ops/has_kernel.h"
+#include "ops/matmul/matmul.h"
+#include "ops/ops.h"
+#include "precision/give_carrier.h"
 #include "precision/roles.h"
 #include "rewrite/unfuse.h"
-#include "ops/ops.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -53,7 +53,8 @@ class Quantizer {
     }
     for (size_t n = 0; n < g_.nodes.size(); ++n) TS_TRY(settle_inputs(n));
     if (!failures_.empty()) return refused(failures_);
-    if (options_.promoted && std::none_of(g_.nodes.begin(), g_.nodes.end(), [](const Node& n) { return n.attrs.has(kPromoted); }))
+    if (options_.promoted &&
+        std::none_of(g_.nodes.begin(), g_.nodes.end(), [](const Node& n) { return n.attrs.has(kPromoted); }))
       return refused("--accumulate promoted: no layer multiplies e4m3, whose sums it is about");
     std::vector<size_t> places;
     const auto has_codes = [&](size_t node, size_t input) {
@@ -78,21 +79,26 @@ class Quantizer {
     const QuantType stored = g_.at(w).type.quant;
     // Weights with scales that are not stated by the model were made for this precision (precision/refine.h).
     const bool stated = g_.nodes[index].asked == kImported || g_.nodes[index].attrs.has("type.0");
-    const bool keeps = options_.keep_stated || options_.precision == kImported, imported = keeps && (stated || stored.scaled());
+    const bool keeps = options_.keep_stated || options_.precision == kImported,
+               imported = keeps && (stated || stored.scaled());
     const bool sparse = g_.nodes[index].attrs.integer(kSparse24) != 0;
     g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
     if (choices_.layers[index].sparse && !sparse) {
-      fail(layer, cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
-                      "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
+      fail(layer,
+           cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
+               "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
     }
-    if (options_.promoted && (imported ? stored.element : p.weight.element) == Element::e4m3) g_.nodes[index].attrs.set(kPromoted, int64_t{1});
+    if (options_.promoted && (imported ? stored.element : p.weight.element) == Element::e4m3)
+      g_.nodes[index].attrs.set(kPromoted, int64_t{1});
     const std::string states = cat("the model states its types (weight ", to_string(stored), ")");
     if (stated && !keeps) {
-      fail(layer, cat(states, ", and ", p.name, " would round a second time; leave --precision out to take them as they are"));
+      fail(layer,
+           cat(states, ", and ", p.name, " would round a second time; leave --precision out to take them as they are"));
     } else if (stated && choices_.layers[index].named) {
       fail(layer, cat(states, ", which --allow or a recipe cannot change to ", p.name));
     } else if (stored.scaled()) {
-      if (!imported && stored != p.weight) fail(layer, cat("its weight is ", to_string(stored), " already, not ", p.name));
+      if (!imported && stored != p.weight)
+        fail(layer, cat("its weight is ", to_string(stored), " already, not ", p.name));
     } else if (p.weight != QuantType(choices_.carrier)) {
       auto [it, fresh] = typed_weight_.emplace(std::pair(w, to_string(p.weight)), kNoValue);
       if (fresh) {
@@ -169,10 +175,13 @@ class Quantizer {
     const std::string& name = g_.at(placement_of(g_, g_.producers(), node.inputs[input]).base).name;
     const auto clip = options_.ranges == nullptr ? std::nullopt : options_.ranges->clip(name, type.element);
     if (!clip && options_.ranges == nullptr)
-      return bad_input(cat("layer ", node.name, ": no calibrated range for its input '", name, "'; calibrate with --calib FILE.npz"));
+      return bad_input(cat("layer ", node.name, ": no calibrated range for its input '", name,
+                           "'; calibrate with --calib FILE.npz"));
     if (!clip) {
-      return bad_input(cat("layer ", node.name, ": the calibration (", options_.ranges->how, ") has no range of its input '", name,
-                           "'; samples, or a file of ranges that tessera calibrate makes of this model, have one for every input of a layer"));
+      return bad_input(cat("layer ", node.name, ": the calibration (", options_.ranges->how,
+                           ") has no range of its input '", name,
+                           "'; samples, or a file of ranges that tessera calibrate makes of this model, have one for "
+                           "every input of a layer"));
     }
     if (!std::isfinite(*clip) || *clip < 0) {
       return bad_input(cat("layer ", node.name, ": its input reached ", *clip,
@@ -182,7 +191,8 @@ class Quantizer {
     const double least = largest * std::numeric_limits<float>::min();
     if (*clip > 0 && *clip < least) {
       return bad_input(cat("layer ", node.name, ": its input '", name, "' has the range ", *clip, ", whose scale in ",
-                           to_string(type), " is too small for a normal number in f32; ranges from ", least, " on have one"));
+                           to_string(type), " is too small for a normal number in f32; ranges from ", least,
+                           " on have one"));
     }
     if (!type.dynamic) return scale_for_amax(type.element, *clip);
     float scale2 = 1;
@@ -256,7 +266,8 @@ class Quantizer {
       if (g_.nodes[n].op == "view") continue;
       for (size_t i = 0; i < g_.nodes[n].inputs.size(); ++i) {
         if (!in_storage(g_.nodes[n].inputs[i])) continue;
-        if (std::none_of(asks.begin(), asks.end(), [&](const Ask* a) { return a->node == n && a->input == i; })) return false;
+        if (std::none_of(asks.begin(), asks.end(), [&](const Ask* a) { return a->node == n && a->input == i; }))
+          return false;
       }
     }
     return true;
@@ -273,7 +284,8 @@ class Quantizer {
   // Ops whose result is in whatever type it is given.
   static bool converts(const Node& node) { return node.op == "copy" || node.op == "concat"; }
 
-  // The storage and every view of it become codes; the producer gets the step that makes them, unless it converts anyway.
+  // The storage and every view of it become codes; the producer gets the step that makes them, unless it converts
+  // anyway.
   void become_codes(const Made& m) {
     Node& node = g_.nodes[static_cast<size_t>(m.maker)];
     if (!converts(node)) node.then.steps.push_back({StepKind::quantize});
@@ -338,7 +350,8 @@ class Quantizer {
     Copy& view = copies_[std::pair(value, std::pair(cat("learnt ", l.node, ".", l.input), 0U))];
     view.first_reader = l.node;
     const Attrs attrs{{"strides", p.strides}, {"offset", p.offset}};
-    view.node = {.name = {}, .op = "view", .inputs = {l.codes}, .outputs = {g_.add_value(std::move(v))}, .attrs = attrs};
+    view.node = {
+        .name = {}, .op = "view", .inputs = {l.codes}, .outputs = {g_.add_value(std::move(v))}, .attrs = attrs};
     g_.nodes[l.node].inputs[l.input] = view.node.outputs[0];
   }
 
@@ -348,7 +361,8 @@ class Quantizer {
     for (const Node& n : g_.nodes) taken.insert(n.name);
     for (auto& [key, copy] : copies_) {
       const std::string stem = copy.node.name;
-      for (int i = 2; copy.node.op != "view" && !taken.insert(copy.node.name).second; ++i) copy.node.name = cat(stem, "_", i);
+      for (int i = 2; copy.node.op != "view" && !taken.insert(copy.node.name).second; ++i)
+        copy.node.name = cat(stem, "_", i);
       before.emplace(copy.first_reader, std::move(copy.node));
     }
     std::vector<Node> nodes;
@@ -369,8 +383,8 @@ class Quantizer {
   Choices choices_;
   std::vector<Ask> asks_;
   std::vector<Learnt> learnt_;
-  std::string failures_;  // a line per layer
-  std::set<ValueId> settled_;                                       // weights that have their type
+  std::string failures_;                                             // a line per layer
+  std::set<ValueId> settled_;                                        // weights that have their type
   std::map<std::pair<ValueId, std::string>, ValueId> typed_weight_;  // by weight and type
   std::map<std::pair<std::string, uint32_t>, ValueId> scale_constant_;
   std::map<std::pair<ValueId, std::pair<std::string, uint32_t>>, Copy> copies_;
@@ -395,10 +409,13 @@ Result<ValueId> quantize_constant(Graph& g, ValueId w, const QuantType& type, co
   const Shape shape = value.type.shape;
   const auto add_scales = [&](const ScaleLevel& level, const char* suffix, Buffer& bytes) {
     if (level.granularity == Granularity::kNone) return kNoValue;
-    return g.add_constant(name + suffix, Type{{scale_count(level, rows, cols)}, level.element}, Bytes::own(std::move(bytes)));
+    return g.add_constant(name + suffix, Type{{scale_count(level, rows, cols)}, level.element},
+                          Bytes::own(std::move(bytes)));
   };
-  const ValueId scale = add_scales(type.scale, ".scale", made.scale), scale2 = add_scales(type.scale2, ".scale2", made.scale2);
-  const ValueId id = g.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(made.codes)));
+  const ValueId scale = add_scales(type.scale, ".scale", made.scale),
+                scale2 = add_scales(type.scale2, ".scale2", made.scale2);
+  const ValueId id =
+      g.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(made.codes)));
   g.at(id).scale = scale, g.at(id).scale2 = scale2;
   return id;
 }

@@ -47,7 +47,9 @@ const Node& node(const Graph& g, std::string_view name) {
   return g.nodes[0];
 }
 
-Ranges ranges() { return {.values = {{"n", 3.0f}, {"h", 4.48f}, {"e", 1}, {"r", 1}, {"m", 1}, {"y", 1}}, .method = {}, .how = "test"}; }
+Ranges ranges() {
+  return {.values = {{"n", 3.0f}, {"h", 4.48f}, {"e", 1}, {"r", 1}, {"m", 1}, {"y", 1}}, .method = {}, .how = "test"};
+}
 
 TEST(Quantize, RolesFollowNorms) {
   Graph g = parsed(kBlock);
@@ -87,7 +89,8 @@ std::string role_in(const std::string& tail, std::string_view layer) {
   %h: f32[2,4,64] = matmul(%n, %w1) then act(gelu_erf) @"fc1"
   %r: f32[2,4,32] = matmul(%h, %w2, %e) then residual(2) @"fc2"
   %m: f32[2,4,32] = norm(%r, %g) {eps=0.000001, kind="layer"} @"norm2"
-)", tail, "}\n");
+)",
+                               tail, "}\n");
   Graph g = parsed(text.c_str());
   assign_roles(g);
   return node(g, layer).role;
@@ -179,7 +182,9 @@ TEST(Quantize, WeightsAreRoundedOnceFromTheOriginal) {
   ASSERT_EQ(scales.size(), 64u);
   for (size_t i = 0; i < codes.size(); ++i) {
     const double value = codes[i] * scales[i / 32];
-    EXPECT_LE(std::abs(value - original[i]), 0.5001 * step_at(Element::e4m3, original[i] / scales[i / 32]) * scales[i / 32]) << i;
+    EXPECT_LE(std::abs(value - original[i]),
+              0.5001 * step_at(Element::e4m3, original[i] / scales[i / 32]) * scales[i / 32])
+        << i;
   }
 }
 
@@ -255,7 +260,8 @@ TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
   EXPECT_EQ(s.code(), Code::kRefused);
   EXPECT_NE(s.message().find("--allow 'mix=fp16'"), std::string::npos) << s.message();
   Graph accepted = parsed(text);
-  const Status allowed = quantize(accepted, {.precision = "fp8", .allow = {{"fc", "fp8"}, {"mix", "fp16"}}, .ranges = &r});
+  const Status allowed =
+      quantize(accepted, {.precision = "fp8", .allow = {{"fc", "fp8"}, {"mix", "fp16"}}, .ranges = &r});
   EXPECT_TRUE(allowed.ok()) << allowed.message();
 }
 
@@ -340,11 +346,13 @@ TEST(Quantize, WhatTheCarrierDoesNotHoldKeepsF32) {
     const Status s = quantize(g, {.precision = precision, .ranges = &r});
     EXPECT_TRUE(s.ok()) << s.message();
     const Node& add = node(g, "masked");
-    return std::vector<Element>{g.at(add.inputs[0]).type.quant.element, g.at(add.inputs[1]).type.quant.element, g.at(add.outputs[0]).type.quant.element};
+    return std::vector<Element>{g.at(add.inputs[0]).type.quant.element, g.at(add.inputs[1]).type.quant.element,
+                                g.at(add.outputs[0]).type.quant.element};
   };
   const std::vector<Element> wide = {Element::f16, Element::f32, Element::f32}, narrow(3, Element::f16);
   for (const char* precision : {"fp16", "fp8", "int8", "w4a16"}) {
-    for (const char* hidden : {"-3.4e38", "-1e9", "-inf", "-70000"}) EXPECT_EQ(types(hidden, precision), wide) << precision << " " << hidden;
+    for (const char* hidden : {"-3.4e38", "-1e9", "-inf", "-70000"})
+      EXPECT_EQ(types(hidden, precision), wide) << precision << " " << hidden;
     EXPECT_EQ(types("-1e4", precision), narrow) << precision;
   }
   const std::vector<Element> bf16(3, Element::bf16), beyond_bf16 = {Element::bf16, Element::f32, Element::f32};
@@ -374,7 +382,8 @@ TEST(Quantize, WhatNoKernelReadsInF32IsRefused) {
   Graph sm90 = parsed(kBlock);
   const Status s = quantize(sm90, {.precision = "fp8", .ranges = &r, .target = Arch::sm90});
   EXPECT_EQ(s.code(), Code::kRefused);
-  EXPECT_EQ(s.message().find("layer head: 'm' reaches 100000, f16 holds at most 65504, and no kernel of sm90"), 0u) << s.message();
+  EXPECT_EQ(s.message().find("layer head: 'm' reaches 100000, f16 holds at most 65504, and no kernel of sm90"), 0u)
+      << s.message();
   Graph fp32 = parsed(kBlock);  // what is advised
   EXPECT_TRUE(quantize(fp32, {.precision = "fp32", .target = Arch::sm90}).ok());
 }
@@ -521,15 +530,18 @@ TEST(Quantize, AttentionInFp8) {
 // Blocks of scales lie along rows of the storage; a view that cuts rows gets codes of its own.
 TEST(Quantize, FineScalesNeedWholeRows) {
   std::string text = kAttention;
-  text.replace(text.find("%y: f32[1,3,16] = matmul(%f"), 27, "%half: f32[1,3,16] = view(%qkv) {offset=8, strides=[144,48,1]}\n  %y: f32[1,3,16] = matmul(%half");
+  text.replace(text.find("%y: f32[1,3,16] = matmul(%f"), 27,
+               "%half: f32[1,3,16] = view(%qkv) {offset=8, strides=[144,48,1]}\n  %y: f32[1,3,16] = matmul(%half");
   Graph g = parsed(text.c_str());
   ASSERT_TRUE(quantize(g, {.precision = "mxfp8"}).ok());
   EXPECT_EQ(node(g, "half.quantize").op, "copy");
 }
 
 TEST(Quantize, RecipesAndAllowances) {
-  const auto recipe = parse_recipe(R"({"tessera_recipe": 1, "precision": "fp8", "rules": [{"role": "block.mlp", "precision": "w4a16"},
-    {"layer": "*.fc2", "precision": "fp16"}]})", "test");
+  const auto recipe =
+      parse_recipe(R"({"tessera_recipe": 1, "precision": "fp8", "rules": [{"role": "block.mlp", "precision": "w4a16"},
+    {"layer": "*.fc2", "precision": "fp16"}]})",
+                   "test");
   ASSERT_TRUE(recipe.ok()) << recipe.status().message();
   const Ranges r = ranges();
   Graph g = parsed(kBlock);
@@ -542,7 +554,8 @@ TEST(Quantize, RecipesAndAllowances) {
   EXPECT_NE(unused.message().find("rule 1"), std::string::npos) << unused.message();
   ASSERT_TRUE(parse_recipe(shipped_recipe("default"), "default").ok());
   for (const char* bad : {"[]", "{}", R"({"tessera_recipe": 2})", R"({"tessera_recipe": 1, "precision": "fp7"})",
-                          R"({"tessera_recipe": 1, "rules": [{"precision": "fp8"}]})", R"({"tessera_recipe": 1, "rules": [{"layer": "a"}]})",
+                          R"({"tessera_recipe": 1, "rules": [{"precision": "fp8"}]})",
+                          R"({"tessera_recipe": 1, "rules": [{"layer": "a"}]})",
                           R"({"tessera_recipe": 1, "attention": "fp4"})", R"({"tessera_recipe": 1, "rulez": []})"}) {
     EXPECT_FALSE(parse_recipe(bad, "bad").ok()) << bad;
   }

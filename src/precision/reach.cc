@@ -49,7 +49,8 @@ Reach of_binary(const std::string& fn, const Reach& a, const Reach& b) {
   if (fn == "add") return sum(a, b);
   if (fn == "sub") return sum(a, negated(b));
   if (fn == "mul") return product(a, b);
-  if (fn == "div") return b.low == b.high && b.low != 0 ? product(a, {1 / b.low, 1 / b.low}) : a;  // by a constant, or unknown
+  if (fn == "div")
+    return b.low == b.high && b.low != 0 ? product(a, {1 / b.low, 1 / b.low}) : a;  // by a constant, or unknown
   if (fn == "min") return {std::min(a.low, b.low), std::min(a.high, b.high)};
   if (fn == "max") return {std::max(a.low, b.low), std::max(a.high, b.high)};
   if (fn == "pow" || fn == "mod") return a;
@@ -91,14 +92,16 @@ class Walk {
         if (most > 1 && n.inputs[i] != kNoValue) at(n.inputs[i]) = joined(at(n.inputs[i]), {-most, most});
       }
       if (n.op != "copy") continue;
-      if (const auto most = largest_code(n.outputs[0]); most && *most > 1) at(n.inputs[0]) = joined(at(n.inputs[0]), {-*most, *most});
+      if (const auto most = largest_code(n.outputs[0]); most && *most > 1)
+        at(n.inputs[0]) = joined(at(n.inputs[0]), {-*most, *most});
     }
   }
 
   // Of a value in codes with one static scale.
   std::optional<double> largest_code(ValueId v) const {
     const Value& value = g_.at(v);
-    if (!value.type.quant.scaled() || value.type.quant.dynamic || value.scale == kNoValue || value.type.quant.scale.granularity != Granularity::kTensor)
+    if (!value.type.quant.scaled() || value.type.quant.dynamic || value.scale == kNoValue ||
+        value.type.quant.scale.granularity != Granularity::kTensor)
       return std::nullopt;
     return g_.numbers(value.scale)[0] * info(value.type.quant.element).max;
   }
@@ -133,7 +136,8 @@ class Walk {
       const ValueId operand = s.operand >= 0 ? n.inputs[static_cast<size_t>(s.operand)] : kNoValue;
       if (s.kind == StepKind::act) r = of_unary(name_of(s.fn), r);
       if (s.kind == StepKind::scale && operand != kNoValue) r = product(r, of_operand(operand));
-      if ((s.kind == StepKind::bias || s.kind == StepKind::residual) && operand != kNoValue) r = sum(r, of_operand(operand));
+      if ((s.kind == StepKind::bias || s.kind == StepKind::residual) && operand != kNoValue)
+        r = sum(r, of_operand(operand));
     }
     return r;
   }

@@ -75,7 +75,8 @@ class ReachTest : public ::testing::Test {
 };
 
 TEST_F(ReachTest, NumbersThatHideKeysAreFollowed) {
-  for (const char* name : {"low", "mask", "twice", "product", "decoded", "masked", "own", "hidden"}) EXPECT_TRUE(leaves(name)) << name;
+  for (const char* name : {"low", "mask", "twice", "product", "decoded", "masked", "own", "hidden"})
+    EXPECT_TRUE(leaves(name)) << name;
   EXPECT_TRUE(leaves("twice", Element::bf16)) << "-Inf in f32";
 }
 

@@ -17,8 +17,8 @@ namespace tessera {
 
 struct Rule {
   std::string layer = "*", role = "*";  // a rule of a file names one of them at least
-  std::string precision;  // empty: as it was
-  std::string sparsity;   // "2:4", "4:8", "none"; empty: as it was
+  std::string precision;                // empty: as it was
+  std::string sparsity;                 // "2:4", "4:8", "none"; empty: as it was
 };
 
 struct Recipe {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "ops/matmul/matmul.h"
-#include "weights/clip_weights.h"
 #include "precision/roles.h"
+#include "weights/clip_weights.h"
 
 namespace tessera {
 namespace {
@@ -42,8 +42,7 @@ class Refiner {
     if (sparse) {
       const Sparsity how = options_.sparsity_of(node);
       if (how.method == SparsityMethod::kHessian) {
-        made = compensate(
-            *hessian_, {.w = w.data(), .rows = rows, .pattern = how.pattern, .sweeps = options_.sweeps});
+        made = compensate(*hessian_, {.w = w.data(), .rows = rows, .pattern = how.pattern, .sweeps = options_.sweeps});
       } else {
         prune_by_magnitude(how.pattern, made.w.data(), rows, cols);
         made.kept = kept_places(made.w);
@@ -129,8 +128,7 @@ Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const siz
   for (size_t n : nodes) {
     Node& node = graph.nodes[n];
     const QuantType type = type_of(node);
-    if (!(options.sparse(node)) && !(type.scaled() && (options.clip || options.compensate)))
-      continue;
+    if (!(options.sparse(node)) && !(type.scaled() && (options.clip || options.compensate))) continue;
     auto sentence = Refiner(graph, moments, hessian ? &*hessian : nullptr, options).run(node, type);
     if (!sentence.ok()) return sentence.status().at(cat("layer ", node.name));
     said.push_back(std::move(sentence).value());

@@ -29,7 +29,8 @@ struct Refinements {
   double damping = 0.01;  // of the mean of X^T X's diagonal, added to it
   int sweeps = 8;         // each costs as much as pruning or rounding itself
 
-  std::function<bool(const Node&)> is_sparse;  // layers that sparsity takes; none given: the linear layers of the blocks
+  std::function<bool(const Node&)>
+      is_sparse;  // layers that sparsity takes; none given: the linear layers of the blocks
   bool sparse(const Node& node) const { return sparse() && (is_sparse ? is_sparse(node) : in_block(node)); }
 
   std::function<SparsityPattern(const Node&)> pattern_of;  // of a sparse layer; none given: that of `sparsity`

@@ -11,7 +11,8 @@ bool hands_on(const Node& n) { return n.op == "view" || n.op == "copy" || n.op =
 bool multiplies(size_t input) { return input < 2; }
 
 bool adds(const Node& n) {
-  return n.then.find(StepKind::residual) != nullptr || (n.op == "map" && (n.attrs.word("fn") == "add" || n.attrs.word("fn") == "sub"));
+  return n.then.find(StepKind::residual) != nullptr ||
+         (n.op == "map" && (n.attrs.word("fn") == "add" || n.attrs.word("fn") == "sub"));
 }
 
 // A layer on a residual stream computes x + f(x): on its way to the output its result is added to a value that its own
@@ -80,7 +81,8 @@ void assign_roles(Graph& g) {
       seen = seen || after[static_cast<size_t>(in)];
       from_attention = from_attention || (hands_on(n) && attended[static_cast<size_t>(in)]);
     }
-    if (is_linear(g, n)) n.role = !seen ? "embed" : attended[static_cast<size_t>(n.inputs[0])] ? "block.attention_out" : "";
+    if (is_linear(g, n))
+      n.role = !seen ? "embed" : attended[static_cast<size_t>(n.inputs[0])] ? "block.attention_out" : "";
     if (n.op == "attention") n.role = "block.attention";
     for (ValueId out : n.outputs) {
       after[static_cast<size_t>(out)] = seen || is_mark(n);

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "ops/ops.h"
 #include "op/op.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -28,7 +28,8 @@ bool readable(StridedInputs strided, const Shape& shape, const Shape& strides) {
   return false;
 }
 
-// Some rows of a dense matrix, each from its first column to its last: a residual of few tokens. Kernels may count on rows that begin where rows begin.
+// Some rows of a dense matrix, each from its first column to its last: a residual of few tokens. Kernels may count on
+// rows that begin where rows begin.
 bool are_whole_rows(const Shape& shape, const Shape& strides, int64_t offset) {
   if (!readable(StridedInputs::kRows, shape, strides)) return false;
   const RowView rows = as_rows(shape, strides);

@@ -90,8 +90,8 @@ class OutputShaper {
   // Some rows of a norm's result, made once more from the same rows of its operand.
   Status make_rows_again(ValueId out, size_t maker, const Region& rows) {
     const Node node = g_.nodes[maker];
-    if (node.op != "norm" || node.attrs.integer("pooled") != 0 || !node.then.empty() || (rows.shape.back() > 1 && rows.strides.back() != 1) ||
-        rows.offset % rows.shape.back() != 0)
+    if (node.op != "norm" || node.attrs.integer("pooled") != 0 || !node.then.empty() ||
+        (rows.shape.back() > 1 && rows.strides.back() != 1) || rows.offset % rows.shape.back() != 0)
       return {};
     GraphBuilder builder(g_, maker + 1);
     const Place x = builder.place(node.inputs[0]);

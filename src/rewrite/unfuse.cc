@@ -22,7 +22,9 @@ class Splitter {
     for (size_t s = kept; s < layer_.then.steps.size(); ++s) {
       const Step& step = layer_.then.steps[s];
       Node map{.name = name(cat(layer_.name, ".", name_of(step.kind))), .op = "map", .inputs = {from}};
-      map.attrs.set("fn", std::string(step.kind == StepKind::act ? name_of(step.fn) : step.kind == StepKind::scale ? "mul" : "add"));
+      map.attrs.set("fn", std::string(step.kind == StepKind::act     ? name_of(step.fn)
+                                      : step.kind == StepKind::scale ? "mul"
+                                                                     : "add"));
       if (step.operand >= 0) {
         const auto operand = as_result(producers, layer_.inputs[static_cast<size_t>(step.operand)]);
         if (!operand) return std::nullopt;
@@ -33,7 +35,8 @@ class Splitter {
       map.outputs = {from};
       made_.push_back(std::move(map));
     }
-    if (from != y_) made_.push_back({.name = name(layer_.name + ".cast"), .op = "copy", .inputs = {from}, .outputs = {y_}});
+    if (from != y_)
+      made_.push_back({.name = name(layer_.name + ".cast"), .op = "copy", .inputs = {from}, .outputs = {y_}});
     g_.nodes.erase(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_));
     g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_), made_.begin(), made_.end());
     const std::vector<int> now = g_.producers();
@@ -79,7 +82,8 @@ class Splitter {
   std::optional<ValueId> as_result(const std::vector<int>& producers, ValueId operand) {
     const Shape &s = g_.at(operand).type.shape, &y = g_.at(y_).type.shape;
     const size_t lead = y.size() - std::min(s.size(), y.size());
-    if (s.size() <= y.size() && std::equal(s.begin(), s.end(), y.begin() + static_cast<std::ptrdiff_t>(lead))) return operand;
+    if (s.size() <= y.size() && std::equal(s.begin(), s.end(), y.begin() + static_cast<std::ptrdiff_t>(lead)))
+      return operand;
     const Placement p = placement_of(g_, producers, operand);
     if (g_.at(operand).constant || elements(s) != elements(y) || !is_dense(s, p.strides)) return std::nullopt;
     const ValueId seen = value(g_.at(operand).name + ".view", g_.at(operand).type.quant);
@@ -98,7 +102,9 @@ class Splitter {
 
 std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element carrier) {
   const Node& node = graph.nodes[at];
-  if (node.op != "matmul" || node.outputs.size() > 1 || node.then.gated() || node.then.find(StepKind::normalise) != nullptr || node.then.find(StepKind::quantize) != nullptr) return std::nullopt;
+  if (node.op != "matmul" || node.outputs.size() > 1 || node.then.gated() ||
+      node.then.find(StepKind::normalise) != nullptr || node.then.find(StepKind::quantize) != nullptr)
+    return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
   std::vector<QuantType> types = {y};
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);

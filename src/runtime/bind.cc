@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bind.h"
 
-#include "ops/ops.h"
 #include "op/op.h"
+#include "ops/ops.h"
 
 namespace tessera {
 
@@ -10,26 +10,32 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
   std::vector<BoundStep> bound;
   for (const PlanStep& step : plan.steps) {
     const Variant* variant = find_variant(step.variant);
-    if (variant == nullptr) return bad_input(cat("layer ", step.layer, ": this program has no variant '", step.variant, "'"));
+    if (variant == nullptr)
+      return bad_input(cat("layer ", step.layer, ": this program has no variant '", step.variant, "'"));
     // A kernel for another machine would take this one's addresses for its own.
     if (!runs(plan.arch, variant->arch)) {
-      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' is for ", info(variant->arch).name, ", and plan '", plan.name, "' is for ",
-                           info(plan.arch).name));
+      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' is for ", info(variant->arch).name,
+                           ", and plan '", plan.name, "' is for ", info(plan.arch).name));
     }
     if (variant->bind == nullptr) {
-      return machine_error(cat("layer ", step.layer, ": '", step.variant, "' was compiled without its kernels (no CUDA toolkit at build time)"));
+      return machine_error(cat("layer ", step.layer, ": '", step.variant,
+                               "' was compiled without its kernels (no CUDA toolkit at build time)"));
     }
     BoundStep b;
     b.step = &step;
     b.problem = problem_of(plan, step);
     if (const Verdict v = variant->accepts(b.problem); !v) {
-      return bad_input(cat("layer ", step.layer, ": '", step.variant, "' refuses the problem in the engine file: ", v.refusal));
+      return bad_input(
+          cat("layer ", step.layer, ": '", step.variant, "' refuses the problem in the engine file: ", v.refusal));
     }
     auto config = checked_config(*variant, b.problem);
     if (!config.ok()) return config.status().at(cat("layer ", step.layer));
     b.problem.config = std::move(config).value();
-    b.problem.backward = bound.size() % 2 == 1;  // every second kernel begins where the one before ended (docs/design/0013); no result depends on it
-    if (const Status s = check_storage(*variant, b.problem, step.workspace_bytes); !s.ok()) return s.at(cat("layer ", step.layer));
+    b.problem.backward =
+        bound.size() % 2 ==
+        1;  // every second kernel begins where the one before ended (docs/design/0013); no result depends on it
+    if (const Status s = check_storage(*variant, b.problem, step.workspace_bytes); !s.ok())
+      return s.at(cat("layer ", step.layer));
     auto kernel = variant->bind(b.problem);
     if (!kernel.ok()) return kernel.status().at(cat("layer ", step.layer, ", ", step.variant));
     b.kernel = std::move(kernel).value();
@@ -44,9 +50,15 @@ void place_views(const Plan& plan, const Memory& memory, std::vector<BoundStep>&
   const auto address = [&](const PlanTensor& t, TensorView& view) {
     const size_t index = static_cast<size_t>(t.index);
     switch (t.storage) {
-      case Storage::kArena: view.data = memory.arena + t.offset_bytes; break;
-      case Storage::kConstant: view.data = const_cast<uint8_t*>(memory.constants[index]) + t.offset_bytes; break;
-      case Storage::kState: view.data = memory.states[index] + t.offset_bytes; break;
+      case Storage::kArena:
+        view.data = memory.arena + t.offset_bytes;
+        break;
+      case Storage::kConstant:
+        view.data = const_cast<uint8_t*>(memory.constants[index]) + t.offset_bytes;
+        break;
+      case Storage::kState:
+        view.data = memory.states[index] + t.offset_bytes;
+        break;
       case Storage::kInput:
         if (memory.input_slots != nullptr) {
           view.slot = memory.input_slots + index;

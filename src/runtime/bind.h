@@ -16,9 +16,10 @@ struct Memory {
   uint8_t* arena = nullptr;
   std::span<const uint8_t* const> constants;  // per engine constant
   std::span<uint8_t* const> states;           // per engine state
-  std::span<const void* const> inputs;    // per port; host plans
+  std::span<const void* const> inputs;        // per port; host plans
   std::span<void* const> outputs;
-  void* const* input_slots = nullptr;  // CUDA plans: device array of pointers, one per port; views get a slot instead of data
+  void* const* input_slots =
+      nullptr;  // CUDA plans: device array of pointers, one per port; views get a slot instead of data
   void* const* output_slots = nullptr;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that ask for more than the machine has, or give a kernel less than it needs: an error by name, before anything
-// is taken.
+// Engines that ask for more than the machine has, or give a kernel less than it needs: an error by name, before
+// anything is taken.
 #include <gtest/gtest.h>
 
 #include "plan/engine_file.h"
@@ -85,7 +85,8 @@ TEST(Bind, NoMemoryIsSaidByNameAndBytes) {
   EXPECT_NE(error_of(state).find("no memory for state 'cache': 70368744177664 bytes are wanted"), std::string::npos);
   Engine wide = copying_engine();
   for (PlanTensor& t : wide.plans[0].tensors) t.desc = dense_operand({2, kTooMuch / 8}, Element::f32);
-  EXPECT_NE(error_of(wide).find("no memory for 'x' of plan 'main': 70368744177664 bytes are wanted"), std::string::npos);
+  EXPECT_NE(error_of(wide).find("no memory for 'x' of plan 'main': 70368744177664 bytes are wanted"),
+            std::string::npos);
 }
 
 TEST(Bind, WhatThisProgramDoesNotKnow) {
@@ -94,14 +95,18 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
   EXPECT_NE(error_of(unknown).find("layer copy: this program has no variant 'copy/abacus'"), std::string::npos);
   Engine shape = copying_engine();
   shape.plans[0].steps[0].config = "3x5";
-  EXPECT_NE(error_of(shape, false).find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"), std::string::npos)
+  EXPECT_NE(error_of(shape, false)
+                .find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"),
+            std::string::npos)
       << error_of(shape, false);
 }
 
-// A kernel reads its operands in the order that it asked for: an engine file that claims another one is refused before it runs.
+// A kernel reads its operands in the order that it asked for: an engine file that claims another one is refused before
+// it runs.
 TEST(Bind, OperandsLieAsTheirKernelReadsThem) {
   Plan p{.name = "main", .arch = Arch::cpu, .batch = 2};
-  p.tensors = {port("x", {2, 8}, Storage::kInput), port("gain", {8}, Storage::kConstant), port("y", {2, 8}, Storage::kOutput)};
+  p.tensors = {port("x", {2, 8}, Storage::kInput), port("gain", {8}, Storage::kConstant),
+               port("y", {2, 8}, Storage::kOutput)};
   p.inputs = {{"x", 0}};
   p.outputs = {{"y", 2}};
   p.tensors[1].desc.constant = true;
@@ -112,7 +117,9 @@ TEST(Bind, OperandsLieAsTheirKernelReadsThem) {
     if (layout == Layout::kRows) continue;
     Plan claims = p;
     claims.tensors[1].desc.layout = layout;
-    EXPECT_NE(bind_steps(claims).status().message().find(cat("layer n: operand 1 lies in '", name_of(layout), "' in the engine file, norm/cpu reads 'rows'")), std::string::npos)
+    EXPECT_NE(bind_steps(claims).status().message().find(
+                  cat("layer n: operand 1 lies in '", name_of(layout), "' in the engine file, norm/cpu reads 'rows'")),
+              std::string::npos)
         << bind_steps(claims).status().message();
     for (const char* variant : {"copy/cpu", "copy/reference"}) {
       Engine result = copying_engine();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs CUDA plans: constants and arena on the device, every step captured once into one CUDA graph. The caller's buffers are reached through a table of pointers
-// in device memory (slots), so that one graph serves any buffers; the table is rewritten, in stream order, only when the pointers change.
+// Runs CUDA plans: constants and arena on the device, every step captured once into one CUDA graph. The caller's
+// buffers are reached through a table of pointers in device memory (slots), so that one graph serves any buffers; the
+// table is rewritten, in stream order, only when the pointers change.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -21,7 +22,13 @@ Status checked(cudaError_t error, const char* what) {
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const Engine& engine, const Plan& plan, const ExecutorOptions& options)
-      : engine_(engine), plan_(plan), device_(options.device), residency_(options.residency), observe_(options.observe), replaced_(options.replaced), seen_(options.seen) {}
+      : engine_(engine),
+        plan_(plan),
+        device_(options.device),
+        residency_(options.residency),
+        observe_(options.observe),
+        replaced_(options.replaced),
+        seen_(options.seen) {}
 
   ~CudaExecutor() override {
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
@@ -52,7 +59,8 @@ class CudaExecutor : public Executor {
     TS_ASSIGN(steps_, bind_steps(plan_));
     place_views(plan_, memory_, steps_);
     TS_TRY(set_slots(staged_, stream_));
-    TS_TRY(launch_all(stream_));  // outside a capture first: lazily loaded modules and first-launch work stay out of the graph
+    TS_TRY(launch_all(
+        stream_));  // outside a capture first: lazily loaded modules and first-launch work stay out of the graph
     TS_TRY(checked(cudaStreamSynchronize(stream_), "running the plan once"));
     return capture();
   }
@@ -62,7 +70,8 @@ class CudaExecutor : public Executor {
     if (!replaced_.empty()) return run_replacing(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
-      TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_), "copying an input to the GPU"));
+      TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_),
+                     "copying an input to the GPU"));
     }
     TS_TRY(set_slots(staged_, stream_));
     TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
@@ -138,11 +147,13 @@ class CudaExecutor : public Executor {
     }
     TS_TRY(checked(cudaStreamSynchronize(stream_), "running the steps"));
     for (size_t o = 0; o < outputs.size(); ++o)
-      TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o], static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
+      TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o],
+                          static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
     return {};
   }
 
-  // Step by step, without the graph. After each step the arena and the outputs are brought to the host, where views like those of a host plan show them.
+  // Step by step, without the graph. After each step the arena and the outputs are brought to the host, where views
+  // like those of a host plan show them.
   Status run_observed(std::span<const void* const> inputs, std::span<void* const> outputs) {
     TS_TRY(stage_inputs(inputs));
     Buffer arena(static_cast<size_t>(plan_.arena_bytes));
@@ -167,9 +178,11 @@ class CudaExecutor : public Executor {
       TS_TRY(launch(steps_[i], stream_));
       TS_TRY(checked(cudaStreamSynchronize(stream_), "running a step"));
       TS_TRY(copy_to_host(arena.data(), arena_.data(), arena.size()));
-      for (size_t s = 0; s < states.size(); ++s) TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
+      for (size_t s = 0; s < states.size(); ++s)
+        TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
       for (size_t o = 0; o < outputs.size(); ++o) {
-        TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o], static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
+        TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o],
+                            static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
       }
       observe_(*shown[i].step, shown[i].in, shown[i].out);
     }
@@ -192,11 +205,13 @@ class CudaExecutor : public Executor {
     return checked(cudaStreamSynchronize(stream_), "staging inputs");
   }
 
-  // The copy is from pageable memory: the runtime takes a private copy before it returns, so `wanted` may change at once.
+  // The copy is from pageable memory: the runtime takes a private copy before it returns, so `wanted` may change at
+  // once.
   Status set_slots(const std::vector<void*>& wanted, cudaStream_t stream) {
     if (wanted == current_) return {};
     current_ = wanted;
-    return checked(cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*), cudaMemcpyHostToDevice, stream),
+    return checked(cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*),
+                                   cudaMemcpyHostToDevice, stream),
                    "writing the table of buffers");
   }
 

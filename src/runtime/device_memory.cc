@@ -37,7 +37,8 @@ std::string why_no_device(Arch arch) {
   const int have = properties.major * 10 + properties.minor;
   const Capability want = capability_of(arch);
   if (have < want.at_least || (want.exact && have != want.at_least)) {
-    return cat("the GPU here is ", properties.name, " (sm_", have, "); this needs sm_", want.at_least, want.exact ? "" : " or newer");
+    return cat("the GPU here is ", properties.name, " (sm_", have, "); this needs sm_", want.at_least,
+               want.exact ? "" : " or newer");
   }
   return "";
 }
@@ -53,8 +54,8 @@ Result<void*> device_allocate(size_t bytes) {
   return p;
 }
 void device_free(void* p) { (void)cudaFree(p); }
-// cudaMemcpy from pageable memory returns when the last bytes are staged, and cudaMemset at once. Streams that do not wait
-// for the default one (all of ours) would read what was there before.
+// cudaMemcpy from pageable memory returns when the last bytes are staged, and cudaMemset at once. Streams that do not
+// wait for the default one (all of ours) would read what was there before.
 Status copy_to_device(void* device, const void* host, size_t bytes) {
   TS_TRY(checked(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the GPU"));
   return checked(cudaStreamSynchronize(cudaStreamLegacy), "copying to the GPU");
@@ -75,7 +76,8 @@ Status no_cuda() { return machine_error("this program was built without CUDA"); 
 }  // namespace
 
 std::string why_no_device(Arch arch) {
-  return info(arch).device == DeviceKind::kHost ? "" : "this program was built without CUDA (no toolkit at configure time)";
+  return info(arch).device == DeviceKind::kHost ? ""
+                                                : "this program was built without CUDA (no toolkit at configure time)";
 }
 std::string device_name(int) { return "none"; }
 Result<void*> device_allocate(size_t) { return no_cuda(); }

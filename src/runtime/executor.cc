@@ -13,7 +13,8 @@ std::string why_not_here(Arch arch) {
 
 Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
   if (const std::string why = why_not_here(plan.arch); !why.empty()) {
-    return machine_error(cat("the plan is for ", info(plan.arch).name, " (", info(plan.arch).what, "), which cannot run here: ", why));
+    return machine_error(
+        cat("the plan is for ", info(plan.arch).name, " (", info(plan.arch).what, "), which cannot run here: ", why));
   }
   if (info(plan.arch).device == DeviceKind::kHost) return bind_host(engine, plan, options);
 #ifdef TS_WITH_CUDA

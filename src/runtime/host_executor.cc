@@ -6,9 +6,9 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "ops/ops.h"
 #include "runtime/bind.h"
 #include "runtime/executors.h"
-#include "ops/ops.h"
 #include "runtime/residency.h"
 
 namespace tessera {
@@ -54,7 +54,9 @@ class HostExecutor : public Executor {
     return {};
   }
 
-  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream) override { return run(inputs, outputs); }
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream) override {
+    return run(inputs, outputs);
+  }
 
   Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
     Scratch outputs(plan_);

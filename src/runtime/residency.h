@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine keeps on a device for as long as any of its plans is bound: constants, uploaded once however many plans use them, and the state that
-// plans share. On the host the constants stay in the mapped file.
+// What an engine keeps on a device for as long as any of its plans is bound: constants, uploaded once however many
+// plans use them, and the state that plans share. On the host the constants stay in the mapped file.
 #pragma once
 
 #include <memory>

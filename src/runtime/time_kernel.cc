@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "ops/matmul/matmul.h"
 #include "op/op.h"
 #include "op/operand_extent.h"
+#include "ops/matmul/matmul.h"
 #include "runtime/device_memory.h"
 
 #ifdef TS_WITH_CUDA
@@ -165,9 +165,9 @@ class OperandSet {
     return {};
   }
   Status copy_from(const OperandSet& other) {
-    TS_TRY(checked(
-        cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice),
-        "copying operands"));
+    TS_TRY(
+        checked(cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice),
+                "copying operands"));
     return device_synchronise();  // such a copy returns before it is done
   }
   void place() {

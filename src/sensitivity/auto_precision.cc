@@ -28,13 +28,17 @@ class Search {
   Search(const Trials& trials, const AutoOptions& options)
       : trials_(trials), options_(options), layers_(layers_of_blocks(trials.graph())) {
     const auto named = [&](const TrialLayer& l) {
-      return std::any_of(options_.types.allow.begin(), options_.types.allow.end(), [&](const Allowance& a) { return matches(a.pattern.c_str(), l.name.c_str()); });
+      return std::any_of(options_.types.allow.begin(), options_.types.allow.end(),
+                         [&](const Allowance& a) { return matches(a.pattern.c_str(), l.name.c_str()); });
     };
     allowed_ = std::erase_if(layers_, named);
   }
 
   Result<AutoChoice> run() {
-    if (layers_.empty() && allowed_ > 0) return usage_error("--precision auto: --allow names every linear layer of the blocks, nothing is left to choose; ask for a precision by name");
+    if (layers_.empty() && allowed_ > 0)
+      return usage_error(
+          "--precision auto: --allow names every linear layer of the blocks, nothing is left to choose; ask for a "
+          "precision by name");
     if (layers_.empty()) return refused("this model has no linear layer in a block to choose a precision for");
     for (const std::string& name : options_.candidates) {
       TS_ASSIGN(const Precision* p, base_precision(name));
@@ -50,8 +54,9 @@ class Search {
     if (!reaches(cheapest)) {
       TS_ASSIGN(reached, measured(high));
       if (!reaches(reached)) {
-        return refused(cat("--min-cosine ", options_.min_cosine, ": even with every layer that is to be chosen in ", options_.candidates.back(),
-                           " the mean cosine to fp32 is ", brief(reached.cosine_mean), "; ask for less"));
+        return refused(cat("--min-cosine ", options_.min_cosine, ": even with every layer that is to be chosen in ",
+                           options_.candidates.back(), " the mean cosine to fp32 is ", brief(reached.cosine_mean),
+                           "; ask for less"));
       }
       while (high - low > 1) {
         const size_t middle = (low + high) / 2;
@@ -133,7 +138,11 @@ class Search {
 
   AutoChoice describe(size_t moves, const Closeness& reached, const Closeness& cheapest) const {
     const std::vector<size_t> at = candidates_after(moves);
-    AutoChoice choice{.base = options_.candidates.back(), .allow = allowances(at), .layers = {}, .reached = reached, .cheapest = cheapest};
+    AutoChoice choice{.base = options_.candidates.back(),
+                      .allow = allowances(at),
+                      .layers = {},
+                      .reached = reached,
+                      .cheapest = cheapest};
     std::map<std::string, int> counts;
     for (size_t l = 0; l < layers_.size(); ++l) {
       const double bytes = weight_bytes(*precisions_[at[l]], layers_[l].weights),
@@ -147,9 +156,10 @@ class Search {
     for (const std::string& name : options_.candidates) {
       if (counts[name] > 0) mixture += cat(mixture.empty() ? "" : ", ", counts[name], " ", name);
     }
-    choice.sentence = cat("auto: ", mixture, allowed_ > 0 ? cat(", ", allowed_, " as --allow says") : "", "; mean cosine ", brief(reached.cosine_mean), " of at least ",
-                          options_.min_cosine, " over ", trials_.samples(), " samples (", allowed_ > 0 ? "the others " : "", "all ", options_.candidates[0], ": ",
-                          brief(cheapest.cosine_mean), ")");
+    choice.sentence =
+        cat("auto: ", mixture, allowed_ > 0 ? cat(", ", allowed_, " as --allow says") : "", "; mean cosine ",
+            brief(reached.cosine_mean), " of at least ", options_.min_cosine, " over ", trials_.samples(), " samples (",
+            allowed_ > 0 ? "the others " : "", "all ", options_.candidates[0], ": ", brief(cheapest.cosine_mean), ")");
     return choice;
   }
 
@@ -165,6 +175,8 @@ class Search {
 
 }  // namespace
 
-Result<AutoChoice> choose_by_cosine(const Trials& trials, const AutoOptions& options) { return Search(trials, options).run(); }
+Result<AutoChoice> choose_by_cosine(const Trials& trials, const AutoOptions& options) {
+  return Search(trials, options).run();
+}
 
 }  // namespace tessera

@@ -96,14 +96,16 @@ double weight_bytes(const Precision& precision, int64_t weights) {
   const auto bits = [](const ScaleLevel& level) {
     return level.granularity == Granularity::kBlock ? static_cast<double>(info(level.element).bits) / level.block : 0.0;
   };
-  const double each = info(precision.weight.element).bits + bits(precision.weight.scale) + bits(precision.weight.scale2);
+  const double each =
+      info(precision.weight.element).bits + bits(precision.weight.scale) + bits(precision.weight.scale2);
   return each / 8 * static_cast<double>(weights);
 }
 
 Result<Sensitivity> measure_sensitivity(const Trials& trials, const SensitivityOptions& options) {
   TS_ASSIGN(const Precision* precision, base_precision(options.types.precision));
   if (!precision->weight.scaled())
-    return usage_error(cat("sensitivity to ", options.types.precision, ": it has no scales; ask for fp8, nvfp4 or another with scales"));
+    return usage_error(cat("sensitivity to ", options.types.precision,
+                           ": it has no scales; ask for fp8, nvfp4 or another with scales"));
   const Precision& carrier = plain_precision(precision->carrier);
   std::vector<TrialLayer> layers = layers_of_blocks(trials.graph());
   if (layers.empty()) return refused("this model has no linear layer in a block to rank");

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each layer's low precision costs, measured at the outputs on samples against the fp32 model: each layer quantized
-// alone (the others in the carrier), and every layer but that one. Both run as CPU plans, which compute with the codes of
-// every precision. Where the two rankings differ, errors of layers add up or cancel.
+// What each layer's low precision costs, measured at the outputs on samples against the fp32 model: each layer
+// quantized alone (the others in the carrier), and every layer but that one. Both run as CPU plans, which compute with
+// the codes of every precision. Where the two rankings differ, errors of layers add up or cancel.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "ir/graph.h"
 #include "precision/quantize.h"
-#include "inputs/samples.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -19,7 +19,8 @@ namespace tessera {
 // Several floating-point outputs: the one that is farthest off counts.
 class Trials {
  public:
-  // `graph` must outlive the trials; its batch is the number of samples per run. Types that it states stay in fp32's run.
+  // `graph` must outlive the trials; its batch is the number of samples per run. Types that it states stay in fp32's
+  // run.
   static Result<Trials> make(const Graph& graph, Samples samples);
   Result<Closeness> measure(const QuantizeOptions& types) const { return measure(*graph_, types); }
   // Another graph of the same model: with other weights.
@@ -49,11 +50,11 @@ double weight_bytes(const Precision& precision, int64_t weights);
 struct LayerCost {
   TrialLayer layer;
   Closeness alone, without;
-  std::string refused;  // why there are no numbers
+  std::string refused;     // why there are no numbers
   double bytes_saved = 0;  // against the carrier
 };
 struct Sensitivity {
-  Closeness carrier, all;        // no layer quantized; every one
+  Closeness carrier, all;         // no layer quantized; every one
   std::vector<LayerCost> layers;  // the costliest alone first
   int64_t samples = 0;
 };

@@ -5,9 +5,9 @@
 
 #include <random>
 
+#include "calibrate/calibrate.h"
 #include "ir/text.h"
 #include "sensitivity/auto_precision.h"
-#include "calibrate/calibrate.h"
 
 namespace tessera {
 namespace {

@@ -21,7 +21,8 @@ Graph few_rows() {
     for (int i = 1; i < n; ++i) text += ", 0";
     return text;
   };
-  const auto g = parse_graph(cat("graph g {\n  in %x: f16[64,128]\n  const %w: f16[128,128] = {", zeros(128 * 128), "}\n  const %v: f16[256,128] = {", zeros(256 * 128), R"(}
+  const auto g = parse_graph(cat("graph g {\n  in %x: f16[64,128]\n  const %w: f16[128,128] = {", zeros(128 * 128),
+                                 "}\n  const %v: f16[256,128] = {", zeros(256 * 128), R"(}
   %a: f16[64,128] = matmul(%x, %w) @"a"
   %n: f16[64,128] = norm(%a) {eps=0.001, kind="layer"} @"n"
   %b: f16[64,128] = matmul(%n, %w) @"b"
@@ -69,7 +70,9 @@ TEST(TuneInPlan, TheWholePlanDecides) {
     ++calls;
     EXPECT_EQ(kernel_of(p, "a"), kernel_of(p, "b")) << "layers of one problem run by one kernel";
     tried.insert(kernel_of(p, "a"));
-    return kernel_of(p, "a") == first ? 100.0 : kernel_of(p, "a") == *tried.rbegin() && kernel_of(p, "a") != first ? 97.0 : 98.0;
+    return kernel_of(p, "a") == first                                           ? 100.0
+           : kernel_of(p, "a") == *tried.rbegin() && kernel_of(p, "a") != first ? 97.0
+                                                                                : 98.0;
   };
   const auto timed = tune_in_plan(before, time, /*quiet=*/true, table);
   ASSERT_TRUE(timed.ok()) << timed.status().message();
@@ -94,11 +97,14 @@ TEST(TuneInPlan, GoesRoundUntilNothingChanges) {
   const Plan before = plan_by(table);
   const std::string a = kernel_of(before, "a"), c = kernel_of(before, "c");
   int calls = 0;
-  const auto timed = tune_in_plan(before, [&](const Plan& p) -> Result<double> {
-    ++calls;
-    const bool other_a = kernel_of(p, "a") != a, other_c = kernel_of(p, "c") != c;
-    return other_c ? (other_a ? 90.0 : 97.0) : (other_a ? 110.0 : 100.0);
-  }, /*quiet=*/true, table);
+  const auto timed = tune_in_plan(
+      before,
+      [&](const Plan& p) -> Result<double> {
+        ++calls;
+        const bool other_a = kernel_of(p, "a") != a, other_c = kernel_of(p, "c") != c;
+        return other_c ? (other_a ? 90.0 : 97.0) : (other_a ? 110.0 : 100.0);
+      },
+      /*quiet=*/true, table);
   ASSERT_TRUE(timed.ok()) << timed.status().message();
   EXPECT_EQ(*timed, 3) << "problems, however often each was asked";
   EXPECT_NE(kernel_of(plan_by(table), "c"), c);
@@ -110,23 +116,29 @@ TEST(TuneInPlan, NoiseChangesNothing) {
   TuningTable table = alone_times();
   const Plan before = plan_by(table);
   double us = 100;
-  const auto timed = tune_in_plan(before, [&](const Plan&) -> Result<double> { return us -= 0.001; }, true, table);
+  const auto timed = tune_in_plan(
+      before, [&](const Plan&) -> Result<double> { return us -= 0.001; }, true, table);
   ASSERT_TRUE(timed.ok());
-  for (const char* layer : {"a", "b", "c"}) EXPECT_EQ(kernel_of(plan_by(table), layer), kernel_of(before, layer)) << layer;
+  for (const char* layer : {"a", "b", "c"})
+    EXPECT_EQ(kernel_of(plan_by(table), layer), kernel_of(before, layer)) << layer;
 }
 
 TEST(TuneInPlan, WhatCannotRunIsLeftOutAndTroubleEndsIt) {
   TuningTable table = alone_times();
   const Plan before = plan_by(table);
   const std::string first = kernel_of(before, "a"), last = kernel_of(before, "c");
-  const auto timed = tune_in_plan(before, [&](const Plan& p) -> Result<double> {
-    if (kernel_of(p, "a") != first || kernel_of(p, "c") != last) return refused("no");
-    return 100.0;
-  }, true, table);
+  const auto timed = tune_in_plan(
+      before,
+      [&](const Plan& p) -> Result<double> {
+        if (kernel_of(p, "a") != first || kernel_of(p, "c") != last) return refused("no");
+        return 100.0;
+      },
+      true, table);
   ASSERT_TRUE(timed.ok()) << timed.status().message();
   EXPECT_EQ(kernel_of(plan_by(table), "a"), first);
   TuningTable other = alone_times();
-  const auto trouble = tune_in_plan(before, [](const Plan&) -> Result<double> { return machine_error("the GPU is gone"); }, true, other);
+  const auto trouble = tune_in_plan(
+      before, [](const Plan&) -> Result<double> { return machine_error("the GPU is gone"); }, true, other);
   ASSERT_FALSE(trouble.ok());
   EXPECT_NE(trouble.status().message().find("the GPU is gone"), std::string::npos);
 }
@@ -136,9 +148,11 @@ TEST(TuneInPlan, SlowOnesAreNotTried) {
   const Plan before = plan_by(table);
   TuningTable spread = table;
   for (auto& [key, times] : table.entries) {
-    for (size_t i = 1; i < times.size(); ++i) spread.record(key, {times[i].variant, times[i].config, 20.0 + static_cast<double>(i)});
+    for (size_t i = 1; i < times.size(); ++i)
+      spread.record(key, {times[i].variant, times[i].config, 20.0 + static_cast<double>(i)});
   }
-  const auto timed = tune_in_plan(plan_by(spread), [](const Plan&) -> Result<double> { return 1.0; }, true, spread);
+  const auto timed = tune_in_plan(
+      plan_by(spread), [](const Plan&) -> Result<double> { return 1.0; }, true, spread);
   ASSERT_TRUE(timed.ok());
   EXPECT_EQ(*timed, 0);
 }

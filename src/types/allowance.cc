@@ -10,8 +10,8 @@ Result<Allowance> parse_allowance(const std::string& text) {
   }
   Allowance allowance{text.substr(0, equals), text.substr(equals + 1)};
   if (find_precision(allowance.precision) == nullptr) {
-    return usage_error(cat("--allow '", text, "': precision '", allowance.precision, "' is unknown; accepted: ",
-                           precision_list()));
+    return usage_error(
+        cat("--allow '", text, "': precision '", allowance.precision, "' is unknown; accepted: ", precision_list()));
   }
   return allowance;
 }

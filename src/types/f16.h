@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IEEE binary16. Bias 15, max 65504, smallest subnormal 2^-24. Saturating by default: engines never make an Inf out of a finite number.
+// IEEE binary16. Bias 15, max 65504, smallest subnormal 2^-24. Saturating by default: engines never make an Inf out of
+// a finite number.
 #pragma once
 
 #include "types/small_float.h"

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage orders of a matrix of `rows` x `cols` codes beyond plain rows: a weight [outputs, inputs] is brought into one of these at build.
-// Each order is a function (row, col) -> element index, so that anyone (the reference included) can read a packed weight back.
+// Storage orders of a matrix of `rows` x `cols` codes beyond plain rows: a weight [outputs, inputs] is brought into one
+// of these at build. Each order is a function (row, col) -> element index, so that anyone (the reference included) can
+// read a packed weight back.
 //   rows        r * cols + c
-//   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an outer-product kernel reads)
-//   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions read that multiply along k
-//   panels16x8  the same with groups of 8 columns (int8)
-//   pairs32     rows, those of each 32 in the order of turn_pairs32
-//   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
-//   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
-// Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes of 4 bits lie two in a byte in every order.
+//   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an
+//   outer-product kernel reads) panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row
+//   by row: what instructions read that multiply along k panels16x8  the same with groups of 8 columns (int8) pairs32
+//   rows, those of each 32 in the order of turn_pairs32 halves32    two halves of as many rows, each in the order of
+//   pairs32: the halves of a gate sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its
+//   metadata (sparse24.h)
+// Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes
+// of 4 bits lie two in a byte in every order.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@
 namespace tessera {
 
 enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kSparse24 };
-inline constexpr Layout kLayouts[] = {Layout::kRows, Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8, Layout::kPairs32, Layout::kHalves32, Layout::kSparse24};
+inline constexpr Layout kLayouts[] = {Layout::kRows,    Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8,
+                                      Layout::kPairs32, Layout::kHalves32, Layout::kSparse24};
 
 constexpr const char* name_of(Layout layout) {
   constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8", "pairs32", "halves32", "sparse24"};
@@ -45,8 +48,9 @@ constexpr int64_t layout_group(Layout layout) {
   return kGroups[static_cast<size_t>(layout)];
 }
 
-// Where pairs32 puts a row, and which row it has at a place: the same function. Rows 8 b + 2 a and 8 b + 2 a + 1 lie where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4): a
-// matrix product whose results lie in pairs of columns over four threads (wgmma) then gives each thread eight neighbouring ones.
+// Where pairs32 puts a row, and which row it has at a place: the same function. Rows 8 b + 2 a and 8 b + 2 a + 1 lie
+// where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4): a matrix product whose results lie in pairs of columns over four
+// threads (wgmma) then gives each thread eight neighbouring ones.
 TS_HOST_DEVICE constexpr int turn_pairs32(int row) { return (row & ~0x1e) | (row & 0x06) << 2 | (row & 0x18) >> 2; }
 
 // Rows of pairs32 and halves32 as they are stored. (An odd row of two halves counts as the first one's.)
@@ -65,8 +69,11 @@ constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
 constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t rows, int64_t cols) {
   if (layout == Layout::kRows) return row * cols + col;
   if (keeps_rows32(layout)) {
-    const int64_t half = layout == Layout::kHalves32 ? (rows + 1) / 2 : rows, second = row >= half ? 1 : 0, own = row - second * half;
-    return (second * stored_rows32(layout, rows) / 2 + own / 32 * 32 + turn_pairs32(static_cast<int>(own % 32))) * cols + col;
+    const int64_t half = layout == Layout::kHalves32 ? (rows + 1) / 2 : rows, second = row >= half ? 1 : 0,
+                  own = row - second * half;
+    return (second * stored_rows32(layout, rows) / 2 + own / 32 * 32 + turn_pairs32(static_cast<int>(own % 32))) *
+               cols +
+           col;
   }
   const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
   return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
@@ -74,7 +81,8 @@ constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t 
 
 // Bytes of a matrix in any layout.
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols);
-// Dense rows of codes brought into a layout, and back. Fails only for a matrix that is not 2:4 sparse where that is asked.
+// Dense rows of codes brought into a layout, and back. Fails only for a matrix that is not 2:4 sparse where that is
+// asked.
 Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64_t cols, const void* codes);
 Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, const void* stored);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `--precision NAME` means, as types: a line of precisions.inc each. Builds ask for it, and engines are judged by it when they are loaded.
+// What `--precision NAME` means, as types: a line of precisions.inc each. Builds ask for it, and engines are judged by
+// it when they are loaded.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct Precision {
   const char* name;
   QuantType weight, activation;
   Element carrier;
-  // Whether scales come from calibration: static ones, and the second level of scales whose first is made while running.
+  // Whether scales come from calibration: static ones, and the second level of scales whose first is made while
+  // running.
   bool needs_ranges() const {
     return activation.scaled() && (!activation.dynamic || activation.scale2.granularity != Granularity::kNone);
   }

@@ -8,13 +8,13 @@
 #include <filesystem>
 
 #include "base/progress.h"
-#include "ops/matmul/matmul.h"
+#include "inputs/image_samples.h"
 #include "op/op.h"
+#include "ops/matmul/matmul.h"
+#include "verify/f32_model.h"
 #include "verify/golden_run.h"
 #include "verify/golden_values.h"
-#include "inputs/image_samples.h"
 #include "verify/model_as_written.h"
-#include "verify/f32_model.h"
 #include "verify/validate/validate_plan.h"
 
 namespace tessera {
@@ -31,7 +31,8 @@ constexpr const char* kOurFault = "; this is a fault of tessera, not of the prec
 
 constexpr const char* kRandomScales = "activation scales were taken from random inputs (--calib FILE brings data)";
 
-constexpr const char* kRandomInputs = "scales were judged on random golden inputs, not on samples (--golden-inputs FILE brings some)";
+constexpr const char* kRandomInputs =
+    "scales were judged on random golden inputs, not on samples (--golden-inputs FILE brings some)";
 
 Status failed(std::string sentence) { return {Code::kVerifyFailed, std::move(sentence)}; }
 
@@ -106,14 +107,16 @@ std::string outputs_in_words(const std::vector<OutputQuality>& outputs) {
   std::string text = "on the golden inputs";
   for (const OutputQuality& o : outputs) {
     text += cat(&o == &outputs.front() ? " " : ", ", "output '", o.name, "' has ",
-                o.whole ? cat(o.whole->same, " of ", o.whole->all, " whole numbers of the model as written") : "cosine " + number("%.5f", o.closeness.cosine_mean));
+                o.whole ? cat(o.whole->same, " of ", o.whole->all, " whole numbers of the model as written")
+                        : "cosine " + number("%.5f", o.closeness.cosine_mean));
   }
   return text;
 }
 
 std::string samples_in_words(const ModelReport& report) {
-  return cat("on ", report.samples, report.samples == 1 ? " sample" : " samples", " of --calib the quantized model has mean cosine ",
-             number("%.5f", report.on_samples.cosine_mean), " with the model in fp32");
+  return cat("on ", report.samples, report.samples == 1 ? " sample" : " samples",
+             " of --calib the quantized model has mean cosine ", number("%.5f", report.on_samples.cosine_mean),
+             " with the model in fp32");
 }
 
 bool blames_scales(const LayerQuality& layer) {
@@ -128,13 +131,16 @@ Status check_precision(const Plan& golden, const Outputs64& clean, const Outputs
   }
   const std::vector<std::string> faults = sentences_of(report.layers, true, kMostSentences);
   report.warnings = sentences_of(report.layers, false, kMostSentences);
-  const bool blamed = std::any_of(report.layers.begin(), report.layers.end(), blames_scales), by_chance = options.random_scales && blamed;
+  const bool blamed = std::any_of(report.layers.begin(), report.layers.end(), blames_scales),
+             by_chance = options.random_scales && blamed;
   if (by_chance) report.warnings.push_back(kRandomScales);
   if (blamed && !by_chance && options.inputs.empty()) report.warnings.push_back(kRandomInputs);
   std::string gate = gate_sentence(report.outputs, report.min_cosine);
-  if (const std::string on_samples = samples_gate_sentence(report); !on_samples.empty() || (!gate.empty() && report.samples > 0)) {
+  if (const std::string on_samples = samples_gate_sentence(report);
+      !on_samples.empty() || (!gate.empty() && report.samples > 0)) {
     // Both are named: which of the two is below the gate says how much it depends on the samples.
-    gate = cat(gate.empty() ? outputs_in_words(report.outputs) : gate, "; ", on_samples.empty() ? samples_in_words(report) : on_samples);
+    gate = cat(gate.empty() ? outputs_in_words(report.outputs) : gate, "; ",
+               on_samples.empty() ? samples_in_words(report) : on_samples);
   }
   if (gate.empty() && faults.empty()) return {};
   std::string text = gate;
@@ -160,7 +166,8 @@ void round_to_f16(const Plan& golden, Samples& samples) {
     const int64_t n = static_cast<int64_t>(samples.data[i].size() / sizeof(float));
     std::vector<float> numbers(static_cast<size_t>(n));
     std::memcpy(numbers.data(), samples.data[i].data(), samples.data[i].size());
-    if (std::any_of(numbers.begin(), numbers.end(), [](float x) { return !(std::fabs(x) <= info(Element::f16).max); })) continue;
+    if (std::any_of(numbers.begin(), numbers.end(), [](float x) { return !(std::fabs(x) <= info(Element::f16).max); }))
+      continue;
     Buffer halves(static_cast<size_t>(2 * n)), rounded(samples.data[i].size());
     info(Element::f16).encode(numbers.data(), n, halves.data(), 0);
     info(Element::f16).decode(halves.data(), 0, n, reinterpret_cast<float*>(rounded.data()));
@@ -257,7 +264,8 @@ std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_
 }
 
 std::string samples_gate_sentence(const ModelReport& report) {
-  if (report.samples == 0 || (report.on_samples.finite && report.on_samples.cosine_mean >= report.min_cosine)) return "";
+  if (report.samples == 0 || (report.on_samples.finite && report.on_samples.cosine_mean >= report.min_cosine))
+    return "";
   return cat(samples_in_words(report), ", where ", number("%.6g", report.min_cosine), " is the least (--min-cosine)");
 }
 
@@ -327,7 +335,8 @@ Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, c
     TS_TRY(check_precision(*golden, clean, written, options, r));
     g.min_cosine = r.min_cosine;
   }
-  TS_ASSIGN(GoldenTruth truth, run_golden(engine, std::span(engine.plans).first(engine.plans.size() - 1), *golden, samples, progress ? &*progress : nullptr));
+  TS_ASSIGN(GoldenTruth truth, run_golden(engine, std::span(engine.plans).first(engine.plans.size() - 1), *golden,
+                                          samples, progress ? &*progress : nullptr));
   for (size_t i = 0; i < golden->inputs.size(); ++i) {
     const Operand& d = port_desc(*golden, golden->inputs[i]);
     g.inputs.push_back(stored_input(golden->inputs[i].name, d, samples.data[i]));

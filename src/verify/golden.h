@@ -3,8 +3,9 @@
 // reproduced at load. Where the model is at hand, three more questions are asked, each with a sentence of its own:
 //   the passes     the canonical graph in f32 computes what the model as written does, within the response to noise of
 //                  f32's size (so a tanh GELU does not pass for an erf one)
-//   the plan       the golden plan has the model's constants and computes what it does, layer by layer (validate_plan.h)
-//   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and so have those of
+//   the plan       the golden plan has the model's constants and computes what it does, layer by layer
+//   (validate_plan.h) the precision  the golden plan's outputs have at least this cosine with the model's (the gate),
+//   and so have those of
 //                  the quantized model on the calibration samples, in the mean; and no scale is one that its numbers
 //                  cannot have been made for
 #pragma once
@@ -15,12 +16,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
 #include "plan/engine.h"
 #include "verify/closeness.h"
 #include "verify/quantization.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 
@@ -43,7 +44,7 @@ struct GoldenOptions {
 
 struct OutputQuality {
   std::string name;
-  Closeness closeness;               // to the model as written
+  Closeness closeness;                  // to the model as written
   std::optional<Agreement> whole = {};  // of an output of whole numbers, which are counted in place of it
 };
 // Numbers of an output of the golden plan beside the model's, which hold `samples` rows each.
@@ -55,11 +56,12 @@ struct ModelReport {
   std::vector<OutputQuality> outputs, passes;  // golden plan, canonical f32: both beside the model as written
   std::vector<double> pass_bounds;             // relative L2 allowed of `passes`
   std::vector<LayerQuality> layers;
-  Closeness on_samples;      // to the model in fp32, over `samples` of the calibration data, set before make_golden; 0: not measured
+  Closeness on_samples;  // to the model in fp32, over `samples` of the calibration data, set before make_golden; 0: not
+                         // measured
   int64_t samples = 0;
-  std::string padding;       // the input whose hidden tokens were shown not to matter (padding.h); empty: there is none
+  std::string padding;  // the input whose hidden tokens were shown not to matter (padding.h); empty: there is none
   std::vector<std::string> validated;  // which plans were held against the model, and how, a sentence each
-  std::vector<std::string> warnings;  // scales that are off, results that saturate; the build goes on
+  std::vector<std::string> warnings;   // scales that are off, results that saturate; the build goes on
 };
 
 // The gate where none is given, by the coarsest type that a layer multiplies in: far below what a sound quantization

@@ -8,9 +8,9 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "plan/engine.h"
 #include "runtime/executor.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 

@@ -11,14 +11,15 @@
 #include "op/op.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
-#include "verify/closeness.h"
 #include "ops/ops.h"
+#include "verify/closeness.h"
 #include "verify/judged_step.h"
 
 namespace tessera {
 namespace {
 
-// A run with noise shows how far the noise reaches, not how far it may: of few numbers by chance, of many it hardly varies.
+// A run with noise shows how far the noise reaches, not how far it may: of few numbers by chance, of many it hardly
+// varies.
 constexpr double kMultiple = 4, kMultipleOfMany = 2;
 constexpr int64_t kMany = 50000;
 constexpr double kFloor = 0x1p-20;  // a few roundings of f32 are never an error
@@ -36,7 +37,8 @@ std::vector<double> decoded(const QuantType& type, const uint8_t* bytes, int64_t
   return numbers;
 }
 
-// The relative L2 error of one code that falls to the other side of a tie: of the largest, which may outweigh all others.
+// The relative L2 error of one code that falls to the other side of a tie: of the largest, which may outweigh all
+// others.
 double largest_flip(const Operand& desc, const uint8_t* bytes) {
   double step = 0, squares = 0;
   for (const double x : decoded(desc.type, bytes, elements(desc.shape))) {
@@ -50,7 +52,8 @@ struct Range {
 };
 Range range_of(const PlanTensor& t) {
   int64_t last = 0;
-  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis) last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
+  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis)
+    last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
   return {t.offset_bytes, t.offset_bytes + packed_bytes(t.desc.type.element, last + 1)};
 }
 
@@ -106,14 +109,17 @@ GoldenArithmetic::GoldenArithmetic(const Plan& plan, const Plan& golden) {
   const std::vector<double> noise = noise_of_steps(plan);
   for (size_t g = 0; g < golden.steps.size(); ++g) {
     const int i = same_step(golden, g, plan);
-    const PlanStep* step = i < 0 || plan.steps[static_cast<size_t>(i)].op != golden.steps[g].op ? nullptr : &plan.steps[static_cast<size_t>(i)];
+    const PlanStep* step = i < 0 || plan.steps[static_cast<size_t>(i)].op != golden.steps[g].op
+                               ? nullptr
+                               : &plan.steps[static_cast<size_t>(i)];
     variants_.push_back(step == nullptr ? nullptr : find_variant(step->variant));
     configs_.push_back(step == nullptr ? "" : step->config);
     noise_.push_back(step == nullptr ? 0 : noise[static_cast<size_t>(i)]);
   }
 }
 
-bool GoldenArithmetic::make(size_t step, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, uint64_t seed) const {
+bool GoldenArithmetic::make(size_t step, const Problem& problem, std::span<const TensorView> in,
+                            std::span<const TensorView> out, uint64_t seed) const {
   const Variant* variant = variants_[step];
   if (variant == nullptr || variant->emulate == nullptr) return false;
   Problem here = problem;
@@ -141,8 +147,9 @@ std::vector<int> choose_values(const Engine& engine, const Plan& golden) {
     const PlanTensor& tensor = golden.tensors[static_cast<size_t>(t)];
     // Whole numbers may be places in the batch: those of a sample differ from slot to slot.
     const bool places = info(tensor.desc.type.element).kind == ElementKind::kInteger && !tensor.desc.type.scaled();
-    return tensor.storage == Storage::kArena && !places && tensor.desc.dense() && !tensor.desc.type.dynamic && info(tensor.desc.type.element).bits >= 8 &&
-           !tensor.desc.shape.empty() && tensor.desc.shape[0] % golden.batch == 0;
+    return tensor.storage == Storage::kArena && !places && tensor.desc.dense() && !tensor.desc.type.dynamic &&
+           info(tensor.desc.type.element).bits >= 8 && !tensor.desc.shape.empty() &&
+           tensor.desc.shape[0] % golden.batch == 0;
   };
   for (size_t i = 0; i < cut.size(); ++i) {
     if (!cut[i] || !std::all_of(golden.steps[i].out.begin(), golden.steps[i].out.end(), wanted)) continue;
@@ -165,7 +172,8 @@ std::vector<int> known_values(const Engine& engine, const Plan& golden) {
   std::vector<int> tensors;
   for (const GoldenValue& value : engine.golden.values) {
     for (size_t t = 0; t < golden.tensors.size(); ++t) {
-      if (golden.tensors[t].name == value.tensor.name && golden.tensors[t].storage == Storage::kArena) tensors.push_back(static_cast<int>(t));
+      if (golden.tensors[t].name == value.tensor.name && golden.tensors[t].storage == Storage::kArena)
+        tensors.push_back(static_cast<int>(t));
     }
   }
   return tensors;
@@ -173,15 +181,19 @@ std::vector<int> known_values(const Engine& engine, const Plan& golden) {
 
 // Whether each value holds one sample after the other: a run with the samples in another order gives the same bytes in
 // that order. Tokens before samples, or samples that read each other, do not.
-Result<std::vector<bool>> are_sample_by_sample(const Engine& engine, const Plan& golden, const Samples& samples, const GoldenArithmetic& arithmetic,
-                                               const std::vector<int>& tensors, const std::vector<Bytes>& clean) {
+Result<std::vector<bool>> are_sample_by_sample(const Engine& engine, const Plan& golden, const Samples& samples,
+                                               const GoldenArithmetic& arithmetic, const std::vector<int>& tensors,
+                                               const std::vector<Bytes>& clean) {
   std::vector<bool> same(tensors.size(), false);
   ExecutorOptions options;
-  options.make = [&](size_t i, const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) { return arithmetic.make(i, p, in, out, 0); };
+  options.make = [&](size_t i, const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
+    return arithmetic.make(i, p, in, out, 0);
+  };
   for (const int t : tensors) options.replaced.push_back({t, {}});
   options.seen = [&](size_t v, const uint8_t* bytes) {
     const size_t one = clean[v].size() / static_cast<size_t>(golden.batch), rest = clean[v].size() - one;
-    same[v] = std::memcmp(bytes, clean[v].data() + one, rest) == 0 && std::memcmp(bytes + rest, clean[v].data(), one) == 0;
+    same[v] =
+        std::memcmp(bytes, clean[v].data() + one, rest) == 0 && std::memcmp(bytes + rest, clean[v].data(), one) == 0;
   };
   const Samples from_the_second = samples.repeated(golden.batch + 1).part(1, golden.batch);
   TS_TRY(run_plan(engine, golden, from_the_second, options).status());
@@ -190,7 +202,8 @@ Result<std::vector<bool>> are_sample_by_sample(const Engine& engine, const Plan&
 
 }  // namespace
 
-Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden, const Samples& samples, Progress* progress) {
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden,
+                               const Samples& samples, Progress* progress) {
   std::vector<GoldenArithmetic> ways;
   for (const Plan& p : plans) {
     GoldenArithmetic way(p, golden);
@@ -203,14 +216,17 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
   std::vector<double> farthest(tensors.size(), 0);
   const auto run = [&](const GoldenArithmetic& arithmetic, uint64_t seed) {
     ExecutorOptions options;
-    options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
+    options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in,
+                             std::span<const TensorView> out) {
       if (progress != nullptr && seed <= 1) progress->advance();
       return arithmetic.make(i, p, in, out, seed == 0 ? 0 : seed + i);
     };
-    if (seed > 0) options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
-    if (seed > 0) options.observe = [&, seed](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
-      move_one_code(out[0], seed * 0x9e37 + static_cast<uint64_t>(&step - golden.steps.data()));
-    };
+    if (seed > 0)
+      options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
+    if (seed > 0)
+      options.observe = [&, seed](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
+        move_one_code(out[0], seed * 0x9e37 + static_cast<uint64_t>(&step - golden.steps.data()));
+      };
     for (size_t v = 0; v < tensors.size(); ++v) options.replaced.push_back({tensors[v], clean[v]});
     options.seen = [&, seed](size_t v, const uint8_t* bytes) {
       const Operand& desc = golden.tensors[static_cast<size_t>(tensors[v])].desc;
@@ -222,7 +238,8 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
         return;
       }
       const int64_t count = elements(desc.shape);
-      const Closeness c = compare(decoded(desc.type, bytes, count), decoded(desc.type, clean[v].data(), count), golden.batch);
+      const Closeness c =
+          compare(decoded(desc.type, bytes, count), decoded(desc.type, clean[v].data(), count), golden.batch);
       if (!(c.relative_l2 <= farthest[v])) farthest[v] = c.relative_l2;  // NaN stays: such a value is not kept
     };
     return run_plan(engine, golden, samples, options);
@@ -237,13 +254,14 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
     tensors.resize(n), clean.resize(n);
   };
   if (fresh && golden.batch > 1) {
-    TS_ASSIGN(const std::vector<bool> kept, are_sample_by_sample(engine, golden, samples, ways.front(), tensors, clean));
+    TS_ASSIGN(const std::vector<bool> kept,
+              are_sample_by_sample(engine, golden, samples, ways.front(), tensors, clean));
     keep(kept);
   }
   constexpr double kMostBound = 0.99;  // a bound of 1 binds nothing
   const size_t runs = std::max(ways.size(), static_cast<size_t>(noise_runs(golden)));
-  // A value that noise may change altogether is no place to go on from. Without it those after it lie farther from the one
-  // before them: their bounds are taken again.
+  // A value that noise may change altogether is no place to go on from. Without it those after it lie farther from the
+  // one before them: their bounds are taken again.
   for (bool again = true; again;) {
     farthest.assign(tensors.size(), 0);
     truth.bounds.assign(truth.outputs.size(), 0);
@@ -258,7 +276,8 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
     std::vector<bool> kept;
     for (size_t v = 0; v < tensors.size(); ++v) {
       const PlanTensor& t = golden.tensors[static_cast<size_t>(tensors[v])];
-      const double bound = multiple_of(elements(t.desc.shape)) * farthest[v] + largest_flip(t.desc, clean[v].data()) + kFloor;
+      const double bound =
+          multiple_of(elements(t.desc.shape)) * farthest[v] + largest_flip(t.desc, clean[v].data()) + kFloor;
       kept.push_back(bound <= kMostBound);
       if (kept.back()) truth.values.push_back({{t.name, t.desc.shape, t.desc.type, clean[v]}, bound});
     }
@@ -269,7 +288,8 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
   return truth;
 }
 
-Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, int64_t in_values, const Samples& samples, int64_t first, int64_t count,
+Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values,
+                               int64_t in_values, const Samples& samples, int64_t first, int64_t count,
                                std::string* machine) {
   const Activity running("plan", plan.name);
   ValueRun run;
@@ -280,11 +300,16 @@ Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std
     for (size_t t = 0; t < plan.tensors.size(); ++t) {
       const PlanTensor& here = plan.tensors[t];
       const int64_t per_sample = elements(g.shape) / std::max<int64_t>(1, in_values);
-      const bool written = std::any_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) { return std::find(s.out.begin(), s.out.end(), static_cast<int>(t)) != s.out.end(); });
-      if (here.name != g.name || here.storage != Storage::kArena || here.desc.type != g.type || !here.desc.dense() || !written || elements(here.desc.shape) != per_sample * plan.batch) continue;
+      const bool written = std::any_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& s) {
+        return std::find(s.out.begin(), s.out.end(), static_cast<int>(t)) != s.out.end();
+      });
+      if (here.name != g.name || here.storage != Storage::kArena || here.desc.type != g.type || !here.desc.dense() ||
+          !written || elements(here.desc.shape) != per_sample * plan.batch)
+        continue;
       const int64_t bytes = packed_bytes(g.type.element, per_sample);
       Buffer data(static_cast<size_t>(bytes * plan.batch));
-      for (int64_t s = 0; s < plan.batch; ++s) std::memcpy(data.data() + s * bytes, g.data.data() + (first + s % count) * bytes, static_cast<size_t>(bytes));
+      for (int64_t s = 0; s < plan.batch; ++s)
+        std::memcpy(data.data() + s * bytes, g.data.data() + (first + s % count) * bytes, static_cast<size_t>(bytes));
       wanted.push_back(decoded(g.type, data.data(), per_sample * plan.batch));
       const double bound = bound_of_part(value.bound, decoded(g.type, g.data.data(), elements(g.shape)), wanted.back());
       options.replaced.push_back({static_cast<int>(t), Bytes::own(std::move(data))});

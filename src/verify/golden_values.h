@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "inputs/samples.h"
 #include "plan/engine.h"
 #include "runtime/executor.h"
 #include "verify/golden_run.h"
-#include "inputs/samples.h"
 
 namespace tessera {
 
@@ -23,9 +23,10 @@ namespace tessera {
 class GoldenArithmetic {
  public:
   GoldenArithmetic(const Plan& plan, const Plan& golden);
-  // For ExecutorOptions::make. `seed` 0: the middle of what a kernel may give; else one end or the other of each number,
-  // by chance.
-  bool make(size_t step, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, uint64_t seed) const;
+  // For ExecutorOptions::make. `seed` 0: the middle of what a kernel may give; else one end or the other of each
+  // number, by chance.
+  bool make(size_t step, const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+            uint64_t seed) const;
   // Relative noise of a step that is not emulated.
   double noise(size_t step) const { return noise_[step]; }
   bool operator==(const GoldenArithmetic&) const = default;
@@ -45,12 +46,13 @@ struct GoldenTruth {
   std::vector<double> bounds;  // per output
   std::vector<GoldenValue> values;
 };
-// The golden run in the arithmetic of the first of `plans`, and how far runs with the noise of any of them are from it at
-// each value: plans may split sums otherwise. Advances `progress` twice per golden step.
-Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden, const Samples& samples, Progress* progress);
+// The golden run in the arithmetic of the first of `plans`, and how far runs with the noise of any of them are from it
+// at each value: plans may split sums otherwise. Advances `progress` twice per golden step.
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden,
+                               const Samples& samples, Progress* progress);
 
-// One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is full.
-// `values` are of `in_values` samples, of which these are the first.
+// One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is
+// full. `values` are of `in_values` samples, of which these are the first.
 struct ValueReport {
   std::string name;
   double relative_l2 = 0, bound = 0;
@@ -61,7 +63,8 @@ struct ValueRun {
   std::vector<ValueReport> values;  // of those that the plan has
   Outputs64 outputs;
 };
-Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values, int64_t in_values, const Samples& samples, int64_t first, int64_t count,
+Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values,
+                               int64_t in_values, const Samples& samples, int64_t first, int64_t count,
                                std::string* machine);
 
 }  // namespace tessera

@@ -123,7 +123,8 @@ Result<JudgedStep> judged_step(const Plan& plan, const Plan& golden, size_t step
   TS_TRY(check_same_types(m.problem.out, want.out, "result"));
   for (const auto& [key, value] : m.problem.attrs.all()) {
     const auto it = want.attrs.all().find(key);
-    if (it != want.attrs.all().end() && it->second != value) m.differs = cat("its attribute '", key, "' is another than in the golden plan");
+    if (it != want.attrs.all().end() && it->second != value)
+      m.differs = cat("its attribute '", key, "' is another than in the golden plan");
   }
   if (m.problem.then != want.then) m.differs = "its program is another than in the golden plan";
   Problem p = m.problem;
@@ -152,7 +153,7 @@ Result<JudgedStep> judged_step(const Plan& plan, const Plan& golden, size_t step
 }
 
 JudgedViews views_of(const Engine& engine, const Plan& golden, const JudgedStep& judged, std::span<const TensorView> in,
-                       std::span<const TensorView> out) {
+                     std::span<const TensorView> out) {
   JudgedViews views{{in.begin(), in.end()}, {out.begin(), out.end()}};
   const PlanStep* step = judged.golden < 0 ? nullptr : &golden.steps[static_cast<size_t>(judged.golden)];
   for (size_t i = 0; i < in.size(); ++i) {
@@ -166,7 +167,9 @@ JudgedViews views_of(const Engine& engine, const Plan& golden, const JudgedStep&
   }
   for (size_t i = 0; i < out.size(); ++i) {
     views.out[i].desc = &judged.problem.out[i];
-    if (step != nullptr) views.out[i] = with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(step->out[i])], views.out[i]);
+    if (step != nullptr)
+      views.out[i] =
+          with_golden_scales(engine, golden, golden.tensors[static_cast<size_t>(step->out[i])], views.out[i]);
   }
   return views;
 }

@@ -16,8 +16,8 @@ namespace tessera {
 int same_step(const Plan& of, size_t step, const Plan& in);
 
 struct JudgedStep {
-  Problem problem;     // over the samples that both plans have; names its config. Constants lie as in `golden`
-  int golden = -1;     // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's
+  Problem problem;           // over the samples that both plans have; names its config. Constants lie as in `golden`
+  int golden = -1;           // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's
   std::string differs = {};  // attributes or a program of its own, in a sentence; empty: those of the golden plan
 };
 
@@ -30,6 +30,6 @@ struct JudgedViews {
   std::vector<TensorView> in, out;
 };
 JudgedViews views_of(const Engine& engine, const Plan& golden, const JudgedStep& judged, std::span<const TensorView> in,
-                       std::span<const TensorView> out);
+                     std::span<const TensorView> out);
 
 }  // namespace tessera

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "ops/ops.h"
 #include "op/reference.h"
+#include "ops/ops.h"
 
 namespace tessera {
 

@@ -21,11 +21,11 @@ struct LayerReport {
   double relative_l2 = 0;          // of its results to those wanted, of the run with the worst share
   double bound = 0;                // what could pass
   double cosine = 1;
-  double share = 0;                // of what one result is allowed, the worst of the runs seen
+  double share = 0;                                 // of what one result is allowed, the worst of the runs seen
   int64_t results = 0, differ = 0, may_differ = 0;  // numbers of the runs seen: all, not the nominal one, near a tie
-  bool finite = true;              // no NaN or Inf where the reference has none
-  double got = 0, low = 0, high = 0;  // the worst result, and what it may be
-  std::string differs;                // from the golden plan, however near its numbers are: a sentence
+  bool finite = true;                               // no NaN or Inf where the reference has none
+  double got = 0, low = 0, high = 0;                // the worst result, and what it may be
+  std::string differs;                              // from the golden plan, however near its numbers are: a sentence
   bool ok() const { return finite && share <= 1 && differs.empty(); }
 };
 
@@ -47,8 +47,8 @@ class LayerJudge {
   const Engine& engine_;
   const Plan& plan_;
   const Plan& golden_;
-  std::vector<JudgedStep> judged_;  // per step
-  std::vector<LayerReport> reports_;    // per step
+  std::vector<JudgedStep> judged_;    // per step
+  std::vector<LayerReport> reports_;  // per step
   Status status_;
 };
 

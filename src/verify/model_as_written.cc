@@ -10,8 +10,8 @@
 
 #include "base/memory.h"
 #include "op/op.h"
-#include "ops/ops.h"
 #include "op/reference.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {

@@ -35,7 +35,9 @@ std::vector<Spelling> spellings_of(Element element) {
   return {{1, 0}, {0, 1}};
 }
 
-const Operand& desc_of(const Plan& plan, const Port& port) { return plan.tensors[static_cast<size_t>(port.tensor)].desc; }
+const Operand& desc_of(const Plan& plan, const Port& port) {
+  return plan.tensors[static_cast<size_t>(port.tensor)].desc;
+}
 
 // Golden inputs with padding, and the same with other numbers at what is hidden.
 struct Padded {
@@ -65,12 +67,14 @@ class Padding {
       const Shape& shape = desc_of(plan_, plan_.inputs[i]).shape;
       if (i == mask_ || masks.contains(plan_.inputs[i].name) || shape.size() < 2 || shape[1] != tokens_) continue;
       const std::vector<double> other = numbers_of(i, others_.data[i]);
-      const int64_t one = static_cast<int64_t>(other.size()) / samples_.count, token = std::max<int64_t>(1, one / tokens_);
+      const int64_t one = static_cast<int64_t>(other.size()) / samples_.count,
+                    token = std::max<int64_t>(1, one / tokens_);
       p.second.data[i] = written(i, p.first.data[i], [&](int64_t sample, int64_t at, double x) {
         return is_hidden(sample + shift, at / token) ? other[static_cast<size_t>(sample * one + at)] : x;
       });
       const Bytes &a = p.first.data[i], &b = p.second.data[i];
-      if (std::memcmp(a.data(), b.data(), a.size()) != 0) p.changed += cat(p.changed.empty() ? "'" : ", '", plan_.inputs[i].name, "'");
+      if (std::memcmp(a.data(), b.data(), a.size()) != 0)
+        p.changed += cat(p.changed.empty() ? "'" : ", '", plan_.inputs[i].name, "'");
     }
     if (p.changed.empty()) return std::nullopt;
     return p;
@@ -85,7 +89,8 @@ class Padding {
 
   std::vector<double> numbers_of(size_t input, const Bytes& data) const {
     const Operand& d = desc_of(plan_, plan_.inputs[input]);
-    std::vector<double> numbers(static_cast<size_t>(elements(d.shape) / std::max<int64_t>(1, plan_.batch) * samples_.count));
+    std::vector<double> numbers(
+        static_cast<size_t>(elements(d.shape) / std::max<int64_t>(1, plan_.batch) * samples_.count));
     info(d.type.element).decode_f64(data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
     return numbers;
   }
@@ -124,13 +129,15 @@ Unmoved compare_rows(const Shape& shape, const std::vector<double>& a, const std
   const size_t cols = static_cast<size_t>(u.cols);
   for (size_t at = 0; at + cols <= a.size(); at += cols) {
     bool same = true;
-    for (size_t c = 0; c < cols; ++c) same = same && std::isfinite(a[at + c]) && static_cast<float>(a[at + c]) == static_cast<float>(b[at + c]);
+    for (size_t c = 0; c < cols; ++c)
+      same = same && std::isfinite(a[at + c]) && static_cast<float>(a[at + c]) == static_cast<float>(b[at + c]);
     u.rows.push_back(same);
   }
   return u;
 }
 
-// Relative L2 between two runs of a plan, over the rows that must not move. A plan of a larger batch holds the samples again and again.
+// Relative L2 between two runs of a plan, over the rows that must not move. A plan of a larger batch holds the samples
+// again and again.
 double moved(const Unmoved& u, const std::vector<double>& a, const std::vector<double>& b) {
   double error = 0, size = 0;
   for (size_t k = 0; k < a.size() && !u.rows.empty(); ++k) {
@@ -161,8 +168,8 @@ class Check {
   }
 
  private:
-  // Under the spelling by which most rows of the model as written stay: in a causal model the rows before the hidden ones
-  // stay under any.
+  // Under the spelling by which most rows of the model as written stay: in a causal model the rows before the hidden
+  // ones stay under any.
   Status check_mask(const Padding& padding, size_t mask, int64_t shift) {
     const Port& port = golden_.inputs[mask];
     std::optional<Padded> best;
@@ -184,7 +191,8 @@ class Check {
     if (!best) return {};
     report_.mask = port.name;
     TS_TRY(check_plan(golden_, *best, best_rows, port.name));
-    for (size_t plan = 0; run_plans_ && plan + 1 < engine_.plans.size(); ++plan) TS_TRY(check_plan(engine_.plans[plan], *best, best_rows, port.name));
+    for (size_t plan = 0; run_plans_ && plan + 1 < engine_.plans.size(); ++plan)
+      TS_TRY(check_plan(engine_.plans[plan], *best, best_rows, port.name));
     return {};
   }
 
@@ -192,12 +200,15 @@ class Check {
     TS_ASSIGN(const Outputs64 a, run_plan(engine_, plan, p.first));
     TS_ASSIGN(const Outputs64 b, run_plan(engine_, plan, p.second));
     for (size_t o = 0; o < a.size(); ++o) {
-      const double apart = moved(rows[o], a[o], b[o]), bound = &plan == &golden_ ? kGoldenBound : engine_.golden.bounds[o];
+      const double apart = moved(rows[o], a[o], b[o]),
+                   bound = &plan == &golden_ ? kGoldenBound : engine_.golden.bounds[o];
       report_.farthest = std::max(report_.farthest, apart);
       if (apart <= bound) continue;
-      return {Code::kVerifyFailed, cat("input '", mask, "' hides tokens, and output '", plan.outputs[o].name, "' still changes by ", brief(apart),
-                                       " (relative L2) where other numbers stand in ", p.changed, " at the hidden tokens; as written the model gives ",
-                                       "the same, plan ", plan.name, " may differ by ", brief(bound))};
+      return {Code::kVerifyFailed,
+              cat("input '", mask, "' hides tokens, and output '", plan.outputs[o].name, "' still changes by ",
+                  brief(apart), " (relative L2) where other numbers stand in ", p.changed,
+                  " at the hidden tokens; as written the model gives ", "the same, plan ", plan.name, " may differ by ",
+                  brief(bound))};
     }
     return {};
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an attention mask hides must not matter. Where a model has an input that acts as one (precision/masks.h), each plan runs twice
-// on golden inputs with padding: the last quarter of the tokens of one sample is hidden, the first quarter of the next one's; the
-// second time other numbers stand at the hidden tokens of the other inputs. Rows of outputs in which the model as written gives the
-// same bits both times must stay the same in the plan.
-//   bound   2^-22 (relative L2 over those rows) in the golden plan, whose arithmetic is f64, and the golden bound of the output in a
+// What an attention mask hides must not matter. Where a model has an input that acts as one (precision/masks.h), each
+// plan runs twice on golden inputs with padding: the last quarter of the tokens of one sample is hidden, the first
+// quarter of the next one's; the second time other numbers stand at the hidden tokens of the other inputs. Rows of
+// outputs in which the model as written gives the same bits both times must stay the same in the plan.
+//   bound   2^-22 (relative L2 over those rows) in the golden plan, whose arithmetic is f64, and the golden bound of
+//   the output in a
 //           plan that users run: its own noise, no more
-// Which way round a mask is (1 or 0 hides; 0 and the lowest float, where it is added) is found by asking the model as written.
+// Which way round a mask is (1 or 0 hides; 0 and the lowest float, where it is added) is found by asking the model as
+// written.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +25,9 @@ struct PaddingReport {
   double farthest = 0;  // how far the rows of an output were apart, relative L2
 };
 
-// kVerifyFailed, with a sentence that names the input and the output, where what is hidden shows. `run_plans`: the target is here,
-// so all plans run, not only the golden one. Contract: the engine holds its golden values, `model` is the one that they were made of.
+// kVerifyFailed, with a sentence that names the input and the output, where what is hidden shows. `run_plans`: the
+// target is here, so all plans run, not only the golden one. Contract: the engine holds its golden values, `model` is
+// the one that they were made of.
 Result<PaddingReport> check_padding(const Engine& engine, const ModelGraphs& model, uint64_t seed, bool run_plans);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines of a model whose mask was lost (its number that hides keys became 0) beside the model as it was: the check must see it.
+// Engines of a model whose mask was lost (its number that hides keys became 0) beside the model as it was: the check
+// must see it.
 #include "verify/padding.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ std::string model_of(const std::string& name) {
 
 std::string without_mask(std::string model) {
   const std::string lowest("\xff\xff\x7f\xff", 4), nothing(4, '\0');
-  for (size_t at = model.find(lowest); at != std::string::npos; at = model.find(lowest, at)) model.replace(at, 4, nothing);
+  for (size_t at = model.find(lowest); at != std::string::npos; at = model.find(lowest, at))
+    model.replace(at, 4, nothing);
   return model;
 }
 
@@ -77,7 +79,9 @@ TEST_P(PaddingTest, ALostMaskIsSeen) {
     EXPECT_NE(failed.status().message().find(words), std::string::npos) << failed.status().message();
 }
 
-INSTANTIATE_TEST_SUITE_P(Masks, PaddingTest, ::testing::Values("lowest", "replaced", "multiplied", "two_masks", "before_scaling", "softcapped"),
+INSTANTIATE_TEST_SUITE_P(Masks, PaddingTest,
+                         ::testing::Values("lowest", "replaced", "multiplied", "two_masks", "before_scaling",
+                                           "softcapped"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -32,7 +32,8 @@ std::string whole_name(const Plan& plan, const std::map<int, std::string>& known
   std::string name = t.name;
   for (const auto& [other, its] : known) {
     const PlanTensor& o = plan.tensors[static_cast<size_t>(other)];
-    const bool same = o.storage == t.storage && o.index == t.index && o.offset_bytes == t.offset_bytes && o.desc.type == t.desc.type && elements(o.desc.shape) == elements(t.desc.shape);
+    const bool same = o.storage == t.storage && o.index == t.index && o.offset_bytes == t.offset_bytes &&
+                      o.desc.type == t.desc.type && elements(o.desc.shape) == elements(t.desc.shape);
     if (same && t.desc.dense() && o.desc.dense() && t.name.starts_with(o.name)) name = its;
   }
   return name;
@@ -74,7 +75,8 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
     }
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
-      const bool codes = o > 0 && static_cast<int>(o) == ExtraResults::of(s.attrs).codes;  // of the first result, whose value they hold
+      const bool codes = o > 0 && static_cast<int>(o) ==
+                                      ExtraResults::of(s.attrs).codes;  // of the first result, whose value they hold
       names_[s.out[o]] = codes ? names_[s.out[0]] : have.contains(own) ? own : original_name(plan, names_, s, o);
     }
   }
@@ -151,8 +153,11 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
   Finding found;
   const auto f32_model = layers_.find(step.layer);
-  const bool known = !step.then.gated() && step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
-                     f32_model != layers_.end() && f32_model->second->op == "matmul" && is_constant(f32_model_->plan(), f32_model->second->in[1]);
+  const bool known =
+      !step.then.gated() &&
+      step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
+      f32_model != layers_.end() && f32_model->second->op == "matmul" &&
+      is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));
     if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
@@ -180,7 +185,8 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].desc == nullptr || is_constant(plan_, step.in[i])) continue;
     const std::vector<float>* exact = f32_value(step.in[i]);
-    if (const auto it = divided_.find(step.in[i]); it != divided_.end()) before = std::max(before, carried_[it->second]);
+    if (const auto it = divided_.find(step.in[i]); it != divided_.end())
+      before = std::max(before, carried_[it->second]);
     if (exact != nullptr) before = std::max(before, compare(decode(in[i]).v, doubles(*exact), 1).relative_l2);
     if (!in[i].desc->type.scaled()) continue;
     note(step.asked.starts_with(kImported)

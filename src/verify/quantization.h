@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantization error, layer by layer: the golden plan (f64 on the codes, so that no arithmetic is blamed) beside its
-// f32 model (f32_model.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its own. How
-// good a precision is, that is; whether a plan is the model at all is asked before (validate_plan.h).
+// f32 model (f32_model.h). Errors add up from layer to layer here; what a layer adds to those of its operands is its
+// own. How good a precision is, that is; whether a plan is the model at all is asked before (validate_plan.h).
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@
 
 #include "plan/engine.h"
 #include "verify/closeness.h"
-#include "verify/scale_faults.h"
 #include "verify/f32_model.h"
+#include "verify/scale_faults.h"
 
 namespace tessera {
 
@@ -30,9 +30,10 @@ struct LayerQuality {
 class QuantizationJudge {
  public:
   // The plan is of arch ref or runs on the host; all outlive the judge. without it only codes are looked at.
-  // `dividing`: layers of the plan whose results are divided by factors, where the f32 model's are not. Those results, and
-  // what is made of them before a linear layer makes the factors good, are not compared.
-  QuantizationJudge(const Engine& engine, const Plan& plan, const F32Model* f32_model, std::set<std::string> dividing = {});
+  // `dividing`: layers of the plan whose results are divided by factors, where the f32 model's are not. Those results,
+  // and what is made of them before a linear layer makes the factors good, are not compared.
+  QuantizationJudge(const Engine& engine, const Plan& plan, const F32Model* f32_model,
+                    std::set<std::string> dividing = {});
   // Names of the values that the f32 model must record.
   const std::set<std::string>& wanted() const { return wanted_; }
   // The run that the plan's next run is held against.

@@ -50,7 +50,8 @@ double largest(std::span<const float> numbers) {
 struct Driven {
   const char *scale, *codes;  // what they are called
   int64_t count;
-  double saturated, lost;  // shares of them: beyond their largest, or at it where the numbers are not known; too small to be told apart
+  double saturated, lost;  // shares of them: beyond their largest, or at it where the numbers are not known; too small
+                           // to be told apart
   const char* lost_how;
 };
 
@@ -58,12 +59,15 @@ Finding judge_static_scale(const Driven& d, double reach, double amax) {
   const double ratio = reach > 0 ? amax / reach : 0;  // 0: not known
   if (reach == 0) {
     if (d.saturated < kSaturatedFault || d.count < kFewestCodes) return {};
-    return {.text = cat(d.scale, " may be too small, ", percent(d.saturated), " of ", d.codes, " are the largest there is"), .of_calibration = true};
+    return {
+        .text = cat(d.scale, " may be too small, ", percent(d.saturated), " of ", d.codes, " are the largest there is"),
+        .of_calibration = true};
   }
   if (d.saturated >= kSaturatedNote && d.count >= kFewestCodes && ratio > 1.05) {
-    return {.text = cat(d.scale, " ", brief(ratio), "x too small, ", percent(d.saturated), " of ", d.codes, " saturate"),
-            .fault = ratio >= kTooSmall && d.saturated >= kSaturatedFault,
-            .of_calibration = true};
+    return {
+        .text = cat(d.scale, " ", brief(ratio), "x too small, ", percent(d.saturated), " of ", d.codes, " saturate"),
+        .fault = ratio >= kTooSmall && d.saturated >= kSaturatedFault,
+        .of_calibration = true};
   }
   if (d.lost >= kLostNote && ratio > 0 && ratio * kTooLarge < 1) {
     return {.text = cat(d.scale, " ", brief(1 / ratio), "x too large, ", percent(d.lost), " of ", d.codes, d.lost_how),
@@ -105,7 +109,7 @@ Driven drive_block_scales(const TensorView& t) {
   double saturated = 0, smallest_ones = 0;
   for (const double s : scales) saturated += s >= element.max, smallest_ones += s <= smallest;
   return {"global activation scale", "block scales", static_cast<int64_t>(scales.size()), saturated / n,
-          smallest_ones / n, " underflow"};
+          smallest_ones / n,         " underflow"};
 }
 
 }  // namespace
@@ -119,8 +123,8 @@ Finding judge_activation(const TensorView& t, std::span<const float> exact) {
     int64_t beyond = 0, masks = 0;
     for (float x : exact) (std::fabs(x) < kMask ? beyond : masks) += std::fabs(x) > element.max;
     if (masks > 0) {  // precision/reach.h keeps such values in f32: whether a key stays hidden is no matter of luck
-      return {cat(masks, " of ", exact.size(), " results are numbers that hide keys, which ", element.name, " makes ", brief(-element.max),
-                  " of; bf16 or fp32 holds them"),
+      return {cat(masks, " of ", exact.size(), " results are numbers that hide keys, which ", element.name, " makes ",
+                  brief(-element.max), " of; bf16 or fp32 holds them"),
               true};
     }
     if (beyond == 0) return {};

@@ -42,8 +42,8 @@ TEST(ScaleFaults, ActivationsThatSaturate) {
   EXPECT_NE(lost.text.find("too large, "), std::string::npos) << lost.text;
 }
 
-// A scale that was made of these very numbers says nothing, whatever share of them is the largest: one of 64 (1.6 %), as
-// of a short sentence's pooled token, or those of a tanh that is 1 nearly everywhere.
+// A scale that was made of these very numbers says nothing, whatever share of them is the largest: one of 64 (1.6 %),
+// as of a short sentence's pooled token, or those of a tanh that is 1 nearly everywhere.
 TEST(ScaleFaults, TheAmaxItselfIsNotSaturated) {
   const auto judged = [](const std::vector<float>& numbers, float scale, const QuantType& type, bool known) {
     std::vector<uint8_t> codes(numbers.size());
@@ -57,7 +57,9 @@ TEST(ScaleFaults, TheAmaxItselfIsNotSaturated) {
   for (const bool known : {true, false}) {
     EXPECT_EQ(judged(one, 3.0f / 448, kE4m3PerTensor, known).text, "") << known;
     EXPECT_EQ(judged(one, 3.0f / 127, *parse_quant_type("i8:tensor(f32)"), known).text, "") << known;
-    EXPECT_EQ(judged(one, 1.0f / 448, kE4m3PerTensor, known).text, known ? "activation scale 3x too small, 1.6 % of codes saturate" : "") << known;
+    EXPECT_EQ(judged(one, 1.0f / 448, kE4m3PerTensor, known).text,
+              known ? "activation scale 3x too small, 1.6 % of codes saturate" : "")
+        << known;
   }
   EXPECT_EQ(judged(most, 1.0f / 448, kE4m3PerTensor, true).text, "");
   // Numbers that are not known: the largest code nearly everywhere may be right, and it is no fault.

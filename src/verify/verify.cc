@@ -32,8 +32,9 @@ std::string stray_sentence(const LayerReport& l) {
   const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
   if (l.finite && l.share <= 1) return cat(who, l.differs);
   if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
-  return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ", brief(l.low), " to ", brief(l.high),
-             "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound), " is allowed; its inputs still agree");
+  return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ",
+             brief(l.low), " to ", brief(l.high), "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound),
+             " is allowed; its inputs still agree");
 }
 
 void conclude(VerifyReport& report) {
@@ -50,7 +51,8 @@ void conclude(VerifyReport& report) {
   for (const ValueReport& v : report.values) {
     if (v.ok()) continue;
     report.ok = false;
-    report.sentence = v.finite ? cat("value '", v.name, "' is off: relative L2 ", brief(v.relative_l2), " where the arithmetic since the last value allows ", brief(v.bound))
+    report.sentence = v.finite ? cat("value '", v.name, "' is off: relative L2 ", brief(v.relative_l2),
+                                     " where the arithmetic since the last value allows ", brief(v.bound))
                                : cat("value '", v.name, "' holds NaN or Inf");
     return;
   }
@@ -88,7 +90,8 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
 // `of`: how many the file holds; 0 where the samples are random.
 Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, int64_t& of) {
   of = 0;
-  if (options.inputs.empty()) return random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
+  if (options.inputs.empty())
+    return random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
   TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
   of = samples.count;
   if (options.samples > samples.count)
@@ -146,7 +149,8 @@ Samples golden_samples(const Engine& engine) {
   return samples;
 }
 
-Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model, const VerifyOptions& options) {
+Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
+                                                const VerifyOptions& options) {
   const Plan* golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   QuantizationReport report;
@@ -184,7 +188,8 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const F32M
       judge.hold_against(&f32);
     }
     TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
-    if (f32_model != nullptr && f32.outputs.size() != got.size()) return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
+    if (f32_model != nullptr && f32.outputs.size() != got.size())
+      return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
     for (size_t i = 0; f32_model != nullptr && i < got.size(); ++i) {
       const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
                                                  static_cast<size_t>(group.count));
@@ -209,18 +214,23 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const F32M
   }
   // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
   for (LayerQuality& q : report.layers) {
-    if (f32_model == nullptr && scaled_by_golden_inputs(engine)) std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
+    if (f32_model == nullptr && scaled_by_golden_inputs(engine))
+      std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
   }
   constexpr size_t kMost = 5;
   report.faults = sentences_of(report.layers, true, kMost);
   if (f32_model != nullptr) {
-    std::vector<std::string> wrong = validate_plan(engine.constants, *golden, f32_model->graph, refined_of(engine)).faults;
+    std::vector<std::string> wrong =
+        validate_plan(engine.constants, *golden, f32_model->graph, refined_of(engine)).faults;
     for (const Plan& plan : engine.plans) {
       if (!wrong.empty() || &plan == golden || plan.batch != golden->batch) continue;
-      for (const std::string& fault : validate_plan(engine.constants, plan, f32_model->graph, refined_of(engine)).faults) wrong.push_back(cat("plan ", plan.name, ": ", fault));
+      for (const std::string& fault :
+           validate_plan(engine.constants, plan, f32_model->graph, refined_of(engine)).faults)
+        wrong.push_back(cat("plan ", plan.name, ": ", fault));
     }
     report.not_the_model = std::min(wrong.size(), kMost);
-    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));
+    report.faults.insert(report.faults.begin(), wrong.begin(),
+                         wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));
   }
   report.notes = sentences_of(report.layers, false, kMost);
   if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
@@ -229,7 +239,8 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const F32M
 
 namespace {
 
-// Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same bits.
+// Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same
+// bits.
 Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples) {
   if (info(plan.arch).device != DeviceKind::kCuda) return {};
   ExecutorOptions one_by_one;
@@ -237,7 +248,9 @@ Status check_graph(const Engine& engine, const Plan& plan, const Samples& sample
   TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples));
   TS_ASSIGN(const Outputs64 steps, run_plan(engine, plan, samples, one_by_one));
   for (size_t i = 0; i < graph.size(); ++i) {
-    if (graph[i] != steps[i]) return {Code::kVerifyFailed, cat("output '", plan.outputs[i].name, "' of the graph differs from that of its kernels run one by one")};
+    if (graph[i] != steps[i])
+      return {Code::kVerifyFailed,
+              cat("output '", plan.outputs[i].name, "' of the graph differs from that of its kernels run one by one")};
   }
   return {};
 }
@@ -251,23 +264,27 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   VerifyReport report;
   report.plan = plan.name;
   report.samples = samples.count;
-  // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that reads
-  // the others gives something else.
+  // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that
+  // reads the others gives something else.
   std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
   if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
   for (const auto& [first, count] : parts) {
-    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
+    TS_ASSIGN(const ValueRun run,
+              run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
     VerifyReport here;
     here.values = run.values;
     for (size_t i = 0; i < g.outputs.size(); ++i) {
       std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
-      info(g.outputs[i].type.element).decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
+      info(g.outputs[i].type.element)
+          .decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
       const std::vector<double> part = repeat_to(want, samples.count, first, count, plan.batch);
-      here.outputs.push_back(judge(g.outputs[i].name, run.outputs[i], part, plan.batch, bound_of_part(g.bounds[i], want, part)));
+      here.outputs.push_back(
+          judge(g.outputs[i].name, run.outputs[i], part, plan.batch, bound_of_part(g.bounds[i], want, part)));
     }
     conclude(here);
     const bool whole = count == samples.count;
-    if (whole) report.values = here.values, report.outputs = here.outputs, report.ok = here.ok, report.sentence = here.sentence;
+    if (whole)
+      report.values = here.values, report.outputs = here.outputs, report.ok = here.ok, report.sentence = here.sentence;
     if (here.ok) continue;
     report.ok = false;
     if (!whole) report.sentence = cat(depends_sentence(g.outputs[0].name), " (", here.sentence, ")");
@@ -299,9 +316,11 @@ Status verify_group(const Engine& engine, const Plan& golden, const Samples& gro
       TS_TRY(run_plan(engine, plan, group.part(s, here), watching, &g.report.machine).status());
       TS_TRY(g.judge.status());
     }
-    TS_ASSIGN(const ValueRun run, run_by_values(engine, plan, truth.values, golden.batch, group, s, here, &g.report.machine));
+    TS_ASSIGN(const ValueRun run,
+              run_by_values(engine, plan, truth.values, golden.batch, group, s, here, &g.report.machine));
     for (const ValueReport& v : run.values) {
-      const auto known = std::find_if(g.report.values.begin(), g.report.values.end(), [&](const ValueReport& k) { return k.name == v.name; });
+      const auto known = std::find_if(g.report.values.begin(), g.report.values.end(),
+                                      [&](const ValueReport& k) { return k.name == v.name; });
       if (known == g.report.values.end()) {
         g.report.values.push_back(v);
       } else if (!v.ok() || v.relative_l2 / v.bound > known->relative_l2 / known->bound) {
@@ -333,7 +352,8 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     Gathered g{.plan = &plan, .judge = std::move(judge), .got = {}, .want = {}, .bounds = {}, .report = {}};
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
-    advances += 2 * static_cast<int64_t>(golden->steps.size()) + divide_up(golden->batch, plan.batch) * static_cast<int64_t>(options.layers ? plan.steps.size() : 0);
+    advances += 2 * static_cast<int64_t>(golden->steps.size()) +
+                divide_up(golden->batch, plan.batch) * static_cast<int64_t>(options.layers ? plan.steps.size() : 0);
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
@@ -347,7 +367,8 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   }
   std::vector<VerifyReport> reports;
   for (Gathered& g : all) {
-    for (size_t i = 0; i < g.got.size(); ++i) g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
+    for (size_t i = 0; i < g.got.size(); ++i)
+      g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
     g.report.samples = samples.count, g.report.of = of;
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values inside
-// the model, each in a run that starts from the golden value before it (golden_values.h). And each layer with what its
-// kernel must give for the operands that it read (layers.h).
+// Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values
+// inside the model, each in a run that starts from the golden value before it (golden_values.h). And each layer with
+// what its kernel must give for the operands that it read (layers.h).
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "plan/engine.h"
 #include "verify/closeness.h"
+#include "verify/f32_model.h"
 #include "verify/golden.h"
 #include "verify/golden_values.h"
 #include "verify/layer_judge.h"
 #include "verify/quantization.h"
-#include "inputs/samples.h"
-#include "verify/f32_model.h"
 
 namespace tessera {
 
@@ -46,10 +46,11 @@ struct VerifyOptions {
   bool layers = true;
   uint64_t seed = 1;
   InputKind kind = InputKind::kNormal;  // of seeded inputs
-  std::string inputs;   // npz with samples; empty: seeded random ones
-  int64_t samples = 0;  // how many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once
-  std::string plan;     // only this one; empty: all that users run
-  bool quiet = true;    // no progress
+  std::string inputs;                   // npz with samples; empty: seeded random ones
+  int64_t samples =
+      0;  // how many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once
+  std::string plan;   // only this one; empty: all that users run
+  bool quiet = true;  // no progress
 };
 
 // Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own
@@ -57,19 +58,20 @@ struct VerifyOptions {
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
 // The first plan's report.
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});
-// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With an f32 model, outputs and layers on
-// any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
+// Quantization error: the golden plan (f64 on the codes) beside the model in f32. With an f32 model, outputs and layers
+// on any samples; without one, the outputs that were stored at build beside those of the model as written, and what the
 // codes alone show.
 struct QuantizationReport {
-  std::string what;      // the inputs
+  std::string what;             // the inputs
   int64_t samples = 0, of = 0;  // as in VerifyReport
   size_t not_the_model = 0;  // so many of the faults, the first, do not depend on inputs: the plan is not the model's
-  bool fitting = false;  // scales are made for such inputs: those of the build, or the user's own
+  bool fitting = false;      // scales are made for such inputs: those of the build, or the user's own
   std::vector<OutputQuality> outputs;
   std::vector<LayerQuality> layers;
   std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
 };
-Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model, const VerifyOptions& options);
+Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
+                                                const VerifyOptions& options);
 // The golden inputs of the engine as samples; none where it holds no golden values.
 Samples golden_samples(const Engine& engine);
 

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <random>
 
-#include "weights/clip_weights.h"
 #include "precision/migrate.h"
-#include "weights/sparsify.h"
 #include "types/sparse24.h"
+#include "weights/clip_weights.h"
+#include "weights/sparsify.h"
 
 namespace tessera {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "io/atomic_file.h"
 #include "op/reference.h"
+#include "ops/ops.h"
 #include "plan/choose.h"
 #include "runtime/time_kernel.h"
-#include "ops/ops.h"
 #include "testing/mutations.h"
 
 namespace tessera {
@@ -133,7 +133,9 @@ Row bench_one(const std::string& gpu, const DeviceForm& form, const Variant& v, 
   const Judgement found = judge.of(views_of(rows));
   row.json["worst_error"] = found.share;
   const bool exact = judge.emulated() && found.allowed_l2 == 0;
-  row.json["check"] = {{"kind", exact ? "bit-equal" : judge.emulated() ? "emulated" : "bounded"},
+  row.json["check"] = {{"kind", exact              ? "bit-equal"
+                                : judge.emulated() ? "emulated"
+                                                   : "bounded"},
                        {"relative_l2", found.relative_l2},
                        {"relative_l2_allowed", found.allowed_l2},
                        {"results", elements(rows[0].desc.shape)},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timing of GPU variants, beside variant_bench.h for the host's. Each form is a problem of real size; every variant
-// that accepts it, with each of its tile shapes, is first judged on some of its rows as its test does (op/judge.h), then
-// timed by runtime/time_kernel.h. A bench program runs them where it is called with
+// that accepts it, with each of its tile shapes, is first judged on some of its rows as its test does (op/judge.h),
+// then timed by runtime/time_kernel.h. A bench program runs them where it is called with
 // --gpu[=FILE.json] and, if wanted, --gpu_filter=TEXT (--gpu_list only lists who would run):
 //   {"gpu": ..., "peaks": ..., "rows": [{"op", "form", "variant", "config", "us", "fastest_us", "bytes", "flops",
 //   "tflops", "gb_per_s", "roofline",

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <fstream>
 
+#include "calibrate/calibrate.h"
 #include "compile/compile.h"
 #include "models/zoo.h"
-#include "rewrite/canonicalise.h"
 #include "plan/engine_file.h"
-#include "calibrate/calibrate.h"
+#include "rewrite/canonicalise.h"
 #include "verify/verify.h"
 
 namespace tessera::testing {

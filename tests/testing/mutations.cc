@@ -12,11 +12,11 @@
 #include <optional>
 
 #include "io/atomic_file.h"
+#include "op/operand_extent.h"
+#include "op/reference.h"
 #include "ops/attention/attention.h"
 #include "ops/matmul/matmul.h"
-#include "op/operand_extent.h"
 #include "ops/ops.h"
-#include "op/reference.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +43,8 @@ const ResultMutation kOfResults[] = {
     {"x1.1", true, [](Codes& v, Extent) { scale_by(v, 1.1); }},
     {"x1.01", true, [](Codes& v, Extent) { scale_by(v, 1.01); }},
     {"one row zero", false, [](Codes& v, Extent e) { std::fill_n(v.begin() + e.rows / 2 * e.cols, e.cols, 0.0); }},
-    {"last row is the first", false, [](Codes& v, Extent e) { std::copy_n(v.begin(), e.cols, v.begin() + (e.rows - 1) * e.cols); }},
+    {"last row is the first", false,
+     [](Codes& v, Extent e) { std::copy_n(v.begin(), e.cols, v.begin() + (e.rows - 1) * e.cols); }},
     {"one tile zero", false,
      [](Codes& v, Extent e) {
        for (int64_t r = (e.rows - 1) / 64 * 64; r < e.rows; ++r) {
@@ -53,7 +54,8 @@ const ResultMutation kOfResults[] = {
     {"columns exchanged", false,
      [](Codes& v, Extent e) {
        for (int64_t r = 0; r < e.rows; ++r) {
-         for (int64_t c = 0; c + 1 < e.cols; c += 2) std::swap(v[static_cast<size_t>(r * e.cols + c)], v[static_cast<size_t>(r * e.cols + c + 1)]);
+         for (int64_t c = 0; c + 1 < e.cols; c += 2)
+           std::swap(v[static_cast<size_t>(r * e.cols + c)], v[static_cast<size_t>(r * e.cols + c + 1)]);
        }
      }},
 };
@@ -78,7 +80,8 @@ void rotate_by(std::vector<double>& v, int64_t places) {
 bool rotate_step(const Problem& p, StepKind kind, int64_t places, std::vector<HostTensor>& in) {
   const Step* step = p.then.find(kind);
   if (step == nullptr) return false;
-  change_numbers(in[static_cast<size_t>(step->operand)], [&](std::vector<double>& v, int64_t) { rotate_by(v, places); });
+  change_numbers(in[static_cast<size_t>(step->operand)],
+                 [&](std::vector<double>& v, int64_t) { rotate_by(v, places); });
   return true;
 }
 
@@ -102,12 +105,15 @@ const OperandMutation kOfOperands[] = {
        });
        return true;
      }},
-    {"bias of the next channel", [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::bias, 1, in); }},
-    {"gain of the next channel", [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::scale, 1, in); }},
+    {"bias of the next channel",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::bias, 1, in); }},
+    {"gain of the next channel",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::scale, 1, in); }},
     {"residual of the next row",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
        const Step* step = p.then.find(StepKind::residual);
-       return step != nullptr && rows_of(p.step_operand(*step).shape) > 1 && rotate_step(p, StepKind::residual, cols_of(p.step_operand(*step).shape), in);
+       return step != nullptr && rows_of(p.step_operand(*step).shape) > 1 &&
+              rotate_step(p, StepKind::residual, cols_of(p.step_operand(*step).shape), in);
      }},
     {"statistics of another row",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
@@ -138,7 +144,8 @@ const OperandMutation kOfOperands[] = {
     {"last keys missing",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
        if (p.op != "attention" || p.in[1].shape[1] < 4) return false;
-       const int64_t keys = p.in[1].shape[1], per_key = p.in[2].shape[2] * p.in[2].shape[3], from = keys > 64 ? (keys - 1) / 32 * 32 : keys / 2;
+       const int64_t keys = p.in[1].shape[1], per_key = p.in[2].shape[2] * p.in[2].shape[3],
+                     from = keys > 64 ? (keys - 1) / 32 * 32 : keys / 2;
        change_numbers(in[2], [&](std::vector<double>& v, int64_t) {
          for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i) / per_key % keys >= from ? 0 : v[i];
        });
@@ -152,7 +159,8 @@ const OperandMutation kOfOperands[] = {
      }},
     {"no bias on scores",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
-       if (p.op != "attention" || p.operand(3) == nullptr || p.in[3].shape.back() < 2) return false;  // one number for all keys changes no weight
+       if (p.op != "attention" || p.operand(3) == nullptr || p.in[3].shape.back() < 2)
+         return false;  // one number for all keys changes no weight
        change_numbers(in[3], [](std::vector<double>& v, int64_t) {
          for (double& x : v) x = std::isfinite(x) ? 0 : x;
        });
@@ -173,7 +181,10 @@ const OperandMutation kOfOperands[] = {
 };
 
 HostTensor with_codes(const HostTensor& like, const Codes& codes) {
-  HostTensor t{.desc = like.desc, .data = Buffer(like.data.size()), .scale = Buffer(like.scale.size()), .scale2 = Buffer(like.scale2.size())};
+  HostTensor t{.desc = like.desc,
+               .data = Buffer(like.data.size()),
+               .scale = Buffer(like.scale.size()),
+               .scale2 = Buffer(like.scale2.size())};
   if (t.scale.size() > 0) std::memcpy(t.scale.data(), like.scale.data(), t.scale.size());
   if (t.scale2.size() > 0) std::memcpy(t.scale2.data(), like.scale2.data(), t.scale2.size());
   encode_units(t.desc.type, codes, t.data.data());
@@ -189,8 +200,8 @@ std::vector<HostTensor> give(const Judge& judge, const std::vector<HostTensor>& 
   return got;
 }
 
-// Whether results differ by more than chance: several of them, or one by more than a step. (One code on the other side of
-// a tie is what a right kernel may give.)
+// Whether results differ by more than chance: several of them, or one by more than a step. (One code on the other side
+// of a tie is what a right kernel may give.)
 bool changes(const HostTensor& from, const HostTensor& to) {
   constexpr int kSeveral = 4;
   const std::vector<float> a = decode_codes(from.view()), b = decode_codes(to.view());
@@ -212,7 +223,8 @@ Outcome judge_mutant(const Judge& judge, const std::vector<HostTensor>& given, s
   return judge.of(views).ok() ? Outcome::kMissed : Outcome::kCaught;
 }
 
-Outcome run_result_mutation(const ResultMutation& m, const Judge& judge, const std::vector<HostTensor>& given, size_t r) {
+Outcome run_result_mutation(const ResultMutation& m, const Judge& judge, const std::vector<HostTensor>& given,
+                            size_t r) {
   Codes codes = judge.middle(r);
   const int64_t cols = cols_of(given[r].desc.shape);
   if (codes.empty()) return Outcome::kSame;
@@ -237,7 +249,8 @@ class WritePowers : public ::testing::Environment {
     for (const auto& [variant, mutations] : powers()) {
       for (const auto& [name, p] : mutations)
         EXPECT_TRUE(p.many < 8 || p.changed_of_many >= p.many / 2)
-            << variant << ": the numbers are too tame, (" << name << ") changes the results of " << p.changed_of_many << " of " << p.many << " cases only";
+            << variant << ": the numbers are too tame, (" << name << ") changes the results of " << p.changed_of_many
+            << " of " << p.many << " cases only";
     }
     const char* path = std::getenv("TESSERA_POWER");
     if (path == nullptr || powers().empty()) return;
@@ -256,13 +269,14 @@ class WritePowers : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const kAtTheEnd = ::testing::AddGlobalTestEnvironment(new WritePowers);
 
-// Checks that are known to miss a mutation. cpu_bf16 rounds its weights to bf16: the bound of that rounding is wider than a
-// hundredth. A library's FP8 sums over 16384 products are known to half a hundredth; a bias is less than that.
+// Checks that are known to miss a mutation. cpu_bf16 rounds its weights to bf16: the bound of that rounding is wider
+// than a hundredth. A library's FP8 sums over 16384 products are known to half a hundredth; a bias is less than that.
 bool is_known_gap(const Variant& variant, const Problem& problem, std::string_view mutation) {
   constexpr int64_t kLongSums = 16384;
   const std::string_view name = variant.name;
   if (name == "attention/cpu_bf16") return mutation == "x1.01";
-  return name == "matmul/sm90_cublaslt_fp8" && mutation == "bias of the next channel" && problem.in[0].shape.back() >= kLongSums;
+  return name == "matmul/sm90_cublaslt_fp8" && mutation == "bias of the next channel" &&
+         problem.in[0].shape.back() >= kLongSums;
 }
 
 void record(const Variant& variant, const Case& c, const char* name, Outcome outcome, int64_t results) {
@@ -298,7 +312,10 @@ std::string mutations_caught(const Judge& judge, const std::vector<HostTensor>& 
 namespace {
 
 HostTensor copy_of(const HostTensor& t) {
-  HostTensor copy{.desc = t.desc, .data = Buffer(t.data.size()), .scale = Buffer(t.scale.size()), .scale2 = Buffer(t.scale2.size())};
+  HostTensor copy{.desc = t.desc,
+                  .data = Buffer(t.data.size()),
+                  .scale = Buffer(t.scale.size()),
+                  .scale2 = Buffer(t.scale2.size())};
   for (const auto& [from, to] : {std::pair{&t.data, &copy.data}, {&t.scale, &copy.scale}, {&t.scale2, &copy.scale2}}) {
     if (from->size() > 0) std::memcpy(to->data(), from->data(), from->size());
   }
@@ -349,7 +366,10 @@ Problem few_rows(const Problem& p) {
   const auto cut = [&](Operand& o) {
     if (!o.present || o.constant || o.shape.size() < 2) return;
     // Moments have two axes behind the rows, all others one.
-    const size_t behind = o.shape.size() >= 2 && o.shape.back() == 2 && &o != &few.in[0] && elements(o.shape) / rows != o.shape.back() ? 2 : 1;
+    const size_t behind =
+        o.shape.size() >= 2 && o.shape.back() == 2 && &o != &few.in[0] && elements(o.shape) / rows != o.shape.back()
+            ? 2
+            : 1;
     if (elements(o.shape) % rows != 0) return;
     const Shape tail(o.shape.end() - static_cast<std::ptrdiff_t>(behind), o.shape.end());
     if (elements(tail) * rows != elements(o.shape)) return;
@@ -382,8 +402,8 @@ void expect_power(const Variant& variant, const Problem& problem, uint64_t seed,
   const Judge judge = judge_of(variant, c);
   const std::vector<HostTensor> given = give(judge, results_of(c));
   const Judgement j = judge.of(views_of(given));
-  EXPECT_TRUE(j.ok()) << variant.name << " on " << c.text() << ": what the judge says is not accepted; result " << j.result << " at " << j.at << ": " << j.got << ", allowed "
-                      << j.low << " to " << j.high;
+  EXPECT_TRUE(j.ok()) << variant.name << " on " << c.text() << ": what the judge says is not accepted; result "
+                      << j.result << " at " << j.at << ": " << j.got << ", allowed " << j.low << " to " << j.high;
   mutate_results(variant, c, judge, given);
   mutate_operands(variant, c, judge, given);
 }

@@ -8,15 +8,15 @@
 #include <cstring>
 #include <map>
 
+#include "calibrate/calibrate.h"
 #include "compile/compile.h"
 #include "io/npz.h"
 #include "lower/boundary.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
 #include "lower/pool_norms.h"
-#include "rewrite/unfuse.h"
 #include "lower/quantize_in_epilogue.h"
-#include "calibrate/calibrate.h"
+#include "rewrite/unfuse.h"
 #include "testing/run_graph.h"
 
 namespace tessera::testing {
@@ -32,7 +32,8 @@ PlantedModel calibrated(const std::string& name, Result<Graph> graph) {
 }
 
 // compile.cc's order of passes, with the fault in it.
-Status lower_all(const PlantedModel& model, const std::string& precision, Arch target, const Fault* fault, Lowered& out, Plan& plan, ConstantPool& pool) {
+Status lower_all(const PlantedModel& model, const std::string& precision, Arch target, const Fault* fault, Lowered& out,
+                 Plan& plan, ConstantPool& pool) {
   Graph g = model.canonical;
   QuantizeOptions types;
   types.precision = precision;
@@ -86,7 +87,8 @@ Lowered lowered_with(const PlantedModel& model, const std::string& precision, Ar
   return out;
 }
 
-void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedModel>& models, const std::vector<std::string>& precisions) {
+void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedModel>& models,
+                   const std::vector<std::string>& precisions) {
   std::map<std::string, std::map<std::string, std::pair<int, int>>> table;  // by fault and precision: caught, planted
   for (const PlantedModel& model : models) {
     for (const std::string& precision : precisions) {
@@ -95,11 +97,13 @@ void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedMo
         for (const Fault& fault : faults) {
           const Lowered l = lowered_with(model, precision, target, &fault);
           if (l.layer.empty() || !l.status.ok()) continue;  // a fault may take a layer's kernel away
-          const bool caught = std::any_of(l.found.faults.begin(), l.found.faults.end(),
-                                          [&](const std::string& s) { return s.starts_with("layer ") && s.find(l.layer) != std::string::npos; });
+          const bool caught = std::any_of(l.found.faults.begin(), l.found.faults.end(), [&](const std::string& s) {
+            return s.starts_with("layer ") && s.find(l.layer) != std::string::npos;
+          });
           auto& [found, planted] = table[fault.name][precision];
           found += caught, ++planted;
-          EXPECT_TRUE(caught) << fault.name << " in " << l.layer << ", " << precision << ", " << info(target).name << ", " << model.name << ": "
+          EXPECT_TRUE(caught) << fault.name << " in " << l.layer << ", " << precision << ", " << info(target).name
+                              << ", " << model.name << ": "
                               << (l.found.faults.empty() ? "nothing was found" : l.found.faults[0]);
         }
       }
@@ -108,7 +112,8 @@ void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedMo
   for (const Fault& fault : faults) {
     EXPECT_FALSE(table[fault.name].empty()) << fault.name << " was planted nowhere";
     std::printf("%-34s", fault.name.c_str());
-    for (const std::string& p : precisions) std::printf(" %s %d/%d", p.c_str(), table[fault.name][p].first, table[fault.name][p].second);
+    for (const std::string& p : precisions)
+      std::printf(" %s %d/%d", p.c_str(), table[fault.name][p].first, table[fault.name][p].second);
     std::printf("\n");
   }
 }
@@ -120,7 +125,8 @@ int expect_none_found(const PlantedModel& model, const std::vector<std::string>&
       const Lowered l = lowered_with(model, precision, target);
       if (!l.status.ok()) continue;
       ++lowered;
-      EXPECT_TRUE(l.found.faults.empty()) << model.name << ", " << precision << ", " << info(target).name << ": " << l.found.faults[0];
+      EXPECT_TRUE(l.found.faults.empty())
+          << model.name << ", " << precision << ", " << info(target).name << ": " << l.found.faults[0];
       EXPECT_TRUE(l.found.followed) << model.name;
       EXPECT_GT(l.found.steps, 0) << model.name;
     }
@@ -130,7 +136,8 @@ int expect_none_found(const PlantedModel& model, const std::vector<std::string>&
 
 std::vector<std::string> all_precisions() {
   std::vector<std::string> out;
-  for (const char* name : {"fp32", "fp16", "bf16", "fp8", "fp8_tensor", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
+  for (const char* name :
+       {"fp32", "fp16", "bf16", "fp8", "fp8_tensor", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
     if (find_precision(name) != nullptr) out.emplace_back(name);
   }
   return out;
@@ -171,7 +178,8 @@ void set_code(Value& v, int64_t i, uint64_t code) {
 }
 
 uint64_t two_steps_off(const ElementInfo& element, uint64_t code) {
-  if (element.kind == ElementKind::kInteger) return static_cast<uint8_t>(static_cast<int8_t>(code) > 0 ? code - 2 : code + 2);
+  if (element.kind == ElementKind::kInteger)
+    return static_cast<uint8_t>(static_cast<int8_t>(code) > 0 ? code - 2 : code + 2);
   const uint64_t sign = uint64_t{1} << (element.bits - 1), magnitude = code & (sign - 1);
   return (code & sign) | (magnitude >= 2 ? magnitude - 2 : magnitude + 2);
 }

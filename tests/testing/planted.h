@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults planted in the middle of a lowering, for tests of what a build finds by itself (verify/validate/validate_plan.h): a model
-// as `tessera build` would have it before types are given, the passes up to a plan with a fault between two of them, and
-// faults of stored numbers in whatever type they are stored.
+// Faults planted in the middle of a lowering, for tests of what a build finds by itself
+// (verify/validate/validate_plan.h): a model as `tessera build` would have it before types are given, the passes up to
+// a plan with a fault between two of them, and faults of stored numbers in whatever type they are stored.
 #pragma once
 
 #include <functional>
@@ -41,12 +41,14 @@ struct Lowered {
   std::string layer;  // where the fault was planted; empty: it was not
   Validation found;
 };
-Lowered lowered_with(const PlantedModel& model, const std::string& precision, Arch target, const Fault* fault = nullptr);
+Lowered lowered_with(const PlantedModel& model, const std::string& precision, Arch target,
+                     const Fault* fault = nullptr);
 
-// Each fault in each model and precision, for the CPU and for sm90, is found, and the layer is named. Where a target does
-// not run a precision, or a model has no place for the fault, it is not planted; each must be, somewhere. Prints how many
-// were found.
-void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedModel>& models, const std::vector<std::string>& precisions);
+// Each fault in each model and precision, for the CPU and for sm90, is found, and the layer is named. Where a target
+// does not run a precision, or a model has no place for the fault, it is not planted; each must be, somewhere. Prints
+// how many were found.
+void expect_caught(const std::vector<Fault>& faults, const std::vector<PlantedModel>& models,
+                   const std::vector<std::string>& precisions);
 // The same lowerings without a fault: nothing is found. Returns how many there were.
 int expect_none_found(const PlantedModel& model, const std::vector<std::string>& precisions);
 

@@ -69,7 +69,8 @@ class Bound {
 
 // Adds "<variant>/<label>/<threads>" for one thread and for all. FLOP/s are of wall time; the CPU column is the time of
 // all threads together, which a busy machine disturbs less.
-inline void add_benchmark(const Variant& variant, const std::string& label, const Problem& problem, int64_t terms, Adjust adjust = nullptr) {
+inline void add_benchmark(const Variant& variant, const std::string& label, const Problem& problem, int64_t terms,
+                          Adjust adjust = nullptr) {
   const auto bench = [&variant, problem, terms, adjust, c = std::shared_ptr<Case>()](benchmark::State& state) mutable {
     if (!c) {  // Google Benchmark calls this several times
       c = std::make_shared<Case>(make_case(problem, 1, Values::kRandom, adjust));
@@ -96,7 +97,8 @@ inline void add_benchmark(const Variant& variant, const std::string& label, cons
 // Every host variant of an op that takes the problem.
 inline void add_benchmarks(const std::string& label, const Problem& problem, int64_t terms, Adjust adjust = nullptr) {
   for (const Variant* v : find_op(problem.op)->variants) {
-    if (info(v->arch).device == DeviceKind::kHost && v->accepts(problem)) add_benchmark(*v, label, problem, terms, adjust);
+    if (info(v->arch).device == DeviceKind::kHost && v->accepts(problem))
+      add_benchmark(*v, label, problem, terms, adjust);
   }
 }
 

@@ -9,9 +9,9 @@
 
 #include "op/operand_extent.h"
 #include "op/reference.h"
+#include "ops/ops.h"
 #include "testing/mutations.h"
 #include "testing/receipts.h"
-#include "ops/ops.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -41,9 +41,9 @@ Buffer second_scale(const QuantType& type, const Shape& shape, const std::vector
   return b;
 }
 
-// Scales of e4m3 between 2^-6 and 2^-5: decoded codes then reach 14, and products of two such numbers stay far from every
-// limit. Elements of a smaller range get larger ones, so that random numbers use all of their codes. A second level is
-// between 1/2 and 1.
+// Scales of e4m3 between 2^-6 and 2^-5: decoded codes then reach 14, and products of two such numbers stay far from
+// every limit. Elements of a smaller range get larger ones, so that random numbers use all of their codes. A second
+// level is between 1/2 and 1.
 Buffer random_scales(const ScaleLevel& level, double most, const Shape& shape, std::mt19937_64& random) {
   std::vector<double> scales(static_cast<size_t>(scale_count(level, rows_of(shape), cols_of(shape))));
   std::uniform_real_distribution<double> draw(most / 2, most);
@@ -108,7 +108,8 @@ std::string Case::text() const {
   out += " ->";
   for (const Step& s : problem.then.steps)
     out += std::string(" ") + name_of(s.kind) + (names_function(s.kind) ? cat("(", name_of(s.fn), ")") : "");
-  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) + (problem.config.empty() ? "" : " by " + problem.config);
+  return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) +
+         (problem.config.empty() ? "" : " by " + problem.config);
 }
 
 Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Program then, std::optional<QuantType> y) {
@@ -116,7 +117,8 @@ Problem make_problem(std::string op, std::vector<Operand> in, Attrs attrs, Progr
   const auto types = infer_types(*find_op(p.op), p);
   EXPECT_TRUE(types.ok()) << types.status().message();
   if (types.ok()) {
-    for (const Type& t : *types) p.out.push_back(dense_operand(t.shape, p.out.empty() ? y.value_or(t.quant) : t.quant));  // `y` is the first one's
+    for (const Type& t : *types)
+      p.out.push_back(dense_operand(t.shape, p.out.empty() ? y.value_or(t.quant) : t.quant));  // `y` is the first one's
     const Status fits = check_problem(*find_op(p.op), p);
     EXPECT_TRUE(fits.ok()) << fits.message();
   }
@@ -188,13 +190,17 @@ std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors) {
   return views;
 }
 
-Judge judge_of(const Variant& variant, const Case& c) { return Judge(*find_op(c.problem.op), variant, c.problem, views_of(c.in), views_of(c.out)); }
+Judge judge_of(const Variant& variant, const Case& c) {
+  return Judge(*find_op(c.problem.op), variant, c.problem, views_of(c.in), views_of(c.out));
+}
 
 void expect_close(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got) {
   const Judgement j = judge.of(views_of(got));
   if (!j.ok()) {
-    ADD_FAILURE() << variant.name << " on " << c.text() << ", result " << j.result << " at " << j.at << ": got " << j.got << ", allowed " << j.low << " to " << j.high
-                  << (judge.emulated() ? " (emulated)" : " (bounded)") << "; relative L2 " << j.relative_l2 << ", allowed " << j.allowed_l2;
+    ADD_FAILURE() << variant.name << " on " << c.text() << ", result " << j.result << " at " << j.at << ": got "
+                  << j.got << ", allowed " << j.low << " to " << j.high
+                  << (judge.emulated() ? " (emulated)" : " (bounded)") << "; relative L2 " << j.relative_l2
+                  << ", allowed " << j.allowed_l2;
   }
   record_receipt(variant, j.ok() ? j.share : 2.0);
 }
@@ -203,11 +209,14 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
   if (!variant.accepts(problem)) return false;
   Case c = make_case(problem, seed, values, adjust);
   std::optional<Judge> judge;
-  // Few tile shapes run on every problem; of many, the first and two that follow the seed, so that a list of problems meets all of them.
+  // Few tile shapes run on every problem; of many, the first and two that follow the seed, so that a list of problems
+  // meets all of them.
   constexpr size_t kEvery = 4;
   const std::vector<std::string> configs = configs_of(variant, problem);
   for (size_t i = 0; i < configs.size(); ++i) {
-    if (configs.size() > kEvery && i > 0 && i != seed % configs.size() && i != (seed + configs.size() / 2) % configs.size()) continue;
+    if (configs.size() > kEvery && i > 0 && i != seed % configs.size() &&
+        i != (seed + configs.size() / 2) % configs.size())
+      continue;
     c.problem.config = configs[i];
     c.problem.backward = (seed + i) % 2 == 1;
     const auto got = run_on(variant, c);

@@ -64,9 +64,10 @@ std::vector<TensorView> views_of(const std::vector<HostTensor>& tensors);
 // Compares and records the worst result, as a share of what is allowed.
 void expect_close(const Variant& variant, const Case& c, const Judge& judge, const std::vector<HostTensor>& got);
 
-// One problem on one variant, with each of its tile shapes: run, compare, and on random numbers see that mutated results
-// are caught. Returns false where the variant refuses.
-bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values, Adjust adjust = nullptr);
+// One problem on one variant, with each of its tile shapes: run, compare, and on random numbers see that mutated
+// results are caught. Returns false where the variant refuses.
+bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed, Values values,
+                   Adjust adjust = nullptr);
 
 // Every variant of the op, with a device here or not, accepts one of the problems, names its arithmetic and refuses
 // with a reason.

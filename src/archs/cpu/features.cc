@@ -28,7 +28,8 @@ uint64_t enabled_states() {  // XCR0: register state that the system saves
   return uint64_t{high} << 32 | low;
 }
 
-// The tiles' registers are large: Linux gives them only to processes that ask (arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA).
+// The tiles' registers are large: Linux gives them only to processes that ask (arch_prctl, ARCH_REQ_XCOMP_PERM,
+// XTILEDATA).
 bool may_use_tiles() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
 
 CpuFeatures find() {
@@ -38,14 +39,15 @@ CpuFeatures find() {
   constexpr uint64_t kAvx512 = 0xe6, kTiles = 0x60000;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
   const bool avx512 = (states & kAvx512) == kAvx512 && (b & 1u << 16) && (b & 1u << 30) && (b & 1u << 31);  // F, BW, VL
-  const bool amx = (states & kTiles) == kTiles && (d & 1u << 24);  // AMX-TILE
+  const bool amx = (states & kTiles) == kTiles && (d & 1u << 24);                                           // AMX-TILE
   const bool bf16_tiles = (d & 1u << 22) != 0, int8_tiles = (d & 1u << 25) != 0;
   if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return {};
   CpuFeatures f;
   f.avx512_bf16 = avx512 && (a & 1u << 5);
   const bool tiles = avx512 && amx && may_use_tiles();
   f.amx_bf16 = tiles && bf16_tiles && f.avx512_bf16;
-  f.amx_int8 = tiles && int8_tiles && f.avx512_bf16;  // both kinds rearrange w with instructions compiled for AVX-512 BF16
+  f.amx_int8 =
+      tiles && int8_tiles && f.avx512_bf16;  // both kinds rearrange w with instructions compiled for AVX-512 BF16
   return f;
 }
 #else

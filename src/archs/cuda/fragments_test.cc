@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions are replayed here as their definitions have them; kernels' addresses and registers must then multiply matrices.
+// The instructions are replayed here as their definitions have them; kernels' addresses and registers must then
+// multiply matrices.
 #include "archs/cuda/fragments.h"
 
 #include <gtest/gtest.h>
@@ -22,14 +23,16 @@ struct Shared {
   int& at(int byte) { return numbers.at(static_cast<size_t>(byte) / 2); }
 };
 
-// ldmatrix.x4: lane t gives the address of row t % 8 of tile t / 8 and receives row t / 4, columns 2 * (t % 4) and + 1 of every tile.
+// ldmatrix.x4: lane t gives the address of row t % 8 of tile t / 8 and receives row t / 4, columns 2 * (t % 4) and + 1
+// of every tile.
 std::array<Registers, kLanes> load_matrices(Shared& shared, const std::array<int, kLanes>& address, bool transposed) {
   std::array<Registers, kLanes> out{};
   for (size_t tile = 0; tile < 4; ++tile) {
     for (int t = 0; t < kLanes; ++t) {
       for (int i = 0; i < 2; ++i) {
         const int row = transposed ? 2 * (t % 4) + i : t / 4, col = transposed ? t / 4 : 2 * (t % 4) + i;
-        out[static_cast<size_t>(t)][tile][static_cast<size_t>(i)] = shared.at(address[8 * tile + static_cast<size_t>(row)] + 2 * col);
+        out[static_cast<size_t>(t)][tile][static_cast<size_t>(i)] =
+            shared.at(address[8 * tile + static_cast<size_t>(row)] + 2 * col);
       }
     }
   }
@@ -43,7 +46,8 @@ Shared random_tile(int rows, std::vector<std::vector<int>>& matrix, uint32_t see
   matrix.assign(static_cast<size_t>(rows), std::vector<int>(kCols));
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < kCols; ++c) {
-      matrix[static_cast<size_t>(r)][static_cast<size_t>(c)] = shared.at(PaddedTile<kCols>::offset_bytes(r, c / 8) + 2 * (c % 8)) = static_cast<int>(random() % 199) - 99;
+      matrix[static_cast<size_t>(r)][static_cast<size_t>(c)] =
+          shared.at(PaddedTile<kCols>::offset_bytes(r, c / 8) + 2 * (c % 8)) = static_cast<int>(random() % 199) - 99;
     }
   }
   return shared;
@@ -93,7 +97,9 @@ TEST(Fragments, LoadsBringOperandsWhereTheInstructionWantsThem) {
   for (int t = 0; t < kLanes; ++t) {
     for (int r = 0; r < 4; ++r) {
       for (int i = 0; i < 2; ++i) {
-        const auto got = [&](const std::array<Registers, kLanes>& regs) { return regs[static_cast<size_t>(t)][static_cast<size_t>(r)][static_cast<size_t>(i)]; };
+        const auto got = [&](const std::array<Registers, kLanes>& regs) {
+          return regs[static_cast<size_t>(t)][static_cast<size_t>(r)][static_cast<size_t>(i)];
+        };
         EXPECT_EQ(got(a), number(a_cell(t, r).row, a_cell(t, r).col + i));
         // B has k rows and 8 columns; registers 2 and 3 are a second B, 8 columns on.
         const Cell b = b_cell(t, r % 2);
@@ -105,7 +111,8 @@ TEST(Fragments, LoadsBringOperandsWhereTheInstructionWantsThem) {
   }
 }
 
-// What attention does between its two products: the accumulators of two neighbouring 8-column tiles are an A operand, pair by pair.
+// What attention does between its two products: the accumulators of two neighbouring 8-column tiles are an A operand,
+// pair by pair.
 TEST(Fragments, AccumulatorsAreTheNextOperand) {
   for (int t = 0; t < kLanes; ++t) {
     for (int r = 0; r < 4; ++r) {

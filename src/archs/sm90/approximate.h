@@ -38,14 +38,16 @@ inline double round_to_half(double x) {
 
 // tanh.approx.f16x2 of one f16 number.
 inline double tanh_half(double x) {
-  // Where tanh.approx.f32 lies on the other side of an f16 number than tanh: codes of x, and what truncation gives more.
+  // Where tanh.approx.f32 lies on the other side of an f16 number than tanh: codes of x, and what truncation gives
+  // more.
   struct Other {
     uint16_t code;
     int8_t more;
   };
-  static constexpr Other kOthers[] = {{0x29c6, 1}, {0x2c95, 1}, {0x2c96, 1}, {0x2d3f, -1}, {0x2e39, 1}, {0x2e9d, 1},  {0x3064, 1},  {0x323f, 1},
-                 {0x32ff, 1}, {0x355b, 1}, {0x372d, 1}, {0x3824, 1},  {0x399a, 1}, {0x39f8, -1}, {0x3c8e, -1}, {0x3c9d, -1},
-                 {0x3cc9, 1}, {0x3db8, -1}, {0x3de3, 1}, {0x3e23, -1}, {0x3eab, -1}, {0x3ed6, 1}, {0x4080, 1},  {0x4429, -1}};
+  static constexpr Other kOthers[] = {{0x29c6, 1}, {0x2c95, 1},  {0x2c96, 1},  {0x2d3f, -1}, {0x2e39, 1}, {0x2e9d, 1},
+                                      {0x3064, 1}, {0x323f, 1},  {0x32ff, 1},  {0x355b, 1},  {0x372d, 1}, {0x3824, 1},
+                                      {0x399a, 1}, {0x39f8, -1}, {0x3c8e, -1}, {0x3c9d, -1}, {0x3cc9, 1}, {0x3db8, -1},
+                                      {0x3de3, 1}, {0x3e23, -1}, {0x3eab, -1}, {0x3ed6, 1},  {0x4080, 1}, {0x4429, -1}};
   const double size = std::fabs(x);
   if (std::isnan(x) || size < 0x1.02p-8) return x;  // f16 numbers up to 2^-8 (1 + 7 / 1024): nothing is truncated
   if (size >= kTanhOneFrom) return std::copysign(1.0, x);

@@ -21,11 +21,21 @@ __global__ void run(Instruction what, uint32_t first, uint32_t step, uint32_t co
   const uint32_t x = first + i * step;
   uint32_t y = 0;
   switch (what) {
-    case Instruction::kTanh: asm("tanh.approx.f32 %0, %1;" : "=r"(y) : "r"(x)); break;
-    case Instruction::kTanhHalf: asm("tanh.approx.f16x2 %0, %1;" : "=r"(y) : "r"(x & 0xffff)); break;
-    case Instruction::kExp2: asm("ex2.approx.ftz.f32 %0, %1;" : "=r"(y) : "r"(x)); break;
-    case Instruction::kReciprocal: asm("rcp.approx.ftz.f32 %0, %1;" : "=r"(y) : "r"(x)); break;
-    case Instruction::kRsqrt: asm("rsqrt.approx.f32 %0, %1;" : "=r"(y) : "r"(x)); break;
+    case Instruction::kTanh:
+      asm("tanh.approx.f32 %0, %1;" : "=r"(y) : "r"(x));
+      break;
+    case Instruction::kTanhHalf:
+      asm("tanh.approx.f16x2 %0, %1;" : "=r"(y) : "r"(x & 0xffff));
+      break;
+    case Instruction::kExp2:
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=r"(y) : "r"(x));
+      break;
+    case Instruction::kReciprocal:
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=r"(y) : "r"(x));
+      break;
+    case Instruction::kRsqrt:
+      asm("rsqrt.approx.f32 %0, %1;" : "=r"(y) : "r"(x));
+      break;
   }
   results[i] = y;
 }
@@ -43,7 +53,8 @@ std::vector<uint32_t> results_of(Instruction what, uint32_t first, uint32_t step
 bool no_device() {
   int devices = 0;
   cudaDeviceProp properties;
-  return cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 || cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9;
+  return cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0 ||
+         cudaGetDeviceProperties(&properties, 0) != cudaSuccess || properties.major != 9;
 }
 
 TEST(Approximate, sm90_tanh_of_every_half) {
@@ -77,8 +88,10 @@ double worst_of(Instruction what, float low, float high, double (*exact)(double)
 TEST(Approximate, sm90_errors_are_as_stated) {
   if (no_device()) GTEST_SKIP() << "no Hopper GPU here";
   EXPECT_LE(worst_of(Instruction::kExp2, 0x1p-20f, 126.0f, [](double x) { return std::exp2(x); }), sm90::kExp2Error);
-  EXPECT_LE(worst_of(Instruction::kReciprocal, 0x1p-100f, 0x1p100f, [](double x) { return 1 / x; }), sm90::kReciprocalError);
-  EXPECT_LE(worst_of(Instruction::kRsqrt, 0x1p-100f, 0x1p100f, [](double x) { return 1 / std::sqrt(x); }), sm90::kRsqrtError);
+  EXPECT_LE(worst_of(Instruction::kReciprocal, 0x1p-100f, 0x1p100f, [](double x) { return 1 / x; }),
+            sm90::kReciprocalError);
+  EXPECT_LE(worst_of(Instruction::kRsqrt, 0x1p-100f, 0x1p100f, [](double x) { return 1 / std::sqrt(x); }),
+            sm90::kRsqrtError);
   EXPECT_LE(worst_of(Instruction::kTanh, 0x1p-8f, 8.0f, [](double x) { return std::tanh(x); }), sm90::kTanhError);
   for (const float edge : {0x1p-20f, 0x1p-9f, 0x1.fffffep-9f}) {
     EXPECT_EQ(results_of(Instruction::kTanh, std::bit_cast<uint32_t>(edge), 1, 1)[0], std::bit_cast<uint32_t>(edge));

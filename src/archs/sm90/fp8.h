@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Hopper's FP8 tensor cores compute. wgmma e4m3 (SASS: QGMMA) multiplies exactly; its running sum keeps about 13 significand bits and truncates
-// the rest, unless a kernel moves the sum into f32 registers every few steps ("promotion").
-// mma.sync on e4m3 compiles too but becomes HMMA, which is FP16 arithmetic: it does not count as FP8.
+// What Hopper's FP8 tensor cores compute. wgmma e4m3 (SASS: QGMMA) multiplies exactly; its running sum keeps about 13
+// significand bits and truncates the rest, unless a kernel moves the sum into f32 registers every few steps
+// ("promotion"). mma.sync on e4m3 compiles too but becomes HMMA, which is FP16 arithmetic: it does not count as FP8.
 #pragma once
 
 #include <cstdint>

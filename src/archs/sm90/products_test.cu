@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sums of wgmma as our kernels issue it (products.cuh), before any rounding, against emulate/tensor_core.h: every width,
-// both sources of operand A, all types, short and long k. And the emulation on CUDA cores against that on the host.
+// The sums of wgmma as our kernels issue it (products.cuh), before any rounding, against emulate/tensor_core.h: every
+// width, both sources of operand A, all types, short and long k. And the emulation on CUDA cores against that on the
+// host.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "emulate/cuda_sums.h"
 #include "archs/cuda/instructions.cuh"
 #include "archs/sm90/instructions.cuh"
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
+#include "emulate/cuda_sums.h"
 #include "emulate/tensor_core.h"
 #include "types/element.h"
 
@@ -23,7 +24,8 @@ constexpr int kRows = 64;
 
 // One warpgroup: d[64, kN] = a[64, k] b[kN, k]^T, in blocks of 128 bytes of k. promote: f32 sums of blocks.
 template <class Operand, int kN, bool kRegisters>
-__global__ void __launch_bounds__(128) multiply(const uint8_t* a, const uint8_t* b, SumOf<Operand>* d, int k_bytes, bool promote) {
+__global__ void __launch_bounds__(128)
+    multiply(const uint8_t* a, const uint8_t* b, SumOf<Operand>* d, int k_bytes, bool promote) {
   using namespace sm90;
   extern __shared__ __align__(1024) uint8_t shared[];
   uint8_t *const a_tile = shared, *const b_tile = shared + kRows * 128;
@@ -33,7 +35,9 @@ __global__ void __launch_bounds__(128) multiply(const uint8_t* a, const uint8_t*
     __syncthreads();
     for (int i = threadIdx.x; i < (kRows + kN) * 128; i += 128) {
       const int r = i / 128, byte = i % 128;
-      const uint8_t value = at + byte < k_bytes ? (r < kRows ? a[size_t(r) * k_bytes + at + byte] : b[size_t(r - kRows) * k_bytes + at + byte]) : 0;
+      const uint8_t value = at + byte < k_bytes ? (r < kRows ? a[size_t(r) * k_bytes + at + byte]
+                                                             : b[size_t(r - kRows) * k_bytes + at + byte])
+                                                : 0;
       (r < kRows ? a_tile : b_tile)[swizzled_offset(r < kRows ? r : r - kRows, byte)] = value;
     }
     fence_for_copy_engine();
@@ -45,7 +49,8 @@ __global__ void __launch_bounds__(128) multiply(const uint8_t* a, const uint8_t*
         fragment[step][i] = *reinterpret_cast<const uint32_t*>(a_tile + swizzled_offset(row + i % 2 * 8, byte));
       }
     }
-    const uint64_t a_desc = operand_descriptor(cuda::shared_address(a_tile)), b_desc = operand_descriptor(cuda::shared_address(b_tile));
+    const uint64_t a_desc = operand_descriptor(cuda::shared_address(a_tile)),
+                   b_desc = operand_descriptor(cuda::shared_address(b_tile));
     pin(sums);
     begin_products();
 #pragma unroll
@@ -62,7 +67,8 @@ __global__ void __launch_bounds__(128) multiply(const uint8_t* a, const uint8_t*
     pin(sums);
     for (int i = 0; i < kN / 2; ++i) all[i] = !promote || at == 0 ? sums[i] : all[i] + sums[i];
   }
-  for (int i = 0; i < kN / 2; ++i) d[(result_row(threadIdx.x) + i / 2 % 2 * 8) * kN + i / 4 * 8 + result_col(threadIdx.x) + i % 2] = all[i];
+  for (int i = 0; i < kN / 2; ++i)
+    d[(result_row(threadIdx.x) + i / 2 % 2 * 8) * kN + i / 4 * 8 + result_col(threadIdx.x) + i % 2] = all[i];
 }
 
 enum class Kind { kNormal, kSubnormal, kCancelling, kGrowing };
@@ -115,18 +121,21 @@ void compare(Element e, bool registers, bool promote, int64_t k, Kind kind) {
   const auto kernel = registers ? multiply<Operand, kN, true> : multiply<Operand, kN, false>;
   const int bytes = (kRows + kN) * 128 + 1024;
   ASSERT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), cudaSuccess);
-  kernel<<<1, 128, bytes>>>(da.data, db.data, reinterpret_cast<SumOf<Operand>*>(dd.data), static_cast<int>(a.codes.size() / kRows), promote);
+  kernel<<<1, 128, bytes>>>(da.data, db.data, reinterpret_cast<SumOf<Operand>*>(dd.data),
+                            static_cast<int>(a.codes.size() / kRows), promote);
   std::vector<SumOf<Operand>> got(kRows * kN);
-  ASSERT_EQ(cudaMemcpy(got.data(), dd.data, got.size() * 4, cudaMemcpyDeviceToHost), cudaSuccess) << cudaGetErrorString(cudaGetLastError());
+  ASSERT_EQ(cudaMemcpy(got.data(), dd.data, got.size() * 4, cudaMemcpyDeviceToHost), cudaSuccess)
+      << cudaGetErrorString(cudaGetLastError());
   const TensorCore* core = e == Element::i8 ? nullptr : e == Element::e4m3 ? &kWgmmaE4m3 : &kWgmmaHalf;
   std::vector<float> want(got.size());
   const int least = info(e).min_exponent, per_block = 128 * 8 / info(e).bits;
-  emulate_sums({core, promote ? per_block : 0}, {a.numbers.data(), least}, {b.numbers.data(), least}, want.data(), kRows, kN, k);
+  emulate_sums({core, promote ? per_block : 0}, {a.numbers.data(), least}, {b.numbers.data(), least}, want.data(),
+               kRows, kN, k);
   int64_t different = 0;
   for (size_t i = 0; i < got.size(); ++i) different += !(static_cast<float>(got[i]) == want[i]);
   compared += static_cast<int64_t>(got.size()), equal += static_cast<int64_t>(got.size()) - different;
-  EXPECT_EQ(different, 0) << info(e).name << " n " << kN << " k " << k << (registers ? " registers" : " shared") << (promote ? " promoted" : "") << " kind "
-                          << static_cast<int>(kind);
+  EXPECT_EQ(different, 0) << info(e).name << " n " << kN << " k " << k << (registers ? " registers" : " shared")
+                          << (promote ? " promoted" : "") << " kind " << static_cast<int>(kind);
 }
 
 template <class Operand, int... kN>
@@ -166,7 +175,8 @@ TEST(EmulatedSums, cuda_cores) {
   for (const Element e : {Element::e4m3, Element::f16, Element::bf16}) {
     const TensorCore* core = e == Element::e4m3 ? &kWgmmaE4m3 : &kWgmmaHalf;
     for (const Kind kind : {Kind::kNormal, Kind::kSubnormal, Kind::kCancelling, Kind::kGrowing}) {
-      for (const auto& [promote, slices] : {std::pair{0, std::vector<int64_t>{}}, {128, {}}, {0, {0, 128, 384}}, {128, {0, 192}}}) {
+      for (const auto& [promote, slices] :
+           {std::pair{0, std::vector<int64_t>{}}, {128, {}}, {0, {0, 128, 384}}, {128, {0, 192}}}) {
         std::mt19937_64 random(7);
         const int64_t m = 70, n = 50, k = 784;
         const Numbers a = draw(e, m, k, kind, true, random), b = draw(e, n, k, kind, false, random);
@@ -174,8 +184,10 @@ TEST(EmulatedSums, cuda_cores) {
         const int least = info(e).min_exponent;
         const SumOrder order{core, promote, slices};
         emulate_sums(order, {a.numbers.data(), least}, {b.numbers.data(), least}, here.data(), m, n, k);
-        ASSERT_TRUE(emulate_sums_on_device(order, {a.numbers.data(), least}, {b.numbers.data(), least}, there.data(), m, n, k));
-        EXPECT_EQ(here, there) << info(e).name << " kind " << static_cast<int>(kind) << " promote " << promote << " slices " << slices.size();
+        ASSERT_TRUE(
+            emulate_sums_on_device(order, {a.numbers.data(), least}, {b.numbers.data(), least}, there.data(), m, n, k));
+        EXPECT_EQ(here, there) << info(e).name << " kind " << static_cast<int>(kind) << " promote " << promote
+                               << " slices " << slices.size();
       }
     }
   }
@@ -183,7 +195,8 @@ TEST(EmulatedSums, cuda_cores) {
 
 TEST(Products, sm90_share_of_equal_sums) {
   if (no_device()) GTEST_SKIP() << "no Hopper GPU here";
-  std::printf("%lld of %lld sums are equal to the last bit\n", static_cast<long long>(equal), static_cast<long long>(compared));
+  std::printf("%lld of %lld sums are equal to the last bit\n", static_cast<long long>(equal),
+              static_cast<long long>(compared));
   EXPECT_EQ(equal, compared);
 }
 

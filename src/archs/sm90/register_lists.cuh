@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Register lists for inline wgmma, in eights: TS_NAMES_n names %0 ... %(n-1) in the instruction's text, TS_BINDS_n(c, d) binds them to d[0] ... d[n-1] with
-// constraint c ("+f" or "+r"). A result of 64 x N numbers takes N / 2 registers of each thread.
+// Register lists for inline wgmma, in eights: TS_NAMES_n names %0 ... %(n-1) in the instruction's text, TS_BINDS_n(c,
+// d) binds them to d[0] ... d[n-1] with constraint c ("+f" or "+r"). A result of 64 x N numbers takes N / 2 registers
+// of each thread.
 #pragma once
 
 #define TS_NAMES_8 "%0, %1, %2, %3, %4, %5, %6, %7"

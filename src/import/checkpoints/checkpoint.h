@@ -21,8 +21,8 @@ namespace tessera {
 
 // The weight of y = x w^T, w [outputs, inputs], as types/quantize_array.h has it, and what the layer asks of x.
 struct LinearWeight {
-  QuantType type;              // plain weights: f32
-  Bytes codes, scale, scale2;  // empty where the type has no such level
+  QuantType type;                    // plain weights: f32
+  Bytes codes, scale, scale2;        // empty where the type has no such level
   std::optional<QuantType> input;    // type of x; none: as it comes
   std::optional<float> input_scale;  // of that type: its static scale, or its second level's
   std::vector<float> input_factors;  // x is multiplied by these first, one per column; empty: by nothing

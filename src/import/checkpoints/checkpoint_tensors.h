@@ -31,7 +31,8 @@ class CheckpointTensors {
   const SafetensorsEntry* find(const std::string& name) const;
   const std::vector<std::string>& files() const { return files_; }  // without their folder
 
-  // Bytes as stored, at an address that any kernel may read; the shape must be one of `shapes`, the type one of `types`.
+  // Bytes as stored, at an address that any kernel may read; the shape must be one of `shapes`, the type one of
+  // `types`.
   Result<Bytes> take(const std::string& name, const std::vector<Shape>& shapes,
                      const std::vector<SafetensorsType>& types);
   // The same of floats of any width, as f32.

@@ -67,7 +67,8 @@ struct Scheme {
     TS_ASSIGN(s.kind, json_word(j, "type", "int"));
     TS_ASSIGN(s.group, json_integer(j, "group_size", 0));
     TS_ASSIGN(s.strategy, json_word(j, "strategy", s.group > 0 ? "group" : "tensor"));
-    if (j.contains("symmetric") && j["symmetric"] != true) return bad_input("is not symmetric: zero points are not read");
+    if (j.contains("symmetric") && j["symmetric"] != true)
+      return bad_input("is not symmetric: zero points are not read");
     if (j.contains("actorder") && !j["actorder"].is_null() && j["actorder"] != "weight" && j["actorder"] != "static")
       return bad_input("has groups of reordered columns (actorder), which are not read");
     const Json dynamic = j.value("dynamic", Json(false));
@@ -104,7 +105,8 @@ struct Group {
 
 // Each format stores one kind of weight.
 bool fits(const std::string& format, const QuantType& weight) {
-  const bool rows = weight.scale.granularity == Granularity::kTensor || weight.scale.granularity == Granularity::kChannel;
+  const bool rows =
+      weight.scale.granularity == Granularity::kTensor || weight.scale.granularity == Granularity::kChannel;
   if (format == "nvfp4-pack-quantized") return weight == kNvfp4;
   if (format == "mxfp4-pack-quantized") return weight.element == Element::e2m1 && is_power(weight.scale.element);
   if (format == "mxfp8-quantized") return weight == kMxfp8;
@@ -134,8 +136,8 @@ Result<Group> read_group(const Json& j, const std::string& format) {
   // Blocks and tokens have scales of the moment; the second level of nvfp4 is static whatever the first is.
   const bool fine = g.input && g.input->scale.granularity != Granularity::kTensor;
   if (!g.input || (fine && !inputs->dynamic))
-    return bad_input(cat("input_activations of ", shown_name(inputs->words()), inputs->dynamic ? "" : ", static,",
-                         " are not read"));
+    return bad_input(
+        cat("input_activations of ", shown_name(inputs->words()), inputs->dynamic ? "" : ", static,", " are not read"));
   g.input->dynamic = inputs->dynamic;
   return g;
 }

@@ -33,8 +33,10 @@ bool spell_out(const std::string& text, std::vector<std::string>* out) {
   while (escapes < text.size() && text[text.size() - 1 - escapes] == '\\') ++escapes;
   if (escapes % 2 != 0) return false;  // the last one escapes nothing
   for (size_t i = 0; i < text.size() && open == std::string::npos; ++i) {
-    if (text[i] == '\\') ++i;
-    else if (text[i] == '(') open = i;
+    if (text[i] == '\\')
+      ++i;
+    else if (text[i] == '(')
+      open = i;
   }
   if (open == std::string::npos) {
     for (size_t i = 0, begin = 0; i <= text.size(); ++i) {
@@ -60,7 +62,8 @@ bool spell_out(const std::string& text, std::vector<std::string>* out) {
   }
   if (close + 1 < text.size() && std::string_view("*+?{").find(text[close + 1]) != std::string_view::npos) return false;
   for (const std::string& part : parts) {
-    if (out->size() > kMostChoices || !spell_out(text.substr(0, open) + part + text.substr(close + 1), out)) return false;
+    if (out->size() > kMostChoices || !spell_out(text.substr(0, open) + part + text.substr(close + 1), out))
+      return false;
   }
   return true;
 }

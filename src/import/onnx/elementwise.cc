@@ -145,7 +145,8 @@ Result<Values> dropout(OnnxCall& c) {
   if (c.has(2)) {
     TS_ASSIGN(const ValueId training, c.operand(2));
     const auto on = c.b.integers(training, "training_mode");
-    if (!on.ok() || on->size() != 1 || on->front() != 0) return bad_input("training_mode is set; only inference is supported: export in eval mode");
+    if (!on.ok() || on->size() != 1 || on->front() != 0)
+      return bad_input("training_mode is set; only inference is supported: export in eval mode");
   }
   return identity(c);
 }
@@ -154,9 +155,9 @@ Result<Values> dropout(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_elementwise_ops() {
   static const std::vector<OnnxOp> kOps = [] {
-    std::vector<OnnxOp> ops = {{"Pow", pow},           {"Mod", mod},         {"Xor", exclusive_or},
-                               {"IsNaN", is_nan},      {"IsInf", is_inf},    {"Sign", sign},
-                               {"Clip", clip},         {"Cast", cast},       {"CastLike", cast_like},
+    std::vector<OnnxOp> ops = {{"Pow", pow},           {"Mod", mod},        {"Xor", exclusive_or},
+                               {"IsNaN", is_nan},      {"IsInf", is_inf},   {"Sign", sign},
+                               {"Clip", clip},         {"Cast", cast},      {"CastLike", cast_like},
                                {"Identity", identity}, {"Dropout", dropout}};
     for (const MapOp& m : kMapOps) ops.push_back({m.name, map});
     return ops;

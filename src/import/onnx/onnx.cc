@@ -219,7 +219,8 @@ class Importer {
     const auto it = ids_.find(name);
     if (it == ids_.end()) return bad_input(cat("output '", shown(name), "' is made by no node"));
     if (context_.codes.contains(name) || graph_.at(it->second).type.quant.scaled())
-      return bad_input(cat("output '", shown(name), "' is the codes of a quantization; numbers can be given out: end with ",
+      return bad_input(cat("output '", shown(name),
+                           "' is the codes of a quantization; numbers can be given out: end with ",
                            "DequantizeLinear"));
     ValueId id = it->second;
     // A result has the name that the model gives it. One that has another name already (an input, a constant, another

@@ -3,9 +3,9 @@
 // NVFP4 with scales made while running).
 //   constant codes         a constant with scales, and a copy that decodes it; codes and scales keep their bits
 //   numbers being rounded  a copy to a type with scales, and one that decodes it at once (OnnxCodes)
-// Which layers the types belong to is found later (rewrite/recognise). Numbers known at build are rounded here, dividing
-// in the scale's own type as the standard says: x / s is rounded to FLOAT16 before it becomes a code where s is
-// FLOAT16.
+// Which layers the types belong to is found later (rewrite/recognise). Numbers known at build are rounded here,
+// dividing in the scale's own type as the standard says: x / s is rounded to FLOAT16 before it becomes a code where s
+// is FLOAT16.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -233,11 +233,11 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
 }
 
 std::string onnx_type_name(int64_t data_type) {
-  constexpr const char* kNames[] = {
-      "UNDEFINED", "FLOAT",      "UINT8",    "INT8",         "UINT16",         "INT16",      "INT32",
-      "INT64",     "STRING",     "BOOL",     "FLOAT16",      "DOUBLE",         "UINT32",     "UINT64",
-      "COMPLEX64", "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
-      "UINT4",     "INT4",       "FLOAT4E2M1", "FLOAT8E8M0"};
+  constexpr const char* kNames[] = {"UNDEFINED",      "FLOAT",    "UINT8",        "INT8",           "UINT16",
+                                    "INT16",          "INT32",    "INT64",        "STRING",         "BOOL",
+                                    "FLOAT16",        "DOUBLE",   "UINT32",       "UINT64",         "COMPLEX64",
+                                    "COMPLEX128",     "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2",
+                                    "FLOAT8E5M2FNUZ", "UINT4",    "INT4",         "FLOAT4E2M1",     "FLOAT8E8M0"};
   if (data_type >= 0 && data_type < static_cast<int64_t>(std::size(kNames))) return kNames[data_type];
   return cat("data type ", data_type);
 }

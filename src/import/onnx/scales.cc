@@ -216,7 +216,8 @@ Result<int64_t> read_zero_point(OnnxCall& c) {
     if (x != numbers[0])
       return bad_input(cat("zero point '", shown(name), "' differs from scale to scale; 0 is accepted"));
     if (x != std::nearbyint(x))
-      return bad_input(cat("zero point '", shown(name), "' is ", x, ": only symmetric codes are supported, with a zero point of 0"));
+      return bad_input(
+          cat("zero point '", shown(name), "' is ", x, ": only symmetric codes are supported, with a zero point of 0"));
     if (!(std::fabs(x) < 0x1p31f)) return bad_input(cat("zero point '", shown(name), "' is ", x));
   }
   return numbers.empty() ? 0 : static_cast<int64_t>(numbers[0]);

@@ -8,7 +8,7 @@ struct VitNames {
   const char* known_by;  // a tensor that only this naming has
   const char *patches, *class_token, *positions;
   const char *norm1, *attention, *qkv, *q, *k, *v, *attention_out;  // qkv: one layer; null: three
-  const char *scale1, *norm2, *fc1, *fc2, *scale2;                   // scale: of a layer's result; null: none
+  const char *scale1, *norm2, *fc1, *fc2, *scale2;                  // scale: of a layer's result; null: none
   const char *norm, *pooled_norm, *head;
   bool timm;
 };

@@ -51,7 +51,8 @@ Result<Shape> shape_of(const Checkpoint& c, const std::string& name, size_t rank
   return t->shape;
 }
 
-// Blocks are counted by their norms: 0, 1, 2 ... without a gap (a tensor of a block beyond one is left over, and named).
+// Blocks are counted by their norms: 0, 1, 2 ... without a gap (a tensor of a block beyond one is left over, and
+// named).
 int64_t count_blocks(const Checkpoint& c, const VitNames& names) {
   int64_t n = 0;
   while (n < kMostBlocks && c.tensors().has(name_in_block(names.norm1, n) + ".weight")) ++n;
@@ -121,9 +122,9 @@ struct Size {
   int64_t width, depth, heads;
 };
 constexpr Size kTimmSizes[] = {
-    {"vit_tiny_", 192, 12, 3},    {"vit_small_", 384, 12, 6},   {"vit_base_", 768, 12, 12},
-    {"vit_large_", 1024, 24, 16}, {"vit_huge_", 1280, 32, 16},  {"deit_tiny_", 192, 12, 3},
-    {"deit_small_", 384, 12, 6},  {"deit_base_", 768, 12, 12},  {"deit3_small_", 384, 12, 6},
+    {"vit_tiny_", 192, 12, 3},    {"vit_small_", 384, 12, 6},     {"vit_base_", 768, 12, 12},
+    {"vit_large_", 1024, 24, 16}, {"vit_huge_", 1280, 32, 16},    {"deit_tiny_", 192, 12, 3},
+    {"deit_small_", 384, 12, 6},  {"deit_base_", 768, 12, 12},    {"deit3_small_", 384, 12, 6},
     {"deit3_base_", 768, 12, 12}, {"deit3_large_", 1024, 24, 16}, {"deit3_huge_", 1280, 32, 16}};
 
 // What model_args and the entries beside them say; where they are silent, what the architecture's name does.
@@ -143,13 +144,14 @@ Status check_timm_sizes(const Checkpoint& c, const Json& args, const std::string
   if (token != s.class_token)
     return stated.differs("class_token", token ? "true" : "false", token ? "a model without one" : "a model with one");
   TS_ASSIGN(const double scale, json_number(args, "init_values", 0));
-  if (const bool has = c.tensors().has(name_in_block(s.names->scale1, 0)); stated.has("init_values") && has != (scale != 0))
+  if (const bool has = c.tensors().has(name_in_block(s.names->scale1, 0));
+      stated.has("init_values") && has != (scale != 0))
     return stated.differs("init_values", cat(scale), has ? "a model with layer scale" : "a model without layer scale");
   for (const Size& size : kTimmSizes) {
     if (!architecture.starts_with(size.word)) continue;
     const auto named = [&](const char* what, int64_t n, int64_t found) {
-      return bad_input(cat("architecture '", shown_name(architecture), "' has ", what, " ", n, ", the tensors are those of ",
-                           found, "; another is stated by model_args.", what));
+      return bad_input(cat("architecture '", shown_name(architecture), "' has ", what, " ", n,
+                           ", the tensors are those of ", found, "; another is stated by model_args.", what));
     };
     if (!stated.has("depth") && s.depth != size.depth) return named("depth", size.depth, s.depth);
     if (!stated.has("embed_dim") && s.width != size.width) return named("embed_dim", size.width, s.width);
@@ -164,9 +166,9 @@ Status read_timm(const Checkpoint& c, const Json& config, VitSettings& s) {
     return it != config.end() && it->is_object() ? *it : kNone;
   };
   const Json &args = object("model_args"), &pretrained = object("pretrained_cfg");
-  static const std::set<std::string> kKnown = {"img_size",  "patch_size", "in_chans",   "num_classes", "global_pool",
-                                               "embed_dim", "depth",      "num_heads",  "mlp_ratio",   "qkv_bias",
-                                               "init_values", "class_token", "drop_rate", "drop_path_rate"};
+  static const std::set<std::string> kKnown = {
+      "img_size",  "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth",
+      "num_heads", "mlp_ratio",  "qkv_bias", "init_values", "class_token", "drop_rate", "drop_path_rate"};
   for (const auto& [key, value] : args.items()) {
     if (!kKnown.contains(key)) return bad_input(cat("model_args: '", shown_name(key), "' is not known to this family"));
   }

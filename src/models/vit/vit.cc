@@ -145,7 +145,8 @@ Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes&
     if (c.name != name) continue;
     if (sizes.image != 0) {
       if (sizes.image < c.patch || sizes.image % c.patch != 0)
-        return usage_error(cat("--image ", sizes.image, ": ", name, " has patches of ", c.patch, " pixels; give a multiple of that"));
+        return usage_error(
+            cat("--image ", sizes.image, ": ", name, " has patches of ", c.patch, " pixels; give a multiple of that"));
       c.image = sizes.image;
       c.name += cat("-", c.image, "px");
     }
@@ -154,7 +155,8 @@ Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes&
       c.name += cat("-depth", c.depth);
     }
     if (c.parameters() * 4 > kMostBytes)
-      return usage_error(cat(c.name, " has ", c.parameters() / 1000000, " M parameters in f32, more than one ONNX file holds"));
+      return usage_error(
+          cat(c.name, " has ", c.parameters() / 1000000, " M parameters in f32, more than one ONNX file holds"));
     return VitBuilder(c, seed).build();
   }
   return std::string();

@@ -53,10 +53,11 @@ std::vector<DeviceForm> device_forms() {
   const struct {
     Form form;
     int64_t stride;
-  } forms[] = {{{"b64 h12 s197 d64", 64, 197, 197, 12, 12, 64}, 64},  {{"b1 h12 s197 d64", 1, 197, 197, 12, 12, 64}, 64},
-               {{"b64 h12 s256 d64", 64, 256, 256, 12, 12, 64}, 64},  {{"b2 h16 s256 d72/80", 2, 256, 256, 16, 16, 72}, 80},
-               {{"b1 h8/1 s712 d256", 1, 712, 712, 8, 1, 256}, 256},  {{"b1 h8/1 s968 d256", 1, 968, 968, 8, 1, 256}, 256},
-               {{"b4 h16 s4096 d128", 4, 4096, 4096, 16, 16, 128}, 128}};
+  } forms[] = {
+      {{"b64 h12 s197 d64", 64, 197, 197, 12, 12, 64}, 64},    {{"b1 h12 s197 d64", 1, 197, 197, 12, 12, 64}, 64},
+      {{"b64 h12 s256 d64", 64, 256, 256, 12, 12, 64}, 64},    {{"b2 h16 s256 d72/80", 2, 256, 256, 16, 16, 72}, 80},
+      {{"b1 h8/1 s712 d256", 1, 712, 712, 8, 1, 256}, 256},    {{"b1 h8/1 s968 d256", 1, 968, 968, 8, 1, 256}, 256},
+      {{"b4 h16 s4096 d128", 4, 4096, 4096, 16, 16, 128}, 128}};
   std::vector<DeviceForm> all;
   for (const auto& [f, stride] : forms) {
     const Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}};
@@ -78,7 +79,8 @@ std::vector<DeviceForm> device_forms() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted) return tessera::bench_on_device(gpu, tessera::device_forms());
+  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted)
+    return tessera::bench_on_device(gpu, tessera::device_forms());
   benchmark::Initialize(&argc, argv);
   tessera::add_forms();
   benchmark::RunSpecifiedBenchmarks();

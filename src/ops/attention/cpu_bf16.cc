@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/cpu_bf16: both products of numbers in bf16 by the matrix instructions of the processor, sums and softmax in fp32; probabilities are rounded
-// to bf16 (half a unit, 2^-8) before they meet v, unless attr `p` made codes of them, which bf16 holds exactly.
+// attention/cpu_bf16: both products of numbers in bf16 by the matrix instructions of the processor, sums and softmax in
+// fp32; probabilities are rounded to bf16 (half a unit, 2^-8) before they meet v, unless attr `p` made codes of them,
+// which bf16 holds exactly.
 #include "ops/attention/attention.h"
 #include "ops/attention/cpu_kernel.h"
 #include "tiles/cpu/rows.h"

@@ -7,8 +7,8 @@
 
 #include "archs/cpu/simd.h"
 #include "base/parallel.h"
-#include "ops/attention/attention.h"
 #include "op/cpu_program.h"
+#include "ops/attention/attention.h"
 #include "tiles/cpu/rows.h"
 #include "tiles/cpu/scratch.h"
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The attention of the CPU variants, for any product of panels: keys in blocks, with a running maximum and sum per query (no score matrix in memory).
-// Queries lie along the lanes, 16 to a panel; the query heads that share keys are rows of one list. Scores are computed transposed, s[key][query]: so
-// maxima and sums need no shuffles, and in fp32 the probabilities are already the packed panel that the second product reads.
+// The attention of the CPU variants, for any product of panels: keys in blocks, with a running maximum and sum per
+// query (no score matrix in memory). Queries lie along the lanes, 16 to a panel; the query heads that share keys are
+// rows of one list. Scores are computed transposed, s[key][query]: so maxima and sums need no shuffles, and in fp32 the
+// probabilities are already the packed panel that the second product reads.
 //   s = K Q^T     p = exp(scale s + bias - max)     o = o * exp(old max - max) + V^T p      y = (o / sum)^T
-// With attr `p` the scores of all keys come first, and then the probabilities, rounded against the maximum of the whole row.
+// With attr `p` the scores of all keys come first, and then the probabilities, rounded against the maximum of the whole
+// row.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in one kernel for f16 and bf16: scores never leave the chip. A block takes 64 or 128 queries of one head and walks over the keys in tiles;
-// a warp holds 16 or 32 rows of scores and results in registers and keeps the running maximum and sum of each row (fp32).
-// Tiles of K and V arrive by asynchronous copies, the next one while this one is multiplied. Only tiles at an edge (tail, causal, bias) pay for masks.
-// SASS: must HMMA, LDSM, LDGSTS
+// Attention in one kernel for f16 and bf16: scores never leave the chip. A block takes 64 or 128 queries of one head
+// and walks over the keys in tiles; a warp holds 16 or 32 rows of scores and results in registers and keeps the running
+// maximum and sum of each row (fp32). Tiles of K and V arrive by asynchronous copies, the next one while this one is
+// multiplied. Only tiles at an edge (tail, causal, bias) pay for masks. SASS: must HMMA, LDSM, LDGSTS
 #include <algorithm>
 #include <cmath>
 
@@ -31,20 +31,26 @@ bool strides_fit(const Shape& strides) {
 
 Verdict accepts(const Problem& p) {
   const AttentionProblem a = AttentionProblem::of(p);
-  TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ", to_string(a.q));
-  TS_REQUIRE(a.k == a.q && a.v == a.q, "q, k and v must be of one type; they are ", to_string(a.q), ", ", to_string(a.k), ", ", to_string(a.v));
-  TS_REQUIRE(is_device_number(a.y) && a.y.element != Element::f32, "writes f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
+  TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ",
+             to_string(a.q));
+  TS_REQUIRE(a.k == a.q && a.v == a.q, "q, k and v must be of one type; they are ", to_string(a.q), ", ",
+             to_string(a.k), ", ", to_string(a.v));
+  TS_REQUIRE(is_device_number(a.y) && a.y.element != Element::f32,
+             "writes f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
   TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
-  TS_REQUIRE(a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ", a.head_size, " and ", a.value_size,
-             ": pad the heads of q, k and v with zeros to a multiple of 8 in the model, or build with --precision fp32");
-  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size),
-             ": more heads of fewer columns, or --target cpu, which has no limit");
+  TS_REQUIRE(
+      a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ",
+      a.head_size, " and ", a.value_size,
+      ": pad the heads of q, k and v with zeros to a multiple of 8 in the model, or build with --precision fp32");
+  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ",
+             std::max(a.head_size, a.value_size), ": more heads of fewer columns, or --target cpu, which has no limit");
   TS_REQUIRE(strides_fit(a.q_strides) && strides_fit(a.k_strides) && strides_fit(a.v_strides),
              "rows of q, k and v must be contiguous and start at multiples of 8 elements");
   TS_REQUIRE(std::isfinite(a.scale) && a.scale > 0, "scale must be positive: the row maximum is taken before scaling");
   TS_REQUIRE(!a.has_bias || is_device_float(p.in[3].type), "bias must be f32, f16 or bf16");
-  TS_REQUIRE(a.queries < (1 << 30) && a.keys < (1 << 30) && a.batch * a.heads * divide_up(a.queries, 16 * kWarps) <= kMaxDeviceElements,
+  TS_REQUIRE(a.queries < (1 << 30) && a.keys < (1 << 30) &&
+                 a.batch * a.heads * divide_up(a.queries, 16 * kWarps) <= kMaxDeviceElements,
              "too many queries for 31-bit indices");
   return {};
 }
@@ -53,15 +59,20 @@ Arithmetic arithmetic(const Problem& p) {
   const bool f16 = p.in[0].type.element == Element::f16;
   return {.computed = f16 ? "fp16" : "bf16",
           .instruction = "mma.sync m16n8k16 (HMMA), f32 sums",
-          .accumulator_bits = 23,                       // tensor cores truncate where they align addends
-          .operand_error = f16 ? 0x1p-11 : 0x1p-8};      // probabilities are rounded before they are multiplied with v
+          .accumulator_bits = 23,                    // tensor cores truncate where they align addends
+          .operand_error = f16 ? 0x1p-11 : 0x1p-8};  // probabilities are rounded before they are multiplied with v
 }
 
 // Which GPU it will be is not known: scores are loose by what its tensor cores may add up otherwise.
 Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
   const AttentionProblem a = AttentionProblem::of(problem);
   const int64_t columns = std::max(a.head_size, a.value_size);
-  return emulate_attention(problem, in, out, {.core = &kMmaHalf, .block = columns <= 64 ? 48 : columns <= 128 ? 64 : 32, .loose = 0x1p-21});
+  return emulate_attention(problem, in, out,
+                           {.core = &kMmaHalf,
+                            .block = columns <= 64    ? 48
+                                     : columns <= 128 ? 64
+                                                      : 32,
+                            .loose = 0x1p-21});
 }
 
 #ifdef __CUDACC__
@@ -78,13 +89,15 @@ struct Args {
   FastDivide tiles, heads, heads_per_kv;
   Element bias_element;
   bool causal;
-  int shift;          // causal: query i sees keys up to i + shift
-  float score_scale;  // of the scores in units of log2: scale * log2(e), or 1 where the bias step has applied it already
-  float scale_log2;   // scale * log2(e)
+  int shift;  // causal: query i sees keys up to i + shift
+  float
+      score_scale;   // of the scores in units of log2: scale * log2(e), or 1 where the bias step has applied it already
+  float scale_log2;  // scale * log2(e)
 };
 
-// kHead: columns in shared memory and registers, at least head_size and value_size. kTiles: blocks of 16 rows per warp. kKeys: keys per tile.
-// kQueriesInRegisters: q's fragments are loaded once; for wide heads they would not fit beside the results.
+// kHead: columns in shared memory and registers, at least head_size and value_size. kTiles: blocks of 16 rows per warp.
+// kKeys: keys per tile. kQueriesInRegisters: q's fragments are loaded once; for wide heads they would not fit beside
+// the results.
 template <class HalfT, int kHeadT, int kTilesT, int kKeysT, bool kQueriesInRegistersT, int kBlocksPerSmT>
 struct Config {
   using Half = HalfT;
@@ -94,32 +107,37 @@ struct Config {
   static constexpr int kQueries = kWarps * 16 * kTiles;
   static constexpr int kKeyBytes = Tile::bytes(kKeys);
   static constexpr int kSharedBytes = Tile::bytes(kQueries) + 4 * kKeyBytes;  // q; two stages of k and v
-  static constexpr bool kSkipColumns = kHead > 64;                            // wide heads: leave out blocks of 16 columns that head_size does not reach
+  static constexpr bool kSkipColumns =
+      kHead > 64;  // wide heads: leave out blocks of 16 columns that head_size does not reach
 };
 
 template <class C>
 struct Registers {
-  float o[C::kTiles][C::kHead / 8][4] = {};  // results, not yet divided by the sum
+  float o[C::kTiles][C::kHead / 8][4] = {};    // results, not yet divided by the sum
   float top[C::kTiles][2], sum[C::kTiles][2];  // of rows lane / 4 and lane / 4 + 8; sum: of this lane's columns only
   uint32_t q[C::kTiles][C::kQueriesInRegisters ? C::kHead / 16 : 1][4];
 };
 
 // kRows rows of kHead columns to shared memory; rows and chunks that do not exist become zeros.
 template <class C, int kRows>
-__device__ __forceinline__ void copy_rows(uint32_t to, const typename C::Half* from, int64_t stride, int rows, int chunks) {
+__device__ __forceinline__ void copy_rows(uint32_t to, const typename C::Half* from, int64_t stride, int rows,
+                                          int chunks) {
   constexpr int kChunks = C::kHead / 8, kThreads = 32 * kWarps;
   static_assert(kRows * kChunks % kThreads == 0);
 #pragma unroll
   for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
     const int at = i * kThreads + static_cast<int>(threadIdx.x), row = at / kChunks, chunk = at % kChunks;
     const bool there = row < rows && chunk < chunks;
-    cuda::copy_async_16(to + C::Tile::offset_bytes(row, chunk), there ? from + row * stride + chunk * 8 : from, there ? 16 : 0);
+    cuda::copy_async_16(to + C::Tile::offset_bytes(row, chunk), there ? from + row * stride + chunk * 8 : from,
+                        there ? 16 : 0);
   }
 }
 
-// Scores in units of log2 with the bias added. query, key: of this lane's first cell; its others are 8 rows and 1 and 8 columns on.
+// Scores in units of log2 with the bias added. query, key: of this lane's first cell; its others are 8 rows and 1 and 8
+// columns on.
 template <class C>
-__device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C::kKeys / 8][4], int64_t at, int query, int key) {
+__device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C::kKeys / 8][4], int64_t at, int query,
+                                         int key) {
 #pragma unroll
   for (int t = 0; t < C::kTiles; ++t) {
 #pragma unroll
@@ -133,7 +151,8 @@ __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C:
         for (int i = 0; i < 2; ++i) {
           float& v = s[t][j][2 * h + i];
           const int col = key + 8 * j + i;
-          if (col < p.keys) v = fmaf(v, p.scale_log2, kLog2e * cuda::load_one(p.bias_element, p.bias, row_at + col * p.bias_key));
+          if (col < p.keys)
+            v = fmaf(v, p.scale_log2, kLog2e * cuda::load_one(p.bias_element, p.bias, row_at + col * p.bias_key));
         }
       }
     }
@@ -142,11 +161,13 @@ __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C:
 
 // One tile of keys, for one warp. kMasked: some keys or pairs may not take part, or there is a bias.
 template <class C, bool kMasked>
-__device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint32_t q_shared, uint32_t k_shared, uint32_t v_shared, int first_query,
-                                            int first_key, int last_key, int64_t bias_at, int lane) {
+__device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint32_t q_shared, uint32_t k_shared,
+                                            uint32_t v_shared, int first_query, int first_key, int last_key,
+                                            int64_t bias_at, int lane) {
   constexpr int kTiles = C::kTiles, kKeys = C::kKeys;
   const int valid = last_key - first_key;  // keys from here on that any row of the block sees
-  const cuda::Cell a_from = cuda::a_source(lane), k_from = cuda::b_source_by_column(lane), v_from = cuda::b_source_by_row(lane);
+  const cuda::Cell a_from = cuda::a_source(lane), k_from = cuda::b_source_by_column(lane),
+                   v_from = cuda::b_source_by_row(lane);
 
   float s[kTiles][kKeys / 8][4] = {};
 #pragma unroll
@@ -226,13 +247,15 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
 #pragma unroll
   for (int j = 0; j < kKeys / 16; ++j) {
     if (kMasked && 16 * j >= valid) continue;
-    // The accumulator's cells of two neighbouring tiles are the cells of an A operand: probabilities go on without leaving their lanes.
+    // The accumulator's cells of two neighbouring tiles are the cells of an A operand: probabilities go on without
+    // leaving their lanes.
     uint32_t a[kTiles][4];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        a[t][i] = cuda::pack_pair<typename C::Half>(s[t][2 * j + i / 2][2 * (i % 2)], s[t][2 * j + i / 2][2 * (i % 2) + 1]);
+        a[t][i] =
+            cuda::pack_pair<typename C::Half>(s[t][2 * j + i / 2][2 * (i % 2)], s[t][2 * j + i / 2][2 * (i % 2) + 1]);
       }
     }
 #pragma unroll
@@ -249,9 +272,11 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
   }
 }
 
-// Divides by the sums, then through shared memory (the warp's own rows of q, no longer needed) into whole chunks of 8 columns.
+// Divides by the sums, then through shared memory (the warp's own rows of q, no longer needed) into whole chunks of 8
+// columns.
 template <class C>
-__device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8_t* rows_shared, int first_query, int64_t y_at, int64_t y_token, int lane) {
+__device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8_t* rows_shared, int first_query,
+                                           int64_t y_at, int64_t y_token, int lane) {
   const float to_code = cuda::inverse_scale_of(p.y);
   const bool bytes = p.y.element == Element::e4m3;
   __syncwarp();
@@ -270,8 +295,9 @@ __device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8
         if (bytes) {
           *reinterpret_cast<uint16_t*>(row + col) = static_cast<uint16_t>(cuda::encode_e4m3_pair(low, high));
         } else {
-          *reinterpret_cast<uint32_t*>(row + 2 * col) =
-              p.y.element == Element::f16 ? cuda::pack_pair<__half>(low, high) : cuda::pack_pair<__nv_bfloat16>(low, high);
+          *reinterpret_cast<uint32_t*>(row + 2 * col) = p.y.element == Element::f16
+                                                            ? cuda::pack_pair<__half>(low, high)
+                                                            : cuda::pack_pair<__nv_bfloat16>(low, high);
         }
       }
     }
@@ -285,9 +311,11 @@ __device__ __forceinline__ void store_rows(const Args& p, Registers<C>& r, uint8
     const uint8_t* from = rows_shared + C::Tile::offset_bytes(row, 0);
     const int64_t at = y_at + row * y_token + chunk * 8;
     if (bytes) {
-      *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.y.data) + at) = *reinterpret_cast<const uint2*>(from + 8 * chunk);
+      *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.y.data) + at) =
+          *reinterpret_cast<const uint2*>(from + 8 * chunk);
     } else {
-      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.y.data) + at) = *reinterpret_cast<const uint4*>(from + 16 * chunk);
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.y.data) + at) =
+          *reinterpret_cast<const uint4*>(from + 16 * chunk);
     }
   }
 }
@@ -300,7 +328,8 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t item = p.tiles.quotient(blockIdx.x), batch = p.heads.quotient(item);
   const uint32_t head = item - batch * p.heads.divisor, kv_head = p.heads_per_kv.quotient(head);
-  const int block_query = static_cast<int>(blockIdx.x - item * p.tiles.divisor) * C::kQueries, first_query = block_query + warp * 16 * C::kTiles;
+  const int block_query = static_cast<int>(blockIdx.x - item * p.tiles.divisor) * C::kQueries,
+            first_query = block_query + warp * 16 * C::kTiles;
 
   const Half* q = static_cast<const Half*>(p.q) + batch * p.q_batch + head * p.q_head + block_query * p.q_token;
   const Half* k = static_cast<const Half*>(p.k) + batch * p.k_batch + kv_head * p.k_head;
@@ -311,7 +340,8 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
   const int last_query = min(block_query + C::kQueries, p.queries) - 1;
   const int last_key = p.causal ? min(p.keys, last_query + p.shift + 1) : p.keys;
   const int tiles = (last_key + C::kKeys - 1) / C::kKeys;
-  const int whole_tiles = p.bias != nullptr ? 0 : (p.causal ? min(p.keys, block_query + p.shift + 1) : p.keys) / C::kKeys;
+  const int whole_tiles =
+      p.bias != nullptr ? 0 : (p.causal ? min(p.keys, block_query + p.shift + 1) : p.keys) / C::kKeys;
   const auto copy_keys = [&](int tile) {
     const uint32_t to = stages + (tile % 2) * 2 * C::kKeyBytes;
     const int64_t first = int64_t{tile} * C::kKeys;
@@ -362,7 +392,8 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
   if (!working) return;
   const int64_t y_token = int64_t{p.heads.divisor} * p.value_size;
   const int64_t y_at = (int64_t{batch} * p.queries + first_query) * y_token + int64_t{head} * p.value_size;
-  store_rows<C>(p, r, attention_shared + C::Tile::offset_bytes(warp * 16 * C::kTiles, 0), first_query, y_at, y_token, lane);
+  store_rows<C>(p, r, attention_shared + C::Tile::offset_bytes(warp * 16 * C::kTiles, 0), first_query, y_at, y_token,
+                lane);
 }
 
 class HalfAttention final : public Kernel {
@@ -378,12 +409,17 @@ class HalfAttention final : public Kernel {
     for (const void* p : {in[0].data, in[1].data, in[2].data, out[0].data}) {
       if (!is_aligned(p, 16)) return machine_error(cat(kName, ": an operand does not start at a multiple of 16 bytes"));
     }
-    Args p{.q = in[0].data, .k = in[1].data, .v = in[2].data, .bias = a_.has_bias ? in[3].data : nullptr, .y = device_tensor(out[0])};
+    Args p{.q = in[0].data,
+           .k = in[1].data,
+           .v = in[2].data,
+           .bias = a_.has_bias ? in[3].data : nullptr,
+           .y = device_tensor(out[0])};
     p.q_batch = a_.q_strides[0], p.q_token = a_.q_strides[1], p.q_head = a_.q_strides[2];
     p.k_batch = a_.k_strides[0], p.k_token = a_.k_strides[1], p.k_head = a_.k_strides[2];
     p.v_batch = a_.v_strides[0], p.v_token = a_.v_strides[1], p.v_head = a_.v_strides[2];
     if (a_.has_bias) {
-      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2], p.bias_key = a_.bias_strides[3];
+      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2],
+      p.bias_key = a_.bias_strides[3];
       p.bias_element = in[3].desc->type.element;
     }
     p.queries = static_cast<int>(a_.queries);
@@ -400,7 +436,8 @@ class HalfAttention final : public Kernel {
     return with_config([&]<class C>(C) {
       const int64_t tiles = divide_up(a_.queries, C::kQueries);
       p.tiles = FastDivide(static_cast<uint32_t>(tiles));
-      return cuda::launch_kernel(kName, attend<C>, a_.batch * a_.heads * tiles, 32 * kWarps, C::kSharedBytes, stream.handle, p);
+      return cuda::launch_kernel(kName, attend<C>, a_.batch * a_.heads * tiles, 32 * kWarps, C::kSharedBytes,
+                                 stream.handle, p);
     });
   }
 
@@ -434,8 +471,13 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& attention_cuda_f16() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic,
-                                .emulate = emulate, .operand_align = 16, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .emulate = emulate,
+                                .operand_align = 16,
+                                .bind = bind};
   return kVariant;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in fp32, for plans that ask for it: no tensor cores. A block takes 32 queries of one head, a warp 8 of them; keys come in tiles of 32, one per lane.
-// Scores: lane = key, queries broadcast from shared memory. Results: lane = column, probabilities broadcast. Any strides with a contiguous last axis, any sizes.
-// SASS: must FFMA
+// Attention in fp32, for plans that ask for it: no tensor cores. A block takes 32 queries of one head, a warp 8 of
+// them; keys come in tiles of 32, one per lane. Scores: lane = key, queries broadcast from shared memory. Results: lane
+// = column, probabilities broadcast. Any strides with a contiguous last axis, any sizes. SASS: must FFMA
 #include <algorithm>
 #include <cmath>
 
@@ -24,16 +24,19 @@ constexpr int kWarps = 4, kRows = 8, kQueries = kWarps * kRows, kKeys = 32;
 
 Verdict accepts(const Problem& p) {
   const AttentionProblem a = AttentionProblem::of(p);
-  TS_REQUIRE(a.q == QuantType(Element::f32) && a.k == a.q && a.v == a.q, "multiplies f32, not ", to_string(a.q), ", ", to_string(a.k), ", ", to_string(a.v));
+  TS_REQUIRE(a.q == QuantType(Element::f32) && a.k == a.q && a.v == a.q, "multiplies f32, not ", to_string(a.q), ", ",
+             to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
   TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
-  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ", std::max(a.head_size, a.value_size),
-             ": more heads of fewer columns, or --target cpu, which has no limit");
-  for (const Shape* s : {&a.q_strides, &a.k_strides, &a.v_strides}) TS_REQUIRE((*s)[3] == 1, "the last axis of q, k and v must be contiguous");
+  TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ",
+             std::max(a.head_size, a.value_size), ": more heads of fewer columns, or --target cpu, which has no limit");
+  for (const Shape* s : {&a.q_strides, &a.k_strides, &a.v_strides})
+    TS_REQUIRE((*s)[3] == 1, "the last axis of q, k and v must be contiguous");
   TS_REQUIRE(std::isfinite(a.scale) && a.scale > 0, "scale must be positive: the row maximum is taken before scaling");
   TS_REQUIRE(!a.has_bias || is_device_float(p.in[3].type), "bias must be f32, f16 or bf16");
-  TS_REQUIRE(a.queries < (1 << 30) && a.keys < (1 << 30) && a.batch * a.heads * divide_up(a.queries, kQueries) <= kMaxDeviceElements,
+  TS_REQUIRE(a.queries < (1 << 30) && a.keys < (1 << 30) &&
+                 a.batch * a.heads * divide_up(a.queries, kQueries) <= kMaxDeviceElements,
              "too many queries for 31-bit indices");
   return {};
 }
@@ -43,9 +46,12 @@ Arithmetic arithmetic(const Problem&) {
   return {.computed = "fp32", .instruction = "FMA (FFMA)", .accumulator_bits = 24, .operand_error = 0x1p-21};
 }
 
-// Floats between rows of q and k in shared memory: an odd number of 16-byte units, so that 8 lanes reading 8 rows touch 8 different groups of banks.
+// Floats between rows of q and k in shared memory: an odd number of 16-byte units, so that 8 lanes reading 8 rows touch
+// 8 different groups of banks.
 constexpr int row_floats(int columns) { return (((columns + 3) / 4) | 1) * 4; }
-constexpr int shared_floats(int head, int value) { return (kQueries + kKeys) * row_floats(head) + kKeys * value + kQueries * kKeys; }
+constexpr int shared_floats(int head, int value) {
+  return (kQueries + kKeys) * row_floats(head) + kKeys * value + kQueries * kKeys;
+}
 
 #ifdef __CUDACC__
 
@@ -65,10 +71,13 @@ struct Args {
   float scale_log2;  // scale * log2(e)
 };
 
-// `count` rows of `columns` to shared memory rows of `stride`, a warp per row; what does not exist, and up to `padded` columns, becomes zeros.
-__device__ __forceinline__ void copy_rows(float* to, int stride, int count, int padded, const float* from, int64_t from_stride, int rows, int columns) {
+// `count` rows of `columns` to shared memory rows of `stride`, a warp per row; what does not exist, and up to `padded`
+// columns, becomes zeros.
+__device__ __forceinline__ void copy_rows(float* to, int stride, int count, int padded, const float* from,
+                                          int64_t from_stride, int rows, int columns) {
   for (int row = threadIdx.x / 32; row < count; row += kWarps) {
-    for (int c = threadIdx.x % 32; c < padded; c += 32) to[row * stride + c] = row < rows && c < columns ? from[row * from_stride + c] : 0.0f;
+    for (int c = threadIdx.x % 32; c < padded; c += 32)
+      to[row * stride + c] = row < rows && c < columns ? from[row * from_stride + c] : 0.0f;
   }
 }
 
@@ -80,7 +89,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t item = p.tiles.quotient(blockIdx.x), batch = p.heads.quotient(item);
   const uint32_t head = item - batch * p.heads.divisor, kv_head = p.heads_per_kv.quotient(head);
-  const int block_query = static_cast<int>(blockIdx.x - item * p.tiles.divisor) * kQueries, first_query = block_query + warp * kRows;
+  const int block_query = static_cast<int>(blockIdx.x - item * p.tiles.divisor) * kQueries,
+            first_query = block_query + warp * kRows;
   const float* q = p.q + batch * p.q_batch + head * p.q_head + block_query * p.q_token;
   const float* k = p.k + batch * p.k_batch + kv_head * p.k_head;
   const float* v = p.v + batch * p.v_batch + kv_head * p.v_head;
@@ -88,7 +98,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
   const int stride = row_floats(p.head_size), padded = (p.head_size + 3) / 4 * 4;
   float* const q_shared = attention_floats;
   float* const k_shared = q_shared + kQueries * stride;
-  float* const p_shared = k_shared + kKeys * stride + warp * kRows * kKeys;  // this warp's probabilities, a row per query
+  float* const p_shared =
+      k_shared + kKeys * stride + warp * kRows * kKeys;  // this warp's probabilities, a row per query
   float* const v_shared = k_shared + kKeys * stride + kQueries * kKeys;
 
   copy_rows(q_shared, stride, kQueries, padded, q, p.q_token, p.queries - block_query, p.head_size);
@@ -103,7 +114,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
   for (int first_key = 0; first_key < last_key; first_key += kKeys) {
     __syncthreads();  // nobody reads the previous tile any more
     copy_rows(k_shared, stride, kKeys, padded, k + first_key * p.k_token, p.k_token, p.keys - first_key, p.head_size);
-    copy_rows(v_shared, p.value_size, kKeys, p.value_size, v + first_key * p.v_token, p.v_token, p.keys - first_key, p.value_size);
+    copy_rows(v_shared, p.value_size, kKeys, p.value_size, v + first_key * p.v_token, p.v_token, p.keys - first_key,
+              p.value_size);
     __syncthreads();
 
     float s[kRows] = {};
@@ -141,7 +153,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) vj[i][c] = lane + 32 * c < p.value_size ? v_shared[(j + i) * p.value_size + lane + 32 * c] : 0.0f;
+        for (int c = 0; c < kColumns; ++c)
+          vj[i][c] = lane + 32 * c < p.value_size ? v_shared[(j + i) * p.value_size + lane + 32 * c] : 0.0f;
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -164,7 +177,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = lane + 32 * c;
-      if (column < p.value_size) cuda::store_one(p.y.element, p.y.data, at + column, total == 0.0f ? 0.0f : o[r][c] / total * to_code);
+      if (column < p.value_size)
+        cuda::store_one(p.y.element, p.y.data, at + column, total == 0.0f ? 0.0f : o[r][c] / total * to_code);
     }
   }
 }
@@ -175,19 +189,23 @@ class FloatAttention final : public Kernel {
 
   Status prepare() {
     // The widest head's needs, whatever this one's are.
-    return with_columns([](auto kernel) { return cuda::allow_shared_memory(kName, kernel, sizeof(float) * shared_floats(256, 256)); });
+    return with_columns(
+        [](auto kernel) { return cuda::allow_shared_memory(kName, kernel, sizeof(float) * shared_floats(256, 256)); });
   }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (a_.batch * a_.queries * a_.heads * a_.value_size == 0) return {};
-    Args p{.q = static_cast<const float*>(in[0].data), .k = static_cast<const float*>(in[1].data), .v = static_cast<const float*>(in[2].data)};
+    Args p{.q = static_cast<const float*>(in[0].data),
+           .k = static_cast<const float*>(in[1].data),
+           .v = static_cast<const float*>(in[2].data)};
     p.bias = a_.has_bias ? in[3].data : nullptr;
     p.y = device_tensor(out[0]);
     p.q_batch = a_.q_strides[0], p.q_token = a_.q_strides[1], p.q_head = a_.q_strides[2];
     p.k_batch = a_.k_strides[0], p.k_token = a_.k_strides[1], p.k_head = a_.k_strides[2];
     p.v_batch = a_.v_strides[0], p.v_token = a_.v_strides[1], p.v_head = a_.v_strides[2];
     if (a_.has_bias) {
-      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2], p.bias_key = a_.bias_strides[3];
+      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2],
+      p.bias_key = a_.bias_strides[3];
       p.bias_element = in[3].desc->type.element;
     }
     p.queries = static_cast<int>(a_.queries);
@@ -202,7 +220,9 @@ class FloatAttention final : public Kernel {
     p.shift = p.keys - p.queries;
     p.scale_log2 = static_cast<float>(a_.scale * 1.44269504088896341);
     const size_t bytes = sizeof(float) * static_cast<size_t>(shared_floats(p.head_size, p.value_size));
-    return with_columns([&](auto kernel) { return cuda::launch_kernel(kName, kernel, a_.batch * a_.heads * tiles, 32 * kWarps, bytes, stream.handle, p); });
+    return with_columns([&](auto kernel) {
+      return cuda::launch_kernel(kName, kernel, a_.batch * a_.heads * tiles, 32 * kWarps, bytes, stream.handle, p);
+    });
   }
 
  private:
@@ -231,7 +251,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& attention_cuda_f32() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "archs/sm90/approximate.h"
-#include "emulate/tensor_core_lanes.h"
 #include "base/parallel.h"
+#include "emulate/tensor_core_lanes.h"
 #include "op/reference.h"
 
 namespace tessera {
@@ -38,7 +38,8 @@ std::vector<CorePanel> panels_of(const std::vector<float>& rows, int64_t keys, i
     const int64_t first = static_cast<int64_t>(p) * kCoreLanes, count = std::min<int64_t>(kCoreLanes, size - first);
     std::vector<float> turned(static_cast<size_t>(count * keys));
     for (int64_t c = 0; c < count; ++c) {
-      for (int64_t j = 0; j < keys; ++j) turned[static_cast<size_t>(c * keys + j)] = rows[static_cast<size_t>(j * size + first + c)];
+      for (int64_t j = 0; j < keys; ++j)
+        turned[static_cast<size_t>(c * keys + j)] = rows[static_cast<size_t>(j * size + first + c)];
     }
     panels[p].pack(turned.data(), least, count, keys);
   }
@@ -74,19 +75,22 @@ class Rows {
   }
 
   // One row: scores in, results before the division out.
-  RowState run(std::vector<float>& s, int64_t b, int64_t h, int64_t i, std::vector<CorePanel>& panels, const std::vector<float>& v) {
+  RowState run(std::vector<float>& s, int64_t b, int64_t h, int64_t i, std::vector<CorePanel>& panels,
+               const std::vector<float>& v) {
     const int64_t keys = a_.keys, seen = a_.causal ? i + keys - a_.queries + 1 : keys;
     for (int64_t j = 0; j < keys; ++j) {
       float& x = s[static_cast<size_t>(j)];
       if (a_.has_bias) {
-        const auto at = static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] + j * bias_strides_[3]);
+        const auto at = static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] +
+                                            j * bias_strides_[3]);
         x = std::fmaf(x, scale_log2_, kLog2e * static_cast<float>(bias_.v[at]));
       }
       if (j >= seen) x = -INFINITY;
     }
     const int64_t block = order_.block > 0 ? order_.block : keys, blocks = (keys + block - 1) / block;
     std::vector<RowState> states(static_cast<size_t>(order_.split));
-    for (RowState& r : states) r.o.assign(static_cast<size_t>(panels.size()) * kCoreLanes, 0.0f), r.off.assign(r.o.size(), 0.0);
+    for (RowState& r : states)
+      r.o.assign(static_cast<size_t>(panels.size()) * kCoreLanes, 0.0f), r.off.assign(r.o.size(), 0.0);
     for (int64_t n = 0; n < blocks; ++n) {
       const int64_t at = (order_.backward ? blocks - 1 - n : n) * block;
       see_block(s, at, std::min(at + block, keys), states[static_cast<size_t>(n % order_.split)], panels, v);
@@ -117,7 +121,8 @@ class Rows {
     for (size_t j = 0; j < n; ++j) {
       const double p = std::exp2(static_cast<double>(std::fmaf(s[static_cast<size_t>(first) + j], scale, -subtract)));
       const double flushed = p < 0x1p-126 ? 0 : p;  // ftz
-      weights_[j] = static_cast<float>(flushed), low_[j] = static_cast<float>(p * (1 - error)), high_[j] = static_cast<float>(p * (1 + error));
+      weights_[j] = static_cast<float>(flushed), low_[j] = static_cast<float>(p * (1 - error)),
+      high_[j] = static_cast<float>(p * (1 + error));
       sum += flushed;
     }
     for (std::vector<float>* w : {&weights_, &low_, &high_}) {
@@ -129,7 +134,8 @@ class Rows {
     return shrink;
   }
 
-  void see_block(const std::vector<float>& s, int64_t first, int64_t last, RowState& r, std::vector<CorePanel>& panels, const std::vector<float>& v) {
+  void see_block(const std::vector<float>& s, int64_t first, int64_t last, RowState& r, std::vector<CorePanel>& panels,
+                 const std::vector<float>& v) {
     const float shrink = weigh(s, first, last, r);
     const bool exact_shrink = shrink == 0.0f || shrink == 1.0f;
     row_.assign(static_cast<size_t>(a_.keys), 0.0f);
@@ -157,11 +163,14 @@ class Rows {
         const auto channel = static_cast<int64_t>(p) * kCoreLanes + c;
         if (channel < a_.value_size) {
           for (const int64_t j : uncertain_)
-            off += static_cast<double>(high_[static_cast<size_t>(j)] - low_[static_cast<size_t>(j)]) * std::fabs(v[static_cast<size_t>((first + j) * a_.value_size + channel)]);
+            off += static_cast<double>(high_[static_cast<size_t>(j)] - low_[static_cast<size_t>(j)]) *
+                   std::fabs(v[static_cast<size_t>((first + j) * a_.value_size + channel)]);
         }
         if (order_.loose > 0) off += Near::unit(o[c]);
         // Other codes, or another number to begin with, are truncated elsewhere: by two units of each instruction.
-        if (off > 0) off += 2 * instructions * std::ldexp(largest_term(before[c] * shrink, o[c], first, channel, v), -order_.core->kept_bits);
+        if (off > 0)
+          off += 2 * instructions *
+                 std::ldexp(largest_term(before[c] * shrink, o[c], first, channel, v), -order_.core->kept_bits);
         r.off[p * kCoreLanes + static_cast<size_t>(c)] = off;
       }
     }
@@ -169,7 +178,8 @@ class Rows {
   }
 
   // Products of the row's weights with the channels of a panel, over [first, last) of the keys.
-  void add_products(const CorePanel& panel, int64_t channel, int64_t first, int64_t last, const std::vector<float>& v, float* sums) const {
+  void add_products(const CorePanel& panel, int64_t channel, int64_t first, int64_t last, const std::vector<float>& v,
+                    float* sums) const {
     float fast[kCoreLanes];
     std::copy_n(sums, kCoreLanes, fast);
     if (panel.sum(*order_.core, first, last, fast)) {
@@ -182,8 +192,10 @@ class Rows {
     for (int64_t c = 0; c < kCoreLanes && channel + c < a_.value_size; ++c) {
       for (int64_t at = first; at < last; at += order_.core->products) {
         const int64_t count = std::min<int64_t>(order_.core->products, last - at);
-        for (int64_t j = 0; j < count; ++j) column[static_cast<size_t>(j)] = v[static_cast<size_t>((at + j) * a_.value_size + channel + c)];
-        sums[c] = fused_sum(*order_.core, sums[c], {row_.data() + at, weight_.min_exponent}, {column.data(), least}, count);
+        for (int64_t j = 0; j < count; ++j)
+          column[static_cast<size_t>(j)] = v[static_cast<size_t>((at + j) * a_.value_size + channel + c)];
+        sums[c] =
+            fused_sum(*order_.core, sums[c], {row_.data() + at, weight_.min_exponent}, {column.data(), least}, count);
       }
     }
   }
@@ -192,7 +204,11 @@ class Rows {
   double largest_term(float before, float after, int64_t first, int64_t channel, const std::vector<float>& v) const {
     double most = std::max(std::fabs(before), std::fabs(after));
     for (size_t j = 0; j < weights_.size() && channel < a_.value_size; ++j)
-      most = std::max(most, std::fabs(static_cast<double>(weights_[j]) * v[(static_cast<size_t>(first) + j) * static_cast<size_t>(a_.value_size) + static_cast<size_t>(channel)]));
+      most = std::max(
+          most,
+          std::fabs(
+              static_cast<double>(weights_[j]) *
+              v[(static_cast<size_t>(first) + j) * static_cast<size_t>(a_.value_size) + static_cast<size_t>(channel)]));
     return most;
   }
 
@@ -228,7 +244,8 @@ class Rows {
 
 }  // namespace
 
-Emulation emulate_attention(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const AttentionOrder& order) {
+Emulation emulate_attention(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                            const AttentionOrder& order) {
   const AttentionProblem a = AttentionProblem::of(problem);
   const std::vector<float> q = decode_codes(in[0]), k = decode_codes(in[1]), v = decode_codes(in[2]);
   const float v_scale = tensor_scale(in[2]), y_scale = tensor_scale(out[0]);
@@ -242,11 +259,13 @@ Emulation emulate_attention(const Problem& problem, std::span<const TensorView> 
     Rows rows(problem, in, order);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / a.heads, h = item % a.heads, g = h / (a.heads / a.kv_heads);
-      const std::vector<float> queries = head_of(q, problem.in[0].shape, b, h), keys = head_of(k, problem.in[1].shape, b, g),
+      const std::vector<float> queries = head_of(q, problem.in[0].shape, b, h),
+                               keys = head_of(k, problem.in[1].shape, b, g),
                                values = head_of(v, problem.in[2].shape, b, g);
       std::vector<float> scores(static_cast<size_t>(a.queries * a.keys));
       const int least = info(a.q.element).min_exponent;
-      emulate_sums({order.core}, {queries.data(), least}, {keys.data(), least}, scores.data(), a.queries, a.keys, a.head_size);
+      emulate_sums({order.core}, {queries.data(), least}, {keys.data(), least}, scores.data(), a.queries, a.keys,
+                   a.head_size);
       std::vector<CorePanel> panels = panels_of(values, a.keys, a.value_size, info(a.v.element).min_exponent);
       for (int64_t i = 0; i < a.queries; ++i) {
         std::vector<float> row(scores.begin() + i * a.keys, scores.begin() + (i + 1) * a.keys);

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/parallel.h"
-#include "ops/attention/attention.h"
 #include "op/f64_product.h"
+#include "ops/attention/attention.h"
 
 #define TS_OP_FOLDER attention
 #include "op/list_variants.inc"
@@ -60,7 +60,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
     if (o == nullptr || o->shape.size() != 4)
       return bad_input("attention: wants q, k and v of four axes, [batch, tokens, heads, size] each");
     if (!is_attention_operand(o->type))
-      return bad_input(cat("attention: reads q, k and v as floats or as e4m3:tensor(f32), not as ", to_string(o->type)));
+      return bad_input(
+          cat("attention: reads q, k and v as floats or as e4m3:tensor(f32), not as ", to_string(o->type)));
   }
   const Shape &q = p.in[0].shape, &k = p.in[1].shape, &v = p.in[2].shape;
   const std::string shapes = cat("attention: q", to_string(q), " k", to_string(k), " v", to_string(v), ": ");

@@ -71,8 +71,9 @@ inline int64_t packed_heads(const AttentionProblem& a) {
 inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
   return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows);
 }
-// Heads of more than 128 columns: two warpgroups share the same 64 rows and take blocks of keys in turn, or have rows of
-// their own. It decides which codes weights become, so it is part of the plan; the first is better where tiles are few.
+// Heads of more than 128 columns: two warpgroups share the same 64 rows and take blocks of keys in turn, or have rows
+// of their own. It decides which codes weights become, so it is part of the plan; the first is better where tiles are
+// few.
 inline constexpr const char *kSplitKeys = "split_keys", *kOwnRows = "own_rows";
 inline std::vector<std::string> stream_configs(const Problem& problem) {
   constexpr int64_t kSms = 132;  // of an H100 and H200
@@ -87,7 +88,8 @@ inline bool splits_keys(const Problem& problem) {
 }
 
 // The order of sm90_stream and sm90_stream_fp8 (tiles/sm90/stream_attend.cuh).
-inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
+inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in,
+                                std::span<const TensorView> out) {
   const AttentionProblem a = AttentionProblem::of(problem);
   const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;
   return emulate_attention(problem, in, out,

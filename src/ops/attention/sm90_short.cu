@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or e4m3 with the softmax rounded to e4m3. The kernel is
-// tiles/sm90/short.cuh; here is what it takes, which instantiation, and how the work is cut.
-// SASS __half: must HGMMA
-// SASS __nv_bfloat16: must HGMMA
-// SASS __nv_fp8_e4m3: must QGMMA
+// attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or
+// e4m3 with the softmax rounded to e4m3. The kernel is tiles/sm90/short.cuh; here is what it takes, which
+// instantiation, and how the work is cut. SASS __half: must HGMMA SASS __nv_bfloat16: must HGMMA SASS __nv_fp8_e4m3:
+// must QGMMA
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -26,11 +25,15 @@ Verdict accepts(const Problem& problem) {
   const QuantType f16 = Element::f16, bf16 = Element::bf16;
   TS_REQUIRE(p.q == f16 || p.q == bf16 || is_fp8(p), "multiplies f16, bf16 or e4m3:tensor(f32), not ", to_string(p.q));
   if (is_fp8(p)) {
-    TS_REQUIRE(p.p == kE4m3PerTensor, "multiplies e4m3 with a softmax rounded to e4m3:tensor(f32), here ", p.p ? to_string(*p.p) : "not rounded");
-    TS_REQUIRE(p.y == f16 || p.y == bf16 || p.y == kE4m3PerTensor, "writes f16, bf16, or e4m3 with one static scale, not ", to_string(p.y));
+    TS_REQUIRE(p.p == kE4m3PerTensor, "multiplies e4m3 with a softmax rounded to e4m3:tensor(f32), here ",
+               p.p ? to_string(*p.p) : "not rounded");
+    TS_REQUIRE(p.y == f16 || p.y == bf16 || p.y == kE4m3PerTensor,
+               "writes f16, bf16, or e4m3 with one static scale, not ", to_string(p.y));
   } else {
-    TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p), "; attention/cpu does");
-    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kI8PerTensor, "writes the type it reads, or e4m3 or int8 with one static scale, not ", to_string(p.y));
+    TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p),
+               "; attention/cpu does");
+    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kI8PerTensor,
+               "writes the type it reads, or e4m3 or int8 with one static scale, not ", to_string(p.y));
   }
   TS_REQUIRE(p.head_size > 0 && p.value_size > 0, "a head must have a column");
   TS_REQUIRE(p.keys <= kMaxKeys, "holds at most 256 keys of a head, here ", p.keys);
@@ -85,9 +88,10 @@ Picked pick(int64_t head, int64_t keys) {
 
 class ShortKernel final : public Kernel {
  public:
-  ShortKernel(const Problem& problem, int processors) : problem_(problem), p_(AttentionProblem::of(problem_)), processors_(processors) {
+  ShortKernel(const Problem& problem, int processors)
+      : problem_(problem), p_(AttentionProblem::of(problem_)), processors_(processors) {
     const int64_t head = std::max(p_.head_size, p_.value_size);
-    picked_ = is_fp8(p_)                      ? pick<__nv_fp8_e4m3>(head, p_.keys)
+    picked_ = is_fp8(p_)                     ? pick<__nv_fp8_e4m3>(head, p_.keys)
               : p_.q.element == Element::f16 ? pick<__half>(head, p_.keys)
                                              : pick<__nv_bfloat16>(head, p_.keys);
   }
@@ -95,46 +99,60 @@ class ShortKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.batch * p_.queries * p_.heads == 0) return {};
-    const auto map = [&](const TensorView& t, const Shape& strides, int64_t heads, int64_t tokens, int64_t size, int box_channels, int box_tokens) {
-      return cuda::make_tensor_map<4>({t.data, t.desc->type.element, {size, heads, tokens, p_.batch},
-                                       {copy_stride(heads, strides[2]), copy_stride(tokens, strides[1]), copy_stride(p_.batch, strides[0])},
-                                       {box_channels, 1, box_tokens, 1}});
+    const auto map = [&](const TensorView& t, const Shape& strides, int64_t heads, int64_t tokens, int64_t size,
+                         int box_channels, int box_tokens) {
+      return cuda::make_tensor_map<4>(
+          {t.data,
+           t.desc->type.element,
+           {size, heads, tokens, p_.batch},
+           {copy_stride(heads, strides[2]), copy_stride(tokens, strides[1]), copy_stride(p_.batch, strides[0])},
+           {box_channels, 1, box_tokens, 1}});
     };
     const bool codes = info(p_.y.element).bits == 8;
     const int value_bytes = static_cast<int>(p_.value_size) * info(p_.y.element).bits / 8;
     ShortMaps maps;
-    TS_ASSIGN(maps.q, map(in[0], p_.q_strides, p_.heads, p_.queries, p_.head_size, picked_.block_channels, sm90::kQueryTile));
-    TS_ASSIGN(maps.k, map(in[1], p_.k_strides, p_.kv_heads, p_.keys, p_.head_size, picked_.block_channels, picked_.keys));
-    TS_ASSIGN(maps.v, map(in[2], p_.v_strides, p_.kv_heads, p_.keys, p_.value_size, picked_.block_channels, picked_.value_rows));
+    TS_ASSIGN(maps.q,
+              map(in[0], p_.q_strides, p_.heads, p_.queries, p_.head_size, picked_.block_channels, sm90::kQueryTile));
+    TS_ASSIGN(maps.k,
+              map(in[1], p_.k_strides, p_.kv_heads, p_.keys, p_.head_size, picked_.block_channels, picked_.keys));
+    TS_ASSIGN(maps.v, map(in[2], p_.v_strides, p_.kv_heads, p_.keys, p_.value_size, picked_.block_channels,
+                          picked_.value_rows));
     const int64_t heads = p_.batch * p_.heads, tiles = divide_up(p_.queries, sm90::kQueryTile);
     const int take = sm90::choose_tiles_per_visit(heads, p_.queries, processors_);
     const int per_head = static_cast<int>(divide_up(tiles, take)), visits = static_cast<int>(heads) * per_head;
     const auto scale = [](const TensorView& t) { return static_cast<const float*>(t.scale); };
-    const ShortParams params{.visits = visits,
-                             .visits_per_head = per_head,
-                             .tiles_per_visit = take,
-                             .queries = static_cast<int>(p_.queries),
-                             .keys = static_cast<int>(p_.keys),
-                             .last_tile = static_cast<int>(tiles) - 1,
-                             .last_idle = static_cast<uint32_t>(3 - (p_.queries - 1) % sm90::kQueryTile / sm90::kWarpRows),
-                             .per_head = FastDivide(static_cast<uint32_t>(per_head)),
-                             .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
-                             .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
-                             .scale_log2 = static_cast<float>(p_.scale * sm90::kLog2e),
-                             .q_scale = scale(in[0]),
-                             .k_scale = scale(in[1]),
-                             .v_scale = scale(in[2]),
-                             .y_scale = scale(out[0]),
-                             .result = p_.y.element == Element::i8 ? ShortResult::kI8 : codes ? ShortResult::kE4m3 : p_.y.element == Element::f16 ? ShortResult::kF16 : ShortResult::kBf16,
-                             .backward = problem_.backward,
-                             .y = static_cast<uint8_t*>(out[0].data),
-                             .row_bytes = p_.heads * value_bytes,
-                             .value_bytes = value_bytes,
-                             .whole_pieces = value_bytes % 16 == 0};
-    // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots for queries: only there, where no slot is used twice.)
-    const int64_t busy = visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
-    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits), static_cast<int>(1 + busy) * sm90::kWarpgroup,
-                                    picked_.shared_bytes, stream.handle, 1, maps, params);
+    const ShortParams params{
+        .visits = visits,
+        .visits_per_head = per_head,
+        .tiles_per_visit = take,
+        .queries = static_cast<int>(p_.queries),
+        .keys = static_cast<int>(p_.keys),
+        .last_tile = static_cast<int>(tiles) - 1,
+        .last_idle = static_cast<uint32_t>(3 - (p_.queries - 1) % sm90::kQueryTile / sm90::kWarpRows),
+        .per_head = FastDivide(static_cast<uint32_t>(per_head)),
+        .heads = FastDivide(static_cast<uint32_t>(p_.heads)),
+        .heads_per_kv = static_cast<int>(p_.heads / p_.kv_heads),
+        .scale_log2 = static_cast<float>(p_.scale * sm90::kLog2e),
+        .q_scale = scale(in[0]),
+        .k_scale = scale(in[1]),
+        .v_scale = scale(in[2]),
+        .y_scale = scale(out[0]),
+        .result = p_.y.element == Element::i8    ? ShortResult::kI8
+                  : codes                        ? ShortResult::kE4m3
+                  : p_.y.element == Element::f16 ? ShortResult::kF16
+                                                 : ShortResult::kBf16,
+        .backward = problem_.backward,
+        .y = static_cast<uint8_t*>(out[0].data),
+        .row_bytes = p_.heads * value_bytes,
+        .value_bytes = value_bytes,
+        .whole_pieces = value_bytes % 16 == 0};
+    // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots
+    // for queries: only there, where no slot is used twice.)
+    const int64_t busy =
+        visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
+    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits),
+                                    static_cast<int>(1 + busy) * sm90::kWarpgroup, picked_.shared_bytes, stream.handle,
+                                    1, maps, params);
   }
 
  private:

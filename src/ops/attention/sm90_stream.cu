@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores never leave the chip; keys and values stream through shared memory
-// (tiles/sm90/stream.cuh). Query heads that share keys are rows of one tile.
-// SASS: must HGMMA
+// attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores
+// never leave the chip; keys and values stream through shared memory (tiles/sm90/stream.cuh). Query heads that share
+// keys are rows of one tile. SASS: must HGMMA
 #include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -15,7 +15,8 @@ constexpr const char* kName = "attention/sm90_stream";
 
 Verdict accepts(const Problem& problem) {
   const AttentionProblem a = AttentionProblem::of(problem);
-  TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ", to_string(a.q));
+  TS_REQUIRE(a.q == QuantType(Element::f16) || a.q == QuantType(Element::bf16), "multiplies f16 or bf16, not ",
+             to_string(a.q));
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
   return accepts_stream(problem, a);
 }
@@ -37,7 +38,8 @@ StreamChoice choose(const Problem& problem) {
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_stream(kName, problem, problem.in[0].type.element == Element::f16 ? choose<__half> : choose<__nv_bfloat16>);
+  return bind_stream(kName, problem,
+                     problem.in[0].type.element == Element::f16 ? choose<__half> : choose<__nv_bfloat16>);
 }
 
 #endif

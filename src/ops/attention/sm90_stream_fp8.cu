@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention/sm90_stream_fp8: e4m3 queries, keys and values with one static scale each, heads of up to 256 columns, any number of keys, causal masks, a bias. Weights are rounded to e4m3
-// as well, against the largest score so far: keys stream past, and the row's true maximum is known only at the end. So a weight's code differs from that of the definition by up to half
-// a step of each rounding (Arithmetic::operand_error; errors.cc); the sum is that of the unrounded weights.
-// SASS: must QGMMA
+// attention/sm90_stream_fp8: e4m3 queries, keys and values with one static scale each, heads of up to 256 columns, any
+// number of keys, causal masks, a bias. Weights are rounded to e4m3 as well, against the largest score so far: keys
+// stream past, and the row's true maximum is known only at the end. So a weight's code differs from that of the
+// definition by up to half a step of each rounding (Arithmetic::operand_error; errors.cc); the sum is that of the
+// unrounded weights. SASS: must QGMMA
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -18,7 +19,9 @@ constexpr const char* kName = "attention/sm90_stream_fp8";
 Verdict accepts(const Problem& problem) {
   const AttentionProblem a = AttentionProblem::of(problem);
   TS_REQUIRE(a.q == kE4m3PerTensor, "multiplies e4m3 with one static scale, not ", to_string(a.q));
-  TS_REQUIRE(a.p == kE4m3PerTensor, "multiplies the softmax in e4m3, which attr p must ask for (p = e4m3:tensor(f32)); it asks for ", a.p ? to_string(*a.p) : "none");
+  TS_REQUIRE(a.p == kE4m3PerTensor,
+             "multiplies the softmax in e4m3, which attr p must ask for (p = e4m3:tensor(f32)); it asks for ",
+             a.p ? to_string(*a.p) : "none");
   return accepts_stream(problem, a);
 }
 

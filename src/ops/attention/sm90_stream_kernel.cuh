@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of the streaming kernels: tensor maps, which rows make a tile, the launch. Included by sm90_stream.cu and sm90_stream_fp8.cu only.
+// Host side of the streaming kernels: tensor maps, which rows make a tile, the launch. Included by sm90_stream.cu and
+// sm90_stream_fp8.cu only.
 #pragma once
 
 #include <bit>
@@ -16,13 +17,15 @@ constexpr int64_t kTogetherBytes = 24 << 20;  // keys and values worked on at a 
 // One instantiation, as the host sees it.
 struct StreamChoice {
   void (*kernel)(sm90::StreamMaps, sm90::StreamParams) = nullptr;
-  int rows = 0, keys = 0, columns = 0, value_columns = 0, threads = 0;  // of a tile; of a block of keys; of a box of q and k, of v
+  int rows = 0, keys = 0, columns = 0, value_columns = 0,
+      threads = 0;  // of a tile; of a block of keys; of a box of q and k, of v
   size_t shared_bytes = 0;
   bool split = false;
 };
 template <class C>
 StreamChoice stream_choice() {
-  return {sm90::stream_attention<C>, C::kRows, C::kKeys, C::kChunkColumns, C::kValueChunkColumns, C::kThreads, C::kSharedBytes, C::kSplit};
+  return {sm90::stream_attention<C>, C::kRows,    C::kKeys,        C::kChunkColumns,
+          C::kValueChunkColumns,     C::kThreads, C::kSharedBytes, C::kSplit};
 }
 
 class StreamKernel final : public Kernel {
@@ -39,41 +42,53 @@ class StreamKernel final : public Kernel {
     const int64_t pack = packed_heads(a_), groups = a_.heads / pack;
     const Shape &q = a_.q_strides, &k = a_.k_strides, &v = a_.v_strides;
     const auto keys_map = [&](const TensorView& t, const Shape& s, int64_t columns, int box) {
-      return cuda::make_tensor_map<4>({t.data, a_.q.element, {columns, a_.kv_heads, a_.keys, a_.batch},
-                                       {copy_stride(a_.kv_heads, s[2]), copy_stride(a_.keys, s[1]), copy_stride(a_.batch, s[0])}, {box, 1, choice_.keys, 1}});
+      return cuda::make_tensor_map<4>(
+          {t.data,
+           a_.q.element,
+           {columns, a_.kv_heads, a_.keys, a_.batch},
+           {copy_stride(a_.kv_heads, s[2]), copy_stride(a_.keys, s[1]), copy_stride(a_.batch, s[0])},
+           {box, 1, choice_.keys, 1}});
     };
     sm90::StreamMaps maps;
-    TS_ASSIGN(maps.q, cuda::make_tensor_map<5>({in[0].data, a_.q.element, {a_.head_size, pack, a_.queries, groups, a_.batch},
-                                                {copy_stride(pack, q[2]), copy_stride(a_.queries, q[1]), copy_stride(groups, pack * q[2]), copy_stride(a_.batch, q[0])},
-                                                {choice_.columns, static_cast<int>(pack), static_cast<int>(sm90::kGroupRows / pack), 1, 1}}));
+    TS_ASSIGN(maps.q, cuda::make_tensor_map<5>({in[0].data,
+                                                a_.q.element,
+                                                {a_.head_size, pack, a_.queries, groups, a_.batch},
+                                                {copy_stride(pack, q[2]), copy_stride(a_.queries, q[1]),
+                                                 copy_stride(groups, pack * q[2]), copy_stride(a_.batch, q[0])},
+                                                {choice_.columns, static_cast<int>(pack),
+                                                 static_cast<int>(sm90::kGroupRows / pack), 1, 1}}));
     TS_ASSIGN(maps.k, keys_map(in[1], k, a_.head_size, choice_.columns));
     TS_ASSIGN(maps.v, keys_map(in[2], v, a_.value_size, choice_.value_columns));
     const int tiles = static_cast<int>(stream_tiles(a_, choice_.rows));
-    // L2: the heads of a causal problem are taken together, so that tiles of one length come side by side; else one after another.
+    // L2: the heads of a causal problem are taken together, so that tiles of one length come side by side; else one
+    // after another.
     const int64_t head_bytes = a_.keys * (a_.head_size + a_.value_size) * info(a_.q.element).bits / 8;
-    sm90::StreamParams p{.queries = static_cast<int>(a_.queries),
-                         .keys = static_cast<int>(a_.keys),
-                         .heads = static_cast<int>(a_.heads),
-                         .value_size = static_cast<int>(a_.value_size),
-                         .heads_per_kv = static_cast<int>(a_.heads / a_.kv_heads),
-                         .pack_shift = std::countr_zero(static_cast<uint64_t>(pack)),
-                         .head_groups = static_cast<int>(groups),
-                         .row_tiles = static_cast<int>(divide_up(a_.queries * pack, choice_.rows)),
-                         .tiles = tiles,
-                         .together = a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
-                         .causal = a_.causal,
-                         .scale_log2 = static_cast<float>(a_.scale * sm90::kLog2e),
-                         .q_scale = static_cast<const float*>(in[0].scale),
-                         .k_scale = static_cast<const float*>(in[1].scale),
-                         .v_scale = static_cast<const float*>(in[2].scale),
-                         .y = device_tensor(out[0])};
+    sm90::StreamParams p{
+        .queries = static_cast<int>(a_.queries),
+        .keys = static_cast<int>(a_.keys),
+        .heads = static_cast<int>(a_.heads),
+        .value_size = static_cast<int>(a_.value_size),
+        .heads_per_kv = static_cast<int>(a_.heads / a_.kv_heads),
+        .pack_shift = std::countr_zero(static_cast<uint64_t>(pack)),
+        .head_groups = static_cast<int>(groups),
+        .row_tiles = static_cast<int>(divide_up(a_.queries * pack, choice_.rows)),
+        .tiles = tiles,
+        .together =
+            a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
+        .causal = a_.causal,
+        .scale_log2 = static_cast<float>(a_.scale * sm90::kLog2e),
+        .q_scale = static_cast<const float*>(in[0].scale),
+        .k_scale = static_cast<const float*>(in[1].scale),
+        .v_scale = static_cast<const float*>(in[2].scale),
+        .y = device_tensor(out[0])};
     if (a_.has_bias) {
       p.bias = in[3].data;
       p.bias_element = in[3].desc->type.element;
-      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2], p.bias_key = a_.bias_strides[3];
+      p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2],
+      p.bias_key = a_.bias_strides[3];
     }
-    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(sms_, tiles), choice_.threads, choice_.shared_bytes,
-                                    stream.handle, 1, maps, p);
+    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(sms_, tiles),
+                                    choice_.threads, choice_.shared_bytes, stream.handle, 1, maps, p);
   }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lengths around the blocks of the streaming kernels, heads of every padding, shared keys, masks and biases of every form; all variants that accept them.
+// Lengths around the blocks of the streaming kernels, heads of every padding, shared keys, masks and biases of every
+// form; all variants that accept them.
 #include <cmath>
 #include <optional>
 
@@ -34,7 +35,8 @@ Problem problem(const Form& f, const QuantType& t, const How& how = {}) {
     if (how.swapped) return swapped(shape, t, 1, 2);
     return gapped(shape, t, t.scaled() && how.padded ? (16 - size % 16) % 16 : 0);
   };
-  std::vector<Operand> in = {tensor(f.queries, f.heads, f.size), tensor(f.keys, f.kv_heads, f.size), tensor(f.keys, f.kv_heads, value_size)};
+  std::vector<Operand> in = {tensor(f.queries, f.heads, f.size), tensor(f.keys, f.kv_heads, f.size),
+                             tensor(f.keys, f.kv_heads, value_size)};
   if (how.bias) in.push_back(dense_operand(*how.bias, how.bias_type));
   Attrs attrs = {{"scale", 1 / std::sqrt(static_cast<double>(f.size))}, {"causal", int64_t{how.causal}}};
   if (t.scaled()) attrs.set("p", to_string(t));
@@ -53,7 +55,8 @@ class AttentionStream : public ::testing::TestWithParam<const Variant*> {
     uint64_t seed = 1;
     for (const Problem& p : list) {
       Problem here = p;
-      for (const std::string& config : GetParam()->accepts(p) ? configs_of(*GetParam(), p) : std::vector<std::string>{""}) {
+      for (const std::string& config :
+           GetParam()->accepts(p) ? configs_of(*GetParam(), p) : std::vector<std::string>{""}) {
         here.config = config;
         check_variant(*GetParam(), here, seed, values, adjust);
       }
@@ -123,12 +126,14 @@ TEST_P(AttentionStream, AgreesUnderACausalMask) {
 TEST_P(AttentionStream, AgreesWithABias) {
   std::vector<Problem> list;
   for (const QuantType& t : operand_types()) {
-    for (const Shape& bias : {Shape{2, 4, 37, 200}, Shape{1, 4, 37, 200}, Shape{2, 1, 1, 200}, Shape{37, 200}, Shape{2, 4, 37, 1}, Shape{1}}) {
+    for (const Shape& bias : {Shape{2, 4, 37, 200}, Shape{1, 4, 37, 200}, Shape{2, 1, 1, 200}, Shape{37, 200},
+                              Shape{2, 4, 37, 1}, Shape{1}}) {
       list.push_back(problem({2, 37, 200, 4, 4, 64}, t, {.bias = bias}));
       list.push_back(problem({2, 37, 200, 4, 1, 96}, t, {.bias = bias, .bias_type = kF16}));
     }
     for (const int64_t size : {80, 128, 256}) {
-      list.push_back(problem({1, 37, 300, 2, 1, size}, t, {.causal = true, .bias = Shape{1, 2, 37, 300}, .bias_type = kBf16}));
+      list.push_back(
+          problem({1, 37, 300, 2, 1, size}, t, {.causal = true, .bias = Shape{1, 2, 37, 300}, .bias_type = kBf16}));
     }
   }
   run(list);
@@ -185,7 +190,8 @@ TEST_P(AttentionStream, Sanitize) {
   run(list);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, AttentionStream, ::testing::ValuesIn(op().variants.begin(), op().variants.end()), short_name);
+INSTANTIATE_TEST_SUITE_P(Variants, AttentionStream, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
+                         short_name);
 
 TEST(AttentionStreamContract, TakesWhatItSays) {
   const Variant &half = *find_variant("attention/sm90_stream"), &fp8 = *find_variant("attention/sm90_stream_fp8");

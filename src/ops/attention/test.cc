@@ -7,8 +7,8 @@
 #include <random>
 
 #include "op/reference.h"
-#include "testing/mutations.h"
 #include "ops/ops.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -123,12 +123,13 @@ std::vector<Problem> short_problems() {
       all.push_back(fp8_problem({1, 130, 131, 2, 2, size}, {.views = true, .padded = true, .y = y}));
     }
     all.push_back(problem({1, 70, 131, 2, 1, size}, kF16));
-    for (const QuantType& y : {kE4m3PerTensor, kI8PerTensor}) all.push_back(problem({1, 70, 131, 2, 2, size}, kBf16, /*views=*/true, false, {}, y));
+    for (const QuantType& y : {kE4m3PerTensor, kI8PerTensor})
+      all.push_back(problem({1, 70, 131, 2, 2, size}, kBf16, /*views=*/true, false, {}, y));
   }
   all.push_back(fp8_problem({2, 70, 197, 6, 2, 64}, {.padded = true, .y = kBf16}));  // heads share keys
   all.push_back(fp8_problem({2, 197, 70, 4, 1, 72}, {.padded = true}));
   all.push_back(fp8_problem({3, 600, 50, 2, 2, 64}, {.padded = true, .y = kE4m3PerTensor}));
-  all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));  // more heads than processors
+  all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));   // more heads than processors
   Problem single = fp8_problem({1, 70, 33, 1, 1, 64}, {.padded = true});  // strides of single items are never stepped
   for (size_t i = 0; i < 3; ++i) single.in[i].strides[0] = single.in[i].strides[2] = 7;
   all.push_back(single);
@@ -183,8 +184,7 @@ TEST_P(AttentionVariant, AgreesWhereAllKeysAreEqual) {
 TEST_P(AttentionVariant, AgreesOnFp8OfRealShapes) {
   run({fp8_problem({1, 197, 197, 12, 12, 64}, {.views = true, .y = kE4m3PerTensor}), fp8_problem({2, 65, 65, 6, 6, 32}),
        fp8_problem({1, 577, 577, 2, 2, 64}, {.views = true}), fp8_problem({1, 256, 256, 2, 2, 72}),
-       fp8_problem({2, 256, 256, 16, 16, 72}, {.views = true, .padded = true}),
-       fp8_problem({1, 50, 968, 8, 1, 256})},
+       fp8_problem({2, 256, 256, 16, 16, 72}, {.views = true, .padded = true}), fp8_problem({1, 50, 968, 8, 1, 256})},
       Values::kRandom);
 }
 // Numbers far beyond the largest code: all of them are that code, scores are as far apart as they get, and a weight is
@@ -239,12 +239,14 @@ TEST_P(AttentionVariant, AQueryWithoutKeysGetsZero) {
     }
   }
 }
-// More heads than processors by so much that each block goes round its stages and slots more than once, in every form of sm90_short; and from the last visit to the first, which changes nothing.
+// More heads than processors by so much that each block goes round its stages and slots more than once, in every form
+// of sm90_short; and from the last visit to the first, which changes nothing.
 TEST(ShortAttention, ManyHeadsForEachProcessor) {
   const Variant& variant = *find_variant("attention/sm90_short");
   TS_SKIP_WITHOUT_DEVICE(variant);
   std::vector<Problem> list;
-  for (const Form& form : {Form{70, 70, 256, 12, 12, 64}, Form{70, 70, 200, 8, 8, 72}, Form{70, 70, 100, 8, 8, 128}, Form{140, 70, 100, 8, 8, 64}, Form{70, 70, 197, 12, 12, 64}}) {
+  for (const Form& form : {Form{70, 70, 256, 12, 12, 64}, Form{70, 70, 200, 8, 8, 72}, Form{70, 70, 100, 8, 8, 128},
+                           Form{140, 70, 100, 8, 8, 64}, Form{70, 70, 197, 12, 12, 64}}) {
     for (const QuantType& t : {kF16, kBf16}) list.push_back(problem(form, t));
     list.push_back(fp8_problem(form, {.padded = true, .y = kE4m3PerTensor}));
   }

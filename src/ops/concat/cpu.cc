@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each input is a strided copy into its part of y.
-#include "ops/concat/concat.h"
 #include "op/host_numbers.h"
+#include "ops/concat/concat.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concatenation on the device: a strided copy per piece into its part of y, all of them in one launch where they are few and have eight numbers in a row. The
-// first kernel of an image model (patches, and a row of zeros for the class token): it reads and writes the caller's buffers through slots.
-// SASS: must LDG
+// Concatenation on the device: a strided copy per piece into its part of y, all of them in one launch where they are
+// few and have eight numbers in a row. The first kernel of an image model (patches, and a row of zeros for the class
+// token): it reads and writes the caller's buffers through slots. SASS: must LDG
 #include "ops/concat/concat.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_types.h"
@@ -34,14 +34,18 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(elements(c.shape) <= kMaxDeviceElements, "too many elements for 31-bit indices");
   for (const Operand& o : p.in) TS_REQUIRE(o.layout == Layout::kRows, "pieces must lie in rows");
   for (const ConcatProblem::Piece& piece : c.pieces) {
-    TS_REQUIRE(is_device_type(piece.type), "reads plain types and e4m3 with one static f32 scale, not ", to_string(piece.type));
+    TS_REQUIRE(is_device_type(piece.type), "reads plain types and e4m3 with one static f32 scale, not ",
+               to_string(piece.type));
     const size_t axes = axes_of(piece).shape.size();
-    TS_REQUIRE(axes <= kMaxAxes, "a piece has ", axes, " axes that cannot be merged; at most ", kMaxAxes, " are walked");
+    TS_REQUIRE(axes <= kMaxAxes, "a piece has ", axes, " axes that cannot be merged; at most ", kMaxAxes,
+               " are walked");
   }
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -72,7 +76,8 @@ class ConcatKernel final : public Kernel {
     for (size_t i = 0; i < axes_.size(); ++i) {
       const QuantType& type = c_.pieces[i].type;
       const PieceAxes& a = axes_[i];
-      TS_TRY(cuda::launch_copy(kName, args_of(i, in[i], out[0]), a.shape, a.strides[0], a.strides[1], type == c_.y && !type.scaled(), stream.handle));
+      TS_TRY(cuda::launch_copy(kName, args_of(i, in[i], out[0]), a.shape, a.strides[0], a.strides[1],
+                               type == c_.y && !type.scaled(), stream.handle));
     }
     return {};
   }
@@ -91,7 +96,9 @@ class ConcatKernel final : public Kernel {
   std::vector<PieceAxes> axes_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<ConcatKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<ConcatKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -100,7 +107,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& concat_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -43,7 +43,11 @@ ConcatProblem ConcatProblem::of(const Problem& p) {
   const Blocks blocks(c.shape, static_cast<size_t>(c.axis));
   int64_t begin = 0;
   for (const Operand& o : p.in) {
-    Piece piece{.shape = o.shape, .strides = o.strides, .y_strides = dense_strides(o.shape), .y_offset = begin * blocks.inner, .type = o.type};
+    Piece piece{.shape = o.shape,
+                .strides = o.strides,
+                .y_strides = dense_strides(o.shape),
+                .y_offset = begin * blocks.inner,
+                .type = o.type};
     const size_t lead = *blocks.leading_axes(o.shape);
     // An index before the axis skips a whole block of y, not only the piece's part of it.
     const int64_t run = elements(Shape(o.shape.begin() + static_cast<std::ptrdiff_t>(lead), o.shape.end()));
@@ -66,7 +70,8 @@ Result<std::vector<Type>> infer_split(const Problem& p) {
     if (o.present && o.shape.size() < shape.size()) shape = o.shape;
   }
   if (block.empty() || axis < 0 || shape.size() != static_cast<size_t>(axis) + block.size())
-    return bad_input(cat("concat: x", to_string(shape), " has no axis ", axis, " from which on y is ", to_string(block)));
+    return bad_input(
+        cat("concat: x", to_string(shape), " has no axis ", axis, " from which on y is ", to_string(block)));
   std::copy(block.begin(), block.end(), shape.begin() + axis);
   if (!checked_elements(shape, kMaxElements) || elements(shape) == 0)
     return bad_input(cat("concat: the shape ", to_string(shape), " is none that split operands could fill"));
@@ -77,7 +82,8 @@ Result<std::vector<Type>> infer_split(const Problem& p) {
     if (o == nullptr) return bad_input(cat("concat: operand ", i, " is missing"));
     const auto count = checked_elements(o->shape, kMaxElements);
     if (!count || *count == 0 || !blocks.leading_axes(o->shape) || *count % (blocks.outer * blocks.inner) != 0)
-      return bad_input(cat("concat: operand ", i, to_string(o->shape), " is no part of ", to_string(shape), " along axis ", axis));
+      return bad_input(
+          cat("concat: operand ", i, to_string(o->shape), " is no part of ", to_string(shape), " along axis ", axis));
     filled += *count / (blocks.outer * blocks.inner);
   }
   if (filled != shape[static_cast<size_t>(axis)])

@@ -23,7 +23,8 @@ Operand repeated(const Shape& shape, const QuantType& type) {  // one row for al
   return o;
 }
 
-// Patches of an image, [b, grid, grid, 3, patch, patch]: rows of y that no strides over [b, rows, columns] could address.
+// Patches of an image, [b, grid, grid, 3, patch, patch]: rows of y that no strides over [b, rows, columns] could
+// address.
 Operand patches(int64_t batch, int64_t grid, int64_t patch, const QuantType& type) {
   Operand o = dense_operand({batch, grid, grid, 3, patch, patch}, type);
   const int64_t line = grid * patch, plane = line * line;
@@ -48,7 +49,8 @@ std::vector<Problem> problems() {
     all.push_back(problem(1, {repeated({4, 1, 48}, t), x({4, 16, 48})}));  // a class token before the patches
     all.push_back(problem(1, {swapped({2, 6, 5}, t, 1, 2), gapped({2, 3, 5}, t, 3)}));
     all.push_back(problem(2, {x({2, 3, 0}), x({2, 3, 4})}));
-    all.push_back(problem(1, {x({2, 3, 16}), x({2, 5, 16}), x({2, 1, 16}), x({2, 2, 16})}));  // as many as one launch takes
+    all.push_back(
+        problem(1, {x({2, 3, 16}), x({2, 5, 16}), x({2, 1, 16}), x({2, 2, 16})}));  // as many as one launch takes
     all.push_back(problem(1, {x({2, 3, 8}), x({2, 5, 8}), x({2, 1, 8}), x({2, 2, 8}), x({2, 4, 8})}));
     all.push_back(split(1, {5, 12}, {repeated({3, 1, 12}, t), patches(3, 2, 2, t)}));
     all.push_back(split(1, {6, 192}, {patches(2, 2, 8, t), repeated({2, 2, 192}, t)}));

@@ -2,10 +2,10 @@
 // Equal types move codes (a memcpy where x is dense); others go through chunks of f32. Codes whose scales cover rows or
 // blocks, or lie two in a byte, are read and made by whole rows.
 #include "base/parallel.h"
-#include "ops/copy/copy.h"
 #include "op/cpu_program.h"
 #include "op/host_numbers.h"
 #include "op/whole_numbers.h"
+#include "ops/copy/copy.h"
 #include "tiles/cpu/scratch.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"

@@ -97,8 +97,9 @@ Operand patches(int64_t batch, int64_t grid, int64_t patch, const QuantType& typ
   return o;
 }
 TEST_P(CopyVariant, AgreesOnRealShapes) {
-  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor), problem(patches(1, 14, 16, kF32), kInt8PerTensor),
-       problem(swapped({2, 12, 197, 64}, kF16, 1, 2)), problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
+  run({problem(patches(2, 14, 16, kF32), kF16), problem(patches(1, 14, 16, kF32), kE4m3PerTensor),
+       problem(patches(1, 14, 16, kF32), kInt8PerTensor), problem(swapped({2, 12, 197, 64}, kF16, 1, 2)),
+       problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
       Values::kRandom);
 }
 TEST_P(CopyVariant, Sanitize) {
@@ -120,7 +121,8 @@ TEST(CopyContract, TheCpuTakesEveryCodedType) {
   EXPECT_NE(refusal("e4m3:channel(f32)"), "");
 }
 
-// Kernels that know other types refuse these instead of reading a part of them. The GPU has codes with one static scale.
+// Kernels that know other types refuse these instead of reading a part of them. The GPU has codes with one static
+// scale.
 TEST(CopyContract, TheGpuTakesOneScaleAndRefusesTheRest) {
   const auto known = [](const QuantType& t) {
     return t == kF32 || t == kF16 || t == kBf16 || t == kE4m3PerTensor || t == kInt8PerTensor;
@@ -128,7 +130,8 @@ TEST(CopyContract, TheGpuTakesOneScaleAndRefusesTheRest) {
   int taken = 0;
   for (const Problem& p : coded_problems()) {
     const bool takes = known(p.in[0].type) && known(p.out[0].type);
-    EXPECT_EQ(find_variant("copy/cuda")->accepts(p).refusal.empty(), takes) << to_string(p.in[0].type) << to_string(p.out[0].type);
+    EXPECT_EQ(find_variant("copy/cuda")->accepts(p).refusal.empty(), takes)
+        << to_string(p.in[0].type) << to_string(p.out[0].type);
     taken += takes;
   }
   EXPECT_GT(taken, 50);

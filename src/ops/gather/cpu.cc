@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // All ids are checked before a row moves: a bad one leaves y as it was.
-#include "ops/gather/gather.h"
 #include "op/host_numbers.h"
+#include "ops/gather/gather.h"
 
 namespace tessera {
 namespace {
 
 class GatherKernel final : public Kernel {
  public:
-  explicit GatherKernel(GatherProblem problem) : p_(std::move(problem)), ids_(static_cast<size_t>(p_.count)), row_({p_.row_elements}, {1}, {1}) {}
+  explicit GatherKernel(GatherProblem problem)
+      : p_(std::move(problem)), ids_(static_cast<size_t>(p_.count)), row_({p_.row_elements}, {1}, {1}) {}
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     TS_TRY(read_ids(in[1]));
@@ -49,7 +50,8 @@ class GatherKernel final : public Kernel {
 Verdict accepts(const Problem& p) {
   for (const Operand& o : p.in) TS_REQUIRE(o.dense(), "reads a dense table and dense ids");
   const Element ids = p.in[1].type.element;
-  TS_REQUIRE(ids == Element::i64 || ids == Element::i32 || ids == Element::u8, "reads ids in i64, i32 or u8, not ", to_string(p.in[1].type));
+  TS_REQUIRE(ids == Element::i64 || ids == Element::i32 || ids == Element::u8, "reads ids in i64, i32 or u8, not ",
+             to_string(p.in[1].type));
   return accepts_all_numbers(p);
 }
 

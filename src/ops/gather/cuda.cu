@@ -18,15 +18,19 @@ constexpr const char* kName = "gather/cuda";
 
 Verdict accepts(const Problem& p) {
   const GatherProblem g = GatherProblem::of(p);
-  TS_REQUIRE(is_device_type(g.table) && is_device_type(g.y), "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(g.table), " and ",
+  TS_REQUIRE(is_device_type(g.table) && is_device_type(g.y),
+             "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(g.table), " and ",
              to_string(g.y));
   TS_REQUIRE(is_device_plain(g.ids), "reads ids in i64, i32 or u8, not ", info(g.ids).name);
   TS_REQUIRE(p.in[0].layout == Layout::kRows && p.in[0].dense() && p.in[1].dense(), "table and ids must be dense");
-  TS_REQUIRE(g.count * g.row_elements <= kMaxDeviceElements && g.table_rows <= kMaxDeviceElements, "too many elements for 31-bit indices");
+  TS_REQUIRE(g.count * g.row_elements <= kMaxDeviceElements && g.table_rows <= kMaxDeviceElements,
+             "too many elements for 31-bit indices");
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -75,7 +79,9 @@ __global__ void __launch_bounds__(256) gather_one(const __grid_constant__ Args p
   if (i >= p.count) return;
   const uint32_t position = p.units.quotient(i);
   const int64_t col = i - position * p.units.divisor, row = row_of(p, position);
-  const double v = row < 0 ? 0.0 : cuda::load_any(p.table.element, p.table.data, row * p.row_elements + col) * cuda::scale_of(p.table);
+  const double v =
+      row < 0 ? 0.0
+              : cuda::load_any(p.table.element, p.table.data, row * p.row_elements + col) * cuda::scale_of(p.table);
   cuda::store_any(p.y.element, p.y.data, position * p.row_elements + col, v * cuda::inverse_scale_of(p.y));
 }
 
@@ -88,18 +94,22 @@ class GatherKernel final : public Kernel {
     Args p{.table = device_tensor(in[0]), .y = device_tensor(out[0]), .ids = in[1].data, .ids_element = g_.ids};
     p.table_rows = g_.table_rows;
     p.row_elements = g_.row_elements;
-    const bool vector = g_.row_elements % 8 == 0 && is_device_number(g_.table) && is_device_number(g_.y) && is_aligned(p.table.data, 16) && is_aligned(p.y.data, 16);
+    const bool vector = g_.row_elements % 8 == 0 && is_device_number(g_.table) && is_device_number(g_.y) &&
+                        is_aligned(p.table.data, 16) && is_aligned(p.y.data, 16);
     const int64_t units = g_.row_elements / (vector ? 8 : 1);
     p.units = FastDivide(static_cast<uint32_t>(units));
     p.count = static_cast<uint32_t>(g_.count * units);
-    return cuda::launch_overlapping(kName, vector ? gather_eight : gather_one, divide_up(p.count, 256), 256, 0, stream.handle, 1, p);
+    return cuda::launch_overlapping(kName, vector ? gather_eight : gather_one, divide_up(p.count, 256), 256, 0,
+                                    stream.handle, 1, p);
   }
 
  private:
   const GatherProblem g_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<GatherKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<GatherKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -108,7 +118,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& gather_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

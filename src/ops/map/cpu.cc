@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "op/host_numbers.h"
-#include "ops/map/map.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
+#include "ops/map/map.h"
 #include "tiles/cpu/rows.h"
 
 namespace tessera {

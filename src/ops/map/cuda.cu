@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise functions on the device. Numbers (f32, f16, bf16, e4m3) are computed in fp32, eight per thread where all operands have them in a row or repeat one;
-// whatever has integers in it (comparisons, masks) is computed in f64, one per thread.
-// SASS: must LDG
-// SASS local: sin and cos reduce large arguments through an array on the stack; rare functions are called, not inlined
+// Elementwise functions on the device. Numbers (f32, f16, bf16, e4m3) are computed in fp32, eight per thread where all
+// operands have them in a row or repeat one; whatever has integers in it (comparisons, masks) is computed in f64, one
+// per thread. SASS: must LDG SASS local: sin and cos reduce large arguments through an array on the stack; rare
+// functions are called, not inlined
 #include <cmath>
 #include <optional>
 
@@ -23,8 +23,25 @@ namespace {
 
 constexpr const char* kName = "map/cuda";
 
-enum class Binary : uint8_t { kAdd, kSub, kMul, kDiv, kPow, kMin, kMax, kMod, kEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kAnd, kOr };
-constexpr const char* kBinaryNames[] = {"add", "sub", "mul", "div", "pow", "min", "max", "mod", "equal", "less", "less_equal", "greater", "greater_equal", "and", "or"};
+enum class Binary : uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kPow,
+  kMin,
+  kMax,
+  kMod,
+  kEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kAnd,
+  kOr
+};
+constexpr const char* kBinaryNames[] = {"add",   "sub",  "mul",        "div",     "pow",           "min", "max", "mod",
+                                        "equal", "less", "less_equal", "greater", "greater_equal", "and", "or"};
 
 std::optional<Binary> find_binary(const std::string& name) {
   for (size_t i = 0; i < std::size(kBinaryNames); ++i) {
@@ -43,14 +60,17 @@ bool all_numbers(const MapProblem& m) {
 Verdict accepts(const Problem& p) {
   const MapProblem m = MapProblem::of(p).merged();
   TS_REQUIRE(is_device_type(m.y), "writes plain types and e4m3 with one static f32 scale, not ", to_string(m.y));
-  for (const QuantType& t : m.in) TS_REQUIRE(is_device_type(t), "reads plain types and e4m3 with one static f32 scale, not ", to_string(t));
+  for (const QuantType& t : m.in)
+    TS_REQUIRE(is_device_type(t), "reads plain types and e4m3 with one static f32 scale, not ", to_string(t));
   for (const Operand& o : p.in) TS_REQUIRE(o.layout == Layout::kRows, "operands must lie in rows");
-  TS_REQUIRE(m.shape.size() <= kMaxAxes, "the operands have ", m.shape.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
+  TS_REQUIRE(m.shape.size() <= kMaxAxes, "the operands have ", m.shape.size(), " axes that cannot be merged; at most ",
+             kMaxAxes, " are walked");
   TS_REQUIRE(elements(m.shape) <= kMaxDeviceElements, "too many elements for 31-bit indices");
   const std::optional<Unary> unary = find_unary(m.fn);
   TS_REQUIRE(m.fn == "where" || unary || find_binary(m.fn), "function ", m.fn, " is unknown");
   if (unary && m.in.size() == 1 && !all_numbers(m)) {
-    const bool simple = *unary == Unary::identity || *unary == Unary::neg || *unary == Unary::abs || *unary == Unary::relu || *unary == Unary::logical_not;
+    const bool simple = *unary == Unary::identity || *unary == Unary::neg || *unary == Unary::abs ||
+                        *unary == Unary::relu || *unary == Unary::logical_not;
     TS_REQUIRE(simple, m.fn, " is computed in fp32: operands must be f32, f16, bf16 or e4m3, not ", to_string(m.in[0]));
   }
   return {};
@@ -66,46 +86,68 @@ Arithmetic arithmetic(const Problem& p) {
 struct Args {
   DeviceTensor in[3], y;
   DeviceAxes<3> axes;
-  uint32_t count;   // of units
-  bool repeat[3];   // the operand's number is the same along the last axis
+  uint32_t count;  // of units
+  bool repeat[3];  // the operand's number is the same along the last axis
   int arity;
   Unary unary;
   Binary binary;
-  bool integer;   // integers divide towards zero, and so on
+  bool integer;  // integers divide towards zero, and so on
 };
 
 // Calls, so that what is rare takes no room in the kernels.
 __device__ __noinline__ float rare_unary(Unary fn, float x) { return apply_unary(fn, x); }
-__device__ __noinline__ float rare_binary(Binary fn, float a, float b) { return fn == Binary::kPow ? powf(a, b) : fmodf(a, b); }
+__device__ __noinline__ float rare_binary(Binary fn, float a, float b) {
+  return fn == Binary::kPow ? powf(a, b) : fmodf(a, b);
+}
 
 __device__ __forceinline__ float apply_one(Unary fn, float x) {
   switch (fn) {
-    case Unary::identity: return x;
-    case Unary::relu: return apply_unary<Unary::relu>(x);
-    case Unary::gelu_erf: return apply_unary<Unary::gelu_erf>(x);
-    case Unary::gelu_tanh: return apply_unary<Unary::gelu_tanh>(x);
-    case Unary::silu: return apply_unary<Unary::silu>(x);
-    default: return rare_unary(fn, x);
+    case Unary::identity:
+      return x;
+    case Unary::relu:
+      return apply_unary<Unary::relu>(x);
+    case Unary::gelu_erf:
+      return apply_unary<Unary::gelu_erf>(x);
+    case Unary::gelu_tanh:
+      return apply_unary<Unary::gelu_tanh>(x);
+    case Unary::silu:
+      return apply_unary<Unary::silu>(x);
+    default:
+      return rare_unary(fn, x);
   }
 }
 
 __device__ __forceinline__ float apply_two(Binary fn, float a, float b) {
   switch (fn) {
-    case Binary::kAdd: return a + b;
-    case Binary::kSub: return a - b;
-    case Binary::kMul: return a * b;
-    case Binary::kDiv: return a / b;
-    case Binary::kMin: return a != a || a < b ? a : b;
-    case Binary::kMax: return a != a || a > b ? a : b;
+    case Binary::kAdd:
+      return a + b;
+    case Binary::kSub:
+      return a - b;
+    case Binary::kMul:
+      return a * b;
+    case Binary::kDiv:
+      return a / b;
+    case Binary::kMin:
+      return a != a || a < b ? a : b;
+    case Binary::kMax:
+      return a != a || a > b ? a : b;
     case Binary::kPow:
-    case Binary::kMod: return rare_binary(fn, a, b);
-    case Binary::kEqual: return a == b ? 1.0f : 0.0f;
-    case Binary::kLess: return a < b ? 1.0f : 0.0f;
-    case Binary::kLessEqual: return a <= b ? 1.0f : 0.0f;
-    case Binary::kGreater: return a > b ? 1.0f : 0.0f;
-    case Binary::kGreaterEqual: return a >= b ? 1.0f : 0.0f;
-    case Binary::kAnd: return a != 0.0f && b != 0.0f ? 1.0f : 0.0f;
-    case Binary::kOr: return a != 0.0f || b != 0.0f ? 1.0f : 0.0f;
+    case Binary::kMod:
+      return rare_binary(fn, a, b);
+    case Binary::kEqual:
+      return a == b ? 1.0f : 0.0f;
+    case Binary::kLess:
+      return a < b ? 1.0f : 0.0f;
+    case Binary::kLessEqual:
+      return a <= b ? 1.0f : 0.0f;
+    case Binary::kGreater:
+      return a > b ? 1.0f : 0.0f;
+    case Binary::kGreaterEqual:
+      return a >= b ? 1.0f : 0.0f;
+    case Binary::kAnd:
+      return a != 0.0f && b != 0.0f ? 1.0f : 0.0f;
+    case Binary::kOr:
+      return a != 0.0f || b != 0.0f ? 1.0f : 0.0f;
   }
   return 0.0f;
 }
@@ -151,31 +193,51 @@ __global__ void __launch_bounds__(256) map_numbers(const __grid_constant__ Args 
 
 __device__ __forceinline__ double apply_any(Unary fn, double x) {
   switch (fn) {
-    case Unary::neg: return -x;
-    case Unary::abs: return fabs(x);
-    case Unary::relu: return x < 0.0 ? 0.0 : x;
-    case Unary::logical_not: return x == 0.0 ? 1.0 : 0.0;
-    default: return x;
+    case Unary::neg:
+      return -x;
+    case Unary::abs:
+      return fabs(x);
+    case Unary::relu:
+      return x < 0.0 ? 0.0 : x;
+    case Unary::logical_not:
+      return x == 0.0 ? 1.0 : 0.0;
+    default:
+      return x;
   }
 }
 
 __device__ __noinline__ double apply_any(Binary fn, double a, double b, bool integer) {
   switch (fn) {
-    case Binary::kAdd: return a + b;
-    case Binary::kSub: return a - b;
-    case Binary::kMul: return a * b;
-    case Binary::kDiv: return !integer ? a / b : b == 0.0 ? 0.0 : trunc(a / b);
-    case Binary::kPow: return integer ? (b < 0.0 ? trunc(pow(a, b)) : rint(pow(a, b))) : pow(a, b);  // pow errs in its last bits
-    case Binary::kMin: return a != a || a < b ? a : b;
-    case Binary::kMax: return a != a || a > b ? a : b;
-    case Binary::kMod: return !integer ? fmod(a, b) : b == 0.0 ? 0.0 : a - b * floor(a / b);
-    case Binary::kEqual: return a == b ? 1.0 : 0.0;
-    case Binary::kLess: return a < b ? 1.0 : 0.0;
-    case Binary::kLessEqual: return a <= b ? 1.0 : 0.0;
-    case Binary::kGreater: return a > b ? 1.0 : 0.0;
-    case Binary::kGreaterEqual: return a >= b ? 1.0 : 0.0;
-    case Binary::kAnd: return a != 0.0 && b != 0.0 ? 1.0 : 0.0;
-    case Binary::kOr: return a != 0.0 || b != 0.0 ? 1.0 : 0.0;
+    case Binary::kAdd:
+      return a + b;
+    case Binary::kSub:
+      return a - b;
+    case Binary::kMul:
+      return a * b;
+    case Binary::kDiv:
+      return !integer ? a / b : b == 0.0 ? 0.0 : trunc(a / b);
+    case Binary::kPow:
+      return integer ? (b < 0.0 ? trunc(pow(a, b)) : rint(pow(a, b))) : pow(a, b);  // pow errs in its last bits
+    case Binary::kMin:
+      return a != a || a < b ? a : b;
+    case Binary::kMax:
+      return a != a || a > b ? a : b;
+    case Binary::kMod:
+      return !integer ? fmod(a, b) : b == 0.0 ? 0.0 : a - b * floor(a / b);
+    case Binary::kEqual:
+      return a == b ? 1.0 : 0.0;
+    case Binary::kLess:
+      return a < b ? 1.0 : 0.0;
+    case Binary::kLessEqual:
+      return a <= b ? 1.0 : 0.0;
+    case Binary::kGreater:
+      return a > b ? 1.0 : 0.0;
+    case Binary::kGreaterEqual:
+      return a >= b ? 1.0 : 0.0;
+    case Binary::kAnd:
+      return a != 0.0 && b != 0.0 ? 1.0 : 0.0;
+    case Binary::kOr:
+      return a != 0.0 || b != 0.0 ? 1.0 : 0.0;
   }
   return 0.0;
 }
@@ -238,7 +300,9 @@ class MapKernel final : public Kernel {
   const MapProblem m_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<MapKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<MapKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -247,7 +311,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& map_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

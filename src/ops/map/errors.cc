@@ -2,8 +2,8 @@
 #include <cmath>
 #include <set>
 
-#include "ops/map/map.h"
 #include "op/whole_numbers.h"
+#include "ops/map/map.h"
 
 namespace tessera {
 namespace {

@@ -99,7 +99,8 @@ void some_equal(const Problem& p, size_t i, std::vector<double>& numbers) {
 void of_masks(const Problem& p, size_t i, std::vector<double>& numbers) {
   if (p.in[i].type.element == Element::u8) return some_equal(p, i, numbers);
   const double lowest = -info(p.in[i].type.element).max;
-  for (size_t n = 0; n < numbers.size(); ++n) numbers[n] = n % 4 == 0 ? -INFINITY : n % 4 == 1 ? lowest : n % 4 == 2 ? 0 : numbers[n];
+  for (size_t n = 0; n < numbers.size(); ++n)
+    numbers[n] = n % 4 == 0 ? -INFINITY : n % 4 == 1 ? lowest : n % 4 == 2 ? 0 : numbers[n];
 }
 
 class MapVariant : public ::testing::TestWithParam<const Variant*> {
@@ -121,7 +122,8 @@ TEST_P(MapVariant, AgreesOnMasks) {
   std::vector<Problem> list;
   for (const QuantType& t : {kF32, kF16, kBf16}) {
     list.push_back(problem("add", {dense_operand({5, 8}, t), dense_operand({8}, t)}));
-    list.push_back(problem("where", {dense_operand({3, 16}, kU8), dense_operand({3, 16}, t), dense_operand({3, 16}, t)}));
+    list.push_back(
+        problem("where", {dense_operand({3, 16}, kU8), dense_operand({3, 16}, t), dense_operand({3, 16}, t)}));
   }
   run(list, Values::kRandom, of_masks);
 }

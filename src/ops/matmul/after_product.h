@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of a matmul whose product a library computes. The library adds a bias vector and a residual matrix to its f32 sum before it rounds; every other
-// program runs in a second kernel over the product (tiles/cuda/steps.cuh), which then does all the steps: a bias given to the library would be rounded twice.
+// The program of a matmul whose product a library computes. The library adds a bias vector and a residual matrix to its
+// f32 sum before it rounds; every other program runs in a second kernel over the product (tiles/cuda/steps.cuh), which
+// then does all the steps: a bias given to the library would be rounded twice.
 #pragma once
 
-#include "ops/matmul/matmul.h"
 #include "op/row_moments.h"
+#include "ops/matmul/matmul.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_steps.h"
 
@@ -14,14 +15,16 @@ struct AfterProduct {
   bool second_kernel = false;
   const Step *bias = nullptr, *residual = nullptr;  // done by the library
   Element product = Element::f32;                   // what the library writes
-  bool in_place = true;                             // it writes y itself; else the second kernel reads it from the workspace
+  bool in_place = true;  // it writes y itself; else the second kernel reads it from the workspace
 };
 
 // What every program needs of its operands, and y of its type.
 inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   TS_REQUIRE(is_device_number(q.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(q.y));
-  TS_REQUIRE(q.batch * q.m * q.n <= kMaxDeviceElements, "the result has ", q.batch * q.m * q.n, " elements; its indices have 31 bits");
-  TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ", kMaxDeviceSteps, " run at once");
+  TS_REQUIRE(q.batch * q.m * q.n <= kMaxDeviceElements, "the result has ", q.batch * q.m * q.n,
+             " elements; its indices have 31 bits");
+  TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ",
+             kMaxDeviceSteps, " run at once");
   TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
   TS_REQUIRE(!q.then->gated(), "runs no gate: its second kernel takes columns one by one");
   for (const Step& step : q.then->steps) {
@@ -29,25 +32,29 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
     const Operand& o = p.step_operand(step);
     TS_REQUIRE(o.layout == Layout::kRows, name_of(step.kind), " must lie in rows");
     if (operand_of(step.kind) == StepOperand::kVector) {
-      TS_REQUIRE(is_device_float(o.type) && o.dense(), name_of(step.kind), " must be a dense vector of f32, f16 or bf16, not ", to_string(o.type));
+      TS_REQUIRE(is_device_float(o.type) && o.dense(), name_of(step.kind),
+                 " must be a dense vector of f32, f16 or bf16, not ", to_string(o.type));
     } else {
-      TS_REQUIRE(is_device_number(o.type), name_of(step.kind), " is read as f32, f16, bf16 or e4m3 with one static scale, not ", to_string(o.type));
+      TS_REQUIRE(is_device_number(o.type), name_of(step.kind),
+                 " is read as f32, f16, bf16 or e4m3 with one static scale, not ", to_string(o.type));
       TS_REQUIRE(o.rows().uniform, name_of(step.kind), " must have uniform rows");
     }
   }
   return {};
 }
 
-// The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0 where it does not, or where so few of
-// them would make products too small to be worth it.
+// The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0
+// where it does not, or where so few of them would make products too small to be worth it.
 inline int64_t repeated_rows(const Problem& p, const MatmulProblem& q, const Step& residual) {
   const RowView r = p.step_operand(residual).rows();
-  return q.batch == 1 && r.uniform && r.rows >= 16 && r.rows < q.m && q.m % r.rows == 0 && r.row_stride >= q.n ? r.rows : 0;
+  return q.batch == 1 && r.uniform && r.rows >= 16 && r.rows < q.m && q.m % r.rows == 0 && r.row_stride >= q.n ? r.rows
+                                                                                                               : 0;
 }
 
-// `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is not the result itself.
-// `repeats`: whether it is asked for a product per repetition where the residual's rows repeat.
-inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow, bool repeats = false) {
+// `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is
+// not the result itself. `repeats`: whether it is asked for a product per repetition where the residual's rows repeat.
+inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow,
+                                  bool repeats = false) {
   AfterProduct a;
   a.product = q.y.element;
   if (q.then->within({StepKind::bias, StepKind::residual})) {
@@ -66,7 +73,8 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
   a.second_kernel = true;
   a.bias = a.residual = nullptr;
   a.in_place = q.y.element == narrow || q.y.element == Element::f32;
-  if (!a.in_place) a.product = Element::f32;  // 16 bits would round once more, and f16 overflow where a scaled e4m3 does not
+  if (!a.in_place)
+    a.product = Element::f32;  // 16 bits would round once more, and f16 overflow where a scaled e4m3 does not
   return a;
 }
 
@@ -77,7 +85,8 @@ inline double product_error(const AfterProduct& a) {
 }
 
 // Contract: accepts_program said yes.
-inline DeviceSteps device_steps(const Problem& p, const MatmulProblem& q, std::span<const TensorView> in, const TensorView& y, DeviceTensor product) {
+inline DeviceSteps device_steps(const Problem& p, const MatmulProblem& q, std::span<const TensorView> in,
+                                const TensorView& y, DeviceTensor product) {
   DeviceSteps d;
   d.rows = q.batch * q.m;
   d.cols = q.n;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a ViT-B for one image and for eight, in the precisions that engines are built in, dense and with 2:4 sparse weights, beside fp32.
-// On a GPU: its layers for one image and for 64, with their programs, and a gated MLP.
+// The layers of a ViT-B for one image and for eight, in the precisions that engines are built in, dense and with 2:4
+// sparse weights, beside fp32. On a GPU: its layers for one image and for 64, with their programs, and a gated MLP.
 #include "ops/matmul/matmul.h"
 
 #include <cmath>
@@ -73,10 +73,13 @@ const Precision kPrecisions[] = {{"fp16", Element::f16, Element::f16},
                                  {"fp8", kE4m3PerTensor, kE4m3PerChannel},
                                  {"int8", kInt8PerTensor, kInt8PerChannel}};
 
-// A linear layer with bias, an activation or a residual; `quantized`: its result is what the next layer of this precision reads.
-DeviceForm layer(const Precision& p, int64_t m, int64_t k, int64_t n, std::optional<Unary> act, bool residual, bool quantized) {
+// A linear layer with bias, an activation or a residual; `quantized`: its result is what the next layer of this
+// precision reads.
+DeviceForm layer(const Precision& p, int64_t m, int64_t k, int64_t n, std::optional<Unary> act, bool residual,
+                 bool quantized) {
   const QuantType vectors = p.x.scaled() ? QuantType(Element::f16) : p.x, y = quantized && p.x.scaled() ? p.x : vectors;
-  std::vector<Operand> in = {dense_operand({m, k}, p.x), dense_operand({n, k}, p.w, true), dense_operand({n}, vectors, true)};
+  std::vector<Operand> in = {dense_operand({m, k}, p.x), dense_operand({n, k}, p.w, true),
+                             dense_operand({n}, vectors, true)};
   Program then;
   std::string words = "bias";
   then.steps = {{.kind = StepKind::bias, .operand = 2}};
@@ -86,7 +89,8 @@ DeviceForm layer(const Precision& p, int64_t m, int64_t k, int64_t n, std::optio
     then.steps.push_back({.kind = StepKind::residual, .operand = 3}), words += ",residual";
   }
   if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize}), words += ",quantize";
-  return {cat(p.name, "/", m, "x", k, "x", n, " ", words), make_problem("matmul", std::move(in), {}, then, y), 4 * std::sqrt(static_cast<double>(k))};
+  return {cat(p.name, "/", m, "x", k, "x", n, " ", words), make_problem("matmul", std::move(in), {}, then, y),
+          4 * std::sqrt(static_cast<double>(k))};
 }
 
 std::vector<DeviceForm> device_forms() {
@@ -100,15 +104,20 @@ std::vector<DeviceForm> device_forms() {
       all.push_back(layer(p, m, 3072, 768, {}, true, false));
     }
   }
-  // A gated MLP of 970 tokens, 2048 -> 16384 -> 2048: both halves with their gate, which makes what the way down reads, and the way down.
+  // A gated MLP of 970 tokens, 2048 -> 16384 -> 2048: both halves with their gate, which makes what the way down reads,
+  // and the way down.
   for (const Precision& p : {kPrecisions[0], kPrecisions[2]}) {
     const QuantType f16 = Element::f16, codes = p.x.scaled() ? p.x : f16;
-    const auto operands = [&](int64_t k, int64_t n) { return std::vector<Operand>{dense_operand({970, k}, p.x), dense_operand({n, k}, p.w, true)}; };
+    const auto operands = [&](int64_t k, int64_t n) {
+      return std::vector<Operand>{dense_operand({970, k}, p.x), dense_operand({n, k}, p.w, true)};
+    };
     for (const Unary act : {Unary::silu, Unary::gelu_tanh}) {
       Program then;
       then.steps = {{.kind = StepKind::gate, .fn = act}};
       if (codes.scaled()) then.steps.push_back({.kind = StepKind::quantize});
-      all.push_back({cat(p.name, "/970x2048x32768 gate(", name_of(act), ")"), make_problem("matmul", operands(2048, 32768), {}, then, codes), 8.0 * 2048});  // a product of two sums
+      all.push_back({cat(p.name, "/970x2048x32768 gate(", name_of(act), ")"),
+                     make_problem("matmul", operands(2048, 32768), {}, then, codes),
+                     8.0 * 2048});  // a product of two sums
     }
     all.push_back({cat(p.name, "/970x16384x2048"), make_problem("matmul", operands(16384, 2048), {}, {}, f16)});
   }
@@ -119,7 +128,8 @@ std::vector<DeviceForm> device_forms() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted) return tessera::bench_on_device(gpu, tessera::device_forms());
+  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted)
+    return tessera::bench_on_device(gpu, tessera::device_forms());
   benchmark::Initialize(&argc, argv);
   tessera::add_layers();
   benchmark::RunSpecifiedBenchmarks();

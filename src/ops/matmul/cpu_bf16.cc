@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/cpu_bf16: products of numbers that bf16 holds exactly (bf16, fp8, 4 bits, int8; with block scales too where the significands allow it), by the
-// matrix instructions of the processor (BFMMLA, AMX, VDPBF16PS; else fp32 FMA on the same numbers), summed in fp32.
+// matmul/cpu_bf16: products of numbers that bf16 holds exactly (bf16, fp8, 4 bits, int8; with block scales too where
+// the significands allow it), by the matrix instructions of the processor (BFMMLA, AMX, VDPBF16PS; else fp32 FMA on the
+// same numbers), summed in fp32.
 #include "ops/matmul/cpu_kernel.h"
 #include "tiles/cpu/numbers.h"
 #include "tiles/cpu/rows.h"

@@ -20,8 +20,8 @@ namespace {
 
 // The x panels of a block are a third of a 1 MiB second-level cache; unpacking w is shared by as many rows.
 constexpr int64_t kBlockRows = 216;
-// Packing x is shared by as many columns; narrower blocks than the least would pack more than they multiply. Pieces begin at multiples of the unit:
-// a result may be quantized in blocks of 32.
+// Packing x is shared by as many columns; narrower blocks than the least would pack more than they multiply. Pieces
+// begin at multiples of the unit: a result may be quantized in blocks of 32.
 constexpr int64_t kBlockCols = 768, kLeastCols = 64, kColUnit = 32;
 constexpr int64_t kPiecesPerThread = 4;
 
@@ -35,7 +35,9 @@ void to_floats(float* v, int64_t n) {
 }
 
 // Whether the product unpacks codes of the type itself.
-bool reads_codes(const CpuFactors& f, const QuantType& type) { return f.reads(type.element) && !has_block_scales(type); }
+bool reads_codes(const CpuFactors& f, const QuantType& type) {
+  return f.reads(type.element) && !has_block_scales(type);
+}
 
 class MatmulKernel final : public Kernel {
  public:
@@ -99,7 +101,9 @@ class MatmulKernel final : public Kernel {
   int64_t block_k() const { return std::min(p_.k, product_.block_k); }
   int64_t most_rows() const { return std::max(kPanelCols, product_.rows); }
   int64_t decoded_floats() const { return most_rows() * round_up(block_k(), 8); }
-  int64_t numbers_floats() const { return x_codes_ && w_codes_ ? 0 : divide_up(decoded_floats() * info(numbers_).bits, 32); }
+  int64_t numbers_floats() const {
+    return x_codes_ && w_codes_ ? 0 : divide_up(decoded_floats() * info(numbers_).bits, 32);
+  }
   bool sparse() const { return problem_.in[1].layout == Layout::kSparse24; }
   int64_t codes_floats() const { return sparse() ? divide_up(kPanelCols * round_up(block_k(), 8) * w_bits_, 32) : 0; }
   int64_t scratch_bytes() const {
@@ -142,13 +146,15 @@ class MatmulKernel final : public Kernel {
     for (int64_t r = 0; r < b.rows; r += product_.rows, panel += panel_bytes) {
       const int64_t count = std::min(product_.rows, b.rows - r);
       for (int64_t i = 0; i < count; ++i)
-        x_reader_.read_row(m, begin + (r + i) * p_.x_row_stride, row + r + i, k0, k, static_cast<uint8_t*>(to.numbers) + i * row_bytes);
+        x_reader_.read_row(m, begin + (r + i) * p_.x_row_stride, row + r + i, k0, k,
+                           static_cast<uint8_t*>(to.numbers) + i * row_bytes);
       product_.pack_x(numbers_, to.numbers, k, 0, count, k, to.decoded, panel);
     }
   }
 
   // Weights col ... col + 15 over k columns from k0, of the matrix that begins at row `top`.
-  const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k, const Buffers& to) const {
+  const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k,
+                         const Buffers& to) const {
     const int64_t rows = std::min(kPanelCols, p_.n - col), row = top + col;
     const Layout layout = w.desc->layout;
     NumberReader::Matrix m{w.data, w.scale, p_.k};
@@ -165,7 +171,7 @@ class MatmulKernel final : public Kernel {
       for (int64_t i = 0; i < rows; ++i) {
         offsets[i] = i * stride;
         expand_sparse_row(w_bits_, w.data, metadata24_of(w.data, p_.w.element, all, p_.k), row + i, k0, k, p_.k,
-                     static_cast<uint8_t*>(to.codes) + offsets[i] * w_bits_ / 8);
+                          static_cast<uint8_t*>(to.codes) + offsets[i] * w_bits_ / 8);
       }
       m.codes = to.codes;
     }
@@ -174,7 +180,8 @@ class MatmulKernel final : public Kernel {
       return to.w_panel;
     }
     for (int64_t i = 0; i < rows; ++i) {
-      w_reader_.read_row(m, offsets[i], row + i, k0, k, static_cast<uint8_t*>(to.numbers) + i * k * info(numbers_).bits / 8);
+      w_reader_.read_row(m, offsets[i], row + i, k0, k,
+                         static_cast<uint8_t*>(to.numbers) + i * k * info(numbers_).bits / 8);
       offsets[i] = i * k;
     }
     product_.pack_w(numbers_, to.numbers, offsets, rows, k, to.decoded, to.w_panel);
@@ -216,15 +223,19 @@ Verdict accepts_type(const char* operand, const QuantType& type, const CpuFactor
     TS_REQUIRE(info(level->element).kind == ElementKind::kFloat && info(level->element).bits <= 32,
                "reads scales in f32 or less, not ", to_string(type));
   }
-  const auto by_row = [](const ScaleLevel& s) { return s.granularity == Granularity::kToken || s.granularity == Granularity::kChannel; };
+  const auto by_row = [](const ScaleLevel& s) {
+    return s.granularity == Granularity::kToken || s.granularity == Granularity::kChannel;
+  };
   TS_REQUIRE(type.scale2.granularity != Granularity::kBlock && !(by_row(type.scale) && by_row(type.scale2)),
              "reads blocks of scales at the first level and one scale per row, not ", to_string(type));
   return {};
 }
 
-// Panels of the product's own order are worth it where the weight is there at build, and possible where a block of scales holds whole groups of columns.
+// Panels of the product's own order are worth it where the weight is there at build, and possible where a block of
+// scales holds whole groups of columns.
 bool suits_panels(const Operand& w, const PanelProduct& product) {
-  return w.constant && w.shape.size() == 2 && (!has_block_scales(w.type) || w.type.scale.block % layout_group(product.layout) == 0);
+  return w.constant && w.shape.size() == 2 &&
+         (!has_block_scales(w.type) || w.type.scale.block % layout_group(product.layout) == 0);
 }
 
 }  // namespace
@@ -236,8 +247,10 @@ Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& f) {
   if (Verdict v = accepts_type("w", w->type, f); !v) return v;
   TS_REQUIRE(x->layout == Layout::kRows && x->rows().uniform, "reads x in uniform rows");
   const bool sparse = w->layout == Layout::kSparse24;
-  TS_REQUIRE(!(sparse || is_sparse24(p)) || (w->constant && !is_power(w->type.element)), "reads 2:4 sparse weights that are constant");
-  TS_REQUIRE(sparse || (w->layout == Layout::kRows ? w->rows().uniform : w->layout == f.product.layout && suits_panels(*w, f.product)),
+  TS_REQUIRE(!(sparse || is_sparse24(p)) || (w->constant && !is_power(w->type.element)),
+             "reads 2:4 sparse weights that are constant");
+  TS_REQUIRE(sparse || (w->layout == Layout::kRows ? w->rows().uniform
+                                                   : w->layout == f.product.layout && suits_panels(*w, f.product)),
              "reads w in uniform rows, 2:4 sparse, or in ", name_of(f.product.layout), " where it is one matrix");
   return CpuProgram::accepts(p);
 }

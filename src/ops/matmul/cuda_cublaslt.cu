@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in a second kernel.
-// SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them
-// SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
+// Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in
+// a second kernel. SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them SASS local:
+// functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
 #include <algorithm>
 #include <utility>
 
@@ -20,7 +20,9 @@ constexpr const char* kName = "matmul/cuda_cublaslt";
 
 int64_t bytes_of(Element e) { return info(e).bits / 8; }
 
-AfterProduct split(const Problem& p, const MatmulProblem& q) { return after_product(p, q, /*bias_fits=*/true, q.x.element, /*repeats=*/true); }
+AfterProduct split(const Problem& p, const MatmulProblem& q) {
+  return after_product(p, q, /*bias_fits=*/true, q.x.element, /*repeats=*/true);
+}
 
 Verdict accepts(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
@@ -71,7 +73,12 @@ class CublasKernel final : public Kernel {
 
   Status prepare() {
     if (empty()) return {};
-    GemmSpec spec{.batch = q_.batch, .m = q_.m, .n = q_.n, .k = q_.k, .x_row_stride = q_.x_row_stride, .w_row_stride = q_.w_row_stride};
+    GemmSpec spec{.batch = q_.batch,
+                  .m = q_.m,
+                  .n = q_.n,
+                  .k = q_.k,
+                  .x_row_stride = q_.x_row_stride,
+                  .w_row_stride = q_.w_row_stride};
     spec.in = q_.x.element;
     spec.out = after_.product;
     spec.bias = after_.bias != nullptr;
@@ -83,12 +90,16 @@ class CublasKernel final : public Kernel {
       spec.shared_w = spec.shared_c = true;
     }
     // Rows decide what alignment is possible; an operand's offset inside its storage is not known before launch.
-    const auto row_alignment = [](int64_t stride, Element e) { return static_cast<int>(std::min<int64_t>(16, (stride * bytes_of(e)) & -(stride * bytes_of(e)))); };
-    spec.alignment = std::min({row_alignment(spec.x_row_stride, spec.in), row_alignment(spec.w_row_stride, spec.in), row_alignment(spec.n, spec.out)});
+    const auto row_alignment = [](int64_t stride, Element e) {
+      return static_cast<int>(std::min<int64_t>(16, (stride * bytes_of(e)) & -(stride * bytes_of(e))));
+    };
+    spec.alignment = std::min({row_alignment(spec.x_row_stride, spec.in), row_alignment(spec.w_row_stride, spec.in),
+                               row_alignment(spec.n, spec.out)});
     if (spec.c) spec.alignment = std::min(spec.alignment, row_alignment(spec.c_row_stride, spec.out));
     alignment_ = spec.alignment;
     TS_TRY(make_both(spec));
-    if (spec.shared_c && (gemm_ == nullptr || unaligned_ == nullptr)) {  // a library that repeats no c is called once for each repetition
+    if (spec.shared_c && (gemm_ == nullptr ||
+                          unaligned_ == nullptr)) {  // a library that repeats no c is called once for each repetition
       calls_ = std::exchange(spec.batch, 1);
       spec.shared_w = spec.shared_c = false;
       x_step_ = spec.m * spec.x_row_stride * bytes_of(spec.in);
@@ -96,28 +107,36 @@ class CublasKernel final : public Kernel {
       TS_TRY(make_both(spec));
     }
     if (gemm_ == nullptr || unaligned_ == nullptr) {
-      return machine_error(cat(kName, ": this cuBLASLt has no algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k, " in ", info(spec.in).name));
+      return machine_error(cat(kName, ": this cuBLASLt has no algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k,
+                               " in ", info(spec.in).name));
     }
     return {};
   }
 
-  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace, Stream stream) override {
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace,
+                Stream stream) override {
     if (empty()) return {};
     const int64_t kept = product_bytes(q_, after_);
     void* product = after_.in_place ? out[0].data : workspace;
-    const auto data_of = [&](const Step* step) { return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data; };
-    GemmPointers pointers{.x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
+    const auto data_of = [&](const Step* step) {
+      return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data;
+    };
+    GemmPointers pointers{
+        .x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
     bool aligned = true;
     for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(product)}) {
       aligned = aligned && is_aligned(p, static_cast<uintptr_t>(alignment_));
     }
     for (int64_t i = 0; i < calls_; ++i) {
-      TS_TRY((aligned ? gemm_ : unaligned_)->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle).at(kName));
+      TS_TRY((aligned ? gemm_ : unaligned_)
+                 ->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle)
+                 .at(kName));
       pointers.x = static_cast<const uint8_t*>(pointers.x) + x_step_;
       pointers.y = static_cast<uint8_t*>(pointers.y) + y_step_;
     }
     if (!after_.second_kernel) return {};
-    return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after_.product}), stream.handle);
+    return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after_.product}),
+                              stream.handle);
   }
 
  private:
@@ -152,8 +171,13 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& matmul_cuda_cublaslt() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes, .emulate = emulate, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .workspace_bytes = workspace_bytes,
+                                .emulate = emulate,
+                                .bind = bind};
   return kVariant;
 }
 

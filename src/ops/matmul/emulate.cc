@@ -24,7 +24,8 @@ std::vector<float> scales_of(const ScaleLevel& level, const TensorView& t, int64
 
 // All that an epilogue reads.
 struct Epilogue {
-  Epilogue(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) : p(MatmulProblem::of(problem)) {
+  Epilogue(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out)
+      : p(MatmulProblem::of(problem)) {
     x_scale = tensor_scale(in[0]);
     w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>();
     unit = 1.0f / tensor_scale(out[0]);
@@ -38,7 +39,8 @@ struct Epilogue {
     }
     gated = p.then->gated();
     // activate_half_pairs: results in e4m3 of nothing but an activation, by the normal mainloop (sm90_gemm_run.cuh)
-    in_half = act.present && !gated && gain.empty() && residual.empty() && p.y.element == Element::e4m3 && unit > 0x1p-7f && unit < 0x1p10f;
+    in_half = act.present && !gated && gain.empty() && residual.empty() && p.y.element == Element::e4m3 &&
+              unit > 0x1p-7f && unit < 0x1p10f;
   }
 
   void set_factors(const Problem& problem, const TensorView& moments) {
@@ -47,10 +49,13 @@ struct Epilogue {
     const auto words = static_cast<size_t>(2 * moment_groups(p.k));
     for (size_t at = 0; at < m.v.size(); at += words) {
       const double f = inverse_deviation(m.v.data() + at, p.k, norm);
-      row_factor.push_back({static_cast<float>(f), static_cast<float>(f * (inverse_deviation_error(m.v.data() + at, p.k, norm) + 0x1p-23))});
+      row_factor.push_back({static_cast<float>(f),
+                            static_cast<float>(f * (inverse_deviation_error(m.v.data() + at, p.k, norm) + 0x1p-23))});
     }
   }
-  float at(const std::vector<float>& vector, int64_t col, float absent) const { return vector.empty() ? absent : vector[static_cast<size_t>(col)]; }
+  float at(const std::vector<float>& vector, int64_t col, float absent) const {
+    return vector.empty() ? absent : vector[static_cast<size_t>(col)];
+  }
 
   MatmulProblem p;
   float x_scale = 1, unit = 1;
@@ -120,7 +125,8 @@ Near finish_swapped(const Epilogue& e, const Affine& c, Near v, const float* res
 }
 
 // Results beside the first, of its numbers before they are rounded.
-void emulate_extra_results(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y, Emulation& all) {
+void emulate_extra_results(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y,
+                           Emulation& all) {
   const ExtraResults extra = ExtraResults::of(problem.attrs);
   for (size_t r = 1; r < problem.out.size(); ++r) {
     EmulatedResult& result = all[r];
@@ -154,18 +160,20 @@ const TensorCore* wgmma_core(Element element) {
   return element == Element::e4m3 ? &kWgmmaE4m3 : &kWgmmaHalf;
 }
 
-Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const SumOrder& order,
-                        Mainloop mainloop) {
+Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                        const SumOrder& order, Mainloop mainloop) {
   const Epilogue e(problem, in, out);
   const MatmulProblem& p = e.p;
   const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
   std::vector<float> sums(static_cast<size_t>(p.m * p.n));
-  emulate_sums(order, {x.data(), info(p.x.element).min_exponent}, {w.data(), info(p.w.element).min_exponent}, sums.data(), p.m, p.n, p.k);
+  emulate_sums(order, {x.data(), info(p.x.element).min_exponent}, {w.data(), info(p.w.element).min_exponent},
+               sums.data(), p.m, p.n, p.k);
 
   const bool swapped = mainloop == Mainloop::kSwapped, in_half = e.in_half && !swapped;
   std::vector<Affine> columns;
   for (int64_t c = 0; c < p.n; ++c) columns.push_back(swapped ? swapped_column(e, c) : normal_column(e, c));
-  const int64_t residual_rows = e.residual.empty() ? 1 : static_cast<int64_t>(e.residual.size()) / std::max<int64_t>(1, p.n);
+  const int64_t residual_rows =
+      e.residual.empty() ? 1 : static_cast<int64_t>(e.residual.size()) / std::max<int64_t>(1, p.n);
   std::vector<Near> y(static_cast<size_t>(p.m * p.cols));
   EmulatedResult first{std::vector<float>(y.size()), std::vector<float>(y.size())};
   parallel_for(p.m, 8, [&](int64_t begin, int64_t end) {
@@ -179,10 +187,12 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
       for (int64_t c = 0; c < p.cols; ++c) {
         const auto at = static_cast<size_t>(r * p.cols + c);
         const Affine& column = columns[static_cast<size_t>(c)];
-        const float* residual = e.residual.empty() ? nullptr : &e.residual[static_cast<size_t>(r % residual_rows * p.n + c)];
+        const float* residual =
+            e.residual.empty() ? nullptr : &e.residual[static_cast<size_t>(r % residual_rows * p.n + c)];
         Near v = affine(c);
         if (in_half) {
-          const float a = activate_in_half(e.act, v.low(), e.unit), b = v.off == 0 ? a : activate_in_half(e.act, v.high(), e.unit);
+          const float a = activate_in_half(e.act, v.low(), e.unit),
+                      b = v.off == 0 ? a : activate_in_half(e.act, v.high(), e.unit);
           first.low[at] = std::min(a, b), first.high[at] = std::max(a, b);
           continue;
         }
@@ -202,8 +212,8 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
   return all;
 }
 
-Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const TensorCore& core,
-                          double product_error, double activation_error) {
+Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                          const TensorCore& core, double product_error, double activation_error) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
   std::vector<Dense> numbers;
@@ -212,15 +222,19 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
   Dense y{plain.out[0].shape, std::vector<double>(static_cast<size_t>(p.batch * p.m * p.n))};
   Errors off(y.v.size());
   const double x_scale = tensor_scale(in[0]);
-  const std::vector<float> w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
+  const std::vector<float> w_scale =
+      p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
   // Libraries add up 16-bit products in more than one way, f32 ones included: three times the walk.
   const double multiple = core.kept_bits < 20 ? 1 : 3;
-  const double walk = multiple * std::ldexp(std::sqrt(1 + std::ceil(static_cast<double>(p.k) / core.products)), -core.kept_bits);
-  std::vector<double> squares(static_cast<size_t>(p.m * p.n)), exact(squares.size()), x2(static_cast<size_t>(p.m * p.k)), w2(static_cast<size_t>(p.n * p.k));
+  const double walk =
+      multiple * std::ldexp(std::sqrt(1 + std::ceil(static_cast<double>(p.k) / core.products)), -core.kept_bits);
+  std::vector<double> squares(static_cast<size_t>(p.m * p.n)), exact(squares.size()),
+      x2(static_cast<size_t>(p.m * p.k)), w2(static_cast<size_t>(p.n * p.k));
   std::vector<float> sums(squares.size());
   for (int64_t b = 0; b < p.batch; ++b) {
     const float *xb = x.data() + b * p.m * p.k, *wb = w.data() + (p.batch > 1 ? b * p.n * p.k : 0);
-    emulate_sums({&core}, {xb, info(p.x.element).min_exponent}, {wb, info(p.w.element).min_exponent}, sums.data(), p.m, p.n, p.k);
+    emulate_sums({&core}, {xb, info(p.x.element).min_exponent}, {wb, info(p.w.element).min_exponent}, sums.data(), p.m,
+                 p.n, p.k);
     for (size_t i = 0; i < x2.size(); ++i) x2[i] = static_cast<double>(xb[i]) * xb[i];
     for (size_t i = 0; i < w2.size(); ++i) w2[i] = static_cast<double>(wb[i]) * wb[i];
     f64_product(x2.data(), w2.data(), squares.data(), p.m, p.n, p.k);
@@ -232,7 +246,8 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
       const size_t at = static_cast<size_t>(b) * sums.size() + i;
       y.v[at] = sum * scale;
       // Fewer instructions in a row lose less to truncation: down to nothing.
-      off[at] = (walk * std::sqrt(squares[i] + sum * sum) + std::fabs(sum - exact[i])) * scale + (product_error + 5 * 0x1p-24) * std::fabs(y.v[at]);
+      off[at] = (walk * std::sqrt(squares[i] + sum * sum) + std::fabs(sum - exact[i])) * scale +
+                (product_error + 5 * 0x1p-24) * std::fabs(y.v[at]);
     }
   }
   off = errors_after_program(problem, numbers, y.v, std::move(off), activation_error);
@@ -240,7 +255,8 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
   EmulatedResult result;
   for (size_t i = 0; i < y.v.size(); ++i) {
     const double e = off[i] + 0x1p-22 * std::fabs(y.v[i]);
-    result.low.push_back(static_cast<float>((y.v[i] - e) * unit)), result.high.push_back(static_cast<float>((y.v[i] + e) * unit));
+    result.low.push_back(static_cast<float>((y.v[i] - e) * unit)),
+        result.high.push_back(static_cast<float>((y.v[i] + e) * unit));
   }
   return {std::move(result)};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matmuls on wgmma, emulated: sums in the order of the mainloop (emulate/tensor_core.h), then the epilogue in f32 as the
-// kernel writes it. What is not to the last bit: tanh.approx.f32 in activations, rsqrt in a `normalise` step, and a
+// Matmuls on wgmma, emulated: sums in the order of the mainloop (emulate/tensor_core.h), then the epilogue in f32 as
+// the kernel writes it. What is not to the last bit: tanh.approx.f32 in activations, rsqrt in a `normalise` step, and a
 // product and a sum that the compiler may join.
 #pragma once
 
@@ -15,14 +15,14 @@ enum class Mainloop : uint8_t { kNormal, kSwapped };
 // The instruction for an operand's element; null: integers.
 const TensorCore* wgmma_core(Element element);
 
-Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const SumOrder& order,
-                        Mainloop mainloop);
+Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                        const SumOrder& order, Mainloop mainloop);
 
 // A library's matmul on tensor cores. Its order over k is not ours to know: sums are those of one chain of instructions
 // from 0 on, and may be off by what truncation took from them, and by truncations elsewhere, one per instruction, as a
 // random walk. `product_error`:
 // relative, where the product is rounded before a second kernel runs the program.
-Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out, const TensorCore& core,
-                          double product_error, double activation_error);
+Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                          const TensorCore& core, double product_error, double activation_error);
 
 }  // namespace tessera

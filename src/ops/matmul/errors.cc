@@ -2,16 +2,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/matmul/matmul.h"
 #include "op/reference.h"
+#include "ops/matmul/matmul.h"
 
 namespace tessera {
 
 const OpInfo& matmul_op();
 
-// The sum errs relative to the sum of its products' magnitudes, or as a walk (Growth); its product with the scales of x and w adds two
-// roundings, and up to four scales (two levels each) multiplied with one another three. Numbers below the smallest normal
-// f32 may be lost, as products and, where bf16 is multiplied, as operands: then all of the other factor goes with them.
+// The sum errs relative to the sum of its products' magnitudes, or as a walk (Growth); its product with the scales of x
+// and w adds two roundings, and up to four scales (two levels each) multiplied with one another three. Numbers below
+// the smallest normal f32 may be lost, as products and, where bf16 is multiplied, as operands: then all of the other
+// factor goes with them.
 std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, const Dense& before,
                                   const Roundings& r) {
   std::vector<Dense> magnitudes = {in[0], in[1]};
@@ -24,7 +25,8 @@ std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, c
   for (size_t i = 0; i < e.size(); ++i) {
     const double y = before.v[i], size = r.walk() ? std::sqrt(sums.v[i]) : sums.v[i],
                  partial = r.walk() ? std::sqrt(sums.v[i] + y * y) : size;
-    e[i] = 2 * r.operand() * size + r.sum(k) * partial + 5 * r.unit() * std::fabs(y) + static_cast<double>(k) * 0x1p-126;
+    e[i] =
+        2 * r.operand() * size + r.sum(k) * partial + 5 * r.unit() * std::fabs(y) + static_cast<double>(k) * 0x1p-126;
   }
   if (r.computed() != "bf16") return e;
   const MatmulProblem q = MatmulProblem::of(p);
@@ -34,7 +36,8 @@ std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, c
     return rows;
   };
   if (r.walk()) {
-    for (size_t i : {0, 1}) std::transform(in[i].v.begin(), in[i].v.end(), magnitudes[i].v.begin(), [](double v) { return std::fabs(v); });
+    for (size_t i : {0, 1})
+      std::transform(in[i].v.begin(), in[i].v.end(), magnitudes[i].v.begin(), [](double v) { return std::fabs(v); });
   }
   const std::vector<double> x = row_sums(magnitudes[0]), w = row_sums(magnitudes[1]);
   for (size_t i = 0; i < e.size(); ++i) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[..., m, n] = sum_k x[..., m, k] * w[..., n, k], then the program (bias, act, scale, residual, gate, quantize).
-// M rows, N outputs, K reduced. A weight is [N, K], a row per output channel, as linear layers store it; w with leading axes (a second activation)
-// has the same ones as x. Scales of rows (token, channel) and of the tensor multiply the sum, not the operands: sum(codes * codes) * scale_x * scale_w[n];
-// scales of blocks along k multiply the codes.
-// A gated MLP's two layers are one matmul: w holds the n / 2 rows of the gate, then as many of the layer that it multiplies, bias(2) gate(silu) follows, and y has n / 2 columns.
-// attr sparse24 = 1: the constant weight has at most two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24);
-// a variant that would store it otherwise refuses.
-// attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to f32 ones at least every 128 products; a variant whose sums are shorter refuses.
-// Results beside y, each where an attribute asks for it, both of y's numbers before their last rounding (op/row_moments.h): attr codes = 1: 8-bit codes of y with one static
-// scale of their own; attr moments = 1: the moments of y's rows. They and the step normalise, which reads such moments, are the two ends of a norm that is no kernel.
+// M rows, N outputs, K reduced. A weight is [N, K], a row per output channel, as linear layers store it; w with leading
+// axes (a second activation) has the same ones as x. Scales of rows (token, channel) and of the tensor multiply the
+// sum, not the operands: sum(codes * codes) * scale_x * scale_w[n]; scales of blocks along k multiply the codes. A
+// gated MLP's two layers are one matmul: w holds the n / 2 rows of the gate, then as many of the layer that it
+// multiplies, bias(2) gate(silu) follows, and y has n / 2 columns. attr sparse24 = 1: the constant weight has at most
+// two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24); a variant that would
+// store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to
+// f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
+// attribute asks for it, both of y's numbers before their last rounding (op/row_moments.h): attr codes = 1: 8-bit codes
+// of y with one static scale of their own; attr moments = 1: the moments of y's rows. They and the step normalise,
+// which reads such moments, are the two ends of a norm that is no kernel.
 #pragma once
 
 #include "op/op.h"
@@ -16,9 +18,10 @@
 namespace tessera {
 
 struct MatmulProblem {
-  int64_t batch = 1;        // products of different matrices; 1 where w is shared by all rows
-  int64_t m = 0, n = 0, k = 0;  // m counts all rows of one product (leading axes folded in where w is shared), n rows of w
-  int64_t cols = 0;             // of y: n, or n / 2 where the program has a gate
+  int64_t batch = 1;  // products of different matrices; 1 where w is shared by all rows
+  int64_t m = 0, n = 0,
+          k = 0;             // m counts all rows of one product (leading axes folded in where w is shared), n rows of w
+  int64_t cols = 0;          // of y: n, or n / 2 where the program has a gate
   int64_t x_row_stride = 0;  // elements between rows of x (within one product)
   int64_t w_row_stride = 0;
   QuantType x, w, y;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op/f64_product.h"
-#include "ops/matmul/matmul.h"
 #include "op/row_moments.h"
+#include "ops/matmul/matmul.h"
 
 #define TS_OP_FOLDER matmul
 #include "op/list_variants.inc"
@@ -64,25 +64,32 @@ Result<std::vector<Type>> infer(const Problem& p) {
     results.push_back(moments);
   }
   for (size_t i = 1; i < p.out.size() && i < results.size(); ++i) {
-    const bool fits = static_cast<int>(i) == extra.codes ? is_extra_codes(p.out[i].type) : p.out[i].type == results[i].quant;
-    if (!fits) return bad_input(cat("matmul: result ", i, " is ", to_string(p.out[i].type), "; codes beside y are e4m3 or int8 with one static scale, moments f32"));
+    const bool fits =
+        static_cast<int>(i) == extra.codes ? is_extra_codes(p.out[i].type) : p.out[i].type == results[i].quant;
+    if (!fits)
+      return bad_input(cat("matmul: result ", i, " is ", to_string(p.out[i].type),
+                           "; codes beside y are e4m3 or int8 with one static scale, moments f32"));
   }
   return results;
 }
 
 Dense extra_result(const Problem& p, size_t result, const Dense& first) {
   if (static_cast<int>(result) == ExtraResults::of(p.attrs).codes) return first;
-  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
+  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols),
+                words = 2 * moment_groups(cols);
   Dense moments{p.out[result].shape, std::vector<double>(static_cast<size_t>(rows * words))};
   for (int64_t r = 0; r < rows; ++r) take_moments(first.v.data() + r * cols, cols, moments.v.data() + r * words);
   return moments;
 }
 
-std::vector<double> extra_result_errors(const Problem& p, size_t result, const Dense& first, const std::vector<double>& errors) {
+std::vector<double> extra_result_errors(const Problem& p, size_t result, const Dense& first,
+                                        const std::vector<double>& errors) {
   if (static_cast<int>(result) == ExtraResults::of(p.attrs).codes) return errors;
-  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols), words = 2 * moment_groups(cols);
+  const int64_t cols = first.shape.back(), rows = elements(first.shape) / std::max<int64_t>(1, cols),
+                words = 2 * moment_groups(cols);
   std::vector<double> e(static_cast<size_t>(rows * words));
-  for (int64_t r = 0; r < rows; ++r) moment_errors(first.v.data() + r * cols, errors.data() + r * cols, cols, e.data() + r * words);
+  for (int64_t r = 0; r < rows; ++r)
+    moment_errors(first.v.data() + r * cols, errors.data() + r * cols, cols, e.data() + r * words);
   return e;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a matmul is, before any variant: its rule, its reading as rows and columns, its reference and the errors it allows.
+// What a matmul is, before any variant: its rule, its reading as rows and columns, its reference and the errors it
+// allows.
 #include <algorithm>
 #include <cmath>
 
-#include "ops/matmul/test_problems.h"
 #include "op/reference.h"
+#include "ops/matmul/test_problems.h"
 #include "ops/ops.h"
 #include "types/e4m3.h"
 
@@ -58,7 +59,8 @@ TEST(MatmulRule, AGateTakesTwoHalves) {
   odd.in[1].shape[0] = 15;
   EXPECT_FALSE(infer_types(op(), odd).ok());
   const OpInfo& norm = *find_op("norm");
-  Problem elsewhere = make_problem("norm", {dense_operand({4, 8}, kF32)}, {{"eps", 1e-5}, {"kind", std::string("layer")}});
+  Problem elsewhere =
+      make_problem("norm", {dense_operand({4, 8}, kF32)}, {{"eps", 1e-5}, {"kind", std::string("layer")}});
   elsewhere.then.steps = {{.kind = StepKind::gate, .fn = Unary::silu}};
   EXPECT_FALSE(check_problem(norm, elsewhere).ok());
 }
@@ -90,12 +92,14 @@ TEST(MatmulReference, SmallNumbersByHand) {
 }
 
 TEST(MatmulReference, GatesByHand) {
-  // Sums of the gate [3 5; -1 -2] and of what it multiplies [2 4; 7 9], biases [0 -10 1 0]; relu, then a scale of the n columns that are left.
+  // Sums of the gate [3 5; -1 -2] and of what it multiplies [2 4; 7 9], biases [0 -10 1 0]; relu, then a scale of the n
+  // columns that are left.
   Problem p = problem(kTypes[0], {2, 1, 2}, 4, "bU", Element::f32);
   p.in.push_back(dense_operand({2}, kF32, true));
   p.then.steps.push_back({.kind = StepKind::scale, .operand = 3});
   ASSERT_TRUE(check_problem(op(), p).ok()) << check_problem(op(), p).message();
-  const std::vector<Dense> in = {{{2, 1, 2}, {1, 0, 0, 1}}, {{4, 2}, {3, -1, 5, -2, 2, 7, 4, 9}}, {{4}, {0, -10, 1, 0}}, {{2}, {10, 100}}};
+  const std::vector<Dense> in = {
+      {{2, 1, 2}, {1, 0, 0, 1}}, {{4, 2}, {3, -1, 5, -2, 2, 7, 4, 9}}, {{4}, {0, -10, 1, 0}}, {{2}, {10, 100}}};
   const Dense y = compute_reference(op(), p, in)[0];
   EXPECT_EQ(y.shape, Shape({2, 1, 2}));
   EXPECT_EQ(y.v, (std::vector<double>{90, 0, 0, 0}));
@@ -111,14 +115,16 @@ Errors derive_errors(const Case& c, const Arithmetic& arithmetic) {
   for (size_t i = 0; i < v.v.size(); ++i) {
     const double want = c.exact[0].v[i];
     if (std::fabs(v.v[i] - want) > 1e-12 * (1 + std::fabs(want))) {
-      ADD_FAILURE() << "the reference runs the program to " << want << ", the derivation of errors to " << v.v[i] << " at " << i;
+      ADD_FAILURE() << "the reference runs the program to " << want << ", the derivation of errors to " << v.v[i]
+                    << " at " << i;
       break;
     }
   }
   return e;
 }
 
-// Numbers that are off by what the arithmetic may leave stay within the derived errors, and those are no more than a few times what happens.
+// Numbers that are off by what the arithmetic may leave stay within the derived errors, and those are no more than a
+// few times what happens.
 TEST(MatmulErrors, CarryThroughAGate) {
   for (const char* program : {"bI", "bT", "G", "Q"}) {
     const Case c = make_case(problem(kTypes[0], {17, 31}, 50, program, Element::f32), 9);
@@ -133,7 +139,8 @@ TEST(MatmulErrors, CarryThroughAGate) {
         Dense moved = before;
         for (size_t i = 0; i < e.size(); ++i) moved.v[i] += (i % 50 < 25 || both ? sign : -sign) * e[i];
         apply_program(c.problem, c.numbers, moved);
-        for (size_t i = 0; i < allowed.size(); ++i) worst = std::max(worst, std::fabs(moved.v[i] - c.exact[0].v[i]) / allowed[i]);
+        for (size_t i = 0; i < allowed.size(); ++i)
+          worst = std::max(worst, std::fabs(moved.v[i] - c.exact[0].v[i]) / allowed[i]);
       }
     }
     EXPECT_LE(worst, 1) << program;

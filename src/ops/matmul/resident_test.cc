@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that keep their rows of w (sm90_contract.h, kResidentConfig): where they may, and that they compute what others do.
+// Blocks that keep their rows of w (sm90_contract.h, kResidentConfig): where they may, and that they compute what
+// others do.
 #include <algorithm>
 #include <set>
 
 #include "ops/matmul/sm90_contract.h"
-#include "ops/ops.h"
 #include "ops/matmul/test_problems.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -21,14 +22,21 @@ bool keeps(const Variant& v, const Problem& p) {
   return std::find(names.begin(), names.end(), kResidentConfig) != names.end();
 }
 
-// k of one block of 128 bytes, of six, of all with tails; rows of less than a tile, of tiles with a tail; columns of less than a tile, of whole tiles, with tails; every program.
+// k of one block of 128 bytes, of six, of all with tails; rows of less than a tile, of tiles with a tail; columns of
+// less than a tile, of whole tiles, with tails; every program.
 std::vector<Problem> small_problems() {
   std::vector<Problem> all;
   for (const Types& t : kCodes) {
     for (const int64_t k : {16, 128, 144, 256, 272, 384, 528, 640, 752, 768}) {
-      for (const int64_t m : {1, 127, 128, 129, 300}) all.push_back(problem(t, {m, k}, m == 128 ? 192 : m == 129 ? 400 : 176, k % 256 == 0 ? "b" : "bg", Element::f16));
+      for (const int64_t m : {1, 127, 128, 129, 300})
+        all.push_back(problem(t, {m, k},
+                              m == 128   ? 192
+                              : m == 129 ? 400
+                                         : 176,
+                              k % 256 == 0 ? "b" : "bg", Element::f16));
     }
-    for (const char* program : {"", "b", "s", "bs", "g", "bg", "bt", "bq", "bi"}) all.push_back(problem(t, {300, 400}, 208, program, Element::f16));
+    for (const char* program : {"", "b", "s", "bs", "g", "bg", "bt", "bq", "bi"})
+      all.push_back(problem(t, {300, 400}, 208, program, Element::f16));
     Problem gaps = problem(t, {300, 272}, 208, "b", Element::f16);
     gaps.in[0] = gapped({300, 272}, t.x, 48);
     all.push_back(gaps);
@@ -36,8 +44,8 @@ std::vector<Problem> small_problems() {
   return all;
 }
 
-// On 132 processors: two tiles for a few blocks; two blocks for each column with five or six; one with eight, both consumers' rings and tables gone round, and with all of k; a column
-// for each processor.
+// On 132 processors: two tiles for a few blocks; two blocks for each column with five or six; one with eight, both
+// consumers' rings and tables gone round, and with all of k; a column for each processor.
 std::vector<Problem> large_problems() {
   std::vector<Problem> all;
   for (const Types& t : kCodes) {
@@ -92,27 +100,36 @@ TEST_P(ResidentMatmul, GivesTheBitsOfTheOthers) {
 std::vector<const Variant*> variants_that_keep() {
   std::vector<const Variant*> some;
   for (const Variant* v : op().variants) {
-    if (std::any_of(std::begin(kCodes), std::end(kCodes), [&](const Types& t) { return keeps(*v, problem(t, {64, 64}, 64, "", Element::f16)); })) some.push_back(v);
+    if (std::any_of(std::begin(kCodes), std::end(kCodes), [&](const Types& t) {
+          return keeps(*v, problem(t, {64, 64}, 64, "", Element::f16));
+        }))
+      some.push_back(v);
   }
   return some;
 }
 INSTANTIATE_TEST_SUITE_P(Variants, ResidentMatmul, ::testing::ValuesIn(variants_that_keep()), short_name);
 
 TEST(ResidentContract, TestsMeetThem) {
-  EXPECT_EQ(variants_that_keep(), (std::vector<const Variant*>{find_variant("matmul/sm90_fp8"), find_variant("matmul/sm90_int8")}));
+  EXPECT_EQ(variants_that_keep(),
+            (std::vector<const Variant*>{find_variant("matmul/sm90_fp8"), find_variant("matmul/sm90_int8")}));
   for (const auto& problems : {small_problems(), large_problems()}) {
-    for (const Problem& p : problems) EXPECT_TRUE(keeps(*find_variant(p.in[0].type.element == Element::i8 ? "matmul/sm90_int8" : "matmul/sm90_fp8"), p));
+    for (const Problem& p : problems)
+      EXPECT_TRUE(
+          keeps(*find_variant(p.in[0].type.element == Element::i8 ? "matmul/sm90_int8" : "matmul/sm90_fp8"), p));
   }
 }
 
-// Weights are kept where they fit, with a block for each column of tiles, and codes become codes; first where blocks have tiles enough to gain by it.
+// Weights are kept where they fit, with a block for each column of tiles, and codes become codes; first where blocks
+// have tiles enough to gain by it.
 TEST(ResidentContract, WeightsAreKeptWhereTheyFit) {
   const Types &fp8 = kCodes[0], &int8 = kCodes[3];
-  const Types wide{kE4m3PerTensor, kE4m3PerChannel, kF16}, wide8{kI8PerTensor, kI8PerChannel, kF16}, f16{kF16, kF16, kF16};
+  const Types wide{kE4m3PerTensor, kE4m3PerChannel, kF16}, wide8{kI8PerTensor, kI8PerChannel, kF16},
+      f16{kF16, kF16, kF16};
   // The config's place among the variant's, from 0; -1: it has none.
   const auto place = [](const char* variant, const Types& t, int64_t m, int64_t k, int64_t n, const char* program) {
     const Problem p = problem(t, {m, k}, n, program, Element::f16);
-    EXPECT_TRUE(static_cast<bool>(find_variant(variant)->accepts(p))) << variant << " " << m << " " << k << " " << n << " " << program;
+    EXPECT_TRUE(static_cast<bool>(find_variant(variant)->accepts(p)))
+        << variant << " " << m << " " << k << " " << n << " " << program;
     const std::vector<std::string> names = configs_of(*find_variant(variant), p);
     EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
     const auto at = std::find(names.begin(), names.end(), "128x192 w");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// FP8 products through cuBLASLt: e4m3 codes of x (one static scale) and of w (one scale, or one per channel), sums in the tensor core's own accumulator.
-// Per-channel scales go to the library as outer vectors where it has an algorithm for that; otherwise it writes f32 and the second kernel multiplies.
-// SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them
-// SASS helper repeat_scale: writes one scale as often as the library wants it
-// SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
+// FP8 products through cuBLASLt: e4m3 codes of x (one static scale) and of w (one scale, or one per channel), sums in
+// the tensor core's own accumulator. Per-channel scales go to the library as outer vectors where it has an algorithm
+// for that; otherwise it writes f32 and the second kernel multiplies. SASS helper run_steps: the products are
+// cuBLASLt's; this runs the program behind them SASS helper repeat_scale: writes one scale as often as the library
+// wants it SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined,
+// and bring a stack frame
 #include <algorithm>
 
 #include "archs/sm90/fp8.h"
@@ -23,7 +24,8 @@ constexpr const char* kName = "matmul/sm90_cublaslt_fp8";
 bool per_channel(const MatmulProblem& q) { return q.w.scale.granularity == Granularity::kChannel; }
 
 AfterProduct split(const Problem& p, const MatmulProblem& q) {
-  // The library's bias has f16 or bf16 elements: with f32 results the second kernel adds it. Products on their way to e4m3 are f32.
+  // The library's bias has f16 or bf16 elements: with f32 results the second kernel adds it. Products on their way to
+  // e4m3 are f32.
   const Element narrow = q.y.element == Element::bf16 ? Element::bf16 : Element::f16;
   return after_product(p, q, /*bias_fits=*/q.y.element != Element::f32, narrow);
 }
@@ -33,15 +35,16 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(!is_sparse24(p), kNotSparse);
   TS_REQUIRE(!is_promoted(p), kFastSums);
   TS_REQUIRE(q.x == kE4m3PerTensor, "x must be e4m3 with one static f32 scale, not ", to_string(q.x));
-  TS_REQUIRE(q.w == kE4m3PerTensor || q.w == kE4m3PerChannel, "w must be e4m3 with an f32 scale for all or for each channel, not ", to_string(q.w));
+  TS_REQUIRE(q.w == kE4m3PerTensor || q.w == kE4m3PerChannel,
+             "w must be e4m3 with an f32 scale for all or for each channel, not ", to_string(q.w));
   TS_REQUIRE(p.in[1].layout == Layout::kRows, "w must lie in rows");
   TS_REQUIRE(p.in[0].rows().uniform && p.in[1].rows().uniform, "x and w must have uniform rows");
   TS_REQUIRE(q.batch == 1 || !per_channel(q), "scales per channel need one weight for all rows");
-  TS_REQUIRE(q.k % sm90::kFp8Alignment == 0 && q.n % sm90::kFp8Alignment == 0, "k and n must be multiples of ", sm90::kFp8Alignment, ", they are ", q.k,
-             " and ", q.n);
+  TS_REQUIRE(q.k % sm90::kFp8Alignment == 0 && q.n % sm90::kFp8Alignment == 0, "k and n must be multiples of ",
+             sm90::kFp8Alignment, ", they are ", q.k, " and ", q.n);
   TS_REQUIRE(q.x_row_stride >= q.k && q.w_row_stride >= q.k, "rows of x and w may not overlap");
-  TS_REQUIRE(q.x_row_stride % sm90::kFp8Alignment == 0 && q.w_row_stride % sm90::kFp8Alignment == 0, "rows of x and w must start at multiples of ",
-             sm90::kFp8Alignment, " bytes");
+  TS_REQUIRE(q.x_row_stride % sm90::kFp8Alignment == 0 && q.w_row_stride % sm90::kFp8Alignment == 0,
+             "rows of x and w must start at multiples of ", sm90::kFp8Alignment, " bytes");
   return accepts_program(p, q);
 }
 
@@ -56,10 +59,12 @@ Arithmetic arithmetic(const Problem& p) {
 }
 
 Emulation emulate(const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
-  return emulate_library(p, in, out, kWgmmaE4m3, 2 * product_error(split(p, MatmulProblem::of(p))), arithmetic(p).activation_error);
+  return emulate_library(p, in, out, kWgmmaE4m3, 2 * product_error(split(p, MatmulProblem::of(p))),
+                         arithmetic(p).activation_error);
 }
 
-// Room for an f32 product even where a narrower one is planned: which of the ways below this library takes is known on the machine only.
+// Room for an f32 product even where a narrower one is planned: which of the ways below this library takes is known on
+// the machine only.
 int64_t product_bytes(const MatmulProblem& q) { return round_up(q.batch * q.m * q.n * 4, 256); }
 int64_t workspace_bytes(const Problem& p) { return product_bytes(MatmulProblem::of(p)) + kCublasWorkspaceBytes; }
 
@@ -77,7 +82,12 @@ class Fp8Kernel final : public Kernel {
 
   Status prepare() {
     if (empty()) return {};
-    GemmSpec spec{.batch = q_.batch, .m = q_.m, .n = q_.n, .k = q_.k, .x_row_stride = q_.x_row_stride, .w_row_stride = q_.w_row_stride};
+    GemmSpec spec{.batch = q_.batch,
+                  .m = q_.m,
+                  .n = q_.n,
+                  .k = q_.k,
+                  .x_row_stride = q_.x_row_stride,
+                  .w_row_stride = q_.w_row_stride};
     spec.in = Element::e4m3;
     spec.out = after_.product;
     spec.bias = after_.bias != nullptr;
@@ -89,7 +99,8 @@ class Fp8Kernel final : public Kernel {
       TS_ASSIGN(gemm_, Gemm::make(spec));
     }
     if (gemm_ == nullptr) {
-      // The library does not know this combination: it writes plain f32 sums, scaled by x's factor, and the second kernel does the rest.
+      // The library does not know this combination: it writes plain f32 sums, scaled by x's factor, and the second
+      // kernel does the rest.
       after_ = {.second_kernel = true, .product = Element::f32, .in_place = false};
       spec.out = Element::f32;
       spec.bias = spec.c = false;
@@ -98,19 +109,25 @@ class Fp8Kernel final : public Kernel {
       columns_later_ = per_channel(q_);
       TS_ASSIGN(gemm_, Gemm::make(spec));
     }
-    if (gemm_ == nullptr) return machine_error(cat(kName, ": this cuBLASLt has no FP8 algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k));
+    if (gemm_ == nullptr)
+      return machine_error(cat(kName, ": this cuBLASLt has no FP8 algorithm for m ", q_.m, ", n ", q_.n, ", k ", q_.k));
     outer_ = spec.scales == GemmScales::kOuter;
     if (!outer_) return {};
     return cuda::cuda_status(kName, cudaMalloc(&x_scales_, static_cast<size_t>(q_.m) * sizeof(float)));
   }
 
-  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace, Stream stream) override {
+  Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace,
+                Stream stream) override {
     if (empty()) return {};
     void* product = after_.in_place ? out[0].data : workspace;
-    const auto data_of = [&](const Step* step) { return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data; };
-    GemmPointers pointers{.x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
+    const auto data_of = [&](const Step* step) {
+      return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data;
+    };
+    GemmPointers pointers{
+        .x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
     for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(product)}) {
-      if (!is_aligned(p, sm90::kFp8Alignment)) return machine_error(cat(kName, ": an operand does not start at a multiple of 16 bytes"));
+      if (!is_aligned(p, sm90::kFp8Alignment))
+        return machine_error(cat(kName, ": an operand does not start at a multiple of 16 bytes"));
     }
     pointers.x_scale = in[0].scale;
     pointers.w_scale = columns_later_ ? nullptr : in[1].scale;
@@ -128,10 +145,12 @@ class Fp8Kernel final : public Kernel {
  private:
   bool empty() const { return q_.batch * q_.m * q_.n == 0; }
 
-  // The library wants a factor for each row of x, all of them x's one scale. Written once: a launch inside a capture has not run yet, so it writes them again.
+  // The library wants a factor for each row of x, all of them x's one scale. Written once: a launch inside a capture
+  // has not run yet, so it writes them again.
   Status repeat_x_scale(const float* scale, Stream stream) {
     if (repeated_ == scale) return {};
-    TS_TRY(cuda::launch_kernel(kName, repeat_scale, divide_up(q_.m, 256), 256, 0, stream.handle, scale, x_scales_, q_.m));
+    TS_TRY(
+        cuda::launch_kernel(kName, repeat_scale, divide_up(q_.m, 256), 256, 0, stream.handle, scale, x_scales_, q_.m));
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     TS_TRY(cuda::cuda_status(kName, cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &capture)));
     repeated_ = capture == cudaStreamCaptureStatusNone ? scale : nullptr;
@@ -161,9 +180,14 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_cublaslt_fp8() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .workspace_bytes = workspace_bytes,
-      .emulate = emulate, .operand_align = sm90::kFp8Alignment, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .workspace_bytes = workspace_bytes,
+                                .emulate = emulate,
+                                .operand_align = sm90::kFp8Alignment,
+                                .bind = bind};
   return kVariant;
 }
 

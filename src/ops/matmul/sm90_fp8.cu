@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/sm90_fp8: e4m3 on wgmma with the whole program in the epilogue, the next layer's quantization included (tiles/sm90/gemm.cuh).
-// SASS: must QGMMA
+// matmul/sm90_fp8: e4m3 on wgmma with the whole program in the epilogue, the next layer's quantization included
+// (tiles/sm90/gemm.cuh). SASS: must QGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -20,7 +20,8 @@ Verdict accepts(const Problem& problem) {
 
 #ifdef __CUDACC__
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<__nv_fp8_e4m3>(kName, problem, [&]<class Out>() { return pick_gemm<__nv_fp8_e4m3, Out>(problem.config); });
+  return bind_codes<__nv_fp8_e4m3>(kName, problem,
+                                   [&]<class Out>() { return pick_gemm<__nv_fp8_e4m3, Out>(problem.config); });
 }
 #else
 constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;

@@ -34,7 +34,8 @@ Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::s
 #ifdef __CUDACC__
 using Promoted = sm90::GemmShape<128, /*kPromoted=*/true>;
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<__nv_fp8_e4m3>(kName, problem, []<class Out>() { return pick_gemm<Promoted, __nv_fp8_e4m3, Out>(); });
+  return bind_codes<__nv_fp8_e4m3>(kName, problem,
+                                   []<class Out>() { return pick_gemm<Promoted, __nv_fp8_e4m3, Out>(); });
 }
 #else
 constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
@@ -43,7 +44,13 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_fp8_promoted() {
-  static const Variant kVariant = {.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .layouts = layouts_for_wgmma, .emulate = emulate, .bind = bind};
+  static const Variant kVariant = {.name = kName,
+                                   .arch = Arch::sm90,
+                                   .accepts = accepts,
+                                   .arithmetic = arithmetic,
+                                   .layouts = layouts_for_wgmma,
+                                   .emulate = emulate,
+                                   .bind = bind};
   return kVariant;
 }
 

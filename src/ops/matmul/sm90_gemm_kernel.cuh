@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normal mainloop (tiles/sm90/gemm.cuh) bound to a problem: tensor maps, parameters, launch. Host code of .cu files.
+// The normal mainloop (tiles/sm90/gemm.cuh) bound to a problem: tensor maps, parameters, launch. Host code of .cu
+// files.
 #pragma once
 
 #include <string>
@@ -21,11 +22,13 @@ struct PickedGemm {
 
 template <class Shape, class In, class Out>
 PickedGemm pick_gemm() {
-  return {sm90::gemm<Shape, In, Out>, Shape::kRows, Shape::kCols, Shape::kThreads, sm90::GemmMemory<Shape, Out>::kBytes, Shape::kResident};
+  return {sm90::gemm<Shape, In, Out>,           Shape::kRows,    Shape::kCols, Shape::kThreads,
+          sm90::GemmMemory<Shape, Out>::kBytes, Shape::kResident};
 }
 
-// Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128 leaves fewer blocks idle where rows are few; 128x192 w
-// keeps its rows of w (codes to codes only: a tile of 16-bit residual has no room beside them).
+// Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128
+// leaves fewer blocks idle where rows are few; 128x192 w keeps its rows of w (codes to codes only: a tile of 16-bit
+// residual has no room beside them).
 using Gemm128x192 = sm90::GemmShape<192>;
 using Gemm128x128 = sm90::GemmShape<128>;
 using Gemm128x192Resident = sm90::GemmShape<192, /*kPromoted=*/false, /*kResident=*/true>;
@@ -46,19 +49,22 @@ class GemmKernel final : public Kernel {
     if (p_.m * p_.n == 0) return {};
     const int64_t in_bytes = info(p_.x.element).bits / 8;
     const int64_t w_rows = stored_w_rows(problem_);
-    const auto tile_rows = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)), tile_cols = static_cast<uint32_t>(divide_up(w_rows, picked_.cols));
+    const auto tile_rows = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)),
+               tile_cols = static_cast<uint32_t>(divide_up(w_rows, picked_.cols));
     const auto processors = static_cast<uint32_t>(processors_);
-    sm90::GemmParams params{.tiles = picked_.resident ? sm90::share_resident_tiles(tile_rows, tile_cols, processors, problem_.backward)
-                                                      : sm90::share_tiles(tile_rows, tile_cols, processors, p_.m >= p_.n, problem_.backward),
-                            .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
-                            .m = static_cast<int>(p_.m),
-                            .cols = static_cast<int>(p_.cols),
-                            .y = out[0].data,
-                            .x_scale = static_cast<const float*>(in[0].scale),
-                            .w_scale = static_cast<const float*>(in[1].scale),
-                            .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
-                            .y_scale = static_cast<const float*>(out[0].scale),
-                            .gated = p_.then->gated()};
+    sm90::GemmParams params{
+        .tiles = picked_.resident
+                     ? sm90::share_resident_tiles(tile_rows, tile_cols, processors, problem_.backward)
+                     : sm90::share_tiles(tile_rows, tile_cols, processors, p_.m >= p_.n, problem_.backward),
+        .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
+        .m = static_cast<int>(p_.m),
+        .cols = static_cast<int>(p_.cols),
+        .y = out[0].data,
+        .x_scale = static_cast<const float*>(in[0].scale),
+        .w_scale = static_cast<const float*>(in[1].scale),
+        .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
+        .y_scale = static_cast<const float*>(out[0].scale),
+        .gated = p_.then->gated()};
     sm90::GemmMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, picked_.rows));
     if (params.gated) {
@@ -75,17 +81,24 @@ class GemmKernel final : public Kernel {
         params.residual = true;
         const RowView rows = operand->desc->rows();
         params.residual_rows = static_cast<int>(rows.rows);
-        TS_ASSIGN(maps.residual, cuda::make_tensor_map<2>({operand->data, p_.y.element, {p_.n, rows.rows}, {rows.row_stride}, {32, picked_.rows}}));
+        TS_ASSIGN(maps.residual,
+                  cuda::make_tensor_map<2>(
+                      {operand->data, p_.y.element, {p_.n, rows.rows}, {rows.row_stride}, {32, picked_.rows}}));
       }
     }
-    return cuda::launch_overlapping(name_, picked_.function, params.tiles.blocks, picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
+    return cuda::launch_overlapping(name_, picked_.function, params.tiles.blocks, picked_.threads,
+                                    static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
   }
 
  private:
   // w whose gate's rows and the others come in turns (tiles/sm90/gated_columns.h).
   Result<CUtensorMap> halves(const void* w, int64_t rows) const {
-    return cuda::make_tensor_map<4>({w, p_.w.element, {p_.k, sm90::kGateGroup, 2, rows / sm90::kGateGroup}, {p_.k, rows * p_.k, sm90::kGateGroup * p_.k},
-                                     {128 * 8 / info(p_.w.element).bits, sm90::kGateGroup, 2, picked_.cols / sm90::kGatePair}});
+    return cuda::make_tensor_map<4>(
+        {w,
+         p_.w.element,
+         {p_.k, sm90::kGateGroup, 2, rows / sm90::kGateGroup},
+         {p_.k, rows * p_.k, sm90::kGateGroup * p_.k},
+         {128 * 8 / info(p_.w.element).bits, sm90::kGateGroup, 2, picked_.cols / sm90::kGatePair}});
   }
 
   const char* const name_;
@@ -107,9 +120,12 @@ inline Result<std::unique_ptr<Kernel>> bind_gemm(const char* name, const Problem
 template <class In, class Pick>
 Result<std::unique_ptr<Kernel>> bind_codes(const char* name, const Problem& problem, Pick pick) {
   switch (problem.out[0].type.element) {
-    case Element::f16: return bind_gemm(name, problem, pick.template operator()<__half>());
-    case Element::bf16: return bind_gemm(name, problem, pick.template operator()<__nv_bfloat16>());
-    default: return bind_gemm(name, problem, pick.template operator()<In>());
+    case Element::f16:
+      return bind_gemm(name, problem, pick.template operator()<__half>());
+    case Element::bf16:
+      return bind_gemm(name, problem, pick.template operator()<__nv_bfloat16>());
+    default:
+      return bind_gemm(name, problem, pick.template operator()<In>());
   }
 }
 

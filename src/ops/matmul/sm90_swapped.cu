@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's tiles and tokens its columns, K is split over a cluster, and
-// the weights are loaded while the kernel before still runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h).
-// SASS __half: must HGMMA
-// SASS __nv_bfloat16: must HGMMA
-// SASS __nv_fp8_e4m3: must QGMMA
-// SASS signed char: must IGMMA
+// matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's
+// tiles and tokens its columns, K is split over a cluster, and the weights are loaded while the kernel before still
+// runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h). SASS __half: must HGMMA SASS
+// __nv_bfloat16: must HGMMA SASS __nv_fp8_e4m3: must QGMMA SASS signed char: must IGMMA
 #include "ops/matmul/sm90_contract.h"
 #include "tiles/sm90/swapped_shape.h"
 
@@ -37,7 +35,8 @@ Verdict worthwhile(const Problem& problem) {
 }
 
 Arithmetic arithmetic(const Problem& problem) {
-  return wgmma_arithmetic(problem.in[0].type.element, problem.then.find(StepKind::act) != nullptr ? kActivationError : 0);
+  return wgmma_arithmetic(problem.in[0].type.element,
+                          problem.then.find(StepKind::act) != nullptr ? kActivationError : 0);
 }
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
@@ -81,19 +80,27 @@ using KernelFunction = void (*)(sm90::SwappedMaps, sm90::SwappedParams);
 template <class In>
 KernelFunction pick_tokens(int tokens) {
   switch (tokens) {
-    case 16: return sm90::multiply_swapped<In, 16>;
-    case 32: return sm90::multiply_swapped<In, 32>;
-    case 64: return sm90::multiply_swapped<In, 64>;
-    default: return sm90::multiply_swapped<In, 112>;
+    case 16:
+      return sm90::multiply_swapped<In, 16>;
+    case 32:
+      return sm90::multiply_swapped<In, 32>;
+    case 64:
+      return sm90::multiply_swapped<In, 64>;
+    default:
+      return sm90::multiply_swapped<In, 112>;
   }
 }
 
 KernelFunction pick(Element element, int tokens) {
   switch (element) {
-    case Element::e4m3: return pick_tokens<__nv_fp8_e4m3>(tokens);
-    case Element::i8: return pick_tokens<int8_t>(tokens);
-    case Element::bf16: return pick_tokens<__nv_bfloat16>(tokens);
-    default: return pick_tokens<__half>(tokens);
+    case Element::e4m3:
+      return pick_tokens<__nv_fp8_e4m3>(tokens);
+    case Element::i8:
+      return pick_tokens<int8_t>(tokens);
+    case Element::bf16:
+      return pick_tokens<__nv_bfloat16>(tokens);
+    default:
+      return pick_tokens<__half>(tokens);
   }
 }
 
@@ -127,26 +134,34 @@ class SwappedKernel final : public Kernel {
                                .y_element = p_.y.element};
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(problem_), p_.k, p_.k, sm90::kSwappedChannels));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(problem_), p_.k, p_.k,
+                                            sm90::kSwappedChannels));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
       if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
-      if (s.kind == StepKind::residual) params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
+      if (s.kind == StepKind::residual)
+        params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
       if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::normalise) {
         const FoldedNorm norm = FoldedNorm::of(problem_.attrs);
-        params.rows = {static_cast<const float2*>(operand->data), static_cast<int>(p_.k), static_cast<int>(moment_groups(p_.k)), 1.0f / static_cast<float>(p_.k), norm.eps, norm.rms};
+        params.rows = {static_cast<const float2*>(operand->data),
+                       static_cast<int>(p_.k),
+                       static_cast<int>(moment_groups(p_.k)),
+                       1.0f / static_cast<float>(p_.k),
+                       norm.eps,
+                       norm.rms};
       }
     }
     const ExtraResults extra = ExtraResults::of(problem_.attrs);
     if (extra.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(extra.moments)].data);
     if (extra.codes > 0) {
       const TensorView& codes = out[static_cast<size_t>(extra.codes)];
-      params.codes = codes.data, params.codes_element = codes.desc->type.element, params.codes_scale = static_cast<const float*>(codes.scale);
+      params.codes = codes.data, params.codes_element = codes.desc->type.element,
+      params.codes_scale = static_cast<const float*>(codes.scale);
     }
-    return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads, static_cast<size_t>(memory_.bytes), stream.handle,
-                                    shape_.split, maps, params);
+    return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads,
+                                    static_cast<size_t>(memory_.bytes), stream.handle, shape_.split, maps, params);
   }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of an operand that multiply sums: one per row of it (token, channel), one for the tensor. Any float element, at either level; scales of
-// blocks are not among them.
+// The scales of an operand that multiply sums: one per row of it (token, channel), one for the tensor. Any float
+// element, at either level; scales of blocks are not among them.
 #pragma once
 
 #include "op/problem.h"

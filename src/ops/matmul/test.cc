@@ -81,29 +81,34 @@ std::vector<Problem> real_problems() {
   return all;
 }
 
-// Few rows, around the tiles of tokens (16, 32, 64, 112), with every program; k from 16 bytes to what is split over many blocks; tails of n.
+// Few rows, around the tiles of tokens (16, 32, 64, 112), with every program; k from 16 bytes to what is split over
+// many blocks; tails of n.
 std::vector<Problem> few_row_problems() {
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 7, 16, 17, 64, 65, 197, 300}) {
-      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r"}) all.push_back(problem(t, {m, 144}, 80, program, side));
+      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r"})
+        all.push_back(problem(t, {m, 144}, 80, program, side));
     }
     if (t.y.element == Element::f32) {  // logits: columns that are no multiple of eight too
       for (const int64_t n : {12, 100, 1000}) all.push_back(problem(t, {9, 144}, n, n == 100 ? "" : "b", side));
     }
     for (const int64_t k : {8, 16, 128, 272, 512, 784, 2048, 4096, 16384}) {
-      for (const int64_t m : {1, 10, 50}) all.push_back(problem(t, {m, k}, m == 10 ? 208 : 48, k % 32 == 0 ? "bg" : "br", side));
+      for (const int64_t m : {1, 10, 50})
+        all.push_back(problem(t, {m, k}, m == 10 ? 208 : 48, k % 32 == 0 ? "bg" : "br", side));
     }
   }
   return all;
 }
 
-// Gates over halves of one column, of odd numbers, around boxes of 32 results and tiles of 64 and 96, rows around 64 and 128, with each function; one with many tiles and tails.
+// Gates over halves of one column, of odd numbers, around boxes of 32 results and tiles of 64 and 96, rows around 64
+// and 128, with each function; one with many tiles and tails.
 std::vector<Problem> gated_problems() {
-  const Shape shapes[] = {{1, 2, 1},      {3, 10, 7},      {1, 16, 16},     {7, 32, 48},      {64, 48, 64},     {65, 64, 128},
-                          {63, 80, 144},  {127, 112, 272}, {128, 128, 128}, {129, 144, 784},  {33, 176, 1040}, {300, 192, 96},
-                          {130, 208, 64}, {64, 256, 2048}, {5, 272, 400},   {40, 400, 16384}};
+  const Shape shapes[] = {{1, 2, 1},       {3, 10, 7},      {1, 16, 16},     {7, 32, 48},
+                          {64, 48, 64},    {65, 64, 128},   {63, 80, 144},   {127, 112, 272},
+                          {128, 128, 128}, {129, 144, 784}, {33, 176, 1040}, {300, 192, 96},
+                          {130, 208, 64},  {64, 256, 2048}, {5, 272, 400},   {40, 400, 16384}};
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
@@ -111,7 +116,8 @@ std::vector<Problem> gated_problems() {
       all.push_back(problem(t, {s[0], s[2]}, s[1], "I", side));
       all.push_back(problem(t, {s[0], s[2]}, s[1], "bT", side));
     }
-    for (const char* program : {"G", "T", "Q", "I", "bG", "bT", "bQ", "bI"}) all.push_back(problem(t, {2, 33, 64}, 224, program, side));
+    for (const char* program : {"G", "T", "Q", "I", "bG", "bT", "bQ", "bI"})
+      all.push_back(problem(t, {2, 33, 64}, 224, program, side));
     all.push_back(problem(t, {1, 1100, 192}, 1312, "bG", side));
   }
   return all;
@@ -124,9 +130,11 @@ std::vector<Problem> promoted_problems() {
     if (t.x.element != Element::e4m3) continue;
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t k : {16, 128, 144, 256, 272, 384, 768, 3072}) {
-      for (const int64_t m : {1, 64, 65, 300}) all.push_back(problem(t, {m, k}, m == 64 ? 128 : 144, k % 256 == 0 ? "bg" : "br", side));
+      for (const int64_t m : {1, 64, 65, 300})
+        all.push_back(problem(t, {m, k}, m == 64 ? 128 : 144, k % 256 == 0 ? "bg" : "br", side));
     }
-    for (const char* program : {"bsr", "bgs", "bgr", "bgsr"}) all.push_back(problem(t, {1100, 192}, 272, program, side));
+    for (const char* program : {"bsr", "bgs", "bgr", "bgsr"})
+      all.push_back(problem(t, {1100, 192}, 272, program, side));
   }
   for (Problem& p : all) p.attrs.set(kPromoted, int64_t{1});
   return all;
@@ -146,14 +154,16 @@ std::vector<Problem> strided_problems() {
   return all;
 }
 
-// Both ends of norms that are no kernels: rows around the tiles of tokens, groups of 64 columns whole and with tails on either side, K split over blocks, both kinds of norm.
+// Both ends of norms that are no kernels: rows around the tiles of tokens, groups of 64 columns whole and with tails on
+// either side, K split over blocks, both kinds of norm.
 std::vector<Problem> folded_problems() {
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 7, 17, 64, 197, 300}) {
       for (const char* program : {"n", "nb", "nbg", "nbr"}) all.push_back(problem(t, {m, 144}, 80, program, side));
-      for (const char* program : {"m", "brm", "brcm", "bgc", "nbsrcm"}) all.push_back(problem(t, {m, 144}, m == 17 ? 200 : 80, program, side));
+      for (const char* program : {"m", "brm", "brcm", "bgc", "nbsrcm"})
+        all.push_back(problem(t, {m, 144}, m == 17 ? 200 : 80, program, side));
     }
     for (const int64_t k : {16, 64, 208, 784, 2048, 4096}) {
       all.push_back(problem(t, {50, k}, 208, "nbg", side));
@@ -165,7 +175,8 @@ std::vector<Problem> folded_problems() {
   for (size_t i = 0; i < all.size(); ++i) {
     Problem& p = all[i];
     if (i % 3 == 0) p.attrs.set(kFoldedKind, std::string("rms"));
-    if (const int codes = ExtraResults::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8) p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
+    if (const int codes = ExtraResults::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8)
+      p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
   }
   return all;
 }
@@ -182,23 +193,28 @@ void prune(const Problem& p, size_t i, std::vector<double>& v) {
   if (i != 1 || !is_sparse24(p)) return;
   const size_t cols = static_cast<size_t>(p.in[1].shape.back()), groups = (cols + 3) / 4;
   for (size_t at = 0; at < v.size(); ++at) {
-    const size_t col = at % cols, group = at / cols * groups + col / 4, first = group % 4, second = (first + 1 + group / 4 % 3) % 4;
+    const size_t col = at % cols, group = at / cols * groups + col / 4, first = group % 4,
+                 second = (first + 1 + group / 4 % 3) % 4;
     if (col % 4 == first || col % 4 == second) v[at] = 0;
   }
 }
 
-// Every type of x with every type of w, dense and 2:4 sparse: shapes of nothing, of one, odd ones, k inside and beyond blocks of scales and of k, and
-// weights of several matrices.
+// Every type of x with every type of w, dense and 2:4 sparse: shapes of nothing, of one, odd ones, k inside and beyond
+// blocks of scales and of k, and weights of several matrices.
 std::vector<Problem> mixed_problems() {
-  const Shape shapes[] = {{0, 16, 32}, {4, 0, 32}, {1, 1, 1}, {3, 5, 7}, {7, 33, 31}, {17, 16, 68}, {2, 50, 100}, {5, 20, 802}};
+  const Shape shapes[] = {{0, 16, 32}, {4, 0, 32},   {1, 1, 1},    {3, 5, 7},
+                          {7, 33, 31}, {17, 16, 68}, {2, 50, 100}, {5, 20, 802}};
   std::vector<Problem> all;
   for (const char* x : kXTypes) {
     for (const char* w : kWTypes) {
       const QuantType x_type = *parse_quant_type(x), w_type = *parse_quant_type(w);
       for (const Attrs& attrs : {Attrs{}, Attrs{{kSparse24, int64_t{1}}}}) {
         for (const Shape& s : shapes)
-          all.push_back(make_problem("matmul", {dense_operand({s[0], s[2]}, x_type), dense_operand({s[1], s[2]}, w_type, true)}, attrs, {}, kF32));
-        all.push_back(make_problem("matmul", {dense_operand({3, 5, 50}, x_type), dense_operand({3, 18, 50}, w_type, true)}, attrs, {}, kF32));
+          all.push_back(make_problem("matmul",
+                                     {dense_operand({s[0], s[2]}, x_type), dense_operand({s[1], s[2]}, w_type, true)},
+                                     attrs, {}, kF32));
+        all.push_back(make_problem(
+            "matmul", {dense_operand({3, 5, 50}, x_type), dense_operand({3, 18, 50}, w_type, true)}, attrs, {}, kF32));
       }
     }
   }
@@ -219,13 +235,15 @@ TEST_P(MatmulVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(MatmulVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(MatmulVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnFewRows) { run(few_row_problems(), Values::kRandom); }
-// A persistent kernel's blocks take several tiles each, also of an H200's 132 blocks, in turns that hand rings, tables and residuals over.
+// A persistent kernel's blocks take several tiles each, also of an H200's 132 blocks, in turns that hand rings, tables
+// and residuals over.
 TEST_P(MatmulVariant, AgreesOverManyTiles) {
   if (info(GetParam()->arch).device != DeviceKind::kCuda) GTEST_SKIP() << "takes no tiles in turns";
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
-    for (const char* program : {"b", "br", "bg", "bgsr", "bI"}) all.push_back(problem(t, {9001, 208}, 1056, program, side));
+    for (const char* program : {"b", "br", "bg", "bgsr", "bI"})
+      all.push_back(problem(t, {9001, 208}, 1056, program, side));
     if (t.x.element != Element::e4m3) continue;
     for (const char* program : {"b", "br", "bg"}) {
       all.push_back(problem(t, {9001, 208}, 1056, program, side));
@@ -244,7 +262,8 @@ TEST_P(MatmulVariant, AgreesOnGates) {
 }
 TEST_P(MatmulVariant, AgreesOnRealGates) {
   std::vector<Problem> all;
-  for (const Types& t : kTypes) all.push_back(problem(t, {1, 257, 768}, 2 * 2048, "bI", info(t.y.element).bits == 8 ? Element::f16 : t.y.element));
+  for (const Types& t : kTypes)
+    all.push_back(problem(t, {1, 257, 768}, 2 * 2048, "bI", info(t.y.element).bits == 8 ? Element::f16 : t.y.element));
   run(all, Values::kRandom);
 }
 TEST_P(MatmulVariant, AgreesOnFoldedNorms) {
@@ -268,7 +287,8 @@ TEST_P(MatmulVariant, AgreesOnRealSparseShapes) {
 }
 TEST_P(MatmulVariant, LosesNoMoreThanSubnormals) {
   const auto tiny = [](const Problem&, size_t i, std::vector<double>& v) {
-    for (size_t at = 0; at < v.size(); ++at) v[at] = std::ldexp(1 + static_cast<double>(at % 5) / 8, i == 0 ? -130 + static_cast<int>(at % 9) : 100);
+    for (size_t at = 0; at < v.size(); ++at)
+      v[at] = std::ldexp(1 + static_cast<double>(at % 5) / 8, i == 0 ? -130 + static_cast<int>(at % 9) : 100);
   };
   TS_SKIP_WITHOUT_DEVICE(*GetParam());
   if (info(GetParam()->arch).device != DeviceKind::kHost) GTEST_SKIP() << "states no such bound";
@@ -306,7 +326,8 @@ TEST_P(MatmulVariant, IsReproducible) {
 
 // What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
 TEST(MatmulPower, MutationsAreCaught) {
-  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(), gated_problems(), strided_problems(), mixed_problems()})
+  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(),
+                               gated_problems(), strided_problems(), mixed_problems()})
     expect_power_of_all(op(), problems);
   expect_power_of_all(op(), folded_problems(), draw_moments);
 }
@@ -325,12 +346,14 @@ TEST(MatmulContract, PromotedSumsArePromoted) {
     for (const Variant* v : op().variants) {
       if (!v->accepts(p)) continue;
       const Arithmetic a = v->arithmetic(p);
-      EXPECT_TRUE(a.accumulator_bits >= 22 || (a.promote_every > 0 && a.promote_every <= 128)) << v->name;  // 22: as matrix units keep f32
+      EXPECT_TRUE(a.accumulator_bits >= 22 || (a.promote_every > 0 && a.promote_every <= 128))
+          << v->name;  // 22: as matrix units keep f32
     }
   }
 }
 
-// Kernels of whole tiles run gates, with nothing but bias and quantize beside them; nobody else takes a matmul for one of fewer columns.
+// Kernels of whole tiles run gates, with nothing but bias and quantize beside them; nobody else takes a matmul for one
+// of fewer columns.
 TEST(MatmulContract, GatesRunWhereHalvesMeet) {
   std::set<std::string> took;
   for (const Problem& p : gated_problems()) {
@@ -341,12 +364,14 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
   EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_int8"}));
   const Types& f16 = kTypes[1];
   for (const Variant* v : op().variants) {
-    for (const char* program : {"bU", "iI", "bsI"}) EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 64, program, Element::f16))) << v->name << " " << program;
+    for (const char* program : {"bU", "iI", "bsI"})
+      EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 64, program, Element::f16))) << v->name << " " << program;
     EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 8, "bI", Element::f16))) << v->name << ": rows of y are 8 bytes";
   }
 }
 
-// Moments are written and read by the kernels that say so; for anyone else a norm that is no kernel would be lost in silence.
+// Moments are written and read by the kernels that say so; for anyone else a norm that is no kernel would be lost in
+// silence.
 TEST(MatmulContract, FoldedNormsRunWhereBothEndsDo) {
   std::set<std::string> took;
   for (const Problem& p : folded_problems()) {
@@ -370,7 +395,9 @@ TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {
       return long_digits(t.element) || (t.scale.granularity == Granularity::kBlock && long_digits(t.scale.element));
     };
     const bool int8 = p.in[0].type.element == Element::i8 && p.in[1].type.element == Element::i8 && !wide(p.in[1].type);
-    EXPECT_EQ(first->arithmetic(p).computed, int8 ? "int8" : wide(p.in[0].type) || wide(p.in[1].type) ? "fp32" : "bf16")
+    EXPECT_EQ(first->arithmetic(p).computed, int8                                       ? "int8"
+                                             : wide(p.in[0].type) || wide(p.in[1].type) ? "fp32"
+                                                                                        : "bf16")
         << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
     const Layout stored = first->layouts(p)[1];
     EXPECT_EQ(stored == Layout::kSparse24, is_sparse24(p));

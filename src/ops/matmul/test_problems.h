@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "ops/matmul/matmul.h"
 #include "op/row_moments.h"
+#include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 #include "testing/variant_harness.h"
 
@@ -45,7 +45,8 @@ inline const Types kTypes[] = {
 };
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
-// `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in capitals a gate, which leaves n / 2 columns.
+// `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in capitals a gate, which
+// leaves n / 2 columns.
 inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
   std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};

@@ -33,7 +33,9 @@ std::vector<DeviceForm> device_forms() {
       Program then;
       if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
       all.push_back({cat("layer/f16 to ", info(y.element).name, "/", rows, "x768"),
-                     make_problem("norm", {dense_operand({rows, 768}, Element::f16), dense_operand({768}, Element::f16, true), dense_operand({768}, Element::f16, true)},
+                     make_problem("norm",
+                                  {dense_operand({rows, 768}, Element::f16), dense_operand({768}, Element::f16, true),
+                                   dense_operand({768}, Element::f16, true)},
                                   {{"kind", std::string("layer")}, {"eps", 1e-6}}, then, y)});
     }
   }
@@ -43,7 +45,9 @@ std::vector<DeviceForm> device_forms() {
       Program then;
       if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
       all.push_back({cat("pooled layer/f16 to ", info(y.element).name, "/", images, "x256x768"),
-                     make_problem("norm", {dense_operand({images, 256, 768}, Element::f16), dense_operand({768}, Element::f16, true), dense_operand({768}, Element::f16, true)},
+                     make_problem("norm",
+                                  {dense_operand({images, 256, 768}, Element::f16),
+                                   dense_operand({768}, Element::f16, true), dense_operand({768}, Element::f16, true)},
                                   {{"kind", std::string("layer")}, {"eps", 1e-6}, {"pooled", int64_t{1}}}, then, y)});
     }
   }
@@ -54,7 +58,8 @@ std::vector<DeviceForm> device_forms() {
 }  // namespace tessera
 
 int main(int argc, char** argv) {
-  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted) return tessera::bench_on_device(gpu, tessera::device_forms());
+  if (const auto gpu = tessera::device_bench_arguments(argc, argv); gpu.wanted)
+    return tessera::bench_on_device(gpu, tessera::device_forms());
   benchmark::Initialize(&argc, argv);
   tessera::add_rows();
   benchmark::RunSpecifiedBenchmarks();

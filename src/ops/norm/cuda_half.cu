@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8. Each warp takes one row after the other and holds it in registers;
-// the next two rows are under way meanwhile, which is what keeps the memory busy (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in
-// flight). Up to 1024 columns gain and shift stay in registers for all rows, the result's scale already in them.
-// SASS: must LDG, SHFL
+// LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8. Each warp takes one row after
+// the other and holds it in registers; the next two rows are under way meanwhile, which is what keeps the memory busy
+// (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in flight). Up to 1024 columns gain and shift
+// stay in registers for all rows, the result's scale already in them. SASS: must LDG, SHFL
 #include "archs/planted_fault.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
@@ -27,13 +27,17 @@ Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
-  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kI8PerTensor, "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
+  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kI8PerTensor,
+             "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
   const RowView rows = p.in[0].rows();
-  TS_REQUIRE(rows.uniform && (rows.rows == 1 || rows.row_stride % 8 == 0), "the rows of x must follow each other at one distance, a multiple of 16 bytes");
-  TS_REQUIRE(n.cols % 8 == 0 && n.cols <= 2048, "holds rows of up to 2048 columns, a multiple of 8, in a warp's registers, not ", n.cols);
+  TS_REQUIRE(rows.uniform && (rows.rows == 1 || rows.row_stride % 8 == 0),
+             "the rows of x must follow each other at one distance, a multiple of 16 bytes");
+  TS_REQUIRE(n.cols % 8 == 0 && n.cols <= 2048,
+             "holds rows of up to 2048 columns, a multiple of 8, in a warp's registers, not ", n.cols);
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
-    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense() && o->constant), "gain and shift must be dense constants of f32, f16 or bf16");
+    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense() && o->constant),
+               "gain and shift must be dense constants of f32, f16 or bf16");
   }
   TS_REQUIRE(n.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(n.rows <= kMaxDeviceElements / 2, "too many rows for 31-bit indices, some of which lie ahead");
@@ -60,7 +64,9 @@ struct Args {
 
 // Four bytes, the first number in the lowest: rounds to nearest even, saturates, NaN becomes 0.
 __device__ __forceinline__ uint32_t pack_int8(float a, float b, float c, float d) {
-  const auto code = [](float x) { return max(-127, __float2int_rn(x)); };  // codes made while running stop at -127 on both sides
+  const auto code = [](float x) {
+    return max(-127, __float2int_rn(x));
+  };  // codes made while running stop at -127 on both sides
   uint32_t high, all;
   asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(code(d)), "r"(code(c)));
   asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(code(b)), "r"(code(a)), "r"(high));
@@ -70,13 +76,15 @@ __device__ __forceinline__ uint32_t pack_int8(float a, float b, float c, float d
 template <Element kOut>
 __device__ __forceinline__ void store(void* y, int64_t at, const float (&v)[8]) {
   if constexpr (kOut == Element::i8) {
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + at) = {pack_int8(v[0], v[1], v[2], v[3]), pack_int8(v[4], v[5], v[6], v[7])};
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + at) = {pack_int8(v[0], v[1], v[2], v[3]),
+                                                                pack_int8(v[4], v[5], v[6], v[7])};
   } else {
     cuda::store8(kOut, y, at, v);
   }
 }
 
-// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8 that covers a row.
+// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8
+// that covers a row.
 template <int kChunks>
 struct Row {
   uint4 raw[kChunks];
@@ -88,13 +96,16 @@ __device__ __forceinline__ bool has_columns(const Args& p, int chunk) {
   return chunk < kSure || (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 8 < p.cols;
 }
 
-__device__ __forceinline__ int64_t row_in_turn(const Args& p, int turn) { return p.backward ? p.rows - 1 - turn : turn; }
+__device__ __forceinline__ int64_t row_in_turn(const Args& p, int turn) {
+  return p.backward ? p.rows - 1 - turn : turn;
+}
 
 template <int kChunks>
 __device__ __forceinline__ void load_row(const Args& p, int row, Row<kChunks>& r) {
   const uint4* from = reinterpret_cast<const uint4*>(p.x + row_in_turn(p, row) * p.x_row_stride) + threadIdx.x % 32;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
+  for (int c = 0; c < kChunks; ++c)
+    r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
 }
 
 // A chunk of gain or shift; sending for it and decoding it are apart, so that all of them are under way at once.
@@ -103,17 +114,21 @@ __device__ __forceinline__ cuda::Raw8 load_vector(const Args& p, const DeviceTen
   if (from.data == nullptr || !has_columns<kChunks>(p, chunk)) return {};
   return cuda::load_raw8(from.element, from.data, (chunk * 32 + threadIdx.x % 32) * 8);
 }
-__device__ __forceinline__ void decode_vector(const DeviceTensor& from, const cuda::Raw8& raw, float absent, float factor, float (&v)[8]) {
+__device__ __forceinline__ void decode_vector(const DeviceTensor& from, const cuda::Raw8& raw, float absent,
+                                              float factor, float (&v)[8]) {
   cuda::decode8(from.element, raw, v);
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = (from.data == nullptr ? absent : v[i]) * factor;
 }
 
 template <Element kIn, Element kOut, int kChunks>
-__global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 : 2) normalise_rows(const __grid_constant__ Args p) {
+__global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
+                                            : kChunks <= 6 ? 3
+                                                           : 2) normalise_rows(const __grid_constant__ Args p) {
   constexpr bool kKept = kChunks <= 4;
   cuda::let_next_kernel_start();
-  const int step = static_cast<int>(gridDim.x) * kWarps, first = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
+  const int step = static_cast<int>(gridDim.x) * kWarps,
+            first = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   const float y_scale = p.y_scale == nullptr ? 1.0f : *p.y_scale;
   Row<kChunks> even, odd;
   float gain[kKept ? kChunks : 1][8], shift[kKept ? kChunks : 1][8];
@@ -171,7 +186,8 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3 ? 4 : kChunks <= 6 ? 3 
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[c][i] = fmaf(v[c][i] * inverse, gain[kept][i], shift[kept][i]);
-      if (has_columns<kChunks>(p, c)) store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
+      if (has_columns<kChunks>(p, c))
+        store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
     }
   };
 
@@ -228,7 +244,8 @@ Launcher kernel_for(int64_t cols) {
 
 template <Element kIn>
 Launchers kernels_for(const NormProblem& n) {
-  if (n.y.element == Element::e4m3) return {kernel_for<kIn, Element::e4m3>(n.cols), normalise_anywhere<kIn, Element::e4m3>};
+  if (n.y.element == Element::e4m3)
+    return {kernel_for<kIn, Element::e4m3>(n.cols), normalise_anywhere<kIn, Element::e4m3>};
   if (n.y.element == Element::i8) return {kernel_for<kIn, Element::i8>(n.cols), normalise_anywhere<kIn, Element::i8>};
   return {kernel_for<kIn, kIn>(n.cols), normalise_anywhere<kIn, kIn>};
 }
@@ -236,7 +253,11 @@ Launchers kernels_for(const NormProblem& n) {
 class NormHalf final : public Kernel {
  public:
   NormHalf(const Problem& p, Launchers kernels, int64_t most_blocks)
-      : n_(NormProblem::of(p)), backward_(p.backward), x_row_stride_(p.in[0].rows().row_stride), kernels_(kernels), most_blocks_(most_blocks) {}
+      : n_(NormProblem::of(p)),
+        backward_(p.backward),
+        x_row_stride_(p.in[0].rows().row_stride),
+        kernels_(kernels),
+        most_blocks_(most_blocks) {}
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (n_.rows * n_.cols == 0) return {};
@@ -252,7 +273,9 @@ class NormHalf final : public Kernel {
     if (n_.has_shift) p.shift = device_tensor(in[2]);
     bool aligned = true;
     for (const void* at : {in[0].data, out[0].data, p.gain.data, p.shift.data}) aligned = aligned && is_aligned(at, 16);
-    if (!aligned) return cuda::launch_overlapping(kName, kernels_.anywhere, divide_up(p.rows, kWarps), kThreads, 0, stream.handle, 1, p);
+    if (!aligned)
+      return cuda::launch_overlapping(kName, kernels_.anywhere, divide_up(p.rows, kWarps), kThreads, 0, stream.handle,
+                                      1, p);
     // As few blocks as do it in the same number of rounds: every warp then has the same number of rows, or one less.
     const int64_t rounds = divide_up(p.rows, most_blocks_ * kWarps), blocks = divide_up(p.rows, rounds * kWarps);
     return cuda::launch_overlapping(kName, kernels_.aligned, blocks, kThreads, 0, stream.handle, 1, p);
@@ -272,7 +295,8 @@ Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
   int device = 0, processors = 0, blocks = 0;
   TS_TRY(cuda::cuda_status(kName, cudaGetDevice(&device)));
   TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
-  TS_TRY(cuda::cuda_status(kName, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels.aligned, kThreads, 0)));
+  TS_TRY(
+      cuda::cuda_status(kName, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels.aligned, kThreads, 0)));
   if (blocks < 1) return machine_error(cat(kName, ": the kernel does not fit this GPU"));
   return std::unique_ptr<Kernel>(std::make_unique<NormHalf>(p, kernels, int64_t{processors} * blocks));
 }
@@ -284,7 +308,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_cuda_half() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm, the row in registers: x crosses memory once, in 16-byte loads. A warp per row up to 2048 columns, a block per row up to 16384;
-// rows that are longer or do not divide into chunks of 8 columns are read three times.
-// SASS: must LDG, SHFL
+// LayerNorm and RMSNorm, the row in registers: x crosses memory once, in 16-byte loads. A warp per row up to 2048
+// columns, a block per row up to 16384; rows that are longer or do not divide into chunks of 8 columns are read three
+// times. SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/cuda/device_axes.h"
@@ -22,13 +22,16 @@ constexpr const char* kName = "norm/cuda_rows";
 Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
-  TS_REQUIRE(is_device_number(n.x) && is_device_number(n.y), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.x), " and ",
+  TS_REQUIRE(is_device_number(n.x) && is_device_number(n.y),
+             "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.x), " and ",
              to_string(n.y));
   TS_REQUIRE(p.in[0].strides.back() == 1 || n.cols == 1, "the last axis of x must be contiguous");
-  TS_REQUIRE(n.lead.size() <= kMaxAxes, "the rows of x have ", n.lead.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
+  TS_REQUIRE(n.lead.size() <= kMaxAxes, "the rows of x have ", n.lead.size(), " axes that cannot be merged; at most ",
+             kMaxAxes, " are walked");
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
-    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense()), "gain and shift must be dense f32, f16 or bf16");
+    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense()),
+               "gain and shift must be dense f32, f16 or bf16");
   }
   TS_REQUIRE(n.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(n.rows <= kMaxDeviceElements && n.cols <= kMaxDeviceElements, "too many elements for 31-bit indices");
@@ -56,7 +59,8 @@ __device__ __forceinline__ int64_t row_of_x(const Args& p, int64_t row) {
   return at[0];
 }
 
-// The lane's columns are (first + c * step) * 8 ... + 7 for c = 0 .. kChunks - 1. kBlock: the whole block has one row, else each warp has its own.
+// The lane's columns are (first + c * step) * 8 ... + 7 for c = 0 .. kChunks - 1. kBlock: the whole block has one row,
+// else each warp has its own.
 template <int kChunks, bool kBlock>
 __device__ __forceinline__ void normalise(const Args& p, int64_t row, int first, float* scratch) {
   constexpr int kStep = kBlock ? kThreads : 32;
@@ -157,7 +161,8 @@ __global__ void __launch_bounds__(kThreads) normalise_any(const __grid_constant_
     const float d = number(col) - mean;
     square = fmaf(d, d, square);
   }
-  const float inverse = rsqrtf(cuda::across_block<cuda::Add, kThreads>(square, scratch) / static_cast<float>(p.cols) + p.eps);
+  const float inverse =
+      rsqrtf(cuda::across_block<cuda::Add, kThreads>(square, scratch) / static_cast<float>(p.cols) + p.eps);
   for (int col = threadIdx.x; col < p.cols; col += kThreads) {
     float v = (number(col) - mean) * inverse;
     if (p.gain.data != nullptr) v *= cuda::load_one(p.gain.element, p.gain.data, col);
@@ -184,8 +189,13 @@ class NormRows final : public Kernel {
     for (const int64_t stride : n_.lead_strides) vector = vector && (n_.rows == 1 || stride % 8 == 0);
     for (const DeviceTensor* t : {&p.x, &p.y, &p.gain, &p.shift}) vector = vector && is_aligned(t->data, 16);
     if (!vector) return cuda::launch_overlapping(kName, normalise_any, p.rows, kThreads, 0, stream.handle, 1, p);
-    const auto by_warp = [&](auto kernel) { return cuda::launch_overlapping(kName, kernel, divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, 1, p); };
-    const auto by_block = [&](auto kernel) { return cuda::launch_overlapping(kName, kernel, p.rows, kThreads, 0, stream.handle, 1, p); };
+    const auto by_warp = [&](auto kernel) {
+      return cuda::launch_overlapping(kName, kernel, divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, 1,
+                                      p);
+    };
+    const auto by_block = [&](auto kernel) {
+      return cuda::launch_overlapping(kName, kernel, p.rows, kThreads, 0, stream.handle, 1, p);
+    };
     if (p.cols <= 256) return by_warp(normalise_by_warp<1>);
     if (p.cols <= 512) return by_warp(normalise_by_warp<2>);
     if (p.cols <= 768) return by_warp(normalise_by_warp<3>);
@@ -200,7 +210,9 @@ class NormRows final : public Kernel {
   const NormProblem n_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<NormRows>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<NormRows>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -209,7 +221,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_cuda_rows() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

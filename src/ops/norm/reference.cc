@@ -51,7 +51,8 @@ Result<std::vector<Type>> infer(const Problem& p) {
   if (pooled != 0 && pooled != 1) return bad_input("norm: pooled must be the integer 0 or 1");
   if (pooled == 0) return y;
   if (shape.size() < 2)
-    return bad_input(cat("norm: pooled takes the mean over the axis before the last, and x", to_string(shape), " has only one"));
+    return bad_input(
+        cat("norm: pooled takes the mean over the axis before the last, and x", to_string(shape), " has only one"));
   if (shape[shape.size() - 2] < 1) return bad_input(cat("norm: pooled over no rows, x", to_string(shape)));
   shape.erase(shape.end() - 2);
   return y;
@@ -97,16 +98,17 @@ double flops(const Problem& p) { return 8.0 * static_cast<double>(elements(p.in[
 }  // namespace
 
 const OpInfo& norm_op() {
-  static const OpInfo kInfo{.name = "norm",
-                            .signature = "x[...,c], gain[c]?, shift[c]? -> y[...,c]",  // pooled: y without its second last axis
-                            .strided = StridedInputs::kLastAxis,
-                            .takes_program = true,
-                            .infer = infer,
-                            .reference = reference,
-                            .errors = norm_errors,
-                            .terms = terms,
-                            .flops = flops,
-                            .variants = listed_variants()};
+  static const OpInfo kInfo{
+      .name = "norm",
+      .signature = "x[...,c], gain[c]?, shift[c]? -> y[...,c]",  // pooled: y without its second last axis
+      .strided = StridedInputs::kLastAxis,
+      .takes_program = true,
+      .infer = infer,
+      .reference = reference,
+      .errors = norm_errors,
+      .terms = terms,
+      .flops = flops,
+      .variants = listed_variants()};
   return kInfo;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pooled norm of 16-bit rows up to 2048 columns: x crosses memory once, and nothing but the means is written. The blocks of a cluster share a group's rows. Each warp
-// normalises one row after the other in registers, two more under way meanwhile, and adds it to fp32 sums of its own; then warps add up in shared memory, and
-// each block receives its share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone.
-// SASS: must LDG, SHFL
+// A pooled norm of 16-bit rows up to 2048 columns: x crosses memory once, and nothing but the means is written. The
+// blocks of a cluster share a group's rows. Each warp normalises one row after the other in registers, two more under
+// way meanwhile, and adds it to fp32 sums of its own; then warps add up in shared memory, and each block receives its
+// share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone. SASS:
+// must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/cuda/device_axes.h"
@@ -37,14 +38,19 @@ Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(n.pooled, "writes the mean of each group of rows (pooled), not every row");
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
-  TS_REQUIRE(is_device_float(n.y) || n.y == kE4m3PerTensor, "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.y));
+  TS_REQUIRE(is_device_float(n.y) || n.y == kE4m3PerTensor,
+             "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(n.y));
   const RowView groups = groups_of(p.in[0]);
-  TS_REQUIRE(groups.uniform && (groups.rows == 1 || groups.row_stride % 8 == 0) && (n.group == 1 || row_stride_of(p.in[0]) % 8 == 0),
-             "the groups of x, and the rows of a group, must follow each other at one distance, a multiple of 16 bytes");
-  TS_REQUIRE(n.cols % 8 == 0 && n.cols <= 2048, "holds rows of up to 2048 columns, a multiple of 8, in a warp's registers, not ", n.cols);
+  TS_REQUIRE(
+      groups.uniform && (groups.rows == 1 || groups.row_stride % 8 == 0) &&
+          (n.group == 1 || row_stride_of(p.in[0]) % 8 == 0),
+      "the groups of x, and the rows of a group, must follow each other at one distance, a multiple of 16 bytes");
+  TS_REQUIRE(n.cols % 8 == 0 && n.cols <= 2048,
+             "holds rows of up to 2048 columns, a multiple of 8, in a warp's registers, not ", n.cols);
   for (size_t i : {1, 2}) {
     const Operand* o = p.operand(i);
-    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense() && o->constant), "gain and shift must be dense constants of f32, f16 or bf16");
+    TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense() && o->constant),
+               "gain and shift must be dense constants of f32, f16 or bf16");
   }
   TS_REQUIRE(n.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(n.rows <= kMaxDeviceElements / kMostBlocks, "too many rows for 31-bit indices, some of which lie ahead");
@@ -69,9 +75,12 @@ struct Args {
   bool rms;
 };
 
-__device__ __forceinline__ int64_t in_turn(const Args& p, int turn, int count) { return p.backward ? count - 1 - turn : turn; }
+__device__ __forceinline__ int64_t in_turn(const Args& p, int turn, int count) {
+  return p.backward ? count - 1 - turn : turn;
+}
 
-// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8 that covers a row.
+// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8
+// that covers a row.
 template <int kChunks>
 struct Row {
   uint4 raw[kChunks];
@@ -87,7 +96,8 @@ template <int kChunks>
 __device__ __forceinline__ void load_row(const Args& p, const uint16_t* group, int row, Row<kChunks>& r) {
   const uint4* from = reinterpret_cast<const uint4*>(group + in_turn(p, row, p.rows) * p.row_stride) + threadIdx.x % 32;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
+  for (int c = 0; c < kChunks; ++c)
+    r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
 }
 
 __device__ __forceinline__ void add_four(float4& sum, const float4& v) {
@@ -110,7 +120,9 @@ template <int kChunks>
 __device__ __forceinline__ void add_warps(Shared<kChunks>& shared, const float (&sum)[kChunks][8], float4 (&all)[2]) {
   constexpr int kHalf = kWarps / 2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const auto four = [&](int c, int half) { return float4{sum[c][4 * half], sum[c][4 * half + 1], sum[c][4 * half + 2], sum[c][4 * half + 3]}; };
+  const auto four = [&](int c, int half) {
+    return float4{sum[c][4 * half], sum[c][4 * half + 1], sum[c][4 * half + 2], sum[c][4 * half + 3]};
+  };
   for (int turn = 0; turn < 2; ++turn) {
     if ((warp >= kHalf) == (turn == 0)) {
 #pragma unroll
@@ -148,7 +160,9 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 4 ? 2 : 1) pool_rows(cons
   const int chunks = p.cols / 8, share = (chunks + p.cluster - 1) / p.cluster, finished = thread * p.cluster + rank;
   const bool finishes = thread < share && finished < chunks;
   // Gain and shift are constants, which no kernel before this one makes. They have no registers to wait in.
-  const auto begins = [&](const DeviceTensor& t) { return static_cast<const uint8_t*>(t.data) + finished * (t.element == Element::f32 ? 32 : 16); };
+  const auto begins = [&](const DeviceTensor& t) {
+    return static_cast<const uint8_t*>(t.data) + finished * (t.element == Element::f32 ? 32 : 16);
+  };
   if (finishes && p.gain.data != nullptr) sm90::prefetch_to_l2(begins(p.gain));
   if (finishes && p.shift.data != nullptr) sm90::prefetch_to_l2(begins(p.shift));
   const float to_code = cuda::inverse_scale_of(p.y);
@@ -217,7 +231,8 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 4 ? 2 : 1) pool_rows(cons
     for (int r = 0; r < p.cluster; ++r) add_four(mean[half], shared.received[half][r * share + thread]);
   }
   const float per_row = 1.0f / static_cast<float>(p.rows);
-  float y[8] = {mean[0].x, mean[0].y, mean[0].z, mean[0].w, mean[1].x, mean[1].y, mean[1].z, mean[1].w}, gain[8], shift[8];
+  float y[8] = {mean[0].x, mean[0].y, mean[0].z, mean[0].w, mean[1].x, mean[1].y, mean[1].z, mean[1].w}, gain[8],
+        shift[8];
   cuda::decode8(p.gain.element, raw_gain, gain);
   cuda::decode8(p.shift.element, raw_shift, shift);
 #pragma unroll
@@ -270,8 +285,8 @@ __global__ void __launch_bounds__(kThreads) pool_anywhere(const __grid_constant_
   }
 }
 
-// The fewest blocks per group with which all rows are done in the least time: rounds of blocks x rows of a warp. Of a GPU with 132 processors, whatever this one has: the
-// order of sums, and so the bits, are the problem's.
+// The fewest blocks per group with which all rows are done in the least time: rounds of blocks x rows of a warp. Of a
+// GPU with 132 processors, whatever this one has: the order of sums, and so the bits, are the problem's.
 int blocks_per_group(int64_t groups, int64_t rows, int64_t cols) {
   const int64_t at_once = cols <= 1024 ? 2 * 132 : 132;
   int best = 1;
@@ -304,11 +319,16 @@ class NormPooled final : public Kernel {
         group_stride_(groups_of(p.in[0]).row_stride),
         row_stride_(row_stride_of(p.in[0])),
         cluster_(blocks_per_group(groups_, n_.group, n_.cols)),
-        kernel_(n_.x.element == Element::f16 ? kernel_for<Element::f16>(n_.cols) : kernel_for<Element::bf16>(n_.cols)) {}
+        kernel_(n_.x.element == Element::f16 ? kernel_for<Element::f16>(n_.cols) : kernel_for<Element::bf16>(n_.cols)) {
+  }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (groups_ * n_.cols == 0) return {};
-    Args p{.x = static_cast<const uint16_t*>(in[0].data), .x_element = n_.x.element, .y = device_tensor(out[0]), .gain = {}, .shift = {}};
+    Args p{.x = static_cast<const uint16_t*>(in[0].data),
+           .x_element = n_.x.element,
+           .y = device_tensor(out[0]),
+           .gain = {},
+           .shift = {}};
     p.group_stride = groups_ == 1 ? 0 : group_stride_;
     p.row_stride = n_.group == 1 ? 0 : row_stride_;
     p.groups = static_cast<int>(groups_);
@@ -334,7 +354,9 @@ class NormPooled final : public Kernel {
   const Launcher kernel_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<NormPooled>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<NormPooled>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -343,7 +365,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_sm90_pooled() {
-  static const Variant kVariant{.name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "op/reference.h"
-#include "testing/mutations.h"
 #include "ops/ops.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -31,7 +31,8 @@ Problem pooled(Operand x, const std::string& kind, bool gain, bool shift, Elemen
                              shift ? dense_operand({cols}, side, true) : Operand{}};
   Program then;
   if (y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
-  return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}, {"pooled", int64_t{1}}}, std::move(then), y);
+  return make_problem("norm", std::move(in), {{"kind", kind}, {"eps", 1e-5}, {"pooled", int64_t{1}}}, std::move(then),
+                      y);
 }
 
 // Fewer rows than warps, as many, and more by one; fewer columns than a kernel has, and as many; one group and several.
@@ -40,13 +41,31 @@ std::vector<Problem> pooled_problems() {
     QuantType x, y;
     Element side;
   };
-  const Types types[] = {{kF16, kF16, Element::f16},  {kF16, kE4m3PerTensor, Element::f32},   {kBf16, kBf16, Element::bf16},
-                         {kF16, kF32, Element::f32},  {kBf16, kE4m3PerTensor, Element::bf16}, {kBf16, kF16, Element::f16},
-                         {kF16, kBf16, Element::f16}, {kF32, kF32, Element::f32}};
+  const Types types[] = {{kF16, kF16, Element::f16},
+                         {kF16, kE4m3PerTensor, Element::f32},
+                         {kBf16, kBf16, Element::bf16},
+                         {kF16, kF32, Element::f32},
+                         {kBf16, kE4m3PerTensor, Element::bf16},
+                         {kBf16, kF16, Element::f16},
+                         {kF16, kBf16, Element::f16},
+                         {kF32, kF32, Element::f32}};
   std::vector<Problem> all;
   for (const Types& t : types) {
-    for (const Shape& s : {Shape{1, 256}, {3, 1, 768}, {5, 768}, {3, 8, 256}, {2, 9, 1024}, {1, 196, 768}, {3, 64, 256}, {2, 65, 512}, {3, 5, 2048},
-                           {3, 17, 200}, {2, 2, 7, 384}, {2, 33, 1152}, {1, 19, 1544}, {0, 5, 768}, {3, 7, 31}}) {
+    for (const Shape& s : {Shape{1, 256},
+                           {3, 1, 768},
+                           {5, 768},
+                           {3, 8, 256},
+                           {2, 9, 1024},
+                           {1, 196, 768},
+                           {3, 64, 256},
+                           {2, 65, 512},
+                           {3, 5, 2048},
+                           {3, 17, 200},
+                           {2, 2, 7, 384},
+                           {2, 33, 1152},
+                           {1, 19, 1544},
+                           {0, 5, 768},
+                           {3, 7, 31}}) {
       all.push_back(pooled(dense_operand(s, t.x), "layer", true, true, t.side, t.y));
       all.push_back(pooled(dense_operand(s, t.x), "rms", true, false, t.side, t.y));
     }
@@ -79,18 +98,18 @@ std::vector<Problem> coded_problems() {
 }
 
 std::vector<Problem> problems() {
-  const Shape shapes[] = {{1, 1},   {1, 8},   {3, 7},      {2, 3, 31}, {5, 32},   {4, 33},   {3, 255}, {2, 256},
-                          {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023},  {3, 1024}, {3, 2048}, {2, 4096},
-                          {0, 16},  {5, 264}, {3, 520},    {5, 1152},  {3, 1544}, {3, 1792}};
+  const Shape shapes[] = {{1, 1},    {1, 8},   {3, 7},   {2, 3, 31},  {5, 32},   {4, 33},   {3, 255},
+                          {2, 256},  {7, 257}, {9, 384}, {2, 5, 768}, {1, 1023}, {3, 1024}, {3, 2048},
+                          {2, 4096}, {0, 16},  {5, 264}, {3, 520},    {5, 1152}, {3, 1544}, {3, 1792}};
   struct Types {
     QuantType x, y;
     Element side;
   };
-  const Types types[] = {
-      {kF32, kF32, Element::f32},    {kF16, kF16, Element::f16},           {kF16, kF16, Element::f32},
-      {kBf16, kBf16, Element::bf16}, {kF16, kE4m3PerTensor, Element::f16}, {kF32, kE4m3PerTensor, Element::f32},
-      {kF32, kF16, Element::f32},    {kBf16, kE4m3PerTensor, Element::bf16}, {kF16, kInt8, Element::f16},
-      {kBf16, kInt8, Element::f32}};
+  const Types types[] = {{kF32, kF32, Element::f32},           {kF16, kF16, Element::f16},
+                         {kF16, kF16, Element::f32},           {kBf16, kBf16, Element::bf16},
+                         {kF16, kE4m3PerTensor, Element::f16}, {kF32, kE4m3PerTensor, Element::f32},
+                         {kF32, kF16, Element::f32},           {kBf16, kE4m3PerTensor, Element::bf16},
+                         {kF16, kInt8, Element::f16},          {kBf16, kInt8, Element::f32}};
   std::vector<Problem> all;
   for (const Types& t : types) {
     for (const Shape& s : shapes) {
@@ -131,7 +150,8 @@ TEST_P(NormVariant, AgreesOnManyRows) {
   if (info(GetParam()->arch).device != DeviceKind::kCuda) GTEST_SKIP() << "takes one row after the other";
   std::vector<Problem> list;
   for (const int64_t cols : {200, 512, 768}) {
-    for (const QuantType& y : {kF16, kE4m3PerTensor, kInt8}) list.push_back(problem(dense_operand({13001, cols}, kF16), "layer", true, true, Element::f16, y));
+    for (const QuantType& y : {kF16, kE4m3PerTensor, kInt8})
+      list.push_back(problem(dense_operand({13001, cols}, kF16), "layer", true, true, Element::f16, y));
   }
   run(list, Values::kRandom);
 }
@@ -156,7 +176,8 @@ TEST_P(NormVariant, AgreesOnRealShapes) {
 TEST_P(NormVariant, AgreesOnMeansOfTokens) {
   std::vector<Problem> list;
   for (const QuantType& y : {kF16, kE4m3PerTensor}) {
-    for (const Shape& s : {Shape{1, 256, 768}, {64, 256, 768}, {64, 196, 1024}, {3, 256, 2048}}) list.push_back(pooled(dense_operand(s, kF16), "layer", true, true, Element::f16, y));
+    for (const Shape& s : {Shape{1, 256, 768}, {64, 256, 768}, {64, 196, 1024}, {3, 256, 2048}})
+      list.push_back(pooled(dense_operand(s, kF16), "layer", true, true, Element::f16, y));
     // More groups than blocks run at once.
     list.push_back(pooled(dense_operand({700, 9, 256}, kBf16), "rms", true, false, Element::bf16, y));
   }
@@ -164,13 +185,15 @@ TEST_P(NormVariant, AgreesOnMeansOfTokens) {
 }
 // A mean far from zero, and rows whose normalised numbers cancel in the mean.
 TEST_P(NormVariant, KeepsTheMeanOfRowsThatCancel) {
-  run({pooled(dense_operand({2, 64, 768}, kF16), "layer", true, true, Element::f32, kF32)}, Values::kRandom, [](const Problem& p, size_t i, std::vector<double>& numbers) {
-    if (i != 0) return;
-    const size_t cols = static_cast<size_t>(p.in[0].shape.back());
-    const std::vector<double> drawn = numbers;
-    const size_t group = 64 * cols;
-    for (size_t at = 0; at < numbers.size(); ++at) numbers[at] = (at / cols % 2 == 0 ? 1 : -1) * (drawn[at / group * cols + at % cols] * 0.125 + 20);
-  });
+  run({pooled(dense_operand({2, 64, 768}, kF16), "layer", true, true, Element::f32, kF32)}, Values::kRandom,
+      [](const Problem& p, size_t i, std::vector<double>& numbers) {
+        if (i != 0) return;
+        const size_t cols = static_cast<size_t>(p.in[0].shape.back());
+        const std::vector<double> drawn = numbers;
+        const size_t group = 64 * cols;
+        for (size_t at = 0; at < numbers.size(); ++at)
+          numbers[at] = (at / cols % 2 == 0 ? 1 : -1) * (drawn[at / group * cols + at % cols] * 0.125 + 20);
+      });
 }
 TEST_P(NormVariant, Sanitize) {
   run({pooled(dense_operand({3, 196, 768}, kF16), "layer", true, true, Element::f16, kE4m3PerTensor),
@@ -216,21 +239,29 @@ TEST(NormContract, RowsOfSixteenBitsLieInAWarp) {
 
 TEST(NormContract, MeansHaveKernelsOfTheirOwn) {
   const auto refusal = [](const char* variant, const Problem& p) { return find_variant(variant)->accepts(p).refusal; };
-  const auto mean = [](const Operand& x, const QuantType& y) { return pooled(x, "layer", true, true, Element::f16, y); };
+  const auto mean = [](const Operand& x, const QuantType& y) {
+    return pooled(x, "layer", true, true, Element::f16, y);
+  };
   for (const QuantType& y : {kF16, kBf16, kF32, kE4m3PerTensor}) {
     const Problem p = mean(dense_operand({64, 256, 768}, kF16), y);
     EXPECT_EQ(refusal("norm/sm90_pooled", p), "");
     EXPECT_EQ(refusal("norm/cpu", p), "");
-    for (const char* other : {"norm/cuda_half", "norm/cuda_rows"}) EXPECT_NE(refusal(other, p).find("mean"), std::string::npos) << other;
+    for (const char* other : {"norm/cuda_half", "norm/cuda_rows"})
+      EXPECT_NE(refusal(other, p).find("mean"), std::string::npos) << other;
   }
-  EXPECT_NE(refusal("norm/sm90_pooled", problem(dense_operand({64, 256, 768}, kF16), "layer", true, true, Element::f16, kF16)), "");
+  EXPECT_NE(refusal("norm/sm90_pooled",
+                    problem(dense_operand({64, 256, 768}, kF16), "layer", true, true, Element::f16, kF16)),
+            "");
   EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 768}, kF32), kF32)), "");
   EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 768}, kF16), kInt8)), "");
   EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 12}, kF16), kF16)), "");
   EXPECT_NE(refusal("norm/sm90_pooled", mean(dense_operand({3, 5, 2056}, kF16), kF16)), "");
-  EXPECT_NE(refusal("norm/sm90_pooled", mean(gapped({3, 5, 768}, kF16, 4), kF16)), "") << "rows begin at multiples of 8 bytes";
-  EXPECT_EQ(refusal("norm/sm90_pooled", mean(swapped({3, 5, 768}, kF16, 0, 1), kF16)), "") << "groups beside each other";
-  EXPECT_NE(refusal("norm/sm90_pooled", mean(swapped({3, 4, 5, 768}, kF16, 0, 2), kF16)), "") << "groups at two distances";
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(gapped({3, 5, 768}, kF16, 4), kF16)), "")
+      << "rows begin at multiples of 8 bytes";
+  EXPECT_EQ(refusal("norm/sm90_pooled", mean(swapped({3, 5, 768}, kF16, 0, 1), kF16)), "")
+      << "groups beside each other";
+  EXPECT_NE(refusal("norm/sm90_pooled", mean(swapped({3, 4, 5, 768}, kF16, 0, 2), kF16)), "")
+      << "groups at two distances";
   Problem made = mean(dense_operand({3, 5, 768}, kF16), kF16);
   made.in[1].constant = false;
   EXPECT_NE(refusal("norm/sm90_pooled", made), "") << "a gain that another kernel makes";
@@ -255,7 +286,8 @@ TEST(NormRule, RefusesWhatDoesNotFit) {
 
 TEST(NormRule, PooledDropsTheAxisBeforeTheLast) {
   const auto infer = [](const Shape& x, const Attr& value) {
-    return infer_types(op(), Problem{.op = "norm", .in = {dense_operand(x, kF16)}, .out = {}, .attrs = {{"pooled", value}}});
+    return infer_types(op(),
+                       Problem{.op = "norm", .in = {dense_operand(x, kF16)}, .out = {}, .attrs = {{"pooled", value}}});
   };
   EXPECT_EQ((*infer({2, 3, 8}, int64_t{1}))[0], (Type{{2, 8}, kF16}));
   EXPECT_EQ((*infer({3, 8}, int64_t{1}))[0], (Type{{8}, kF16}));
@@ -292,7 +324,8 @@ TEST(NormReference, SmallNumbersByHand) {
   const std::vector<Dense> rows = {{{2, 3, 2}, {1, 3, 3, 1, 1, 3, 3, 1, 5, 3, 1, -1}}, {{2}, {3, 3}}, {{2}, {1, 1}}};
   const Dense means = compute_reference(op(), mean, rows)[0];
   EXPECT_EQ(means.shape, (Shape{2, 2}));
-  for (const auto& [i, want] : {std::pair{0, 0.2}, {1, 1.8}, {2, 3.4}, {3, -1.4}}) EXPECT_DOUBLE_EQ(means.v[static_cast<size_t>(i)], want) << i;
+  for (const auto& [i, want] : {std::pair{0, 0.2}, {1, 1.8}, {2, 3.4}, {3, -1.4}})
+    EXPECT_DOUBLE_EQ(means.v[static_cast<size_t>(i)], want) << i;
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "op/host_numbers.h"
-#include "ops/reduce/reduce.h"
 #include "op/whole_numbers.h"
+#include "ops/reduce/reduce.h"
 
 namespace tessera {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is (mean over tokens), 32 lanes take
-// neighbouring results, eight each where they are aligned, and 8 warps share the reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a
-// thread per result.
-// SASS: must LDG
+// Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is
+// (mean over tokens), 32 lanes take neighbouring results, eight each where they are aligned, and 8 warps share the
+// reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a thread
+// per result. SASS: must LDG
 #include "base/buffer.h"
 #include "ops/reduce/reduce.h"
 #include "tiles/cuda/device_axes.h"
@@ -33,17 +33,22 @@ bool all_numbers(const ReduceProblem& r) { return is_device_number(r.x) && is_de
 
 Verdict accepts(const Problem& p) {
   const ReduceProblem r = merged(p);
-  TS_REQUIRE(is_device_type(r.x) && is_device_type(r.y), "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(r.x), " and ",
+  TS_REQUIRE(is_device_type(r.x) && is_device_type(r.y),
+             "reads and writes plain types and e4m3 with one static f32 scale, not ", to_string(r.x), " and ",
              to_string(r.y));
   TS_REQUIRE(p.in[0].layout == Layout::kRows, "x must lie in rows");
-  TS_REQUIRE(r.shape.size() <= kMaxAxes, "x has ", r.shape.size(), " axes that cannot be merged; at most ", kMaxAxes, " are walked");
-  TS_REQUIRE(elements(r.shape) <= kMaxDeviceElements && r.length <= kMaxDeviceElements, "too many elements for 31-bit indices");
+  TS_REQUIRE(r.shape.size() <= kMaxAxes, "x has ", r.shape.size(), " axes that cannot be merged; at most ", kMaxAxes,
+             " are walked");
+  TS_REQUIRE(elements(r.shape) <= kMaxDeviceElements && r.length <= kMaxDeviceElements,
+             "too many elements for 31-bit indices");
   return {};
 }
 
 Arithmetic arithmetic(const Problem& p) {
   const bool numbers = all_numbers(ReduceProblem::of(p));
-  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "FADD" : "DADD", .accumulator_bits = numbers ? 24 : 53};
+  return {.computed = numbers ? "fp32" : "f64",
+          .instruction = numbers ? "FADD" : "DADD",
+          .accumulator_bits = numbers ? 24 : 53};
 }
 
 #ifdef __CUDACC__
@@ -59,7 +64,7 @@ struct Args {
   int length;
   int64_t length_stride;
   Fn fn;
-  float factor;  // on the result: 1 / length for the mean
+  float factor;      // on the result: 1 / length for the mean
   bool mean, whole;  // whole: the result is an integer, rounded towards zero
 };
 
@@ -67,7 +72,9 @@ struct Args {
 __device__ __forceinline__ float enter(Fn fn, float v) { return fn == Fn::kMin ? -v : fn == Fn::kSquares ? v * v : v; }
 __device__ __forceinline__ bool is_sum(Fn fn) { return fn == Fn::kSum || fn == Fn::kSquares; }
 __device__ __forceinline__ float neutral(Fn fn) { return is_sum(fn) ? cuda::Add::kNeutral : cuda::Max::kNeutral; }
-__device__ __forceinline__ float join(Fn fn, float a, float b) { return is_sum(fn) ? cuda::Add::apply(a, b) : cuda::Max::apply(a, b); }
+__device__ __forceinline__ float join(Fn fn, float a, float b) {
+  return is_sum(fn) ? cuda::Add::apply(a, b) : cuda::Max::apply(a, b);
+}
 __device__ __forceinline__ void leave(const Args& p, uint32_t i, float v) {
   if (p.fn == Fn::kMin) v = -v;
   cuda::store_one(p.y.element, p.y.data, i, v * p.factor * cuda::inverse_scale_of(p.y));
@@ -111,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
     const float scale = cuda::scale_of(p.x);
     // Several rows are under way before the first is added.
     constexpr int kAhead = 8;
-    const auto add = [&](const float (&v)[N]) {
+    const auto add = [&](const float(&v)[N]) {
 #pragma unroll
       for (int e = 0; e < N; ++e) total[e] = join(p.fn, total[e], enter(p.fn, v[e] * scale));
     };
@@ -187,22 +194,29 @@ class ReduceKernel final : public Kernel {
     p.factor = r_.fn == "mean" ? 1.0f / static_cast<float>(r_.length) : 1.0f;
     p.mean = r_.fn == "mean";
     p.whole = info(r_.y.element).kind == ElementKind::kInteger;
-    if (!all_numbers(r_)) return cuda::launch_overlapping(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, 1, p);
+    if (!all_numbers(r_))
+      return cuda::launch_overlapping(kName, reduce_any, divide_up(count, kThreads), kThreads, 0, stream.handle, 1, p);
     // Eight neighbours at a time: along the reduced axis, or across it.
     const bool across = r_.length_stride != 1 && r_.strides.back() == 1 && count > 1;
-    bool vector = is_aligned(p.x.data, 16) && (across ? r_.length_stride % 8 == 0 && r_.shape.back() % 8 == 0 : r_.length_stride == 1 && r_.length % 8 == 0);
-    for (size_t a = 0; a + (across ? 1 : 0) < r_.shape.size(); ++a) vector = vector && (r_.strides[a] % 8 == 0 || r_.shape[a] == 1);
+    bool vector = is_aligned(p.x.data, 16) && (across ? r_.length_stride % 8 == 0 && r_.shape.back() % 8 == 0
+                                                      : r_.length_stride == 1 && r_.length % 8 == 0);
+    for (size_t a = 0; a + (across ? 1 : 0) < r_.shape.size(); ++a)
+      vector = vector && (r_.strides[a] % 8 == 0 || r_.shape[a] == 1);
     if (across) {
-      return cuda::launch_overlapping(kName, vector ? reduce_across<8> : reduce_across<1>, divide_up(count, vector ? 256 : 32), kThreads, 0, stream.handle, 1, p);
+      return cuda::launch_overlapping(kName, vector ? reduce_across<8> : reduce_across<1>,
+                                      divide_up(count, vector ? 256 : 32), kThreads, 0, stream.handle, 1, p);
     }
-    return cuda::launch_overlapping(kName, vector ? reduce_by_warp<8> : reduce_by_warp<1>, divide_up(count, kSlices), kThreads, 0, stream.handle, 1, p);
+    return cuda::launch_overlapping(kName, vector ? reduce_by_warp<8> : reduce_by_warp<1>, divide_up(count, kSlices),
+                                    kThreads, 0, stream.handle, 1, p);
   }
 
  private:
   const ReduceProblem r_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<ReduceKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<ReduceKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -211,7 +225,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& reduce_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "ops/reduce/reduce.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
+#include "ops/reduce/reduce.h"
 
 namespace tessera {
 

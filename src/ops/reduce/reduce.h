@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[...] = f over the last axis of x[..., c]; attr `fn`: mean sum max min sum_squares. Any strides: reducing another axis is reducing a permuted view.
+// y[...] = f over the last axis of x[..., c]; attr `fn`: mean sum max min sum_squares. Any strides: reducing another
+// axis is reducing a permuted view.
 #pragma once
 
 #include <string>
@@ -10,8 +11,8 @@ namespace tessera {
 
 struct ReduceProblem {
   std::string fn;
-  Shape shape;    // of the result
-  Shape strides;  // of x over the result's axes
+  Shape shape;                            // of the result
+  Shape strides;                          // of x over the result's axes
   int64_t length = 0, length_stride = 0;  // the reduced axis
   QuantType x, y;
 

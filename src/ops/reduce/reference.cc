@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "base/parallel.h"
-#include "ops/reduce/reduce.h"
 #include "op/whole_numbers.h"
+#include "ops/reduce/reduce.h"
 
 #define TS_OP_FOLDER reduce
 #include "op/list_variants.inc"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary embedding on the device: a thread turns eight pairs, or carries eight of the numbers that pass through, in 16-byte loads where strides and
-// addresses allow it; else one pair or number.
-// SASS: must LDG
+// Rotary embedding on the device: a thread turns eight pairs, or carries eight of the numbers that pass through, in
+// 16-byte loads where strides and addresses allow it; else one pair or number. SASS: must LDG
 #include "base/buffer.h"
 #include "ops/rotary/rotary.h"
 #include "tiles/cuda/device_axes.h"
@@ -20,8 +19,10 @@ constexpr const char* kName = "rotary/cuda";
 Verdict accepts(const Problem& p) {
   const RotaryProblem r = RotaryProblem::of(p);
   for (const QuantType& t : {r.x, r.y})
-    TS_REQUIRE(is_device_number(t), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(t));
-  for (const QuantType& t : {r.cos, r.sin}) TS_REQUIRE(is_device_float(t), "reads cos and sin in f32, f16 or bf16, not ", to_string(t));
+    TS_REQUIRE(is_device_number(t), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ",
+               to_string(t));
+  for (const QuantType& t : {r.cos, r.sin})
+    TS_REQUIRE(is_device_float(t), "reads cos and sin in f32, f16 or bf16, not ", to_string(t));
   for (const Operand& o : p.in) TS_REQUIRE(o.layout == Layout::kRows, "operands must lie in rows");
   TS_REQUIRE(r.then->within({StepKind::quantize}), "runs no program but quantize");
   TS_REQUIRE(elements(p.out[0].shape) <= kMaxDeviceElements, "too many elements for 31-bit indices");
@@ -76,9 +77,12 @@ __global__ void __launch_bounds__(256) rotate(const __grid_constant__ Args p) {
     return;
   }
   float c[N], s[N];
-  cuda::load_numbers<N>(p.cos.element, p.cos.data, b * p.cos_strides[0] + t * p.cos_strides[1] + first * p.cos_strides[2], c);
-  cuda::load_numbers<N>(p.sin.element, p.sin.data, b * p.sin_strides[0] + t * p.sin_strides[1] + first * p.sin_strides[2], s);
-  // Neighbours: numbers 2 first ... 2 first + 2 N - 1, as v and then w; halves: v and w are N pairs' first and second numbers.
+  cuda::load_numbers<N>(p.cos.element, p.cos.data,
+                        b * p.cos_strides[0] + t * p.cos_strides[1] + first * p.cos_strides[2], c);
+  cuda::load_numbers<N>(p.sin.element, p.sin.data,
+                        b * p.sin_strides[0] + t * p.sin_strides[1] + first * p.sin_strides[2], s);
+  // Neighbours: numbers 2 first ... 2 first + 2 N - 1, as v and then w; halves: v and w are N pairs' first and second
+  // numbers.
   const int low = p.interleaved ? 2 * first : first, high = p.interleaved ? low + N : first + p.pairs;
   read<N>(p, head, low, scale, v);
   read<N>(p, head, high, scale, w);
@@ -111,7 +115,10 @@ class RotaryKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     const int64_t rows = r_.batch * r_.tokens * r_.heads;
     if (rows == 0) return {};
-    Args p{.x = device_tensor(in[0]), .cos = device_tensor(in[1]), .sin = device_tensor(in[2]), .y = device_tensor(out[0])};
+    Args p{.x = device_tensor(in[0]),
+           .cos = device_tensor(in[1]),
+           .sin = device_tensor(in[2]),
+           .y = device_tensor(out[0])};
     bool vector = r_.pairs % 8 == 0 && r_.head_size % 8 == 0;
     const auto set = [&](const Shape& from, int64_t* to) {
       for (size_t a = 0; a < from.size(); ++a) {
@@ -131,14 +138,17 @@ class RotaryKernel final : public Kernel {
     p.pairs = static_cast<int>(r_.pairs);
     p.head_size = static_cast<int>(r_.head_size);
     p.interleaved = r_.interleaved;
-    return cuda::launch_overlapping(kName, vector ? rotate<8> : rotate<1>, divide_up(p.count, 256), 256, 0, stream.handle, 1, p);
+    return cuda::launch_overlapping(kName, vector ? rotate<8> : rotate<1>, divide_up(p.count, 256), 256, 0,
+                                    stream.handle, 1, p);
   }
 
  private:
   const RotaryProblem r_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<RotaryKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<RotaryKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -147,7 +157,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& rotary_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

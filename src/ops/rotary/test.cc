@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "op/reference.h"
+#include "ops/ops.h"
 #include "ops/rotary/rotary.h"
 #include "testing/mutations.h"
-#include "ops/ops.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

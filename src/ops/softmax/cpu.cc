@@ -34,7 +34,9 @@ float row_sum(const float* v, int64_t n) {
 
 class SoftmaxKernel final : public Kernel {
  public:
-  explicit SoftmaxKernel(SoftmaxProblem problem) : p_(std::move(problem)) { Scratch::reserve(Scratch::bytes_of(p_.cols)); }
+  explicit SoftmaxKernel(SoftmaxProblem problem) : p_(std::move(problem)) {
+    Scratch::reserve(Scratch::bytes_of(p_.cols));
+  }
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     const Reader<float> from(in[0]);
     const Writer<float> to(out[0]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over rows on the device: a warp per row, or a block where rows are long. Each row is read three times (maximum, sum, result), the second and third time
-// from the cache; numbers come eight at a time where rows are aligned.
-// SASS: must LDG, SHFL
+// Softmax over rows on the device: a warp per row, or a block where rows are long. Each row is read three times
+// (maximum, sum, result), the second and third time from the cache; numbers come eight at a time where rows are
+// aligned. SASS: must LDG, SHFL
 #include "base/buffer.h"
 #include "ops/softmax/softmax.h"
 #include "tiles/cuda/device_axes.h"
@@ -20,14 +20,17 @@ constexpr const char* kName = "softmax/cuda";
 
 Verdict accepts(const Problem& p) {
   const SoftmaxProblem s = SoftmaxProblem::of(p);
-  TS_REQUIRE(is_device_number(s.x) && is_device_number(s.y), "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(s.x), " and ",
+  TS_REQUIRE(is_device_number(s.x) && is_device_number(s.y),
+             "reads and writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(s.x), " and ",
              to_string(s.y));
   TS_REQUIRE(p.in[0].rows().uniform && p.in[0].layout == Layout::kRows, "x must have uniform rows");
   TS_REQUIRE(s.rows <= kMaxDeviceElements && s.cols <= kMaxDeviceElements, "too many elements for 31-bit indices");
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FADD, expf", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = "fp32", .instruction = "FADD, expf", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -90,18 +93,27 @@ class SoftmaxKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (s_.rows * s_.cols == 0) return {};
-    const Args p{.x = device_tensor(in[0]), .y = device_tensor(out[0]), .rows = s_.rows, .row_stride = s_.row_stride, .cols = static_cast<int>(s_.cols)};
-    const bool vector = p.cols % 8 == 0 && p.row_stride % 8 == 0 && is_aligned(p.x.data, 16) && is_aligned(p.y.data, 16);
+    const Args p{.x = device_tensor(in[0]),
+                 .y = device_tensor(out[0]),
+                 .rows = s_.rows,
+                 .row_stride = s_.row_stride,
+                 .cols = static_cast<int>(s_.cols)};
+    const bool vector =
+        p.cols % 8 == 0 && p.row_stride % 8 == 0 && is_aligned(p.x.data, 16) && is_aligned(p.y.data, 16);
     const bool block = p.cols > kLongRow;
-    const auto kernel = vector ? (block ? softmax_rows<8, true> : softmax_rows<8, false>) : (block ? softmax_rows<1, true> : softmax_rows<1, false>);
-    return cuda::launch_overlapping(kName, kernel, block ? p.rows : divide_up(p.rows, kThreads / 32), kThreads, 0, stream.handle, 1, p);
+    const auto kernel = vector ? (block ? softmax_rows<8, true> : softmax_rows<8, false>)
+                               : (block ? softmax_rows<1, true> : softmax_rows<1, false>);
+    return cuda::launch_overlapping(kName, kernel, block ? p.rows : divide_up(p.rows, kThreads / 32), kThreads, 0,
+                                    stream.handle, 1, p);
   }
 
  private:
   const SoftmaxProblem s_;
 };
 
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return std::unique_ptr<Kernel>(std::make_unique<SoftmaxKernel>(p)); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
+  return std::unique_ptr<Kernel>(std::make_unique<SoftmaxKernel>(p));
+}
 
 #else
 constexpr auto bind = nullptr;
@@ -110,7 +122,8 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& softmax_cuda() {
-  static const Variant kVariant{.name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{
+      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
   return kVariant;
 }
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "op/reference.h"
-#include "testing/mutations.h"
 #include "ops/ops.h"
+#include "testing/mutations.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 #include <map>
 
 #include "ops/attention/attention.h"
+#include "rewrite/edit/replace.h"
 #include "rewrite/recognise/recognise.h"
 #include "rewrite/recognise/score_chain.h"
-#include "rewrite/edit/replace.h"
 
 namespace tessera {
 namespace {
@@ -25,8 +25,8 @@ struct Found {
 Region tokens_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 Region heads_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 
-// Attention gives probabilities the scale that takes 1 to the element's largest number, and no other. The file has it as
-// a number of one of these elements.
+// Attention gives probabilities the scale that takes 1 to the element's largest number, and no other. The file has it
+// as a number of one of these elements.
 bool is_scale_of_weights(double scale, Element element) {
   const double exact = 1 / info(element).max;
   for (const Element e : {Element::f32, Element::f16, Element::bf16}) {

@@ -8,8 +8,8 @@
 
 #include "ops/builder.h"
 #include "rewrite/edit/match.h"
-#include "rewrite/recognise/recognise.h"
 #include "rewrite/edit/replace.h"
+#include "rewrite/recognise/recognise.h"
 
 namespace tessera {
 namespace {
@@ -56,8 +56,8 @@ int bits_of(double x) {
   return bits;
 }
 
-// Equal to the last places of f32; where the pattern's number does not fit `type_bits` fraction bits, to its rounding (twice: two constants may have been
-// multiplied) in that type. A number that fits (0.5, 1) is itself in every type.
+// Equal to the last places of f32; where the pattern's number does not fit `type_bits` fraction bits, to its rounding
+// (twice: two constants may have been multiplied) in that type. A number that fits (0.5, 1) is itself in every type.
 bool close(const Poly& have, const Poly& want, int type_bits) {
   if (have.size() != want.size()) return false;
   for (const auto& [power, c] : want) {
@@ -72,8 +72,8 @@ class Reader {
  public:
   Reader(const Matcher& matcher, ValueId x, ValueId t) : m_(matcher), x_(x), t_(t) {}
 
-  // Fraction bits of the type that the constants were exported in (bf16, f16, f32): a model in 16 bits has a root of 2 of 1.4140625, and no f32
-  // constant of a pattern would fit so few bits.
+  // Fraction bits of the type that the constants were exported in (bf16, f16, f32): a model in 16 bits has a root of 2
+  // of 1.4140625, and no f32 constant of a pattern would fit so few bits.
   int type_bits() const { return bits_ <= 7 ? 7 : bits_ <= 10 ? 10 : 23; }
 
   // v as a polynomial in x and t; nothing where it is none (or one of a high degree).

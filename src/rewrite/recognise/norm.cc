@@ -3,8 +3,8 @@
 
 #include "ops/builder.h"
 #include "rewrite/edit/match.h"
-#include "rewrite/recognise/recognise.h"
 #include "rewrite/edit/replace.h"
+#include "rewrite/recognise/recognise.h"
 
 namespace tessera {
 namespace {

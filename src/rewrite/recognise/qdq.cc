@@ -202,8 +202,7 @@ class Activations {
 
   bool is_met(size_t node, size_t operand) const {
     const auto it = met_.find({node, operand});
-    return it != met_.end() &&
-           pairs_[static_cast<size_t>(it->second)].type.scale.granularity == Granularity::kTensor;
+    return it != met_.end() && pairs_[static_cast<size_t>(it->second)].type.scale.granularity == Granularity::kTensor;
   }
 
   bool is_met_in_attention(size_t node, size_t operand) const {

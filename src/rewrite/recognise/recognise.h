@@ -17,17 +17,18 @@ Status recognise_norm(Graph& graph);
 // x/2 (1 + erf(x / sqrt 2)), x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x sigmoid(1.702 x), x sigmoid(x), in any
 // association -> map.
 Status recognise_gelu(Graph& graph);
-// x cos + rotate(x) sin with rotate = (-x2, x1), pairs being the halves of a head or neighbours, in any order of slices,
-// signs, products and sums -> rotary. Tokens or parts of a head that are joined to it unturned become part of it.
+// x cos + rotate(x) sin with rotate = (-x2, x1), pairs being the halves of a head or neighbours, in any order of
+// slices, signs, products and sums -> rotary. Tokens or parts of a head that are joined to it unturned become part of
+// it.
 Status recognise_rotary(Graph& graph);
 // Types that a model was quantized with (docs/design/0008-imported-types.md). A constant that a copy decodes for a
-// matmul becomes its weight, [n, k], codes and scales bit for bit as they were; the layer's `asked` is "imported". A copy
-// to codes and one back, before a product, become the product's attrs `type.<i>` and `scale.<i>` for its input i; before
-// anything else they stay. Runs before constants are folded.
+// matmul becomes its weight, [n, k], codes and scales bit for bit as they were; the layer's `asked` is "imported". A
+// copy to codes and one back, before a product, become the product's attrs `type.<i>` and `scale.<i>` for its input i;
+// before anything else they stay. Runs before constants are folded.
 Status recognise_qdq(Graph& graph);
 // softmax(scale * q k^T + bias) v, with the scale on q, on k, on both or on the product -> attention. Types of its
-// products' inputs become its own: `type.0` ... `type.2` of q, k and v, `p` of the probabilities. Where attention does not
-// compute with these types, or not with that scale of the probabilities, the two products stay.
+// products' inputs become its own: `type.0` ... `type.2` of q, k and v, `p` of the probabilities. Where attention does
+// not compute with these types, or not with that scale of the probabilities, the two products stay.
 Status recognise_attention(Graph& graph);
 
 }  // namespace tessera

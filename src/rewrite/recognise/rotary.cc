@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "rewrite/edit/replace.h"
 #include "rewrite/recognise/recognise.h"
 #include "rewrite/recognise/rotated_pairs.h"
-#include "rewrite/edit/replace.h"
 
 namespace tessera {
 namespace {

@@ -66,18 +66,20 @@ void pack_x_groups(Element element, const void* x, int64_t row_stride, int64_t f
   }
 }
 
-// Groups of 4 rows of v, interleaved: [rows][4] each, handed to `place` with the group's number. Missing rows of v are zeros.
+// Groups of 4 rows of v, interleaved: [rows][4] each, handed to `place` with the group's number. Missing rows of v are
+// zeros.
 template <class Place>
 void transpose_groups(Element element, const void* v, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
                       float* scratch, const Place& place) {
-  auto* decoded = reinterpret_cast<uint16_t*>(scratch);        // 4 rows
+  auto* decoded = reinterpret_cast<uint16_t*>(scratch);  // 4 rows
   uint16_t* zeros = decoded + 4 * rows;
-  uint16_t* group = zeros + rows;                              // 4 rows interleaved
+  uint16_t* group = zeros + rows;  // 4 rows interleaved
   std::fill_n(zeros, rows, uint16_t{0});
   for (int64_t g = 0; 4 * g < k; ++g) {
     const uint16_t* from[4];
     for (int64_t i = 0; i < 4; ++i)
-      from[i] = 4 * g + i < k ? bf16_row(element, v, first + (4 * g + i) * row_stride, rows, decoded + i * rows) : zeros;
+      from[i] =
+          4 * g + i < k ? bf16_row(element, v, first + (4 * g + i) * row_stride, rows, decoded + i * rows) : zeros;
     interleave_rows(from, rows, group);
     place(g, group);
   }

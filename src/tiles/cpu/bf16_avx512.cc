@@ -11,8 +11,8 @@ constexpr int kRows = kAvx512Rows;
 
 __m512bh as_bf16(__m512i v) { return reinterpret_cast<__m512bh>(v); }
 
-// VDPBF16PS adds two products to each lane. A group of 4 columns of 8 rows of w fills a register: lanes 2c and 2c + 1 collect the two halves of
-// column c's sum.
+// VDPBF16PS adds two products to each lane. A group of 4 columns of 8 rows of w fills a register: lanes 2c and 2c + 1
+// collect the two halves of column c's sum.
 void multiply_rows(const uint16_t* x, const uint16_t* w, int64_t groups, __m512 (&out)[kRows][2]) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
@@ -38,7 +38,8 @@ inline __m512i odd() { return _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 1
 
 }  // namespace
 
-void multiply_bf16_avx512(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
+void multiply_bf16_avx512(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
+                          int64_t stride) {
   const int64_t groups = (k + 3) / 4;
   const auto* x = static_cast<const uint16_t*>(x_panels);
   __m512 sums[kRows][2];

@@ -20,7 +20,8 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One row: pairs of products of 16-bit numbers are added to 32-bit lanes, four lanes per column of w; a vector holds kColumns columns.
+// One row: pairs of products of 16-bit numbers are added to 32-bit lanes, four lanes per column of w; a vector holds
+// kColumns columns.
 void multiply_row_simd(const int16_t* x, const int8_t* w, int64_t groups, int32_t* out) {
   const hn::CappedTag<int16_t, 32> d16;
   const hn::RepartitionToWide<decltype(d16)> d32;
@@ -54,7 +55,8 @@ namespace {
 
 // Any processor: x panel [rows][k / 8][8] in int16, w panel as stored.
 constexpr int64_t kPlainRows = 4;
-void multiply_plain(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile, int64_t stride) {
+void multiply_plain(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
+                    int64_t stride) {
   const int64_t groups = divide_up(k, 8);
   const auto* x = static_cast<const int16_t*>(x_panels);
   for (int64_t r = 0; r < rows; ++r, x += 8 * groups) {
@@ -78,7 +80,8 @@ void spread(const int8_t* row, int64_t k, int64_t stride, int8_t* to) {
 
 // [k / kGroup][kRows][kGroup]
 template <int64_t kRows, int64_t kGroup>
-void pack_x_groups(Element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float*, void* panels) {
+void pack_x_groups(Element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float*,
+                   void* panels) {
   const auto* from = static_cast<const int8_t*>(x) + first;
   const int64_t panel = kRows * round_up(k, kGroup);
   auto* to = static_cast<int8_t*>(panels);
@@ -102,9 +105,12 @@ void pack_w_groups(Element, const void* w, const int64_t* offsets, int64_t rows,
     }
   }
 }
-const void* take_w_groups(Element, const void* w, int64_t first, int64_t, void*) { return static_cast<const int8_t*>(w) + first; }
+const void* take_w_groups(Element, const void* w, int64_t first, int64_t, void*) {
+  return static_cast<const int8_t*>(w) + first;
+}
 
-void pack_x_plain(Element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float*, void* panels) {
+void pack_x_plain(Element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k, float*,
+                  void* panels) {
   auto* to = static_cast<int16_t*>(panels);
   for (int64_t r = 0; r < rows; ++r, to += round_up(k, 8)) {
     std::copy_n(static_cast<const int8_t*>(x) + first + r * row_stride, k, to);
@@ -118,7 +124,8 @@ void pad_and_pair(const int8_t* groups, int64_t k, int8_t* panel) {
   const int64_t filled = round_up(k, 8);
   std::memset(panel + filled * kPanelCols, 0, static_cast<size_t>((round_up(k, 64) - filled) * kPanelCols));
 }
-void pack_w_tiles(Element e, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch, void* panel) {
+void pack_w_tiles(Element e, const void* w, const int64_t* offsets, int64_t rows, int64_t k, float* scratch,
+                  void* panel) {
   pack_w_groups(e, w, offsets, rows, k, nullptr, scratch);
   pad_and_pair(reinterpret_cast<const int8_t*>(scratch), k, static_cast<int8_t*>(panel));
 }

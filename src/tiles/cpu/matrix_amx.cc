@@ -19,11 +19,11 @@ constexpr int64_t kTileBytes = 16 * 64;
 enum class Numbers { kBf16, kInt8 };
 
 // Numbers of tiles are part of the instruction: they cannot be variables.
-#define TS_TILE_PRODUCT(sum, x)        \
+#define TS_TILE_PRODUCT(sum, x)           \
   if constexpr (kind == Numbers::kBf16) { \
-    _tile_dpbf16ps(sum, x, 4);         \
-  } else {                             \
-    _tile_dpbssd(sum, x, 4);           \
+    _tile_dpbf16ps(sum, x, 4);            \
+  } else {                                \
+    _tile_dpbssd(sum, x, 4);              \
   }
 
 // The sums of `kTiles` tiles of rows over `steps` times 64 bytes along k.
@@ -70,14 +70,23 @@ void multiply(const void* x_panels, const void* w_panel, int64_t steps, int64_t 
   for (int64_t r = 0; r < rows; r += 64, x += 4 * steps * kTileBytes) {
     const int64_t count = rows - r < 64 ? rows - r : 64;
     switch ((count + 15) / 16) {
-      case 1: collect<kind, 1>(x, w, steps, sums); break;
-      case 2: collect<kind, 2>(x, w, steps, sums); break;
-      case 3: collect<kind, 3>(x, w, steps, sums); break;
-      default: collect<kind, 4>(x, w, steps, sums); break;
+      case 1:
+        collect<kind, 1>(x, w, steps, sums);
+        break;
+      case 2:
+        collect<kind, 2>(x, w, steps, sums);
+        break;
+      case 3:
+        collect<kind, 3>(x, w, steps, sums);
+        break;
+      default:
+        collect<kind, 4>(x, w, steps, sums);
+        break;
     }
     for (int64_t i = 0; i < count; ++i) {
       float* to = tile + (r + i) * stride;
-      const __m512i v = _mm512_load_si512(sums + 16 * i), before = first ? _mm512_setzero_si512() : _mm512_loadu_si512(to);
+      const __m512i v = _mm512_load_si512(sums + 16 * i),
+                    before = first ? _mm512_setzero_si512() : _mm512_loadu_si512(to);
       if constexpr (kind == Numbers::kBf16) {
         _mm512_storeu_ps(to, _mm512_add_ps(_mm512_castsi512_ps(before), _mm512_castsi512_ps(v)));
       } else {

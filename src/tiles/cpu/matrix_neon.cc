@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// Both add to a 2x2 block of sums the product of (2 rows of x, 8 bytes each) and (2 rows of w, 8 bytes each) transposed.
+// Both add to a 2x2 block of sums the product of (2 rows of x, 8 bytes each) and (2 rows of w, 8 bytes each)
+// transposed.
 struct Bfmmla {
   using Number = bfloat16_t;
   using Operand = bfloat16x8_t;

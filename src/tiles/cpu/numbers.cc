@@ -47,7 +47,8 @@ void decode_nibbles_simd(const uint8_t* codes, int64_t n, const uint8_t* low, co
   }
 }
 
-// What is done to each product code * scale: nothing, or rounding to the nearest even number of a narrower float, saturating.
+// What is done to each product code * scale: nothing, or rounding to the nearest even number of a narrower float,
+// saturating.
 struct Keep {
   explicit HWY_INLINE Keep(const ElementInfo*) {}
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> v) const { return v; }
@@ -58,7 +59,8 @@ struct Round {
   explicit HWY_INLINE Round(const ElementInfo* e)
       : drop(23 - e->mantissa_bits),
         least(std::ldexp(1.0f, e->min_exponent)),
-        unit(std::ldexp(1.0f, e->min_exponent + drop)),  // its last place is the subnormal step: adding it rounds to that
+        unit(std::ldexp(1.0f,
+                        e->min_exponent + drop)),  // its last place is the subnormal step: adding it rounds to that
         most(static_cast<float>(e->max)) {}
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> v) const {
     const D d;
@@ -73,8 +75,8 @@ struct Round {
   }
 };
 
-// Words of 32 bits: a number of f32, or two neighbouring ones of bf16, both under the word's factor. The product of bf16 numbers is taken in f32, of
-// which bf16 holds the upper half exactly.
+// Words of 32 bits: a number of f32, or two neighbouring ones of bf16, both under the word's factor. The product of
+// bf16 numbers is taken in f32, of which bf16 holds the upper half exactly.
 template <class After>
 HWY_INLINE void multiply_words(float* v, hn::Vec<D> factor, const After& after) {
   hn::StoreU(after(hn::Mul(hn::LoadU(D(), v), factor)), D(), v);
@@ -113,23 +115,28 @@ template <class T, class After>
 void scale_words(T* v, int64_t words, const float* factors, int64_t period, const After& after) {
   constexpr int64_t kNumbers = sizeof(float) / sizeof(T);
   for (int64_t i = 0; i < words; i += period) {
-    for (int64_t j = 0; j < period; j += kLanes) multiply_words(v + (i + j) * kNumbers, hn::LoadU(D(), factors + j), after);
+    for (int64_t j = 0; j < period; j += kLanes)
+      multiply_words(v + (i + j) * kNumbers, hn::LoadU(D(), factors + j), after);
   }
 }
 
 // `round`: the element that products are rounded to, or null.
 template <class T>
 void scale_blocks_of(T* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
-  round != nullptr ? scale_blocks(v, n, scales, block, offset, Round(round)) : scale_blocks(v, n, scales, block, offset, Keep(round));
+  round != nullptr ? scale_blocks(v, n, scales, block, offset, Round(round))
+                   : scale_blocks(v, n, scales, block, offset, Keep(round));
 }
 template <class T>
 void scale_words_of(T* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
-  round != nullptr ? scale_words(v, words, factors, period, Round(round)) : scale_words(v, words, factors, period, Keep(round));
+  round != nullptr ? scale_words(v, words, factors, period, Round(round))
+                   : scale_words(v, words, factors, period, Keep(round));
 }
-void scale_blocks_f32(float* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+void scale_blocks_f32(float* v, int64_t n, const float* scales, int64_t block, int64_t offset,
+                      const ElementInfo* round) {
   scale_blocks_of(v, n, scales, block, offset, round);
 }
-void scale_blocks_bf16(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+void scale_blocks_bf16(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset,
+                       const ElementInfo* round) {
   scale_blocks_of(v, n, scales, block, offset, round);
 }
 void scale_words_f32(float* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
@@ -165,10 +172,12 @@ void narrow(const float* in, int64_t n, uint16_t* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(in[i]) >> 16);
 }
 
-void scale_in_blocks(float* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+void scale_in_blocks(float* v, int64_t n, const float* scales, int64_t block, int64_t offset,
+                     const ElementInfo* round) {
   HWY_DYNAMIC_DISPATCH(scale_blocks_f32)(v, n, scales, block, offset, round);
 }
-void scale_in_blocks(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset, const ElementInfo* round) {
+void scale_in_blocks(uint16_t* v, int64_t n, const float* scales, int64_t block, int64_t offset,
+                     const ElementInfo* round) {
   HWY_DYNAMIC_DISPATCH(scale_blocks_bf16)(v, n, scales, block, offset, round);
 }
 void scale_panel(float* v, int64_t words, const float* factors, int64_t period, const ElementInfo* round) {
@@ -251,14 +260,16 @@ void NumberReader::read_row_as(const Matrix& m, int64_t first, int64_t row, int6
   float scales[kBlocks];
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, count = std::min(n - i, kBlocks * block - offset);
-    decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols), divide_up(offset + count, block), scales);
+    decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row, col + i, m.cols),
+               divide_up(offset + count, block), scales);
     scale_in_blocks(out + i, count, scales, block, offset, round_);
     i += count;
   }
 }
 
 template <class T>
-void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const {
+void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
+                                 T* out) const {
   // Numbers of a row that lie together, a group of columns, are as many words, which share a factor.
   constexpr int64_t kWords = sizeof(T) == sizeof(float) ? 1 : 2, kNumbers = sizeof(float) / sizeof(T);
   const int64_t group = kWords * kNumbers, block = type_.scale.block;
@@ -267,7 +278,8 @@ void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, in
   float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * kWords];
   T* at = out;
   for (int64_t i = 0; i < n;) {
-    const int64_t offset = (col + i) % block, many = std::min(n - i, kBlocks * block - offset), blocks = divide_up(offset + many, block);
+    const int64_t offset = (col + i) % block, many = std::min(n - i, kBlocks * block - offset),
+                  blocks = divide_up(offset + many, block);
     for (int64_t r = 0; r < rows; ++r)
       decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
     for (int64_t b = 0; b < blocks; ++b) {
@@ -287,7 +299,8 @@ void NumberReader::read_row(const Matrix& m, int64_t first, int64_t row, int64_t
   read_row_as(m, first, row, col, n, static_cast<uint16_t*>(out));
 }
 
-void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const {
+void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
+                              void* out) const {
   if (to_ == Element::f32) return read_panel_as(m, first, row, rows, col, n, static_cast<float*>(out));
   read_panel_as(m, first, row, rows, col, n, static_cast<uint16_t*>(out));
 }

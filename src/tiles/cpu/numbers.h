@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers that enter products, from codes of any QuantType, in f32 or in bf16:
 //   number = decode(code) * block scale, rounded once more where the type says as(element)
-// Scales of rows and of the tensor are no part of it: they multiply the sum. Which of both a number fits exactly follows from the significands of
-// element and scale, so that nobody lists types.
+// Scales of rows and of the tensor are no part of it: they multiply the sum. Which of both a number fits exactly
+// follows from the significands of element and scale, so that nobody lists types.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,9 @@ class NumberReader {
   };
   // Columns [col, col + n) of a row; their codes begin at index `first`.
   void read_row(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const;
-  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels (panels16 for f32, panels16x4 for bf16): the same panel of
-  // numbers, whole groups. `first`: index of the first code. Contract: blocks of scales hold whole groups, and so do col and n but for the last columns.
+  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels (panels16 for f32, panels16x4
+  // for bf16): the same panel of numbers, whole groups. `first`: index of the first code. Contract: blocks of scales
+  // hold whole groups, and so do col and n but for the last columns.
   void read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
 
  private:

@@ -67,7 +67,9 @@ float number_at(const std::vector<float>& out, Element e, int64_t i) {
   info(e).decode(out.data(), i, 1, &v);
   return v;
 }
-std::vector<float> poison(int64_t n) { return std::vector<float>(static_cast<size_t>(n), std::numeric_limits<float>::quiet_NaN()); }
+std::vector<float> poison(int64_t n) {
+  return std::vector<float>(static_cast<size_t>(n), std::numeric_limits<float>::quiet_NaN());
+}
 
 TEST(CpuNumbers, RowsAreCodesTimesScales) {
   for (const char* text : kTypes) {
@@ -81,9 +83,11 @@ TEST(CpuNumbers, RowsAreCodesTimesScales) {
           for (int64_t col : {int64_t{0}, cols / 3, cols - 1}) {
             const int64_t n = cols - col;
             std::vector<float> out = poison(n + 1);
-            reader.read_row({stored.codes.data(), stored.scales.data(), cols}, row * cols + col, row, col, n, out.data());
+            reader.read_row({stored.codes.data(), stored.scales.data(), cols}, row * cols + col, row, col, n,
+                            out.data());
             for (int64_t i = 0; i < n; ++i)
-              ASSERT_EQ(number_at(out, to, i), stored.numbers[static_cast<size_t>(row * cols + col + i)]) << text << " row " << row << " col " << col + i;
+              ASSERT_EQ(number_at(out, to, i), stored.numbers[static_cast<size_t>(row * cols + col + i)])
+                  << text << " row " << row << " col " << col + i;
             EXPECT_TRUE(std::isnan(number_at(out, to, to == Element::f32 ? n : n | 1))) << text;
           }
         }
@@ -95,9 +99,11 @@ TEST(CpuNumbers, RowsAreCodesTimesScales) {
 TEST(CpuNumbers, PanelsAreRowsInAnotherOrder) {
   for (const char* text : kTypes) {
     const QuantType type = *parse_quant_type(text);
-    for (const auto& [to, layout] : {std::pair{Element::f32, Layout::kPanels16}, std::pair{Element::bf16, Layout::kPanels16x4}}) {
+    for (const auto& [to, layout] :
+         {std::pair{Element::f32, Layout::kPanels16}, std::pair{Element::bf16, Layout::kPanels16x4}}) {
       const int64_t group = layout_group(layout);
-      if ((to == Element::bf16 && !fits_bf16(type)) || (has_block_scales(type) && type.scale.block % group != 0)) continue;
+      if ((to == Element::bf16 && !fits_bf16(type)) || (has_block_scales(type) && type.scale.block % group != 0))
+        continue;
       const NumberReader reader(type, to);
       for (int64_t cols : {1, 7, 96, 100, 2601}) {
         const int64_t all = 20;
@@ -105,12 +111,15 @@ TEST(CpuNumbers, PanelsAreRowsInAnotherOrder) {
         const auto packed = arrange_codes(layout, type.element, all, cols, stored.codes.data());
         ASSERT_TRUE(packed.ok());
         for (int64_t row : {0, 16}) {
-          const int64_t col = cols / 3 / 8 * 8, n = cols - col, rows = std::min<int64_t>(16, all - row), many = 16 * round_up(n, group);
+          const int64_t col = cols / 3 / 8 * 8, n = cols - col, rows = std::min<int64_t>(16, all - row),
+                        many = 16 * round_up(n, group);
           std::vector<float> out = poison(many + 2);
-          reader.read_panel({packed->data(), stored.scales.data(), cols}, layout_index(layout, row, col, rows, cols), row, rows, col, n, out.data());
+          reader.read_panel({packed->data(), stored.scales.data(), cols}, layout_index(layout, row, col, rows, cols),
+                            row, rows, col, n, out.data());
           for (int64_t r = 0; r < 16; ++r) {
             for (int64_t c = 0; c < n; ++c)
-              ASSERT_EQ(number_at(out, to, layout_index(layout, r, c, rows, n)), r < rows ? stored.numbers[static_cast<size_t>((row + r) * cols + col + c)] : 0)
+              ASSERT_EQ(number_at(out, to, layout_index(layout, r, c, rows, n)),
+                        r < rows ? stored.numbers[static_cast<size_t>((row + r) * cols + col + c)] : 0)
                   << text << " row " << row + r << " col " << col + c;
           }
           EXPECT_TRUE(std::isnan(number_at(out, to, to == Element::f32 ? many : many | 1))) << text;

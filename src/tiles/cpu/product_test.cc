@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every product that this machine can run, against f64 on the same numbers; panels, scratch and tile are poisoned with NaN first.
+// Every product that this machine can run, against f64 on the same numbers; panels, scratch and tile are poisoned with
+// NaN first.
 #include "tiles/cpu/product.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,8 @@ namespace {
 
 // Codes of `element` for normal random numbers, and what they decode to.
 struct Numbers {
-  Numbers(Element e, int64_t n, uint64_t seed) : element(e), codes(static_cast<size_t>(4 * n)), decoded(static_cast<size_t>(n)) {
+  Numbers(Element e, int64_t n, uint64_t seed)
+      : element(e), codes(static_cast<size_t>(4 * n)), decoded(static_cast<size_t>(n)) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     std::vector<float> v(decoded.size());
@@ -39,20 +41,22 @@ std::vector<float> poison(int64_t bytes) {
 
 // Rows of x and w a little apart from each other; w as rows and in the product's own layout.
 void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, int64_t k) {
-  SCOPED_TRACE(testing::Message() << p.instruction << " " << info(element).name << " " << rows << "x" << cols << "x" << k);
+  SCOPED_TRACE(testing::Message() << p.instruction << " " << info(element).name << " " << rows << "x" << cols << "x"
+                                  << k);
   const int64_t gap = 3;
   const Numbers x(element, rows * (k + gap) + 5, 1), w(element, cols * k, 2);
   const int64_t width = info(element).bits / 8;
   std::vector<uint8_t> stored(static_cast<size_t>(layout_elements(p.layout, cols, k) * width));
   for (int64_t i = 0; i < cols * k; ++i)
-    std::memcpy(&stored[static_cast<size_t>(layout_index(p.layout, i / k, i % k, cols, k) * width)], &w.codes[static_cast<size_t>(i * width)],
-                static_cast<size_t>(width));
+    std::memcpy(&stored[static_cast<size_t>(layout_index(p.layout, i / k, i % k, cols, k) * width)],
+                &w.codes[static_cast<size_t>(i * width)], static_cast<size_t>(width));
   int64_t offsets[kPanelCols];
   for (int64_t c = 0; c < cols; ++c) offsets[c] = c * k;
 
   const int64_t stride = kPanelCols + 8;
   for (const bool from_rows : {false, true}) {
-    std::vector<float> x_panels = poison(p.x_bytes(rows, p.block_k)), w_panel = poison(p.w_bytes(p.block_k)), tile = poison(rows * stride * 4);
+    std::vector<float> x_panels = poison(p.x_bytes(rows, p.block_k)), w_panel = poison(p.w_bytes(p.block_k)),
+                       tile = poison(rows * stride * 4);
     std::vector<float> scratch = poison(std::max(kPanelCols, p.rows) * round_up(std::min(k, p.block_k), 8) * 4);
     for (int64_t k0 = 0; k0 < k; k0 += p.block_k) {
       const int64_t n = std::min(p.block_k, k - k0);
@@ -77,16 +81,19 @@ void check(const PanelProduct& p, Element element, int64_t rows, int64_t cols, i
         const double got = p.integer ? std::bit_cast<int32_t>(stored) : double{stored};
         double want = 0, magnitude = 0;
         for (int64_t i = 0; i < k && c < cols; ++i) {
-          const double product = double{x.decoded[static_cast<size_t>(5 + r * (k + gap) + i)]} * w.decoded[static_cast<size_t>(c * k + i)];
+          const double product =
+              double{x.decoded[static_cast<size_t>(5 + r * (k + gap) + i)]} * w.decoded[static_cast<size_t>(c * k + i)];
           want += product, magnitude += std::fabs(product);
         }
-        ASSERT_NEAR(got, want, p.integer ? 0 : static_cast<double>(k + 1) * 0x1p-23 * magnitude) << "row " << r << " col " << c;
+        ASSERT_NEAR(got, want, p.integer ? 0 : static_cast<double>(k + 1) * 0x1p-23 * magnitude)
+            << "row " << r << " col " << c;
       }
     }
   }
 }
 
-const int64_t kRows[] = {1, 2, 5, 6, 7, 12, 13, 16, 33, 64, 65}, kDepths[] = {1, 3, 4, 7, 31, 32, 33, 64, 100, 767, 768, 771};
+const int64_t kRows[] = {1, 2, 5, 6, 7, 12, 13, 16, 33, 64, 65},
+              kDepths[] = {1, 3, 4, 7, 31, 32, 33, 64, 100, 767, 768, 771};
 
 TEST(CpuProduct, Bf16AgreesWithF64) {
   for (const PanelProduct& p : bf16_products()) {
@@ -103,7 +110,8 @@ TEST(CpuProduct, Int8IsExact) {
   for (const PanelProduct& p : int8_products()) {
     EXPECT_EQ(p.block_k % p.depth, 0);
     for (int64_t rows : kRows) {
-      for (int64_t k : {1, 7, 8, 9, 63, 64, 65, 100, 1535, 1536, 1541}) check(p, Element::i8, rows, rows % 2 == 0 ? 16 : 11, k);
+      for (int64_t k : {1, 7, 8, 9, 63, 64, 65, 100, 1535, 1536, 1541})
+        check(p, Element::i8, rows, rows % 2 == 0 ? 16 : 11, k);
     }
   }
 }

@@ -95,13 +95,14 @@ void decode_row_simd(Element element, const void* codes, int64_t first, int64_t 
   if (!known) info(element).decode(codes, first, n, out);
 }
 
-// e4m3 in bf16 by integer operations on bytes: 16 codes at a time, how many were decoded. Normal numbers move their exponent and fraction and add the
-// difference of the biases; the eight subnormals, m * 2^-9, come from a table.
+// e4m3 in bf16 by integer operations on bytes: 16 codes at a time, how many were decoded. Normal numbers move their
+// exponent and fraction and add the difference of the biases; the eight subnormals, m * 2^-9, come from a table.
 int64_t e4m3_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
   const hn::FixedTag<uint8_t, 16> d;
   const hn::FixedTag<uint16_t, 8> d16;
   const auto set = [&](int bits) HWY_ATTR { return hn::Set(d, static_cast<uint8_t>(bits)); };
-  alignas(16) static constexpr uint8_t kHigh[16] = {0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c}, kLow[16] = {0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60};
+  alignas(16) static constexpr uint8_t kHigh[16] = {0, 0x3b, 0x3b, 0x3b, 0x3c, 0x3c, 0x3c, 0x3c},
+                                       kLow[16] = {0, 0, 0x80, 0xc0, 0, 0x20, 0x40, 0x60};
   const auto small_high = hn::Load(d, kHigh), small_low = hn::Load(d, kLow);
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -140,7 +141,8 @@ void interleave_rows_simd(const uint16_t* const (&rows)[4], int64_t n, uint16_t*
   }
 }
 
-// bf16 at half the cost of store_codes: whole vectors; how many numbers were encoded, 0 where one of them needs saturation or is a NaN.
+// bf16 at half the cost of store_codes: whole vectors; how many numbers were encoded, 0 where one of them needs
+// saturation or is a NaN.
 int64_t encode_bf16(const float* in, int64_t n, float factor, uint16_t* codes) {
   const D d;
   const hn::RebindToUnsigned<D> du;
@@ -171,7 +173,8 @@ void round_group_simd(const float* s, uint16_t* out) {
     return hn::TruncateTo(d16, hn::ShiftRight<16>(kept));
   };
   for (int64_t i = 0; i < 16; i += kLanes)
-    hn::StoreInterleaved4(rounded(s + i), rounded(s + 16 + i), rounded(s + 32 + i), rounded(s + 48 + i), d16, out + 4 * i);
+    hn::StoreInterleaved4(rounded(s + i), rounded(s + 16 + i), rounded(s + 32 + i), rounded(s + 48 + i), d16,
+                          out + 4 * i);
 }
 
 constexpr int64_t kStaged = 256;  // numbers that wait on the stack for the second half of a conversion

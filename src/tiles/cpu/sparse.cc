@@ -25,7 +25,8 @@ template <class D>
 struct Places {
   hn::Vec<D> at[4];
   HWY_INLINE Places(D d, hn::Vec<D> first, hn::Vec<D> second, hn::Vec<D> metadata) {
-    const auto three = hn::Set(d, 3), low = hn::And(metadata, three), high = hn::And(hn::ShiftRight<2>(metadata), three);
+    const auto three = hn::Set(d, 3), low = hn::And(metadata, three),
+               high = hn::And(hn::ShiftRight<2>(metadata), three);
     const auto place = [&](int i) HWY_ATTR {
       const auto here = hn::Set(d, static_cast<hn::TFromD<D>>(i));
       return hn::Or(hn::IfThenElseZero(hn::Eq(low, here), first), hn::IfThenElseZero(hn::Eq(high, here), second));
@@ -34,7 +35,8 @@ struct Places {
   }
 };
 
-// 16 bytes of codes of type T; `metadata` holds a group per byte. Reads 32 bytes of kept codes at most, writes kLanes groups.
+// 16 bytes of codes of type T; `metadata` holds a group per byte. Reads 32 bytes of kept codes at most, writes kLanes
+// groups.
 template <class T>
 struct Expand {
   static constexpr int64_t kLanes = 16 / sizeof(T), kKeptBytes = 2 * 16, kBytes = 4 * 16;
@@ -62,8 +64,10 @@ struct Expand<Nibble> {
   static HWY_INLINE void run(const uint8_t* kept, const uint8_t* metadata, uint8_t* out) {
     const hn::FixedTag<uint8_t, 16> d;
     const auto pairs = hn::LoadU(d, kept);
-    const Places<decltype(d)> p(d, hn::And(pairs, hn::Set(d, uint8_t{15})), hn::ShiftRight<4>(pairs), hn::LoadU(d, metadata));
-    hn::StoreInterleaved2(hn::Or(p.at[0], hn::ShiftLeft<4>(p.at[1])), hn::Or(p.at[2], hn::ShiftLeft<4>(p.at[3])), d, out);
+    const Places<decltype(d)> p(d, hn::And(pairs, hn::Set(d, uint8_t{15})), hn::ShiftRight<4>(pairs),
+                                hn::LoadU(d, metadata));
+    hn::StoreInterleaved2(hn::Or(p.at[0], hn::ShiftLeft<4>(p.at[1])), hn::Or(p.at[2], hn::ShiftLeft<4>(p.at[3])), d,
+                          out);
   }
 };
 
@@ -75,7 +79,8 @@ void expand_groups(const uint8_t* kept, const uint8_t* metadata, int64_t groups,
   uint8_t places[kChunk];
   for (int64_t g = 0; g < groups; g += kChunk, kept += kChunk * kPair, metadata += kChunk / 2, out += kChunk * kGroup) {
     const int64_t count = std::min(kChunk, groups - g);
-    for (int64_t i = 0; i < count / 2; ++i) places[2 * i] = metadata[i] & 15, places[2 * i + 1] = static_cast<uint8_t>(metadata[i] >> 4);
+    for (int64_t i = 0; i < count / 2; ++i)
+      places[2 * i] = metadata[i] & 15, places[2 * i + 1] = static_cast<uint8_t>(metadata[i] >> 4);
     if (count % 2 != 0) places[count - 1] = metadata[count / 2] & 15;
     int64_t i = 0;
     for (; i + E::kLanes <= count; i += E::kLanes) E::run(kept + i * kPair, places + i, out + i * kGroup);
@@ -111,11 +116,11 @@ namespace tessera {
 
 HWY_EXPORT(expand_groups_simd);
 
-void expand_sparse_row(int bits, const void* kept, const void* metadata, int64_t row, int64_t col, int64_t n, int64_t cols, void* codes) {
-  HWY_DYNAMIC_DISPATCH(expand_groups_simd)(bits,
-                                           static_cast<const uint8_t*>(kept) + (row * kept24_cols(cols) + col / 2) * bits / 8,
-                                           static_cast<const uint8_t*>(metadata) + meta24_byte(row, col / 4, cols), groups24(n),
-                                           static_cast<uint8_t*>(codes));
+void expand_sparse_row(int bits, const void* kept, const void* metadata, int64_t row, int64_t col, int64_t n,
+                       int64_t cols, void* codes) {
+  HWY_DYNAMIC_DISPATCH(expand_groups_simd)
+  (bits, static_cast<const uint8_t*>(kept) + (row * kept24_cols(cols) + col / 2) * bits / 8,
+   static_cast<const uint8_t*>(metadata) + meta24_byte(row, col / 4, cols), groups24(n), static_cast<uint8_t*>(codes));
 }
 
 }  // namespace tessera

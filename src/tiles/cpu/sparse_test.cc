@@ -20,7 +20,8 @@ TEST(CpuSparse, RowsAreThoseOfTheWholeMatrix) {
     const int bits = info(e).bits;
     for (int64_t cols : {1, 4, 5, 8, 31, 64, 100, 257, 800}) {
       const int64_t rows = 3;
-      std::vector<uint8_t> kept(static_cast<size_t>(packed_bytes(e, rows * kept24_cols(cols)))), metadata(static_cast<size_t>(rows * meta24_row_bytes(cols)));
+      std::vector<uint8_t> kept(static_cast<size_t>(packed_bytes(e, rows * kept24_cols(cols)))),
+          metadata(static_cast<size_t>(rows * meta24_row_bytes(cols)));
       std::vector<uint8_t> all(static_cast<size_t>(packed_bytes(e, rows * cols)));
       for (uint8_t& byte : kept) byte = static_cast<uint8_t>(random());
       for (uint8_t& byte : metadata) {
@@ -34,7 +35,8 @@ TEST(CpuSparse, RowsAreThoseOfTheWholeMatrix) {
           std::vector<uint8_t> got(static_cast<size_t>(packed_bytes(e, round_up(n, 8))) + 64, 0xa5);
           expand_sparse_row(bits, kept.data(), metadata.data(), row, col, n, cols, got.data());
           for (int64_t i = 0; i < n; ++i)
-            ASSERT_EQ(code_at(got.data(), bits, i), code_at(all.data(), bits, row * cols + col + i)) << info(e).name << " " << cols << " columns, at " << i;
+            ASSERT_EQ(code_at(got.data(), bits, i), code_at(all.data(), bits, row * cols + col + i))
+                << info(e).name << " " << cols << " columns, at " << i;
           for (size_t i = got.size() - 64; i < got.size(); ++i) ASSERT_EQ(got[i], 0xa5);
         }
       }

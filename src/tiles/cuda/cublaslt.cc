@@ -16,12 +16,14 @@
 namespace tessera {
 namespace {
 
-constexpr int kCandidates = 8;    // what the heuristic is asked for; the best is among its first few
-constexpr int kTimedRuns = 5;     // per candidate and round
-constexpr float kMargin = 0.97f;  // a candidate replaces the heuristic's first only where it is clearly faster: noise must not decide
+constexpr int kCandidates = 8;  // what the heuristic is asked for; the best is among its first few
+constexpr int kTimedRuns = 5;   // per candidate and round
+constexpr float kMargin =
+    0.97f;  // a candidate replaces the heuristic's first only where it is clearly faster: noise must not decide
 
 Status cublas_status(const char* what, cublasStatus_t status) {
-  return status == CUBLAS_STATUS_SUCCESS ? Status() : machine_error(cat("cuBLASLt ", what, ": ", cublasLtGetStatusString(status)));
+  return status == CUBLAS_STATUS_SUCCESS ? Status()
+                                         : machine_error(cat("cuBLASLt ", what, ": ", cublasLtGetStatusString(status)));
 }
 Status cuda_status(const char* what, cudaError_t error) {
   return error == cudaSuccess ? Status() : machine_error(cat("cuBLASLt ", what, ": ", cudaGetErrorString(error)));
@@ -29,10 +31,15 @@ Status cuda_status(const char* what, cudaError_t error) {
 
 cudaDataType_t data_type(Element e) {
   switch (e) {
-    case Element::f32: return CUDA_R_32F;
-    case Element::f16: return CUDA_R_16F;
-    case Element::bf16: return CUDA_R_16BF;
-    default: TS_CHECK(e == Element::e4m3, info(e).name); return CUDA_R_8F_E4M3;
+    case Element::f32:
+      return CUDA_R_32F;
+    case Element::f16:
+      return CUDA_R_16F;
+    case Element::bf16:
+      return CUDA_R_16BF;
+    default:
+      TS_CHECK(e == Element::e4m3, info(e).name);
+      return CUDA_R_8F_E4M3;
   }
 }
 
@@ -48,15 +55,18 @@ Result<cublasLtHandle_t> handle_of(int device) {
 
 template <class T>
 Status set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
-  return cublas_status("cublasLtMatmulDescSetAttribute", cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
+  return cublas_status("cublasLtMatmulDescSetAttribute",
+                       cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
 }
 template <class T>
 Status set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
-  return cublas_status("cublasLtMatrixLayoutSetAttribute", cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
+  return cublas_status("cublasLtMatrixLayoutSetAttribute",
+                       cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
 }
 template <class T>
 Status set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  return cublas_status("cublasLtMatmulPreferenceSetAttribute", cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+  return cublas_status("cublasLtMatmulPreferenceSetAttribute",
+                       cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
 
 struct DeviceScratch {
@@ -64,7 +74,8 @@ struct DeviceScratch {
   ~DeviceScratch() { cudaFree(data); }
 };
 
-// Fills device memory with random codes of numbers in (-1, 1), `positive` ones in (0.5, 1): a matrix product runs faster on zeros than on real numbers.
+// Fills device memory with random codes of numbers in (-1, 1), `positive` ones in (0.5, 1): a matrix product runs
+// faster on zeros than on real numbers.
 Status fill(uint8_t* to, int64_t count, Element e, bool positive) {
   if (count == 0) return {};
   const int64_t block = std::min<int64_t>(count, 1 << 16);
@@ -102,16 +113,19 @@ struct Gemm::Parts {
   }
 
   Status describe();
-  Status make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride, bool shared = false);
+  Status make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride,
+                     bool shared = false);
   Status set_pointers(const GemmPointers& p);
   Result<std::vector<cublasLtMatmulAlgo_t>> candidates();
   Result<size_t> fastest(const std::vector<cublasLtMatmulAlgo_t>& choices);
   Status run(const cublasLtMatmulAlgo_t& algo, const GemmPointers& p, void* workspace, cudaStream_t stream);
 };
 
-Status Gemm::Parts::make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride, bool shared) {
+Status Gemm::Parts::make_layout(cublasLtMatrixLayout_t* layout, Element e, int64_t rows, int64_t cols, int64_t stride,
+                                bool shared) {
   TS_TRY(cublas_status("cublasLtMatrixLayoutCreate",
-                       cublasLtMatrixLayoutCreate(layout, data_type(e), static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), stride)));
+                       cublasLtMatrixLayoutCreate(layout, data_type(e), static_cast<uint64_t>(rows),
+                                                  static_cast<uint64_t>(cols), stride)));
   if (spec.batch == 1) return {};
   TS_TRY(set(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(spec.batch)));
   return set(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, shared ? int64_t{0} : cols * stride);
@@ -127,8 +141,10 @@ Status Gemm::Parts::describe() {
   }
   if (spec.in == Element::e4m3) TS_TRY(set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1}));
   if (spec.scales == GemmScales::kOuter) {
-    TS_TRY(set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
-    TS_TRY(set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
+    TS_TRY(
+        set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
+    TS_TRY(
+        set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F)));
   }
   TS_TRY(make_layout(&a, spec.in, spec.k, spec.n, spec.w_row_stride, spec.shared_w));
   TS_TRY(make_layout(&b, spec.in, spec.k, spec.m, spec.x_row_stride));
@@ -149,24 +165,29 @@ Result<std::vector<cublasLtMatmulAlgo_t>> Gemm::Parts::candidates() {
   TS_TRY(set_pointers({.bias = somewhere, .x_scale = somewhere, .w_scale = somewhere}));
   cublasLtMatmulPreference_t preference = nullptr;
   TS_TRY(cublas_status("cublasLtMatmulPreferenceCreate", cublasLtMatmulPreferenceCreate(&preference)));
-  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, cublasStatus_t (*)(cublasLtMatmulPreference_t)> owner(
-      preference, cublasLtMatmulPreferenceDestroy);
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                        cublasStatus_t (*)(cublasLtMatmulPreference_t)>
+      owner(preference, cublasLtMatmulPreferenceDestroy);
   TS_TRY(set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kCublasWorkspaceBytes)));
   // Partial sums in the result's type would round more often than this arithmetic states.
-  TS_TRY(set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
-  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+  TS_TRY(set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+  for (auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     TS_TRY(set(preference, attribute, static_cast<uint32_t>(spec.alignment)));
   }
   cublasLtMatmulHeuristicResult_t found[kCandidates] = {};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, d, preference, kCandidates, found, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, d, preference, kCandidates, found, &count);
   // A combination that the library does not know is no failure: the caller has another way.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return std::vector<cublasLtMatmulAlgo_t>();
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+    return std::vector<cublasLtMatmulAlgo_t>();
   TS_TRY(cublas_status("cublasLtMatmulAlgoGetHeuristic", status));
   std::vector<cublasLtMatmulAlgo_t> out;
   for (int i = 0; i < count; ++i) {
-    if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= static_cast<size_t>(kCublasWorkspaceBytes)) out.push_back(found[i].algo);
+    if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= static_cast<size_t>(kCublasWorkspaceBytes))
+      out.push_back(found[i].algo);
   }
   return out;
 }
@@ -174,8 +195,9 @@ Result<std::vector<cublasLtMatmulAlgo_t>> Gemm::Parts::candidates() {
 Status Gemm::Parts::run(const cublasLtMatmulAlgo_t& algo, const GemmPointers& p, void* workspace, cudaStream_t stream) {
   const float alpha = 1, beta = spec.c ? 1 : 0;
   TS_TRY(set_pointers(p));
-  return cublas_status("cublasLtMatmul", cublasLtMatmul(handle, desc, &alpha, p.w, a, p.x, b, &beta, spec.c ? p.c : p.y, c, p.y, d, &algo, workspace,
-                                                        static_cast<size_t>(kCublasWorkspaceBytes), stream));
+  return cublas_status("cublasLtMatmul",
+                       cublasLtMatmul(handle, desc, &alpha, p.w, a, p.x, b, &beta, spec.c ? p.c : p.y, c, p.y, d, &algo,
+                                      workspace, static_cast<size_t>(kCublasWorkspaceBytes), stream));
 }
 
 // Times every candidate twice, in two rounds, so that a clock that is still rising favours none.
@@ -263,9 +285,23 @@ Result<std::unique_ptr<Gemm>> Gemm::make(const GemmSpec& spec) {
   // Equal products of one process share a choice: layers of a model repeat, and so do tests.
   static std::mutex mutex;
   static std::map<std::vector<int64_t>, std::vector<cublasLtMatmulAlgo_t>> chosen;  // empty: the library has none
-  const std::vector<int64_t> key = {device, spec.batch, spec.m, spec.n, spec.k, spec.x_row_stride, spec.w_row_stride, spec.c_row_stride,
-                                    spec.shared_w, spec.shared_c, static_cast<int64_t>(spec.in), static_cast<int64_t>(spec.out), spec.bias, spec.c, static_cast<int64_t>(spec.scales),
-                                    spec.alignment, spec.timed};
+  const std::vector<int64_t> key = {device,
+                                    spec.batch,
+                                    spec.m,
+                                    spec.n,
+                                    spec.k,
+                                    spec.x_row_stride,
+                                    spec.w_row_stride,
+                                    spec.c_row_stride,
+                                    spec.shared_w,
+                                    spec.shared_c,
+                                    static_cast<int64_t>(spec.in),
+                                    static_cast<int64_t>(spec.out),
+                                    spec.bias,
+                                    spec.c,
+                                    static_cast<int64_t>(spec.scales),
+                                    spec.alignment,
+                                    spec.timed};
   const std::lock_guard lock(mutex);
   auto known = chosen.find(key);
   if (known == chosen.end()) {

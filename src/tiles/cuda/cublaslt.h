@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One matrix product through cuBLASLt: y[m,n] = x[m,k] * w[n,k]^T (+ bias[n]) (+ c[m,n]), rows as this product stores them.
-// The library counts columns first, so it is asked for the transposed product: A = w (K x N, transposed), B = x (K x M), D = y (N x M).
-// Making one asks the heuristic for candidates and times them on random numbers, once per process and shape; running one allocates nothing and can be captured.
-// Reductions across thread blocks are in f32 and in a fixed order: identical inputs give identical bits.
+// One matrix product through cuBLASLt: y[m,n] = x[m,k] * w[n,k]^T (+ bias[n]) (+ c[m,n]), rows as this product stores
+// them. The library counts columns first, so it is asked for the transposed product: A = w (K x N, transposed), B = x
+// (K x M), D = y (N x M). Making one asks the heuristic for candidates and times them on random numbers, once per
+// process and shape; running one allocates nothing and can be captured. Reductions across thread blocks are in f32 and
+// in a fixed order: identical inputs give identical bits.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,10 @@ enum class GemmScales : uint8_t {
 
 struct GemmSpec {
   int64_t batch = 1, m = 0, n = 0, k = 0;
-  int64_t x_row_stride = 0, w_row_stride = 0, c_row_stride = 0;  // elements; y's rows are dense; matrices of a batch follow each other
-  bool shared_w = false, shared_c = false;                       // one w, one c for the whole batch
-  Element in = Element::f16, out = Element::f16;                 // of x and w; of y, c and bias
+  int64_t x_row_stride = 0, w_row_stride = 0,
+          c_row_stride = 0;                       // elements; y's rows are dense; matrices of a batch follow each other
+  bool shared_w = false, shared_c = false;        // one w, one c for the whole batch
+  Element in = Element::f16, out = Element::f16;  // of x and w; of y, c and bias
   bool bias = false, c = false;
   GemmScales scales = GemmScales::kNone;
   int alignment = 16;  // bytes, of every pointer

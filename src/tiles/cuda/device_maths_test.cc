@@ -14,7 +14,26 @@ namespace {
 
 TEST(FastDivide, IsExactBelow31Bits) {
   std::mt19937 random(1);
-  std::vector<uint32_t> divisors = {1, 2, 3, 5, 7, 8, 12, 49, 96, 197, 641, 768, 3072, 65535, 65536, 65537, (1u << 30) - 1, 1u << 30, (1u << 30) + 1, (1u << 31) - 1};
+  std::vector<uint32_t> divisors = {1,
+                                    2,
+                                    3,
+                                    5,
+                                    7,
+                                    8,
+                                    12,
+                                    49,
+                                    96,
+                                    197,
+                                    641,
+                                    768,
+                                    3072,
+                                    65535,
+                                    65536,
+                                    65537,
+                                    (1u << 30) - 1,
+                                    1u << 30,
+                                    (1u << 30) + 1,
+                                    (1u << 31) - 1};
   for (int i = 0; i < 200; ++i) divisors.push_back(1 + random() % ((1u << 31) - 1) / (1u << random() % 31));
   for (uint32_t d : divisors) {
     const FastDivide divide(d);
@@ -41,7 +60,8 @@ TEST(DeviceAxes, UnitsShortenTheLastAxis) {
   EXPECT_EQ(axes.stride[1][2], 8);
 }
 
-// The host's reciprocal and exponential are better than the device's by an ulp or two of Q: half of the stated bound is left for them.
+// The host's reciprocal and exponential are better than the device's by an ulp or two of Q: half of the stated bound is
+// left for them.
 TEST(GeluFast, StaysInItsBound) {
   double worst = 0;
   for (double at = -12; at < 12; at += 1.0 / 65536) {

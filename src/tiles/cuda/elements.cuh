@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in device memory, one or eight at a time, their element chosen while running: the branch is the same for a whole grid, so it costs an
-// instruction or two per eight numbers, and one kernel serves every type.
-// Eight at a time: the address of the first must be a multiple of 16 bytes (e4m3: 8). Rounding is to nearest even and saturates, as types/ has it.
+// Numbers in device memory, one or eight at a time, their element chosen while running: the branch is the same for a
+// whole grid, so it costs an instruction or two per eight numbers, and one kernel serves every type. Eight at a time:
+// the address of the first must be a multiple of 16 bytes (e4m3: 8). Rounding is to nearest even and saturates, as
+// types/ has it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,8 +14,8 @@
 
 namespace tessera::cuda {
 
-// Eight numbers as they lie in memory: f32 in lo and hi, 16-bit ones in lo, 8-bit ones in lo.x and lo.y. Loading and decoding are apart so that a
-// thread can have several loads under way before the first use.
+// Eight numbers as they lie in memory: f32 in lo and hi, 16-bit ones in lo, 8-bit ones in lo.x and lo.y. Loading and
+// decoding are apart so that a thread can have several loads under way before the first use.
 struct Raw8 {
   uint4 lo, hi;
 };
@@ -35,7 +36,9 @@ __device__ __forceinline__ Raw8 load_raw8(Element e, const void* data, int64_t i
   return r;
 }
 
-__device__ __forceinline__ float2 decode_half_pair(uint32_t pair) { return __half22float2(*reinterpret_cast<const __half2*>(&pair)); }
+__device__ __forceinline__ float2 decode_half_pair(uint32_t pair) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
 __device__ __forceinline__ float2 decode_bf16_pair(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
@@ -82,7 +85,9 @@ __device__ __forceinline__ void decode8(Element e, const Raw8& r, float (&v)[8])
   }
 }
 
-__device__ __forceinline__ void load8(Element e, const void* data, int64_t index, float (&v)[8]) { decode8(e, load_raw8(e, data, index), v); }
+__device__ __forceinline__ void load8(Element e, const void* data, int64_t index, float (&v)[8]) {
+  decode8(e, load_raw8(e, data, index), v);
+}
 
 __device__ __forceinline__ void store8(Element e, void* data, int64_t index, const float (&v)[8]) {
   if (e == Element::f32) {
@@ -90,15 +95,17 @@ __device__ __forceinline__ void store8(Element e, void* data, int64_t index, con
     p[0] = {v[0], v[1], v[2], v[3]};
     p[1] = {v[4], v[5], v[6], v[7]};
   } else if (e == Element::e4m3) {
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(data) + index) = {encode_e4m3_pair(v[0], v[1]) | encode_e4m3_pair(v[2], v[3]) << 16,
-                                                                      encode_e4m3_pair(v[4], v[5]) | encode_e4m3_pair(v[6], v[7]) << 16};
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(data) + index) = {
+        encode_e4m3_pair(v[0], v[1]) | encode_e4m3_pair(v[2], v[3]) << 16,
+        encode_e4m3_pair(v[4], v[5]) | encode_e4m3_pair(v[6], v[7]) << 16};
   } else if (e == Element::f16) {
-    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + index) = {pack_pair<__half>(v[0], v[1]), pack_pair<__half>(v[2], v[3]),
-                                                                       pack_pair<__half>(v[4], v[5]), pack_pair<__half>(v[6], v[7])};
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + index) = {
+        pack_pair<__half>(v[0], v[1]), pack_pair<__half>(v[2], v[3]), pack_pair<__half>(v[4], v[5]),
+        pack_pair<__half>(v[6], v[7])};
   } else {
     *reinterpret_cast<uint4*>(static_cast<uint16_t*>(data) + index) = {
-        pack_pair<__nv_bfloat16>(v[0], v[1]), pack_pair<__nv_bfloat16>(v[2], v[3]), pack_pair<__nv_bfloat16>(v[4], v[5]),
-        pack_pair<__nv_bfloat16>(v[6], v[7])};
+        pack_pair<__nv_bfloat16>(v[0], v[1]), pack_pair<__nv_bfloat16>(v[2], v[3]),
+        pack_pair<__nv_bfloat16>(v[4], v[5]), pack_pair<__nv_bfloat16>(v[6], v[7])};
   }
 }
 
@@ -115,7 +122,8 @@ __device__ __forceinline__ void store_one(Element e, void* data, int64_t index, 
   } else if (e == Element::e4m3) {
     static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(encode_e4m3_pair(v, 0.0f));
   } else {
-    static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(e == Element::f16 ? pack_pair<__half>(v, 0.0f) : pack_pair<__nv_bfloat16>(v, 0.0f));
+    static_cast<uint16_t*>(data)[index] =
+        static_cast<uint16_t>(e == Element::f16 ? pack_pair<__half>(v, 0.0f) : pack_pair<__nv_bfloat16>(v, 0.0f));
   }
 }
 
@@ -139,7 +147,8 @@ __device__ __forceinline__ void store_numbers(Element e, void* data, int64_t ind
   }
 }
 
-// One number of any type, exact but for integers beyond 2^53. Integers round to nearest even and saturate; NaN becomes 0.
+// One number of any type, exact but for integers beyond 2^53. Integers round to nearest even and saturate; NaN becomes
+// 0.
 __device__ __forceinline__ double load_any(Element e, const void* data, int64_t index) {
   if (e == Element::f64) return static_cast<const double*>(data)[index];
   if (e == Element::i64) return static_cast<double>(static_cast<const int64_t*>(data)[index]);
@@ -165,6 +174,8 @@ __device__ __forceinline__ void store_any(Element e, void* data, int64_t index, 
 // What numbers are multiplied by after loading and before storing.
 __device__ __forceinline__ float scale_of(const float* scale) { return scale == nullptr ? 1.0f : *scale; }
 __device__ __forceinline__ float scale_of(const DeviceTensor& t) { return scale_of(t.scale); }
-__device__ __forceinline__ float inverse_scale_of(const DeviceTensor& t) { return t.scale == nullptr ? 1.0f : 1.0f / *t.scale; }
+__device__ __forceinline__ float inverse_scale_of(const DeviceTensor& t) {
+  return t.scale == nullptr ? 1.0f : 1.0f / *t.scale;
+}
 
 }  // namespace tessera::cuda

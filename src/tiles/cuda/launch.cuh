@@ -16,20 +16,22 @@ inline Status cuda_status(const char* what, cudaError_t error) {
   return error == cudaSuccess ? Status() : machine_error(cat(what, ": ", cudaGetErrorString(error)));
 }
 
-// `name` is the variant's: it stands in front of the error. A launch that is refused (registers, shared memory, a bad grid) is reported here; a fault while
-// running shows at the next synchronisation.
+// `name` is the variant's: it stands in front of the error. A launch that is refused (registers, shared memory, a bad
+// grid) is reported here; a fault while running shows at the next synchronisation.
 template <class... Params, class... Args>
-Status launch_kernel(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream, Args&&... args) {
+Status launch_kernel(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes,
+                     void* stream, Args&&... args) {
   if (blocks == 0) return {};
-  kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), shared_bytes, static_cast<cudaStream_t>(stream)>>>(
-      std::forward<Args>(args)...);
+  kernel<<<dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), shared_bytes,
+           static_cast<cudaStream_t>(stream)>>>(std::forward<Args>(args)...);
   return cuda_status(name, cudaGetLastError());
 }
 
-// The same for kernels that call wait_for_earlier_kernels (archs/cuda/instructions.cuh): they may start while the kernel before them still runs.
-// `cluster`: blocks that share a cluster; a divisor of `blocks`.
+// The same for kernels that call wait_for_earlier_kernels (archs/cuda/instructions.cuh): they may start while the
+// kernel before them still runs. `cluster`: blocks that share a cluster; a divisor of `blocks`.
 template <class... Params, class... Args>
-Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes, void* stream, int cluster, Args&&... args) {
+Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes,
+                          void* stream, int cluster, Args&&... args) {
   if (blocks == 0) return {};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
@@ -49,7 +51,8 @@ Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t b
 // Lets a kernel use more than 48 KiB of dynamic shared memory per block.
 template <class Kernel>
 Status allow_shared_memory(const char* name, Kernel kernel, size_t bytes) {
-  return cuda_status(name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  return cuda_status(
+      name, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
 }
 
 }  // namespace tessera::cuda

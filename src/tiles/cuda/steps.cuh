@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel that runs an epilogue program over a finished matrix product: what a library's epilogue cannot express, in one trip through memory,
-// eight numbers per thread.
+// The kernel that runs an epilogue program over a finished matrix product: what a library's epilogue cannot express, in
+// one trip through memory, eight numbers per thread.
 #pragma once
 
-#include "tiles/cuda/elements.cuh"
-#include "tiles/cuda/launch.cuh"
 #include "tiles/cuda/device_steps.h"
+#include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/gelu_fast.h"
+#include "tiles/cuda/launch.cuh"
 #include "tiles/scalar.h"
 
 namespace tessera::cuda {
@@ -21,10 +21,17 @@ __device__ __forceinline__ void apply_act(Unary fn, bool narrow, float (&v)[N]) 
     for (int i = 0; i < N; ++i) v[i] = f(v[i]);
   };
   switch (fn) {
-    case Unary::identity: break;
-    case Unary::relu: each([](float x) { return apply_unary<Unary::relu>(x); }); break;
-    case Unary::silu: each([](float x) { return apply_unary<Unary::silu>(x); }); break;
-    case Unary::gelu_tanh: each([](float x) { return apply_unary<Unary::gelu_tanh>(x); }); break;
+    case Unary::identity:
+      break;
+    case Unary::relu:
+      each([](float x) { return apply_unary<Unary::relu>(x); });
+      break;
+    case Unary::silu:
+      each([](float x) { return apply_unary<Unary::silu>(x); });
+      break;
+    case Unary::gelu_tanh:
+      each([](float x) { return apply_unary<Unary::gelu_tanh>(x); });
+      break;
     case Unary::gelu_erf:
       // The fast form's error is far below half a step of 16-bit results, not of f32.
       if (narrow) {
@@ -33,7 +40,8 @@ __device__ __forceinline__ void apply_act(Unary fn, bool narrow, float (&v)[N]) 
         each([](float x) { return apply_unary<Unary::gelu_erf>(x); });
       }
       break;
-    default: each([fn](float x) { return apply_rare(fn, x); });
+    default:
+      each([fn](float x) { return apply_rare(fn, x); });
   }
 }
 
@@ -63,7 +71,9 @@ __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceS
 #pragma unroll
         for (int i = 0; i < N; ++i) v[i] += w[i];
         break;
-      case StepKind::act: apply_act<N>(step.fn, p.y.element != Element::f32, v); break;
+      case StepKind::act:
+        apply_act<N>(step.fn, p.y.element != Element::f32, v);
+        break;
       case StepKind::scale:
         load_numbers<N>(step.operand.element, step.operand.data, col, w);
 #pragma unroll
@@ -78,8 +88,10 @@ __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceS
         break;
       }
       case StepKind::normalise:
-      case StepKind::gate: break;      // halves the columns: refused by whoever launches this
-      case StepKind::quantize: break;  // the store rounds
+      case StepKind::gate:
+        break;  // halves the columns: refused by whoever launches this
+      case StepKind::quantize:
+        break;  // the store rounds
     }
   }
   const float inverse = inverse_scale_of(p.y);
@@ -90,12 +102,15 @@ __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceS
 
 // Contract: at most kMaxDeviceSteps steps; rows * cols < 2^31; operands as the steps say.
 inline Status launch_steps(const char* name, const DeviceSteps& p, void* stream) {
-  bool vector = p.cols % 8 == 0 && is_aligned(p.from.data, 16) && is_aligned(p.y.data, 16) && is_aligned(p.column_scale, 16);
-  for (int s = 0; s < p.count && s < kMaxDeviceSteps; ++s) vector = vector && is_aligned(p.step[s].operand.data, 16) && p.step[s].row_stride % 8 == 0;
+  bool vector =
+      p.cols % 8 == 0 && is_aligned(p.from.data, 16) && is_aligned(p.y.data, 16) && is_aligned(p.column_scale, 16);
+  for (int s = 0; s < p.count && s < kMaxDeviceSteps; ++s)
+    vector = vector && is_aligned(p.step[s].operand.data, 16) && p.step[s].row_stride % 8 == 0;
   const int64_t groups = p.cols / (vector ? 8 : 1), blocks = divide_up(p.rows * groups, 256);
   if (blocks == 0) return {};
   const FastDivide divide(static_cast<uint32_t>(groups));
-  return vector ? launch_overlapping(name, run_steps<8>, blocks, 256, 0, stream, 1, p, divide) : launch_overlapping(name, run_steps<1>, blocks, 256, 0, stream, 1, p, divide);
+  return vector ? launch_overlapping(name, run_steps<8>, blocks, 256, 0, stream, 1, p, divide)
+                : launch_overlapping(name, run_steps<1>, blocks, 256, 0, stream, 1, p, divide);
 }
 
 }  // namespace tessera::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima across four lanes, a warp or a block, in a fixed order: the same numbers give the same bits. Every lane (thread) gets the result.
+// Sums and maxima across four lanes, a warp or a block, in a fixed order: the same numbers give the same bits. Every
+// lane (thread) gets the result.
 #pragma once
 
 #include <cmath>
@@ -35,7 +36,8 @@ __device__ __forceinline__ float max_across_quad(float v) {
   return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
 }
 
-// kThreads: of the block, a multiple of 32. `scratch` holds kThreads / 32 floats; it may be used again after the next __syncthreads.
+// kThreads: of the block, a multiple of 32. `scratch` holds kThreads / 32 floats; it may be used again after the next
+// __syncthreads.
 template <class Fn, int kThreads>
 __device__ __forceinline__ float across_block(float v, float* scratch) {
   v = across_warp<Fn>(v);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations between two matmuls whose result is 16 or 8 bits wide, in as few instructions as that width allows: they must not take longer than the products they hide
-// behind. All are x (1 + tanh(u(x))) / 2, u odd: silu u = x / 2, gelu_quick u = 0.851 x, gelu_tanh as defined, gelu_erf u = minimax of log(p / (1 - p)) / 2 for
-// p = erfc(-x / sqrt 2) / 2, which leaves |x| * 2^-15.6 (and is monotone, so large |x| need no care).
-// Error: at most |x| * kActivationError, that of the tensor cores' neighbour MUFU.TANH (2^-11 of its result, halved) and u's: as much as rounding x itself to f16.
+// Activations between two matmuls whose result is 16 or 8 bits wide, in as few instructions as that width allows: they
+// must not take longer than the products they hide behind. All are x (1 + tanh(u(x))) / 2, u odd: silu u = x / 2,
+// gelu_quick u = 0.851 x, gelu_tanh as defined, gelu_erf u = minimax of log(p / (1 - p)) / 2 for p = erfc(-x / sqrt 2)
+// / 2, which leaves |x| * 2^-15.6 (and is monotone, so large |x| need no care). Error: at most |x| * kActivationError,
+// that of the tensor cores' neighbour MUFU.TANH (2^-11 of its result, halved) and u's: as much as rounding x itself to
+// f16.
 #pragma once
 
 #include <cmath>
@@ -17,8 +19,8 @@
 namespace tessera {
 
 inline constexpr double kActivationError = 0x1.2p-12;
-// activate_half_pairs, for results in e4m3 (steps of 2^-4): six roundings to f16, tanh's 2^-11, and 2^-12.8 of u in two terms. At most 1.8e-3 over 1.6 million numbers with
-// tanh's error at its worst.
+// activate_half_pairs, for results in e4m3 (steps of 2^-4): six roundings to f16, tanh's 2^-11, and 2^-12.8 of u in two
+// terms. At most 1.8e-3 over 1.6 million numbers with tanh's error at its worst.
 inline constexpr double kActivationErrorInHalf = 0x1p-9;
 
 // u(2 q) = q * (c0 + c1 q^2 + c2 q^4 + c3 q^6), q half the argument: one code for all of them.
@@ -56,26 +58,37 @@ struct SmoothActivation {
   }
 };
 
-inline bool is_fast_activation(Unary fn) { return fn == Unary::gelu_erf || fn == Unary::gelu_tanh || fn == Unary::gelu_quick || fn == Unary::silu; }
+inline bool is_fast_activation(Unary fn) {
+  return fn == Unary::gelu_erf || fn == Unary::gelu_tanh || fn == Unary::gelu_quick || fn == Unary::silu;
+}
 
 // Contract: is_fast_activation(fn), or identity, which is absent.
 inline SmoothActivation smooth_activation(Unary fn) {
   constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
   constexpr float kTiny = 0x1p-24f;
   switch (fn) {
-    case Unary::silu: return {true, {1.0f}, {1.0f, kTiny}};
-    case Unary::gelu_quick: return {true, {1.702f}, {1.702f, kTiny}};
-    case Unary::gelu_tanh: return {true, {2 * kRoot, 8 * kRoot * 0.044715f}, {2 * kRoot, 8 * kRoot * 0.044715f}};
-    case Unary::gelu_erf: return {true, {1.595421387f, 4 * 7.362838749e-02f, 16 * -6.457642260e-04f, 64 * 1.452265680e-06f}, {2 * 0.79880144f, 8 * 0.03528205f}};
-    default: return {};
+    case Unary::silu:
+      return {true, {1.0f}, {1.0f, kTiny}};
+    case Unary::gelu_quick:
+      return {true, {1.702f}, {1.702f, kTiny}};
+    case Unary::gelu_tanh:
+      return {true, {2 * kRoot, 8 * kRoot * 0.044715f}, {2 * kRoot, 8 * kRoot * 0.044715f}};
+    case Unary::gelu_erf:
+      return {true,
+              {1.595421387f, 4 * 7.362838749e-02f, 16 * -6.457642260e-04f, 64 * 1.452265680e-06f},
+              {2 * 0.79880144f, 8 * 0.03528205f}};
+    default:
+      return {};
   }
 }
 
 #ifdef __CUDACC__
-// The activations of 2 v, times `unit`, in f16. Contract: `unit` lies between 2^-7 (a result that is more than f16 holds saturates e4m3 anyway) and 2^10 (what f16 loses of
-// numbers below 2^-14 is less than a hundredth of e4m3's smallest step).
+// The activations of 2 v, times `unit`, in f16. Contract: `unit` lies between 2^-7 (a result that is more than f16
+// holds saturates e4m3 anyway) and 2^10 (what f16 loses of numbers below 2^-14 is less than a hundredth of e4m3's
+// smallest step).
 template <int kPairs>
-__device__ __forceinline__ void activate_half_pairs(const SmoothActivation& act, const float (&v)[2 * kPairs], __half2 unit, uint32_t (&pairs)[kPairs]) {
+__device__ __forceinline__ void activate_half_pairs(const SmoothActivation& act, const float (&v)[2 * kPairs],
+                                                    __half2 unit, uint32_t (&pairs)[kPairs]) {
   __half2 q[kPairs], u[kPairs];
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {  // finite, so that far below zero q - q is 0

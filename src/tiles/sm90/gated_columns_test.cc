@@ -10,7 +10,8 @@
 namespace tessera::sm90 {
 namespace {
 
-// The copy engine writes a box of axes (stored row of eight, half, group): each row of w, as it is stored, arrives at the column of sums that is taken for it.
+// The copy engine writes a box of axes (stored row of eight, half, group): each row of w, as it is stored, arrives at
+// the column of sums that is taken for it.
 TEST(GatedColumns, AreTheRowsThatABoxBrings) {
   for (const int cols : {8, 32, 48, 64, 96, 136, 4096}) {
     const int half_rows = static_cast<int>(stored_rows32(Layout::kHalves32, 2 * cols)) / 2;
@@ -23,7 +24,9 @@ TEST(GatedColumns, AreTheRowsThatABoxBrings) {
           ASSERT_EQ(c.half, half);
           if (c.column >= cols) continue;
           ++times[static_cast<size_t>(half * cols + c.column)];
-          ASSERT_EQ(layout_index(Layout::kHalves32, half * cols + c.column, 0, 2 * cols, 1), half * half_rows + group * kGateGroup + row) << cols << " " << sum_column;
+          ASSERT_EQ(layout_index(Layout::kHalves32, half * cols + c.column, 0, 2 * cols, 1),
+                    half * half_rows + group * kGateGroup + row)
+              << cols << " " << sum_column;
         }
       }
     }
@@ -31,12 +34,14 @@ TEST(GatedColumns, AreTheRowsThatABoxBrings) {
   }
 }
 
-// Group 2 j of a thread's sums holds the gate of what its group 2 j + 1 holds; of 64 columns of sums a thread has eight neighbouring results.
+// Group 2 j of a thread's sums holds the gate of what its group 2 j + 1 holds; of 64 columns of sums a thread has eight
+// neighbouring results.
 TEST(GatedColumns, MeetInOneThreadAndAreNeighbours) {
   for (int thread = 0; thread < 128; ++thread) {
     for (int pair = 0; pair < 12; ++pair) {
       for (int c = 0; c < 2; ++c) {
-        const GatedColumn gate = gated_column(pair * 16 + result_col(thread) + c), up = gated_column(pair * 16 + 8 + result_col(thread) + c);
+        const GatedColumn gate = gated_column(pair * 16 + result_col(thread) + c),
+                          up = gated_column(pair * 16 + 8 + result_col(thread) + c);
         EXPECT_EQ(gate.half, 0);
         EXPECT_EQ(up.half, 1);
         EXPECT_EQ(gate.column, up.column);

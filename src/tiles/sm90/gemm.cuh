@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normal mainloop on Hopper: y[m, n] = program(sum_k x[m, k] * w[n, k]), both operands K-major, by TMA into a ring of stages, products by wgmma. In each of the persistent
-// blocks one warpgroup loads and two take tiles in turns: while one multiplies, the other runs the program on its finished tile and stores it, so the program costs no
-// tensor-core time as long as it is shorter than the products. docs/design/0013 has what was tried and measured.
-// Here: shape of a tile, shared memory, parameters. gemm_tiles.h has the order of tiles, sm90_gemm_load.cuh loads, sm90_gemm_products.cuh multiplies, sm90_gemm_finish.cuh
-// runs the program, sm90_gemm_run.cuh is the kernel.
+// The normal mainloop on Hopper: y[m, n] = program(sum_k x[m, k] * w[n, k]), both operands K-major, by TMA into a ring
+// of stages, products by wgmma. In each of the persistent blocks one warpgroup loads and two take tiles in turns: while
+// one multiplies, the other runs the program on its finished tile and stores it, so the program costs no tensor-core
+// time as long as it is shorter than the products. docs/design/0013 has what was tried and measured. Here: shape of a
+// tile, shared memory, parameters. gemm_tiles.h has the order of tiles, sm90_gemm_load.cuh loads,
+// sm90_gemm_products.cuh multiplies, sm90_gemm_finish.cuh runs the program, sm90_gemm_run.cuh is the kernel.
 #pragma once
 
 #include <cuda.h>
@@ -15,19 +16,20 @@
 
 namespace tessera::sm90 {
 
-// kPromoted: FP8 sums, of which the tensor cores keep about 13 bits, are added to f32 ones after every block of K (128 products). While one block's are added, the next
-// block's may be made: three sets of sums, which fit the registers for 64 x 128.
-// kResident: a block keeps its rows of w, at most kResidentBlocks blocks of K, in shared memory and takes tiles of this one column only, so that nothing but x travels. Runs
-// no gate.
+// kPromoted: FP8 sums, of which the tensor cores keep about 13 bits, are added to f32 ones after every block of K (128
+// products). While one block's are added, the next block's may be made: three sets of sums, which fit the registers for
+// 64 x 128. kResident: a block keeps its rows of w, at most kResidentBlocks blocks of K, in shared memory and takes
+// tiles of this one column only, so that nothing but x travels. Runs no gate.
 template <int kCols_, bool kPromoted_ = false, bool kResident_ = false>
 struct GemmShape {
   static constexpr int kCols = kCols_;  // of a tile: 128, 192
   static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kGates = !kPromoted && !kResident;
-  static constexpr int kMma = kPromoted ? 1 : 2;                             // groups of 64 rows of a tile
-  static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);        // registers of a thread
+  static constexpr int kMma = kPromoted ? 1 : 2;                           // groups of 64 rows of a tile
+  static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);     // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
   static constexpr int kRows = 64 * kMma;
-  // Programs with an activation and a gain or a residual, and gates of 16-bit results: no registers are left for them beside 192 sums that are all alive.
+  // Programs with an activation and a gain or a residual, and gates of 16-bit results: no registers are left for them
+  // beside 192 sums that are all alive.
   static constexpr bool kRunsAny = kPromoted || kSums <= 128;
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
   static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
@@ -36,13 +38,19 @@ struct GemmShape {
 constexpr int kWarpgroup = 128;
 constexpr int kSharedLimit = 232448;
 
-// Shared memory of a block: w (kResident), stages of x and else of w, the residual of one tile (16-bit results), per consumer a table for its tile's program, barriers.
+// Shared memory of a block: w (kResident), stages of x and else of w, the residual of one tile (16-bit results), per
+// consumer a table for its tile's program, barriers.
 template <class Shape, class Out>
 struct GemmMemory {
-  static constexpr int kXBytes = Shape::kRows * 128, kWBytes = Shape::kCols * 128, kStageBytes = kXBytes + (Shape::kResident ? 0 : kWBytes);
-  static constexpr int kResidentParts = Shape::kResident ? kResidentBlocks : 0, kResidentBytes = kResidentParts * kWBytes;
-  static constexpr int kTableBytes = Shape::kCols * 12 + 16;  // factor and bias of each column, then the gains, then the tile's first row and column
-  static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2 ? kResidualBox * (Shape::kCols / 32) : 0;  // boxes of 32 columns
+  static constexpr int kXBytes = Shape::kRows * 128, kWBytes = Shape::kCols * 128,
+                       kStageBytes = kXBytes + (Shape::kResident ? 0 : kWBytes);
+  static constexpr int kResidentParts = Shape::kResident ? kResidentBlocks : 0,
+                       kResidentBytes = kResidentParts * kWBytes;
+  static constexpr int kTableBytes =
+      Shape::kCols * 12 + 16;  // factor and bias of each column, then the gains, then the tile's first row and column
+  static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2
+                                                                              ? kResidualBox * (Shape::kCols / 32)
+                                                                              : 0;  // boxes of 32 columns
   static constexpr int kFixedBytes = kResidentBytes + kResidualBytes + Shape::kConsumers * kTableBytes;
   static constexpr int kStages = (kSharedLimit - kFixedBytes - 256) / kStageBytes;
   static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * 3 + 1 + kResidentParts;
@@ -72,8 +80,8 @@ struct GemmMaps {
 struct GemmParams {
   GemmTiles tiles;
   int k_blocks, m, cols;  // rows and columns of y
-  void* y;  // dense rows
-  const float* x_scale;  // null: 1
+  void* y;                // dense rows
+  const float* x_scale;   // null: 1
   const float* w_scale;
   int w_scale_stride;       // 1: per channel, 0: per tensor
   const void *bias, *gain;  // null where the program has none

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of the normal mainloop (sm90_gemm.cuh) on a warpgroup's finished tile, and the way of its results to memory.
+// The program of the normal mainloop (sm90_gemm.cuh) on a warpgroup's finished tile, and the way of its results to
+// memory.
 #pragma once
 
 #include <type_traits>
@@ -14,14 +15,16 @@
 
 namespace tessera::sm90 {
 
-// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an activation in f32, one in f16 for e4m3 results, a gate, and
-// whatever else the program may hold.
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an
+// activation in f32, one in f16 for e4m3 results, a gate, and whatever else the program may hold.
 enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kGate, kAny };
 
-// The program on four numbers (columns 0, 1, 8, 9 of the products, neighbours in y) in each of kRows rows, v = sum * factor + bias on entry; packed words of y on return. One warp
-// per scheduler runs this, so a thread's own numbers must hide its latencies: each step goes over all of them before the next one. add: the residual.
+// The program on four numbers (columns 0, 1, 8, 9 of the products, neighbours in y) in each of kRows rows, v = sum *
+// factor + bias on entry; packed words of y on return. One warp per scheduler runs this, so a thread's own numbers must
+// hide its latencies: each step goes over all of them before the next one. add: the residual.
 template <class Out, ProgramKind kProgram, int kRows>
-__device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], float (&v)[kRows * 4], const float4& gains, const uint2 (&add)[kRows], const GemmParams& p,
+__device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], float (&v)[kRows * 4],
+                                             const float4& gains, const uint2 (&add)[kRows], const GemmParams& p,
                                              float unit) {
   constexpr bool kByte = sizeof(Out) == 1;
   if constexpr (kProgram == ProgramKind::kInHalf) {
@@ -36,15 +39,18 @@ __device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], 
 #pragma unroll
       for (int i = 0; i < kRows * 4; ++i) {
         if (kByte) v[i] *= unit;
-        if (kProgram == ProgramKind::kAny) v[i] *= i % 4 == 0 ? gains.x : i % 4 == 1 ? gains.y : i % 4 == 2 ? gains.z : gains.w;
+        if (kProgram == ProgramKind::kAny)
+          v[i] *= i % 4 == 0 ? gains.x : i % 4 == 1 ? gains.y : i % 4 == 2 ? gains.z : gains.w;
       }
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       float* row = v + r * 4;
       if constexpr (!kByte && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny)) {
-        const float2 low = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].x) : cuda::decode_bf16_pair(add[r].x);
-        const float2 high = std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].y) : cuda::decode_bf16_pair(add[r].y);
+        const float2 low =
+            std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].x) : cuda::decode_bf16_pair(add[r].x);
+        const float2 high =
+            std::is_same_v<Out, __half> ? cuda::decode_half_pair(add[r].y) : cuda::decode_bf16_pair(add[r].y);
         row[0] += low.x, row[1] += low.y, row[2] += high.x, row[3] += high.y;
       }
       if constexpr (!kByte) {
@@ -66,29 +72,43 @@ struct TileFinisher {
   const int consumer, thread;
 
   template <ProgramKind kProgram>
-  static constexpr bool kMayAdd = sizeof(Out) == 2 && (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny);
+  static constexpr bool kMayAdd = sizeof(Out) == 2 &&
+                                  (kProgram == ProgramKind::kResidual || kProgram == ProgramKind::kAny);
 
   // Factors and biases of four of a thread's columns.
   struct Columns {
     uint4 pair[2];
-    __device__ __forceinline__ float factor(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].x : pair[i / 2].z); }
-    __device__ __forceinline__ float bias(int i) const { return __uint_as_float(i % 2 == 0 ? pair[i / 2].y : pair[i / 2].w); }
+    __device__ __forceinline__ float factor(int i) const {
+      return __uint_as_float(i % 2 == 0 ? pair[i / 2].x : pair[i / 2].z);
+    }
+    __device__ __forceinline__ float bias(int i) const {
+      return __uint_as_float(i % 2 == 0 ? pair[i / 2].y : pair[i / 2].w);
+    }
   };
-  static __device__ __forceinline__ Columns load_columns(uint32_t from) { return {cuda::load_shared_four(from), cuda::load_shared_four(from + 64)}; }
+  static __device__ __forceinline__ Columns load_columns(uint32_t from) {
+    return {cuda::load_shared_four(from), cuda::load_shared_four(from + 64)};
+  }
 
-  // Results of a tile. Thanks to the order of w's rows a thread has eight neighbouring columns of each 32: four threads fill whole sectors of memory.
+  // Results of a tile. Thanks to the order of w's rows a thread has eight neighbouring columns of each 32: four threads
+  // fill whole sectors of memory.
   template <ProgramKind kProgram>
   __device__ __forceinline__ void finish(Sums& d, float unit) const {
     constexpr int kRows = Shape::kMma * 2, kFours = Shape::kCols / 16;
     int lane = thread;
-    asm volatile("" : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
-    const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16, gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
+    asm volatile(
+        ""
+        : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
+    const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16,
+                   gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
     constexpr int kShare = kProgram == ProgramKind::kGate ? 2 : 1;  // columns of sums to a result
     const uint2 tile = cuda::load_shared_pair(table + Shape::kCols * 12);
-    const int first_row = static_cast<int>(tile.x) + result_row(lane), first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
+    const int first_row = static_cast<int>(tile.x) + result_row(lane),
+              first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
     const int rows_left = p.m - first_row, cols_left = p.cols - first_col;
     Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.cols + first_col;
-    const uint32_t residual = memory.residual() + (planted(Fault::kResidualSwizzle) ? result_row(lane) * 64 + lane % 4 * 16 : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
+    const uint32_t residual =
+        memory.residual() + (planted(Fault::kResidualSwizzle) ? result_row(lane) * 64 + lane % 4 * 16
+                                                              : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
     float v[kRows * 4];
     uint32_t y[2][kRows][sizeof(Out)];
     Columns columns = load_columns(column_table);
@@ -100,16 +120,21 @@ struct TileFinisher {
       if constexpr (kMayAdd<kProgram>) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-          const uint32_t from = residual + four / 2 * Memory::kResidualBox + (r / 2 * 64 + r % 2 * 8) * 64 + four % 2 * 8;
+          const uint32_t from =
+              residual + four / 2 * Memory::kResidualBox + (r / 2 * 64 + r % 2 * 8) * 64 + four % 2 * 8;
           add[r] = kProgram == ProgramKind::kResidual || p.residual ? cuda::load_shared_pair_here(from) : uint2{};
         }
       }
       float4 gains{1.0f, 1.0f, 1.0f, 1.0f};
       if (kProgram == ProgramKind::kAny && p.gain != nullptr) {
-        const uint2 low = cuda::load_shared_pair(gain_table + four * 64), high = cuda::load_shared_pair(gain_table + four * 64 + 32);
+        const uint2 low = cuda::load_shared_pair(gain_table + four * 64),
+                    high = cuda::load_shared_pair(gain_table + four * 64 + 32);
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
-      const auto affine = [&](int r, int c) { return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c), now.bias(c ^ planted(Fault::kNeighboursBias))); };
+      const auto affine = [&](int r, int c) {
+        return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c),
+                    now.bias(c ^ planted(Fault::kNeighboursBias)));
+      };
       if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
         float gate[kRows * 2];
 #pragma unroll
@@ -130,7 +155,8 @@ struct TileFinisher {
         for (int i = 0; i < kRows * 4; ++i) v[i] = affine(i / 4, i % 4);
       }
       const int done = four / kShare;  // fours of results
-      if constexpr (kShare == 1 || sizeof(Out) == 1) finish_fours<Out, kProgram, kRows>(y[done % 2], v, gains, add, p, unit);
+      if constexpr (kShare == 1 || sizeof(Out) == 1)
+        finish_fours<Out, kProgram, kRows>(y[done % 2], v, gains, add, p, unit);
       if (done % 2 == 0) continue;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {

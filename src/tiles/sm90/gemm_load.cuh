@@ -33,7 +33,8 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   }
 }
 
-// All of w that a block needs (kResident), each block of K with its own barrier: the first products need not wait for the last one.
+// All of w that a block needs (kResident), each block of K with its own barrier: the first products need not wait for
+// the last one.
 template <class Shape, class In, class Memory>
 __device__ void load_resident(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   const int row = TileWalk<Shape>{}.n(p);
@@ -44,22 +45,27 @@ __device__ void load_resident(const CUtensorMap* map, const GemmParams& p, const
   }
 }
 
-// Two warps bring what the program of the tile after this one needs, so that no consumer waits for it (one of them where the other brings residuals): where the tile lies, and of
-// each column factor and bias, v = sum * factor + bias, in units of y's scale and with the gain in it where no activation stands between, halved where one does
-// (activation_fast.h); of a gate the argument is halved, the other factor in units of y's scale. In the order of the products' columns, which is not that of y's
-// (types/layout.h, pairs32; gated_columns.h). The columns of kResident stay those of both consumers' first tiles.
+// Two warps bring what the program of the tile after this one needs, so that no consumer waits for it (one of them
+// where the other brings residuals): where the tile lies, and of each column factor and bias, v = sum * factor + bias,
+// in units of y's scale and with the gain in it where no activation stands between, halved where one does
+// (activation_fast.h); of a gate the argument is halved, the other factor in units of y's scale. In the order of the
+// products' columns, which is not that of y's (types/layout.h, pairs32; gated_columns.h). The columns of kResident stay
+// those of both consumers' first tiles.
 template <class Shape, class In, class Vector, class Memory>
 __device__ void load_tables(const GemmParams& p, const Memory& memory) {
   const int first = threadIdx.x % 64, lanes = p.residual ? 32 : 64;
-  const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
+  const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f,
+              x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
   uint32_t consumer = 0, parity = 1;
   for (TileWalk<Shape> at; !at.done(p); at.next()) {
     const int m = at.m(p), n = at.n(p);
     wait(memory.table_empty(consumer), parity);
     const uint32_t table = memory.table(consumer);
-    if (first == 0) cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
+    if (first == 0)
+      cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
 #pragma unroll 1
-    for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols; i += lanes) {
+    for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols;
+         i += lanes) {
       const bool gated = Shape::kGates && p.gated;
       const GatedColumn place = gated ? gated_column(n + i) : GatedColumn{0, n + turn_pairs32(i)};
       const bool exists = place.column < p.cols;
@@ -87,7 +93,8 @@ __device__ void load_residuals(const CUtensorMap* map, const GemmParams& p, cons
     wait(memory.residual_empty(), (tile + 1) & 1);
     arrive_expecting(full, Memory::kResidualBytes);
 #pragma unroll 1
-    for (int g = 0; g < Shape::kCols / 32; ++g) load_box(memory.residual() + g * Memory::kResidualBox, map, n + g * 32, m, full);
+    for (int g = 0; g < Shape::kCols / 32; ++g)
+      load_box(memory.residual() + g * Memory::kResidualBox, map, n + g * 32, m, full);
   }
 }
 

@@ -22,7 +22,8 @@ struct RingPosition {
 
 // Products of the block of K in a stage; `w_place` as GemmMemory::w has it.
 template <class Shape, class In, class Memory>
-__device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const Memory& memory, uint32_t stage, uint32_t w_place, bool accumulate) {
+__device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape::kCols / 2], const Memory& memory,
+                                               uint32_t stage, uint32_t w_place, bool accumulate) {
   const uint64_t x = operand_descriptor(memory.x(stage)), w = operand_descriptor(memory.w(w_place));
 #pragma unroll
   for (int i = 0; i < Shape::kMma; ++i) pin(d[i]);
@@ -31,7 +32,8 @@ __device__ __forceinline__ void multiply_block(SumOf<In> (&d)[Shape::kMma][Shape
   for (int k = 0; k < 4; ++k) {
 #pragma unroll
     for (int i = 0; i < Shape::kMma; ++i) {
-      Products<In, Shape::kCols>::shared(d[i], x + i * kDescriptorStep64Rows + k * kDescriptorStepK, w + k * kDescriptorStepK, accumulate || k > 0);
+      Products<In, Shape::kCols>::shared(d[i], x + i * kDescriptorStep64Rows + k * kDescriptorStepK,
+                                         w + k * kDescriptorStepK, accumulate || k > 0);
     }
   }
   commit_products();
@@ -46,12 +48,14 @@ struct TileProducts {
   Sums part[2];  // kPromoted; else no registers are taken for it
 
   // `first`: of the consumer's tiles. Later ones of kResident find w where it was.
-  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at, int thread, bool first) {
+  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at,
+                                           int thread, bool first) {
     uint32_t last = 0;
     if constexpr (Shape::kPromoted) {
       int kb = 0;
 #pragma unroll 1
-      for (; kb + 1 < p.k_blocks; kb += 2) {  // two at a time: registers have no index; none under way at the end, which ptxas would serialise
+      for (; kb + 1 < p.k_blocks;
+           kb += 2) {  // two at a time: registers have no index; none under way at the end, which ptxas would serialise
         start(part[0], memory, at);
         last = step(at);
         start(part[1], memory, at);
@@ -80,7 +84,8 @@ struct TileProducts {
     }
   }
   // Frees the last block's stage, too.
-  __device__ __forceinline__ void finish_products(const Memory& memory, const RingPosition<Memory::kStages>& at, int thread) {
+  __device__ __forceinline__ void finish_products(const Memory& memory, const RingPosition<Memory::kStages>& at,
+                                                  int thread) {
     if constexpr (Shape::kPromoted) return;
     wait_products<0>();
 #pragma unroll
@@ -94,7 +99,8 @@ struct TileProducts {
     at.next();
     return stage;
   }
-  static __device__ __forceinline__ void start(Sums& to, const Memory& memory, const RingPosition<Memory::kStages>& at) {
+  static __device__ __forceinline__ void start(Sums& to, const Memory& memory,
+                                               const RingPosition<Memory::kStages>& at) {
     wait(memory.full(at.stage), at.parity);
     multiply_block<Shape, In>(to, memory, at.stage, at.stage, planted(Fault::kNoPromotion) && at.stage > 0);
   }

@@ -34,7 +34,9 @@ struct Consumer : TileFinisher<Shape, In, Out> {
       Finisher::template finish<kProgram>(products.d, unit);
     }
   }
-  __device__ __forceinline__ bool tile_exists(uint32_t tile) const { return blockIdx.x + tile * p.tiles.blocks < p.tiles.count; }
+  __device__ __forceinline__ bool tile_exists(uint32_t tile) const {
+    return blockIdx.x + tile * p.tiles.blocks < p.tiles.count;
+  }
 
   __device__ __forceinline__ void run_program() const {
     constexpr bool kByte = sizeof(Out) == 1, kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
@@ -43,7 +45,7 @@ struct Consumer : TileFinisher<Shape, In, Out> {
       if (p.gated) return run<ProgramKind::kGate>(unit);
     }
     if (!p.act.present) {
-      if (!kByte && p.residual) return run<kByte ? ProgramKind::kPlain : ProgramKind::kResidual>(unit);
+      if (!kByte && p.residual) return run < kByte ? ProgramKind::kPlain : ProgramKind::kResidual > (unit);
       return run<ProgramKind::kPlain>(unit);
     }
     if constexpr (Shape::kRunsAny) {
@@ -57,7 +59,8 @@ struct Consumer : TileFinisher<Shape, In, Out> {
 };
 
 template <class Shape, class In, class Out>
-__global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant__ GemmMaps maps, const __grid_constant__ GemmParams p) {
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    gemm(const __grid_constant__ GemmMaps maps, const __grid_constant__ GemmParams p) {
   using Memory = GemmMemory<Shape, Out>;
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const Memory memory{cuda::shared_address(shared)};
@@ -79,8 +82,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) gemm(const __grid_constant
     cuda::let_next_kernel_start();
   }
   __syncthreads();
-  // Only x, the residual and y belong to other kernels: the weight's first tiles are loaded while the kernel before this one still runs. Whoever stores y has waited
-  // for products with x.
+  // Only x, the residual and y belong to other kernels: the weight's first tiles are loaded while the kernel before
+  // this one still runs. Whoever stores y has waited for products with x.
   const int warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     give_registers<Shape::kSpareRegisters>();

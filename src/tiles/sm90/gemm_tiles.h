@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles of a result a block of the normal mainloop (sm90_gemm.cuh) takes, and in which order: block b those with the numbers b, b + blocks, b + 2 blocks, ...
-// Tiles that run at the same time share rows of x (by_rows: number = row * cols + col) or rows of w, whichever is the smaller matrix: the larger one is read from memory
-// once, the smaller one stays in the L2.
-// Blocks that keep their rows of w (resident) go by rows, and there are a multiple of `cols` of them: number % cols, the column of tiles, is then one and the same for all tiles
-// of a block, also backward.
-// Host and device, constexpr: tested on the CPU.
+// Which tiles of a result a block of the normal mainloop (sm90_gemm.cuh) takes, and in which order: block b those with
+// the numbers b, b + blocks, b + 2 blocks, ... Tiles that run at the same time share rows of x (by_rows: number = row *
+// cols + col) or rows of w, whichever is the smaller matrix: the larger one is read from memory once, the smaller one
+// stays in the L2. Blocks that keep their rows of w (resident) go by rows, and there are a multiple of `cols` of them:
+// number % cols, the column of tiles, is then one and the same for all tiles of a block, also backward. Host and
+// device, constexpr: tested on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,12 @@ struct GemmTiles {
   bool by_rows, backward;
 
   TS_HOST_DEVICE constexpr uint32_t place(uint32_t number) const { return backward ? count - 1 - number : number; }
-  TS_HOST_DEVICE constexpr uint32_t row(uint32_t number) const { return by_rows ? place(number) / cols : place(number) % rows; }
-  TS_HOST_DEVICE constexpr uint32_t col(uint32_t number) const { return by_rows ? place(number) % cols : place(number) / rows; }
+  TS_HOST_DEVICE constexpr uint32_t row(uint32_t number) const {
+    return by_rows ? place(number) / cols : place(number) % rows;
+  }
+  TS_HOST_DEVICE constexpr uint32_t col(uint32_t number) const {
+    return by_rows ? place(number) % cols : place(number) / rows;
+  }
 };
 
 // Of K, 128 bytes each: what 192 rows of w may have beside four stages of x in a block's shared memory.

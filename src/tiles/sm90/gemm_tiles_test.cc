@@ -37,8 +37,10 @@ TEST(GemmTiles, AreTakenOnce) {
     for (const uint32_t cols : kSizes) {
       for (const bool backward : {false, true}) {
         for (const uint32_t processors : {1u, 78u, 132u}) {
-          SCOPED_TRACE(testing::Message() << rows << " x " << cols << " on " << processors << (backward ? " backward" : ""));
-          for (const bool by_rows : {false, true}) expect_each_once(share_tiles(rows, cols, processors, by_rows, backward));
+          SCOPED_TRACE(testing::Message()
+                       << rows << " x " << cols << " on " << processors << (backward ? " backward" : ""));
+          for (const bool by_rows : {false, true})
+            expect_each_once(share_tiles(rows, cols, processors, by_rows, backward));
           expect_each_once(share_resident_tiles(rows, cols, processors, backward));
         }
       }
@@ -52,7 +54,9 @@ TEST(GemmTiles, AResidentBlockKeepsItsColumn) {
       for (const bool backward : {false, true}) {
         const GemmTiles t = share_resident_tiles(rows, cols, 132, backward);
         EXPECT_LE(t.blocks, std::max(cols, 132u));
-        walk(t, [&](uint32_t block, uint32_t, uint32_t col) { EXPECT_EQ(col, t.col(block)) << rows << " x " << cols << ", block " << block; });
+        walk(t, [&](uint32_t block, uint32_t, uint32_t col) {
+          EXPECT_EQ(col, t.col(block)) << rows << " x " << cols << ", block " << block;
+        });
       }
     }
   }

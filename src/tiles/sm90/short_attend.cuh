@@ -7,11 +7,12 @@
 
 namespace tessera::sm90 {
 
-// A tile of queries: scores, weights, and the last products with values begun. The first of those run under the exponentials of the other keys.
-// `release`: nobody needs the queries any more. `values`: waits for them, says where they are.
+// A tile of queries: scores, weights, and the last products with values begun. The first of those run under the
+// exponentials of the other keys. `release`: nobody needs the queries any more. `values`: waits for them, says where
+// they are.
 template <class F, class Release, class Values>
-__device__ __forceinline__ void attend_at_once(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums, uint32_t q, uint32_t k, bool works, const Release& release,
-                                               const Values& values) {
+__device__ __forceinline__ void attend_at_once(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums, uint32_t q,
+                                               uint32_t k, bool works, const Release& release, const Values& values) {
   constexpr int kGroups = ShortScores<F>::kGroups, kFirstGroups = ShortScores<F>::kFirstGroups, kCut = F::kSteps / 2;
   const bool few = p.keys <= F::kKeys - 16;  // keys may be missing anywhere
   uint32_t weights[F::kSteps][4];
@@ -46,10 +47,12 @@ __device__ __forceinline__ void attend_at_once(const ShortParams& p, ShortRows<F
   sums.template add_steps<kCut, F::kSteps, false>(weights, v);
 }
 
-// The same in halves of the keys. 8-bit weights are rounded against the greatest score of all: the first half's scores for their maximum, the second half's to be weighed against both, the
-// first half's again, in the same registers. Contract: the first half is full.
+// The same in halves of the keys. 8-bit weights are rounded against the greatest score of all: the first half's scores
+// for their maximum, the second half's to be weighed against both, the first half's again, in the same registers.
+// Contract: the first half is full.
 template <class F, class Release, class Values>
-__device__ __forceinline__ void attend_bytes_in_halves(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums, uint32_t q, uint32_t k, bool works, const Release& release,
+__device__ __forceinline__ void attend_bytes_in_halves(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums,
+                                                       uint32_t q, uint32_t k, bool works, const Release& release,
                                                        const Values& values) {
   using Low = PartScores<F, 0>;
   using High = PartScores<F, 1>;
@@ -87,10 +90,12 @@ __device__ __forceinline__ void attend_bytes_in_halves(const ShortParams& p, Sho
   sums.template add_steps<0, kCut, false>(weights, v);
 }
 
-// 16-bit weights are not rounded against anything: the second part's products run under the first one's exponentials, the first part's products with values under the second one's;
-// a greater score in the second part scales what is there.
+// 16-bit weights are not rounded against anything: the second part's products run under the first one's exponentials,
+// the first part's products with values under the second one's; a greater score in the second part scales what is
+// there.
 template <class F, class Release, class Values>
-__device__ __forceinline__ void attend_in_parts(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums, uint32_t q, uint32_t k, bool works, const Release& release,
+__device__ __forceinline__ void attend_in_parts(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums,
+                                                uint32_t q, uint32_t k, bool works, const Release& release,
                                                 const Values& values) {
   using Low = PartScores<F, 0>;
   using High = PartScores<F, 1>;
@@ -192,7 +197,8 @@ __device__ void attend_visits(const ShortParams& p, const ShortMemory<F>& memory
 }
 
 template <class F>
-__global__ void __launch_bounds__(F::kThreads, 1) attend_short(const __grid_constant__ ShortMaps maps, const __grid_constant__ ShortParams p) {
+__global__ void __launch_bounds__(F::kThreads, 1)
+    attend_short(const __grid_constant__ ShortMaps maps, const __grid_constant__ ShortParams p) {
   extern __shared__ uint8_t shared[];
   cuda::let_next_kernel_start();
   const ShortMemory<F> memory{(cuda::shared_address(shared) + kSwizzleAtomBytes - 1) & ~(kSwizzleAtomBytes - 1)};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread of short attention (sm90_short.cuh) holds in registers of its 64 queries, and the products that fill it: scores of all keys, the weights made of them, sums of values.
+// What a thread of short attention (sm90_short.cuh) holds in registers of its 64 queries, and the products that fill
+// it: scores of all keys, the weights made of them, sums of values.
 #pragma once
 
 #include "archs/planted_fault.h"
@@ -15,8 +16,9 @@ __device__ __forceinline__ void begin_scores(float (&s)[kCount], uint32_t q, uin
 #pragma unroll
   for (int step = 0; step < F::kHead * static_cast<int>(sizeof(typename F::Operand)) / 32; ++step) {
     const int block = step / kStepsPerBlock, inside = step % kStepsPerBlock;
-    Products<typename F::Operand, kCount * 2>::shared(s, q_desc + (block * F::kQueryBlock >> 4) + inside * kDescriptorStepK,
-                                                      k_desc + (block * F::kKeyBlock >> 4) + inside * kDescriptorStepK, step > 0);
+    Products<typename F::Operand, kCount * 2>::shared(
+        s, q_desc + (block * F::kQueryBlock >> 4) + inside * kDescriptorStepK,
+        k_desc + (block * F::kKeyBlock >> 4) + inside * kDescriptorStepK, step > 0);
   }
   commit_products();
 }
@@ -45,7 +47,8 @@ __device__ __forceinline__ float top_score(Scores& s, int h) {
   return fmaxf(a, b);
 }
 
-// A thread's scores of 64 queries: rows r and r + 8 of its warp (h = 0 and 1), of each group j of eight keys two neighbours.
+// A thread's scores of 64 queries: rows r and r + 8 of its warp (h = 0 and 1), of each group j of eight keys two
+// neighbours.
 template <class F>
 struct ShortScores {
   static constexpr int kGroups = F::kKeys / 8, kFirstGroups = F::kFirstKeys / 8;
@@ -103,7 +106,8 @@ struct ShortRows {
   // `top`: of this thread's scores.
   __device__ __forceinline__ void set_top(const float (&top)[2]) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) offset[h] = fmaf(-cuda::max_across_quad(top[h]), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
+    for (int h = 0; h < 2; ++h)
+      offset[h] = fmaf(-cuda::max_across_quad(top[h]), scale_log2, F::kBytes ? kLog2Of448 : 0.0f);
   }
   // More scores, not weighed yet. by: what the weights so far must be multiplied with.
   __device__ __forceinline__ void raise_top(const float (&top)[2], float (&by)[2]) {
@@ -177,7 +181,8 @@ struct ShortSums {
     pin_all();
     begin_products();
 #pragma unroll
-    for (int step = kFrom; step < kTo; ++step) add(weights[planted(Fault::kWeightsOfBefore) && step == 1 ? 0 : step], v, step, !kFresh || step > kFrom);
+    for (int step = kFrom; step < kTo; ++step)
+      add(weights[planted(Fault::kWeightsOfBefore) && step == 1 ? 0 : step], v, step, !kFresh || step > kFrom);
     commit_products();
   }
   __device__ __forceinline__ void scale(const float (&by)[2]) {
@@ -196,7 +201,8 @@ struct ShortSums {
     } else {
 #pragma unroll
       for (int b = 0; b < F::kBlocks; ++b)
-        Products<typename F::Operand, 64>::registers_by_rows(o[b], a, operand_descriptor(v) + (b * F::kValueBlock >> 4) + step * (16 * 128 >> 4), more);
+        Products<typename F::Operand, 64>::registers_by_rows(
+            o[b], a, operand_descriptor(v) + (b * F::kValueBlock >> 4) + step * (16 * 128 >> 4), more);
     }
   }
 };

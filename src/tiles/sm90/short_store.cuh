@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of short attention (sm90_short.cuh) go from registers to memory: each warp's 16 rows through shared memory of its own, which makes whole
-// sectors of them. (The copy engine from there took longer: a fence, and its coordinates in uniform registers.)
+// Results of short attention (sm90_short.cuh) go from registers to memory: each warp's 16 rows through shared memory of
+// its own, which makes whole sectors of them. (The copy engine from there took longer: a fence, and its coordinates in
+// uniform registers.)
 #pragma once
 
 #include "tiles/sm90/short_products.cuh"
@@ -18,7 +19,8 @@ __device__ __forceinline__ void stage_halves(const ShortSums<F>& sums, const flo
       for (int h = 0; h < 2; ++h) {
         const float *even = &sums.o[0][g * 8 + h * 2], *odd = even + 4;
         cuda::store_shared(to + g / 4 * F::kResultBlock + swizzled_offset(lane / 4 + h * 8, g % 4 * 32 + lane % 4 * 8),
-                           uint2{cuda::pack_pair<Half>(even[0] * factor[h], odd[0] * factor[h]), cuda::pack_pair<Half>(even[1] * factor[h], odd[1] * factor[h])});
+                           uint2{cuda::pack_pair<Half>(even[0] * factor[h], odd[0] * factor[h]),
+                                 cuda::pack_pair<Half>(even[1] * factor[h], odd[1] * factor[h])});
       }
     }
   } else {
@@ -27,8 +29,10 @@ __device__ __forceinline__ void stage_halves(const ShortSums<F>& sums, const flo
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         const float* o = &sums.o[b][j * 4];
-        const uint32_t r[4] = {cuda::pack_pair<Half>(o[0] * factor[0], o[1] * factor[0]), cuda::pack_pair<Half>(o[2] * factor[1], o[3] * factor[1]),
-                               cuda::pack_pair<Half>(o[4] * factor[0], o[5] * factor[0]), cuda::pack_pair<Half>(o[6] * factor[1], o[7] * factor[1])};
+        const uint32_t r[4] = {cuda::pack_pair<Half>(o[0] * factor[0], o[1] * factor[0]),
+                               cuda::pack_pair<Half>(o[2] * factor[1], o[3] * factor[1]),
+                               cuda::pack_pair<Half>(o[4] * factor[0], o[5] * factor[0]),
+                               cuda::pack_pair<Half>(o[6] * factor[1], o[7] * factor[1])};
         store_matrices(to + b * F::kResultBlock + swizzled_offset(lane % 16, (j + lane / 16) * 16), r);
       }
     }
@@ -67,7 +71,8 @@ __device__ __forceinline__ void stage_codes(const ShortSums<F>& sums, const floa
   }
 }
 
-// A warp's rows of kRow bytes from shared memory to y, a Piece a lane and step. to: where the first of them belongs. first_byte: which byte of a head's row they begin with.
+// A warp's rows of kRow bytes from shared memory to y, a Piece a lane and step. to: where the first of them belongs.
+// first_byte: which byte of a head's row they begin with.
 template <int kRow, class Piece>
 __device__ __forceinline__ void copy_rows(const ShortParams& p, uint32_t from, uint8_t* to, int first_byte, int rows) {
   constexpr int kAcross = kRow / sizeof(Piece), kDown = 32 / kAcross, kPieces = kWarpRows / kDown;
@@ -92,20 +97,24 @@ __device__ __forceinline__ void copy_rows(const ShortParams& p, uint32_t from, u
 
 // A warp's 16 rows of y: of tile t of the block's count-th visit.
 template <class F>
-__device__ __forceinline__ void write_rows(const ShortParams& p, const ShortSums<F>& sums, const float (&factor)[2], uint32_t staging, int t, uint32_t count) {
+__device__ __forceinline__ void write_rows(const ShortParams& p, const ShortSums<F>& sums, const float (&factor)[2],
+                                           uint32_t staging, int t, uint32_t count) {
   const ShortVisit at(p, visit_of(count));
-  const int first_query = at.first_query(p, t, count) + static_cast<int>(threadIdx.x % kWarpgroup / 32) * kWarpRows, rows = p.queries - first_query;
+  const int first_query = at.first_query(p, t, count) + static_cast<int>(threadIdx.x % kWarpgroup / 32) * kWarpRows,
+            rows = p.queries - first_query;
   uint8_t* y = p.y + (int64_t{at.batch} * p.queries + first_query) * p.row_bytes + at.head * p.value_bytes;
   __syncwarp();  // those of the last tile have been read
   if (p.result == ShortResult::kF16 || p.result == ShortResult::kBf16) {
     if constexpr (F::kBytes) {
-      p.result == ShortResult::kF16 ? stage_halves<F, __half>(sums, factor, staging) : stage_halves<F, __nv_bfloat16>(sums, factor, staging);
+      p.result == ShortResult::kF16 ? stage_halves<F, __half>(sums, factor, staging)
+                                    : stage_halves<F, __nv_bfloat16>(sums, factor, staging);
     } else {
       stage_halves<F, typename F::Operand>(sums, factor, staging);
     }
     __syncwarp();
 #pragma unroll
-    for (int b = 0; b < (F::kHead + 63) / 64; ++b) copy_rows<128, uint4>(p, staging + b * F::kResultBlock, y, b * 128, rows);
+    for (int b = 0; b < (F::kHead + 63) / 64; ++b)
+      copy_rows<128, uint4>(p, staging + b * F::kResultBlock, y, b * 128, rows);
     return;
   }
   if (F::kBytes || p.result == ShortResult::kE4m3) {
@@ -114,7 +123,8 @@ __device__ __forceinline__ void write_rows(const ShortParams& p, const ShortSums
     stage_codes<F, true>(sums, factor, staging);
   }
   __syncwarp();
-  p.whole_pieces ? copy_rows<kResultRow<F>, uint4>(p, staging, y, 0, rows) : copy_rows<kResultRow<F>, uint2>(p, staging, y, 0, rows);
+  p.whole_pieces ? copy_rows<kResultRow<F>, uint4>(p, staging, y, 0, rows)
+                 : copy_rows<kResultRow<F>, uint2>(p, staging, y, 0, rows);
 }
 
 }  // namespace tessera::sm90

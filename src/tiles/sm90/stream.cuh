@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming attention on Hopper: what its parts agree on. A block takes a tile of 64 rows per warpgroup, keys and values stream past it in blocks of kKeys by the copy engine, and the
-// softmax is the online one (fp32 maximum and sum of each row so far). Rows are queries; where several query heads share keys they are the heads of a query, then the next query.
+// Streaming attention on Hopper: what its parts agree on. A block takes a tile of 64 rows per warpgroup, keys and
+// values stream past it in blocks of kKeys by the copy engine, and the softmax is the online one (fp32 maximum and sum
+// of each row so far). Rows are queries; where several query heads share keys they are the heads of a query, then the
+// next query.
 //   warpgroup 0       loads; FP8: also transposes each block of V (archs/sm90/transposed_bytes.h)
-//   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at the end: twice the blocks for small problems
+//   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at
+//   the end: twice the blocks for small problems
 // Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks.
 #pragma once
 
@@ -16,19 +19,19 @@ constexpr int kGroupRows = 64;  // of a warpgroup
 constexpr int kStreamStages = 2;
 
 struct StreamMaps {
-  CUtensorMap q;  // [columns, heads that share keys and are rows, tokens, groups of such heads, batch]
+  CUtensorMap q;     // [columns, heads that share keys and are rows, tokens, groups of such heads, batch]
   CUtensorMap k, v;  // [columns, heads, tokens, batch]
 };
 
 struct StreamParams {
   int queries, keys, heads, value_size;
   int heads_per_kv;
-  int pack_shift;               // log2 of the heads that are rows of one tile
-  int head_groups;              // heads >> pack_shift
-  int row_tiles, tiles;         // per group of heads; in all
-  int together;                 // tile_order.h
+  int pack_shift;        // log2 of the heads that are rows of one tile
+  int head_groups;       // heads >> pack_shift
+  int row_tiles, tiles;  // per group of heads; in all
+  int together;          // tile_order.h
   bool causal;
-  float scale_log2;             // scale * log2(e): scores in units of log2
+  float scale_log2;                          // scale * log2(e): scores in units of log2
   const float *q_scale, *k_scale, *v_scale;  // null: 1
   DeviceTensor y;
   const void* bias;  // null: none
@@ -52,23 +55,28 @@ struct StreamConfig {
   // q and k: chunks of 128 bytes of each row (short ones: 64), K-major; columns that do not exist are zeros.
   static constexpr int kRowBytes = kHead * kBytes <= 64 ? 64 : 128;
   static constexpr int kChunks = (kHead * kBytes + 127) / 128, kChunkColumns = kRowBytes / kBytes;
-  static constexpr int kQueryChunkBytes = kGroupRows * kRowBytes, kQueryBytes = kChunks * kQueryChunkBytes;  // of 64 rows
+  static constexpr int kQueryChunkBytes = kGroupRows * kRowBytes,
+                       kQueryBytes = kChunks * kQueryChunkBytes;  // of 64 rows
   static constexpr int kKeyChunkBytes = kKeys * kRowBytes, kKeyBytes = kChunks * kKeyChunkBytes;
   static constexpr int kSteps = kHead * kBytes / 32;  // products of 32 bytes along the columns
   // v: chunks of whole swizzled rows; 96 columns of 16 bits are three chunks of 64 bytes.
   static constexpr int kValueRowBytes = kFp8 ? kRowBytes : kHead % 64 == 0 ? 128 : 64;
-  static constexpr int kValueChunks = (kHead * kBytes + kValueRowBytes - 1) / kValueRowBytes, kValueChunkColumns = kValueRowBytes / kBytes;
+  static constexpr int kValueChunks = (kHead * kBytes + kValueRowBytes - 1) / kValueRowBytes,
+                       kValueChunkColumns = kValueRowBytes / kBytes;
   static constexpr int kValueChunkBytes = kKeys * kValueRowBytes, kValueBytes = kValueChunks * kValueChunkBytes;
   static constexpr int kTransposedBytes = kFp8 ? kHead * kKeys : 0;  // channels x keys
   static_assert(!kFp8 || kKeys == 128, "a transposed row is one swizzled row of 128 bytes");
-  static_assert(kHead * kBytes % 32 == 0 && kKeyChunkBytes % kSwizzleAtomBytes == 0 && kValueChunkBytes % kSwizzleAtomBytes == 0);
+  static_assert(kHead * kBytes % 32 == 0 && kKeyChunkBytes % kSwizzleAtomBytes == 0 &&
+                kValueChunkBytes % kSwizzleAtomBytes == 0);
 
   // Shared memory, from the first multiple of 1024 bytes on.
-  static constexpr int kQueryAt = 0, kKeyAt = kRows / kGroupRows * kQueryBytes, kValueAt = kKeyAt + kStreamStages * kKeyBytes,
+  static constexpr int kQueryAt = 0, kKeyAt = kRows / kGroupRows * kQueryBytes,
+                       kValueAt = kKeyAt + kStreamStages * kKeyBytes,
                        kTransposedAt = kValueAt + kStreamStages * kValueBytes;
   static constexpr int kSharedBytes = kTransposedAt + kStreamStages * kTransposedBytes + kSwizzleAtomBytes;
   static_assert(kSharedBytes + 256 <= 227 * 1024);
-  static_assert(!kSplit || kTransposedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4, "the halves meet where keys and values were");
+  static_assert(!kSplit || kTransposedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4,
+                "the halves meet where keys and values were");
 
   // Scores of the next block are multiplied while this one's softmax runs, where registers suffice for two blocks.
   static constexpr bool kOverlap = !(kFp8 && kHead > 128);
@@ -87,7 +95,9 @@ struct StreamBarriers {
   __device__ uint32_t k_empty(int n) const { return base + 16 + (kStreamStages + n % kStreamStages) * 8; }
   __device__ uint32_t v_full(int n) const { return base + 16 + (2 * kStreamStages + n % kStreamStages) * 8; }
   __device__ uint32_t v_empty(int n) const { return base + 16 + (3 * kStreamStages + n % kStreamStages) * 8; }
-  __device__ uint32_t v_loaded(int n) const { return base + 16 + (4 * kStreamStages + n % kStreamStages) * 8; }  // FP8: before it is transposed
+  __device__ uint32_t v_loaded(int n) const {
+    return base + 16 + (4 * kStreamStages + n % kStreamStages) * 8;
+  }  // FP8: before it is transposed
 };
 // Parity of the n-th use of a ring of stages, to wait until it is full; the other one, until it is empty again.
 __device__ __forceinline__ uint32_t stream_parity(int n) { return n / kStreamStages & 1; }
@@ -129,7 +139,8 @@ __device__ __forceinline__ StreamTile stream_tile(const StreamParams& p, int ind
   return t;
 }
 
-// Tiles of this block, one after another: fn(tile, how many before it, how many blocks of keys before it). Split tiles are small work: there is a block for each.
+// Tiles of this block, one after another: fn(tile, how many before it, how many blocks of keys before it). Split tiles
+// are small work: there is a block for each.
 template <class C, class Fn>
 __device__ __forceinline__ void for_stream_tiles(const StreamParams& p, Fn fn) {
   if constexpr (C::kSplit) {

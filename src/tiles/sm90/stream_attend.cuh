@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The multiplying warpgroups of streaming attention (sm90_stream.cuh) and the kernel. 16-bit operands: results of all key blocks are summed by the tensor cores (about 22 bits).
-// FP8: their sums keep about 13 bits, so each block's product starts afresh and is added in f32, which the online softmax does anyway:  o = o * shrink + block.
+// The multiplying warpgroups of streaming attention (sm90_stream.cuh) and the kernel. 16-bit operands: results of all
+// key blocks are summed by the tensor cores (about 22 bits). FP8: their sums keep about 13 bits, so each block's
+// product starts afresh and is added in f32, which the online softmax does anyway:  o = o * shrink + block.
 #pragma once
 
 #include "tiles/sm90/stream_load.cuh"
@@ -18,7 +19,8 @@ struct StreamPlace {
   __device__ uint32_t queries() const { return base + C::kQueryAt + (C::kSplit ? 0 : consumer * C::kQueryBytes); }
   __device__ uint32_t keys(int n) const { return base + C::kKeyAt + n % kStreamStages * C::kKeyBytes; }
   __device__ uint32_t values(int n) const {
-    return base + (C::kFp8 ? C::kTransposedAt + n % kStreamStages * C::kTransposedBytes : C::kValueAt + n % kStreamStages * C::kValueBytes);
+    return base + (C::kFp8 ? C::kTransposedAt + n % kStreamStages * C::kTransposedBytes
+                           : C::kValueAt + n % kStreamStages * C::kValueBytes);
   }
   // The warp is done with what the barrier guards.
   __device__ void release(uint32_t barrier) const {
@@ -39,8 +41,8 @@ __device__ __forceinline__ void multiply_keys(float (&s)[C::kKeys / 2], uint32_t
 #pragma unroll
   for (int step = 0; step < C::kSteps; ++step) {
     const int chunk = step * 32 / C::kRowBytes, byte = step * 32 % C::kRowBytes;
-    Products<typename C::Operand, C::kKeys>::shared(s, a + ((chunk * C::kQueryChunkBytes + byte) >> 4), b + ((chunk * C::kKeyChunkBytes + byte) >> 4),
-                                                    step > 0);
+    Products<typename C::Operand, C::kKeys>::shared(s, a + ((chunk * C::kQueryChunkBytes + byte) >> 4),
+                                                    b + ((chunk * C::kKeyChunkBytes + byte) >> 4), step > 0);
   }
 }
 
@@ -60,12 +62,14 @@ __device__ __forceinline__ void score_block(const StreamPlace<C>& at, int n, flo
 // v with its rows along the keys: groups of eight keys are `stride` apart, chunks of columns `leading`.
 template <class C>
 __device__ __forceinline__ uint64_t values_descriptor(uint32_t v) {
-  return (operand_descriptor<C::kValueRowBytes>(v) & ~(uint64_t{0x3fff} << 16)) | static_cast<uint64_t>(C::kValueChunkBytes >> 4) << 16;
+  return (operand_descriptor<C::kValueRowBytes>(v) & ~(uint64_t{0x3fff} << 16)) |
+         static_cast<uint64_t>(C::kValueChunkBytes >> 4) << 16;
 }
 
 // 16-bit: o += w * v. FP8: o = w * v, of kColumns channels from `channel` on.
 template <class C, int kColumns>
-__device__ __forceinline__ void multiply_values(float (&o)[kColumns / 2], const uint32_t (&w)[C::kKeys * C::kBytes / 8], uint32_t v, int channel = 0) {
+__device__ __forceinline__ void multiply_values(float (&o)[kColumns / 2], const uint32_t (&w)[C::kKeys * C::kBytes / 8],
+                                                uint32_t v, int channel = 0) {
   const uint64_t b = C::kFp8 ? operand_descriptor(v + channel * kSwizzleRowBytes) : values_descriptor<C>(v);
 #pragma unroll
   for (int step = 0; step < C::kKeys * C::kBytes / 32; ++step) {
@@ -80,17 +84,21 @@ __device__ __forceinline__ void multiply_values(float (&o)[kColumns / 2], const 
 
 // o = o * shrink + block, of the columns that `block` has, from o[first] on.
 template <int kAll, int kCount>
-__device__ __forceinline__ void add_block(float (&o)[kAll], const float (&block)[kCount], const float (&shrink)[2], int first = 0) {
+__device__ __forceinline__ void add_block(float (&o)[kAll], const float (&block)[kCount], const float (&shrink)[2],
+                                          int first = 0) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) o[first + i] = fmaf(o[first + i], shrink[i / 2 % 2], block[i]);
 }
 
-// One tile, overlapped: while the softmax of a block of keys runs, the tensor cores multiply its predecessor's weights with V and the other warpgroup's next scores.
-// first: the tile's first block in the count of all; this warpgroup takes every kStride-th from `own` on.
+// One tile, overlapped: while the softmax of a block of keys runs, the tensor cores multiply its predecessor's weights
+// with V and the other warpgroup's next scores. first: the tile's first block in the count of all; this warpgroup takes
+// every kStride-th from `own` on.
 template <class C>
-__device__ __forceinline__ void attend_overlapped(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t, int first, float (&o)[C::kHead / 2], StreamRows& r) {
+__device__ __forceinline__ void attend_overlapped(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t,
+                                                  int first, float (&o)[C::kHead / 2], StreamRows& r) {
   constexpr int kStride = C::kSplit ? C::kConsumers : 1;
-  const int own = C::kSplit ? at.consumer : 0, row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
+  const int own = C::kSplit ? at.consumer : 0,
+            row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
   if (own >= t.blocks) {
     at.release(at.barriers.q_empty());
     return;
@@ -103,7 +111,8 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   soften<C, true>(s, r);
   pack_weights<C>(w, s);
 
-  // The next block's scores, this block's product with V. A masked block needs registers for its masks: it waits for the product first.
+  // The next block's scores, this block's product with V. A masked block needs registers for its masks: it waits for
+  // the product first.
   const auto advance = [&](int block, auto masked) {
     const int before = n;
     n += kStride;
@@ -179,12 +188,16 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   at.release(at.barriers.v_empty(n));
 }
 
-// One tile where registers hold only one block at a time: the warpgroups overlap with each other. The product with V comes in pieces of channels.
+// One tile where registers hold only one block at a time: the warpgroups overlap with each other. The product with V
+// comes in pieces of channels.
 template <class C>
-__device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t, int first, float (&o)[C::kHead / 2], StreamRows& r) {
-  constexpr int kStride = C::kSplit ? C::kConsumers : 1, kPiece = C::kKeys;  // a piece takes the registers of the scores
+__device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t,
+                                                 int first, float (&o)[C::kHead / 2], StreamRows& r) {
+  constexpr int kStride = C::kSplit ? C::kConsumers : 1,
+                kPiece = C::kKeys;  // a piece takes the registers of the scores
   static_assert(C::kFp8 && C::kHead % kPiece == 0);
-  const int own = C::kSplit ? at.consumer : 0, row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
+  const int own = C::kSplit ? at.consumer : 0,
+            row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
   int block = t.blocks - 1 - own, n = first + own;
   const auto advance = [&](auto masked) {
     uint32_t w[C::kKeys / 8];
@@ -216,7 +229,8 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
 }
 
 template <class C>
-__device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t base, const StreamBarriers& barriers, int consumer) {
+__device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t base, const StreamBarriers& barriers,
+                                              int consumer) {
   const StreamPlace<C> at{base, barriers, consumer};
   StreamRows r;
   r.scale_log2 = p.scale_log2;
@@ -236,7 +250,8 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
       attend_in_pieces<C>(p, at, t, first, o, r);
     }
     if constexpr (C::kSplit) {
-      consumer == 0 ? merge_and_store<C, 0>(p, t, base + C::kKeyAt, o, r) : merge_and_store<C, 1>(p, t, base + C::kKeyAt, o, r);
+      consumer == 0 ? merge_and_store<C, 0>(p, t, base + C::kKeyAt, o, r)
+                    : merge_and_store<C, 1>(p, t, base + C::kKeyAt, o, r);
     } else {
       store_stream_rows<C, 0, C::kHead>(p, t, consumer * kGroupRows, o, r);
     }
@@ -245,7 +260,8 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
 }
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1) stream_attention(const __grid_constant__ StreamMaps maps, const __grid_constant__ StreamParams p) {
+__global__ void __launch_bounds__(C::kThreads, 1)
+    stream_attention(const __grid_constant__ StreamMaps maps, const __grid_constant__ StreamParams p) {
   extern __shared__ uint8_t shared[];
   __shared__ alignas(8) uint64_t barrier_words[StreamBarriers::kCount];
   const uint32_t base = (cuda::shared_address(shared) + kSwizzleAtomBytes - 1) & ~(kSwizzleAtomBytes - 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loading warpgroup of streaming attention (sm90_stream.cuh): one thread asks the copy engine for queries, keys and values, as far ahead as stages are free. In FP8 all four
-// warps transpose each block of V: its tokens must lie along the rows (archs/sm90/transposed_bytes.h).
+// The loading warpgroup of streaming attention (sm90_stream.cuh): one thread asks the copy engine for queries, keys and
+// values, as far ahead as stages are free. In FP8 all four warps transpose each block of V: its tokens must lie along
+// the rows (archs/sm90/transposed_bytes.h).
 #pragma once
 
 #include "tiles/sm90/stream.cuh"
@@ -10,24 +11,29 @@ namespace tessera::sm90 {
 constexpr int kLoaderBarrier = 5;  // named: the warps that transpose V
 
 template <class C>
-__device__ __forceinline__ void load_queries(const StreamMaps& maps, const StreamParams& p, const StreamTile& t, uint32_t base, uint32_t barrier) {
+__device__ __forceinline__ void load_queries(const StreamMaps& maps, const StreamParams& p, const StreamTile& t,
+                                             uint32_t base, uint32_t barrier) {
   arrive_expecting(barrier, C::kRows / kGroupRows * C::kQueryBytes);
   for (int group = 0; group < C::kRows / kGroupRows; ++group) {
     for (int chunk = 0; chunk < C::kChunks; ++chunk) {
-      load_box(base + C::kQueryAt + group * C::kQueryBytes + chunk * C::kQueryChunkBytes, &maps.q, chunk * C::kChunkColumns, 0,
-               t.token + (group * kGroupRows >> p.pack_shift), t.head >> p.pack_shift, t.batch, barrier);
+      load_box(base + C::kQueryAt + group * C::kQueryBytes + chunk * C::kQueryChunkBytes, &maps.q,
+               chunk * C::kChunkColumns, 0, t.token + (group * kGroupRows >> p.pack_shift), t.head >> p.pack_shift,
+               t.batch, barrier);
     }
   }
 }
 
 // The n-th block of keys, or of values, of one head.
 template <class C>
-__device__ __forceinline__ void load_keys(const StreamMaps& maps, uint32_t to, uint32_t barrier, int kv_head, int key, int batch) {
+__device__ __forceinline__ void load_keys(const StreamMaps& maps, uint32_t to, uint32_t barrier, int kv_head, int key,
+                                          int batch) {
   arrive_expecting(barrier, C::kKeyBytes);
-  for (int chunk = 0; chunk < C::kChunks; ++chunk) load_box(to + chunk * C::kKeyChunkBytes, &maps.k, chunk * C::kChunkColumns, kv_head, key, batch, barrier);
+  for (int chunk = 0; chunk < C::kChunks; ++chunk)
+    load_box(to + chunk * C::kKeyChunkBytes, &maps.k, chunk * C::kChunkColumns, kv_head, key, batch, barrier);
 }
 template <class C>
-__device__ __forceinline__ void load_values(const StreamMaps& maps, uint32_t to, uint32_t barrier, int kv_head, int key, int batch) {
+__device__ __forceinline__ void load_values(const StreamMaps& maps, uint32_t to, uint32_t barrier, int kv_head, int key,
+                                            int batch) {
   arrive_expecting(barrier, C::kValueBytes);
   for (int chunk = 0; chunk < C::kValueChunks; ++chunk) {
     load_box(to + chunk * C::kValueChunkBytes, &maps.v, chunk * C::kValueChunkColumns, kv_head, key, batch, barrier);
@@ -40,19 +46,23 @@ __device__ __forceinline__ void transpose_values(uint32_t from, uint32_t to) {
   using Order = ChannelsInOrder;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t token = warp * Order::kTokens + Order::source_token(lane);
-  const uint32_t target = to + swizzled_offset(Order::target_row(lane), warp * Order::kTokens + Order::target_place(lane));
+  const uint32_t target =
+      to + swizzled_offset(Order::target_row(lane), warp * Order::kTokens + Order::target_place(lane));
   const uint32_t first = Order::selector(lane, 0), second = Order::selector(lane, 1);
 #pragma unroll 4
   for (int group = 0; group < C::kHead / Order::kChannels; ++group) {
     const int byte = group * Order::kChannels;
-    transpose_bytes(from + byte / C::kValueRowBytes * C::kValueChunkBytes + swizzled_offset<C::kValueRowBytes>(token, byte % C::kValueRowBytes),
+    transpose_bytes(from + byte / C::kValueRowBytes * C::kValueChunkBytes +
+                        swizzled_offset<C::kValueRowBytes>(token, byte % C::kValueRowBytes),
                     target + group * Order::kChannels * kSwizzleRowBytes, first, second);
   }
 }
 
-// Called by the whole warpgroup. Keys are asked for one block before the values that belong to them: they are needed that much earlier.
+// Called by the whole warpgroup. Keys are asked for one block before the values that belong to them: they are needed
+// that much earlier.
 template <class C>
-__device__ __forceinline__ void load_stream(const StreamMaps& maps, const StreamParams& p, uint32_t base, const StreamBarriers& barriers) {
+__device__ __forceinline__ void load_stream(const StreamMaps& maps, const StreamParams& p, uint32_t base,
+                                            const StreamBarriers& barriers) {
   const bool loads = threadIdx.x == 0;
   if (!C::kFp8 && !loads) return;
   int last = -1, last_head = 0, last_key = 0, last_batch = 0;  // the block whose values come next
@@ -77,10 +87,12 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
       const int n = first + i, key = (t.blocks - 1 - i) * C::kKeys;
       if (loads) {
         wait(barriers.k_empty(n), stream_parity(n) ^ 1);
-        load_keys<C>(maps, base + C::kKeyAt + n % kStreamStages * C::kKeyBytes, barriers.k_full(n), kv_head, key, t.batch);
+        load_keys<C>(maps, base + C::kKeyAt + n % kStreamStages * C::kKeyBytes, barriers.k_full(n), kv_head, key,
+                     t.batch);
         if (n == 0) load_queries<C>(maps, p, t, base, barriers.q_full());
         if constexpr (C::kFp8) {
-          load_values<C>(maps, base + C::kValueAt + n % kStreamStages * C::kValueBytes, barriers.v_loaded(n), kv_head, key, t.batch);
+          load_values<C>(maps, base + C::kValueAt + n % kStreamStages * C::kValueBytes, barriers.v_loaded(n), kv_head,
+                         key, t.batch);
         }
       }
       if constexpr (C::kFp8) __syncwarp();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The online softmax of streaming attention (sm90_stream.cuh), on scores as wgmma leaves them: a thread holds columns 8 j + c and the next of rows r and r + 8. With
+// The online softmax of streaming attention (sm90_stream.cuh), on scores as wgmma leaves them: a thread holds columns 8
+// j + c and the next of rows r and r + 8. With
 //   top = max over the keys so far,  P_j = 2^(s_j - top)        s in units of log2
-// a new block of keys may raise `top`; sums and results so far are then multiplied with `shrink` = 2^(old top - new top). FP8: the weights are rounded to e4m3(448 P_j) against the
-// maximum so far, and the sum is that of the unrounded 448 P_j.
+// a new block of keys may raise `top`; sums and results so far are then multiplied with `shrink` = 2^(old top - new
+// top). FP8: the weights are rounded to e4m3(448 P_j) against the maximum so far, and the sum is that of the unrounded
+// 448 P_j.
 #pragma once
 
 #include "archs/planted_fault.h"
@@ -12,7 +14,8 @@ namespace tessera::sm90 {
 
 struct StreamRows {
   float top[2], sum[2], shrink[2];  // of rows r and r + 8; sum: of this thread's columns only
-  float scale_log2, score_scale;    // of the scores in units of log2: scale_log2, or 1 where the bias has been added with it
+  float scale_log2,
+      score_scale;  // of the scores in units of log2: scale_log2, or 1 where the bias has been added with it
 };
 
 // One number of the bias. In order, so that few are under way: registers are full of scores and results.
@@ -29,20 +32,24 @@ __device__ __forceinline__ float load_bias(const uint8_t* from, Element element)
 
 // Scores in units of log2 with the bias added. key: of the thread's first column.
 template <class C>
-__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, int row, int key, float scale_log2, float (&s)[C::kKeys / 2]) {
+__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, int row, int key, float scale_log2,
+                                         float (&s)[C::kKeys / 2]) {
   const int bytes = p.bias_element == Element::f32 ? 4 : 2;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = row + 8 * h, token = t.token + (r >> p.pack_shift), head = t.head + (r & ((1 << p.pack_shift) - 1));
     const int keys = token < p.queries ? p.keys - key : 0;  // from the thread's first column on
     const uint8_t* from =
-        static_cast<const uint8_t*>(p.bias) + (t.batch * p.bias_batch + head * p.bias_head + token * p.bias_query + key * p.bias_key) * bytes;
+        static_cast<const uint8_t*>(p.bias) +
+        (t.batch * p.bias_batch + head * p.bias_head + token * p.bias_query + key * p.bias_key) * bytes;
 #pragma unroll
     for (int j = 0; j < C::kKeys / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = s[4 * j + 2 * h + i];
-        if (8 * j + i < keys) v = fmaf(v, scale_log2, static_cast<float>(kLog2e) * load_bias(from + i * p.bias_key * bytes, p.bias_element));
+        if (8 * j + i < keys)
+          v = fmaf(v, scale_log2,
+                   static_cast<float>(kLog2e) * load_bias(from + i * p.bias_key * bytes, p.bias_element));
       }
       from += 8 * p.bias_key * bytes;
     }
@@ -51,8 +58,11 @@ __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile
 
 // row: in the tile; first_key: of the block.
 template <class C>
-__device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamTile& t, int row, int first_key, float scale_log2, float (&s)[C::kKeys / 2]) {
-  asm volatile("" : "+r"(row));  // what follows from it is computed here: hoisted out of the loop over blocks it would take registers that results need
+__device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamTile& t, int row, int first_key,
+                                            float scale_log2, float (&s)[C::kKeys / 2]) {
+  asm volatile(""
+               : "+r"(row));  // what follows from it is computed here: hoisted out of the loop over blocks it would
+                              // take registers that results need
   const int col = first_key + result_col(threadIdx.x % kWarpgroup);
   if (p.bias != nullptr) add_bias<C>(p, t, row, col, scale_log2, s);
 #pragma unroll
@@ -96,7 +106,8 @@ __device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) 
   }
 }
 
-// Weights as operand A of the product with V: 16-bit pairs, or four e4m3 codes in the token order of archs/sm90/transposed_bytes.h.
+// Weights as operand A of the product with V: 16-bit pairs, or four e4m3 codes in the token order of
+// archs/sm90/transposed_bytes.h.
 template <class C>
 __device__ __forceinline__ void pack_weights(uint32_t (&w)[C::kKeys * C::kBytes / 8], const float (&s)[C::kKeys / 2]) {
 #pragma unroll
@@ -109,7 +120,8 @@ __device__ __forceinline__ void pack_weights(uint32_t (&w)[C::kKeys * C::kBytes 
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < C::kKeys / 8; ++j) w[2 * j + h] = cuda::pack_pair<typename C::Operand>(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+      for (int j = 0; j < C::kKeys / 8; ++j)
+        w[2 * j + h] = cuda::pack_pair<typename C::Operand>(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of streaming attention (sm90_stream.cuh) go from registers to memory: the four threads of a quad hold pairs of columns of one row; they exchange them, so that each has eight
-// columns in a row: 16 bytes at a time.
+// Results of streaming attention (sm90_stream.cuh) go from registers to memory: the four threads of a quad hold pairs
+// of columns of one row; they exchange them, so that each has eight columns in a row: 16 bytes at a time.
 #pragma once
 
 #include "tiles/sm90/stream_softmax.cuh"
@@ -29,8 +29,10 @@ __device__ __forceinline__ void exchange_in_quad(uint32_t (&w)[4]) {
 
 // Columns kFrom ... kTo of 64 rows, divided by their sums. `row`: of the tile, the first.
 template <class C, int kFrom, int kTo>
-__device__ __forceinline__ void store_stream_rows(const StreamParams& p, const StreamTile& t, int row, const float (&o)[C::kHead / 2], const StreamRows& r) {
-  const float v_scale = C::kFp8 && p.v_scale != nullptr ? *p.v_scale : 1.0f, to_code = cuda::inverse_scale_of(p.y) * v_scale;
+__device__ __forceinline__ void store_stream_rows(const StreamParams& p, const StreamTile& t, int row,
+                                                  const float (&o)[C::kHead / 2], const StreamRows& r) {
+  const float v_scale = C::kFp8 && p.v_scale != nullptr ? *p.v_scale : 1.0f,
+              to_code = cuda::inverse_scale_of(p.y) * v_scale;
   const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -61,24 +63,31 @@ __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const S
   }
 }
 
-// Both warpgroups have the same rows, of different keys: each finishes one half of the columns with what the other has of them. Thread i of one holds what thread i of the other holds,
-// so the exchange through shared memory needs no layout: word k of all threads, then word k + 1.
+// Both warpgroups have the same rows, of different keys: each finishes one half of the columns with what the other has
+// of them. Thread i of one holds what thread i of the other holds, so the exchange through shared memory needs no
+// layout: word k of all threads, then word k + 1.
 template <class C, int kHalf>
-__device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared, float (&o)[C::kHead / 2], StreamRows& r) {
+__device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared,
+                                                float (&o)[C::kHead / 2], StreamRows& r) {
   constexpr int kCount = C::kHead / 4;  // words of half the columns
   static_assert(C::kHead % 64 == 0);
   const uint32_t thread = threadIdx.x % kWarpgroup * 4;
-  const auto place = [&](int half, int word) { return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4); };
+  const auto place = [&](int half, int word) {
+    return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4);
+  };
   sync_threads(kMergeBarrier, 2 * kWarpgroup);  // nobody reads keys or values any more
 #pragma unroll
   for (int i = 0; i < kCount; ++i) cuda::store_shared(place(kHalf, i), o[(1 - kHalf) * kCount + i]);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) cuda::store_shared(place(kHalf, kCount + 2 * h), r.top[h]), cuda::store_shared(place(kHalf, kCount + 2 * h + 1), r.sum[h]);
+  for (int h = 0; h < 2; ++h)
+    cuda::store_shared(place(kHalf, kCount + 2 * h), r.top[h]),
+        cuda::store_shared(place(kHalf, kCount + 2 * h + 1), r.sum[h]);
   sync_threads(kMergeBarrier, 2 * kWarpgroup);
   float mine[2], other[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float top = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h)), sum = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h + 1));
+    const float top = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h)),
+                sum = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h + 1));
     const float both = fmaxf(top, r.top[h]), base = both == -INFINITY ? 0.0f : both;
     mine[h] = cuda::exp2_fast(r.top[h] - base), other[h] = cuda::exp2_fast(top - base);
     r.sum[h] = r.sum[h] * mine[h] + sum * other[h];

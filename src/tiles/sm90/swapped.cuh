@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The swapped mainloop on Hopper, for few rows: y[m, n] = program(sum_k x[m, k] * w[n, k]) with 64 rows of w as the 64 rows of a wgmma and the tokens (rows of x) as its
-// columns, so that 16 tokens waste nothing. What counts is the time from the end of the kernel before this one to the end of this one: a block holds a slice of K whole in
-// shared memory where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are blocks of a cluster. Each sends the others
-// its sums of the tokens that they finish (swapped_shape.h), adds up those of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time.
+// The swapped mainloop on Hopper, for few rows: y[m, n] = program(sum_k x[m, k] * w[n, k]) with 64 rows of w as the 64
+// rows of a wgmma and the tokens (rows of x) as its columns, so that 16 tokens waste nothing. What counts is the time
+// from the end of the kernel before this one to the end of this one: a block holds a slice of K whole in shared memory
+// where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are
+// blocks of a cluster. Each sends the others its sums of the tokens that they finish (swapped_shape.h), adds up those
+// of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time.
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -11,9 +13,9 @@
 #include "archs/sm90/products.cuh"
 #include "archs/sm90/swizzle.h"
 #include "ir/program.h"
-#include "tiles/sm90/activation_fast.h"
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/row_moments.cuh"
+#include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/swapped_shape.h"
 #include "types/layout.h"
 
@@ -29,10 +31,10 @@ struct SwappedParams {
   int m, n, k_blocks, tiles_m;
   SwappedShape shape;
   int stages, body_bytes, barriers;  // swapped_memory
-  const float* x_scale;    // null: 1
-  const float* w_scale;    // null: 1
-  int w_scale_stride;      // 1: per channel, 0: per tensor
-  const void *bias, *gain;  // null where the program has none
+  const float* x_scale;              // null: 1
+  const float* w_scale;              // null: 1
+  int w_scale_stride;                // 1: per channel, 0: per tensor
+  const void *bias, *gain;           // null where the program has none
   Element bias_element, gain_element;
   const float* y_scale;  // 8-bit results; null: 1
   const void* residual;  // of y's type; null where the program has none
@@ -40,7 +42,8 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
-  // Both ends of a norm that is no kernel (op/row_moments.h): factors of x's rows, and beside y the moments of its rows and codes of it.
+  // Both ends of a norm that is no kernel (op/row_moments.h): factors of x's rows, and beside y the moments of its rows
+  // and codes of it.
   cuda::RowFactors rows;
   float2* moments;  // null: none
   void* codes;      // null: none
@@ -48,14 +51,16 @@ struct SwappedParams {
   const float* codes_scale;
 };
 
-// Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read the same weights.
+// Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read
+// the same weights.
 template <int kTokens>
 struct SwappedBlock {
   uint32_t base, received;  // shared memory; the barrier of sums from other slices, those of the stages behind it
   uint8_t* bytes;           // the same place as base
   int slice, token, channel, k_begin, k_count;
 
-  __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared) : base(cuda::shared_address(shared)), received(base + p.barriers), bytes(shared) {
+  __device__ SwappedBlock(const SwappedParams& p, uint8_t* shared)
+      : base(cuda::shared_address(shared)), received(base + p.barriers), bytes(shared) {
     // split is a power of two
     const int split_bits = __ffs(p.shape.split) - 1;
     const int cluster = static_cast<int>(blockIdx.x) >> split_bits, group = cluster / p.tiles_m;
@@ -73,7 +78,8 @@ struct SwappedBlock {
 
 // What one thread does: the barriers and the first weights, which wait for nobody.
 template <class In, int kTokens>
-__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
+__device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p,
+                                            const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   prefetch(&maps.w);
   prefetch(&maps.x);
@@ -94,14 +100,16 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
 
 // The same thread, once x is there; then the stages again and again where the slice is longer.
 template <class In, int kTokens>
-__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p, const SwappedBlock<kTokens>& block) {
+__device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p,
+                                             const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
   const int first = min(p.stages, block.k_count);
   int k = block.k_begin * kBlockK;
   uint32_t x = block.x(0), full = block.full(0);
   cuda::wait_for_earlier_kernels();
 #pragma unroll 1
-  for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16) load_box(x, &maps.x, k, block.token, full);
+  for (int i = 0; i < first; ++i, k += kBlockK, x += swapped_stage_bytes(kTokens), full += 16)
+    load_box(x, &maps.x, k, block.token, full);
   int stage = 0;
   uint32_t parity = 0;
 #pragma unroll 1
@@ -115,7 +123,8 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
 }
 
 template <class In, int kTokens>
-__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p, const SwappedBlock<kTokens>& block) {
+__device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p,
+                                               const SwappedBlock<kTokens>& block) {
   int stage = 0, last = 0;
   uint32_t parity = 0;
   for (int i = 0; i < block.k_count; ++i) {
@@ -124,7 +133,8 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
     pin(d);
     begin_products();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
+    for (int k = 0; k < 4; ++k)
+      Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
     commit_products();
     wait_products<1>();  // the block before this one is done: its stage is free
     if (i > 0 && threadIdx.x == 0) arrive(block.empty(last));
@@ -135,13 +145,15 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
   pin(d);
 }
 
-// What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows, activation_fast.h), then v * gain, in units of y's scale.
+// What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows,
+// activation_fast.h), then v * gain, in units of y's scale.
 struct SwappedColumns {
   float factor[8], bias[8], gain[8];
 
   __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel) {
     const float half = p.act.present ? 0.5f : 1.0f;
-    const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half, unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f;
+    const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half,
+                unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f;
 #pragma unroll
     for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
     if (channel >= p.n) return;
@@ -156,7 +168,8 @@ struct SwappedColumns {
   }
 };
 
-// Types are known at run time only, and asked for once per eight numbers, not per pair: a branch that all lanes take together costs less than what it would keep from being interleaved.
+// Types are known at run time only, and asked for once per eight numbers, not per pair: a branch that all lanes take
+// together costs less than what it would keep from being interleaved.
 __device__ __forceinline__ void add_residual(Element e, float (&v)[8], const uint4& residual) {
   const uint32_t pairs[4] = {residual.x, residual.y, residual.z, residual.w};
   const auto add = [&](auto decode) {
@@ -172,17 +185,26 @@ __device__ __forceinline__ void add_residual(Element e, float (&v)[8], const uin
 
 // Eight neighbouring numbers of a row of y. Contract: aligned to their size.
 __device__ __forceinline__ void store_numbers(Element e, void* y, int64_t index, const float (&v)[8]) {
-  const auto halves = [&](auto pack) { *reinterpret_cast<uint4*>(static_cast<uint16_t*>(y) + index) = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])}; };
+  const auto halves = [&](auto pack) {
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(y) + index) = {pack(v[0], v[1]), pack(v[2], v[3]),
+                                                                    pack(v[4], v[5]), pack(v[6], v[7])};
+  };
   const auto bytes = [&](auto pack) {
     const uint32_t pairs[4] = {pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])};
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + index) = {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(y) + index) = {pairs[0] | pairs[1] << 16,
+                                                                   pairs[2] | pairs[3] << 16};
   };
   switch (e) {
-    case Element::f16: return halves([](float a, float b) { return cuda::pack_pair<__half>(a, b); });
-    case Element::bf16: return halves([](float a, float b) { return cuda::pack_pair<__nv_bfloat16>(a, b); });
-    case Element::e4m3: return bytes([](float a, float b) { return cuda::encode_e4m3_pair(a, b); });
-    case Element::i8: return bytes([](float a, float b) { return cuda::encode_i8_pair(a, b); });
-    default: break;
+    case Element::f16:
+      return halves([](float a, float b) { return cuda::pack_pair<__half>(a, b); });
+    case Element::bf16:
+      return halves([](float a, float b) { return cuda::pack_pair<__nv_bfloat16>(a, b); });
+    case Element::e4m3:
+      return bytes([](float a, float b) { return cuda::encode_e4m3_pair(a, b); });
+    case Element::i8:
+      return bytes([](float a, float b) { return cuda::encode_i8_pair(a, b); });
+    default:
+      break;
   }
   float4* to = reinterpret_cast<float4*>(static_cast<float*>(y) + index);
   to[0] = {v[0], v[1], v[2], v[3]}, to[1] = {v[4], v[5], v[6], v[7]};
@@ -207,7 +229,9 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   const int first_token = block.token + block.slice * kRows;
   // Where the sums lie that slice `from` has sent to slice `to`.
   const auto inbox = [&](int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * kSent; };
-  const auto exists = [&](int piece) { return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n; };
+  const auto exists = [&](int piece) {
+    return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n;
+  };
 
   const SwappedColumns columns(p, channel);
   const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
@@ -216,19 +240,24 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   if (p.residual != nullptr) {  // early: under way while the products are made
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      if (exists(i)) residual[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) + (first_token + row + i * 16) * p.residual_stride + channel);
+      if (exists(i))
+        residual[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) +
+                                                      (first_token + row + i * 16) * p.residual_stride + channel);
     }
   }
 
   float factor[kPieces];  // of rows: their moments are under way while x is
-  if (p.rows.moments != nullptr) p.rows.load(planted(Fault::kStaleStatistics) && first_token + row > 0 ? first_token + row - 1 : first_token + row, 16, p.m, factor);
+  if (p.rows.moments != nullptr)
+    p.rows.load(planted(Fault::kStaleStatistics) && first_token + row > 0 ? first_token + row - 1 : first_token + row,
+                16, p.m, factor);
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
   sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
   Sum* sums = reinterpret_cast<Sum*>(block.bytes);
 #pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
+  for (int i = 0; i < kTokens / 2; ++i)
+    sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
 
   if constexpr (kSplit > 1) fence_for_copy_engine();
   sync_threads(kOwn, 128);
@@ -236,7 +265,8 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (thread % 32 == 0) {
       for (int to = thread / 32; to < kSplit; to += 4) {
         if (to == block.slice) continue;
-        send_to_block(address_in(block.base + inbox(to, block.slice), to), block.base + to * kSent, kSent, address_in(block.received, to));
+        send_to_block(address_in(block.base + inbox(to, block.slice), to), block.base + to * kSent, kSent,
+                      address_in(block.received, to));
       }
     }
     __syncwarp();
@@ -294,15 +324,17 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     cuda::take_moments(out, channel < p.n, min(kSwappedChannels, p.n - block.channel), moments);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      if (exists(i) && thread % 8 == 0) p.moments[int64_t{first_token + row + i * 16} * groups + block.channel / kSwappedChannels] = moments[i];
+      if (exists(i) && thread % 8 == 0)
+        p.moments[int64_t{first_token + row + i * 16} * groups + block.channel / kSwappedChannels] = moments[i];
     }
   }
 }
 
-// Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what others send to; and before a block ends, when all have
-// received what it sends.
+// Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what
+// others send to; and before a block ends, when all have received what it sends.
 template <class In, int kTokens>
-__global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
+__global__ void __launch_bounds__(kSwappedThreads, 2)
+    multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const SwappedBlock<kTokens> block(p, shared);
@@ -320,10 +352,18 @@ __global__ void __launch_bounds__(kSwappedThreads, 2) multiply_swapped(const __g
     if (clustered) arrive_cluster();
   } else {
     switch (p.shape.split) {
-      case 8: consume_slice<In, kTokens, 8>(p, block); break;
-      case 4: consume_slice<In, kTokens, 4>(p, block); break;
-      case 2: consume_slice<In, kTokens, 2>(p, block); break;
-      default: consume_slice<In, kTokens, 1>(p, block); break;
+      case 8:
+        consume_slice<In, kTokens, 8>(p, block);
+        break;
+      case 4:
+        consume_slice<In, kTokens, 4>(p, block);
+        break;
+      case 2:
+        consume_slice<In, kTokens, 2>(p, block);
+        break;
+      default:
+        consume_slice<In, kTokens, 1>(p, block);
+        break;
     }
     __syncwarp();
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the swapped mainloop (sm90_swapped.cuh) cuts a product of few rows into blocks, and where a block leaves its sums for the others. Host and device, constexpr:
-// tested on the CPU.
-//   a block: 64 channels x `tokens` rows of x x a slice of K; `split` blocks of a cluster hold the slices of one tile and finish tokens / split rows of it each.
+// How the swapped mainloop (sm90_swapped.cuh) cuts a product of few rows into blocks, and where a block leaves its sums
+// for the others. Host and device, constexpr: tested on the CPU.
+//   a block: 64 channels x `tokens` rows of x x a slice of K; `split` blocks of a cluster hold the slices of one tile
+//   and finish tokens / split rows of it each.
 // (Two tiles that load their rows of x together by multicast were always slower.)
 #pragma once
 
@@ -16,18 +17,22 @@ namespace tessera::sm90 {
 constexpr int kSwappedChannels = 64;
 constexpr int kSwappedTokens[] = {16, 32, 64, 112};
 constexpr int kSwappedWBytes = kSwappedChannels * 128;  // of a stage: 128 bytes of K
-constexpr int kSwappedSharedLimit = 113 * 1024;         // two blocks on a processor: this kernel's and the next one's, whose weights arrive meanwhile
+constexpr int kSwappedSharedLimit =
+    113 * 1024;  // two blocks on a processor: this kernel's and the next one's, whose weights arrive meanwhile
 
 struct SwappedShape {
   int tokens = 16, split = 1;
   bool operator==(const SwappedShape&) const = default;
 };
 
-// Sums of a block in shared memory, [token][channel] of 32-bit words: even groups of four channels in the first half of a row, odd ones in the second, a gap of four
-// words between. So the 32 numbers that a warp of the product writes at once (eight channels of every other token) and the 16-byte pieces that a quarter of a warp reads
-// at once (one half of a row) touch all banks.
+// Sums of a block in shared memory, [token][channel] of 32-bit words: even groups of four channels in the first half of
+// a row, odd ones in the second, a gap of four words between. So the 32 numbers that a warp of the product writes at
+// once (eight channels of every other token) and the 16-byte pieces that a quarter of a warp reads at once (one half of
+// a row) touch all banks.
 constexpr int kSumsRow = 68;
-TS_HOST_DEVICE constexpr int sums_word(int token, int channel) { return token * kSumsRow + channel / 4 % 2 * 36 + channel / 8 * 4 + channel % 4; }
+TS_HOST_DEVICE constexpr int sums_word(int token, int channel) {
+  return token * kSumsRow + channel / 4 % 2 * 36 + channel / 8 * 4 + channel % 4;
+}
 
 constexpr int swapped_stage_bytes(int tokens) { return kSwappedWBytes + tokens * 128; }
 // The first block of K of slice `rank`; slices differ by at most one.
@@ -54,26 +59,31 @@ constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
 }
 constexpr bool is_legal(const SwappedShape& s, int k_blocks) { return s.split <= k_blocks && s.split <= 8; }
 
-// Nanoseconds on an H200 with 132 processors, fitted to 54 measurements (ViT-B's layers at one image and a few policies' shapes, in FP8, INT8 and 16 bits; 9 % rms): what all
-// blocks read, the chain of products in one block, the program, and slices of K that must meet. build --tune measures.
+// Nanoseconds on an H200 with 132 processors, fitted to 54 measurements (ViT-B's layers at one image and a few
+// policies' shapes, in FP8, INT8 and 16 bits; 9 % rms): what all blocks read, the chain of products in one block, the
+// program, and slices of K that must meet. build --tune measures.
 constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int k_blocks, int processors) {
   const int64_t blocks = ((n + kSwappedChannels - 1) / kSwappedChannels) * ((m + s.tokens - 1) / s.tokens) * s.split;
   const int64_t rounds = (blocks + processors - 1) / processors, slice = longest_slice(k_blocks, s.split);
   const int64_t read_bytes = blocks * slice * swapped_stage_bytes(s.tokens);
-  return 1983 + read_bytes * 112 / 1000000 + slice * s.tokens * 175 / 100 + rounds * s.tokens * 8 + (s.split > 1 ? 392 + s.split * 127 : 127);
+  return 1983 + read_bytes * 112 / 1000000 + slice * s.tokens * 175 / 100 + rounds * s.tokens * 8 +
+         (s.split > 1 ? 392 + s.split * 127 : 127);
 }
 
-// All shapes for a problem, the cheapest first: none whose tiles are more than half empty, slices at least two blocks of K long (a single one where K is no longer).
+// All shapes for a problem, the cheapest first: none whose tiles are more than half empty, slices at least two blocks
+// of K long (a single one where K is no longer).
 inline std::vector<SwappedShape> rank_swapped_shapes(int64_t m, int64_t n, int k_blocks, int processors) {
   std::vector<SwappedShape> shapes;
   for (const int tokens : kSwappedTokens) {
     for (int split = 1; split <= 8; split *= 2) {
       const SwappedShape shape{tokens, split};
-      if ((tokens == 16 || tokens / 2 < m) && (split == 1 || k_blocks >= 2 * split) && is_legal(shape, k_blocks)) shapes.push_back(shape);
+      if ((tokens == 16 || tokens / 2 < m) && (split == 1 || k_blocks >= 2 * split) && is_legal(shape, k_blocks))
+        shapes.push_back(shape);
     }
   }
   const auto cost = [&](const SwappedShape& s) { return swapped_cost(s, m, n, k_blocks, processors); };
-  std::stable_sort(shapes.begin(), shapes.end(), [&](const SwappedShape& a, const SwappedShape& b) { return cost(a) < cost(b); });
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [&](const SwappedShape& a, const SwappedShape& b) { return cost(a) < cost(b); });
   return shapes;
 }
 

@@ -29,7 +29,8 @@ TEST(SwappedSums, ASharesRowsAreOnePiece) {
   const SwappedShape shape{112, 4};
   for (int rank = 0; rank < 4; ++rank) {
     for (int row = 0; row < 28; ++row) {
-      for (int channel = 0; channel < 64; ++channel) EXPECT_EQ(sums_word(rank * 28 + row, channel) * 4, rank * sent_bytes(shape) + sums_word(row, channel) * 4);
+      for (int channel = 0; channel < 64; ++channel)
+        EXPECT_EQ(sums_word(rank * 28 + row, channel) * 4, rank * sent_bytes(shape) + sums_word(row, channel) * 4);
     }
   }
 }
@@ -51,7 +52,8 @@ TEST(SwappedSums, AWarpWritesToAllBanks) {
 TEST(SwappedSums, AProductFillsItsTile) {
   std::set<int> seen;
   for (int thread = 0; thread < 128; ++thread) {
-    for (int i = 0; i < 56; ++i) seen.insert(sums_word(i / 4 * 8 + result_col(thread) + i % 2, result_row(thread) + i / 2 % 2 * 8));
+    for (int i = 0; i < 56; ++i)
+      seen.insert(sums_word(i / 4 * 8 + result_col(thread) + i % 2, result_row(thread) + i / 2 % 2 * 8));
   }
   EXPECT_EQ(seen.size(), 112u * 64u);
 }
@@ -131,7 +133,8 @@ TEST(SwappedShape, SpreadsTheLayersOfAViT) {
     int64_t n;
     int k_blocks;
   };
-  for (const Layer& l : {Layer{2304, 6}, Layer{768, 6}, Layer{3072, 6}, Layer{768, 24}, Layer{2304, 12}, Layer{768, 12}, Layer{3072, 12}, Layer{768, 48}}) {
+  for (const Layer& l : {Layer{2304, 6}, Layer{768, 6}, Layer{3072, 6}, Layer{768, 24}, Layer{2304, 12}, Layer{768, 12},
+                         Layer{3072, 12}, Layer{768, 48}}) {
     const SwappedShape s = rank_swapped_shapes(197, l.n, l.k_blocks, kProcessors)[0];
     const int64_t blocks = (l.n + 63) / 64 * ((197 + s.tokens - 1) / s.tokens) * s.split;
     EXPECT_GE(blocks, kProcessors / 2) << l.n << " " << l.k_blocks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of tensors for the copy engine (host code of .cu files). Outside the tensor a load gives zeros and a store writes nothing, so tiles need no
-// tails. Boxes whose rows are 128, 64 or 32 bytes are swizzled as
+// Descriptions of tensors for the copy engine (host code of .cu files). Outside the tensor a load gives zeros and a
+// store writes nothing, so tiles need no tails. Boxes whose rows are 128, 64 or 32 bytes are swizzled as
 // archs/sm90/swizzle.h says unless told not to; others are plain.
 #pragma once
 
@@ -18,21 +18,24 @@ namespace tessera::cuda {
 template <int kAxes>
 struct Boxes {
   const void* data = nullptr;
-  Element element = Element::f16;         // f16, bf16, or a byte-wide element
-  std::array<int64_t, kAxes> sizes;       // elements
+  Element element = Element::f16;          // f16, bf16, or a byte-wide element
+  std::array<int64_t, kAxes> sizes;        // elements
   std::array<int64_t, kAxes - 1> strides;  // elements, of axes 1 ...
-  std::array<int, kAxes> box;             // elements
+  std::array<int, kAxes> box;              // elements
   bool swizzled = true;
 };
 
 template <int kAxes>
 Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
-                              const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
   static const Encode encode = [] {
     void* entry = nullptr;
     cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) != cudaSuccess) entry = nullptr;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) !=
+        cudaSuccess)
+      entry = nullptr;
     return reinterpret_cast<Encode>(entry);
   }();
   if (encode == nullptr) return machine_error("the driver has no cuTensorMapEncodeTiled (CUDA 12 or newer is needed)");
@@ -49,20 +52,23 @@ Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
                                    : b.element == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                                                 : CU_TENSOR_MAP_DATA_TYPE_UINT8;
   const int64_t row_bytes = b.box[0] * bytes;
-  const CUtensorMapSwizzle swizzle = !b.swizzled         ? CU_TENSOR_MAP_SWIZZLE_NONE
+  const CUtensorMapSwizzle swizzle = !b.swizzled        ? CU_TENSOR_MAP_SWIZZLE_NONE
                                      : row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
                                      : row_bytes == 64  ? CU_TENSOR_MAP_SWIZZLE_64B
                                      : row_bytes == 32  ? CU_TENSOR_MAP_SWIZZLE_32B
                                                         : CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMap map;
-  const CUresult result = encode(&map, type, kAxes, const_cast<void*>(b.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) return machine_error(cat("cuTensorMapEncodeTiled failed with ", static_cast<int>(result)));
+  const CUresult result =
+      encode(&map, type, kAxes, const_cast<void*>(b.data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    return machine_error(cat("cuTensorMapEncodeTiled failed with ", static_cast<int>(result)));
   return map;
 }
 
 // Boxes of rows x 128 bytes of a matrix.
-inline Result<CUtensorMap> make_matrix_map(const void* data, Element element, int64_t rows, int64_t cols, int64_t row_stride, int box_rows) {
+inline Result<CUtensorMap> make_matrix_map(const void* data, Element element, int64_t rows, int64_t cols,
+                                           int64_t row_stride, int box_rows) {
   return make_tensor_map<2>({data, element, {cols, rows}, {row_stride}, {128 * 8 / info(element).bits, box_rows}});
 }
 

@@ -10,12 +10,14 @@ ActivationScales::ActivationScales(const ModelValues& model, const Ranges* range
   for (size_t v = 0; v < g.values.size(); ++v) {
     const Value& value = g.values[v];
     const ValueId scale = value.type.quant.dynamic ? value.scale2 : value.scale;
-    if (!value.constant && scale != kNoValue) stated_[static_cast<ValueId>(v)].insert(static_cast<float>(g.numbers(scale)[0]));
+    if (!value.constant && scale != kNoValue)
+      stated_[static_cast<ValueId>(v)].insert(static_cast<float>(g.numbers(scale)[0]));
   }
   for (const Node& n : model.graph().nodes) {
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       const std::string key = cat("scale.", i);
-      if (n.attrs.has(key) && n.inputs[i] != kNoValue) stated_[model.place(n.inputs[i]).base].insert(static_cast<float>(n.attrs.number(key)));
+      if (n.attrs.has(key) && n.inputs[i] != kNoValue)
+        stated_[model.place(n.inputs[i]).base].insert(static_cast<float>(n.attrs.number(key)));
     }
   }
 }

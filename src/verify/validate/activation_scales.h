@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Static scales of activations, exactly: what the calibration gives for a value (precision/quantize.h), or what the model
-// states of it (Q/DQ), itself or where a layer reads it. How well a scale suits the numbers under it is another question (scale_faults.h).
+// Static scales of activations, exactly: what the calibration gives for a value (precision/quantize.h), or what the
+// model states of it (Q/DQ), itself or where a layer reads it. How well a scale suits the numbers under it is another
+// question (scale_faults.h).
 #pragma once
 
 #include <map>

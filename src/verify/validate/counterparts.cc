@@ -92,10 +92,12 @@ std::vector<Counterpart> joined(std::vector<Counterpart> gate, const std::vector
   Counterpart c = std::move(gate[0]);
   if (one) {
     Counterpart turned = c;
-    std::rotate(turned.numbers.begin(), turned.numbers.begin() + static_cast<std::ptrdiff_t>(c.numbers.size() / 2), turned.numbers.end());
+    std::rotate(turned.numbers.begin(), turned.numbers.begin() + static_cast<std::ptrdiff_t>(c.numbers.size() / 2),
+                turned.numbers.end());
     return {std::move(c), std::move(turned)};
   }
-  if (c.shape.empty() || !std::equal(c.shape.begin() + 1, c.shape.end(), up[0].shape.begin() + 1, up[0].shape.end())) return {};
+  if (c.shape.empty() || !std::equal(c.shape.begin() + 1, c.shape.end(), up[0].shape.begin() + 1, up[0].shape.end()))
+    return {};
   c.shape[0] += up[0].shape[0];
   c.numbers.insert(c.numbers.end(), up[0].numbers.begin(), up[0].numbers.end());
   c.rounded = c.rounded && up[0].rounded;
@@ -113,11 +115,13 @@ std::vector<Counterpart> of_gate(const ModelValues& m, const PlanStep& step, siz
   }
   const ProgramRole role = role_of(step.then, operand);
   if (role.step == nullptr || role.step->kind != StepKind::bias) return {};
-  std::vector<Counterpart> a = constant(m, vector_of(*gate, StepKind::bias, 0), "bias"), b = constant(m, vector_of(*up, StepKind::bias, 0), "bias");
+  std::vector<Counterpart> a = constant(m, vector_of(*gate, StepKind::bias, 0), "bias"),
+                           b = constant(m, vector_of(*up, StepKind::bias, 0), "bias");
   if (a.empty() && b.empty()) return {};
   const auto zeros = [&](const Node& layer) {
     const int64_t n = m.graph().at(layer.inputs[1]).type.shape[0];
-    return std::vector<Counterpart>{{.what = "bias", .shape = {n}, .numbers = std::vector<double>(static_cast<size_t>(n), 0.0)}};
+    return std::vector<Counterpart>{
+        {.what = "bias", .shape = {n}, .numbers = std::vector<double>(static_cast<size_t>(n), 0.0)}};
   };
   if (a.empty()) a = zeros(*gate);
   if (b.empty()) b = zeros(*up);
@@ -143,7 +147,8 @@ const Node* norm_before(const ModelValues& model, const Node& layer) {
   return norm != nullptr && norm->op == "norm" ? norm : nullptr;
 }
 
-std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer) {
+std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand,
+                                      const Node& layer) {
   if (step.then.gated() && !layer.then.gated()) return of_gate(model, step, operand);
   if (step.op == "map" && layer.op != "map") return of_unfused(model, step, layer);
   if (step.op != layer.op) return {};
@@ -154,8 +159,10 @@ std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& 
     if (operand == 1) return folded_weight(model, layer, *norm);
     if (role.step != nullptr && role.step->kind == StepKind::bias) return folded_bias(model, layer, *norm);
   }
-  if (role.step != nullptr) return constant(model, vector_of(layer, role.step->kind, role.nth), name_of_vector(role.step->kind));
-  return operand < layer.inputs.size() ? constant(model, layer.inputs[operand], name_of_operand(step.op, operand)) : std::vector<Counterpart>();
+  if (role.step != nullptr)
+    return constant(model, vector_of(layer, role.step->kind, role.nth), name_of_vector(role.step->kind));
+  return operand < layer.inputs.size() ? constant(model, layer.inputs[operand], name_of_operand(step.op, operand))
+                                       : std::vector<Counterpart>();
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a constant operand of a plan's step is in the model: the same operand of the layer that the step computes, by the
-// step's layer and the operand's role, never by the constant's own name. Where passes make one constant of several, it
-// is made again here, in f64:
+// What a constant operand of a plan's step is in the model: the same operand of the layer that the step computes, by
+// the step's layer and the operand's role, never by the constant's own name. Where passes make one constant of several,
+// it is made again here, in f64:
 //   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (op/row_moments.h)
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
@@ -20,6 +20,7 @@ const Node* norm_before(const ModelValues& model, const Node& layer);
 
 // Those that operand `operand` may stand for, the likeliest first; none where the model has no such constant there.
 // `layer`: the layer of the model that the step computes, whole or in part.
-std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer);
+std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand,
+                                      const Node& layer);
 
 }  // namespace tessera

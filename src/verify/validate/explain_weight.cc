@@ -102,13 +102,15 @@ std::string cause(const TensorView& t, std::span<const double> exact, const std:
 
 }  // namespace
 
-std::string explain_weight(const TensorView& stored, std::span<const double> exact, const std::string& what, double outside) {
+std::string explain_weight(const TensorView& stored, std::span<const double> exact, const std::string& what,
+                           double outside) {
   const std::vector<double> numbers = decode(stored).v;
   const Fit now = fit(static_cast<int64_t>(exact.size()), [&](int64_t begin, int64_t end, Fit& f) {
     for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) add(f, exact[i], numbers[i]);
   });
   char text[96];
-  std::snprintf(text, sizeof(text), " is off by %.2g of its size, %.0f %% of it beyond its rounding: ", now.relative_l2(), 100 * outside);
+  std::snprintf(text, sizeof(text),
+                " is off by %.2g of its size, %.0f %% of it beyond its rounding: ", now.relative_l2(), 100 * outside);
   return cat("its stored ", what, text, cause(stored, exact, what, now));
 }
 

@@ -8,8 +8,8 @@
 #include "ir/gather_codes.h"
 #include "op/reference.h"
 #include "op/row_moments.h"
-#include "ops/ops.h"
 #include "op/whole_numbers.h"
+#include "ops/ops.h"
 
 namespace tessera {
 namespace {
@@ -71,7 +71,8 @@ Result<Dense> gather(const std::vector<double>& storage, const Region& region, c
 
 double distance(const Dense& a, const Dense& b) {
   if (a.v.size() != b.v.size()) return INFINITY;
-  const size_t cols = std::max<size_t>(1, b.shape.empty() ? 1 : static_cast<size_t>(b.shape.back())), rows = b.v.size() / cols;
+  const size_t cols = std::max<size_t>(1, b.shape.empty() ? 1 : static_cast<size_t>(b.shape.back())),
+               rows = b.v.size() / cols;
   std::vector<double> off(rows, 0.0), size(rows, 0.0);
   double all = 0, worst = 0;
   for (size_t i = 0; i < rows * cols; ++i) {
@@ -84,7 +85,8 @@ double distance(const Dense& a, const Dense& b) {
   }
   for (double s : size) all += s / static_cast<double>(rows);
   for (size_t r = 0; r < rows; ++r) {
-    if (off[r] > 0) worst = std::max(worst, std::sqrt(off[r] / (std::max(size[r], all) > 0 ? std::max(size[r], all) : 1)));
+    if (off[r] > 0)
+      worst = std::max(worst, std::sqrt(off[r] / (std::max(size[r], all) > 0 ? std::max(size[r], all) : 1)));
   }
   return worst;
 }
@@ -92,7 +94,8 @@ double distance(const Dense& a, const Dense& b) {
 ModelValues::ModelValues(const Graph& graph, const Cut& cut) : g_(graph), cut_(cut), producers_(graph.producers()) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId id = static_cast<ValueId>(v);
-    if (!graph.values[v].constant && placement_of(graph, producers_, id).base == id) by_name_[graph.values[v].name] = id;
+    if (!graph.values[v].constant && placement_of(graph, producers_, id).base == id)
+      by_name_[graph.values[v].name] = id;
   }
   for (const Node& n : graph.nodes) {
     const auto [it, fresh] = layers_.emplace(n.name, &n);
@@ -154,7 +157,8 @@ Result<Dense> ModelValues::compute(const Node& node) {
     if (id == kNoValue) {
       in.emplace_back();
     } else if (is_constant(id)) {
-      in.push_back(g_.at(id).constant ? Dense{g_.at(id).type.shape, constant(id)} : gather(constant(place(id).base), place(id).region, cut_).value());
+      in.push_back(g_.at(id).constant ? Dense{g_.at(id).type.shape, constant(id)}
+                                      : gather(constant(place(id).base), place(id).region, cut_).value());
     } else {
       TS_ASSIGN(Dense d, read(place(id)));
       in.push_back(std::move(d));

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "ops/builder.h"
 #include "op/op.h"
+#include "ops/builder.h"
 
 namespace tessera {
 
@@ -24,7 +24,8 @@ struct Cut {
 };
 
 // The op in f64 over erased types: no rounding of operands or results, the softmax of attention included. Only the
-// first result; those beside it are made of it (OpInfo::extra_result). Fails where the numbers or the cut do not fit the op.
+// first result; those beside it are made of it (OpInfo::extra_result). Fails where the numbers or the cut do not fit
+// the op.
 Result<Dense> compute_erased(const Problem& problem, std::vector<Dense> in, const Cut& cut);
 
 class ModelValues {
@@ -64,7 +65,8 @@ class ModelValues {
   std::map<ValueId, Dense> drawn_, computed_;
 };
 
-// |a - b| / |b| of the worst row, whose size counts as that of an average row at least; infinite where only one is a number.
+// |a - b| / |b| of the worst row, whose size counts as that of an average row at least; infinite where only one is a
+// number.
 double distance(const Dense& a, const Dense& b);
 
 // The elements that a region of a dense storage addresses, with the region cut to its first samples.

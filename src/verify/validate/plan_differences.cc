@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "ops/matmul/matmul.h"
 #include "op/row_moments.h"
 #include "op/whole_numbers.h"
+#include "ops/matmul/matmul.h"
 #include "verify/validate/counterparts.h"
 
 namespace tessera {
@@ -33,7 +33,8 @@ std::string different_attr(const Attrs& plan, const Attrs& model) {
   for (const auto& [name, value] : plan.all()) {
     if (is_of_types(name)) continue;
     if (!model.has(name)) return cat(name, " is ", text_of(value), ", the model has none");
-    if (model.all().at(name) != value) return cat(name, " is ", text_of(value), ", the model has ", text_of(model.all().at(name)));
+    if (model.all().at(name) != value)
+      return cat(name, " is ", text_of(value), ", the model has ", text_of(model.all().at(name)));
   }
   for (const auto& [name, value] : model.all()) {
     if (!is_of_types(name) && !plan.has(name)) return cat("it has no ", name, ", the model has ", text_of(value));
@@ -57,7 +58,8 @@ std::vector<OperandOf> operands_of(const std::string& op, size_t count, const st
   static const char* kAttention[] = {"q", "k", "v", "attention bias"};
   std::vector<OperandOf> all;
   for (size_t i = 0; i < count; ++i) {
-    if (std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.operand == static_cast<int>(i); })) continue;
+    if (std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.operand == static_cast<int>(i); }))
+      continue;
     all.push_back({i, op == "attention" && i < 4 ? kAttention[i] : i == 0 ? "input" : cat("operand ", i)});
   }
   for (const Step& s : steps) {
@@ -66,17 +68,22 @@ std::vector<OperandOf> operands_of(const std::string& op, size_t count, const st
   return all;
 }
 
-std::string different_operand(const ModelValues& model, const std::string& what, const std::optional<ReadPlace>& read, bool constant, ValueId id) {
+std::string different_operand(const ModelValues& model, const std::string& what, const std::optional<ReadPlace>& read,
+                              bool constant, ValueId id) {
   const Graph& g = model.graph();
   const bool absent = !read && !constant;
   if (id == kNoValue) return absent ? "" : cat("it reads a ", what, ", the model has none");
   if (absent) return cat("it reads no ", what, ", the model has '", g.at(id).name, "'");
-  if (model.is_constant(id)) return constant ? "" : cat("its ", what, " is computed, the model has the constant '", g.at(id).name, "'");
+  if (model.is_constant(id))
+    return constant ? "" : cat("its ", what, " is computed, the model has the constant '", g.at(id).name, "'");
   if (constant) return cat("its ", what, " is a constant, the model has '", g.at(id).name, "'");
   const Place want = model.place(id);
   if (!read->place) return cat("its ", what, " is no value of the model, which has '", g.at(id).name, "'");
-  if (read->place->base != want.base) return cat("its ", what, " is '", g.at(read->place->base).name, "', the model has '", g.at(want.base).name, "'");
-  return same_elements(read->place->region, want.region) ? "" : cat("its ", what, " is another part of '", g.at(want.base).name, "' than in the model");
+  if (read->place->base != want.base)
+    return cat("its ", what, " is '", g.at(read->place->base).name, "', the model has '", g.at(want.base).name, "'");
+  return same_elements(read->place->region, want.region)
+             ? ""
+             : cat("its ", what, " is another part of '", g.at(want.base).name, "' than in the model");
 }
 
 }  // namespace
@@ -86,7 +93,8 @@ std::string words_of(const std::string& op, const Attrs& attrs, const Program& t
   const std::vector<Step> steps = steps_of(then);
   text += steps.empty() ? " then nothing" : " then";
   for (const Step& s : steps) {
-    text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind), s.kind == StepKind::gate ? cat("(", name_of(s.fn), ")") : "");
+    text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind),
+                s.kind == StepKind::gate ? cat("(", name_of(s.fn), ")") : "");
   }
   return text;
 }
@@ -111,28 +119,37 @@ std::string different_number(const ModelValues& model, const PlanStep& step, con
   return eps.empty() ? "" : cat("the norm folded into it: ", eps, " (norm ", norm->name, ")");
 }
 
-std::string difference(const ModelValues& model, const Plan& plan, const PlanStep& step, const Node& layer, const Reads& reads) {
+std::string difference(const ModelValues& model, const Plan& plan, const PlanStep& step, const Node& layer,
+                       const Reads& reads) {
   const Graph& g = model.graph();
   const std::vector<Step> here = steps_of(step.then), there = steps_of(layer.then);
-  const bool same_steps = std::equal(here.begin(), here.end(), there.begin(), there.end(),
-                                     [](const Step& a, const Step& b) { return a.kind == b.kind && a.fn == b.fn && (a.operand < 0) == (b.operand < 0); });
+  const bool same_steps =
+      std::equal(here.begin(), here.end(), there.begin(), there.end(), [](const Step& a, const Step& b) {
+        return a.kind == b.kind && a.fn == b.fn && (a.operand < 0) == (b.operand < 0);
+      });
   if (step.op != layer.op || !same_steps)
-    return cat("it computes ", words_of(step.op, step.attrs, step.then), " where the model has ", words_of(layer.op, layer.attrs, layer.then));
+    return cat("it computes ", words_of(step.op, step.attrs, step.then), " where the model has ",
+               words_of(layer.op, layer.attrs, layer.then));
   if (const std::string attr = different_attr(step.attrs, layer.attrs); !attr.empty()) return attr;
-  const std::vector<OperandOf> a = operands_of(step.op, step.in.size(), here), b = operands_of(layer.op, layer.inputs.size(), there);
+  const std::vector<OperandOf> a = operands_of(step.op, step.in.size(), here),
+                               b = operands_of(layer.op, layer.inputs.size(), there);
   const size_t extra = std::max(a.size(), b.size());
   for (size_t i = 0; i < extra; ++i) {
     const bool past = i >= a.size();
     const int tensor = past ? -1 : step.in[a[i].at];
     const bool constant = tensor >= 0 && plan.tensors[static_cast<size_t>(tensor)].storage == Storage::kConstant;
     const ValueId id = i < b.size() ? layer.inputs[b[i].at] : kNoValue;
-    const std::string text = different_operand(model, past ? b[i].what : a[i].what, past ? std::nullopt : reads[a[i].at], constant, id);
+    const std::string text =
+        different_operand(model, past ? b[i].what : a[i].what, past ? std::nullopt : reads[a[i].at], constant, id);
     if (!text.empty()) return text;
   }
   const Operand& y = plan.tensors[static_cast<size_t>(step.out[0])].desc;
   const Type& want = g.at(layer.outputs[0]).type;
-  if (y.shape != want.shape) return cat("its result is ", to_string(y.shape), ", the model has ", to_string(want.shape));
-  return is_whole(y.type) == is_whole(want.quant) ? "" : cat("its result is ", to_string(y.type), ", the model has ", to_string(want.quant));
+  if (y.shape != want.shape)
+    return cat("its result is ", to_string(y.shape), ", the model has ", to_string(want.shape));
+  return is_whole(y.type) == is_whole(want.quant)
+             ? ""
+             : cat("its result is ", to_string(y.type), ", the model has ", to_string(want.quant));
 }
 
 }  // namespace tessera

@@ -19,9 +19,10 @@ using Reads = std::vector<std::optional<ReadPlace>>;  // per operand; nothing fo
 // folded norm too. Empty where there is none.
 std::string different_number(const ModelValues& model, const PlanStep& step, const Node& layer);
 
-// "it computes matmul then bias where the model has matmul then bias gelu_erf", "its residual is 'a', the model has 'b'".
-// Empty: none.
-std::string difference(const ModelValues& model, const Plan& plan, const PlanStep& step, const Node& layer, const Reads& reads);
+// "it computes matmul then bias where the model has matmul then bias gelu_erf", "its residual is 'a', the model has
+// 'b'". Empty: none.
+std::string difference(const ModelValues& model, const Plan& plan, const PlanStep& step, const Node& layer,
+                       const Reads& reads);
 
 // "matmul then bias gelu_erf", quantize left out.
 std::string words_of(const std::string& op, const Attrs& attrs, const Program& then);

@@ -8,14 +8,17 @@ namespace tessera {
 PlanMemory::Block PlanMemory::block_of(int tensor) const {
   const PlanTensor& t = plan_.tensors[static_cast<size_t>(tensor)];
   int64_t last = 0;
-  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis) last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
+  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis)
+    last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
   const int64_t width = info(t.desc.type.element).bits / 4, begin = 2 * t.offset_bytes;
   return {t.storage, t.index, begin, begin + (last + 1) * width, width, {}};
 }
 
 void PlanMemory::write(int tensor, Held held) {
   Block b = block_of(tensor);
-  std::erase_if(blocks_, [&](const Block& o) { return o.storage == b.storage && o.index == b.index && o.begin < b.end && b.begin < o.end; });
+  std::erase_if(blocks_, [&](const Block& o) {
+    return o.storage == b.storage && o.index == b.index && o.begin < b.end && b.begin < o.end;
+  });
   b.held = std::move(held);
   blocks_.push_back(std::move(b));
 }
@@ -25,11 +28,13 @@ std::optional<ReadPlace> PlanMemory::read(int tensor) const {
   const auto it = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& o) {
     return o.storage == wanted.storage && o.index == wanted.index && o.begin <= wanted.begin && wanted.end <= o.end;
   });
-  if (it == blocks_.end() || it->width != wanted.width || (wanted.begin - it->begin) % wanted.width != 0) return std::nullopt;
+  if (it == blocks_.end() || it->width != wanted.width || (wanted.begin - it->begin) % wanted.width != 0)
+    return std::nullopt;
   const Operand& desc = plan_.tensors[static_cast<size_t>(tensor)].desc;
   ReadPlace read{&it->held, {desc.shape, desc.strides, (wanted.begin - it->begin) / wanted.width}, {}};
   if (it->held.place) {
-    if (auto region = composed(it->held.place->region, read.region)) read.place = Place{it->held.place->base, *std::move(region)};
+    if (auto region = composed(it->held.place->region, read.region))
+      read.place = Place{it->held.place->base, *std::move(region)};
   }
   return read;
 }

@@ -16,8 +16,8 @@ namespace tessera {
 struct Held {
   std::optional<Place> place = {};  // elements of a value of the model, in row order
   Dense numbers = {};               // else these
-  // Of a result that is no value of the model: the layer of the model that it is a part of, the plan's layer that made it
-  // first, what was done so far ("matmul then bias"), and how it differs from the value that its name promises.
+  // Of a result that is no value of the model: the layer of the model that it is a part of, the plan's layer that made
+  // it first, what was done so far ("matmul then bias"), and how it differs from the value that its name promises.
   const Node* layer = nullptr;
   std::string maker = {}, done = {}, differs = {};
 };

@@ -9,9 +9,9 @@
 #include "base/parallel.h"
 #include "base/status.h"
 #include "op/reference.h"
+#include "types/quantize_array.h"
 #include "verify/validate/explain_weight.h"
 #include "verify/validate/scale_of.h"
-#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
@@ -49,7 +49,11 @@ void round_codes(const ElementInfo& element, std::vector<double>& x) {
 class Fitting {
  public:
   Fitting(const TensorView& stored, const Counterpart& model)
-      : model_(model), element_(info(stored.desc->type.element)), scaled_(stored.desc->type.scaled()), scales_(stored), codes_(decode_codes(stored)) {
+      : model_(model),
+        element_(info(stored.desc->type.element)),
+        scaled_(stored.desc->type.scaled()),
+        scales_(stored),
+        codes_(decode_codes(stored)) {
     spread_ = model.derived ? kReordered * largest(model.numbers) : 0;
   }
 
@@ -58,7 +62,8 @@ class Fitting {
     const size_t n = static_cast<size_t>(end - begin);
     std::vector<double> low(n), high(n);
     for (size_t i = 0; i < n; ++i) {
-      const double s = scaled_ ? scales_.at(begin + static_cast<int64_t>(i)) : 1, w = model_.numbers[static_cast<size_t>(begin) + i];
+      const double s = scaled_ ? scales_.at(begin + static_cast<int64_t>(i)) : 1,
+                   w = model_.numbers[static_cast<size_t>(begin) + i];
       const double e = (scaled_ || model_.derived ? kQuotient * std::fabs(w) : 0) + spread_;
       low[i] = (w - e) / s, high[i] = (w + e) / s;
     }
@@ -88,7 +93,8 @@ std::vector<int64_t> all_misfits(const TensorView& stored, const Counterpart& mo
   std::vector<std::vector<int64_t>> parts(static_cast<size_t>((n + kPart - 1) / kPart));
   const auto each = [&](const auto& body) {
     parallel_for(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) parts[static_cast<size_t>(p)] = body(p * kPart, std::min(n, (p + 1) * kPart));
+      for (int64_t p = begin; p < end; ++p)
+        parts[static_cast<size_t>(p)] = body(p * kPart, std::min(n, (p + 1) * kPart));
     });
   };
   if (model.rounded) {
@@ -117,13 +123,15 @@ std::string swapped_rows(const TensorView& stored, const Counterpart& model, con
   if (rows.size() != 2 || cols < 2 || model.rounded) return "";
   const int64_t a = *rows.begin(), b = *rows.rbegin();
   Counterpart turned = model;
-  std::swap_ranges(turned.numbers.begin() + a * cols, turned.numbers.begin() + (a + 1) * cols, turned.numbers.begin() + b * cols);
+  std::swap_ranges(turned.numbers.begin() + a * cols, turned.numbers.begin() + (a + 1) * cols,
+                   turned.numbers.begin() + b * cols);
   // Their scales may have stayed behind: then the rows are only alike.
   const Dense got = decode(stored);
   double off = 0, size = 0;
   for (const int64_t row : {a, b}) {
     for (size_t i = static_cast<size_t>(row * cols); i < static_cast<size_t>((row + 1) * cols); ++i)
-      off += (got.v[i] - turned.numbers[i]) * (got.v[i] - turned.numbers[i]), size += turned.numbers[i] * turned.numbers[i];
+      off += (got.v[i] - turned.numbers[i]) * (got.v[i] - turned.numbers[i]),
+          size += turned.numbers[i] * turned.numbers[i];
   }
   return size > 0 && off < 0.1 * size ? cat("rows ", a, " and ", b, " of its ", model.what, " are swapped") : "";
 }
@@ -134,8 +142,8 @@ std::string place_of(const Counterpart& model, int64_t i) {
 }
 
 // Scales of one level that are not those of their numbers, whose largest magnitudes are `amax` under each.
-std::string wrong_scale(const QuantType& type, const std::vector<double>& amax, const void* scale2, const std::vector<double>& stored,
-                        const std::string& what) {
+std::string wrong_scale(const QuantType& type, const std::vector<double>& amax, const void* scale2,
+                        const std::vector<double>& stored, const std::string& what) {
   QuantType alone = type;  // each magnitude under a scale of its own
   alone.scale.granularity = Granularity::kBlock, alone.scale.block = 1;
   const int64_t count = static_cast<int64_t>(amax.size());
@@ -160,7 +168,8 @@ std::string wrong_scales(const TensorView& t, const Counterpart& model) {
   const QuantType& type = t.desc->type;
   if (!type.scaled() || model.rounded || !check_quantizable(type).ok()) return "";
   const int64_t cols = cols_of(model), rows = static_cast<int64_t>(model.numbers.size()) / cols;
-  const std::vector<double> first = scale_numbers(t, type.scale, t.scale), second = scale_numbers(t, type.scale2, t.scale2);
+  const std::vector<double> first = scale_numbers(t, type.scale, t.scale),
+                            second = scale_numbers(t, type.scale2, t.scale2);
   if (!second.empty()) {
     const double amax = largest(model.numbers);
     const auto made = [&](double factor) {
@@ -170,7 +179,8 @@ std::string wrong_scales(const TensorView& t, const Counterpart& model) {
       return static_cast<double>(scale2);
     };
     if (!(made(1 - kQuotient) <= second[0] && second[0] <= made(1 + kQuotient)))
-      return cat("the global scale of its ", model.what, " is ", brief(second[0]), ", its numbers ask for ", brief(made(1)));
+      return cat("the global scale of its ", model.what, " is ", brief(second[0]), ", its numbers ask for ",
+                 brief(made(1)));
   }
   std::vector<double> amax(first.size(), 0.0);
   for (int64_t i = 0; i < rows * cols; ++i) {
@@ -191,8 +201,10 @@ std::string misfit(const TensorView& stored, const Counterpart& model) {
   const double share = static_cast<double>(found.size()) / static_cast<double>(model.numbers.size());
   if (share > kMany && model.numbers.size() >= 64) return explain_weight(stored, model.numbers, model.what, share);
   const size_t first = static_cast<size_t>(found[0]);
-  const std::string more = found.size() > 1 ? cat(" (", found.size() - 1, " more of ", model.numbers.size(), " are off)") : "";
-  return cat(place_of(model, found[0]), " is stored as ", brief(decode(stored).v[first]), ", the model has ", brief(model.numbers[first]), more);
+  const std::string more =
+      found.size() > 1 ? cat(" (", found.size() - 1, " more of ", model.numbers.size(), " are off)") : "";
+  return cat(place_of(model, found[0]), " is stored as ", brief(decode(stored).v[first]), ", the model has ",
+             brief(model.numbers[first]), more);
 }
 
 }  // namespace tessera

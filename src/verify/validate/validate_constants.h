@@ -14,10 +14,11 @@
 namespace tessera {
 
 struct Counterpart {
-  std::string what;             // "weight", "bias", "gain"
+  std::string what;  // "weight", "bias", "gain"
   Shape shape;
   std::vector<double> numbers;  // in row order
-  // They are codes of a type with scales already (imported, or refined: precision/refine.h): nothing is rounded any more.
+  // They are codes of a type with scales already (imported, or refined: precision/refine.h): nothing is rounded any
+  // more.
   bool rounded = false;
   // Several numbers of the model in one (a folded norm): made in f32 by the pass, in f64 here.
   bool derived = false;

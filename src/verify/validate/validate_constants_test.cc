@@ -35,10 +35,13 @@ class Weight {
   }
   std::string said() const {
     const auto bytes = [](const Buffer& b) { return b.size() > 0 ? const_cast<uint8_t*>(b.data()) : nullptr; };
-    const TensorView t{.desc = &desc_, .data = bytes(array.codes), .scale = bytes(array.scale), .scale2 = bytes(array.scale2)};
+    const TensorView t{
+        .desc = &desc_, .data = bytes(array.codes), .scale = bytes(array.scale), .scale2 = bytes(array.scale2)};
     return misfit(t, {.what = "weight", .shape = {kRows, kCols}, .numbers = exact});
   }
-  void expect_said(const std::string& words) const { EXPECT_NE(said().find(words), std::string::npos) << words << " is not in: " << said(); }
+  void expect_said(const std::string& words) const {
+    EXPECT_NE(said().find(words), std::string::npos) << words << " is not in: " << said();
+  }
   const QuantType& type() const { return type_; }
 
   std::vector<double> exact;
@@ -185,7 +188,9 @@ TEST(ValidateConstants, VectorsToTheirLastUnit) {
     for (int i = 0; i < 48; ++i) numbers.push_back(static_cast<float>(0.1 * (i + 1) / 7));
     const Operand desc = dense_operand({48}, element, true);
     Buffer codes(static_cast<size_t>(packed_bytes(element, 48)));
-    const auto said = [&] { return misfit({.desc = &desc, .data = codes.data()}, {.what = "bias", .shape = {48}, .numbers = numbers}); };
+    const auto said = [&] {
+      return misfit({.desc = &desc, .data = codes.data()}, {.what = "bias", .shape = {48}, .numbers = numbers});
+    };
     e.encode_f64(numbers.data(), 48, codes.data(), 0);
     EXPECT_EQ(said(), "") << e.name;
     codes.data()[17 * e.bits / 8] ^= 1;
@@ -195,7 +200,8 @@ TEST(ValidateConstants, VectorsToTheirLastUnit) {
 
 TEST(ValidateConstants, RowsThatAreSwapped) {
   Weight w("f16");
-  std::swap_ranges(w.array.codes.data() + 5 * kCols * 2, w.array.codes.data() + 6 * kCols * 2, w.array.codes.data() + 9 * kCols * 2);
+  std::swap_ranges(w.array.codes.data() + 5 * kCols * 2, w.array.codes.data() + 6 * kCols * 2,
+                   w.array.codes.data() + 9 * kCols * 2);
   EXPECT_EQ(w.said(), "rows 5 and 9 of its weight are swapped");
 }
 

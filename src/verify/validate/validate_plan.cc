@@ -9,10 +9,10 @@
 #include "op/reference.h"
 #include "op/row_moments.h"
 #include "op/whole_numbers.h"
+#include "ops/ops.h"
 #include "verify/validate/activation_scales.h"
 #include "verify/validate/counterparts.h"
 #include "verify/validate/plan_differences.h"
-#include "ops/ops.h"
 #include "verify/validate/plan_memory.h"
 
 namespace tessera {
@@ -35,21 +35,31 @@ std::string brief(double x) {
 
 class Walk {
  public:
-  Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options, int64_t samples)
-      : constants_(constants), plan_(plan), model_(model, {plan.batch, samples}), options_(options), scales_(model_, options.ranges), memory_(plan) {}
+  Walk(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
+       int64_t samples)
+      : constants_(constants),
+        plan_(plan),
+        model_(model, {plan.batch, samples}),
+        options_(options),
+        scales_(model_, options.ranges),
+        memory_(plan) {}
 
   // False where the first samples could not be computed without the others.
   bool run(Validation& out) {
     out_ = &out;
     const Graph& g = model_.graph();
     if (plan_.inputs.size() != g.inputs.size() || plan_.outputs.size() != g.outputs.size()) {
-      out.faults.push_back(cat("it has ", plan_.inputs.size(), " inputs and ", plan_.outputs.size(), " outputs, the model has ", g.inputs.size(), " and ", g.outputs.size()));
+      out.faults.push_back(cat("it has ", plan_.inputs.size(), " inputs and ", plan_.outputs.size(),
+                               " outputs, the model has ", g.inputs.size(), " and ", g.outputs.size()));
       return true;
     }
     for (size_t i = 0; i < plan_.inputs.size(); ++i) {
       const bool known = i < g.inputs.size() && g.at(g.inputs[i]).name == plan_.inputs[i].name;
-      if (!known) return out.faults.push_back(cat("input ", i, " is '", plan_.inputs[i].name, "', the model has another there")), true;
-      memory_.write(plan_.inputs[i].tensor, {.place = Place{g.inputs[i], dense_region(tensor(plan_.inputs[i].tensor).desc.shape)}});
+      if (!known)
+        return out.faults.push_back(cat("input ", i, " is '", plan_.inputs[i].name, "', the model has another there")),
+               true;
+      memory_.write(plan_.inputs[i].tensor,
+                    {.place = Place{g.inputs[i], dense_region(tensor(plan_.inputs[i].tensor).desc.shape)}});
     }
     for (const PlanStep& step : plan_.steps) visit(step);
     for (size_t i = 0; i < plan_.outputs.size(); ++i) check_output(i);
@@ -63,12 +73,16 @@ class Walk {
   TensorView view(int t) const {
     const auto bytes = [&](int of) -> uint8_t* {
       if (!is_constant(of)) return nullptr;
-      return const_cast<uint8_t*>(constants_[static_cast<size_t>(tensor(of).index)].data.data()) + tensor(of).offset_bytes;
+      return const_cast<uint8_t*>(constants_[static_cast<size_t>(tensor(of).index)].data.data()) +
+             tensor(of).offset_bytes;
     };
-    return {.desc = &tensor(t).desc, .data = bytes(t), .scale = bytes(tensor(t).scale), .scale2 = bytes(tensor(t).scale2)};
+    return {
+        .desc = &tensor(t).desc, .data = bytes(t), .scale = bytes(tensor(t).scale), .scale2 = bytes(tensor(t).scale2)};
   }
 
-  void fault(const std::string& layer, const std::string& text) { out_->faults.push_back(cat("layer ", layer, ": ", text)); }
+  void fault(const std::string& layer, const std::string& text) {
+    out_->faults.push_back(cat("layer ", layer, ": ", text));
+  }
 
   // The value of the model that a result is, by its name; `guessed`: by what its name begins with ("y.codes" is y).
   ValueId value_of(int t, bool& guessed) const {
@@ -117,8 +131,11 @@ class Walk {
     if (step.op == "copy") return h->done;
     const bool vector = step.in.size() == 2 && is_constant(step.in[1]);
     const std::string fn = step.attrs.word("fn"), nothing = " nothing";
-    const std::string before = h->done.ends_with(nothing) ? h->done.substr(0, h->done.size() - nothing.size()) : h->done;
-    const char* kind = fn == "add" ? name_of(vector ? StepKind::bias : StepKind::residual) : fn == "mul" && vector ? name_of(StepKind::scale) : fn.c_str();
+    const std::string before =
+        h->done.ends_with(nothing) ? h->done.substr(0, h->done.size() - nothing.size()) : h->done;
+    const char* kind = fn == "add"             ? name_of(vector ? StepKind::bias : StepKind::residual)
+                       : fn == "mul" && vector ? name_of(StepKind::scale)
+                                               : fn.c_str();
     return cat(before, " ", kind);
   }
 
@@ -139,8 +156,10 @@ class Walk {
     const auto among = [&](const std::set<std::string>& layers) {
       return std::any_of(names.begin(), names.end(), [&](const std::string& n) { return layers.contains(n); });
     };
-    const bool divided = among(options_.divided_layers), refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
-    std::vector<Counterpart> known = layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
+    const bool divided = among(options_.divided_layers),
+               refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
+    std::vector<Counterpart> known =
+        layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
     if (known.empty()) {
       if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
       fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
@@ -174,7 +193,8 @@ class Walk {
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
     if (!number.empty()) fault(name, number);
     if (!whole || !number.empty()) return settle(step, y);
-    const std::string unlike = maker == nullptr ? "it is no layer of the model" : difference(model_, plan_, step, *maker, reads);
+    const std::string unlike =
+        maker == nullptr ? "it is no layer of the model" : difference(model_, plan_, step, *maker, reads);
     if (maker != nullptr && unlike.empty()) return settle(step, y);
     if (step.op == "copy" && hand_on(step, y, guessed, reads)) return;
     compute(step, y, guessed, layer, unlike, name, reads, std::move(in));
@@ -210,8 +230,8 @@ class Walk {
   }
 
   // A step that is no layer of the model as it stands. `unlike`: how it differs from the one that makes y.
-  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike, const std::string& name,
-               const Reads& reads, std::vector<Dense> in) {
+  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike,
+               const std::string& name, const Reads& reads, std::vector<Dense> in) {
     ++out_->computed;
     Dense got;
     const auto off = distance_to(step, y, reads, std::move(in), got);
@@ -222,7 +242,10 @@ class Walk {
     }
     if (*off <= kSame) return settle(step, y);
     const Held* before = partial(reads);
-    Held made{.numbers = std::move(got), .layer = layer, .maker = before != nullptr ? before->maker : step.layer, .done = done(step, reads)};
+    Held made{.numbers = std::move(got),
+              .layer = layer,
+              .maker = before != nullptr ? before->maker : step.layer,
+              .done = done(step, reads)};
     if (before != nullptr) made.differs = before->differs;
     if (made.differs.empty() && step.op != "copy") made.differs = unlike;
     if (y == kNoValue || guessed) return write(step, std::move(made));
@@ -236,7 +259,8 @@ class Walk {
     const std::string other = "it computes something else than the model";
     if (maker == nullptr || step.then.gated() || step.then.find(StepKind::normalise) != nullptr) return other;
     const std::string here = made.done, there = words_of(maker->op, maker->attrs, maker->then);
-    if (made.done != there && (maker->op == step.op || made.maker != step.layer)) return cat("it computes ", here, " where the model has ", there);
+    if (made.done != there && (maker->op == step.op || made.maker != step.layer))
+      return cat("it computes ", here, " where the model has ", there);
     return made.differs.empty() || maker->op != step.op ? other : made.differs;
   }
 
@@ -271,7 +295,8 @@ class Walk {
     }
     Problem p = problem_of(plan_, step);
     for (Operand& o : p.out) o.shape = model_.cut().of(o.shape);
-    return op == nullptr || op->extra_result == nullptr || first.v.empty() ? Dense{} : op->extra_result(p, result, first);
+    return op == nullptr || op->extra_result == nullptr || first.v.empty() ? Dense{}
+                                                                           : op->extra_result(p, result, first);
   }
 
   void check_scale(const PlanStep& step, int t, ValueId value) {
@@ -309,7 +334,8 @@ class Walk {
 double flops_of(const Plan& plan) {
   double flops = 0;
   for (const PlanStep& s : plan.steps) {
-    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr) flops += op->flops(problem_of(plan, s));
+    if (const OpInfo* op = find_op(s.op); op != nullptr && op->flops != nullptr)
+      flops += op->flops(problem_of(plan, s));
   }
   return flops;
 }
@@ -318,7 +344,8 @@ double flops_of(const Plan& plan) {
 
 std::string Validation::sentence(const Plan& plan) const {
   return cat("plan ", plan.name, ": ", constants, " constants and ", steps, " steps are the model's",
-             followed ? cat(", ", computed, " of them shown by computing") : "; too large to compute those that differ in form");
+             followed ? cat(", ", computed, " of them shown by computing")
+                      : "; too large to compute those that differ in form");
 }
 
 ValidateOptions refined_of(const Engine& engine) {
@@ -326,7 +353,8 @@ ValidateOptions refined_of(const Engine& engine) {
           .divided_layers = {engine.divided_layers.begin(), engine.divided_layers.end()}};
 }
 
-Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options) {
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model,
+                         const ValidateOptions& options) {
   Validation few;
   if (Walk(constants, plan, model, options, kSamples).run(few) || plan.batch <= kSamples) return few;
   if (flops_of(plan) > kMostFlops) {
@@ -338,8 +366,8 @@ Validation validate_plan(std::span<const EngineConstant> constants, const Plan& 
   return whole;
 }
 
-Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
-                  std::vector<std::string>* said) {
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model,
+                  const ValidateOptions& options, std::vector<std::string>* said) {
   const Validation v = validate_plan(constants, plan, model, options);
   if (said != nullptr) said->push_back(v.sentence(plan));
   if (v.faults.empty()) return {};

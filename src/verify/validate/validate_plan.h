@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Translation validation: a plan computes what the model does, layer by layer, whatever passes made of it. The model is
-// the canonical graph in f32 of the plan's own batch, as it was before types were given. Steps are followed in order, by
-// the memory that they read and write:
+// the canonical graph in f32 of the plan's own batch, as it was before types were given. Steps are followed in order,
+// by the memory that they read and write:
 //   constants   each number is the model's, rounded as its type says (validate_constants.h, counterparts.h)
 //   a step that reads what a layer of the model reads, with its attributes and program, types erased, computes the same
 //   any other   (a gate, a folded or pooled norm, steps that were split) is computed in f64 without roundings, over
@@ -30,17 +30,18 @@ struct Validation {
 };
 struct ValidateOptions {
   const Ranges* ranges = nullptr;  // what activation scales were made from; null: they are not compared
-  // Of an engine that was built with refinements, beside the model's file: layers whose weights are not the model's, and
-  // those none of whose constants are. What they compute is compared with the model's constants in their place; a factor
-  // that the model does not have counts as 1.
+  // Of an engine that was built with refinements, beside the model's file: layers whose weights are not the model's,
+  // and those none of whose constants are. What they compute is compared with the model's constants in their place; a
+  // factor that the model does not have counts as 1.
   std::set<std::string> refined_weights = {}, divided_layers = {};
 };
 ValidateOptions refined_of(const Engine& engine);
 // Contract: plan and constants are as make_plan made them, or check_engine found nothing wrong with them.
-Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options = {});
+Validation validate_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model,
+                         const ValidateOptions& options = {});
 
 // The first few faults as an error of ours; what was compared is added to `said`.
-Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model, const ValidateOptions& options,
-                  std::vector<std::string>* said = nullptr);
+Status check_plan(std::span<const EngineConstant> constants, const Plan& plan, const Graph& model,
+                  const ValidateOptions& options, std::vector<std::string>* said = nullptr);
 
 }  // namespace tessera

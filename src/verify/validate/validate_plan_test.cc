@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans with faults of their own, which no graph has: memory that two tensors share, outputs and steps exchanged. Batches
-// of which only the first samples are computed.
+// Plans with faults of their own, which no graph has: memory that two tensors share, outputs and steps exchanged.
+// Batches of which only the first samples are computed.
 #include "verify/validate/validate_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"
-#include "rewrite/canonicalise.h"
 #include "ir/text.h"
+#include "rewrite/canonicalise.h"
 
 namespace tessera {
 namespace {
@@ -23,16 +23,26 @@ Graph model(int64_t batch) {
   const %wd: f32[64,96] = seed(4)
   const %wh: f32[16,64] = seed(5)
   const %wi: f32[16,64] = seed(6)
-  %x: )", rows, R"(64] = matmul(%image, %we) @"embed"
-  %n: )", rows, R"(64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
-  %g: )", rows, R"(96] = matmul(%n, %wg) @"gate"
-  %a: )", rows, R"(96] = map(%g) {fn="silu"} @"act"
-  %u: )", rows, R"(96] = matmul(%n, %wu) @"up"
-  %p: )", rows, R"(96] = map(%a, %u) {fn="mul"} @"mul"
-  %d: )", rows, R"(64] = matmul(%p, %wd) @"down"
-  %r: )", rows, R"(64] = map(%d, %x) {fn="add"} @"add"
-  %y: )", rows, R"(16] = matmul(%r, %wh) @"head"
-  %z: )", rows, R"(16] = matmul(%r, %wi) @"other_head"
+  %x: )",
+                               rows, R"(64] = matmul(%image, %we) @"embed"
+  %n: )",
+                               rows, R"(64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
+  %g: )",
+                               rows, R"(96] = matmul(%n, %wg) @"gate"
+  %a: )",
+                               rows, R"(96] = map(%g) {fn="silu"} @"act"
+  %u: )",
+                               rows, R"(96] = matmul(%n, %wu) @"up"
+  %p: )",
+                               rows, R"(96] = map(%a, %u) {fn="mul"} @"mul"
+  %d: )",
+                               rows, R"(64] = matmul(%p, %wd) @"down"
+  %r: )",
+                               rows, R"(64] = map(%d, %x) {fn="add"} @"add"
+  %y: )",
+                               rows, R"(16] = matmul(%r, %wh) @"head"
+  %z: )",
+                               rows, R"(16] = matmul(%r, %wi) @"other_head"
   out %y
   out %z
 })"));
@@ -90,7 +100,8 @@ TEST(ValidatePlan, MemoryGivenToTwoTensors) {
   const int stream = step_of(p.plan, "embed").out[0], gate = step_of(p.plan, "gate").out[0];
   p.plan.tensors[static_cast<size_t>(gate)].offset_bytes = p.plan.tensors[static_cast<size_t>(stream)].offset_bytes;
   ASSERT_FALSE(p.faults().empty());
-  EXPECT_NE(p.faults()[0].find("layer down: its residual is 'gate', the model has 'embed'"), std::string::npos) << p.faults()[0];
+  EXPECT_NE(p.faults()[0].find("layer down: its residual is 'gate', the model has 'embed'"), std::string::npos)
+      << p.faults()[0];
 }
 
 TEST(ValidatePlan, StepsInTheWrongOrder) {
@@ -128,7 +139,8 @@ TEST(ValidatePlan, AGateOfAnotherFunctionAtALargeBatch) {
   }
   ASSERT_TRUE(gated);
   ASSERT_FALSE(p.faults().empty());
-  EXPECT_NE(p.faults()[0].find("layer gate+up: it computes something else than the model"), std::string::npos) << p.faults()[0];
+  EXPECT_NE(p.faults()[0].find("layer gate+up: it computes something else than the model"), std::string::npos)
+      << p.faults()[0];
 }
 
 TEST(ValidatePlan, AnErrorOfOursWithTheFirstSentences) {
@@ -138,7 +150,9 @@ TEST(ValidatePlan, AnErrorOfOursWithTheFirstSentences) {
   }
   std::vector<std::string> said;
   const Status status = check_plan(p.engine.constants, p.plan, p.graph, {}, &said);
-  EXPECT_EQ(status.message(), "plan main is not the model: layer norm: eps is 0.01, the model has 1e-05; this is a fault of tessera, not of the precision");
+  EXPECT_EQ(status.message(),
+            "plan main is not the model: layer norm: eps is 0.01, the model has 1e-05; this is a fault of tessera, not "
+            "of the precision");
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].find("plan main: 7 constants and "), 0u) << said[0];
 }
