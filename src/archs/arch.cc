@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 constexpr ArchInfo kArchs[] = {
-#define TS_ARCH(name, parent, device, what) {#name, Arch::parent, DeviceKind::device, what},
+#define TS_ARCH(name, parent, device, nvcc, what) {#name, Arch::parent, DeviceKind::device, nvcc, what},
 #include "archs/archs.inc"
 #undef TS_ARCH
 };

@@ -10,7 +10,7 @@
 namespace tessera {
 
 enum class Arch : uint8_t {
-#define TS_ARCH(name, parent, device, what) name,
+#define TS_ARCH(name, parent, device, nvcc, what) name,
 #include "archs/archs.inc"
 #undef TS_ARCH
 };
@@ -21,6 +21,7 @@ struct ArchInfo {
   const char* name;
   Arch parent;  // itself where it builds on nothing
   DeviceKind device;
+  const char* nvcc;  // what its own .cu files are compiled for ("90a"); empty: nothing, or every GPU
   const char* what;
 };
 

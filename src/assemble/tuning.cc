@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
+#include "archs/cuda/device_memory.h"
 #include "base/log.h"
 #include "op/op.h"
 #include "ops/ops.h"
-#include "runtime/device_memory.h"
 #include "runtime/executor.h"
 #include "tune/tune.h"
 #include "tune/tune_in_plan.h"

@@ -6,18 +6,14 @@
 
 #include <algorithm>
 
+#include "archs/cuda/device_memory.h"
+#include "archs/cuda/status.h"
 #include "runtime/bind.h"
-#include "runtime/device_memory.h"
 #include "runtime/executors.h"
 #include "runtime/residency.h"
 
 namespace tessera {
 namespace {
-
-Status checked(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  return machine_error(cat(what, ": ", cudaGetErrorString(error)));
-}
 
 class CudaExecutor : public Executor {
  public:
@@ -39,10 +35,10 @@ class CudaExecutor : public Executor {
   }
 
   Status prepare() {
-    TS_TRY(checked(cudaSetDevice(device_), "choosing the GPU"));
-    TS_TRY(checked(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"));
-    TS_TRY(checked(cudaEventCreate(&start_), "making an event"));
-    TS_TRY(checked(cudaEventCreate(&stop_), "making an event"));
+    TS_TRY(cuda::cuda_status("choosing the GPU", cudaSetDevice(device_)));
+    TS_TRY(cuda::cuda_status("making a stream", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
+    TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&start_)));
+    TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&stop_)));
     if (residency_ == nullptr) {
       TS_ASSIGN(residency_, Residency::make(engine_, DeviceKind::kCuda));
     }
@@ -61,7 +57,7 @@ class CudaExecutor : public Executor {
     TS_TRY(set_slots(staged_, stream_));
     TS_TRY(launch_all(
         stream_));  // outside a capture first: lazily loaded modules and first-launch work stay out of the graph
-    TS_TRY(checked(cudaStreamSynchronize(stream_), "running the plan once"));
+    TS_TRY(cuda::cuda_status("running the plan once", cudaStreamSynchronize(stream_)));
     return capture();
   }
 
@@ -70,17 +66,18 @@ class CudaExecutor : public Executor {
     if (!replaced_.empty()) return run_replacing(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
-      TS_TRY(checked(cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_),
-                     "copying an input to the GPU"));
+      TS_TRY(cuda::cuda_status("copying an input to the GPU",
+                               cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_)));
     }
     TS_TRY(set_slots(staged_, stream_));
-    TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
+    TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     for (size_t i = 0; i < outputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.outputs[i]));
-      TS_TRY(checked(cudaMemcpyAsync(outputs[i], staged_[inputs.size() + i], bytes, cudaMemcpyDeviceToHost, stream_),
-                     "copying an output from the GPU"));
+      TS_TRY(cuda::cuda_status(
+          "copying an output from the GPU",
+          cudaMemcpyAsync(outputs[i], staged_[inputs.size() + i], bytes, cudaMemcpyDeviceToHost, stream_)));
     }
-    return checked(cudaStreamSynchronize(stream_), "running the graph");
+    return cuda::cuda_status("running the graph", cudaStreamSynchronize(stream_));
   }
 
   Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) override {
@@ -90,18 +87,18 @@ class CudaExecutor : public Executor {
     wanted.insert(wanted.end(), outputs.begin(), outputs.end());
     auto* s = static_cast<cudaStream_t>(stream.handle);
     TS_TRY(set_slots(wanted, s));
-    return checked(cudaGraphLaunch(exec_, s), "launching the graph");
+    return cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, s));
   }
 
   Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
     TS_TRY(stage_inputs(inputs));
-    for (int i = 0; i < 20; ++i) TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
+    for (int i = 0; i < 20; ++i) TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     std::vector<double> times;
     for (int i = 0; i < repeats; ++i) {
-      TS_TRY(checked(cudaEventRecord(start_, stream_), "recording an event"));
-      TS_TRY(checked(cudaGraphLaunch(exec_, stream_), "launching the graph"));
-      TS_TRY(checked(cudaEventRecord(stop_, stream_), "recording an event"));
-      TS_TRY(checked(cudaEventSynchronize(stop_), "running the graph"));
+      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start_, stream_)));
+      TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
+      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop_, stream_)));
+      TS_TRY(cuda::cuda_status("running the graph", cudaEventSynchronize(stop_)));
       TS_ASSIGN(const double ms, elapsed());
       times.push_back(ms);
     }
@@ -115,10 +112,10 @@ class CudaExecutor : public Executor {
     std::vector<double> times;
     for (BoundStep& b : steps_) {
       TS_TRY(launch(b, stream_));
-      TS_TRY(checked(cudaEventRecord(start_, stream_), "recording an event"));
+      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start_, stream_)));
       for (int i = 0; i < kRepeats; ++i) TS_TRY(launch(b, stream_));
-      TS_TRY(checked(cudaEventRecord(stop_, stream_), "recording an event"));
-      TS_TRY(checked(cudaEventSynchronize(stop_), "running a step"));
+      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop_, stream_)));
+      TS_TRY(cuda::cuda_status("running a step", cudaEventSynchronize(stop_)));
       TS_ASSIGN(const double ms, elapsed());
       times.push_back(ms / kRepeats);
     }
@@ -137,7 +134,7 @@ class CudaExecutor : public Executor {
       for (size_t r = 0; r < replaced_.size(); ++r) {
         for (size_t o = 0; o < b.step->out.size(); ++o) {
           if (b.step->out[o] != replaced_[r].tensor || b.out[o].data == nullptr) continue;
-          TS_TRY(checked(cudaStreamSynchronize(stream_), "running a step"));
+          TS_TRY(cuda::cuda_status("running a step", cudaStreamSynchronize(stream_)));
           bytes.resize(replaced_[r].data.size());
           TS_TRY(copy_to_host(bytes.data(), b.out[o].data, bytes.size()));
           seen_(r, bytes.data());
@@ -145,7 +142,7 @@ class CudaExecutor : public Executor {
         }
       }
     }
-    TS_TRY(checked(cudaStreamSynchronize(stream_), "running the steps"));
+    TS_TRY(cuda::cuda_status("running the steps", cudaStreamSynchronize(stream_)));
     for (size_t o = 0; o < outputs.size(); ++o)
       TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o],
                           static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
@@ -176,7 +173,7 @@ class CudaExecutor : public Executor {
     place_views(plan_, host, shown);
     for (size_t i = 0; i < steps_.size(); ++i) {
       TS_TRY(launch(steps_[i], stream_));
-      TS_TRY(checked(cudaStreamSynchronize(stream_), "running a step"));
+      TS_TRY(cuda::cuda_status("running a step", cudaStreamSynchronize(stream_)));
       TS_TRY(copy_to_host(arena.data(), arena_.data(), arena.size()));
       for (size_t s = 0; s < states.size(); ++s)
         TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
@@ -202,7 +199,7 @@ class CudaExecutor : public Executor {
       TS_TRY(copy_to_device(staged_[i], inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]))));
     }
     TS_TRY(set_slots(staged_, stream_));
-    return checked(cudaStreamSynchronize(stream_), "staging inputs");
+    return cuda::cuda_status("staging inputs", cudaStreamSynchronize(stream_));
   }
 
   // The copy is from pageable memory: the runtime takes a private copy before it returns, so `wanted` may change at
@@ -210,9 +207,9 @@ class CudaExecutor : public Executor {
   Status set_slots(const std::vector<void*>& wanted, cudaStream_t stream) {
     if (wanted == current_) return {};
     current_ = wanted;
-    return checked(cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*),
-                                   cudaMemcpyHostToDevice, stream),
-                   "writing the table of buffers");
+    return cuda::cuda_status("writing the table of buffers",
+                             cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*),
+                                             cudaMemcpyHostToDevice, stream));
   }
 
   Status launch(BoundStep& b, cudaStream_t stream) {
@@ -226,19 +223,20 @@ class CudaExecutor : public Executor {
   }
 
   Status capture() {
-    TS_TRY(checked(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "starting the capture"));
+    TS_TRY(
+        cuda::cuda_status("starting the capture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal)));
     const Status launched = launch_all(stream_);
     cudaGraph_t graph = nullptr;
-    const Status ended = checked(cudaStreamEndCapture(stream_, &graph), "ending the capture");
+    const Status ended = cuda::cuda_status("ending the capture", cudaStreamEndCapture(stream_, &graph));
     Status status = launched.ok() ? ended : launched;
-    if (status.ok()) status = checked(cudaGraphInstantiate(&exec_, graph, 0), "making the graph");
+    if (status.ok()) status = cuda::cuda_status("making the graph", cudaGraphInstantiate(&exec_, graph, 0));
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     return status;
   }
 
   Result<double> elapsed() const {
     float ms = 0;
-    TS_TRY(checked(cudaEventElapsedTime(&ms, start_, stop_), "reading events"));
+    TS_TRY(cuda::cuda_status("reading events", cudaEventElapsedTime(&ms, start_, stop_)));
     return static_cast<double>(ms);
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
-#include "runtime/device_memory.h"
+#include "archs/cuda/device_memory.h"
 #include "runtime/executors.h"
 
 namespace tessera {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "archs/arch.h"
+#include "archs/cuda/device_memory.h"
 #include "plan/engine.h"
-#include "runtime/device_memory.h"
 
 namespace tessera {
 

@@ -5,14 +5,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "archs/cuda/device_memory.h"
 #include "base/random.h"
 #include "op/op.h"
 #include "op/operand_extent.h"
 #include "ops/matmul/matmul.h"
-#include "runtime/device_memory.h"
 
 #ifdef TS_WITH_CUDA
-#include <cuda_runtime.h>
+#include "archs/cuda/status.h"
 #endif
 
 namespace tessera {
@@ -121,11 +121,6 @@ double operand_bytes(const Problem& problem) {
 #ifdef TS_WITH_CUDA
 namespace {
 
-Status checked(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  return machine_error(cat(what, ": ", cudaGetErrorString(error)));
-}
-
 int64_t result_bytes(const Operand& o) { return packed_bytes(o.type.element, elements(o.shape)); }
 
 // A set of operands on the device, in one allocation; each piece begins at a multiple of 256 bytes, as CUDA aligns its
@@ -165,9 +160,8 @@ class OperandSet {
     return {};
   }
   Status copy_from(const OperandSet& other) {
-    TS_TRY(
-        checked(cudaMemcpy(memory_.data(), other.memory_.data(), static_cast<size_t>(total_), cudaMemcpyDeviceToDevice),
-                "copying operands"));
+    TS_TRY(cuda::cuda_status("copying operands", cudaMemcpy(memory_.data(), other.memory_.data(),
+                                                            static_cast<size_t>(total_), cudaMemcpyDeviceToDevice)));
     return device_synchronise();  // such a copy returns before it is done
   }
   void place() {
@@ -216,17 +210,17 @@ struct Timer {
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
   Status make() {
-    TS_TRY(checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream"));
-    TS_TRY(checked(cudaEventCreate(&start), "making an event"));
-    return checked(cudaEventCreate(&stop), "making an event");
+    TS_TRY(cuda::cuda_status("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+    TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&start)));
+    return cuda::cuda_status("making an event", cudaEventCreate(&stop));
   }
   Result<double> replay_ms() {
-    TS_TRY(checked(cudaEventRecord(start, stream), "recording an event"));
-    TS_TRY(checked(cudaGraphLaunch(exec, stream), "launching the graph"));
-    TS_TRY(checked(cudaEventRecord(stop, stream), "recording an event"));
-    TS_TRY(checked(cudaEventSynchronize(stop), "running the graph"));
+    TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start, stream)));
+    TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec, stream)));
+    TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop, stream)));
+    TS_TRY(cuda::cuda_status("running the graph", cudaEventSynchronize(stop)));
     float ms = 0;
-    TS_TRY(checked(cudaEventElapsedTime(&ms, start, stop), "reading events"));
+    TS_TRY(cuda::cuda_status("reading events", cudaEventElapsedTime(&ms, start, stop)));
     return static_cast<double>(ms);
   }
 };
@@ -236,9 +230,9 @@ Result<int> sets_for(int64_t bytes) {
   constexpr int kMost = 128;
   int device = 0, l2 = 0;
   size_t free = 0, total = 0;
-  TS_TRY(checked(cudaGetDevice(&device), "asking for the GPU"));
-  TS_TRY(checked(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device), "asking for the L2's size"));
-  TS_TRY(checked(cudaMemGetInfo(&free, &total), "asking for the free memory"));
+  TS_TRY(cuda::cuda_status("asking for the GPU", cudaGetDevice(&device)));
+  TS_TRY(cuda::cuda_status("asking for the L2's size", cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device)));
+  TS_TRY(cuda::cuda_status("asking for the free memory", cudaMemGetInfo(&free, &total)));
   const int64_t wanted = 2 * int64_t{l2} / std::max<int64_t>(bytes, 1) + 1;
   const int64_t room = static_cast<int64_t>(free / 4) / std::max<int64_t>(bytes, 1);
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMost));
@@ -294,7 +288,7 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
 
   // Outside a capture first: lazily loaded modules and first-launch work stay out of the graph.
   TS_TRY(launch(0));
-  TS_TRY(checked(cudaStreamSynchronize(timer.stream), "running the kernel once"));
+  TS_TRY(cuda::cuda_status("running the kernel once", cudaStreamSynchronize(timer.stream)));
   if (results != nullptr) {
     results->clear();
     for (size_t i = 0; i < problem.out.size(); ++i) {
@@ -306,13 +300,14 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
                     .replays = options.replays,
                     .sets = sets,
                     .bytes = operand_bytes(problem)};
-  TS_TRY(checked(cudaStreamBeginCapture(timer.stream, cudaStreamCaptureModeThreadLocal), "starting the capture"));
+  TS_TRY(cuda::cuda_status("starting the capture",
+                           cudaStreamBeginCapture(timer.stream, cudaStreamCaptureModeThreadLocal)));
   Status launched;
   for (int c = 0; c < times.calls && launched.ok(); ++c) launched = launch(c);
   cudaGraph_t graph = nullptr;
-  const Status ended = checked(cudaStreamEndCapture(timer.stream, &graph), "ending the capture");
+  const Status ended = cuda::cuda_status("ending the capture", cudaStreamEndCapture(timer.stream, &graph));
   Status made = launched.ok() ? ended : launched;
-  if (made.ok()) made = checked(cudaGraphInstantiate(&timer.exec, graph, 0), "making the graph");
+  if (made.ok()) made = cuda::cuda_status("making the graph", cudaGraphInstantiate(&timer.exec, graph, 0));
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
   TS_TRY(made);
 

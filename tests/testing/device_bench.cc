@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "archs/chip.h"
 #include "io/atomic_file.h"
 #include "op/reference.h"
 #include "ops/ops.h"
@@ -94,19 +95,6 @@ HostTensor take(const Operand& o, const uint8_t* codes, const OperandBytes& byte
   return t;
 }
 
-struct Peaks {
-  const char* gpu;
-  double f16, f8, bytes;  // per second; dense products, memory
-};
-constexpr Peaks kPeaks[] = {{"H200", 989.4e12, 1978.9e12, 4.8e12}, {"H100", 989.4e12, 1978.9e12, 3.35e12}};
-
-const Peaks* peaks_of(const std::string& gpu) {
-  for (const Peaks& p : kPeaks) {
-    if (gpu.find(p.gpu) != std::string::npos) return &p;
-  }
-  return nullptr;
-}
-
 using Json = nlohmann::ordered_json;
 
 struct Row {
@@ -181,12 +169,12 @@ DeviceBench device_bench_arguments(int& argc, char** argv) {
 }
 
 double roofline_seconds(const std::string& gpu, const std::string& computed, double flops, double bytes) {
-  const Peaks* peaks = peaks_of(gpu);
-  if (peaks == nullptr) return 0;
+  const Chip* chip = find_chip(gpu);
+  if (chip == nullptr) return 0;
   const bool eight = computed == "e4m3" || computed == "e5m2" || computed == "int8",
              sixteen = computed == "fp16" || computed == "bf16";
-  const double rate = eight ? peaks->f8 : sixteen ? peaks->f16 : 0;
-  return std::max(rate > 0 ? flops / rate : 0, bytes / peaks->bytes);
+  const double rate = eight ? chip->f8_per_s : sixteen ? chip->f16_per_s : 0;
+  return std::max(rate > 0 ? flops / rate : 0, bytes / chip->bytes_per_s);
 }
 
 Case sampled_case(const Problem& problem, const ProblemBytes& bytes) {
@@ -258,12 +246,12 @@ int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& for
       }
     }
   }
-  const Peaks* peaks = peaks_of(gpu);
+  const Chip* chip = find_chip(gpu);
   Json record = {{"gpu", gpu}, {"peaks", Json::object()}, {"rows", rows}};
-  if (peaks != nullptr)
-    record["peaks"] = {{"tflops_16_bits", peaks->f16 * 1e-12},
-                       {"tflops_8_bits", peaks->f8 * 1e-12},
-                       {"tb_per_s", peaks->bytes * 1e-12}};
+  if (chip != nullptr)
+    record["peaks"] = {{"tflops_16_bits", chip->f16_per_s * 1e-12},
+                       {"tflops_8_bits", chip->f8_per_s * 1e-12},
+                       {"tb_per_s", chip->bytes_per_s * 1e-12}};
   if (!bench.file.empty()) {
     if (const Status s = write_file(bench.file, record.dump(1) + "\n"); !s.ok()) {
       std::fprintf(stderr, "%s\n", s.message().c_str());

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "archs/cuda/device_memory.h"
 #include "base/buffer.h"
 #include "op/judge.h"
-#include "runtime/device_memory.h"
 
 namespace tessera {
 

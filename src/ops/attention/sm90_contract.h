@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 
+#include "archs/sm90/chip.h"
 #include "base/buffer.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/emulate.h"
@@ -76,10 +77,9 @@ inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
 // few.
 inline constexpr const char *kSplitKeys = "split_keys", *kOwnRows = "own_rows";
 inline std::vector<std::string> stream_configs(const Problem& problem) {
-  constexpr int64_t kSms = 132;  // of an H100 and H200
   const AttentionProblem a = AttentionProblem::of(problem);
   if (std::max(a.head_size, a.value_size) <= 128) return {};
-  if (stream_tiles(a, kStreamRows) <= kSms) return {kSplitKeys, kOwnRows};
+  if (stream_tiles(a, kStreamRows) <= sm90::kSms) return {kSplitKeys, kOwnRows};
   return {kOwnRows, kSplitKeys};
 }
 inline bool splits_keys(const Problem& problem) {

@@ -88,8 +88,7 @@ Picked pick(int64_t head, int64_t keys) {
 
 class ShortKernel final : public Kernel {
  public:
-  ShortKernel(const Problem& problem, int processors)
-      : problem_(problem), p_(AttentionProblem::of(problem_)), processors_(processors) {
+  ShortKernel(const Problem& problem, int sms) : problem_(problem), p_(AttentionProblem::of(problem_)), sms_(sms) {
     const int64_t head = std::max(p_.head_size, p_.value_size);
     picked_ = is_fp8(p_)                     ? pick<__nv_fp8_e4m3>(head, p_.keys)
               : p_.q.element == Element::f16 ? pick<__half>(head, p_.keys)
@@ -118,7 +117,7 @@ class ShortKernel final : public Kernel {
     TS_ASSIGN(maps.v, map(in[2], p_.v_strides, p_.kv_heads, p_.keys, p_.value_size, picked_.block_channels,
                           picked_.value_rows));
     const int64_t heads = p_.batch * p_.heads, tiles = divide_up(p_.queries, sm90::kQueryTile);
-    const int take = sm90::choose_tiles_per_visit(heads, p_.queries, processors_);
+    const int take = sm90::choose_tiles_per_visit(heads, p_.queries, sms_);
     const int per_head = static_cast<int>(divide_up(tiles, take)), visits = static_cast<int>(heads) * per_head;
     const auto scale = [](const TensorView& t) { return static_cast<const float*>(t.scale); };
     const ShortParams params{
@@ -148,9 +147,8 @@ class ShortKernel final : public Kernel {
         .whole_pieces = value_bytes % 16 == 0};
     // Where each block has one visit, warpgroups beyond its tiles would have nothing to do. (Fewer of them than slots
     // for queries: only there, where no slot is used twice.)
-    const int64_t busy =
-        visits <= processors_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
-    return cuda::launch_overlapping(kName, picked_.function, std::min(processors_, visits),
+    const int64_t busy = visits <= sms_ ? std::min<int64_t>({picked_.consumers, take, tiles}) : picked_.consumers;
+    return cuda::launch_overlapping(kName, picked_.function, std::min(sms_, visits),
                                     static_cast<int>(1 + busy) * sm90::kWarpgroup, picked_.shared_bytes, stream.handle,
                                     1, maps, params);
   }
@@ -158,15 +156,15 @@ class ShortKernel final : public Kernel {
  private:
   const Problem problem_;
   const AttentionProblem p_;
-  const int processors_;
+  const int sms_;
   Picked picked_;
 };
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  int device = 0, processors = 0;
+  int device = 0, sms = 0;
   TS_TRY(cuda::cuda_status(kName, cudaGetDevice(&device)));
-  TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
-  auto kernel = std::make_unique<ShortKernel>(problem, processors);
+  TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device)));
+  auto kernel = std::make_unique<ShortKernel>(problem, sms);
   TS_TRY(kernel->prepare());
   return std::unique_ptr<Kernel>(std::move(kernel));
 }

@@ -129,7 +129,7 @@ std::vector<Problem> short_problems() {
   all.push_back(fp8_problem({2, 70, 197, 6, 2, 64}, {.padded = true, .y = kBf16}));  // heads share keys
   all.push_back(fp8_problem({2, 197, 70, 4, 1, 72}, {.padded = true}));
   all.push_back(fp8_problem({3, 600, 50, 2, 2, 64}, {.padded = true, .y = kE4m3PerTensor}));
-  all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));   // more heads than processors
+  all.push_back(fp8_problem({40, 70, 33, 7, 7, 64}, {.padded = true}));   // more heads than SMs
   Problem single = fp8_problem({1, 70, 33, 1, 1, 64}, {.padded = true});  // strides of single items are never stepped
   for (size_t i = 0; i < 3; ++i) single.in[i].strides[0] = single.in[i].strides[2] = 7;
   all.push_back(single);
@@ -239,7 +239,7 @@ TEST_P(AttentionVariant, AQueryWithoutKeysGetsZero) {
     }
   }
 }
-// More heads than processors by so much that each block goes round its stages and slots more than once, in every form
+// More heads than SMs by so much that each block goes round its stages and slots more than once, in every form
 // of sm90_short; and from the last visit to the first, which changes nothing.
 TEST(ShortAttention, ManyHeadsForEachProcessor) {
   const Variant& variant = *find_variant("attention/sm90_short");

@@ -44,7 +44,7 @@ std::vector<Problem> small_problems() {
   return all;
 }
 
-// On 132 processors: two tiles for a few blocks; two blocks for each column with five or six; one with eight, both
+// On 132 SMs: two tiles for a few blocks; two blocks for each column with five or six; one with eight, both
 // consumers' rings and tables gone round, and with all of k; a column for each processor.
 std::vector<Problem> large_problems() {
   std::vector<Problem> all;
@@ -141,7 +141,7 @@ TEST(ResidentContract, WeightsAreKeptWhereTheyFit) {
   EXPECT_EQ(place(kInt8, int8, 12608, 768, 2304, ""), 0);
   EXPECT_EQ(place(kFp8, fp8, 12608, 768, 3072, "bg"), 2) << "an activation is as long as the products";
   EXPECT_EQ(place(kFp8, fp8, 197, 768, 2304, "b"), 2) << "a tile each";
-  EXPECT_EQ(place(kFp8, fp8, 12608, 64, 192 * 67, "b"), 2) << "half of the processors idle";
+  EXPECT_EQ(place(kFp8, fp8, 12608, 64, 192 * 67, "b"), 2) << "half of the SMs idle";
   EXPECT_EQ(place(kFp8, fp8, 0, 768, 2304, "b"), 2);
   EXPECT_EQ(place(kFp8, fp8, 64, 768, 0, "b"), 2);
   EXPECT_EQ(place(kInt8, int8, 64, 768, 192 * 132, ""), 2);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "archs/sm90/chip.h"
 #include "archs/sm90/fp8.h"
 #include "op/row_moments.h"
 #include "ops/matmul/emulate.h"
@@ -144,20 +145,20 @@ inline Arithmetic gemm_arithmetic(const Problem& problem) {
 inline constexpr const char* kResidentConfig = "128x192 w";
 inline bool may_keep_w(const MatmulProblem& p) {
   return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() &&
-         p.k <= sm90::kResidentBlocks * 128 && p.n <= 132 * 192;
+         p.k <= sm90::kResidentBlocks * 128 && p.n <= sm90::kSms * 192;
 }
 
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of
-// the H200's 132 processors idle. 192 columns read less from shared memory for each product: 128x128 takes 1.1 times as
+// the chip's SMs idle. 192 columns read less from shared memory for each product: 128x128 takes 1.1 times as
 // long for the same area. Products of 8 bits are so short beside an activation that the registers it has in 128x128
 // count for more (ViT-B b64, fc1: 50.3 against 51.1 us; in 16 bits 95.6 against 90.7). Blocks that keep w take 0.9
 // times as long, activations aside, once they have several tiles each and their grid, so many blocks for every column,
-// leaves no more processors idle.
+// leaves no more SMs idle.
 inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const auto cost = [&](int64_t cols) {
     const int64_t tiles = ((p.m + 127) / 128) * ((p.n + cols - 1) / cols);
-    return static_cast<double>((tiles + 131) / 132 * cols);
+    return static_cast<double>((tiles + sm90::kSms - 1) / sm90::kSms * cols);
   };
   const bool act = p.then->find(StepKind::act) != nullptr;
   const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
@@ -166,9 +167,10 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   if (cost(192) > (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) std::swap(names[0], names[1]);
   if (may_keep_w(p)) {
     const int64_t rows = (p.m + 127) / 128, cols = (p.n + 191) / 192;
-    bool first = !act && rows * cols >= 4 * 132;
+    bool first = !act && rows * cols >= 4 * sm90::kSms;
     if (first) {
-      const int64_t blocks = sm90::blocks_per_column(static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), 132);
+      const int64_t blocks =
+          sm90::blocks_per_column(static_cast<uint32_t>(rows), static_cast<uint32_t>(cols), sm90::kSms);
       first = 0.9 * static_cast<double>((rows + blocks - 1) / blocks * 192) <= std::min(cost(192), 1.1 * cost(128));
     }
     names.insert(first ? names.begin() : names.end(), kResidentConfig);

@@ -42,8 +42,8 @@ PickedGemm pick_gemm(const std::string& config) {
 
 class GemmKernel final : public Kernel {
  public:
-  GemmKernel(const char* name, const Problem& problem, const PickedGemm& picked, int processors)
-      : name_(name), problem_(problem), p_(MatmulProblem::of(problem_)), picked_(picked), processors_(processors) {}
+  GemmKernel(const char* name, const Problem& problem, const PickedGemm& picked, int sms)
+      : name_(name), problem_(problem), p_(MatmulProblem::of(problem_)), picked_(picked), sms_(sms) {}
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
@@ -51,11 +51,10 @@ class GemmKernel final : public Kernel {
     const int64_t w_rows = stored_w_rows(problem_);
     const auto tile_rows = static_cast<uint32_t>(divide_up(p_.m, picked_.rows)),
                tile_cols = static_cast<uint32_t>(divide_up(w_rows, picked_.cols));
-    const auto processors = static_cast<uint32_t>(processors_);
+    const auto sms = static_cast<uint32_t>(sms_);
     sm90::GemmParams params{
-        .tiles = picked_.resident
-                     ? sm90::share_resident_tiles(tile_rows, tile_cols, processors, problem_.backward)
-                     : sm90::share_tiles(tile_rows, tile_cols, processors, p_.m >= p_.n, problem_.backward),
+        .tiles = picked_.resident ? sm90::share_resident_tiles(tile_rows, tile_cols, sms, problem_.backward)
+                                  : sm90::share_tiles(tile_rows, tile_cols, sms, p_.m >= p_.n, problem_.backward),
         .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
         .m = static_cast<int>(p_.m),
         .cols = static_cast<int>(p_.cols),
@@ -105,15 +104,15 @@ class GemmKernel final : public Kernel {
   const Problem problem_;
   const MatmulProblem p_;
   const PickedGemm picked_;
-  const int processors_;
+  const int sms_;
 };
 
 inline Result<std::unique_ptr<Kernel>> bind_gemm(const char* name, const Problem& problem, const PickedGemm& picked) {
-  int device = 0, processors = 0;
+  int device = 0, sms = 0;
   TS_TRY(cuda::cuda_status(name, cudaGetDevice(&device)));
-  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
+  TS_TRY(cuda::cuda_status(name, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device)));
   TS_TRY(cuda::allow_shared_memory(name, picked.function, static_cast<size_t>(picked.shared_bytes)));
-  return std::unique_ptr<Kernel>(std::make_unique<GemmKernel>(name, problem, picked, processors));
+  return std::unique_ptr<Kernel>(std::make_unique<GemmKernel>(name, problem, picked, sms));
 }
 
 // 8-bit codes: results are such codes again, or 16 bits wide. `pick` has a template parameter for each.

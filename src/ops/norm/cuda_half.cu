@@ -292,13 +292,13 @@ class NormHalf final : public Kernel {
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   const Launchers kernels = n.x.element == Element::f16 ? kernels_for<Element::f16>(n) : kernels_for<Element::bf16>(n);
-  int device = 0, processors = 0, blocks = 0;
+  int device = 0, sms = 0, blocks = 0;
   TS_TRY(cuda::cuda_status(kName, cudaGetDevice(&device)));
-  TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)));
+  TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device)));
   TS_TRY(
       cuda::cuda_status(kName, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels.aligned, kThreads, 0)));
   if (blocks < 1) return machine_error(cat(kName, ": the kernel does not fit this GPU"));
-  return std::unique_ptr<Kernel>(std::make_unique<NormHalf>(p, kernels, int64_t{processors} * blocks));
+  return std::unique_ptr<Kernel>(std::make_unique<NormHalf>(p, kernels, int64_t{sms} * blocks));
 }
 
 #else

@@ -4,6 +4,7 @@
 // way meanwhile, and adds it to fp32 sums of its own; then warps add up in shared memory, and each block receives its
 // share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone. SASS:
 // must LDG, SHFL
+#include "archs/sm90/chip.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/cuda/device_axes.h"
@@ -285,10 +286,11 @@ __global__ void __launch_bounds__(kThreads) pool_anywhere(const __grid_constant_
   }
 }
 
-// The fewest blocks per group with which all rows are done in the least time: rounds of blocks x rows of a warp. Of a
-// GPU with 132 processors, whatever this one has: the order of sums, and so the bits, are the problem's.
+// The fewest blocks per group with which all rows are done in the least time: rounds of blocks x rows of a warp. By the
+// SMs of the chip that plans are made for, whatever this one has: the order of sums, and so the bits, follow from the
+// problem alone.
 int blocks_per_group(int64_t groups, int64_t rows, int64_t cols) {
-  const int64_t at_once = cols <= 1024 ? 2 * 132 : 132;
+  const int64_t at_once = cols <= 1024 ? 2 * sm90::kSms : sm90::kSms;
   int best = 1;
   int64_t least = INT64_MAX;
   for (int size = 1; size <= kMostBlocks; size *= 2) {

@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "archs/cuda/status.h"
 #include "base/buffer.h"
 
 namespace tessera {
@@ -24,9 +25,6 @@ constexpr float kMargin =
 Status cublas_status(const char* what, cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? Status()
                                          : machine_error(cat("cuBLASLt ", what, ": ", cublasLtGetStatusString(status)));
-}
-Status cuda_status(const char* what, cudaError_t error) {
-  return error == cudaSuccess ? Status() : machine_error(cat("cuBLASLt ", what, ": ", cudaGetErrorString(error)));
 }
 
 cudaDataType_t data_type(Element e) {
@@ -87,10 +85,11 @@ Status fill(uint8_t* to, int64_t count, Element e, bool positive) {
   info(e).encode(numbers.data(), block, codes.data(), 0);
   const int64_t total = packed_bytes(e, count);
   int64_t done = static_cast<int64_t>(codes.size());
-  TS_TRY(cuda_status("cudaMemcpy", cudaMemcpy(to, codes.data(), codes.size(), cudaMemcpyHostToDevice)));
+  TS_TRY(cuda::cuda_status("cuBLASLt cudaMemcpy", cudaMemcpy(to, codes.data(), codes.size(), cudaMemcpyHostToDevice)));
   while (done < total) {
     const int64_t step = std::min(done, total - done);
-    TS_TRY(cuda_status("cudaMemcpy", cudaMemcpy(to + done, to, static_cast<size_t>(step), cudaMemcpyDeviceToDevice)));
+    TS_TRY(cuda::cuda_status("cuBLASLt cudaMemcpy",
+                             cudaMemcpy(to + done, to, static_cast<size_t>(step), cudaMemcpyDeviceToDevice)));
     done += step;
   }
   return {};
@@ -245,22 +244,23 @@ Result<size_t> Gemm::Parts::fastest(const std::vector<cublasLtMatmulAlgo_t>& cho
       if (stream != nullptr) cudaStreamDestroy(stream);
     }
   } timer;
-  TS_TRY(cuda_status("cudaStreamCreate", cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking)));
-  TS_TRY(cuda_status("cudaEventCreate", cudaEventCreate(&timer.begin)));
-  TS_TRY(cuda_status("cudaEventCreate", cudaEventCreate(&timer.end)));
-  TS_TRY(cuda_status("cudaDeviceSynchronize", cudaDeviceSynchronize()));
+  TS_TRY(
+      cuda::cuda_status("cuBLASLt cudaStreamCreate", cudaStreamCreateWithFlags(&timer.stream, cudaStreamNonBlocking)));
+  TS_TRY(cuda::cuda_status("cuBLASLt cudaEventCreate", cudaEventCreate(&timer.begin)));
+  TS_TRY(cuda::cuda_status("cuBLASLt cudaEventCreate", cudaEventCreate(&timer.end)));
+  TS_TRY(cuda::cuda_status("cuBLASLt cudaDeviceSynchronize", cudaDeviceSynchronize()));
   std::vector<float> best(choices.size(), 1e30f);
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < choices.size(); ++i) {
       if (round > 0 && best[i] >= 1e30f) continue;
       // A candidate that will not run after all is simply not the fastest.
       if (!run(choices[i], p, regions[7].at, timer.stream).ok()) continue;
-      TS_TRY(cuda_status("cudaEventRecord", cudaEventRecord(timer.begin, timer.stream)));
+      TS_TRY(cuda::cuda_status("cuBLASLt cudaEventRecord", cudaEventRecord(timer.begin, timer.stream)));
       for (int n = 0; n < kTimedRuns; ++n) TS_TRY(run(choices[i], p, regions[7].at, timer.stream));
-      TS_TRY(cuda_status("cudaEventRecord", cudaEventRecord(timer.end, timer.stream)));
-      TS_TRY(cuda_status("cudaEventSynchronize", cudaEventSynchronize(timer.end)));
+      TS_TRY(cuda::cuda_status("cuBLASLt cudaEventRecord", cudaEventRecord(timer.end, timer.stream)));
+      TS_TRY(cuda::cuda_status("cuBLASLt cudaEventSynchronize", cudaEventSynchronize(timer.end)));
       float ms = 0;
-      TS_TRY(cuda_status("cudaEventElapsedTime", cudaEventElapsedTime(&ms, timer.begin, timer.end)));
+      TS_TRY(cuda::cuda_status("cuBLASLt cudaEventElapsedTime", cudaEventElapsedTime(&ms, timer.begin, timer.end)));
       best[i] = std::min(best[i], ms);
     }
   }
@@ -276,7 +276,7 @@ Gemm::~Gemm() = default;
 
 Result<std::unique_ptr<Gemm>> Gemm::make(const GemmSpec& spec) {
   int device = 0;
-  TS_TRY(cuda_status("cudaGetDevice", cudaGetDevice(&device)));
+  TS_TRY(cuda::cuda_status("cuBLASLt cudaGetDevice", cudaGetDevice(&device)));
   auto parts = std::make_unique<Parts>();
   parts->spec = spec;
   TS_ASSIGN(parts->handle, handle_of(device));

@@ -7,14 +7,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "archs/cuda/status.h"
 #include "base/buffer.h"
 #include "base/status.h"
 
 namespace tessera::cuda {
-
-inline Status cuda_status(const char* what, cudaError_t error) {
-  return error == cudaSuccess ? Status() : machine_error(cat(what, ": ", cudaGetErrorString(error)));
-}
 
 // `name` is the variant's: it stands in front of the error. A launch that is refused (registers, shared memory, a bad
 // grid) is reported here; a fault while running shows at the next synchronisation.

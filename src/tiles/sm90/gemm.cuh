@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "archs/sm90/chip.h"
 #include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/gemm_tiles.h"
 
@@ -36,7 +37,6 @@ struct GemmShape {
 };
 
 constexpr int kWarpgroup = 128;
-constexpr int kSharedLimit = 232448;
 
 // Shared memory of a block: w (kResident), stages of x and else of w, the residual of one tile (16-bit results), per
 // consumer a table for its tile's program, barriers.
@@ -52,10 +52,10 @@ struct GemmMemory {
                                                                               ? kResidualBox * (Shape::kCols / 32)
                                                                               : 0;  // boxes of 32 columns
   static constexpr int kFixedBytes = kResidentBytes + kResidualBytes + Shape::kConsumers * kTableBytes;
-  static constexpr int kStages = (kSharedLimit - kFixedBytes - 256) / kStageBytes;
+  static constexpr int kStages = (kMostSharedBytes - kFixedBytes - 256) / kStageBytes;
   static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * 3 + 1 + kResidentParts;
   static constexpr int kBytes = kStages * kStageBytes + kFixedBytes + kBarriers * 8;
-  static_assert(kStages >= (Shape::kResident ? 4 : 3) && kBytes <= kSharedLimit && kBarriers * 8 <= 256);
+  static_assert(kStages >= (Shape::kResident ? 4 : 3) && kBytes <= kMostSharedBytes && kBarriers * 8 <= 256);
   static_assert(kXBytes % 1024 == 0 && kWBytes % 1024 == 0);  // kSwizzleAtomBytes
 
   uint32_t base;

@@ -30,19 +30,19 @@ struct GemmTiles {
 // Of K, 128 bytes each: what 192 rows of w may have beside four stages of x in a block's shared memory.
 constexpr int kResidentBlocks = 6;
 
-// Blocks of each column of tiles where blocks keep their rows of w: as many as there are processors for, at least one.
-constexpr uint32_t blocks_per_column(uint32_t rows, uint32_t cols, uint32_t processors) {
-  const uint32_t most = processors / cols > 1 ? processors / cols : 1;
+// Blocks of each column of tiles where blocks keep their rows of w: as many as there are SMs for, at least one.
+constexpr uint32_t blocks_per_column(uint32_t rows, uint32_t cols, uint32_t sms) {
+  const uint32_t most = sms / cols > 1 ? sms / cols : 1;
   return rows < most ? rows : most;
 }
 
-// Contract: rows, cols and processors are at least 1.
-constexpr GemmTiles share_tiles(uint32_t rows, uint32_t cols, uint32_t processors, bool by_rows, bool backward) {
+// Contract: rows, cols and SMs are at least 1.
+constexpr GemmTiles share_tiles(uint32_t rows, uint32_t cols, uint32_t sms, bool by_rows, bool backward) {
   const uint32_t count = rows * cols;
-  return {rows, cols, count, processors < count ? processors : count, by_rows, backward};
+  return {rows, cols, count, sms < count ? sms : count, by_rows, backward};
 }
-constexpr GemmTiles share_resident_tiles(uint32_t rows, uint32_t cols, uint32_t processors, bool backward) {
-  return {rows, cols, rows * cols, cols * blocks_per_column(rows, cols, processors), /*by_rows=*/true, backward};
+constexpr GemmTiles share_resident_tiles(uint32_t rows, uint32_t cols, uint32_t sms, bool backward) {
+  return {rows, cols, rows * cols, cols * blocks_per_column(rows, cols, sms), /*by_rows=*/true, backward};
 }
 
 }  // namespace tessera::sm90

@@ -36,12 +36,10 @@ TEST(GemmTiles, AreTakenOnce) {
   for (const uint32_t rows : kSizes) {
     for (const uint32_t cols : kSizes) {
       for (const bool backward : {false, true}) {
-        for (const uint32_t processors : {1u, 78u, 132u}) {
-          SCOPED_TRACE(testing::Message()
-                       << rows << " x " << cols << " on " << processors << (backward ? " backward" : ""));
-          for (const bool by_rows : {false, true})
-            expect_each_once(share_tiles(rows, cols, processors, by_rows, backward));
-          expect_each_once(share_resident_tiles(rows, cols, processors, backward));
+        for (const uint32_t sms : {1u, 78u, 132u}) {
+          SCOPED_TRACE(testing::Message() << rows << " x " << cols << " on " << sms << (backward ? " backward" : ""));
+          for (const bool by_rows : {false, true}) expect_each_once(share_tiles(rows, cols, sms, by_rows, backward));
+          expect_each_once(share_resident_tiles(rows, cols, sms, backward));
         }
       }
     }
@@ -62,7 +60,7 @@ TEST(GemmTiles, AResidentBlockKeepsItsColumn) {
   }
   EXPECT_EQ(share_resident_tiles(99, 12, 132, false).blocks, 132u) << "eleven for each column";
   EXPECT_EQ(share_resident_tiles(99, 16, 132, false).blocks, 128u);
-  EXPECT_EQ(share_resident_tiles(9, 67, 132, false).blocks, 67u) << "no processors are left for two of each";
+  EXPECT_EQ(share_resident_tiles(9, 67, 132, false).blocks, 67u) << "no SMs are left for two of each";
   EXPECT_EQ(share_resident_tiles(2, 12, 132, false).blocks, 24u) << "no more than tiles";
 }
 

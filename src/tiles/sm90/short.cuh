@@ -11,13 +11,15 @@
 // block of rows of 64 or 128 bytes; channels and tokens that do not exist are loaded as 0.
 #pragma once
 
+#include "archs/sm90/chip.h"
 #include "tiles/cuda/fast_divide.h"
 #include "tiles/sm90/attention.cuh"
 
 namespace tessera::sm90 {
 
 constexpr int kQueryTile = 64, kWarpRows = 16;
-constexpr int kShortBytes = 227 * 1024 - 2048;  // of a block's shared memory, less what alignment and barriers take
+constexpr int kShortBytes =
+    sm90::kMostSharedBytes - 2048;  // of a block's shared memory, less what alignment and barriers take
 
 enum class ShortResult : int { kF16, kBf16, kE4m3, kI8 };  // kI8: of 16-bit operands
 
@@ -95,7 +97,7 @@ struct ShortForm {
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kLoaderRegisters = kBytes ? 56 : kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? (kBytes ? 224 : 232) : kBytes ? 152 : 160;
-  static_assert(kSharedBytes <= 227 * 1024 && kResultsAt % kSwizzleAtomBytes == 0);
+  static_assert(kSharedBytes <= sm90::kMostSharedBytes && kResultsAt % kSwizzleAtomBytes == 0);
   static_assert(kKeyBlock % kSwizzleAtomBytes == 0 && kValueBlock % kSwizzleAtomBytes == 0 &&
                 kQueryBlock % kSwizzleAtomBytes == 0);
 };
@@ -154,12 +156,12 @@ struct ShortVisit {
 
 // How many of its tiles a visit to a head takes: all of them where there are heads enough, else fewer, so that more
 // blocks share the work. A visit costs about as much as two tiles besides its own (its keys and values are loaded).
-inline int choose_tiles_per_visit(int64_t heads, int64_t queries, int processors) {
+inline int choose_tiles_per_visit(int64_t heads, int64_t queries, int sms) {
   const int64_t tiles = (queries + kQueryTile - 1) / kQueryTile;
   int64_t best = 1, best_cost = INT64_MAX;
   for (int64_t take : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{8}}) {
     const int64_t visits = heads * ((tiles + take - 1) / take);
-    const int64_t cost = (visits + processors - 1) / processors * (2 + (take < tiles ? take : tiles));
+    const int64_t cost = (visits + sms - 1) / sms * (2 + (take < tiles ? take : tiles));
     if (cost < best_cost) best = take, best_cost = cost;
   }
   return static_cast<int>(best);

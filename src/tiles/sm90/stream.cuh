@@ -9,6 +9,7 @@
 // Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks.
 #pragma once
 
+#include "archs/sm90/chip.h"
 #include "tiles/cuda/device_types.h"
 #include "tiles/sm90/attention.cuh"
 #include "tiles/sm90/tile_order.h"
@@ -74,7 +75,7 @@ struct StreamConfig {
                        kValueAt = kKeyAt + kStreamStages * kKeyBytes,
                        kTransposedAt = kValueAt + kStreamStages * kValueBytes;
   static constexpr int kSharedBytes = kTransposedAt + kStreamStages * kTransposedBytes + kSwizzleAtomBytes;
-  static_assert(kSharedBytes + 256 <= 227 * 1024);
+  static_assert(kSharedBytes + 256 <= sm90::kMostSharedBytes);
   static_assert(!kSplit || kTransposedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4,
                 "the halves meet where keys and values were");
 

@@ -59,12 +59,12 @@ constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
 }
 constexpr bool is_legal(const SwappedShape& s, int k_blocks) { return s.split <= k_blocks && s.split <= 8; }
 
-// Nanoseconds on an H200 with 132 processors, fitted to 54 measurements (ViT-B's layers at one image and a few
+// Nanoseconds on an H200 (132 SMs), fitted to 54 measurements (ViT-B's layers at one image and a few
 // policies' shapes, in FP8, INT8 and 16 bits; 9 % rms): what all blocks read, the chain of products in one block, the
 // program, and slices of K that must meet. build --tune measures.
-constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int k_blocks, int processors) {
+constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int k_blocks, int sms) {
   const int64_t blocks = ((n + kSwappedChannels - 1) / kSwappedChannels) * ((m + s.tokens - 1) / s.tokens) * s.split;
-  const int64_t rounds = (blocks + processors - 1) / processors, slice = longest_slice(k_blocks, s.split);
+  const int64_t rounds = (blocks + sms - 1) / sms, slice = longest_slice(k_blocks, s.split);
   const int64_t read_bytes = blocks * slice * swapped_stage_bytes(s.tokens);
   return 1983 + read_bytes * 112 / 1000000 + slice * s.tokens * 175 / 100 + rounds * s.tokens * 8 +
          (s.split > 1 ? 392 + s.split * 127 : 127);
@@ -72,7 +72,7 @@ constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int 
 
 // All shapes for a problem, the cheapest first: none whose tiles are more than half empty, slices at least two blocks
 // of K long (a single one where K is no longer).
-inline std::vector<SwappedShape> rank_swapped_shapes(int64_t m, int64_t n, int k_blocks, int processors) {
+inline std::vector<SwappedShape> rank_swapped_shapes(int64_t m, int64_t n, int k_blocks, int sms) {
   std::vector<SwappedShape> shapes;
   for (const int tokens : kSwappedTokens) {
     for (int split = 1; split <= 8; split *= 2) {
@@ -81,7 +81,7 @@ inline std::vector<SwappedShape> rank_swapped_shapes(int64_t m, int64_t n, int k
         shapes.push_back(shape);
     }
   }
-  const auto cost = [&](const SwappedShape& s) { return swapped_cost(s, m, n, k_blocks, processors); };
+  const auto cost = [&](const SwappedShape& s) { return swapped_cost(s, m, n, k_blocks, sms); };
   std::stable_sort(shapes.begin(), shapes.end(),
                    [&](const SwappedShape& a, const SwappedShape& b) { return cost(a) < cost(b); });
   return shapes;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles/sm90/swapped_shape.h"
+#include "archs/sm90/chip.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +12,6 @@
 
 namespace tessera::sm90 {
 namespace {
-
-constexpr int kProcessors = 132;  // H200
 
 TEST(SwappedSums, EveryNumberHasItsPlace) {
   std::set<int> seen;
@@ -112,22 +111,22 @@ TEST(SwappedShape, EveryProblemHasLegalOnes) {
   for (const int64_t m : {0, 1, 7, 16, 17, 33, 64, 65, 197, 300, 1024}) {
     for (const int64_t n : {8, 64, 768, 1000, 2304, 3072, 16384}) {
       for (const int k_blocks : {1, 2, 3, 6, 12, 24, 48, 128, 1024}) {
-        const std::vector<SwappedShape> shapes = rank_swapped_shapes(m, n, k_blocks, kProcessors);
+        const std::vector<SwappedShape> shapes = rank_swapped_shapes(m, n, k_blocks, kSms);
         ASSERT_FALSE(shapes.empty());
         int64_t last = 0;
         for (const SwappedShape& s : shapes) {
           EXPECT_TRUE(is_legal(s, k_blocks)) << m << " " << n << " " << k_blocks;
           EXPECT_TRUE(s.split == 1 || k_blocks >= 2 * s.split) << m << " " << n << " " << k_blocks;
           EXPECT_TRUE(s.tokens == 16 || s.tokens / 2 < m) << "more than half of a tile is empty";
-          EXPECT_LE(last, swapped_cost(s, m, n, k_blocks, kProcessors));
-          last = swapped_cost(s, m, n, k_blocks, kProcessors);
+          EXPECT_LE(last, swapped_cost(s, m, n, k_blocks, kSms));
+          last = swapped_cost(s, m, n, k_blocks, kSms);
         }
       }
     }
   }
 }
 
-// Where the work allows it, at least half of the processors have a block.
+// Where the work allows it, at least half of the SMs have a block.
 TEST(SwappedShape, SpreadsTheLayersOfAViT) {
   struct Layer {
     int64_t n;
@@ -135,10 +134,10 @@ TEST(SwappedShape, SpreadsTheLayersOfAViT) {
   };
   for (const Layer& l : {Layer{2304, 6}, Layer{768, 6}, Layer{3072, 6}, Layer{768, 24}, Layer{2304, 12}, Layer{768, 12},
                          Layer{3072, 12}, Layer{768, 48}}) {
-    const SwappedShape s = rank_swapped_shapes(197, l.n, l.k_blocks, kProcessors)[0];
+    const SwappedShape s = rank_swapped_shapes(197, l.n, l.k_blocks, kSms)[0];
     const int64_t blocks = (l.n + 63) / 64 * ((197 + s.tokens - 1) / s.tokens) * s.split;
-    EXPECT_GE(blocks, kProcessors / 2) << l.n << " " << l.k_blocks;
-    EXPECT_LE(blocks, 3 * kProcessors) << l.n << " " << l.k_blocks;
+    EXPECT_GE(blocks, kSms / 2) << l.n << " " << l.k_blocks;
+    EXPECT_LE(blocks, 3 * kSms) << l.n << " " << l.k_blocks;
   }
 }
 

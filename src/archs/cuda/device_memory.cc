@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/device_memory.h"
+#include "archs/cuda/device_memory.h"
 
 #ifdef TS_WITH_CUDA
-#include <cuda_runtime.h>
+#include "archs/cuda/status.h"
 #endif
 
 namespace tessera {
 
 #ifdef TS_WITH_CUDA
 namespace {
-Status checked(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  return machine_error(cat(what, ": ", cudaGetErrorString(error)));
-}
-// Compute capability that a plan of this arch needs, major * 10 + minor; `exact` where its code runs on that one only.
-struct Capability {
-  int at_least;
-  bool exact;
-};
-Capability capability_of(Arch arch) {
-  const std::string name = info(arch).name;
-  if (name.starts_with("sm")) return {std::stoi(name.substr(2)), true};
-  return {80, false};
+// Whether this program holds code for a compute capability ("90"): TS_CUDA_ARCHS is "90a,120a".
+bool compiled_for(const std::string& capability) {
+  const std::string all = cat(",", TS_CUDA_ARCHS, ",");
+  for (const char* suffix : {"", "a", "f"}) {
+    if (all.find(cat(",", capability, suffix, ",")) != std::string::npos) return true;
+  }
+  return false;
 }
 }  // namespace
 
@@ -34,12 +28,11 @@ std::string why_no_device(Arch arch) {
   }
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU's properties cannot be read";
-  const int have = properties.major * 10 + properties.minor;
-  const Capability want = capability_of(arch);
-  if (have < want.at_least || (want.exact && have != want.at_least)) {
-    return cat("the GPU here is ", properties.name, " (sm_", have, "); this needs sm_", want.at_least,
-               want.exact ? "" : " or newer");
-  }
+  const std::string have = std::to_string(properties.major * 10 + properties.minor), name = info(arch).name;
+  const std::string here = cat("the GPU here is ", properties.name, " (sm_", have, ")");
+  // An arch is named after the one compute capability that its code runs on; `cuda` is whatever the program holds.
+  if (name.starts_with("sm") && have != name.substr(2)) return cat(here, "; this needs sm_", name.substr(2));
+  if (!compiled_for(have)) return cat(here, "; this program was compiled for ", TS_CUDA_ARCHS, " (TESSERA_CUDA_ARCHS)");
   return "";
 }
 
@@ -50,24 +43,24 @@ std::string device_name(int device) {
 
 Result<void*> device_allocate(size_t bytes) {
   void* p = nullptr;
-  TS_TRY(checked(cudaMalloc(&p, bytes == 0 ? 1 : bytes), "allocating GPU memory"));
+  TS_TRY(cuda::cuda_status("allocating GPU memory", cudaMalloc(&p, bytes == 0 ? 1 : bytes)));
   return p;
 }
 void device_free(void* p) { (void)cudaFree(p); }
 // cudaMemcpy from pageable memory returns when the last bytes are staged, and cudaMemset at once. Streams that do not
 // wait for the default one (all of ours) would read what was there before.
 Status copy_to_device(void* device, const void* host, size_t bytes) {
-  TS_TRY(checked(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the GPU"));
-  return checked(cudaStreamSynchronize(cudaStreamLegacy), "copying to the GPU");
+  TS_TRY(cuda::cuda_status("copying to the GPU", cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice)));
+  return cuda::cuda_status("copying to the GPU", cudaStreamSynchronize(cudaStreamLegacy));
 }
 Status copy_to_host(void* host, const void* device, size_t bytes) {
-  return checked(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
+  return cuda::cuda_status("copying from the GPU", cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
 }
 Status fill_device(void* device, int byte, size_t bytes) {
-  TS_TRY(checked(cudaMemset(device, byte, bytes), "filling GPU memory"));
-  return checked(cudaStreamSynchronize(cudaStreamLegacy), "filling GPU memory");
+  TS_TRY(cuda::cuda_status("filling GPU memory", cudaMemset(device, byte, bytes)));
+  return cuda::cuda_status("filling GPU memory", cudaStreamSynchronize(cudaStreamLegacy));
 }
-Status device_synchronise() { return checked(cudaDeviceSynchronize(), "waiting for the GPU"); }
+Status device_synchronise() { return cuda::cuda_status("waiting for the GPU", cudaDeviceSynchronize()); }
 
 #else
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chip: what a GPU has, as data: SMs, shared memory, rates. Contracts, tile choice and predictions ask it; engines are
+// the same wherever they are built, so they ask for the arch's first chip, not for the one that is present.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "archs/arch.h"
+
+namespace tessera {
+
+struct Chip {
+  const char* name;
+  Arch arch;
+  int sms;
+  int shared_bytes;  // of one block, at most
+  int64_t l2_bytes;
+  double bytes_per_s;                    // memory
+  double f16_per_s, f8_per_s, i8_per_s;  // dense products and sums
+};
+
+inline constexpr Chip kChips[] = {
+#define TS_CHIP(name, arch, sms, shared, l2, bytes, f16, f8, i8) \
+  {name, Arch::arch, sms, shared, l2, bytes, f16, f8, i8},
+#include "archs/chips.inc"
+#undef TS_CHIP
+};
+
+// Contract: chips.inc has one of the arch.
+constexpr const Chip& chip_of(Arch arch) {
+  const Chip* found = nullptr;
+  for (const Chip& c : kChips) {
+    if (found == nullptr && c.arch == arch) found = &c;
+  }
+  return *found;
+}
+// By the name that the driver gives it ("NVIDIA H200"); null where the list has none such.
+inline const Chip* find_chip(std::string_view gpu) {
+  for (const Chip& c : kChips) {
+    if (gpu.find(c.name) != std::string_view::npos) return &c;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera
