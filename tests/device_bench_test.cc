@@ -94,10 +94,10 @@ TEST(DeviceBench, ArgumentsOfTheGpuAreTakenOut) {
 }
 
 TEST(DeviceBench, RooflineIsTheLargerOfProductsAndBytes) {
-  EXPECT_NEAR(roofline_seconds("NVIDIA H200", "fp16", 989.4e12, 1), 1, 1e-9);
-  EXPECT_NEAR(roofline_seconds("NVIDIA H200", "e4m3", 989.4e12, 1), 0.5, 1e-3);
-  EXPECT_NEAR(roofline_seconds("NVIDIA H200", "e4m3", 1, 4.8e12), 1, 1e-9);
-  EXPECT_EQ(roofline_seconds("another", "e4m3", 1, 1), 0);
+  EXPECT_NEAR(roofline_seconds("NVIDIA H200", Element::f16, 989.4e12, 1), 1, 1e-9);
+  EXPECT_NEAR(roofline_seconds("NVIDIA H200", Element::e4m3, 989.4e12, 1), 0.5, 1e-3);
+  EXPECT_NEAR(roofline_seconds("NVIDIA H200", Element::e4m3, 1, 4.8e12), 1, 1e-9);
+  EXPECT_EQ(roofline_seconds("another", Element::e4m3, 1, 1), 0);
 }
 
 }  // namespace

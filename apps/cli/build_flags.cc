@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kArchNames[] = {
-#define TS_ARCH(name, parent, device, nvcc, what) #name,
+#define TS_ARCH(name, parent, device, nvcc, elements, what) #name,
 #include "archs/archs.inc"
 #undef TS_ARCH
 };

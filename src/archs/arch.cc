@@ -6,7 +6,8 @@
 namespace tessera {
 namespace {
 constexpr ArchInfo kArchs[] = {
-#define TS_ARCH(name, parent, device, nvcc, what) {#name, Arch::parent, DeviceKind::device, nvcc, what},
+#define TS_ARCH(name, parent, device, nvcc, elements, what) \
+  {#name, Arch::parent, DeviceKind::device, nvcc, elements, what},
 #include "archs/archs.inc"
 #undef TS_ARCH
 };
@@ -28,6 +29,16 @@ bool runs(Arch target, Arch variant) {
     target = parent;
   }
   return true;
+}
+
+bool multiplies(Arch arch, Element element) {
+  std::string_view all = info(arch).elements;
+  while (!all.empty()) {
+    const size_t end = all.find(' ');
+    if (all.substr(0, end) == info(element).name) return true;
+    all.remove_prefix(end == all.npos ? all.size() : end + 1);
+  }
+  return false;
 }
 
 }  // namespace tessera

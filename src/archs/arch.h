@@ -7,10 +7,12 @@
 #include <optional>
 #include <string_view>
 
+#include "types/element.h"
+
 namespace tessera {
 
 enum class Arch : uint8_t {
-#define TS_ARCH(name, parent, device, nvcc, what) name,
+#define TS_ARCH(name, parent, device, nvcc, elements, what) name,
 #include "archs/archs.inc"
 #undef TS_ARCH
 };
@@ -21,7 +23,8 @@ struct ArchInfo {
   const char* name;
   Arch parent;  // itself where it builds on nothing
   DeviceKind device;
-  const char* nvcc;  // what its own .cu files are compiled for ("90a"); empty: nothing, or every GPU
+  const char* nvcc;      // what its own .cu files are compiled for ("90a"); empty: nothing, or every GPU
+  const char* elements;  // that a GPU multiplies as they are stored, by their names; a host decodes what it reads
   const char* what;
 };
 
@@ -29,5 +32,7 @@ const ArchInfo& info(Arch arch);
 std::optional<Arch> find_arch(std::string_view name);
 // True where a plan for `target` may use a variant written for `variant`.
 bool runs(Arch target, Arch variant);
+// Whether a GPU has instructions that multiply codes of this element.
+bool multiplies(Arch arch, Element element);
 
 }  // namespace tessera

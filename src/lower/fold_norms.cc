@@ -9,7 +9,7 @@
 #include "base/parallel.h"
 #include "op/row_moments.h"
 #include "ops/matmul/matmul.h"
-#include "ops/ops.h"
+#include "ops/runnable.h"
 #include "precision/roles.h"
 #include "rewrite/drop_dead.h"
 
@@ -23,8 +23,6 @@ constexpr double kMostOffsetOfCodes = 0.5, kMostOffset = 1.75;
 bool is_plain_constant(const Graph& g, ValueId id) {
   return g.at(id).constant && g.at(id).type.quant == QuantType(Element::f32);
 }
-
-int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, shape.back()); }
 
 // A norm with what stands before and behind it.
 struct Fold {
@@ -249,14 +247,6 @@ void fold(Graph& g, const Fold& f, Numbers numbers) {
   g.nodes = std::move(nodes);
 }
 
-// Whether a kernel of the target runs the problem and is not slow at it.
-bool runs_well(const Problem& p, Arch target) {
-  const OpInfo* op = find_op(p.op);
-  return std::any_of(op->variants.begin(), op->variants.end(), [&](const Variant* v) {
-    return runs(target, v->arch) && v->accepts(p) && (v->worthwhile == nullptr || v->worthwhile(p));
-  });
-}
-
 // The layer as it will be asked for, with everything in the carrier but what its precision says; a result of the model
 // is f32.
 Problem typed(const Graph& g, const std::vector<int>& producers, const Node& layer, const Precision& p,
@@ -288,7 +278,7 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
     if (choice.precision == nullptr || choice.sparse) return false;
     Problem p = typed(g, producers, layer, *choice.precision, choices.carrier);
     if (options.promoted && p.in[1].type.element == Element::e4m3) p.attrs.set(kPromoted, int64_t{1});
-    return runs_well(p, *options.target);
+    return runnable(p, *options.target, /*and_fast=*/true);
   };
   const NormFinder find(graph);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/has_kernel.h"
+#include "ops/runnable.h"
 #include "precision/roles.h"
 #include "rewrite/drop_dead.h"
 #include "rewrite/edit/match.h"
@@ -128,9 +128,9 @@ class GateFuser {
       const Type& codes = g_.at(copy.outputs[0]).type;
       if (copy.op == "copy" && copy.then.empty() && codes.quant.scaled() && codes.shape == shape(y)) f.rounded = &copy;
     }
-    if (f.rounded != nullptr && has_kernel(problem(f), target_)) return true;
+    if (f.rounded != nullptr && runnable(problem(f), target_)) return true;
     f.rounded = nullptr;
-    return has_kernel(problem(f), target_);
+    return runnable(problem(f), target_);
   }
 
   Program program(const Gated& f) const {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/has_kernel.h"
+#include "ops/runnable.h"
 #include "rewrite/drop_dead.h"
 #include "rewrite/edit/match.h"
 
@@ -75,9 +75,9 @@ class NormPooler {
   // Finds out whether the codes that a copy makes of the mean can be made at once.
   bool runs_somewhere(Pooled& f) const {
     f.rounded = codes_of(g_.nodes[f.reduce].outputs[0]);
-    if (f.rounded != nullptr && has_kernel(problem(f), target_)) return true;
+    if (f.rounded != nullptr && runnable(problem(f), target_)) return true;
     f.rounded = nullptr;
-    return has_kernel(problem(f), target_);
+    return runnable(problem(f), target_);
   }
 
   // The copy that makes codes of y, in any grouping of its rows, where nobody else reads it.

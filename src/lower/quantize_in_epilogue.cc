@@ -2,8 +2,8 @@
 #include "lower/quantize_in_epilogue.h"
 
 #include "op/row_moments.h"
-#include "ops/has_kernel.h"
 #include "ops/ops.h"
+#include "ops/runnable.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +36,7 @@ bool take_over(Graph& g, const std::vector<int>& producers, size_t copy, Arch ta
   std::vector<int> now = producers;
   now.resize(g.values.size(), -1);
   const Problem p = problem_of(g, now, with);
-  if (!check_problem(*find_op(p.op), p).ok() || !has_kernel(p, target)) return false;
+  if (!check_problem(*find_op(p.op), p).ok() || !runnable(p, target)) return false;
   g.nodes[static_cast<size_t>(maker)] = std::move(with);
   if (shape == y) {
     g.nodes.erase(g.nodes.begin() + static_cast<std::ptrdiff_t>(copy));

@@ -120,8 +120,8 @@ bool needs_f64(const Problem& p) {
 }
 
 Arithmetic generic_arithmetic(const Problem& p) {
-  if (needs_f64(p)) return {.computed = "f64", .instruction = "f64", .accumulator_bits = 53};
-  return {.computed = "fp32", .instruction = "fp32", .accumulator_bits = 24};
+  if (needs_f64(p)) return {.computed = Element::f64, .instruction = "f64", .accumulator_bits = 53};
+  return {.computed = Element::f32, .instruction = "fp32", .accumulator_bits = 24};
 }
 
 void pack_codes(const void* codes, Element e, int64_t first, int64_t step, int64_t n, void* out) {

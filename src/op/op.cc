@@ -51,6 +51,12 @@ Result<std::string> checked_config(const Variant& variant, const Problem& proble
                        names.empty() ? "one, without a name" : names));
 }
 
+std::string arithmetic_name(Element computed) {
+  const ElementInfo& e = info(computed);
+  if (computed == Element::f32 || computed == Element::f16) return cat("fp", e.bits);
+  return computed == Element::i8 ? "int8" : e.name;
+}
+
 double Arithmetic::accumulator_error(int64_t terms) const {
   if (accumulator_bits == 32) return 0x1p-24;
   const double unit = std::ldexp(1.0, 1 - accumulator_bits);  // truncation loses up to one unit per addition

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "op/emulation.h"
 #include "op/problem.h"
+#include "op/sass.h"
 
 namespace tessera {
 
@@ -25,8 +26,8 @@ struct Verdict {
 // |got - want| <= (2 * operand_error + accumulator_error(terms)) * sum|products|, then one rounding to the result's
 // type.
 struct Arithmetic {
-  std::string computed = "fp32";  // what operands are when they are multiplied: fp32, fp16, bf16, e4m3 ...
-  std::string instruction;        // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
+  Element computed = Element::f32;  // what operands are when they are multiplied
+  std::string instruction;          // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
   int accumulator_bits =
       24;                 // significand bits that a running sum keeps; 32: an int32 sum, exact, which becomes fp32 once
   int promote_every = 0;  // products after which a short accumulator is added to an fp32 one; 0: never
@@ -55,12 +56,15 @@ class Roundings {
   // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
   double sum(int64_t terms) const;
   bool walk() const { return growth_ == Growth::kWalk; }
-  const std::string& computed() const { return a_.computed; }
+  Element computed() const { return a_.computed; }
 
  private:
   Arithmetic a_;
   Growth growth_;
 };
+
+// An arithmetic by its usual name: "fp32", "fp16", "int8", "e4m3".
+std::string arithmetic_name(Element computed);
 
 struct Stream {
   void* handle = nullptr;  // cudaStream_t; null on the host
@@ -99,6 +103,7 @@ struct Variant {
   // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough:
   // what TMA and vector loads ask for.
   int64_t operand_align = 1;
+  SassPromise sass = {};  // of a variant with GPU kernels of its own
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
   Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 };

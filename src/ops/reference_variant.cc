@@ -33,7 +33,9 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "f64", .instruction = "f64", .accumulator_bits = 53}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = Element::f64, .instruction = "f64", .accumulator_bits = 53};
+}
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) {
   if (const Verdict v = accepts(p); !v) return refused(cat(p.op, "/reference: ", v.refusal));

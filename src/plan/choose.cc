@@ -5,31 +5,11 @@
 #include <optional>
 
 #include "ops/ops.h"
+#include "ops/runnable.h"
 
 namespace tessera {
 
-bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed) {
-  if (info(arch).device == DeviceKind::kHost) return true;
-  if (info(stored.element).kind == ElementKind::kInteger && !stored.scaled()) return true;
-  const std::string name = info(stored.element).name;
-  if (name == "i8") return computed == "int8";
-  if (name == "f32") return computed == "fp32";
-  if (name == "f16") return computed == "fp16";
-  return computed == name;
-}
-
 namespace {
-
-// Empty where the variant may run the problem on the target as promised, else its reason.
-Verdict may_run(const OpInfo& op, const Variant& v, const Problem& problem, Arch target) {
-  if (Verdict verdict = v.accepts(problem); !verdict) return verdict;
-  if (op.promises < 0) return {};
-  const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
-  const Arithmetic a = v.arithmetic(problem);
-  TS_REQUIRE(keeps_promise(target, stored, a.computed), "multiplies in ", a.computed, ", asked for ",
-             info(stored.element).name);
-  return {};
-}
 
 class Chooser {
  public:
@@ -40,7 +20,7 @@ class Chooser {
     std::string why;
     for (const Variant* v : op_.variants) {
       if (!runs(target_, v->arch)) continue;
-      if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
+      if (Verdict verdict = runnable(op_, *v, problem_, target_); !verdict) {
         refuse(v->name, verdict.refusal);
         continue;
       }
@@ -70,7 +50,7 @@ class Chooser {
     const Candidate taken = *find_candidate(all, *best);
     for (const Variant* v : op_.variants) {
       if (!runs(target_, v->arch)) continue;
-      if (Verdict verdict = may_run(op_, *v, problem_, target_); !verdict) {
+      if (Verdict verdict = runnable(op_, *v, problem_, target_); !verdict) {
         refuse(v->name, verdict.refusal);
         continue;
       }
@@ -106,8 +86,7 @@ class Chooser {
 }  // namespace
 
 std::string why_not(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target) {
-  if (!runs(target, variant.arch)) return cat("is for ", info(variant.arch).name);
-  Verdict v = may_run(op, variant, problem, target);
+  Verdict v = runnable(op, variant, problem, target);
   if (v && variant.worthwhile != nullptr) v = variant.worthwhile(problem);
   return v.refusal;
 }
@@ -128,7 +107,7 @@ const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTi
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target) {
   std::vector<Candidate> all;
   for (const Variant* v : op.variants) {
-    if (!runs(target, v->arch) || !may_run(op, *v, problem, target)) continue;
+    if (!runnable(op, *v, problem, target)) continue;
     for (std::string& config : configs_of(*v, problem)) all.push_back({v, std::move(config)});
   }
   return all;

@@ -48,9 +48,4 @@ const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTi
 // A variant and its tile shape: "matmul/sm90_fp8 128x192".
 std::string kernel_name(std::string_view variant, std::string_view config);
 
-// Whether products made in `computed` are what the arch promises for operands stored in this type: its own arithmetic
-// on a GPU; any arithmetic on decoded codes that is at least as wide on a host (the promise there is about storage).
-// Integers without scales are ids, not a precision that anybody asked for.
-bool keeps_promise(Arch arch, const QuantType& stored, const std::string& computed);
-
 }  // namespace tessera

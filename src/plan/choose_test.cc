@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/ops.h"
+#include "ops/runnable.h"
 
 namespace tessera {
 namespace {
@@ -24,7 +25,7 @@ TEST(Choose, Fp8OnHopperIsMultipliedInFp8OrNotAtAll) {
         EXPECT_NE(k % 16, 0) << "refused without need: " << (c.refusals.empty() ? "" : c.refusals[0].reason);
         EXPECT_FALSE(c.refusals.empty());
       } else {
-        EXPECT_EQ(c.arithmetic.computed, "e4m3") << c.variant->name;
+        EXPECT_EQ(c.arithmetic.computed, Element::e4m3) << c.variant->name;
       }
     }
   }
@@ -51,24 +52,39 @@ TEST(Choose, TheReferenceTakesEverything) {
 }
 
 TEST(Choose, PromiseIsTheArchsOwnArithmeticOnAGpu) {
-  EXPECT_TRUE(keeps_promise(Arch::sm90, Element::e4m3, "e4m3"));
-  EXPECT_FALSE(keeps_promise(Arch::sm90, Element::e4m3, "fp16"));
-  EXPECT_FALSE(keeps_promise(Arch::sm90, Element::f32, "tf32"));
-  EXPECT_TRUE(keeps_promise(Arch::cpu, Element::e4m3, "fp32"));
+  EXPECT_TRUE(keeps_promise(Arch::sm90, Element::e4m3, Element::e4m3));
+  EXPECT_FALSE(keeps_promise(Arch::sm90, Element::e4m3, Element::f16));
+  EXPECT_FALSE(keeps_promise(Arch::sm90, Element::f32, Element::f16));
+  EXPECT_FALSE(keeps_promise(Arch::sm90, Element::f16, Element::bf16));
+  EXPECT_TRUE(keeps_promise(Arch::cpu, Element::e4m3, Element::f32));
+}
+
+// What Hopper cannot multiply it may store: "stored e2m1, computed fp16", and w4a8, whose type says that products are
+// e4m3.
+TEST(Choose, AnElementWithoutInstructionsIsStoredOnly) {
+  for (Element wide : {Element::f16, Element::bf16, Element::e4m3, Element::f32})
+    EXPECT_TRUE(keeps_promise(Arch::sm90, kNvfp4, wide)) << info(wide).name;
+  EXPECT_TRUE(keeps_promise(Arch::sm90, kNvfp4AsE4m3, Element::e4m3));
+  EXPECT_FALSE(keeps_promise(Arch::sm90, kNvfp4AsE4m3, Element::f16)) << "another rounding than the type's";
+  const QuantType int4{Element::i4, {Granularity::kChannel, Element::f32}};
+  EXPECT_TRUE(keeps_promise(Arch::sm90, int4, Element::i8));
+  EXPECT_TRUE(keeps_promise(Arch::sm90, int4, Element::f16));
+  EXPECT_FALSE(keeps_promise(Arch::sm90, int4, Element::e2m1)) << "does not hold 5";
 }
 
 TEST(Choose, IntegersWithScalesAreAPrecisionAndIdsAreNone) {
   const QuantType int8{Element::i8, {Granularity::kChannel, Element::f32}};
-  EXPECT_TRUE(keeps_promise(Arch::sm90, int8, "int8"));
-  for (const char* other : {"fp16", "fp32", "tf32", "e4m3"})
-    EXPECT_FALSE(keeps_promise(Arch::sm90, int8, other)) << other;
-  EXPECT_TRUE(keeps_promise(Arch::cpu, int8, "fp32"));
-  for (Element ids : {Element::i8, Element::i32, Element::i64}) EXPECT_TRUE(keeps_promise(Arch::sm90, ids, "fp32"));
+  EXPECT_TRUE(keeps_promise(Arch::sm90, int8, Element::i8));
+  for (Element other : {Element::f16, Element::f32, Element::e4m3})
+    EXPECT_FALSE(keeps_promise(Arch::sm90, int8, other)) << info(other).name;
+  EXPECT_TRUE(keeps_promise(Arch::cpu, int8, Element::f32));
+  for (Element ids : {Element::i8, Element::i32, Element::i64})
+    EXPECT_TRUE(keeps_promise(Arch::sm90, ids, Element::f32));
   // Whoever takes int8 weights on a GPU multiplies in int8.
   const QuantType x{Element::i8, {Granularity::kTensor, Element::f32}};
   const Choice c = choose(*find_op("matmul"), linear(x, int8, Element::f16, 64, 64, 64), Arch::sm90);
   if (c.variant != nullptr) {
-    EXPECT_EQ(c.arithmetic.computed, "int8") << c.variant->name;
+    EXPECT_EQ(c.arithmetic.computed, Element::i8) << c.variant->name;
   }
 }
 
@@ -134,7 +150,7 @@ TEST(Choose, TheFastestOfATableIsTakenWhereItMayRun) {
   static const Variant wide{.name = "matmul/wide",
                             .arch = Arch::sm90,
                             .accepts = [](const Problem&) { return Verdict{}; },
-                            .arithmetic = [](const Problem&) { return Arithmetic{.computed = "tf32"}; }};
+                            .arithmetic = [](const Problem&) { return Arithmetic{.computed = Element::f16}; }};
   Variant tiled = kTiled, plain = kPlain;
   tiled.arch = plain.arch = Arch::sm90;
   tiled.worthwhile = [](const Problem&) { return Verdict{"slow by its own word"}; };

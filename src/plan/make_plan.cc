@@ -191,10 +191,10 @@ class Planner {
     if (options_.as_reference) {
       step.variant = reference_variant(*op)->name;
       step.config.clear();
-      step.computed = reference_variant(*op)->arithmetic(problem).computed;
+      step.computed = arithmetic_name(reference_variant(*op)->arithmetic(problem).computed);
       step.arithmetic = reference_words(choice.variant->name);
     } else {
-      step.computed = choice.arithmetic.computed;
+      step.computed = arithmetic_name(choice.arithmetic.computed);
       step.arithmetic = arithmetic_words(choice.arithmetic);
       if (choice.variant->workspace_bytes != nullptr) step.workspace_bytes = choice.variant->workspace_bytes(problem);
     }

@@ -5,6 +5,7 @@
 
 #include "ops/matmul/matmul.h"
 #include "ops/ops.h"
+#include "ops/runnable.h"
 #include "plan/choose.h"
 #include "types/allowance.h"
 
@@ -60,8 +61,8 @@ Status check_asked(Arch arch, const OpInfo& op, const Problem& p, std::string as
     TS_TRY(wants(1, precision->weight));
     return precision->activation.scaled() ? wants(0, precision->activation) : Status();
   }
-  if (p.op == "attention" && asked == "fp8") {
-    for (size_t i = 0; i < 3; ++i) TS_TRY(wants(i, kE4m3PerTensor));
+  if (p.op == "attention" && precision->attention) {
+    for (size_t i = 0; i < 3; ++i) TS_TRY(wants(i, *precision->attention));
     return {};
   }
   return bad_input(cat("says that ", asked, " was asked for, and no precision is asked of this op"));
@@ -115,8 +116,8 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
   const Arithmetic arithmetic = variant.arithmetic(problem);
   if (op.promises >= 0 &&
       !keeps_promise(plan.arch, problem.in[static_cast<size_t>(op.promises)].type, arithmetic.computed)) {
-    return bad_input(cat("'", step.variant, "' multiplies in ", arithmetic.computed, ", and its operand is ",
-                         to_string(problem.in[static_cast<size_t>(op.promises)].type)));
+    return bad_input(cat("'", step.variant, "' multiplies in ", arithmetic_name(arithmetic.computed),
+                         ", and its operand is ", to_string(problem.in[static_cast<size_t>(op.promises)].type)));
   }
   const bool silent = step.asked.empty() && step.stored.empty() && step.computed.empty() && step.arithmetic.empty();
   if (silent && !engine.precision.empty() && (is_linear(problem) || op.promises >= 0))
@@ -124,7 +125,7 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
   if (silent) return {};
   TS_TRY(check_asked(plan.arch, op, problem, step.asked));
   TS_TRY(check_word("what it stores", step.stored, stored_words(op, problem)));
-  TS_TRY(check_word("what it computes in", step.computed, arithmetic.computed));
+  TS_TRY(check_word("what it computes in", step.computed, arithmetic_name(arithmetic.computed)));
   const Variant* chosen = &variant;
   if (plan.arch == Arch::ref && step.arithmetic.starts_with(kReferenceOf)) {
     chosen = stands_for(engine, step);

@@ -58,19 +58,20 @@ class Chooser {
     return c;
   }
 
-  // fp8 must reach every attention that is not allowed away, those that were not recognised as one included.
+  // Codes must reach every attention that is not allowed away, those that were not recognised as one included.
   Status choose_attention(Choices& choices) {
     if (options_.attention.empty()) return {};
-    if (options_.attention != "fp16" && options_.attention != "fp8")
-      return usage_error(cat("--attention ", options_.attention, ": accepted are fp16 and fp8"));
-    if (options_.attention == "fp16") {
-      if (base_->carrier != Element::f16)
-        return refused(cat("--attention fp16: with ", base_->name, " everything but the linear layers is ",
-                           carrier_->name, "; leave it out"));
+    const Result<const Precision*> asked = find_attention_precision(options_.attention);
+    if (!asked.ok()) return usage_error(cat("--attention: ", asked.status().message()));
+    const std::string flag = cat("--attention ", options_.attention);
+    if (!(*asked)->attention->scaled()) {
+      if (*asked != carrier_)
+        return refused(cat(flag, ": with ", base_->name, " everything but the linear layers is ", carrier_->name,
+                           "; leave it out"));
       for (const Node& n : g_.nodes) {
         if (n.op == "attention" && n.attrs.has("type.0"))
-          return refused(cat("layer ", n.name,
-                             ": the model states types for it, --attention fp16 would change them; leave it out"));
+          return refused(
+              cat("layer ", n.name, ": the model states types for it, ", flag, " would change them; leave it out"));
       }
       return {};
     }
@@ -92,19 +93,20 @@ class Chooser {
       }
       if (allowed) continue;
       if (spelt_out) unreached += cat(unreached.empty() ? "" : ", ", node.name);
-      choices.layers[n].fp8_attention = !spelt_out;
+      if (!spelt_out) choices.layers[n].attention = *asked;
       any = any || !spelt_out;
     }
     if (!recognised)
       return refused(cat(
-          "--attention fp8: no attention was recognised in this model",
+          flag, ": no attention was recognised in this model",
           spelt > 0 ? cat("; ", spelt, spelt == 1 ? " softmax runs" : " softmaxes run", " op by op in ", carrier_->name)
                     : "",
           "; leave --attention out"));
     if (!unreached.empty())
-      return refused(cat("--attention fp8: the softmax of these is not recognised as part of an attention: ", unreached,
+      return refused(cat(flag, ": the softmax of these is not recognised as part of an attention: ", unreached,
                          "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name));
-    return any ? Status() : refused("--attention fp8: --allow leaves no attention in fp8; leave --attention out");
+    return any ? Status()
+               : refused(cat(flag, ": --allow leaves no attention in ", options_.attention, "; leave --attention out"));
   }
 
   // A softmax whose result is multiplied with another activation.
@@ -228,12 +230,17 @@ bool states_types(const Graph& graph) {
   });
 }
 
+bool has_codes(std::string_view attention) {
+  const Result<const Precision*> p = find_attention_precision(attention);
+  return p.ok() && (*p)->attention->scaled();
+}
+
 bool needs_ranges(const QuantizeOptions& options) {
   const auto needs = [](const std::string& name) {
     const Precision* p = find_precision(name);
     return p != nullptr && p->needs_ranges();
   };
-  return needs(options.precision) || options.attention == "fp8" ||
+  return needs(options.precision) || has_codes(options.attention) ||
          std::any_of(options.rules.begin(), options.rules.end(), [&](const Rule& r) { return needs(r.precision); }) ||
          std::any_of(options.allow.begin(), options.allow.end(),
                      [&](const Allowance& a) { return needs(a.precision); });

@@ -24,7 +24,7 @@ struct QuantizeOptions {
   bool keep_stated = false;  // types that the graph holds already stay, whatever the precision; so with "imported"
   std::vector<Rule> rules;   // of a recipe
   std::vector<Allowance> allow;
-  std::string attention;  // "fp16", "fp8"; empty: the carrier, or as imported
+  std::string attention;  // of precisions.inc: the carrier's or one of codes; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
   bool promoted =
       false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
@@ -39,9 +39,9 @@ struct QuantizeOptions {
 struct LayerChoice {
   const Precision* precision = nullptr;  // null where the node is no linear layer
   bool sparse = false;
-  std::string pattern = {};    // of a sparse layer, where a rule says it: "2:4", "4:8"
-  bool named = false;          // a rule or an allowance named the layer
-  bool fp8_attention = false;  // of attention nodes
+  std::string pattern = {};              // of a sparse layer, where a rule says it: "2:4", "4:8"
+  bool named = false;                    // a rule or an allowance named the layer
+  const Precision* attention = nullptr;  // of an attention node that gets codes; null: the carrier, or as imported
 };
 struct Choices {
   Element carrier = Element::f16;
@@ -54,6 +54,8 @@ Result<Choices> choose_precisions(Graph& graph, const QuantizeOptions& options);
 Result<const Precision*> base_precision(const std::string& name);
 // Whether the graph itself states types: weights with scales, or what a layer's input is to be rounded to.
 bool states_types(const Graph& graph);
+// Whether this precision of attention is one of codes, whose scales are calibrated; not where it is empty or unknown.
+bool has_codes(std::string_view attention);
 // Whether any layer could want a calibrated scale.
 bool needs_ranges(const QuantizeOptions& options);
 

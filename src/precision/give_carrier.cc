@@ -6,7 +6,7 @@
 #include <iterator>
 #include <map>
 
-#include "ops/has_kernel.h"
+#include "ops/runnable.h"
 #include "precision/reach.h"
 
 namespace tessera {
@@ -129,7 +129,7 @@ class CarrierGiver {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId in = node.inputs[i];
         if (in == kNoValue || !beyond_.contains(in) || callers.contains(in)) continue;
-        if (has_kernel(g_, producers, node, *options_.target)) continue;
+        if (runnable(g_, producers, node, *options_.target)) continue;
         const Reach& r = reach_[static_cast<size_t>(in)];
         return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ",
                            std::fabs(r.low) > r.high ? r.low : r.high, ", ", carrier.name, " holds at most ",
@@ -191,7 +191,7 @@ class CarrierGiver {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       Node& node = g_.nodes[n];
       const bool converts = node.op == "copy" || node.op == "view";
-      const bool reads_as_is = options_.target && has_kernel(g_, producers, node, *options_.target);
+      const bool reads_as_is = options_.target && runnable(g_, producers, node, *options_.target);
       for (size_t i = 0; !converts && !reads_as_is && i < node.inputs.size(); ++i) {
         ValueId& in = node.inputs[i];
         if (in == kNoValue || !callers.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "op/op.h"
-#include "ops/has_kernel.h"
 #include "ops/matmul/matmul.h"
 #include "ops/ops.h"
+#include "ops/runnable.h"
 #include "precision/give_carrier.h"
 #include "precision/roles.h"
 #include "rewrite/unfuse.h"
@@ -19,8 +19,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr const char* kSoftmaxType = "e4m3:tensor(f32)";
 
 // A read that wants codes of a type of its own.
 struct Ask {
@@ -132,14 +130,16 @@ class Quantizer {
       if (node.op == "attention" || !is_linear(g_, node)) node.asked = kImported;
       TS_TRY(add_ask(index, i, *type, scale));
     }
-    if (node.op != "attention" || !choices_.layers[index].fp8_attention) return {};
+    const Precision* precision = choices_.layers[index].attention;
+    if (node.op != "attention" || precision == nullptr) return {};
     if (node.asked == kImported) {
-      fail(node.name, "the model states its types, --attention fp8 would change them; leave it out");
+      fail(node.name,
+           cat("the model states its types, --attention ", precision->name, " would change them; leave it out"));
       return {};
     }
-    node.asked = "fp8";
-    node.attrs.set("p", std::string(kSoftmaxType));
-    for (size_t i = 0; i < 3; ++i) TS_TRY(ask_of_attention(index, i));
+    node.asked = precision->name;
+    node.attrs.set("p", to_string(*precision->attention));
+    for (size_t i = 0; i < 3; ++i) TS_TRY(ask_of_attention(index, i, *precision->attention));
     return {};
   }
 
@@ -159,12 +159,12 @@ class Quantizer {
   }
 
   // A query that the model has learnt is known at build: its codes are, too.
-  Status ask_of_attention(size_t node, size_t input) {
+  Status ask_of_attention(size_t node, size_t input, const QuantType& type) {
     const ValueId base = placement_of(g_, g_.producers(), g_.nodes[node].inputs[input]).base;
-    if (!g_.at(base).constant) return add_ask(node, input, kE4m3PerTensor, {});
-    auto [it, fresh] = typed_weight_.emplace(std::pair(base, to_string(kE4m3PerTensor)), kNoValue);
+    if (!g_.at(base).constant) return add_ask(node, input, type, {});
+    auto [it, fresh] = typed_weight_.emplace(std::pair(base, to_string(type)), kNoValue);
     if (fresh) {
-      TS_ASSIGN(it->second, quantize_constant(g_, base, kE4m3PerTensor, g_.nodes[node].name));
+      TS_ASSIGN(it->second, quantize_constant(g_, base, type, g_.nodes[node].name));
     }
     settled_.insert(it->second);
     learnt_.push_back({node, input, it->second});
@@ -222,7 +222,7 @@ class Quantizer {
     // All nodes have their operands now: a kernel that makes the plain result but not the codes leaves them to a copy.
     for (size_t i = 0; options_.target && i < made.size(); ++i) {
       const Node& maker = g_.nodes[static_cast<size_t>(made[i].maker)];
-      const auto runs_so = [&] { return has_kernel(g_, g_.producers(), maker, *options_.target); };
+      const auto runs_so = [&] { return runnable(g_, g_.producers(), maker, *options_.target); };
       if (runs_so()) continue;
       become_plain(made[i]);
       if (runs_so() || runs_unfused(g_, static_cast<size_t>(made[i].maker), *options_.target, choices_.carrier)) {

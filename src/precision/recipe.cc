@@ -30,9 +30,9 @@ class Reader {
       if (key == "precision") {
         TS_ASSIGN(recipe.precision, precision(value, where_));
       } else if (key == "attention") {
-        if (value != "fp16" && value != "fp8")
-          return bad_input(cat(where_, ": attention is ", value.dump(), "; accepted: \"fp16\", \"fp8\""));
+        if (!value.is_string()) return bad_input(cat(where_, ": attention is ", value.dump(), ", not a name"));
         recipe.attention = value.get<std::string>();
+        TS_TRY(find_attention_precision(recipe.attention).status().at(where_));
       } else if (key == "rules") {
         if (!value.is_array()) return bad_input(cat(where_, ": rules must be a list"));
         for (size_t i = 0; i < value.size(); ++i) {

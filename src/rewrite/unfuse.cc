@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "ops/has_kernel.h"
+#include "ops/runnable.h"
 
 namespace tessera {
 namespace {
@@ -41,7 +41,7 @@ class Splitter {
     g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_), made_.begin(), made_.end());
     const std::vector<int> now = g_.producers();
     for (const Node& n : made_) {
-      if (n.op != "view" && !has_kernel(g_, now, n, target_)) return std::nullopt;
+      if (n.op != "view" && !runnable(g_, now, n, target_)) return std::nullopt;
     }
     return std::move(g_);
   }
@@ -126,7 +126,7 @@ bool runs_unfused(const Graph& graph, size_t node, Arch target, Element carrier)
 void unfuse(Graph& graph, Arch target, Element carrier) {
   std::vector<int> producers = graph.producers();
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (graph.nodes[n].op != "matmul" || has_kernel(graph, producers, graph.nodes[n], target)) continue;
+    if (graph.nodes[n].op != "matmul" || runnable(graph, producers, graph.nodes[n], target)) continue;
     if (auto split = unfused(graph, n, target, carrier)) {
       graph = *std::move(split);
       producers = graph.producers();

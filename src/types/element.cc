@@ -54,6 +54,12 @@ std::optional<Element> find_element(std::string_view name) {
   return std::nullopt;
 }
 
+double smallest(const ElementInfo& e) { return std::ldexp(1.0, e.min_exponent - e.mantissa_bits); }
+
+bool holds(const ElementInfo& wide, const ElementInfo& narrow) {
+  return wide.mantissa_bits >= narrow.mantissa_bits && wide.max >= narrow.max && smallest(wide) <= smallest(narrow);
+}
+
 int64_t packed_bytes(Element e, int64_t n) { return (n * info(e).bits + 7) / 8; }
 
 double step_at(Element e, double x) {

@@ -41,6 +41,11 @@ struct ElementInfo {
 const ElementInfo& info(Element e);
 std::optional<Element> find_element(std::string_view name);
 
+// The smallest positive number.
+double smallest(const ElementInfo& e);
+// As many significand bits and as wide a range: every number of `narrow` is one of `wide`.
+bool holds(const ElementInfo& wide, const ElementInfo& narrow);
+
 // Bytes that n densely packed elements take.
 int64_t packed_bytes(Element e, int64_t n);
 

@@ -6,8 +6,10 @@
 namespace tessera {
 namespace {
 
+constexpr std::nullopt_t kNoAttention = std::nullopt;
+
 const Precision kPrecisions[] = {
-#define TS_PRECISION(name, weight, activation, carrier) {#name, weight, activation, carrier},
+#define TS_PRECISION(name, weight, activation, carrier, attention) {#name, weight, activation, carrier, attention},
 #include "types/precisions.inc"
 #undef TS_PRECISION
 };
@@ -31,6 +33,16 @@ std::string precision_list() {
   std::string names;
   for (const Precision& p : kPrecisions) names += cat(names.empty() ? "" : ", ", p.name);
   return names;
+}
+
+Result<const Precision*> find_attention_precision(std::string_view name) {
+  std::string names;
+  for (const Precision& p : kPrecisions) {
+    if (!p.attention) continue;
+    if (name == p.name) return &p;
+    names += cat(names.empty() ? "" : ", ", p.name);
+  }
+  return bad_input(cat("attention in '", name, "' is not known; accepted: ", names));
 }
 
 const Precision& plain_precision(Element carrier) {

@@ -3,10 +3,12 @@
 // it when they are loaded.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "types/quant_type.h"
 
 namespace tessera {
@@ -17,6 +19,7 @@ struct Precision {
   const char* name;
   QuantType weight, activation;
   Element carrier;
+  std::optional<QuantType> attention;  // q, k, v and the weights of the softmax; nothing: none such
   // Whether scales come from calibration: static ones, and the second level of scales whose first is made while
   // running.
   bool needs_ranges() const {
@@ -28,6 +31,8 @@ const Precision* find_precision(std::string_view name);
 std::vector<std::string> precision_names();
 // "fp32, fp16 ...", for sentences.
 std::string precision_list();
+// One that attention has; the error lists them.
+Result<const Precision*> find_attention_precision(std::string_view name);
 // The precision whose weights and inputs are plain numbers of this element.
 const Precision& plain_precision(Element carrier);
 

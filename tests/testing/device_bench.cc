@@ -168,12 +168,14 @@ DeviceBench device_bench_arguments(int& argc, char** argv) {
   return bench;
 }
 
-double roofline_seconds(const std::string& gpu, const std::string& computed, double flops, double bytes) {
+double roofline_seconds(const std::string& gpu, Element computed, double flops, double bytes) {
   const Chip* chip = find_chip(gpu);
   if (chip == nullptr) return 0;
-  const bool eight = computed == "e4m3" || computed == "e5m2" || computed == "int8",
-             sixteen = computed == "fp16" || computed == "bf16";
-  const double rate = eight ? chip->f8_per_s : sixteen ? chip->f16_per_s : 0;
+  const int bits = info(computed).bits;
+  const double rate = computed == Element::i8 ? chip->i8_per_s
+                      : bits == 8             ? chip->f8_per_s
+                      : bits == 16            ? chip->f16_per_s
+                                              : 0;
   return std::max(rate > 0 ? flops / rate : 0, bytes / chip->bytes_per_s);
 }
 

@@ -37,7 +37,7 @@ int bench_on_device(const DeviceBench& bench, const std::vector<DeviceForm>& for
 
 // Seconds below which no kernel of this chip can be: products at the data sheet's dense rate for the type, bytes at
 // that of its memory. Zero where the chip is not known.
-double roofline_seconds(const std::string& gpu, const std::string& computed, double flops, double bytes);
+double roofline_seconds(const std::string& gpu, Element computed, double flops, double bytes);
 
 // A few rows of a problem as a problem of its own, with operands taken from `bytes` and the exact results; and the same
 // rows of a result's codes. Matmul and map: rows of the first axis; attention: queries of the last batch entry.

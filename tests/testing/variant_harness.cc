@@ -238,7 +238,7 @@ void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems)
     for (const Problem& p : problems) {
       if (!v->accepts(p)) continue;
       ++accepted;
-      EXPECT_FALSE(v->arithmetic(p).computed.empty()) << v->name;
+      EXPECT_FALSE(v->arithmetic(p).instruction.empty()) << v->name;
     }
     EXPECT_GT(accepted, 0) << v->name << " accepts none of " << problems.size()
                            << " problems; the first refusal: " << v->accepts(problems[0]).refusal;

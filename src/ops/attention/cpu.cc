@@ -9,7 +9,7 @@ namespace {
 Verdict accepts(const Problem& p) { return accepts_cpu_attention(p, is_float_code, "f32, f16, bf16 or e4m3"); }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "fp32 FMA on decoded codes", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "fp32 FMA on decoded codes", .accumulator_bits = 24};
 }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_attention(p, fp32_product()); }

@@ -12,7 +12,7 @@ namespace {
 Verdict accepts(const Problem& p) { return accepts_cpu_attention(p, is_exact_in_bf16, "bf16 or e4m3"); }
 
 Arithmetic arithmetic(const Problem& p) {
-  return {.computed = "bf16",
+  return {.computed = Element::bf16,
           .instruction = "bf16 products, fp32 sums",
           .accumulator_bits = 23,
           .operand_error = AttentionProblem::of(p).p ? 0 : 0x1p-8};

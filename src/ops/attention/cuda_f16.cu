@@ -2,7 +2,7 @@
 // Attention in one kernel for f16 and bf16: scores never leave the chip. A block takes 64 or 128 queries of one head
 // and walks over the keys in tiles; a warp holds 16 or 32 rows of scores and results in registers and keeps the running
 // maximum and sum of each row (fp32). Tiles of K and V arrive by asynchronous copies, the next one while this one is
-// multiplied. Only tiles at an edge (tail, causal, bias) pay for masks. SASS: must HMMA, LDSM, LDGSTS
+// multiplied. Only tiles at an edge (tail, causal, bias) pay for masks.
 #include <algorithm>
 #include <cmath>
 
@@ -57,7 +57,7 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem& p) {
   const bool f16 = p.in[0].type.element == Element::f16;
-  return {.computed = f16 ? "fp16" : "bf16",
+  return {.computed = f16 ? Element::f16 : Element::bf16,
           .instruction = "mma.sync m16n8k16 (HMMA), f32 sums",
           .accumulator_bits = 23,                    // tensor cores truncate where they align addends
           .operand_error = f16 ? 0x1p-11 : 0x1p-8};  // probabilities are rounded before they are multiplied with v
@@ -477,6 +477,7 @@ const Variant& attention_cuda_f16() {
                                 .arithmetic = arithmetic,
                                 .emulate = emulate,
                                 .operand_align = 16,
+                                .sass = shows({"HMMA", "LDSM", "LDGSTS"}),
                                 .bind = bind};
   return kVariant;
 }

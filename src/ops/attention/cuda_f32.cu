@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in fp32, for plans that ask for it: no tensor cores. A block takes 32 queries of one head, a warp 8 of
 // them; keys come in tiles of 32, one per lane. Scores: lane = key, queries broadcast from shared memory. Results: lane
-// = column, probabilities broadcast. Any strides with a contiguous last axis, any sizes. SASS: must FFMA
+// = column, probabilities broadcast. Any strides with a contiguous last axis, any sizes.
 #include <algorithm>
 #include <cmath>
 
@@ -43,7 +43,7 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem&) {
   // 2^x by the special function unit: 2 ulp.
-  return {.computed = "fp32", .instruction = "FMA (FFMA)", .accumulator_bits = 24, .operand_error = 0x1p-21};
+  return {.computed = Element::f32, .instruction = "FMA (FFMA)", .accumulator_bits = 24, .operand_error = 0x1p-21};
 }
 
 // Floats between rows of q and k in shared memory: an odd number of 16-byte units, so that 8 lanes reading 8 rows touch
@@ -251,8 +251,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& attention_cuda_f32() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"FFMA"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -10,17 +10,6 @@ namespace {
 
 constexpr double kNoWeight = 110;  // exp(-110) is below the smallest subnormal f32
 
-// What operands are when they are multiplied: "fp32" is the element f32.
-const ElementInfo& computed_in(const std::string& computed) {
-  const std::string name = computed.starts_with("fp") ? "f" + computed.substr(2) : computed;
-  return info(find_element(name).value_or(Element::f32));
-}
-double smallest(const ElementInfo& e) { return std::ldexp(1.0, e.min_exponent - e.mantissa_bits); }
-// As many significand bits and as wide a range: every number of the one is one of the other.
-bool holds(const ElementInfo& wide, const ElementInfo& e) {
-  return wide.mantissa_bits >= e.mantissa_bits && wide.max >= e.max && smallest(wide) <= smallest(e);
-}
-
 const double* row_of(const Dense& d, int64_t b, int64_t t, int64_t h) {
   return d.v.data() + ((b * d.shape[1] + t) * d.shape[2] + h) * d.shape[3];
 }
@@ -91,7 +80,7 @@ class RoundedWeights {
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const AttentionProblem a = AttentionProblem::of(p);
   const double u = r.unit();
-  const ElementInfo& computed = computed_in(r.computed());
+  const ElementInfo& computed = info(r.computed());
   // Errors of terms add up by their magnitudes, or as a walk.
   const auto sized = [&](double v) { return r.walk() ? v * v : std::fabs(v); };
   const auto brought = [&](const QuantType& t) { return holds(computed, info(t.element)) ? 0 : r.operand(); };

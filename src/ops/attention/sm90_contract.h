@@ -102,7 +102,7 @@ inline Emulation emulate_stream(const Problem& problem, std::span<const TensorVi
 
 inline Arithmetic half_wgmma_arithmetic(const Problem& p) {
   const bool f16 = p.in[0].type.element == Element::f16;
-  return {.computed = f16 ? "fp16" : "bf16",
+  return {.computed = f16 ? Element::f16 : Element::bf16,
           .instruction = f16 ? "wgmma fp16 (HGMMA), f32 sums" : "wgmma bf16 (HGMMA), f32 sums",
           .accumulator_bits = 22,
           .operand_error = f16 ? 0x1p-11 : 0x1p-8};  // weights are rounded before they are multiplied with v

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or
 // e4m3 with the softmax rounded to e4m3. The kernel is tiles/sm90/short.cuh; here is what it takes, which
-// instantiation, and how the work is cut. SASS __half: must HGMMA SASS __nv_bfloat16: must HGMMA SASS __nv_fp8_e4m3:
-// must QGMMA
+// instantiation, and how the work is cut.
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -43,7 +42,7 @@ Verdict accepts(const Problem& problem) {
 
 Arithmetic arithmetic(const Problem& p) {
   if (p.in[0].type.element != Element::e4m3) return half_wgmma_arithmetic(p);
-  return {.computed = "e4m3",
+  return {.computed = Element::e4m3,
           .instruction = "wgmma e4m3 (QGMMA), sums of about 13 bits, statistics in f32",
           .accumulator_bits = sm90::kFp8AccumulatorBits};
 }
@@ -181,6 +180,9 @@ const Variant& attention_sm90_short() {
                                 .emulate = emulate,
                                 .operand_align = 16,
 #ifdef __CUDACC__
+                                .sass = {.rules = {{.kernels = "__half", .must = {"HGMMA"}},
+                                                   {.kernels = "__nv_bfloat16", .must = {"HGMMA"}},
+                                                   {.kernels = "__nv_fp8_e4m3", .must = {"QGMMA"}}}},
                                 .bind = bind
 #endif
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_stream: f16 and bf16 heads of up to 256 columns, any number of keys, causal masks, a bias. Scores
 // never leave the chip; keys and values stream through shared memory (tiles/sm90/stream.cuh). Query heads that share
-// keys are rows of one tile. SASS: must HGMMA
+// keys are rows of one tile.
 #include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -55,6 +55,7 @@ const Variant& attention_sm90_stream() {
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
 #ifdef __CUDACC__
+                                .sass = shows({"HGMMA"}),
                                 .bind = bind
 #endif
   };

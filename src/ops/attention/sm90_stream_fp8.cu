@@ -3,7 +3,7 @@
 // number of keys, causal masks, a bias. Weights are rounded to e4m3 as well, against the largest score so far: keys
 // stream past, and the row's true maximum is known only at the end. So a weight's code differs from that of the
 // definition by up to half a step of each rounding (Arithmetic::operand_error; errors.cc); the sum is that of the
-// unrounded weights. SASS: must QGMMA
+// unrounded weights.
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
@@ -27,7 +27,7 @@ Verdict accepts(const Problem& problem) {
 
 // Scores are summed over the whole head, results over one block of 128 keys, before they become f32.
 Arithmetic arithmetic(const Problem& p) {
-  return {.computed = "e4m3",
+  return {.computed = Element::e4m3,
           .instruction = "wgmma e4m3 (QGMMA), f32 sums of blocks of 128 keys",
           .accumulator_bits = sm90::kFp8AccumulatorBits,
           .promote_every = static_cast<int>(std::max<int64_t>(128, p.in[0].shape.back())),
@@ -65,6 +65,7 @@ const Variant& attention_sm90_stream_fp8() {
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
 #ifdef __CUDACC__
+                                .sass = shows({"QGMMA"}),
                                 .bind = bind
 #endif
   };

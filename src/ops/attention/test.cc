@@ -302,7 +302,7 @@ TEST(AttentionContract, TheCpuTakesEveryFp8AndGpusWhatTheyMultiplyInIt) {
     for (const Variant* v : op().variants) {
       if (info(v->arch).device == DeviceKind::kHost || !v->accepts(p)) continue;
       EXPECT_TRUE(fp8) << v->name;
-      EXPECT_EQ(v->arithmetic(p).computed, "e4m3") << v->name;
+      EXPECT_EQ(v->arithmetic(p).computed, Element::e4m3) << v->name;
     }
     EXPECT_TRUE(find_variant("attention/cpu")->accepts(p)) << find_variant("attention/cpu")->accepts(p).refusal;
   }

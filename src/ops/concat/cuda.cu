@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Concatenation on the device: a strided copy per piece into its part of y, all of them in one launch where they are
 // few and have eight numbers in a row. The first kernel of an image model (patches, and a row of zeros for the class
-// token): it reads and writes the caller's buffers through slots. SASS: must LDG
+// token): it reads and writes the caller's buffers through slots.
 #include "ops/concat/concat.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_types.h"
@@ -44,7 +44,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "conversion", .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__
@@ -107,8 +107,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& concat_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of views on the device, converting and quantizing on the way; the first and last kernels of a plan, which find
-// the caller's buffers in slots. SASS: must LDG
+// the caller's buffers in slots.
 #include "ops/copy/copy.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_types.h"
@@ -30,7 +30,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "conversion", .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__
@@ -64,8 +64,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& copy_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a table by number, on the device. An id outside the table gives a row of zeros: a kernel has nobody to tell.
-// SASS: must LDG
 #include "base/buffer.h"
 #include "ops/gather/gather.h"
 #include "tiles/cuda/device_axes.h"
@@ -29,7 +28,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "conversion", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "conversion", .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__
@@ -118,8 +117,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& gather_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise functions on the device. Numbers (f32, f16, bf16, e4m3) are computed in fp32, eight per thread where all
 // operands have them in a row or repeat one; whatever has integers in it (comparisons, masks) is computed in f64, one
-// per thread. SASS: must LDG SASS local: sin and cos reduce large arguments through an array on the stack; rare
-// functions are called, not inlined
+// per thread.
 #include <cmath>
 #include <optional>
 
@@ -78,7 +77,9 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem& p) {
   const bool numbers = all_numbers(MapProblem::of(p));
-  return {.computed = numbers ? "fp32" : "f64", .instruction = numbers ? "fp32" : "f64", .accumulator_bits = 24};
+  return {.computed = numbers ? Element::f32 : Element::f64,
+          .instruction = numbers ? "fp32" : "f64",
+          .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__
@@ -311,8 +312,14 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& map_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = {.rules = {{.must = {"LDG"}}},
+                                         .local = "sin and cos reduce large arguments through an array on the stack; "
+                                                  "rare functions are called, not inlined"},
+                                .bind = bind};
   return kVariant;
 }
 

@@ -20,7 +20,7 @@ Verdict accepts(const Problem& p) { return accepts_cpu_matmul(p, factors()); }
 // A code times its block's scale is rounded where f32 does not hold it.
 Arithmetic arithmetic(const Problem& p) {
   const bool exact = fits_f32(p.in[0].type) && fits_f32(p.in[1].type);
-  return {.computed = "fp32",
+  return {.computed = Element::f32,
           .instruction = "fp32 FMA on decoded codes",
           .accumulator_bits = 24,
           .operand_error = exact ? 0 : 0x1p-24};

@@ -20,7 +20,7 @@ CpuFactors factors() {
 Verdict accepts(const Problem& p) { return accepts_cpu_matmul(p, factors()); }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "bf16", .instruction = "bf16 products, fp32 sums", .accumulator_bits = 23};
+  return {.computed = Element::bf16, .instruction = "bf16 products, fp32 sums", .accumulator_bits = 23};
 }
 
 std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }

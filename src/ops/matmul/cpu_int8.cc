@@ -27,7 +27,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "int8", .instruction = "int8 products", .accumulator_bits = 32};
+  return {.computed = Element::i8, .instruction = "int8 products", .accumulator_bits = 32};
 }
 
 std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products through cuBLASLt in f32 (no TF32), f16 or bf16, sums in f32. Programs that the library cannot express run in
-// a second kernel. SASS helper run_steps: the products are cuBLASLt's; this runs the program behind them SASS local:
-// functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, and bring a stack frame
+// a second kernel.
 #include <algorithm>
 #include <utility>
 
@@ -40,11 +39,11 @@ Arithmetic arithmetic(const Problem& p) {
   Arithmetic a;
   a.operand_error = product_error(split(p, q));
   if (q.x.element == Element::f32) {
-    a.computed = "fp32";
+    a.computed = Element::f32;
     a.instruction = "cuBLASLt FMA (FFMA), f32 sums";
   } else {
-    a.computed = q.x.element == Element::f16 ? "fp16" : "bf16";
-    a.instruction = cat("cuBLASLt tensor cores, ", a.computed, " products, f32 sums");
+    a.computed = q.x.element;
+    a.instruction = cat("cuBLASLt tensor cores, ", arithmetic_name(a.computed), " products, f32 sums");
     a.accumulator_bits = 23;  // tensor cores truncate where they align addends
   }
   return a;
@@ -171,13 +170,18 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& matmul_cuda_cublaslt() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::cuda,
-                                .accepts = accepts,
-                                .arithmetic = arithmetic,
-                                .workspace_bytes = workspace_bytes,
-                                .emulate = emulate,
-                                .bind = bind};
+  static const Variant kVariant{
+      .name = kName,
+      .arch = Arch::cuda,
+      .accepts = accepts,
+      .arithmetic = arithmetic,
+      .workspace_bytes = workspace_bytes,
+      .emulate = emulate,
+      .sass = {.rules = {{.kernels = "run_steps",
+                          .helper = "the products are cuBLASLt's; this runs the program behind them"}},
+               .local = "functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, "
+                        "and bring a stack frame"},
+      .bind = bind};
   return kVariant;
 }
 

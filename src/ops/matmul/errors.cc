@@ -28,7 +28,7 @@ std::vector<double> matmul_errors(const Problem& p, std::span<const Dense> in, c
     e[i] =
         2 * r.operand() * size + r.sum(k) * partial + 5 * r.unit() * std::fabs(y) + static_cast<double>(k) * 0x1p-126;
   }
-  if (r.computed() != "bf16") return e;
+  if (r.computed() != Element::bf16) return e;
   const MatmulProblem q = MatmulProblem::of(p);
   const auto row_sums = [&](const Dense& d) {
     std::vector<double> rows(d.v.size() / static_cast<size_t>(k));

@@ -113,13 +113,12 @@ inline int64_t stored_w_rows(const Problem& problem) {
 inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
   Arithmetic a{.activation_error = activation_error};
   if (e == Element::e4m3) {
-    a.computed = "e4m3", a.instruction = "wgmma e4m3 (QGMMA), fast accumulation",
+    a.computed = Element::e4m3, a.instruction = "wgmma e4m3 (QGMMA), fast accumulation",
     a.accumulator_bits = sm90::kFp8AccumulatorBits;
   } else if (e == Element::i8) {
-    a.computed = "int8", a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32;
+    a.computed = Element::i8, a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32;
   } else {
-    a.computed = e == Element::f16 ? "fp16" : "bf16", a.instruction = cat("wgmma ", a.computed, " (HGMMA)"),
-    a.accumulator_bits = 22;
+    a.computed = e, a.instruction = cat("wgmma ", arithmetic_name(e), " (HGMMA)"), a.accumulator_bits = 22;
   }
   return a;
 }
@@ -185,7 +184,7 @@ inline Emulation emulate_gemm(const Problem& problem, std::span<const TensorView
 
 // A variant on the normal mainloop. `bind` is null where only contracts are compiled.
 inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&),
-                            Result<std::unique_ptr<Kernel>> (*bind)(const Problem&)) {
+                            Result<std::unique_ptr<Kernel>> (*bind)(const Problem&), SassPromise sass) {
   return {.name = name,
           .arch = Arch::sm90,
           .accepts = accepts,
@@ -195,6 +194,7 @@ inline Variant gemm_variant(const char* name, Verdict (*accepts)(const Problem&)
           .layouts = layouts_for_wgmma,
           .emulate = emulate_gemm,
           .operand_align = 16,
+          .sass = std::move(sass),
           .bind = bind};
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FP8 products through cuBLASLt: e4m3 codes of x (one static scale) and of w (one scale, or one per channel), sums in
 // the tensor core's own accumulator. Per-channel scales go to the library as outer vectors where it has an algorithm
-// for that; otherwise it writes f32 and the second kernel multiplies. SASS helper run_steps: the products are
-// cuBLASLt's; this runs the program behind them SASS helper repeat_scale: writes one scale as often as the library
-// wants it SASS local: functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined,
-// and bring a stack frame
+// for that; otherwise it writes f32 and the second kernel multiplies.
 #include <algorithm>
 
 #include "archs/sm90/fp8.h"
@@ -51,7 +48,7 @@ Verdict accepts(const Problem& p) {
 Arithmetic arithmetic(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
   Arithmetic a;
-  a.computed = "e4m3";
+  a.computed = Element::e4m3;
   a.instruction = "cuBLASLt wgmma e4m3 (QGMMA), fast accumulation";
   a.accumulator_bits = sm90::kFp8AccumulatorBits;
   a.operand_error = product_error(split(p, q));
@@ -180,14 +177,20 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_cublaslt_fp8() {
-  static const Variant kVariant{.name = kName,
-                                .arch = Arch::sm90,
-                                .accepts = accepts,
-                                .arithmetic = arithmetic,
-                                .workspace_bytes = workspace_bytes,
-                                .emulate = emulate,
-                                .operand_align = sm90::kFp8Alignment,
-                                .bind = bind};
+  static const Variant kVariant{
+      .name = kName,
+      .arch = Arch::sm90,
+      .accepts = accepts,
+      .arithmetic = arithmetic,
+      .workspace_bytes = workspace_bytes,
+      .emulate = emulate,
+      .operand_align = sm90::kFp8Alignment,
+      .sass = {.rules = {{.kernels = "run_steps",
+                          .helper = "the products are cuBLASLt's; this runs the program behind them"},
+                         {.kernels = "repeat_scale", .helper = "writes one scale as often as the library wants it"}},
+               .local = "functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, "
+                        "and bring a stack frame"},
+      .bind = bind};
   return kVariant;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_f16: f16 and bf16 on wgmma with the whole program in the epilogue (tiles/sm90/gemm.cuh).
-// SASS: must HGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -32,7 +31,7 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_f16() {
-  static const Variant kVariant = gemm_variant(kName, accepts, bind);
+  static const Variant kVariant = gemm_variant(kName, accepts, bind, shows({"HGMMA"}));
   return kVariant;
 }
 

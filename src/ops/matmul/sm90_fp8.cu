@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_fp8: e4m3 on wgmma with the whole program in the epilogue, the next layer's quantization included
-// (tiles/sm90/gemm.cuh). SASS: must QGMMA
+// (tiles/sm90/gemm.cuh).
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -30,7 +30,7 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_fp8() {
-  static const Variant kVariant = gemm_variant(kName, accepts, bind);
+  static const Variant kVariant = gemm_variant(kName, accepts, bind, shows({"QGMMA"}));
   return kVariant;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_fp8_promoted: sm90_fp8 with sums that are added to f32 ones every 128 products, where that was asked for.
-// SASS: must QGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -50,6 +49,7 @@ const Variant& matmul_sm90_fp8_promoted() {
                                    .arithmetic = arithmetic,
                                    .layouts = layouts_for_wgmma,
                                    .emulate = emulate,
+                                   .sass = shows({"QGMMA"}),
                                    .bind = bind};
   return kVariant;
 }

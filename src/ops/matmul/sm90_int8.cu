@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_int8: int8 on wgmma, sums exact in int32, with the whole program in the epilogue (tiles/sm90/gemm.cuh).
-// SASS: must IGMMA
 #include "ops/matmul/sm90_contract.h"
 
 #ifdef __CUDACC__
@@ -29,7 +28,7 @@ constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;
 }  // namespace
 
 const Variant& matmul_sm90_int8() {
-  static const Variant kVariant = gemm_variant(kName, accepts, bind);
+  static const Variant kVariant = gemm_variant(kName, accepts, bind, shows({"IGMMA"}));
   return kVariant;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul/sm90_swapped: few rows, where the latency of one kernel is what counts. Rows of w are the rows of wgmma's
 // tiles and tokens its columns, K is split over a cluster, and the weights are loaded while the kernel before still
-// runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h). SASS __half: must HGMMA SASS
-// __nv_bfloat16: must HGMMA SASS __nv_fp8_e4m3: must QGMMA SASS signed char: must IGMMA
+// runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h).
 #include "archs/sm90/chip.h"
 #include "ops/matmul/sm90_contract.h"
 #include "tiles/sm90/swapped_shape.h"
@@ -198,6 +197,10 @@ const Variant& matmul_sm90_swapped() {
                                 .emulate = emulate,
                                 .operand_align = 16,
 #ifdef __CUDACC__
+                                .sass = {.rules = {{.kernels = "__half", .must = {"HGMMA"}},
+                                                   {.kernels = "__nv_bfloat16", .must = {"HGMMA"}},
+                                                   {.kernels = "__nv_fp8_e4m3", .must = {"QGMMA"}},
+                                                   {.kernels = "signed char", .must = {"IGMMA"}}}},
                                 .bind = bind
 #endif
   };

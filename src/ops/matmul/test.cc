@@ -395,9 +395,9 @@ TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {
       return long_digits(t.element) || (t.scale.granularity == Granularity::kBlock && long_digits(t.scale.element));
     };
     const bool int8 = p.in[0].type.element == Element::i8 && p.in[1].type.element == Element::i8 && !wide(p.in[1].type);
-    EXPECT_EQ(first->arithmetic(p).computed, int8                                       ? "int8"
-                                             : wide(p.in[0].type) || wide(p.in[1].type) ? "fp32"
-                                                                                        : "bf16")
+    EXPECT_EQ(first->arithmetic(p).computed, int8                                       ? Element::i8
+                                             : wide(p.in[0].type) || wide(p.in[1].type) ? Element::f32
+                                                                                        : Element::bf16)
         << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
     const Layout stored = first->layouts(p)[1];
     EXPECT_EQ(stored == Layout::kSparse24, is_sparse24(p));

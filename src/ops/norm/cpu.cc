@@ -133,7 +133,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "fp32 FMA", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "fp32 FMA", .accumulator_bits = 24};
 }
 
 class NormKernel final : public Kernel {

@@ -2,7 +2,7 @@
 // LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8. Each warp takes one row after
 // the other and holds it in registers; the next two rows are under way meanwhile, which is what keeps the memory busy
 // (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in flight). Up to 1024 columns gain and shift
-// stay in registers for all rows, the result's scale already in them. SASS: must LDG, SHFL
+// stay in registers for all rows, the result's scale already in them.
 #include "archs/planted_fault.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
@@ -44,7 +44,9 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = Element::f32, .instruction = "FMA", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -308,8 +310,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_cuda_half() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG", "SHFL"}),
+                                .bind = bind};
   return kVariant;
 }
 

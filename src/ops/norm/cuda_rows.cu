@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm, the row in registers: x crosses memory once, in 16-byte loads. A warp per row up to 2048
 // columns, a block per row up to 16384; rows that are longer or do not divide into chunks of 8 columns are read three
-// times. SASS: must LDG, SHFL
+// times.
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/cuda/device_axes.h"
@@ -38,7 +38,9 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = Element::f32, .instruction = "FMA", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -221,8 +223,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_cuda_rows() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG", "SHFL"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -2,8 +2,7 @@
 // A pooled norm of 16-bit rows up to 2048 columns: x crosses memory once, and nothing but the means is written. The
 // blocks of a cluster share a group's rows. Each warp normalises one row after the other in registers, two more under
 // way meanwhile, and adds it to fp32 sums of its own; then warps add up in shared memory, and each block receives its
-// share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone. SASS:
-// must LDG, SHFL
+// share of the columns from every block of its cluster. All in a fixed order, which depends on the problem alone.
 #include "archs/sm90/chip.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
@@ -58,7 +57,9 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = Element::f32, .instruction = "FMA", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -367,8 +368,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& norm_sm90_pooled() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::sm90, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::sm90,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG", "SHFL"}),
+                                .bind = bind};
   return kVariant;
 }
 

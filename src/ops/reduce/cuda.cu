@@ -2,7 +2,7 @@
 // Reductions over the last axis, any strides. Where that axis is contiguous a warp takes a row; where another axis is
 // (mean over tokens), 32 lanes take neighbouring results, eight each where they are aligned, and 8 warps share the
 // reduced axis. Sums are fp32, in a fixed order. Integers (where a token stands) and f64 are reduced in f64, a thread
-// per result. SASS: must LDG
+// per result.
 #include "base/buffer.h"
 #include "ops/reduce/reduce.h"
 #include "tiles/cuda/device_axes.h"
@@ -46,7 +46,7 @@ Verdict accepts(const Problem& p) {
 
 Arithmetic arithmetic(const Problem& p) {
   const bool numbers = all_numbers(ReduceProblem::of(p));
-  return {.computed = numbers ? "fp32" : "f64",
+  return {.computed = numbers ? Element::f32 : Element::f64,
           .instruction = numbers ? "FADD" : "DADD",
           .accumulator_bits = numbers ? 24 : 53};
 }
@@ -225,8 +225,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& reduce_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG"}),
+                                .bind = bind};
   return kVariant;
 }
 

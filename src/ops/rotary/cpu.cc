@@ -24,7 +24,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "fp32 multiply, add", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "fp32 multiply, add", .accumulator_bits = 24};
 }
 
 void rotate_halves(float* v, const float* cos, const float* sin, int64_t pairs) {

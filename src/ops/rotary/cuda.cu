@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rotary embedding on the device: a thread turns eight pairs, or carries eight of the numbers that pass through, in
-// 16-byte loads where strides and addresses allow it; else one pair or number. SASS: must LDG
+// 16-byte loads where strides and addresses allow it; else one pair or number.
 #include "base/buffer.h"
 #include "ops/rotary/rotary.h"
 #include "tiles/cuda/device_axes.h"
@@ -29,7 +29,9 @@ Verdict accepts(const Problem& p) {
   return {};
 }
 
-Arithmetic arithmetic(const Problem&) { return {.computed = "fp32", .instruction = "FMA", .accumulator_bits = 24}; }
+Arithmetic arithmetic(const Problem&) {
+  return {.computed = Element::f32, .instruction = "FMA", .accumulator_bits = 24};
+}
 
 #ifdef __CUDACC__
 
@@ -157,8 +159,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& rotary_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG"}),
+                                .bind = bind};
   return kVariant;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax over rows on the device: a warp per row, or a block where rows are long. Each row is read three times
 // (maximum, sum, result), the second and third time from the cache; numbers come eight at a time where rows are
-// aligned. SASS: must LDG, SHFL
+// aligned.
 #include "base/buffer.h"
 #include "ops/softmax/softmax.h"
 #include "tiles/cuda/device_axes.h"
@@ -29,7 +29,7 @@ Verdict accepts(const Problem& p) {
 }
 
 Arithmetic arithmetic(const Problem&) {
-  return {.computed = "fp32", .instruction = "FADD, expf", .accumulator_bits = 24};
+  return {.computed = Element::f32, .instruction = "FADD, expf", .accumulator_bits = 24};
 }
 
 #ifdef __CUDACC__
@@ -122,8 +122,12 @@ constexpr auto bind = nullptr;
 }  // namespace
 
 const Variant& softmax_cuda() {
-  static const Variant kVariant{
-      .name = kName, .arch = Arch::cuda, .accepts = accepts, .arithmetic = arithmetic, .bind = bind};
+  static const Variant kVariant{.name = kName,
+                                .arch = Arch::cuda,
+                                .accepts = accepts,
+                                .arithmetic = arithmetic,
+                                .sass = shows({"LDG", "SHFL"}),
+                                .bind = bind};
   return kVariant;
 }
 
