@@ -4,10 +4,12 @@
 
   python3 bench/cpu_peers.py [--model vit-b-16] [--batch 8] [--threads 2] [--rounds 5] [--out bench/results]
 
-Rows: tessera fp32, bf16, fp8 (built here from seeded weights, checked against golden values unless --no-verify), ONNX Runtime fp32 on the very same ONNX
-file, and PyTorch fp32 and bf16 on a ViT of the same sizes (torch.nn modules with scaled_dot_product_attention, weights of its own). A peer that is not
-installed is left out, and the table says so. The time of a row is the median over rounds of one forward pass each after a warm-up; peak memory is that of a
+Rows: tessera fp32, bf16, fp8 (built here from seeded weights, checked against golden values unless --no-verify),
+ONNX Runtime fp32 on the very same ONNX file, and PyTorch fp32 and bf16 on a ViT of the same sizes (torch.nn modules
+with scaled_dot_product_attention, weights of its own). A peer that is not installed is left out, and the table says
+so. The time of a row is the median over rounds of one forward pass each after a warm-up; peak memory is that of a
 process that only loads and runs. Results: <out>/cpu-<machine>/<model>.json."""
+
 import argparse
 import json
 import os
@@ -32,7 +34,19 @@ def call(*words):
 class Tessera:
     def __init__(self, args, precision, onnx, work):
         self.name, self.engine = f"tessera {precision}", f"{work}/{precision}.tess"
-        words = ["build", onnx, "-o", self.engine, "--precision", precision, "--batch", str(args.batch), "--target", "cpu", "--json"]
+        words = [
+            "build",
+            onnx,
+            "-o",
+            self.engine,
+            "--precision",
+            precision,
+            "--batch",
+            str(args.batch),
+            "--target",
+            "cpu",
+            "--json",
+        ]
         start = time.monotonic()
         self.build = json.loads(call(*words, *(["--no-verify"] if args.no_verify else [])))
         self.build_s = time.monotonic() - start
@@ -45,7 +59,9 @@ class Tessera:
     def facts(self):
         words = [PROGRAM, "bench", self.engine, "--repeats", "2", "--threads", str(self.args.threads), "--json"]
         child, peak = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), 0
-        while child.poll() is None:  # VmHWM only grows; what a parent reads after the end would count this interpreter's pages too
+        while (
+            child.poll() is None
+        ):  # VmHWM only grows; what a parent reads after the end would count this interpreter's pages too
             with open(f"/proc/{child.pid}/status") as f:
                 peak = max([peak] + [1024 * int(line.split()[1]) for line in f if line.startswith("VmHWM")])
             time.sleep(0.01)
@@ -57,6 +73,7 @@ class OnnxRuntime:
 
     def __init__(self, args, onnx, image):
         import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = args.threads
         self.session = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
@@ -76,6 +93,7 @@ class Torch:
     def __init__(self, args, dtype, image):
         import torch
         from torch import nn
+
         torch.set_num_threads(args.threads)
         width, depth, heads = SIZES[args.model]
 
@@ -97,7 +115,10 @@ class Torch:
             def __init__(self):
                 super().__init__()
                 self.patch = nn.Conv2d(3, width, 16, 16)
-                self.token, self.position = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(torch.zeros(1, 197, width))
+                self.token, self.position = (
+                    nn.Parameter(torch.zeros(1, 1, width)),
+                    nn.Parameter(torch.zeros(1, 197, width)),
+                )
                 self.blocks = nn.Sequential(*[Block() for _ in range(depth)])
                 self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
 
@@ -139,17 +160,24 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="fp32,bf16,fp8")
-    parser.add_argument("--no-verify", action="store_true", help="make no golden values (they take longer than the build)")
+    parser.add_argument(
+        "--no-verify", action="store_true", help="make no golden values (they take longer than the build)"
+    )
     parser.add_argument("--out", default="bench/results")
     args = parser.parse_args()
     import numpy as np
+
     image = np.random.default_rng(1).standard_normal((args.batch, 3, 224, 224)).astype(np.float32)
     missing = []
     with tempfile.TemporaryDirectory() as work:
         onnx = f"{work}/{args.model}.onnx"
         call("zoo", args.model, "-o", onnx)
         rows = [Tessera(args, p, onnx, work) for p in args.precisions.split(",")]
-        for make in (lambda: OnnxRuntime(args, onnx, image), lambda: Torch(args, "fp32", image), lambda: Torch(args, "bf16", image)):
+        for make in (
+            lambda: OnnxRuntime(args, onnx, image),
+            lambda: Torch(args, "fp32", image),
+            lambda: Torch(args, "bf16", image),
+        ):
             try:
                 rows.append(make())
             except ImportError as e:
@@ -161,11 +189,26 @@ def main():
             for row in rows:
                 times[row.name].append(row.run())
             print(f"round {i + 1} of {args.rounds}", file=sys.stderr)
-        result = {"model": args.model, "batch": args.batch, "threads": args.threads, "machine": processor(), "cores": os.cpu_count(),
-                  "load_average": os.getloadavg(), "command": "python3 bench/cpu_peers.py " + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1:i + 1]), "missing": missing,
-                  "rows": [{"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()} for r in rows]}
+        result = {
+            "model": args.model,
+            "batch": args.batch,
+            "threads": args.threads,
+            "machine": processor(),
+            "cores": os.cpu_count(),
+            "load_average": os.getloadavg(),
+            "command": "python3 bench/cpu_peers.py "
+            + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1 : i + 1]),
+            "missing": missing,
+            "rows": [
+                {"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()}
+                for r in rows
+            ],
+        }
     base = next((r["ms"] for r in result["rows"] if r["name"] == "onnxruntime fp32"), None)
-    print(f"{args.model}, batch {args.batch}, {args.threads} threads, {result['machine']}\n{'':18}{'ms':>10}{'images/s':>10}{'to ORT':>8}{'peak MB':>9}")
+    print(
+        f"{args.model}, batch {args.batch}, {args.threads} threads, "
+        f"{result['machine']}\n{'':18}{'ms':>10}{'images/s':>10}{'to ORT':>8}{'peak MB':>9}"
+    )
     for r in result["rows"]:
         ratio = f"{base / r['ms']:.2f}x" if base else "-"
         peak = f"{r['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in r else "-"

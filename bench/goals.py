@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The works whose figures are published, their peers, and our own bars on one H200 (bench/gpu_bench.py, bench/store.py)."""
+"""The works whose figures are published, their peers, and our own bars on one H200 (bench/gpu_bench.py,
+bench/store.py)."""
+
 from typing import NamedTuple, Optional
 
 
@@ -9,9 +11,9 @@ class Times(float):
 
 class Work(NamedTuple):
     name: str
-    precision: str               # a peer is compared in the same one
-    where: tuple                 # vit: model, batch; attention: form; gated: nothing
-    unit: str                    # ms and us: smaller is better; tflops: larger is
+    precision: str  # a peer is compared in the same one
+    where: tuple  # vit: model, batch; attention: form; gated: nothing
+    unit: str  # ms and us: smaller is better; tflops: larger is
     least: Optional[float] = None
     goal: Optional[float] = None
 
@@ -75,34 +77,61 @@ def common_check(rows):
     kinds = {c.get("kind") for c in checks}
     counts = [str(c.get("mutations_caught", "")).split("/") for c in checks]
     fine = all(len(c) == 2 and all(n.isdigit() for n in c) for c in counts)
-    return {"kind": kinds.pop() if len(kinds) == 1 else "bounded", "relative_l2_allowed": max(c.get("relative_l2_allowed") or 0 for c in checks),
-            "mutations_caught": "/".join(str(sum(int(c[i]) for c in counts)) for i in (0, 1)) if fine else None}
+    return {
+        "kind": kinds.pop() if len(kinds) == 1 else "bounded",
+        "relative_l2_allowed": max(c.get("relative_l2_allowed") or 0 for c in checks),
+        "mutations_caught": "/".join(str(sum(int(c[i]) for c in counts)) for i in (0, 1)) if fine else None,
+    }
 
 
 def our_figure(work, vit, ops):
     """(figure, by what, run, check) of the newest rows; Nones where there is none."""
     if work.where[0] == "vit":
-        row = next((r for r in vit if (r.get("model"), r.get("batch"), r.get("precision")) == (*work.where[1:], work.precision) and "ms" in r), None)
+        row = next(
+            (
+                r
+                for r in vit
+                if (r.get("model"), r.get("batch"), r.get("precision")) == (*work.where[1:], work.precision)
+                and "ms" in r
+            ),
+            None,
+        )
         return (row["ms"], None, row.get("run"), row.get("check")) if row else (None,) * 4
     if work.where[0] == "attention":
         row = best_op(ops, "attention", [f"{p}/{work.where[1]}" for p in FORMS[work.precision]])
-        return (row[work.unit], f"{row['variant']} {row['config']}".strip(), row.get("run"), row.get("check")) if row else (None,) * 4
+        return (
+            (row[work.unit], f"{row['variant']} {row['config']}".strip(), row.get("run"), row.get("check"))
+            if row
+            else (None,) * 4
+        )
     # Both halves with their gate, and the way down, each by its fastest kernel.
-    pieces = [[f"{work.precision}/970x2048x32768 gate(gelu_tanh)", f"{work.precision}/970x2048x32768 gate(silu)"], [f"{work.precision}/970x16384x2048"]]
+    pieces = [
+        [f"{work.precision}/970x2048x32768 gate(gelu_tanh)", f"{work.precision}/970x2048x32768 gate(silu)"],
+        [f"{work.precision}/970x16384x2048"],
+    ]
     rows = [best_op(ops, "matmul", forms) for forms in pieces]
-    return (sum(r["us"] for r in rows), "gate + down", rows[0].get("run"), common_check(rows)) if all(rows) else (None,) * 4
+    return (
+        (sum(r["us"] for r in rows), "gate + down", rows[0].get("run"), common_check(rows))
+        if all(rows)
+        else (None,) * 4
+    )
 
 
 # ---------------------------------------------------------------- peers
 
 
 def peer_form(row):
-    """The shape of a row of attention as bench/attention_peers.py names it; peers' own scripts state batch, heads, tokens and head size."""
+    """The shape of a row of attention as bench/attention_peers.py names it; peers' own scripts state batch, heads,
+    tokens and head size."""
     if "form" in row:
         return row["form"]
     heads, kv = row.get("heads"), row.get("kv_heads", row.get("heads"))
-    size = {72: "72/80", 80: "72/80"}.get(row.get("head"), row.get("head"))  # heads of 72 lie 80 apart; a caller may pad them to 80
-    return f"b{row.get('batch')} h{heads if heads == kv else f'{heads}/{kv}'} s{row.get('seq', row.get('tokens'))} d{size}"
+    size = {72: "72/80", 80: "72/80"}.get(
+        row.get("head"), row.get("head")
+    )  # heads of 72 lie 80 apart; a caller may pad them to 80
+    return (
+        f"b{row.get('batch')} h{heads if heads == kv else f'{heads}/{kv}'} s{row.get('seq', row.get('tokens'))} d{size}"
+    )
 
 
 def peer_figure(row, unit):
@@ -113,10 +142,14 @@ def peer_figure(row, unit):
 
 def attention_peer_name(row):
     if "backend" in row:  # gemm_attention_peers.py: a graph of one call
-        return {"CUDNN_ATTENTION": "cuDNN", "FLASH_ATTENTION": "FlashAttention-2"}.get(row["backend"], row["backend"]) + " FP16, one call per replay"
+        return {"CUDNN_ATTENTION": "cuDNN", "FLASH_ATTENTION": "FlashAttention-2"}.get(
+            row["backend"], row["backend"]
+        ) + " FP16, one call per replay"
     if "kind" in row:  # attention_cudnn_fp8.py
         padded = ", heads padded to 80" if row.get("head") == 80 else ""
-        return f"cuDNN {row['kind'].upper()}" + (f" to {row['out'].upper()}" if row["out"] != row["kind"] else "") + padded
+        return (
+            f"cuDNN {row['kind'].upper()}" + (f" to {row['out'].upper()}" if row["out"] != row["kind"] else "") + padded
+        )
     return f"{row['name']} FP16".replace("torch's choice", "PyTorch's choice")
 
 
@@ -129,7 +162,13 @@ def vit_peer_name(name):
     """vit_peers.py's names, shorter."""
     if name.startswith("torch.compile fp8"):
         return "torch.compile, FP8 linear layers, FP16 attention"
-    return "torch.compile FP16" if name.startswith("torch.compile") else "PyTorch FP16, eager" if name.startswith("torch eager fp16") else name
+    return (
+        "torch.compile FP16"
+        if name.startswith("torch.compile")
+        else "PyTorch FP16, eager"
+        if name.startswith("torch eager fp16")
+        else name
+    )
 
 
 def candidates(work, peers):
@@ -137,7 +176,11 @@ def candidates(work, peers):
         base = {"work": work.name, "unit": work.unit, "run": r.get("run")}
         if work.where[0] == "vit" and r.get("script") == "vit" and (r.get("model"), r.get("batch")) == work.where[1:]:
             if r.get("ms") and "error" not in r:
-                yield base | {"precision": "fp8" if " fp8" in r["name"] else "fp16", "value": r["ms"], "peer": vit_peer_name(r["name"])}
+                yield base | {
+                    "precision": "fp8" if " fp8" in r["name"] else "fp16",
+                    "value": r["ms"],
+                    "peer": vit_peer_name(r["name"]),
+                }
         elif work.where[0] == "attention" and r.get("op") == "attention" and peer_form(r) == work.where[1]:
             precision, value = r.get("kind", "fp16"), peer_figure(r, work.unit)
             if value and "error" not in r:
@@ -150,8 +193,14 @@ def candidates(work, peers):
         for precision in ("fp8", "fp16"):
             times = [h.get(f"{precision}_us") for h in halves]
             if all(times):
-                yield {"work": work.name, "unit": work.unit, "run": halves[0].get("run"), "precision": precision, "value": sum(times),
-                       "peer": f"cuBLASLt {precision.upper()}, both products without the gate"}
+                yield {
+                    "work": work.name,
+                    "unit": work.unit,
+                    "run": halves[0].get("run"),
+                    "precision": precision,
+                    "value": sum(times),
+                    "peer": f"cuBLASLt {precision.upper()}, both products without the gate",
+                }
 
 
 # ---------------------------------------------------------------- together
@@ -167,42 +216,82 @@ def verdict(work, ours, least, goal):
 
 
 def summary(vit, ops, known):
-    """Per work our newest figure beside the best known peer of the same precision; and, where one in more bits is faster still, that one."""
+    """Per work our newest figure beside the best known peer of the same precision; and, where one in more bits is
+    faster still, that one."""
     rows = []
     for work in WORKS:
         ours, by, run, check = our_figure(work, vit, ops)
         peers = [{k: v for k, v in r.items() if k not in ("work", "unit")} for r in known if r["work"] == work.name]
         same = next((p for p in peers if p["precision"] == work.precision), None)
         timed = [p for p in peers if "value" in p]
-        best = next((p for p in timed if all(p is q or not better(work.unit, q["value"], p["value"]) for q in timed)), None)
+        best = next(
+            (p for p in timed if all(p is q or not better(work.unit, q["value"], p["value"]) for q in timed)), None
+        )
         faster = best if best is not None and best is not same else None
-        bar = lambda b: b if not isinstance(b, Times) else None if best is None else best["value"] * b if work.unit == "tflops" else best["value"] / b
+        bar = lambda b: (
+            b
+            if not isinstance(b, Times)
+            else None
+            if best is None
+            else best["value"] * b
+            if work.unit == "tflops"
+            else best["value"] / b
+        )
         least, goal = bar(work.least), bar(work.goal)
         ratio = None
         if ours is not None and best is not None:
             of = lambda p: ours / p["value"] if work.unit == "tflops" else p["value"] / ours
             ratio = of(same if same and "value" in same else best)
-        rows.append({"work": work.name, "precision": work.precision, "unit": work.unit, "ours": ours, "by": by, "run": run, "check": check, "best_peer": same,
-                     "faster_peer": faster, "times_as_fast": ratio, "peer_ahead": ours is not None and best is not None and better(work.unit, best["value"], ours),
-                     "at_least": least, "goal": goal, "verdict": verdict(work, ours, least, goal)})
+        rows.append(
+            {
+                "work": work.name,
+                "precision": work.precision,
+                "unit": work.unit,
+                "ours": ours,
+                "by": by,
+                "run": run,
+                "check": check,
+                "best_peer": same,
+                "faster_peer": faster,
+                "times_as_fast": ratio,
+                "peer_ahead": ours is not None and best is not None and better(work.unit, best["value"], ours),
+                "at_least": least,
+                "goal": goal,
+                "verdict": verdict(work, ours, least, goal),
+            }
+        )
     return rows
 
 
 def number(x):
-    return "-" if x is None else f"{x:.3f}" if x < 1 else f"{x:.2f}" if x < 10 else f"{x:.1f}" if x < 100 else f"{x:.0f}"
+    return (
+        "-" if x is None else f"{x:.3f}" if x < 1 else f"{x:.2f}" if x < 10 else f"{x:.1f}" if x < 100 else f"{x:.0f}"
+    )
 
 
 def short_check(check):
     """The power of a row's check in a few characters."""
     if not check:
         return "not recorded"
-    what = "bit-equal" if check.get("kind") == "bit-equal" else f"L2 {check['relative_l2_allowed']:.1g}" if check.get("relative_l2_allowed") else "bounded"
+    what = (
+        "bit-equal"
+        if check.get("kind") == "bit-equal"
+        else f"L2 {check['relative_l2_allowed']:.1g}"
+        if check.get("relative_l2_allowed")
+        else "bounded"
+    )
     return what + (f", {check['mutations_caught']} faults" if check.get("mutations_caught") else "")
 
 
 def print_summary(rows):
-    print(f"\n{'work':36} {'unit':>6} {'ours':>7} {'peer':>7} {'times':>6} {'least':>7} {'goal':>7}  verdict; check; peer")
+    print(
+        f"\n{'work':36} {'unit':>6} {'ours':>7} {'peer':>7} {'times':>6} {'least':>7} {'goal':>7}  verdict; check; peer"
+    )
     for r in rows:
         peer = r["best_peer"] if r["best_peer"] and "value" in r["best_peer"] else r["faster_peer"]
-        print(f"{r['work']:36} {r['unit']:>6} {number(r['ours']):>7} {number(peer['value'] if peer else None):>7} {number(r['times_as_fast']):>6} {number(r['at_least']):>7} "
-              f"{number(r['goal']):>7}  {r['verdict'] or '-'}{', PEER AHEAD' if r['peer_ahead'] else ''}; {short_check(r['check'])}; {peer['peer'] if peer else 'none known'}")
+        print(
+            f"{r['work']:36} {r['unit']:>6} {number(r['ours']):>7} {number(peer['value'] if peer else None):>7} "
+            f"{number(r['times_as_fast']):>6} {number(r['at_least']):>7} "
+            f"{number(r['goal']):>7}  {r['verdict'] or '-'}{', PEER AHEAD' if r['peer_ahead'] else ''}; "
+            f"{short_check(r['check'])}; {peer['peer'] if peer else 'none known'}"
+        )

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Engines and kernels on the GPU, and their peers. `./run gpu-bench` builds and calls it; sections of peers alone need no build.
+"""Engines and kernels on the GPU, and their peers. `./run gpu-bench` builds and calls it; sections of peers alone
+need no build.
 
   python3 bench/gpu_bench.py [--sections vit,cosine,ops] [--tune] [--limit SECONDS]
   TESSERA_PEERS=FOLDER python3 bench/gpu_bench.py --sections peers
@@ -11,12 +12,18 @@ Sections:
   cosine    the engines' logits against fp32 (with int8 and without vit: of the INT8 engines)
   ops       kernels alone: attention, matmul, norm, a gated MLP
   growth    time over batch, sequence and depth
-  peer_ops  cuBLAS, cuDNN, FlashAttention-2 in FP16, cuBLASLt in FP8;   peer_fp8  cuDNN's FP8 attention;   peer_vit  PyTorch and torch.compile;
-            peers: all three (bench/peer_runs.py says which scripts they are)
-All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are checked against their golden values on the GPU. Times
-are GPU time: medians of CUDA-graph launches, inputs resident. What fails, or does not fit into the limit, is recorded as such and the rest goes on.
-Results: <out>/<gpu>/*.json, merged with what is there by the rules of bench/store.py; tables on stdout, last. A run names its commit: by TESSERA_COMMIT, by git, or by
-the file carry/commit. --tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then built by."""
+  peer_ops  cuBLAS, cuDNN, FlashAttention-2 in FP16, cuBLASLt in FP8
+  peer_fp8  cuDNN's FP8 attention
+  peer_vit  PyTorch and torch.compile
+  peers     the last three (bench/peer_runs.py says which scripts they are)
+All engines are built first, side by side, from seeded random weights (`tessera zoo`); those of `vit` are checked
+against their golden values on the GPU. Times are GPU time: medians of CUDA-graph launches, inputs resident. What
+fails, or does not fit into the limit, is recorded as such and the rest goes on.
+Results: <out>/<gpu>/*.json, merged with what is there by the rules of bench/store.py; tables on stdout, last.
+A run names its commit: by TESSERA_COMMIT, by git, or by the file carry/commit.
+--tune times candidates first (tessera build --tune) and keeps the table in --tuning, which all engines are then
+built by."""
+
 import argparse
 import concurrent.futures
 import json
@@ -30,7 +37,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 from goals import print_summary  # noqa: E402
-from peer_runs import MODELS, Peers, VITS  # noqa: E402
+from peer_runs import MODELS, VITS, Peers  # noqa: E402
 from runs import COMMIT_FILE, Run  # noqa: E402
 from store import LEFT_OUT, store  # noqa: E402
 
@@ -42,10 +49,23 @@ RESULTS = "bench/results"
 PEER_SECTIONS = ["peer_ops", "peer_fp8", "peer_vit"]
 SECTIONS = ["vit", "int8", "cosine", "ops", "growth", *PEER_SECTIONS]
 DEFAULT_SECTIONS = "vit,cosine,ops"  # what fits the limit; growth and peers are runs of their own
-PRECISIONS = {"fp16": ["--precision", "fp16"], "fp8": ["--precision", "fp8", "--attention", "fp8"], "int8": ["--precision", "int8"]}
-# (model, precision, batch) of the section vit. An engine each: what is folded for few rows is so in all plans of an engine, or in none.
-ENGINES = [("vit-b-16", "fp16", 1), ("vit-b-16", "fp16", 64), ("vit-b-16", "fp8", 1), ("vit-b-16", "fp8", 64), ("vit-b-16", "int8", 1), ("vit-b-16", "int8", 64),
-           ("vit-b-256", "fp16", 64), ("vit-b-256", "fp8", 64)]
+PRECISIONS = {
+    "fp16": ["--precision", "fp16"],
+    "fp8": ["--precision", "fp8", "--attention", "fp8"],
+    "int8": ["--precision", "int8"],
+}
+# (model, precision, batch) of the section vit. An engine each: what is folded for few rows is so in all plans of an
+# engine, or in none.
+ENGINES = [
+    ("vit-b-16", "fp16", 1),
+    ("vit-b-16", "fp16", 64),
+    ("vit-b-16", "fp8", 1),
+    ("vit-b-16", "fp8", 64),
+    ("vit-b-16", "int8", 1),
+    ("vit-b-16", "int8", 64),
+    ("vit-b-256", "fp16", 64),
+    ("vit-b-256", "fp8", 64),
+]
 BATCHES = ["1", "2,4,8,16,32,64,128,256"]  # of one engine each
 IMAGES = [128, 192, 256, 384, 512, 768, 1024]  # patches of 16 pixels: 64 to 4096 tokens
 DEPTHS = [6, 12, 24, 48]
@@ -105,7 +125,13 @@ class Engines:
 
     def ask(self, name, model, words, sizes=()):
         onnx = f"{WORK}/{'-'.join([model, *map(str, sizes)]).replace('--', '')}.onnx"
-        self.jobs[name] = {"onnx": onnx, "zoo": [PROGRAM, "zoo", model, "-o", onnx, *sizes], "file": f"{WORK}/{name}.tess", "build": words, "error": None}
+        self.jobs[name] = {
+            "onnx": onnx,
+            "zoo": [PROGRAM, "zoo", model, "-o", onnx, *sizes],
+            "file": f"{WORK}/{name}.tess",
+            "build": words,
+            "error": None,
+        }
         return name
 
     def make(self, workers):
@@ -113,7 +139,11 @@ class Engines:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             zoo = {}
             for onnx, words in models.items():
-                zoo[onnx] = pool.submit(lambda onnx=onnx, words=words: (None, None) if os.path.exists(onnx) else call(words, self.clock.left()))
+                zoo[onnx] = pool.submit(
+                    lambda onnx=onnx, words=words: (
+                        (None, None) if os.path.exists(onnx) else call(words, self.clock.left())
+                    )
+                )
             faults = {onnx: done.result()[1] for onnx, done in zoo.items()}
             say(self.clock, f"{len(models)} models made")
 
@@ -123,7 +153,9 @@ class Engines:
                 tuning = ["--tune"] if tune else []
                 if "cpu" not in job["build"] and (tune or os.path.exists(self.args.tuning)):
                     tuning += ["--tuning", self.args.tuning]
-                return call([PROGRAM, "build", job["onnx"], "-o", job["file"], *job["build"], *tuning], self.clock.left())[1]
+                return call(
+                    [PROGRAM, "build", job["onnx"], "-o", job["file"], *job["build"], *tuning], self.clock.left()
+                )[1]
 
             if self.args.tune:  # one at a time: they measure, and they share the table
                 for name, job in self.jobs.items():
@@ -143,7 +175,10 @@ class Engines:
         job = self.jobs[name]
         if job["error"]:
             return None, job["error"]
-        done, error = call_json([PROGRAM, "bench", job["file"], "--repeats", repeats, "--json"] + (["--steps"] if steps else []), self.clock.left())
+        done, error = call_json(
+            [PROGRAM, "bench", job["file"], "--repeats", repeats, "--json"] + (["--steps"] if steps else []),
+            self.clock.left(),
+        )
         return (done["plans"], None) if not error else (None, error)
 
 
@@ -152,16 +187,21 @@ def merged_steps(steps):
     lines = {}
     for s in steps:
         key = (re.sub(r"\d+", "*", re.sub(r"_\d+$", "", s["layer"])), s["op"], s["variant"], s.get("config", ""))
-        line = lines.setdefault(key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0})
+        line = lines.setdefault(
+            key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0}
+        )
         line["steps"] += s["steps"]
         line["ms"] += s["ms"]
     return sorted(lines.values(), key=lambda x: -x["ms"])
 
 
 def kernels_per_block(manifest, batch):
-    """Steps from the QKV layer of a block in the middle to that of the next: the first and the last block may be cut."""
+    """Steps from the QKV layer of a block in the middle to that of the next: the first and the last block may be
+    cut."""
     plan = next((p for p in (manifest or {}).get("plans", []) if p["batch"] == batch and p["name"] != "golden"), None)
-    starts = [i for i, s in enumerate(plan["steps"] if plan else []) if re.fullmatch(r"blocks\.\d+\.attn\.qkv", s["layer"])]
+    starts = [
+        i for i, s in enumerate(plan["steps"] if plan else []) if re.fullmatch(r"blocks\.\d+\.attn\.qkv", s["layer"])
+    ]
     return starts[len(starts) // 2 + 1] - starts[len(starts) // 2] if len(starts) > 2 else None
 
 
@@ -170,14 +210,27 @@ def vit_rows(engines, args, chosen):
     for model, precision, batch in chosen:
         name = f"vit:{model}:{precision}:{batch}"
         plans, error = engines.timed(name, args.repeats, steps=True)
-        manifest = None if error else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
+        manifest = (
+            None
+            if error
+            else call_json([PROGRAM, "inspect", engines.jobs[name]["file"], "--json"], engines.clock.left())[0]
+        )
         row = {"name": f"tessera {precision}", "model": model, "precision": precision, "batch": batch}
         plan = next((p for p in plans or [] if p["batch"] == batch), None)
         if plan is None:
             rows.append(row | {"error": error or "no such plan"})
             continue
-        rows.append(row | {"ms": plan["median_ms"], "p10_ms": plan["p10_ms"], "p90_ms": plan["p90_ms"], "repeats": args.repeats,
-                           "kernels_per_block": kernels_per_block(manifest, batch), "steps": merged_steps(plan["steps"])})
+        rows.append(
+            row
+            | {
+                "ms": plan["median_ms"],
+                "p10_ms": plan["p10_ms"],
+                "p90_ms": plan["p90_ms"],
+                "repeats": args.repeats,
+                "kernels_per_block": kernels_per_block(manifest, batch),
+                "steps": merged_steps(plan["steps"]),
+            }
+        )
     return rows
 
 
@@ -185,12 +238,14 @@ def vit_rows(engines, args, chosen):
 
 
 def cosine_rows(engines, clock, chosen):
-    """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random images; torch's FP8 beside them."""
+    """Cosine of each engine's logits on the GPU with those of the fp32 engine on the CPU, over the same random
+    images; torch's FP8 beside them."""
     try:
         import numpy as np
     except ImportError:
         return [{"error": "no numpy here"}]
     from torch_fp8_logits import cosines
+
     rows = []
     for model, size in (("vit-b-16", 224), ("vit-b-256", 256)):
         if model not in {m for m, _, _ in chosen}:
@@ -217,8 +272,16 @@ def cosine_rows(engines, clock, chosen):
                 continue
             rows.append(row | cosines(np, got, want))
         if not error and (model, "fp8") in {(m, p) for m, p, _ in chosen}:
-            torch, fault = call_json([sys.executable, f"{HERE}/torch_fp8_logits.py", engines.jobs[f"cosine:{model}:fp32"]["onnx"], images,
-                                      f"{WORK}/cosine:{model}:fp32-logits.npz"], min(90, clock.left()))
+            torch, fault = call_json(
+                [
+                    sys.executable,
+                    f"{HERE}/torch_fp8_logits.py",
+                    engines.jobs[f"cosine:{model}:fp32"]["onnx"],
+                    images,
+                    f"{WORK}/cosine:{model}:fp32-logits.npz",
+                ],
+                min(90, clock.left()),
+            )
             rows.append({"peer": True, "model": model, "precision": "torch fp8"} | (torch or {"error": fault}))
     return rows
 
@@ -232,7 +295,9 @@ def op_rows(clock):
         out = f"{WORK}/{op}.json"
         if os.path.exists(out):
             os.remove(out)
-        error = call([f"{BENCHES}/ops_{op}_bench", f"--gpu={out}"], clock.left())[1]  # exit 1 where a row is wrong: the file says which
+        error = call([f"{BENCHES}/ops_{op}_bench", f"--gpu={out}"], clock.left())[
+            1
+        ]  # exit 1 where a row is wrong: the file says which
         if os.path.exists(out):
             with open(out) as f:
                 record = json.load(f)
@@ -253,9 +318,16 @@ def ask_growth(engines):
         for batches in BATCHES:
             engines.ask(f"batch:{precision}:{batches}", "vit-b-16", words + ["--batch", batches])
         for image in IMAGES:
-            engines.ask(f"sequence:{precision}:{image}", "vit-b-256", words + ["--batch", str(SEQUENCE_BATCH)], ["--image", image])
+            engines.ask(
+                f"sequence:{precision}:{image}",
+                "vit-b-256",
+                words + ["--batch", str(SEQUENCE_BATCH)],
+                ["--image", image],
+            )
         for depth in DEPTHS:
-            engines.ask(f"depth:{precision}:{depth}", "vit-b-16", words + ["--batch", str(DEPTH_BATCH)], ["--depth", depth])
+            engines.ask(
+                f"depth:{precision}:{depth}", "vit-b-16", words + ["--batch", str(DEPTH_BATCH)], ["--depth", depth]
+            )
 
 
 def growth_rows(engines, args):
@@ -265,13 +337,18 @@ def growth_rows(engines, args):
             plans, error = engines.timed(f"batch:{precision}:{batches}", args.repeats)
             for batch in map(int, batches.split(",")):
                 plan = next((p for p in plans or [] if p["batch"] == batch), None)
-                rows.append({"axis": "batch", "precision": precision, "x": batch, "batch": batch} |
-                            ({"ms": plan["median_ms"]} if plan else {"error": error or "no such plan"}))
+                rows.append(
+                    {"axis": "batch", "precision": precision, "x": batch, "batch": batch}
+                    | ({"ms": plan["median_ms"]} if plan else {"error": error or "no such plan"})
+                )
         for axis, values, batch in (("sequence", IMAGES, SEQUENCE_BATCH), ("depth", DEPTHS, DEPTH_BATCH)):
             for value in values:
                 plans, error = engines.timed(f"{axis}:{precision}:{value}", args.repeats)
                 x = (value // 16) ** 2 if axis == "sequence" else value
-                rows.append({"axis": axis, "precision": precision, "x": x, "batch": batch} | ({"ms": plans[0]["median_ms"]} if plans else {"error": error}))
+                rows.append(
+                    {"axis": axis, "precision": precision, "x": x, "batch": batch}
+                    | ({"ms": plans[0]["median_ms"]} if plans else {"error": error})
+                )
     return rows
 
 
@@ -287,25 +364,40 @@ def command_words(argv):
 
 
 def label(r):
-    return " ".join(str(r[k]) for k in ("script", "name", "op", "form", "variant", "config", "model", "axis", "x", "precision", "batch") if k in r)
+    return " ".join(
+        str(r[k])
+        for k in ("script", "name", "op", "form", "variant", "config", "model", "axis", "x", "precision", "batch")
+        if k in r
+    )
 
 
 def print_rows(records):
     """What was measured now, the short tables first."""
     for r in records.get("peers", []):
         if r.get("script") == "vit" and "ms" in r:
-            print(f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms" + (f"  cosine {r['cos_mean']:.5f}, worst {r['cos_min']:.5f}" if "cos_mean" in r else ""))
+            print(
+                f"{r['name']:58} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms"
+                + (f"  cosine {r['cos_mean']:.5f}, worst {r['cos_min']:.5f}" if "cos_mean" in r else "")
+            )
     for r in records.get("cosine", []):
         if "cos_mean" in r:
-            print(f"{r['model']} {r['precision']}{' b%d' % r['batch'] if 'batch' in r else ''}: mean cosine {r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}")
+            print(
+                f"{r['model']} {r['precision']}{' b%d' % r['batch'] if 'batch' in r else ''}: mean cosine "
+                f"{r['cos_mean']:.6f} with fp32, worst {r['cos_min']:.6f}, centred {r['cos_centred']:.5f}"
+            )
     axes = {}
     for r in records.get("growth", []):
-        axes.setdefault((r["axis"], r["precision"]), []).append(f"{r['x']}: {r['ms']:.3f}" if "ms" in r else f"{r['x']}: -")
+        axes.setdefault((r["axis"], r["precision"]), []).append(
+            f"{r['x']}: {r['ms']:.3f}" if "ms" in r else f"{r['x']}: -"
+        )
     for (axis, precision), points in axes.items():
         print(f"{axis:8} {precision:5} ms  " + "  ".join(points))
     for r in records.get("vit", []):
         if "ms" in r:
-            print(f"{r['name']:16} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  {r['batch'] / r['ms'] * 1e3:8.0f} images/s  {r['kernels_per_block']} kernels per block")
+            print(
+                f"{r['name']:16} {r['model']:10} b{r['batch']:<4} {r['ms']:8.3f} ms  "
+                f"{r['batch'] / r['ms'] * 1e3:8.0f} images/s  {r['kernels_per_block']} kernels per block"
+            )
 
 
 def arguments(argv):
@@ -317,9 +409,13 @@ def arguments(argv):
     parser.add_argument("--peers", default=os.environ.get("TESSERA_PEERS", ""))
     parser.add_argument("--peer-models", default=",".join(VITS), help="which ViTs of peer_vit, in this order")
     parser.add_argument("--peer-sections", default="eager,compile,fp8", help="what vit_peers.py runs for each")
-    parser.add_argument("--peer-limit", type=float, default=300, help="seconds for each ViT of the peers; torch.compile needs about 110")
+    parser.add_argument(
+        "--peer-limit", type=float, default=300, help="seconds for each ViT of the peers; torch.compile needs about 110"
+    )
     parser.add_argument("--limit", type=float, default=540, help="seconds in all")
-    parser.add_argument("--workers", type=int, default=max(1, min(5, (os.cpu_count() or 1) // 3)), help="builds side by side")
+    parser.add_argument(
+        "--workers", type=int, default=max(1, min(5, (os.cpu_count() or 1) // 3)), help="builds side by side"
+    )
     parser.add_argument("--out", default=RESULTS)
     args = parser.parse_args(argv)
     args.sections = [w for s in args.sections.split(",") for w in (PEER_SECTIONS if s == "peers" else [s])]
@@ -337,14 +433,19 @@ def main(argv):
     parser, args = arguments(argv)
     sections, clock, run = args.sections, Clock(args.limit), Run(command_words(argv))
     if not run.record["commit"]:
-        parser.error(f"which code is this? no git here: give TESSERA_COMMIT=$(git rev-parse HEAD), or write that to {COMMIT_FILE}")
+        parser.error(
+            "which code is this? no git here: give TESSERA_COMMIT=$(git rev-parse HEAD), or write that to "
+            f"{COMMIT_FILE}"
+        )
     gpu = run.record["machine"]
     name = re.sub(r"[^a-z0-9]+", "_", gpu.lower().removeprefix("nvidia "))
     folder = os.path.join(args.out, name)
     os.makedirs(folder, exist_ok=True)
     os.makedirs(WORK, exist_ok=True)
     known = os.path.join(RESULTS, name)
-    if not os.listdir(folder) and os.path.isdir(known):  # results elsewhere start from the committed ones, so that tables are whole
+    if not os.listdir(folder) and os.path.isdir(
+        known
+    ):  # results elsewhere start from the committed ones, so that tables are whole
         for file in os.listdir(known):
             shutil.copy(os.path.join(known, file), folder)
     records, extra = {}, {}
@@ -357,17 +458,27 @@ def main(argv):
             records[part] = records.get(part, []) + new
             for r in new:
                 if "error" in r:
-                    run.record["left_out" if r["error"].startswith(LEFT_OUT) else "failed"].append(f"{label(r)}: {r['error']}")
+                    run.record["left_out" if r["error"].startswith(LEFT_OUT) else "failed"].append(
+                        f"{label(r)}: {r['error']}"
+                    )
         return store(folder, gpu, {run.id: run.record}, rows, extra)
 
     chosen = ENGINES if "vit" in sections or "int8" not in sections else [e for e in ENGINES if e[1] == "int8"]
     engines = Engines(args, clock)
     if {"vit", "int8", "cosine"} & set(sections):
         for model, precision, batch in chosen:
-            engines.ask(f"vit:{model}:{precision}:{batch}", model, PRECISIONS[precision] + ["--target", "sm90", "--batch", str(batch)])
+            engines.ask(
+                f"vit:{model}:{precision}:{batch}",
+                model,
+                PRECISIONS[precision] + ["--target", "sm90", "--batch", str(batch)],
+            )
     if "cosine" in sections:
         for model in sorted({m for m, _, _ in chosen}):
-            engines.ask(f"cosine:{model}:fp32", model, ["--precision", "fp32", "--target", "cpu", "--no-verify", "--batch", "16"])
+            engines.ask(
+                f"cosine:{model}:fp32",
+                model,
+                ["--precision", "fp32", "--target", "cpu", "--no-verify", "--batch", "16"],
+            )
     if "growth" in sections:
         ask_growth(engines)
     if engines.jobs:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the peers' scripts and gives their rows one form. The scripts lie in a folder of the caller's (--peers, TESSERA_PEERS):
-  vit_peers.py              PyTorch eager, torch.compile, torch.compile with FP8 linear layers: a whole ViT. Compiling takes about two minutes per model.
+"""Runs the peers' scripts and gives their rows one form. The scripts lie in a folder of the caller's (--peers,
+TESSERA_PEERS):
+  vit_peers.py              PyTorch eager, torch.compile, torch.compile with FP8 linear layers: a whole ViT. Compiling
+                            takes about two minutes per model.
   gemm_attention_peers.py   cuBLAS, cuBLASLt FP8, cuDNN and FlashAttention-2
-  attention_cudnn_fp8.py    cuDNN's FP8 attention. It needs the wheel nvidia_cudnn_frontend-*.whl (x86_64, this Python), in the same folder or named by
-                            TESSERA_CUDNN_WHEEL, unless the package is installed.
+  attention_cudnn_fp8.py    cuDNN's FP8 attention. It needs the wheel nvidia_cudnn_frontend-*.whl (x86_64, this
+                            Python), in the same folder or named by TESSERA_CUDNN_WHEEL, unless the package is
+                            installed.
 bench/attention_peers.py, ours, adds the shapes that they lack."""
+
 import glob
 import importlib.util
 import json
@@ -36,7 +40,13 @@ def find_wheel(folder):
     """The wheel of cuDNN's Python frontend for this Python, or None."""
     named = os.environ.get("TESSERA_CUDNN_WHEEL", "")
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    found = glob.glob(named) if named else glob.glob(os.path.join(folder, f"nvidia_cudnn_frontend-*-{tag}-*.whl")) if folder else []
+    found = (
+        glob.glob(named)
+        if named
+        else glob.glob(os.path.join(folder, f"nvidia_cudnn_frontend-*-{tag}-*.whl"))
+        if folder
+        else []
+    )
     return sorted(found)[-1] if found else None
 
 
@@ -64,16 +74,45 @@ class Peers:
         for name in os.listdir(out):  # the script merges what it finds: rows of an earlier run are none of this one
             os.remove(os.path.join(out, name))
         limit = min(limit, self.left())
-        error = self.call([sys.executable, script, "--model", MODELS[model], "--batch", batch, "--mode", "reduce-overhead", "--sections", sections,
-                           "--total", int(max(limit - 5, 1)), "--compile-limit", int(max(limit - 10, 1)), "--out", out, "--state", out], limit)[1]
+        error = self.call(
+            [
+                sys.executable,
+                script,
+                "--model",
+                MODELS[model],
+                "--batch",
+                batch,
+                "--mode",
+                "reduce-overhead",
+                "--sections",
+                sections,
+                "--total",
+                int(max(limit - 5, 1)),
+                "--compile-limit",
+                int(max(limit - 10, 1)),
+                "--out",
+                out,
+                "--state",
+                out,
+            ],
+            limit,
+        )[1]
         self.say(f"peers {model} b{batch}" + (f": {error}" if error else ""))
         found = read_rows(f"{out}/vit_peers.json")
         if not isinstance(found, dict):
             return [row | {"error": error or "wrote no vit_peers.json"}]
-        self.versions.update({k: v for k, v in found.get("env", {}).items() if k in ("torch", "cuda", "cudnn", "python")})
-        rows = [row | {k: r[k] for k in ("name", "ms", "p10", "p90", "cos_mean", "cos_min", "compile_s", "error") if k in r} for r in found["rows"]]
+        self.versions.update(
+            {k: v for k, v in found.get("env", {}).items() if k in ("torch", "cuda", "cudnn", "python")}
+        )
+        rows = [
+            row | {k: r[k] for k in ("name", "ms", "p10", "p90", "cos_mean", "cos_min", "compile_s", "error") if k in r}
+            for r in found["rows"]
+        ]
         # A section that was stopped leaves no row, only a note.
-        notes = [row | {"name": f"torch {n.split(':')[0].strip()}", "error": n.split(":", 1)[-1].strip()} for n in found.get("notes", [])]
+        notes = [
+            row | {"name": f"torch {n.split(':')[0].strip()}", "error": n.split(":", 1)[-1].strip()}
+            for n in found.get("notes", [])
+        ]
         return rows + notes
 
     def gemm(self):
@@ -91,7 +130,9 @@ class Peers:
             return [row | {"op": "matmul", "error": error or "wrote no gemm_attention_peers.json"}]
         if "torch" in found:
             self.versions["torch"] = found["torch"]
-        return [row | {"op": "matmul"} | r for r in found["gemm"]] + [row | {"op": "attention"} | r for r in found["attention"]]
+        return [row | {"op": "matmul"} | r for r in found["gemm"]] + [
+            row | {"op": "attention"} | r for r in found["attention"]
+        ]
 
     def attention(self):
         row = {"peer": True, "script": "attention", "op": "attention"}
@@ -109,9 +150,18 @@ class Peers:
             return [row | {"error": self.missing("attention_cudnn_fp8.py")}]
         wheel = find_wheel(self.folder)
         if not wheel and importlib.util.find_spec("cudnn") is None:
-            return [row | {"error": "left out: no wheel nvidia_cudnn_frontend-*.whl for this Python; put it beside the script or name it by TESSERA_CUDNN_WHEEL"}]
+            return [
+                row
+                | {
+                    "error": "left out: no wheel nvidia_cudnn_frontend-*.whl for this Python; "
+                    "put it beside the script or name it by TESSERA_CUDNN_WHEEL"
+                }
+            ]
         path = remove(f"{self.work}/attention_cudnn_fp8.json")
-        error = self.call([sys.executable, script, "--out", path] + (["--wheel", wheel] if wheel else []), min(FP8_SECONDS, self.left()))[1]
+        error = self.call(
+            [sys.executable, script, "--out", path] + (["--wheel", wheel] if wheel else []),
+            min(FP8_SECONDS, self.left()),
+        )[1]
         self.say("cuDNN's FP8 attention" + (f": {error}" if error else ""))
         found = read_rows(path)
         if not found:

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run was: date, commit, machine, driver, clocks, command. Every row under bench/results names its run."""
+
 import datetime
 import os
 import subprocess
 
 COMMIT_FILE = "carry/commit"  # git ignores it: for trees that are copied to the GPU machine without their .git
-SMI = {"driver": "driver_version", "sm_mhz": "clocks.sm", "max_sm_mhz": "clocks.max.sm", "mem_mhz": "clocks.mem", "power_limit_w": "power.limit",
-       "power_w": "power.draw", "celsius": "temperature.gpu"}
+SMI = {
+    "driver": "driver_version",
+    "sm_mhz": "clocks.sm",
+    "max_sm_mhz": "clocks.max.sm",
+    "mem_mhz": "clocks.mem",
+    "power_limit_w": "power.limit",
+    "power_w": "power.draw",
+    "celsius": "temperature.gpu",
+}
 
 
 def said(words, timeout=60):
@@ -19,8 +27,9 @@ def said(words, timeout=60):
 
 
 def commit_of_tree():
-    """(commit, whether tracked files differ from it), or (None, None). TESSERA_COMMIT first, then git, then the file that the caller wrote;
-    a commit that ends in -dirty says so itself. Results do not make a tree dirty: a run writes them."""
+    """(commit, whether tracked files differ from it), or (None, None). TESSERA_COMMIT first, then git, then the file
+    that the caller wrote; a commit that ends in -dirty says so itself. Results do not make a tree dirty: a run
+    writes them."""
     text = os.environ.get("TESSERA_COMMIT", "")
     if not text:
         head = said(["git", "rev-parse", "HEAD"])
@@ -52,6 +61,7 @@ def gpu_state():
             return float(word)
         except ValueError:
             return None
+
     return {name: (word or None) if name == "driver" else number(word) for name, word in zip(SMI, words)}
 
 
@@ -63,8 +73,19 @@ class Run:
         commit, dirty = commit_of_tree()
         state = gpu_state()
         self.id = f"{now.isoformat().replace('+00:00', 'Z')} {(commit or 'unknown')[:10]}"
-        self.record = {"date": now.isoformat().replace("+00:00", "Z"), "commit": commit, "dirty": dirty, "machine": gpu_name(), "driver": state.pop("driver"),
-                       "clocks": {"start": state}, "versions": {}, "command": command, "measured_by": "bench/gpu_bench.py", "failed": [], "left_out": []}
+        self.record = {
+            "date": now.isoformat().replace("+00:00", "Z"),
+            "commit": commit,
+            "dirty": dirty,
+            "machine": gpu_name(),
+            "driver": state.pop("driver"),
+            "clocks": {"start": state},
+            "versions": {},
+            "command": command,
+            "measured_by": "bench/gpu_bench.py",
+            "failed": [],
+            "left_out": [],
+        }
 
     def sample(self, section):
         """The clocks right after a section, while the chip is as warm as it was then."""

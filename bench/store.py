@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of results, and what a new run changes in them.
 
-  python3 bench/store.py FROM [--into bench/results/h200]        takes the results of a folder that a run on another machine wrote
+  python3 bench/store.py FROM [--into bench/results/h200]
+
+takes the results of a folder that a run on another machine wrote.
 
 Each file is {"gpu", "runs": {id: run}, "rows": [...]}; each row names its run (bench/runs.py). The rules:
-- our own rows are those of the newest run, better or worse; a row that a run left out for lack of time stays as it was, with its own run;
+- our own rows are those of the newest run, better or worse; a row that a run left out for lack of time stays as it
+  was, with its own run;
 - peers.json holds the newest figures of each peer; a peer that failed keeps its earlier ones;
 - known_peers.json holds the best figure of each peer's precision for each work: a worse one never replaces it."""
+
 import argparse
 import json
 import os
@@ -20,7 +24,8 @@ LEFT_OUT = "left out:"
 
 
 def group(name, row):
-    """Rows that are replaced together: a bench of an op is run whole, so a variant that is gone leaves no row behind."""
+    """Rows that are replaced together: a bench of an op is run whole, so a variant that is gone leaves no row
+    behind."""
     if name == "ops":
         return row["op"]
     if name == "peers":
@@ -93,8 +98,9 @@ def newest(runs):
 
 
 def store(folder, gpu, runs, records, extra=None):
-    """Puts records, {"vit": rows, "cosine": rows, "ops": rows, "growth": rows, "peers": rows, "known": rows}, into the files of a folder, and makes the
-    summary anew. A row without a run gets the newest of `runs`. Returns the summary's rows."""
+    """Puts records, {"vit": rows, "cosine": rows, "ops": rows, "growth": rows, "peers": rows, "known": rows}, into
+    the files of a folder, and makes the summary anew. A row without a run gets the newest of `runs`. Returns the
+    summary's rows."""
     last = newest(runs)
     records = {name: [{**r, "run": r.get("run", last)} for r in rows] for name, rows in records.items()}
     extra = extra or {}
@@ -104,7 +110,11 @@ def store(folder, gpu, runs, records, extra=None):
             continue
         old = read(folder, name)
         rows = {p: merge_rows(p, old.get("cosine" if p == "cosine" else "rows", []), records[p]) for p in parts}
-        record = {k: v for k, v in old.items() if k not in ("runs", "rows", "cosine", "command")} | {"gpu": gpu} | extra.get(name, {})
+        record = (
+            {k: v for k, v in old.items() if k not in ("runs", "rows", "cosine", "command")}
+            | {"gpu": gpu}
+            | extra.get(name, {})
+        )
         record["runs"] = {}
         record["rows"] = rows.get(name, old["rows"])
         if name == "vit":
@@ -118,8 +128,20 @@ def store(folder, gpu, runs, records, extra=None):
         write(folder, "known_peers", {"gpu": gpu, "runs": used_runs(old["runs"] | runs, rows), "rows": rows})
     vit, ops, known = read(folder, "vit"), read(folder, "ops"), read(folder, "known_peers")
     rows = summary(vit["rows"], ops["rows"], known["rows"])
-    write(folder, "summary", {"gpu": gpu, "runs": used_runs(vit["runs"] | ops["runs"] | known["runs"], rows, [r["best_peer"] or {} for r in rows],
-                                                            [r["faster_peer"] or {} for r in rows]), "rows": rows})
+    write(
+        folder,
+        "summary",
+        {
+            "gpu": gpu,
+            "runs": used_runs(
+                vit["runs"] | ops["runs"] | known["runs"],
+                rows,
+                [r["best_peer"] or {} for r in rows],
+                [r["faster_peer"] or {} for r in rows],
+            ),
+            "rows": rows,
+        },
+    )
     return rows
 
 
@@ -129,15 +151,31 @@ def take(source, folder):
         theirs, ours = read(source, name), read(folder, name)
         for run in sorted(theirs["runs"], key=lambda r: theirs["runs"][r]["date"]):
             of_run = lambda rows: [r for r in rows if r.get("run") == run]
-            old = {group(name, r): ours["runs"].get(r.get("run"), {}).get("date", "") for r in ours["rows"]} if name != "known_peers" else {}
+            old = (
+                {group(name, r): ours["runs"].get(r.get("run"), {}).get("date", "") for r in ours["rows"]}
+                if name != "known_peers"
+                else {}
+            )
             later = lambda rows, part: [r for r in rows if theirs["runs"][run]["date"] >= old.get(group(part, r), "")]
             records = {"known" if name == "known_peers" else name: later(of_run(theirs["rows"]), name)}
             if name == "vit":
-                dates = {group("cosine", r): ours["runs"].get(r.get("run"), {}).get("date", "") for r in ours.get("cosine", [])}
-                records["cosine"] = [r for r in of_run(theirs.get("cosine", [])) if theirs["runs"][run]["date"] >= dates.get(group("cosine", r), "")]
+                dates = {
+                    group("cosine", r): ours["runs"].get(r.get("run"), {}).get("date", "")
+                    for r in ours.get("cosine", [])
+                }
+                records["cosine"] = [
+                    r
+                    for r in of_run(theirs.get("cosine", []))
+                    if theirs["runs"][run]["date"] >= dates.get(group("cosine", r), "")
+                ]
             if any(records.values()):
-                store(folder, theirs["gpu"], {run: theirs["runs"][run]}, {k: v for k, v in records.items() if v},
-                      {name: {k: v for k, v in theirs.items() if k in ("peaks", "model")}})
+                store(
+                    folder,
+                    theirs["gpu"],
+                    {run: theirs["runs"][run]},
+                    {k: v for k, v in records.items() if v},
+                    {name: {k: v for k, v in theirs.items() if k in ("peaks", "model")}},
+                )
 
 
 def main(argv):

@@ -4,8 +4,10 @@
 
   python3 bench/tables.py [--check] [README.md]
 
-Between `<!-- figures: NAME -->` and `<!-- end -->` the README is this script's; the rest is written by hand, and its figures are compared with the results
-(tests/readme_test.py). --check changes nothing and fails where the README is not what the results say."""
+Between `<!-- figures: NAME -->` and `<!-- end -->` the README is this script's; the rest is written by hand, and its
+figures are compared with the results (tests/readme_test.py). --check changes nothing and fails where the README is
+not what the results say."""
+
 import argparse
 import difflib
 import json
@@ -19,10 +21,19 @@ from goals import WORKS, number, short_check  # noqa: E402
 
 UNITS = {"ms": "ms", "us": "us", "tflops": "TFLOP/s"}
 ACCURACY = [  # rows of the README: what it is called there, options of the build
-    ("fp16", "--precision fp16"), ("bf16", "--precision bf16"), ("fp8", "--precision fp8"), ("fp8, fp8 attention", "--precision fp8 --attention fp8"),
-    ("mxfp8", "--precision mxfp8"), ("w4a16", "--precision w4a16"), ("w4a8", "--precision w4a8"), ("nvfp4", "--precision nvfp4"), ("int8", "--precision int8"),
-    ("recipe default (MLPs nvfp4, the rest fp8)", "--recipe default"), ("fp8, 2:4 by the Hessian method", "--precision fp8 --sparsity 2:4"),
-    ("w4a16, compensated", "--precision w4a16 --refine compensate")]
+    ("fp16", "--precision fp16"),
+    ("bf16", "--precision bf16"),
+    ("fp8", "--precision fp8"),
+    ("fp8, fp8 attention", "--precision fp8 --attention fp8"),
+    ("mxfp8", "--precision mxfp8"),
+    ("w4a16", "--precision w4a16"),
+    ("w4a8", "--precision w4a8"),
+    ("nvfp4", "--precision nvfp4"),
+    ("int8", "--precision int8"),
+    ("recipe default (MLPs nvfp4, the rest fp8)", "--recipe default"),
+    ("fp8, 2:4 by the Hessian method", "--precision fp8 --sparsity 2:4"),
+    ("w4a16, compensated", "--precision w4a16 --refine compensate"),
+]
 
 
 class Results:
@@ -55,7 +66,21 @@ def run_text(run):
     versions = ", ".join(f"{k} {v}" for k, v in sorted(run.get("versions", {}).items()) if v)
     by = f"measured by {run['measured_by']}" if gpu and not run["measured_by"].startswith("bench/") else ""
     lacks = "driver and clocks not recorded" if gpu and not driver else ""
-    words = [w for w in (run["date"][:10], by or run["machine"], code, driver, clocks, power, versions, lacks, f"`{run['command']}`" if not by else "") if w]
+    words = [
+        w
+        for w in (
+            run["date"][:10],
+            by or run["machine"],
+            code,
+            driver,
+            clocks,
+            power,
+            versions,
+            lacks,
+            f"`{run['command']}`" if not by else "",
+        )
+        if w
+    ]
     return ", ".join(words)
 
 
@@ -69,7 +94,10 @@ class Sources:
         return self.letters.setdefault(name, chr(ord("a") + len(self.letters)))
 
     def lines(self, ours):
-        return [f"- ({letter}) {'the same run' if name in ours else run_text(self.runs[name])}." for name, letter in self.letters.items()]
+        return [
+            f"- ({letter}) {'the same run' if name in ours else run_text(self.runs[name])}."
+            for name, letter in self.letters.items()
+        ]
 
 
 def figure(row, value):
@@ -102,7 +130,15 @@ def ratio_cell(row):
 
 
 def cosine_cell(results, work):
-    row = next((r for r in results.vit["cosine"] if (r.get("model"), r.get("batch"), r.get("precision")) == (*work.where[1:], work.precision) and "cos_mean" in r), None)
+    row = next(
+        (
+            r
+            for r in results.vit["cosine"]
+            if (r.get("model"), r.get("batch"), r.get("precision")) == (*work.where[1:], work.precision)
+            and "cos_mean" in r
+        ),
+        None,
+    )
     return f"{row['cos_mean']:.5f} / {row['cos_min']:.5f}" if row else ""
 
 
@@ -115,18 +151,35 @@ def run_lines(rows, runs, sources):
 def vit_block(results):
     rows = {r["work"]: r for r in results.summary["rows"]}
     sources = Sources(results.summary["runs"])
-    lines = ["| model | batch | precision | Tessera | best known peer | Tessera is | cosine, mean / worst |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| model | batch | precision | Tessera | best known peer | Tessera is | cosine, mean / worst |",
+        "|---|---|---|---|---|---|---|",
+    ]
     shown = []
     for work in WORKS:
         if work.where[0] != "vit":
             continue
         row, batch = rows[work.name], work.where[2]
         shown.append(row)
-        ours = "not measured again" if row["ours"] is None else f"{figure(row, row['ours'])}" + (f", {batch / row['ours'] * 1e3:,.0f} images/s" if batch > 1 else "")
-        lines.append(f"| {work.label()} | {batch} | {work.precision.upper()} | {ours} | {peer_cell(row, sources)} | {ratio_cell(row)} | {cosine_cell(results, work)} |")
-    torch = [f"{r['cos_mean']:.5f} / {r['cos_min']:.5f} ({'197' if r['model'] == 'vit-b-16' else '256'} tokens)" for r in results.vit["cosine"] if r.get("peer") and "cos_mean" in r]
-    return lines + ["", *run_lines(shown, results.summary["runs"], sources)] + (
-        ["", f"The cosine of PyTorch's FP8 on the same weights and images: {', '.join(torch)}."] if torch else [])
+        ours = (
+            "not measured again"
+            if row["ours"] is None
+            else f"{figure(row, row['ours'])}" + (f", {batch / row['ours'] * 1e3:,.0f} images/s" if batch > 1 else "")
+        )
+        lines.append(
+            f"| {work.label()} | {batch} | {work.precision.upper()} | {ours} | {peer_cell(row, sources)} | "
+            f"{ratio_cell(row)} | {cosine_cell(results, work)} |"
+        )
+    torch = [
+        f"{r['cos_mean']:.5f} / {r['cos_min']:.5f} ({'197' if r['model'] == 'vit-b-16' else '256'} tokens)"
+        for r in results.vit["cosine"]
+        if r.get("peer") and "cos_mean" in r
+    ]
+    return (
+        lines
+        + ["", *run_lines(shown, results.summary["runs"], sources)]
+        + (["", f"The cosine of PyTorch's FP8 on the same weights and images: {', '.join(torch)}."] if torch else [])
+    )
 
 
 def kernels_block(results):
@@ -140,18 +193,33 @@ def kernels_block(results):
         row = rows[work.name]
         shown.append(row)
         ours = "not measured" if row["ours"] is None else figure(row, row["ours"])
-        lines.append(f"| {work.label()} | {work.precision.upper()} | {ours} | {peer_cell(row, sources)} | {ratio_cell(row)} | {short_check(row['check'])} |")
+        lines.append(
+            f"| {work.label()} | {work.precision.upper()} | {ours} | {peer_cell(row, sources)} | {ratio_cell(row)} | "
+            f"{short_check(row['check'])} |"
+        )
     return lines + ["", *run_lines(shown, results.summary["runs"], sources)]
 
 
 def left_out_block(results):
     """Rows without a figure, and what the runs say that they could not do."""
     found = {}
-    for part, name in ((results.vit["rows"], "time of"), (results.vit["cosine"], "cosine of"), (results.ops["rows"], "kernel"), (results.growth["rows"], "growth over")):
+    for part, name in (
+        (results.vit["rows"], "time of"),
+        (results.vit["cosine"], "cosine of"),
+        (results.ops["rows"], "kernel"),
+        (results.growth["rows"], "growth over"),
+    ):
         for r in part:
             if "error" in r:
-                what = " ".join(str(r[k]) for k in ("model", "op", "form", "variant", "axis", "x", "precision") if k in r) + (f" b{r['batch']}" if "batch" in r and "axis" not in r else "")
-                found.setdefault(r["error"].replace("exit ", "failed with exit code ", 1) if r["error"].startswith("exit ") else r["error"], []).append(f"{name} {what}")
+                what = " ".join(
+                    str(r[k]) for k in ("model", "op", "form", "variant", "axis", "x", "precision") if k in r
+                ) + (f" b{r['batch']}" if "batch" in r and "axis" not in r else "")
+                found.setdefault(
+                    r["error"].replace("exit ", "failed with exit code ", 1)
+                    if r["error"].startswith("exit ")
+                    else r["error"],
+                    [],
+                ).append(f"{name} {what}")
     lines = [f"- {', '.join(what)}: {error.rstrip('.')}." for error, what in found.items()]
     for run in results.peers["runs"].values():  # those whose rows still stand, and the newest
         lines += [f"- peer {what.rstrip('.')} (run of {run['date'][:10]})." for what in run["failed"] + run["left_out"]]
@@ -164,7 +232,10 @@ def bars_block(results):
     text = lambda r, bar: f"{r['work']} {r['ours']:.4g} {UNITS[r['unit']]} ({sign(r)} {r[bar]:.4g})"
     missed = [text(r, "at_least") for r in rows if r["verdict"] == "missed"]
     short = [text(r, "goal") for r in rows if r["verdict"] == "at least"]
-    return [f"- Least bar missed: {'; '.join(missed) or 'none'}.", f"- Least bar met, goal not met: {'; '.join(short) or 'none'}."]
+    return [
+        f"- Least bar missed: {'; '.join(missed) or 'none'}.",
+        f"- Least bar met, goal not met: {'; '.join(short) or 'none'}.",
+    ]
 
 
 def accuracy_block(results):
@@ -177,11 +248,20 @@ def accuracy_block(results):
             lines.append(f"| {name} | not measured | | | |")
             continue
         names.add(r["run"])
-        lines.append(f"| {name} | {r['cosine']:.5f} | {r['cosine_worst']:.4f} | {100 * r['top1']:.2f} % | {r['engine_bytes'] / 1e6:.1f} MB |")
+        lines.append(
+            f"| {name} | {r['cosine']:.5f} | {r['cosine_worst']:.4f} | {100 * r['top1']:.2f} % | "
+            f"{r['engine_bytes'] / 1e6:.1f} MB |"
+        )
     return lines + [""] + [f"- {run_text(results.accuracy['runs'][n])}." for n in sorted(names)]
 
 
-BLOCKS = {"vit": vit_block, "kernels": kernels_block, "left-out": left_out_block, "bars": bars_block, "accuracy": accuracy_block}
+BLOCKS = {
+    "vit": vit_block,
+    "kernels": kernels_block,
+    "left-out": left_out_block,
+    "bars": bars_block,
+    "accuracy": accuracy_block,
+}
 BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -199,7 +279,9 @@ def main(argv):
         text = f.read()
     new = filled(text, Results())
     if args.check:
-        sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), new.splitlines(True), "README.md", "bench/results"))
+        sys.stdout.writelines(
+            difflib.unified_diff(text.splitlines(True), new.splitlines(True), "README.md", "bench/results")
+        )
         return 1 if new != text else 0
     with open(args.readme, "w") as f:
         f.write(new)

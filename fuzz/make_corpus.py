@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of the fuzz targets to fuzz/corpus/<target>/: small files, valid ones and some that are wrong in a telling way.
+"""Writes the seeds of the fuzz targets to fuzz/corpus/<target>/: small files, valid ones and some that are wrong in
+a telling way.
 
-    python fuzz/make_corpus.py [tessera]        (the program, to make engines; without it the engine seeds stay as they are)
+    python fuzz/make_corpus.py [tessera]    (the program, to make engines; without it the engine seeds stay)
 
 Inputs that once broke a reader are kept beside them under found_*; this script never touches those.
 """
@@ -49,24 +50,59 @@ def onnx_seeds():
             tensors,
         )
         imports = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
-        return helper.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=8).SerializeToString()
+        return helper.make_model(
+            graph, opset_imports=imports, functions=list(functions), ir_version=8
+        ).SerializeToString()
 
     def ints(name, *numbers):
         return numpy_helper.from_array(np.array(numbers, dtype=np.int64), name)
 
     huge = 1 << 40
-    write("onnx", "huge_constant_of_shape", model(
-        [helper.make_node("ConstantOfShape", ["s"], ["c"]), helper.make_node("ReduceSum", ["c"], ["r"]),
-         helper.make_node("Add", ["x", "r"], ["z"])], [ints("s", huge, 1)]))
-    write("onnx", "huge_expand", model(
-        [helper.make_node("Expand", ["x", "s"], ["c"]), helper.make_node("ReduceSum", ["c"], ["z"])], [ints("s", 1 << 36, 2, 4)]))
-    write("onnx", "huge_range", model(
-        [helper.make_node("Range", ["a", "b", "c"], ["r"]), helper.make_node("Cast", ["r"], ["f"], to=1),
-         helper.make_node("ReduceSum", ["f"], ["g"]), helper.make_node("Add", ["x", "g"], ["z"])],
-        [numpy_helper.from_array(np.array(v, dtype=np.int64), n) for n, v in (("a", 0), ("b", 1 << 60), ("c", 1))]))
+    write(
+        "onnx",
+        "huge_constant_of_shape",
+        model(
+            [
+                helper.make_node("ConstantOfShape", ["s"], ["c"]),
+                helper.make_node("ReduceSum", ["c"], ["r"]),
+                helper.make_node("Add", ["x", "r"], ["z"]),
+            ],
+            [ints("s", huge, 1)],
+        ),
+    )
+    write(
+        "onnx",
+        "huge_expand",
+        model(
+            [helper.make_node("Expand", ["x", "s"], ["c"]), helper.make_node("ReduceSum", ["c"], ["z"])],
+            [ints("s", 1 << 36, 2, 4)],
+        ),
+    )
+    write(
+        "onnx",
+        "huge_range",
+        model(
+            [
+                helper.make_node("Range", ["a", "b", "c"], ["r"]),
+                helper.make_node("Cast", ["r"], ["f"], to=1),
+                helper.make_node("ReduceSum", ["f"], ["g"]),
+                helper.make_node("Add", ["x", "g"], ["z"]),
+            ],
+            [numpy_helper.from_array(np.array(v, dtype=np.int64), n) for n, v in (("a", 0), ("b", 1 << 60), ("c", 1))],
+        ),
+    )
     write("onnx", "huge_tile", model([helper.make_node("Tile", ["x", "s"], ["z"])], [ints("s", 4096, 4096)]))
-    write("onnx", "cycle", model([helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
-                                  helper.make_node("Relu", ["b"], ["z"])]))
+    write(
+        "onnx",
+        "cycle",
+        model(
+            [
+                helper.make_node("Add", ["x", "b"], ["a"]),
+                helper.make_node("Relu", ["a"], ["b"]),
+                helper.make_node("Relu", ["b"], ["z"]),
+            ]
+        ),
+    )
     external = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4], data_location=TensorProto.EXTERNAL)
     for key, value in (("location", "w.bin"), ("offset", "64"), ("length", "64")):
         external.external_data.add(key=key, value=value)
@@ -76,8 +112,10 @@ def onnx_seeds():
 
     # One block of a transformer, as exporters spell it.
     rng = np.random.default_rng(3)
+
     def weight(name, *shape):
         return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+
     nodes = [
         helper.make_node("LayerNormalization", ["x", "g", "b"], ["n"]),
         helper.make_node("MatMul", ["n", "wqkv"], ["qkv"]),
@@ -97,12 +135,29 @@ def onnx_seeds():
         helper.make_node("MatMul", ["of", "wo"], ["proj"]),
         helper.make_node("Add", ["proj", "x"], ["z"]),
     ]
-    write("onnx", "block", model(nodes, [
-        weight("g", 8), weight("b", 8), weight("wqkv", 8, 24), weight("wo", 8, 8), ints("s5", 2, 3, 3, 2, 4), ints("s3", 2, 3, 8),
-        ints("zero", 0), numpy_helper.from_array(np.float32(0.5), "c")], shape=(2, 3, 8)))
+    write(
+        "onnx",
+        "block",
+        model(
+            nodes,
+            [
+                weight("g", 8),
+                weight("b", 8),
+                weight("wqkv", 8, 24),
+                weight("wo", 8, 8),
+                ints("s5", 2, 3, 3, 2, 4),
+                ints("s3", 2, 3, 8),
+                ints("zero", 0),
+                numpy_helper.from_array(np.float32(0.5), "c"),
+            ],
+            shape=(2, 3, 8),
+        ),
+    )
+
     # The same ideas spelt out in small operators, which passes recognise.
     def number(name, value):
         return numpy_helper.from_array(np.float32(value), name)
+
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["m"], axes=[-1]),
         helper.make_node("Sub", ["x", "m"], ["d"]),
@@ -121,9 +176,25 @@ def onnx_seeds():
         helper.make_node("Mul", ["h", "e2"], ["e3"]),
         helper.make_node("Mul", ["e3", "half"], ["z"]),
     ]
-    write("onnx", "spelt_norm_gelu", model(nodes, [
-        weight("g", 8), weight("b", 8), weight("w", 8, 4), weight("wb", 4), number("two", 2), number("eps", 1e-5), number("root2", 2 ** 0.5),
-        number("one", 1), number("half", 0.5)], shape=(2, 3, 8)))
+    write(
+        "onnx",
+        "spelt_norm_gelu",
+        model(
+            nodes,
+            [
+                weight("g", 8),
+                weight("b", 8),
+                weight("w", 8, 4),
+                weight("wb", 4),
+                number("two", 2),
+                number("eps", 1e-5),
+                number("root2", 2**0.5),
+                number("one", 1),
+                number("half", 0.5),
+            ],
+            shape=(2, 3, 8),
+        ),
+    )
     # One of every other op that runs.
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["e"]),
@@ -141,18 +212,49 @@ def onnx_seeds():
         helper.make_node("Cast", ["i"], ["f"], to=1),
         helper.make_node("Clip", ["f", "half"], ["z"]),
     ]
-    write("onnx", "mixed", model(nodes, [
-        weight("table", 200, 1), ints("from", 0), ints("to", 6), ints("axes", 1), ints("steps", 2), weight("g", 3),
-        number("half", 0.5)], shape=(2, 3, 8), inputs=[helper.make_tensor_value_info("ids", TensorProto.UINT8, (2, 3))]))
+    write(
+        "onnx",
+        "mixed",
+        model(
+            nodes,
+            [
+                weight("table", 200, 1),
+                ints("from", 0),
+                ints("to", 6),
+                ints("axes", 1),
+                ints("steps", 2),
+                weight("g", 3),
+                number("half", 0.5),
+            ],
+            shape=(2, 3, 8),
+            inputs=[helper.make_tensor_value_info("ids", TensorProto.UINT8, (2, 3))],
+        ),
+    )
     # A list of numbers in a function that is called 2^14 times.
-    functions = [helper.make_function("local", "F0", ["a"], ["b"], [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 200)],
-                                      [helper.make_opsetid("", 17)])]
+    functions = [
+        helper.make_function(
+            "local",
+            "F0",
+            ["a"],
+            ["b"],
+            [helper.make_node("Transpose", ["a"], ["b"], perm=[1, 0] * 200)],
+            [helper.make_opsetid("", 17)],
+        )
+    ]
     for i in range(1, 15):
         inner = [helper.make_node(f"F{i - 1}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]
-        functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], inner, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]))
-    write("onnx", "functions_double", model([helper.make_node("F14", ["x"], ["z"], domain="local")], functions=functions))
+        functions.append(
+            helper.make_function(
+                "local", f"F{i}", ["a"], ["b"], inner, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+            )
+        )
+    write(
+        "onnx", "functions_double", model([helper.make_node("F14", ["x"], ["z"], domain="local")], functions=functions)
+    )
     # Numbers by the million out of one number, again and again.
-    nodes = [helper.make_node("ConstantOfShape", ["s"], ["c0"])] + [helper.make_node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(30)]
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["c0"])] + [
+        helper.make_node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(30)
+    ]
     nodes += [helper.make_node("ReduceSum", ["c30"], ["r"]), helper.make_node("Add", ["x", "r"], ["z"])]
     write("onnx", "folds_grow", model(nodes, [ints("s", 1 << 21)]))
 
@@ -162,7 +264,11 @@ def npz_seeds():
         out = io.BytesIO()
         np.save(out, np.arange(6).reshape(2, 3).astype(dtype))
         write("npz", f"npy_{dtype.strip('<>|')}_{'big' if dtype[0] == '>' else 'little'}", out.getvalue())
-    for name, array in (("fortran", np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))), ("scalar", np.float32(3)), ("empty", np.zeros((0, 3)))):
+    for name, array in (
+        ("fortran", np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))),
+        ("scalar", np.float32(3)),
+        ("empty", np.zeros((0, 3))),
+    ):
         out = io.BytesIO()
         np.save(out, array)
         write("npz", f"npy_{name}", out.getvalue())
@@ -181,7 +287,11 @@ def npz_seeds():
     write("npz", "zip_of_others", out.getvalue())
     dict_text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999), }"
     write("npz", "npy_huge_shape", b"\x93NUMPY\x01\0" + struct.pack("<H", len(dict_text)) + dict_text)
-    write("npz", "npy_version2", b"\x93NUMPY\x02\0" + struct.pack("<I", 54) + b"{'descr':'|u1','fortran_order':True,'shape':(1,2,1),}\n" + b"ab")
+    write(
+        "npz",
+        "npy_version2",
+        b"\x93NUMPY\x02\0" + struct.pack("<I", 54) + b"{'descr':'|u1','fortran_order':True,'shape':(1,2,1),}\n" + b"ab",
+    )
 
 
 def safetensors_seeds():
@@ -192,20 +302,45 @@ def safetensors_seeds():
     def entry(dtype, shape, begin, end):
         return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
-    types = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
-             "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
+    types = {
+        "F64": 8,
+        "F32": 4,
+        "F16": 2,
+        "BF16": 2,
+        "F8_E4M3": 1,
+        "F8_E5M2": 1,
+        "I64": 8,
+        "I32": 4,
+        "I16": 2,
+        "I8": 1,
+        "U64": 8,
+        "U32": 4,
+        "U16": 2,
+        "U8": 1,
+        "BOOL": 1,
+    }
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for dtype, size in types.items():
         header[dtype.lower()] = entry(dtype, [2, 1], at, at + 2 * size)
         at += 2 * size
     write("safetensors", "every_type", file(header, bytes(range(at))))
     write("safetensors", "nothing", file({}))
-    write("safetensors", "scalar_and_empty", file({"s": entry("F32", [], 0, 4), "e": entry("F32", [0, 7], 0, 0)}, b"abcd"))
+    write(
+        "safetensors", "scalar_and_empty", file({"s": entry("F32", [], 0, 4), "e": entry("F32", [0, 7], 0, 0)}, b"abcd")
+    )
     write("safetensors", "hole", file({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 3, 5)}, b"abcde"))
     write("safetensors", "overlap", file({"a": entry("U8", [3], 0, 3), "b": entry("U8", [3], 2, 5)}, b"abcde"))
     write("safetensors", "huge", file({"a": entry("F32", [1 << 31, 1 << 31], 0, 1 << 62)}))
     write("safetensors", "unknown_type", file({"a": entry("F4", [2], 0, 1)}, b"a"))
-    write("safetensors", "repeated", file(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"a"))
+    write(
+        "safetensors",
+        "repeated",
+        file(
+            b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+            b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+            b"a",
+        ),
+    )
     write("safetensors", "deep", file(b'{"a":' + b"[" * 40 + b"]" * 40 + b"}"))
     write("safetensors", "long_header", struct.pack("<Q", 1 << 40) + b"{}")
     parts = {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "sub/m-1.safetensors"}
@@ -216,24 +351,61 @@ def safetensors_seeds():
 def ir_text_seeds():
     for path in sorted((ROOT / "tests" / "data" / "passes").glob("*.ir")):
         write("ir_text", path.stem, path.read_bytes())
-    write("ir_text", "types", "graph t {\n  in %x: e4m3:tensor(f32)[2,3] scale=%s\n  const %s: f32[1] = {0.5}\n  const %d: u8[3] = data(0a0b0c)\n"
-          "  %y: f16[2,3] = copy(%x) {a=-1.5e3, b=[1,-2], c=\"w\\x41\", d=inf} @\"layer\" role block asked fp8\n  out %y\n}\n")
+    write(
+        "ir_text",
+        "types",
+        "graph t {\n  in %x: e4m3:tensor(f32)[2,3] scale=%s\n  const %s: f32[1] = {0.5}\n  const %d: u8[3] = "
+        "data(0a0b0c)\n"
+        '  %y: f16[2,3] = copy(%x) {a=-1.5e3, b=[1,-2], c="w\\x41", d=inf} @"layer" role block asked fp8\n  out '
+        "%y\n}\n",
+    )
     write("ir_text", "huge", "graph h {\n" + "".join(f"  const %c{i}: f32[67108864]\n" for i in range(40)) + "}\n")
-    write("ir_text", "two", "graph a {}\ngraph \"b c\" { # empty\n}\n")
+    write("ir_text", "two", 'graph a {}\ngraph "b c" { # empty\n}\n')
 
 
 def words_seeds():
-    for i, text in enumerate(("f32", "e4m3:tensor(f32)", "e4m3:channel(f32)", "e4m3:block16(e4m3):tensor(f32)", "e4m3:token(f32)!", "bf16!",
-                              "blocks.*.mlp.fc2=fp16", "head=", "=fp8", "a=b=c", "e4m3:block-1(f32)", "e4m3:block99999999999(f32)", "e4m3:(", "",
-                              "size=8x12,mean=0.5:0.25:0,std=1,layout=nhwc", "size=4,resize=9,filter=bicubic", "percentile=99.9", "mse")):
+    for i, text in enumerate(
+        (
+            "f32",
+            "e4m3:tensor(f32)",
+            "e4m3:channel(f32)",
+            "e4m3:block16(e4m3):tensor(f32)",
+            "e4m3:token(f32)!",
+            "bf16!",
+            "blocks.*.mlp.fc2=fp16",
+            "head=",
+            "=fp8",
+            "a=b=c",
+            "e4m3:block-1(f32)",
+            "e4m3:block99999999999(f32)",
+            "e4m3:(",
+            "",
+            "size=8x12,mean=0.5:0.25:0,std=1,layout=nhwc",
+            "size=4,resize=9,filter=bicubic",
+            "percentile=99.9",
+            "mse",
+        )
+    ):
         write("words", f"word_{i:02}", text)
 
 
 def tuning_seeds():
     def file(entries, **more):
-        return json.dumps({"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90", "entries": entries} | more).encode()
+        return json.dumps(
+            {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90", "entries": entries} | more
+        ).encode()
+
     time = {"variant": "matmul/sm90_f16", "config": "128x192", "us": 37.25}
-    write("tuning", "whole", file({"sm90 matmul f16[1,8] f16[8,8]c -> f16[1,8]": [time, {**time, "config": "", "us": 1e-9}], "other": [{**time, "us": 1e9}]}))
+    write(
+        "tuning",
+        "whole",
+        file(
+            {
+                "sm90 matmul f16[1,8] f16[8,8]c -> f16[1,8]": [time, {**time, "config": "", "us": 1e-9}],
+                "other": [{**time, "us": 1e9}],
+            }
+        ),
+    )
     write("tuning", "too_long", file({"a": [{**time, "us": 1e300}]}))
     write("tuning", "empty", file({}))
     write("tuning", "twice", file({"a": [time, time]}))
@@ -243,17 +415,35 @@ def tuning_seeds():
 
 def ranges_seeds():
     def file(values, **more):
-        top = {"tessera": "ranges 1", "model": "m", "weights": "0" * 16, "method": "amax", "how": "amax over 2 samples of x.npz", "samples": 2,
-               "preprocess": "", "warnings": [], "checksum": "0" * 16, "values": values}
+        top = {
+            "tessera": "ranges 1",
+            "model": "m",
+            "weights": "0" * 16,
+            "method": "amax",
+            "how": "amax over 2 samples of x.npz",
+            "samples": 2,
+            "preprocess": "",
+            "warnings": [],
+            "checksum": "0" * 16,
+            "values": values,
+        }
         return json.dumps({**top, **more})
 
-    whole = {"amax": 3.25, "percentiles": {"99": 2.5, "99.9": 3.0, "99.99": 3.1, "99.999": 3.2}, "mse": {"e4m3": 3.25, "i8": 2.9, "e2m1": 3.25}}
+    whole = {
+        "amax": 3.25,
+        "percentiles": {"99": 2.5, "99.9": 3.0, "99.99": 3.1, "99.999": 3.2},
+        "mse": {"e4m3": 3.25, "i8": 2.9, "e2m1": 3.25},
+    }
     write("ranges", "whole", file({"x": whole, "y": {**whole, "clip": 1.5}}))
-    write("ranges", "percentile", file({"x": whole}, method="percentile=99.9", preprocess="size=8x8", warnings=["a single sample"]))
+    write(
+        "ranges",
+        "percentile",
+        file({"x": whole}, method="percentile=99.9", preprocess="size=8x8", warnings=["a single sample"]),
+    )
     write("ranges", "not_finite", file({"mask": {"amax": "inf"}, "lost": {"amax": "nan"}}))
     write("ranges", "negative", file({"x": {"amax": -1}}))
     write("ranges", "too_large", file({"x": {"amax": 1e300}}))
-    write("ranges", "not_json", b"{\"tessera\": \"ranges 1\", \"values\": {\"x\": {\"amax\": NaN}}}")
+    write("ranges", "not_json", b'{"tessera": "ranges 1", "values": {"x": {"amax": NaN}}}')
 
 
 def image_seeds():
@@ -282,16 +472,33 @@ def engine_seeds(program):
                 onnx.save(model, source)
                 dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
                 np.savez(source.with_suffix(".npz"), x=rng.standard_normal(dims).astype(np.float32))
-                command = [program, "build", source, "--precision", precision, "--target", target, "--batch", str(dims[0]), "-o", out, "--json"]
+                command = [
+                    program,
+                    "build",
+                    source,
+                    "--precision",
+                    precision,
+                    "--target",
+                    target,
+                    "--batch",
+                    str(dims[0]),
+                    "-o",
+                    out,
+                    "--json",
+                ]
                 if precision == "fp8":
                     command += ["--calib", source.with_suffix(".npz")]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
                 file = out.read_bytes()
-            manifest_bytes, = struct.unpack_from("<Q", file, 24)
-            data_offset, = struct.unpack_from("<Q", file, 40)
+            (manifest_bytes,) = struct.unpack_from("<Q", file, 24)
+            (data_offset,) = struct.unpack_from("<Q", file, 40)
             if name == "mlp":
                 write("engine", f"file_{name}_{precision}_{target}", file)
-            write("engine", f"parts_{name}_{precision}_{target}", file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:])
+            write(
+                "engine",
+                f"parts_{name}_{precision}_{target}",
+                file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:],
+            )
 
 
 def main():

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/accuracy.py with a stand-in for the program: the worst sample beside the mean, runs, rows that are measured again, tables that are kept."""
+"""tools/accuracy.py with a stand-in for the program: the worst sample beside the mean, runs, rows that are measured
+again, tables that are kept."""
+
 import json
 import os
 import pathlib
@@ -18,7 +20,7 @@ except ImportError:
 
 TOOL = pathlib.Path(__file__).resolve().parent.parent / "tools/accuracy.py"
 # Logits are the fp32 ones but for the first sample, which is off by as much as noise.txt says.
-PROGRAM = '''#!{python}
+PROGRAM = """#!{python}
 import sys, numpy as np
 words = sys.argv[1:]
 after = lambda flag: words[words.index(flag) + 1]
@@ -31,7 +33,7 @@ else:
     want = np.load("data/test.npz")["logits"].copy()
     want[0] += float(open("noise.txt").read()) * np.arange(10)
     np.savez(after("--outputs"), logits=want)
-'''
+"""
 
 
 class Accuracy(unittest.TestCase):
@@ -49,15 +51,22 @@ class Accuracy(unittest.TestCase):
         program.write_text(PROGRAM.format(python=sys.executable))
         program.chmod(program.stat().st_mode | stat.S_IEXEC)
         self.say(noise="1", broken="no")
-        (self.folder / "page.md").write_text("# Accuracy\n\nProse.\n\n<!-- measured -->\n\n## CIFAR-10 ViT\n\nold\n\n## all-MiniLM-L6-v2\n\n| kept |\n")
+        (self.folder / "page.md").write_text(
+            "# Accuracy\n\nProse.\n\n<!-- measured -->\n\n## CIFAR-10 ViT\n\nold\n\n## all-MiniLM-L6-v2\n\n| kept |\n"
+        )
 
     def say(self, **words):
         for name, word in words.items():
             (self.folder / f"{name}.txt").write_text(word)
 
     def measure(self, commit, *words, code=0):
-        done = subprocess.run([sys.executable, str(TOOL), "--data", "data", "--json", "a.json", "--out", "page.md", *words], cwd=self.folder, capture_output=True, text=True,
-                              env=os.environ | {"TESSERA_PROGRAM": "./program", "TESSERA_COMMIT": commit})
+        done = subprocess.run(
+            [sys.executable, str(TOOL), "--data", "data", "--json", "a.json", "--out", "page.md", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"TESSERA_PROGRAM": "./program", "TESSERA_COMMIT": commit},
+        )
         self.assertEqual(done.returncode, code, done.stderr)
         return json.loads((self.folder / "a.json").read_text()), (self.folder / "page.md").read_text()
 
@@ -82,13 +91,20 @@ class Accuracy(unittest.TestCase):
         rows = {r["options"]: r for r in again["rows"]}
         self.assertEqual(len(rows), len(record["rows"]))
         self.assertGreater(rows["--precision fp16"]["cosine_worst"], row["cosine_worst"])
-        self.assertEqual({o: again["runs"][r["run"]]["commit"] for o, r in rows.items()}, {o: "bbb" if o == "--precision fp16" else "aaa" for o in rows})
+        self.assertEqual(
+            {o: again["runs"][r["run"]]["commit"] for o, r in rows.items()},
+            {o: "bbb" if o == "--precision fp16" else "aaa" for o in rows},
+        )
         self.assertIn("commit bbb", page)
         self.assertIn("commit aaa", page)
 
         self.say(broken="yes")
         failed, page = self.measure("ccc", "--only", "fp16", "--again", code=1)
-        self.assertEqual([r["error"] for r in failed["rows"] if r["options"] == "--precision fp16"], ["exit 1: tessera: cannot"], "no figure is left of a row that fails")
+        self.assertEqual(
+            [r["error"] for r in failed["rows"] if r["options"] == "--precision fp16"],
+            ["exit 1: tessera: cannot"],
+            "no figure is left of a row that fails",
+        )
         self.assertIn("| fp16 | exit 1: tessera: cannot |", page)
 
 

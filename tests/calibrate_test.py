@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calibration as users meet it: tessera calibrate, build --calib with arrays, images and ranges. Argument: the folder with the program."""
+"""Calibration as users meet it: tessera calibrate, build --calib with arrays, images and ranges. Argument: the
+folder with the program."""
 
 import json
 import pathlib
@@ -25,7 +26,9 @@ FP8 = ("--precision", "fp8", "--no-verify", "--json")
 
 def tessera(*words, code=0):
     done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=Calibrate.folder)
-    assert done.returncode == code, f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, (
+        f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
+    )
     return done
 
 
@@ -40,8 +43,12 @@ def failure(*words, code):
 
 def has_images():
     """Whether the program was built with both libraries."""
-    done = subprocess.run([PROGRAM, "calibrate", "tiny.onnx", "--calib", "probe", "--preprocess", "size=32", "-o", "probe.json"],
-                          capture_output=True, text=True, cwd=Calibrate.folder)
+    done = subprocess.run(
+        [PROGRAM, "calibrate", "tiny.onnx", "--calib", "probe", "--preprocess", "size=32", "-o", "probe.json"],
+        capture_output=True,
+        text=True,
+        cwd=Calibrate.folder,
+    )
     return "this build reads none" not in done.stderr
 
 
@@ -82,7 +89,9 @@ class Calibrate(unittest.TestCase):
     def test_threads_do_not_matter(self):
         for threads in (1, 3):
             tessera("calibrate", "tiny.onnx", "--calib", "in.npz", "-o", f"t{threads}.json", "--threads", threads)
-            self.assertEqual((self.folder / f"t{threads}.json").read_bytes(), (self.folder / "ranges.json").read_bytes())
+            self.assertEqual(
+                (self.folder / f"t{threads}.json").read_bytes(), (self.folder / "ranges.json").read_bytes()
+            )
 
     def test_ranges_and_samples_give_the_same_engine_but_for_the_sentence(self):
         said = {}
@@ -90,7 +99,11 @@ class Calibrate(unittest.TestCase):
         more = json.loads(tessera("calibrate", "tiny.onnx", "--calib", "more.npz", "-o", "more.json", "--json").stdout)
         self.assertEqual(more["how"], "amax over 1 sample of more.npz")
         self.assertTrue(any("array 'labels' is read by no input" in w for w in more["warnings"]), more)
-        for name, words in {"npz": ("in.npz",), "json": ("ranges.json",), "mse": ("ranges.json", "--calib-method", "mse")}.items():
+        for name, words in {
+            "npz": ("in.npz",),
+            "json": ("ranges.json",),
+            "mse": ("ranges.json", "--calib-method", "mse"),
+        }.items():
             said[name] = json.loads(tessera("build", "tiny.onnx", "-o", f"{name}.tess", *FP8, "--calib", *words).stdout)
         self.assertEqual(said["npz"]["calibration"], "amax over 11 samples of in.npz")
         self.assertEqual(said["json"]["calibration"], "amax over 11 samples of in.npz (ranges.json)")
@@ -114,15 +127,26 @@ class Calibrate(unittest.TestCase):
         tessera("run", "edited.tess", "-i", "in.npz", "-o", "edited.npz", "--no-verify")
         tessera("build", "tiny.onnx", "-o", "plain.tess", *FP8, "--calib", "ranges.json")
         tessera("run", "plain.tess", "-i", "in.npz", "-o", "plain.npz", "--no-verify")
-        self.assertTrue(np.any(np.load(self.folder / "edited.npz")["logits"] != np.load(self.folder / "plain.npz")["logits"]))
-        for entry, sentence in (({"amax": -1}, f"value '{value}': amax is -1; a magnitude is not negative"), ({"clip": 2}, f"value '{value}' has no \"amax\""),
-                                ({"amax": "much"}, "wanted a finite number from 0 on")):
+        self.assertTrue(
+            np.any(np.load(self.folder / "edited.npz")["logits"] != np.load(self.folder / "plain.npz")["logits"])
+        )
+        for entry, sentence in (
+            ({"amax": -1}, f"value '{value}': amax is -1; a magnitude is not negative"),
+            ({"clip": 2}, f"value '{value}' has no \"amax\""),
+            ({"amax": "much"}, "wanted a finite number from 0 on"),
+        ):
             edited["values"][value] = entry
             (self.folder / "wrong.json").write_text(json.dumps(edited))
-            self.assertIn(sentence, failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "wrong.json", code=3))
+            self.assertIn(
+                sentence,
+                failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "wrong.json", code=3),
+            )
         del edited["values"][value]
         (self.folder / "wrong.json").write_text(json.dumps(edited))
-        self.assertIn(f"wrong.json: has no range for '{value}'", failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "wrong.json", code=3))
+        self.assertIn(
+            f"wrong.json: has no range for '{value}'",
+            failure("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "wrong.json", code=3),
+        )
         self.assertFalse((self.folder / "x.tess").exists())
 
     def test_ranges_of_another_model_are_refused(self):
@@ -141,21 +165,48 @@ class Calibrate(unittest.TestCase):
             (("--calib", "in.npz", "-o", "nowhere/x.json"), "there is no folder nowhere"),
         ):
             self.assertIn(sentence, failure("calibrate", "tiny.onnx", *words, code=2))
-        self.assertIn("input 'image', which is", failure("calibrate", "tiny.onnx", "--calib", "pictures", "--preprocess", "size=16", code=3))
+        self.assertIn(
+            "input 'image', which is",
+            failure("calibrate", "tiny.onnx", "--calib", "pictures", "--preprocess", "size=16", code=3),
+        )
         (self.folder / "empty").mkdir(exist_ok=True)
-        self.assertIn("holds no .jpg, .jpeg or .png", failure("calibrate", "tiny.onnx", "--calib", "empty", "--preprocess", "size=32", code=3))
+        self.assertIn(
+            "holds no .jpg, .jpeg or .png",
+            failure("calibrate", "tiny.onnx", "--calib", "empty", "--preprocess", "size=32", code=3),
+        )
 
     def test_useless_samples_are_said_to_be(self):
         def warnings(array, *words):
             np.savez(self.folder / "odd.npz", image=array)
-            return " ".join(json.loads(tessera("calibrate", "tiny.onnx", "--calib", "odd.npz", "-o", "odd.json", "--json", *words).stdout)["warnings"])
+            return " ".join(
+                json.loads(
+                    tessera("calibrate", "tiny.onnx", "--calib", "odd.npz", "-o", "odd.json", "--json", *words).stdout
+                )["warnings"]
+            )
 
         self.assertIn("is zero in every sample", warnings(np.zeros((4, 3, 32, 32), "f4")))
         self.assertIn("a single sample", warnings(self.images[:1]))
-        self.assertIn("whole numbers from 0 to 255, as pixels do", warnings(np.arange(4 * 3072).reshape(4, 3, 32, 32) % 256))
-        self.assertIn("one number throughout in 2 of 4", warnings(np.concatenate([self.images[:2], np.ones((2, 3, 32, 32), "f4")])))
+        self.assertIn(
+            "whole numbers from 0 to 255, as pixels do", warnings(np.arange(4 * 3072).reshape(4, 3, 32, 32) % 256)
+        )
+        self.assertIn(
+            "one number throughout in 2 of 4",
+            warnings(np.concatenate([self.images[:2], np.ones((2, 3, 32, 32), "f4")])),
+        )
         self.assertEqual("", warnings(self.images))
-        done = tessera("build", "tiny.onnx", "-o", "odd.tess", "--precision", "fp8", "--no-verify", "--calib", "odd.npz", "--calib-samples", 1)
+        done = tessera(
+            "build",
+            "tiny.onnx",
+            "-o",
+            "odd.tess",
+            "--precision",
+            "fp8",
+            "--no-verify",
+            "--calib",
+            "odd.npz",
+            "--calib-samples",
+            1,
+        )
         self.assertIn("a single sample", " ".join(done.stderr.split()))
         self.assertIn("a single sample", " ".join(tessera("inspect", "odd.tess").stdout.split()))
 
@@ -166,13 +217,19 @@ class Calibrate(unittest.TestCase):
         tessera("calibrate", "tiny.onnx", "--calib", "pictures", *words, "-o", "pictures.json")
         ranges = json.loads((self.folder / "pictures.json").read_text())
         self.assertEqual(ranges["how"], "amax over 3 images of pictures")
-        self.assertEqual(ranges["preprocess"], "size=32x32,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw,fit=crop,filter=bilinear")
+        self.assertEqual(
+            ranges["preprocess"], "size=32x32,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw,fit=crop,filter=bilinear"
+        )
         self.assertLessEqual(ranges["values"]["image"]["amax"], 1)
         self.assertGreater(ranges["values"]["image"]["amax"], 0.5)
         for calib in (("pictures", *words), ("pictures.json",)):
             tessera("build", "tiny.onnx", "-o", "pictures.tess", *FP8, "--calib", *calib)
             self.assertIn("size=32x32, mean=0.5:0.5:0.5, std=", tessera("inspect", "pictures.tess").stdout)
-        few = json.loads(tessera("calibrate", "tiny.onnx", "--calib", "pictures", *words, "-o", "few.json", "--samples", 2, "--json").stdout)
+        few = json.loads(
+            tessera(
+                "calibrate", "tiny.onnx", "--calib", "pictures", *words, "-o", "few.json", "--samples", 2, "--json"
+            ).stdout
+        )
         self.assertEqual(few["how"], "amax over 2 of 3 images of pictures")
         for name, why in (("huge.png", "60000 x 60000"), ("cmyk.jpg", "CMYK")):
             bad = self.folder / name.split(".")[0]
@@ -186,7 +243,16 @@ class Calibrate(unittest.TestCase):
     def test_photographs(self):
         if not has_images() or not PHOTOS.is_dir():
             self.skipTest("no photographs here, or built without libjpeg")
-        tessera("calibrate", "tiny.onnx", "--calib", PHOTOS, "--preprocess", "size=32,resize=40,mean=0.5,std=0.5", "-o", "photos.json")
+        tessera(
+            "calibrate",
+            "tiny.onnx",
+            "--calib",
+            PHOTOS,
+            "--preprocess",
+            "size=32,resize=40,mean=0.5,std=0.5",
+            "-o",
+            "photos.json",
+        )
         self.assertEqual(json.loads((self.folder / "photos.json").read_text())["samples"], 2)
 
 

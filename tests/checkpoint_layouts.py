@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny ViT checkpoints in every layout that `tessera build --family vit` reads, and what they compute: the layouts and roundings of docs/checkpoints.md a second time."""
+"""Tiny ViT checkpoints in every layout that `tessera build --family vit` reads, and what they compute: the layouts
+and roundings of docs/checkpoints.md a second time."""
 
 import json
 import math
@@ -8,8 +9,15 @@ import ml_dtypes
 import numpy as np
 
 E4M3, E2M1, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn, ml_dtypes.bfloat16
-DTYPES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(BF16): "BF16", np.dtype(E4M3): "F8_E4M3", np.dtype(np.uint8): "U8",
-          np.dtype(np.int8): "I8", np.dtype(np.int64): "I64"}
+DTYPES = {
+    np.dtype(np.float32): "F32",
+    np.dtype(np.float16): "F16",
+    np.dtype(BF16): "BF16",
+    np.dtype(E4M3): "F8_E4M3",
+    np.dtype(np.uint8): "U8",
+    np.dtype(np.int8): "I8",
+    np.dtype(np.int64): "I64",
+}
 IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES = 32, 8, 64, 2, 4, 128, 10
 
 
@@ -17,7 +25,11 @@ def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, t in tensors.items():
         raw = np.ascontiguousarray(t).tobytes()
-        header[name] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        header[name] = {
+            "dtype": DTYPES[t.dtype],
+            "shape": list(t.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
@@ -86,13 +98,17 @@ def round_nvfp4(s2):
         x = x.astype(np.float32)
         codes, scale = nvfp4(x, s2)
         return (blocks(e2m1(codes), 16) * scale.astype(np.float32)[..., None] * np.float32(s2)).reshape(x.shape)
+
     return f
 
 
 def round_mxfp8(rule):
     def f(x):
         codes, scale = mxfp8(x.astype(np.float32), rule)
-        return (blocks(codes.astype(np.float32), 32) * np.exp2(scale.astype(np.float32) - 127)[..., None]).reshape(x.shape)
+        return (blocks(codes.astype(np.float32), 32) * np.exp2(scale.astype(np.float32) - 127)[..., None]).reshape(
+            x.shape
+        )
+
     return f
 
 
@@ -106,6 +122,7 @@ def round_token(largest, code):
         scale = np.abs(x).max(-1, keepdims=True) / np.float32(largest)
         scale = np.where(scale == 0, np.float32(1), scale)
         return code(x / scale) * scale
+
     return f
 
 
@@ -148,19 +165,27 @@ def quantize(algo, name, w, rng, input_amax=4.0):
         glob = np.float32(2688) / amax
         s2 = np.float32(1) / glob
         codes, scale = nvfp4(w, s2)
-        number = (blocks(e2m1(codes), 16) * scale.astype(np.float32)[..., None]).reshape(w.shape).astype(np.float64) * np.float64(s2)
+        number = (blocks(e2m1(codes), 16) * scale.astype(np.float32)[..., None]).reshape(w.shape).astype(
+            np.float64
+        ) * np.float64(s2)
         t, rounding = {"weight_packed": pack(codes), "weight_scale": scale, "weight_global_scale": one(glob)}, as_is
         if algo == "nvfp4-pack-quantized":
             given = np.float32(2688 / input_amax)
             t["input_global_scale"], rounding = one(given), round_nvfp4(np.float32(1) / given)
     elif algo in ("MXFP8", "mxfp8-quantized"):
         codes, scale = mxfp8(w, "rceil")
-        number = (blocks(codes.astype(np.float64), 32) * np.exp2(scale.astype(np.float64) - 127)[..., None]).reshape(w.shape)
+        number = (blocks(codes.astype(np.float64), 32) * np.exp2(scale.astype(np.float64) - 127)[..., None]).reshape(
+            w.shape
+        )
         t, rounding = {"weight": codes, "weight_scale": scale}, round_mxfp8("rceil" if algo == "MXFP8" else "even")
     elif algo == "FP8":
         s, a = amax / np.float32(448), np.float32(input_amax / 448)
         codes = e4m3(w / s)
-        number, t, rounding = codes.astype(np.float64) * np.float64(s), {"weight": codes, "weight_scale": f32(s), "input_scale": f32(a)}, round_fp8(a)
+        number, t, rounding = (
+            codes.astype(np.float64) * np.float64(s),
+            {"weight": codes, "weight_scale": f32(s), "input_scale": f32(a)},
+            round_fp8(a),
+        )
     elif algo in ("FP8_PER_CHANNEL_PER_TOKEN", "float-quantized"):
         s = (np.abs(w).max(-1) / 448).astype(BF16).astype(np.float32)
         codes = e4m3(w / s[:, None])
@@ -170,22 +195,41 @@ def quantize(algo, name, w, rng, input_amax=4.0):
     elif algo == "float-static":
         s, a = amax / np.float32(448), np.float32(input_amax / 448)
         codes = e4m3(w / s)
-        number, t, rounding = codes.astype(np.float64) * np.float64(s), {"weight": codes, "weight_scale": one(s), "input_scale": one(a)}, round_fp8(a)
+        number, t, rounding = (
+            codes.astype(np.float64) * np.float64(s),
+            {"weight": codes, "weight_scale": one(s), "input_scale": one(a)},
+            round_fp8(a),
+        )
     elif algo == "int-quantized":
         s = (np.abs(w).max(-1, keepdims=True) / np.float32(127)).astype(np.float32)
         codes = int8(w / s)
-        number, t, rounding = codes.astype(np.float64) * s.astype(np.float64), {"weight": codes, "weight_scale": s}, round_token(127, lambda x: int8(x).astype(np.float32))
+        number, t, rounding = (
+            codes.astype(np.float64) * s.astype(np.float64),
+            {"weight": codes, "weight_scale": s},
+            round_token(127, lambda x: int8(x).astype(np.float32)),
+        )
     else:
         raise ValueError(algo)
     return {f"{name}.{k}": v for k, v in t.items()}, number, rounding
 
 
 def scheme(bits, kind, strategy, group=None, dynamic=False):
-    return {"num_bits": bits, "type": kind, "strategy": strategy, "group_size": group, "symmetric": True, "dynamic": dynamic}
+    return {
+        "num_bits": bits,
+        "type": kind,
+        "strategy": strategy,
+        "group_size": group,
+        "symmetric": True,
+        "dynamic": dynamic,
+    }
 
 
 SCHEMES = {  # algo: (format, weights, inputs)
-    "nvfp4-pack-quantized": ("nvfp4-pack-quantized", scheme(4, "float", "tensor_group", 16), scheme(4, "float", "tensor_group", 16, "local")),
+    "nvfp4-pack-quantized": (
+        "nvfp4-pack-quantized",
+        scheme(4, "float", "tensor_group", 16),
+        scheme(4, "float", "tensor_group", 16, "local"),
+    ),
     "nvfp4a16": ("nvfp4-pack-quantized", scheme(4, "float", "tensor_group", 16), None),
     "mxfp8-quantized": ("mxfp8-quantized", scheme(8, "float", "group", 32), scheme(8, "float", "group", 32, True)),
     "float-quantized": ("float-quantized", scheme(8, "float", "channel"), scheme(8, "float", "token", None, True)),
@@ -194,11 +238,21 @@ SCHEMES = {  # algo: (format, weights, inputs)
 }
 MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A8_NVFP4_FP8")
 # One algorithm per layer of a block, by the last word of its name.
-MIXED = {"query": "FP8", "key": "NVFP4", "value": "W4A16_NVFP4", "qkv": "NVFP4", "dense": "W4A8_NVFP4_FP8", "proj": "MXFP8", "fc1": "FP8", "fc2": "NVFP4_AWQ"}
+MIXED = {
+    "query": "FP8",
+    "key": "NVFP4",
+    "value": "W4A16_NVFP4",
+    "qkv": "NVFP4",
+    "dense": "W4A8_NVFP4_FP8",
+    "proj": "MXFP8",
+    "fc1": "FP8",
+    "fc2": "NVFP4_AWQ",
+}
 
 
 class Vit:
-    """A random model: `tensors` and `config` are the checkpoint, `run` is what it computes, in f64 but for the stated roundings."""
+    """A random model: `tensors` and `config` are the checkpoint, `run` is what it computes, in f64 but for the
+    stated roundings."""
 
     def __init__(self, algo=None, naming="hf", seed=1, dtype=np.float32):
         self.algo, self.naming, self.dtype = algo, naming, dtype
@@ -206,12 +260,24 @@ class Vit:
         self.tensors, self.weights, self.roundings, self.vectors, self.factors, self.plain = {}, {}, {}, {}, {}, set()
         hf = naming == "hf"
         block = (lambda i, n: f"vit.encoder.layer.{i}.{n}") if hf else (lambda i, n: f"blocks.{i}.{n}")
-        self.names = {"patches": "vit.embeddings.patch_embeddings.projection" if hf else "patch_embed.proj", "norm": "vit.layernorm" if hf else "norm",
-                      "head": "classifier" if hf else "head", "token": "vit.embeddings.cls_token" if hf else "cls_token",
-                      "positions": "vit.embeddings.position_embeddings" if hf else "pos_embed", "block": block,
-                      "parts": dict(norm1="layernorm_before", qkv=("attention.attention.query", "attention.attention.key", "attention.attention.value"),
-                                    out="attention.output.dense", norm2="layernorm_after", fc1="intermediate.dense", fc2="output.dense") if hf else
-                      dict(norm1="norm1", qkv=("attn.qkv",), out="attn.proj", norm2="norm2", fc1="mlp.fc1", fc2="mlp.fc2")}
+        self.names = {
+            "patches": "vit.embeddings.patch_embeddings.projection" if hf else "patch_embed.proj",
+            "norm": "vit.layernorm" if hf else "norm",
+            "head": "classifier" if hf else "head",
+            "token": "vit.embeddings.cls_token" if hf else "cls_token",
+            "positions": "vit.embeddings.position_embeddings" if hf else "pos_embed",
+            "block": block,
+            "parts": dict(
+                norm1="layernorm_before",
+                qkv=("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+                out="attention.output.dense",
+                norm2="layernorm_after",
+                fc1="intermediate.dense",
+                fc2="output.dense",
+            )
+            if hf
+            else dict(norm1="norm1", qkv=("attn.qkv",), out="attn.proj", norm2="norm2", fc1="mlp.fc1", fc2="mlp.fc2"),
+        }
         n, p = self.names, self.names["parts"]
         tokens = (IMAGE // PATCH) ** 2 + 1
         self.vector(n["token"], (1, 1, WIDTH), 0, 0.5)
@@ -238,8 +304,20 @@ class Vit:
         elif algo is not None:
             form, weights, inputs = SCHEMES[algo]
             self.config["quantization_config"] = {
-                "quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed", "ignore": [n["head"]], "kv_cache_scheme": None,
-                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": inputs, "output_activations": None}}}
+                "quant_method": "compressed-tensors",
+                "format": form,
+                "quantization_status": "compressed",
+                "ignore": [n["head"]],
+                "kv_cache_scheme": None,
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": weights,
+                        "input_activations": inputs,
+                        "output_activations": None,
+                    }
+                },
+            }
 
     mixed = None
 
@@ -271,9 +349,26 @@ class Vit:
 
     def make_config(self):
         if self.naming == "hf":
-            return {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": WIDTH, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS,
-                    "intermediate_size": MLP, "image_size": IMAGE, "patch_size": PATCH, "num_channels": 3, "qkv_bias": True, "layer_norm_eps": 1e-6, "hidden_act": "gelu"}
-        return {"architecture": "vit_tiny_test", "num_classes": CLASSES, "global_pool": "token", "model_args": {"img_size": IMAGE, "num_heads": HEADS, "depth": DEPTH, "embed_dim": WIDTH}}
+            return {
+                "model_type": "vit",
+                "architectures": ["ViTForImageClassification"],
+                "hidden_size": WIDTH,
+                "num_hidden_layers": DEPTH,
+                "num_attention_heads": HEADS,
+                "intermediate_size": MLP,
+                "image_size": IMAGE,
+                "patch_size": PATCH,
+                "num_channels": 3,
+                "qkv_bias": True,
+                "layer_norm_eps": 1e-6,
+                "hidden_act": "gelu",
+            }
+        return {
+            "architecture": "vit_tiny_test",
+            "num_classes": CLASSES,
+            "global_pool": "token",
+            "model_args": {"img_size": IMAGE, "num_heads": HEADS, "depth": DEPTH, "embed_dim": WIDTH},
+        }
 
     def save(self, folder, shards=1):
         folder.mkdir(exist_ok=True)
@@ -292,8 +387,9 @@ class Vit:
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
     def run(self, image, copied=(), noise=0.0, seed=0, inputs=True):
-        """In f64, rounded to f16 where an engine's values are: results of layers, of `copied` ones also before their input becomes codes (another kernel makes them).
-        `noise`: relative, before each rounding; inputs=False: without the codes of inputs."""
+        """In f64, rounded to f16 where an engine's values are: results of layers, of `copied` ones also before their
+        input becomes codes (another kernel makes them). `noise`: relative, before each rounding; inputs=False:
+        without the codes of inputs."""
         rng = np.random.default_rng(seed)
         n, p, erf = self.names, self.names["parts"], np.vectorize(math.erf)
         exact_half = lambda x: x.astype(np.float16).astype(np.float64)
@@ -311,16 +407,30 @@ class Vit:
             elif noise != 0:
                 x = x * (1 + noise * rng.uniform(-1, 1, x.shape))
             w = self.weights[name]
-            return rounding(x).astype(np.float64) @ (w.astype(np.float16).astype(np.float64) if rounding is as_is and name in self.plain else w).T + v[name + ".bias"]
+            return (
+                rounding(x).astype(np.float64)
+                @ (w.astype(np.float16).astype(np.float64) if rounding is as_is and name in self.plain else w).T
+                + v[name + ".bias"]
+            )
 
         def norm(name, x):
             mean = x.mean(-1, keepdims=True)
-            return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * v[name + ".weight"] + v[name + ".bias"]
+            return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * v[name + ".weight"] + v[
+                name + ".bias"
+            ]
 
         batch, grid = image.shape[0], IMAGE // PATCH
-        x = image.astype(np.float64).reshape(batch, 3, grid, PATCH, grid, PATCH).transpose(0, 2, 4, 1, 3, 5).reshape(batch, grid * grid, -1)
-        # What is learnt is one constant, summed before it is rounded: a row for the class token, whose patch is zeros, and one for each patch.
-        raw = {name: self.vectors[name].astype(np.float64) for name in (n["token"], n["positions"], n["patches"] + ".bias")}
+        x = (
+            image.astype(np.float64)
+            .reshape(batch, 3, grid, PATCH, grid, PATCH)
+            .transpose(0, 2, 4, 1, 3, 5)
+            .reshape(batch, grid * grid, -1)
+        )
+        # What is learnt is one constant, summed before it is rounded: a row for the class token, whose patch is zeros,
+        # and one for each patch.
+        raw = {
+            name: self.vectors[name].astype(np.float64) for name in (n["token"], n["positions"], n["patches"] + ".bias")
+        }
         bias = np.broadcast_to(raw[n["patches"] + ".bias"], (1, grid * grid, WIDTH))
         learnt = exact_half((np.concatenate([raw[n["token"]], bias], 1) + raw[n["positions"]]).astype(np.float32))
         x = np.concatenate([np.zeros((batch, 1, x.shape[2])), exact_half(x)], 1)

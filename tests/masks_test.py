@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an attention mask hides must not matter, however the mask is spelt (tests/data/masks). Argument: the folder with the program."""
+"""What an attention mask hides must not matter, however the mask is spelt (tests/data/masks). Argument: the folder
+with the program."""
+
 import json
 import os
 import pathlib
@@ -56,7 +58,9 @@ class Masks(unittest.TestCase):
         said = self.build(case, *options)
         self.assertEqual(said["padding"], "mask", (case, precision))
         first, second = self.run_on("in"), self.run_on("other")
-        self.assertTrue(np.array_equal(first[SEEN], second[SEEN]), (case, precision, np.abs(first - second)[SEEN].max()))
+        self.assertTrue(
+            np.array_equal(first[SEEN], second[SEEN]), (case, precision, np.abs(first - second)[SEEN].max())
+        )
         want = CASES[f"{case}.out"][SEEN]
         close = float(np.sum(first[SEEN] * want) / np.linalg.norm(first[SEEN]) / np.linalg.norm(want))
         self.assertGreater(close, cosine, (case, precision))
@@ -64,7 +68,13 @@ class Masks(unittest.TestCase):
     def test_what_is_hidden_does_not_matter(self):
         for case in NAMES:
             stated = "rounded" in case
-            for precision, cosine in (("fp32", 0.999999), ("fp16", 0.99999), ("fp8", 0.99), ("int8", 0.99), ("nvfp4", 0.95)):
+            for precision, cosine in (
+                ("fp32", 0.999999),
+                ("fp16", 0.99999),
+                ("fp8", 0.99),
+                ("int8", 0.99),
+                ("nvfp4", 0.95),
+            ):
                 with self.subTest(case=case, precision=precision):
                     self.check(case, precision, min(cosine, 0.9999) if stated else cosine)
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Norms that are folded into layers or pooled, through the program: what decides about them holds for all plans of an engine, and accuracy goes first.
+"""Norms that are folded into layers or pooled, through the program: what decides about them holds for all plans of
+an engine, and accuracy goes first.
 
-  python3 tests/norms_test.py FOLDER_OF_PROGRAMS"""
+python3 tests/norms_test.py FOLDER_OF_PROGRAMS"""
+
 import json
 import os
 import subprocess
@@ -25,17 +27,28 @@ def constant(name, array):
 
 
 def save(path, nodes, constants, out_shape):
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16, 64])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, out_shape)], constants)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, out_shape)],
+        constants,
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 def linear(name, x, y):
-    return [helper.make_node("MatMul", [x, f"{name}.w"], [f"{name}.m"], name=f"{name}.matmul"), helper.make_node("Add", [f"{name}.m", f"{name}.b"], [y], name=f"{name}.add")]
+    return [
+        helper.make_node("MatMul", [x, f"{name}.w"], [f"{name}.m"], name=f"{name}.matmul"),
+        helper.make_node("Add", [f"{name}.m", f"{name}.b"], [y], name=f"{name}.add"),
+    ]
 
 
 def weights(random, name, rows, cols, bias=0.0):
-    return [constant(f"{name}.w", random.standard_normal((rows, cols)).astype("f4") / np.sqrt(rows, dtype="f4")), constant(f"{name}.b", np.full(cols, bias, "f4"))]
+    return [
+        constant(f"{name}.w", random.standard_normal((rows, cols)).astype("f4") / np.sqrt(rows, dtype="f4")),
+        constant(f"{name}.b", np.full(cols, bias, "f4")),
+    ]
 
 
 class Norms(unittest.TestCase):
@@ -55,7 +68,10 @@ class Norms(unittest.TestCase):
         return done.stdout
 
     def norm_vectors(self):
-        return [constant("n.gain", self.random.uniform(0.5, 1.5, 64).astype("f4")), constant("n.shift", self.random.standard_normal(64).astype("f4"))]
+        return [
+            constant("n.gain", self.random.uniform(0.5, 1.5, 64).astype("f4")),
+            constant("n.shift", self.random.standard_normal(64).astype("f4")),
+        ]
 
     def steps(self, model, *words):
         """Op, program and attributes of each step of the first plan."""
@@ -65,22 +81,54 @@ class Norms(unittest.TestCase):
         self.assertEqual(len({len(p["steps"]) for p in plans}), 1, "plans mirror the golden one")
         return [(s["op"], [t["step"] for t in s["then"]], s["attrs"]) for s in plans[0]["steps"]]
 
-    # A mean over one of two axes of tokens has a kernel where there is one image only: no plan may have it where another lacks it.
+    # A mean over one of two axes of tokens has a kernel where there is one image only: no plan may have it where
+    # another lacks it.
     def test_pooled_in_all_plans_or_none(self):
         model = self.path("pool.onnx")
-        nodes = (linear("a", "x", "h") + [helper.make_node("LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n"),
-                                          helper.make_node("Reshape", ["n", "grid"], ["t"], name="t"),
-                                          helper.make_node("ReduceMean", ["t"], ["p"], axes=[1], keepdims=0, name="p")] + linear("b", "p", "y"))
-        save(model, nodes, weights(self.random, "a", 64, 64) + weights(self.random, "b", 64, 16) + self.norm_vectors() + [constant("grid", np.array([-1, 4, 4, 64]))], ["batch", 4, 16])
+        nodes = (
+            linear("a", "x", "h")
+            + [
+                helper.make_node(
+                    "LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n"
+                ),
+                helper.make_node("Reshape", ["n", "grid"], ["t"], name="t"),
+                helper.make_node("ReduceMean", ["t"], ["p"], axes=[1], keepdims=0, name="p"),
+            ]
+            + linear("b", "p", "y")
+        )
+        save(
+            model,
+            nodes,
+            weights(self.random, "a", 64, 64)
+            + weights(self.random, "b", 64, 16)
+            + self.norm_vectors()
+            + [constant("grid", np.array([-1, 4, 4, 64]))],
+            ["batch", 4, 16],
+        )
         for batches, pooled in (("1", True), ("1,2", False), ("2", False)):
             steps = self.steps(model, "--precision", "fp16", "--batch", batches)
             self.assertEqual(any(attrs.get("pooled") for _, _, attrs in steps), pooled, batches)
 
     def residual_model(self, name, offset):
         model = self.path(name)
-        nodes = (linear("a", "x", "h") + [helper.make_node("LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n")] + linear("b", "n", "u") +
-                 linear("c", "u", "v") + [helper.make_node("Add", ["v", "h"], ["s"], name="s")] + linear("d", "s", "y"))
-        constants = weights(self.random, "a", 64, 64, offset) + weights(self.random, "b", 64, 128) + weights(self.random, "c", 128, 64) + weights(self.random, "d", 64, 16)
+        nodes = (
+            linear("a", "x", "h")
+            + [
+                helper.make_node(
+                    "LayerNormalization", ["h", "n.gain", "n.shift"], ["n"], axis=-1, epsilon=1e-5, name="n"
+                )
+            ]
+            + linear("b", "n", "u")
+            + linear("c", "u", "v")
+            + [helper.make_node("Add", ["v", "h"], ["s"], name="s")]
+            + linear("d", "s", "y")
+        )
+        constants = (
+            weights(self.random, "a", 64, 64, offset)
+            + weights(self.random, "b", 64, 128)
+            + weights(self.random, "c", 128, 64)
+            + weights(self.random, "d", 64, 16)
+        )
         save(model, nodes, constants + self.norm_vectors(), ["batch", 16, 16])
         return model
 

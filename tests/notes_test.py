@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What build and inspect say beside the result: numbers that change their type, joined layers, slow kernels. Argument: the folder with the program."""
+"""What build and inspect say beside the result: numbers that change their type, joined layers, slow kernels.
+Argument: the folder with the program."""
+
 import json
 import os
 import pathlib
@@ -32,7 +34,10 @@ class Notes(unittest.TestCase):
         return done
 
     def test_numbers_that_were_bf16(self):
-        text, ends = "most weights of the model are bf16 numbers; ", "is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"
+        text, ends = (
+            "most weights of the model are bf16 numbers; ",
+            "is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)",
+        )
         build = ("build", MODELS / "llama_bf16_dyn20.onnx", *TOKENS, "-o", "x.tess")
         said = lambda *words: " ".join(self.tessera(*build, *words).stderr.split())
         self.assertIn(text + "the engine " + ends, said())
@@ -42,7 +47,10 @@ class Notes(unittest.TestCase):
             self.assertNotIn("bf16 numbers;", self.tessera(*build, "--precision", precision).stderr)
         for other in ("llama_dyn18", "vit_half_dyn20"):
             shapes = TOKENS if other.startswith("llama") else ()
-            self.assertNotIn("bf16 numbers;", self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr)
+            self.assertNotIn(
+                "bf16 numbers;",
+                self.tessera("build", MODELS / f"{other}.onnx", *shapes, "-o", "x.tess", "--precision", "fp16").stderr,
+            )
 
     def roles(self, model, *words):
         self.tessera("build", MODELS / f"{model}.onnx", "-o", "x.tess", "--precision", "fp8", *words)
@@ -75,7 +83,9 @@ class Notes(unittest.TestCase):
         for precision in ("fp8", "int8", "nvfp4", "w4a16"):
             self.assertIn(text, self.tessera("build", model, "-o", "x.tess", "--precision", precision).stdout)
         for words in (("fp16",), ("bf16",), ("fp32",), ("fp8", "--attention", "fp8"), ("fp8", "--attention", "fp16")):
-            self.assertNotIn("attention stays", self.tessera("build", model, "-o", "x.tess", "--precision", *words).stdout)
+            self.assertNotIn(
+                "attention stays", self.tessera("build", model, "-o", "x.tess", "--precision", *words).stdout
+            )
 
     def refused(self, *words):
         done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
@@ -86,7 +96,11 @@ class Notes(unittest.TestCase):
         for words, wanted in (((), ("", "f16")), (("--attention", "fp8"), ("fp8", "e4m3"))):
             self.tessera("build", MODELS / "vit_dyn18.onnx", "-o", "x.tess", "--precision", "fp8", *words)
             for plan in json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"]:
-                self.assertEqual([(s["asked"], s["stored"]) for s in plan["steps"] if s["op"] == "attention"], [wanted] * 2, plan["name"])
+                self.assertEqual(
+                    [(s["asked"], s["stored"]) for s in plan["steps"] if s["op"] == "attention"],
+                    [wanted] * 2,
+                    plan["name"],
+                )
 
     def test_softmaxes_that_are_no_attention_are_counted(self):
         for model in ("gemma2_ts17", "gemma2_dyn20"):
@@ -95,17 +109,38 @@ class Notes(unittest.TestCase):
             self.assertGreater(count, 1)
             steps = json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]
             self.assertEqual(count, sum(s["op"] == "softmax" for s in steps))
-            self.assertIn(f"{count} softmaxes are not recognised as attention: they and their products run op by op in fp16",
-                          " ".join(self.tessera(*build).stdout.split()))
+            self.assertIn(
+                f"{count} softmaxes are not recognised as attention: they and their products run op by op in fp16",
+                " ".join(self.tessera(*build).stdout.split()),
+            )
             said = self.refused(*build, "--attention", "fp8")
-            self.assertIn(f"no attention was recognised in this model; {count} softmaxes run op by op in fp16; leave --attention out", said)
+            self.assertIn(
+                f"no attention was recognised in this model; {count} softmaxes run op by op in fp16; leave "
+                "--attention out",
+                said,
+            )
             self.assertNotIn("--allow", said)
         vit = self.tessera("build", MODELS / "vit_dyn18.onnx", "-o", "x.tess", "--precision", "fp8")
         self.assertNotIn("not recognised as attention", " ".join(vit.stdout.split()))
 
     def test_integer_inputs_have_one_kind(self):
-        np.savez(self.folder / "in.npz", **{k: v for k, v in np.load(MODELS / "bert_dyn18.npz").items() if not k.startswith("expected")})
-        self.tessera("build", MODELS / "bert_dyn18.onnx", *TOKENS, "--shape", "token_type_ids=1,8", "-o", "x.tess", "--precision", "fp8", "--calib", "in.npz")
+        np.savez(
+            self.folder / "in.npz",
+            **{k: v for k, v in np.load(MODELS / "bert_dyn18.npz").items() if not k.startswith("expected")},
+        )
+        self.tessera(
+            "build",
+            MODELS / "bert_dyn18.onnx",
+            *TOKENS,
+            "--shape",
+            "token_type_ids=1,8",
+            "-o",
+            "x.tess",
+            "--precision",
+            "fp8",
+            "--calib",
+            "in.npz",
+        )
         done = self.tessera("verify", "x.tess")
         self.assertIn("\ninteger inputs: one kind\n", done.stdout)
         # The amax of a scale has the largest code, and that is right.
@@ -120,13 +155,19 @@ class Notes(unittest.TestCase):
         for rule in ("class token", "image and patch size"):
             self.assertIn(f"\n  not applicable  {rule} (the model has nothing that the rule is about)\n", text)
         report = json.loads(self.tessera("check", MODELS / "llama_dyn18.onnx", *TOKENS, "--json").stdout)
-        self.assertEqual([r["rule"] for r in report["rules"] if not r["applies"]], ["class token", "image and patch size"])
+        self.assertEqual(
+            [r["rule"] for r in report["rules"] if not r["applies"]], ["class token", "image and patch size"]
+        )
 
     def test_joined_layers_are_counted_as_the_model_has_them(self):
         model = MODELS / "eva02_dyn18.onnx"
         counts = {}
         for target in ("cpu", "sm90"):
-            said = json.loads(self.tessera("build", model, "-o", f"{target}.tess", "--precision", "fp16", "--target", target, "--json").stdout)
+            said = json.loads(
+                self.tessera(
+                    "build", model, "-o", f"{target}.tess", "--precision", "fp16", "--target", target, "--json"
+                ).stdout
+            )
             counts[target] = sum(group["layers"] for group in said["layers"])
         self.assertEqual(counts["cpu"], counts["sm90"])
         text = " ".join(self.tessera("inspect", "sm90.tess").stdout.split())
@@ -134,11 +175,27 @@ class Notes(unittest.TestCase):
         self.assertNotIn("join", self.tessera("inspect", "cpu.tess").stdout)
 
     def test_accuracy_on_samples_says_what_it_was_measured_with(self):
-        np.savez(self.folder / "in.npz", image=np.random.default_rng(1).standard_normal((4, 3, 16, 16)).astype(np.float32))
-        words = ("build", MODELS / "eva02_dyn18.onnx", "-o", "x.tess", "--precision", "fp8", "--calib", "in.npz", "--target")
+        np.savez(
+            self.folder / "in.npz", image=np.random.default_rng(1).standard_normal((4, 3, 16, 16)).astype(np.float32)
+        )
+        words = (
+            "build",
+            MODELS / "eva02_dyn18.onnx",
+            "-o",
+            "x.tess",
+            "--precision",
+            "fp8",
+            "--calib",
+            "in.npz",
+            "--target",
+        )
         as_run = "(by layers on the CPU, which round both halves of a gated MLP and their product; the engine does not)"
-        self.assertRegex(" ".join(self.tessera(*words, "sm90", "--keep-norms").stdout.split()), "on 4 samples of --calib: [^()]*" + as_run.replace("(", "[(]").replace(")", "[)]"))
-        # Layers on the CPU have their norms: where the engine has none, nothing is said of samples but by its own golden run.
+        self.assertRegex(
+            " ".join(self.tessera(*words, "sm90", "--keep-norms").stdout.split()),
+            "on 4 samples of --calib: [^()]*" + as_run.replace("(", "[(]").replace(")", "[)]"),
+        )
+        # Layers on the CPU have their norms: where the engine has none, nothing is said of samples but by its own
+        # golden run.
         self.assertNotIn("samples of --calib:", self.tessera(*words, "sm90").stdout)
         self.assertNotIn("by layers on the CPU", self.tessera(*words, "cpu").stdout)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files by numpy, in every form it writes, through our reader and writer and back into numpy. Argument: the folder with io_npz_test."""
+"""Files by numpy, in every form it writes, through our reader and writer and back into numpy. Argument: the folder
+with io_npz_test."""
 
 import io
 import pathlib
@@ -67,7 +68,12 @@ def main():
 
         def copy(data, name="in.npz"):
             (scratch / name).write_bytes(data)
-            done = subprocess.run([program, "--copy", scratch / name, scratch / "out.npz"], capture_output=True, text=True, errors="replace")
+            done = subprocess.run(
+                [program, "--copy", scratch / name, scratch / "out.npz"],
+                capture_output=True,
+                text=True,
+                errors="replace",
+            )
             return done.returncode, done.stderr
 
         def expect_copied(what, data, want, name="in.npz"):
@@ -76,7 +82,12 @@ def main():
             with np.load(scratch / "out.npz", allow_pickle=False) as got:
                 assert sorted(got.files) == sorted(want), what
                 for key, a in want.items():
-                    assert got[key].dtype == a.dtype and got[key].shape == a.shape, (what, key, got[key].dtype, got[key].shape)
+                    assert got[key].dtype == a.dtype and got[key].shape == a.shape, (
+                        what,
+                        key,
+                        got[key].dtype,
+                        got[key].shape,
+                    )
                     assert np.array_equal(got[key], a), (what, key)
 
         def expect_refused(what, data, words):
@@ -89,7 +100,9 @@ def main():
             expect_copied(save.__name__, out.getvalue(), arrays)
         for version in ((1, 0), (2, 0), (3, 0)):
             for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                expect_copied(f"npy version {version}, method {compression}", zip_of(arrays, version, compression), arrays)
+                expect_copied(
+                    f"npy version {version}, method {compression}", zip_of(arrays, version, compression), arrays
+                )
         expect_copied("zip64", zip64_of(arrays), arrays)
         for name in ("f4_2x3x4_f", "i8_scalar_c", "u1_0x4_c"):
             out = io.BytesIO()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A receipt's hash: whatever can change a variant's results or their verdict changes it, what cannot leaves it alone."""
+"""A receipt's hash: whatever can change a variant's results or their verdict changes it, what cannot leaves it
+alone."""
 
 import re
 import shutil
@@ -15,25 +16,25 @@ FLAGS = "-O3 -lineinfo"
 
 # One of each kind of file that matmul/sm90_fp8 or its verdict is made of.
 MATTERS = [
-    "src/ops/matmul/sm90_fp8.cu",          # the variant
-    "src/ops/matmul/sm90_contract.h",      # its contract
-    "src/ops/matmul/sm90_gemm_kernel.cuh", # its launch
-    "src/tiles/sm90/gemm_finish.cuh",      # the kernel
-    "src/archs/sm90/instructions.cuh",     # its instructions
+    "src/ops/matmul/sm90_fp8.cu",  # the variant
+    "src/ops/matmul/sm90_contract.h",  # its contract
+    "src/ops/matmul/sm90_gemm_kernel.cuh",  # its launch
+    "src/tiles/sm90/gemm_finish.cuh",  # the kernel
+    "src/archs/sm90/instructions.cuh",  # its instructions
     "src/op/row_moments.h",
     "src/op/row_moments.cc",
     "src/types/e4m3.h",
     "src/types/types.inc",
-    "src/types/quantize_array.cc",         # operands of tests
+    "src/types/quantize_array.cc",  # operands of tests
     "src/ir/program.cc",
     "src/ir/steps.inc",
     "src/runtime/device_memory.cc",
     "src/op/op.cc",
-    "src/op/check_problem.cc",            # implements op.h under another name
+    "src/op/check_problem.cc",  # implements op.h under another name
     "src/op/reference.cc",
     "src/op/errors.cc",
     "src/ops/matmul/reference.cc",
-    "src/ops/matmul/errors.cc",            # bounds
+    "src/ops/matmul/errors.cc",  # bounds
     "src/ops/matmul/test.cc",
     "src/ops/matmul/test_problems.h",
     "tests/testing/variant_harness.cc",
@@ -41,13 +42,13 @@ MATTERS = [
     "tests/testing/receipts.cc",
 ]
 MATTERS_NOT = [
-    "src/ops/matmul/sm90_f16.cu",          # another variant
+    "src/ops/matmul/sm90_f16.cu",  # another variant
     "src/ops/matmul/sm90_swapped.cu",
     "src/ops/matmul/cpu_kernel.cc",
-    "src/ops/matmul/variants.inc",         # the order of preference
+    "src/ops/matmul/variants.inc",  # the order of preference
     "src/ops/matmul/bench.cc",
     "src/ops/ops.inc",
-    "src/ops/attention/sm90_short.cu",     # another op
+    "src/ops/attention/sm90_short.cu",  # another op
     "src/ops/attention/test.cc",
     "src/ops/attention/errors.cc",
     "src/tiles/sm90/swapped.cuh",
@@ -73,8 +74,16 @@ class Receipts(unittest.TestCase):
     def hashes(cls, flags=FLAGS, compiler=""):
         """variant -> hash"""
         out = cls.root / "hashes.cc"
-        words = ["cmake", f"-DROOT={cls.root}", f"-DOUT={out}", f"-DDEVICE_FLAGS={flags}", f"-DDEVICE_COMPILER={compiler}"]
-        subprocess.run([*words, "-P", REPO / "cmake" / "hash_variants.cmake"], check=True, capture_output=True, text=True)
+        words = [
+            "cmake",
+            f"-DROOT={cls.root}",
+            f"-DOUT={out}",
+            f"-DDEVICE_FLAGS={flags}",
+            f"-DDEVICE_COMPILER={compiler}",
+        ]
+        subprocess.run(
+            [*words, "-P", REPO / "cmake" / "hash_variants.cmake"], check=True, capture_output=True, text=True
+        )
         return dict(re.findall(r'\{"(\S+)", "(\w+)"\}', out.read_text()))
 
     def changed(self, file, more="touched;\n"):
@@ -88,8 +97,11 @@ class Receipts(unittest.TestCase):
         return {v for v in after if after[v] != self.before[v]}
 
     def test_every_variant_has_a_hash_of_its_own(self):
-        listed = {f"{p.parent.name}/{name}" for p in (REPO / "src" / "ops").glob("*/variants.inc")
-                  for name in re.findall(r"^TS_VARIANT\((\w+)\)", p.read_text(), re.M)}
+        listed = {
+            f"{p.parent.name}/{name}"
+            for p in (REPO / "src" / "ops").glob("*/variants.inc")
+            for name in re.findall(r"^TS_VARIANT\((\w+)\)", p.read_text(), re.M)
+        }
         self.assertEqual(self.before.keys(), listed)
         self.assertEqual(len(set(self.before.values())), len(listed))
 
@@ -118,8 +130,12 @@ class Receipts(unittest.TestCase):
         self.assertIn('return "nvcc 13.0.88, ptxas 13.0.88"', (self.root / "hashes.cc").read_text())
 
     def test_files_may_move(self):
-        moves = [("src/tiles/sm90/gemm_finish.cuh", "src/tiles/sm90/epilogue.cuh"), ("src/ops/matmul/errors.cc", "src/ops/matmul/error_rules.cc"),
-                 ("src/op/row_moments.cc", "src/op/moments_of_rows.cc"), ("src/ops/matmul/resident_test.cc", "src/ops/matmul/kept_test.cc")]
+        moves = [
+            ("src/tiles/sm90/gemm_finish.cuh", "src/tiles/sm90/epilogue.cuh"),
+            ("src/ops/matmul/errors.cc", "src/ops/matmul/error_rules.cc"),
+            ("src/op/row_moments.cc", "src/op/moments_of_rows.cc"),
+            ("src/ops/matmul/resident_test.cc", "src/ops/matmul/kept_test.cc"),
+        ]
         names = {str(Path(*Path(a).parts[1:])): str(Path(*Path(b).parts[1:])) for a, b in moves}
         sources = [p for p in (self.root / "src").rglob("*") if p.suffix in (".h", ".cuh", ".cc", ".cu")]
         texts = {p: p.read_text() for p in sources}

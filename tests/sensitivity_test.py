@@ -20,7 +20,9 @@ PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/
 
 def tessera(*words, code=0):
     done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=Sensitivity.folder)
-    assert done.returncode == code, f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, (
+        f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
+    )
     return done
 
 
@@ -43,7 +45,8 @@ class Sensitivity(unittest.TestCase):
         alone = [layer["alone"]["relative_l2"] for layer in layers]
         self.assertEqual(alone, sorted(alone, reverse=True))
         for layer in layers:
-            # One layer costs more than none and less than all; all but one less than all, give or take the luck of roundings.
+            # One layer costs more than none and less than all; all but one less than all, give or take the luck of
+            # roundings.
             self.assertGreater(layer["alone"]["relative_l2"], said["carrier"]["relative_l2"], layer)
             self.assertLess(layer["alone"]["relative_l2"], said["all"]["relative_l2"], layer)
             self.assertLess(layer["all_but_it"]["relative_l2"], 1.3 * said["all"]["relative_l2"], layer)
@@ -69,8 +72,11 @@ class Sensitivity(unittest.TestCase):
         self.assertIn("mlp.fc1", text)
 
     def test_slips_get_a_sentence(self):
-        for words, sentence in ((("--precision", "fp16"), "it has no scales"), (("--precision", "fp9"), "'fp9' is unknown"),
-                                (("--precision", "fp8", "--all", "--json"), "leave --all out")):
+        for words, sentence in (
+            (("--precision", "fp16"), "it has no scales"),
+            (("--precision", "fp9"), "'fp9' is unknown"),
+            (("--precision", "fp8", "--all", "--json"), "leave --all out"),
+        ):
             done = tessera(*self.words, *words, code=2)
             self.assertIn(sentence, " ".join((done.stderr + done.stdout).split()))
 

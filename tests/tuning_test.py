@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels chosen by a table of times, as the command line shows it: without a GPU, with a made-up table. Argument: the folder with the program."""
+"""Kernels chosen by a table of times, as the command line shows it: without a GPU, with a made-up table. Argument:
+the folder with the program."""
+
 import json
 import os
 import pathlib
@@ -35,7 +37,12 @@ class Tuning(unittest.TestCase):
         tessera(*cls.build, "-o", "order.tess", "--tuning", "none")
         cls.problems = json.loads(tessera("inspect", "order.tess", "--tuning", "--json").stdout)["problems"]
         # Every candidate takes longer than the one after it: the last of each list wins.
-        entries = {p["problem"]: [{"variant": c["variant"], "config": c["config"], "us": 50.25 - i} for i, c in enumerate(p["candidates"])] for p in cls.problems}
+        entries = {
+            p["problem"]: [
+                {"variant": c["variant"], "config": c["config"], "us": 50.25 - i} for i, c in enumerate(p["candidates"])
+            ]
+            for p in cls.problems
+        }
         cls.table = {"tessera": "tuning 1", "gpu": "NVIDIA Nothing", "arch": "sm90", "entries": entries}
         cls.write(cls.table, "table.json")
         tessera(*cls.build, "-o", "tuned.tess", "--tuning", "table.json")
@@ -53,7 +60,10 @@ class Tuning(unittest.TestCase):
             self.assertEqual(now["problem"], before["problem"])
             first = now["candidates"][0]
             self.assertTrue(first["chosen"], now)
-            self.assertEqual((first["variant"], first["config"]), (before["candidates"][-1]["variant"], before["candidates"][-1]["config"]))
+            self.assertEqual(
+                (first["variant"], first["config"]),
+                (before["candidates"][-1]["variant"], before["candidates"][-1]["config"]),
+            )
             self.assertEqual(sum(c["chosen"] for c in now["candidates"]), 1)
         text = tessera("inspect", "tuned.tess", "--tuning", "--table", "table.json").stdout
         self.assertIn("the plan was tuned by it", text)
@@ -87,17 +97,28 @@ class Tuning(unittest.TestCase):
         strange = {k: [{"variant": "matmul/unheard_of", "config": "", "us": 1}] for k in self.table["entries"]}
         self.write(self.table | {"entries": strange}, "strange.json")
         said = tessera(*self.build, "-o", "strange.tess", "--tuning", "strange.json").stderr
-        self.assertIn(f"strange.json: {len(strange)} of its {len(strange)} times are of kernels that this program does not have, such as 'matmul/unheard_of'", said)
+        self.assertIn(
+            f"strange.json: {len(strange)} of its {len(strange)} times are of kernels that this program does not "
+            "have, such as 'matmul/unheard_of'",
+            said,
+        )
         self.assertEqual((self.folder / "strange.tess").read_bytes(), (self.folder / "order.tess").read_bytes())
         self.assertNotIn("warning", tessera(*self.build, "-o", "again.tess", "--tuning", "table.json").stderr)
 
     def test_kernels_that_do_not_exist_are_marked(self):
         key = next(p["problem"] for p in self.problems if " matmul " in p["problem"])
         real = self.table["entries"][key]
-        tiles = [{"variant": real[0]["variant"], "config": "9x9", "us": 1}, {"variant": "matmul/unheard_of", "config": "", "us": 2}]
+        tiles = [
+            {"variant": real[0]["variant"], "config": "9x9", "us": 1},
+            {"variant": "matmul/unheard_of", "config": "", "us": 2},
+        ]
         self.write(self.table | {"entries": {key: real + tiles}}, "tiles.json")
         said = tessera(*self.build, "-o", "tiles.tess", "--tuning", "tiles.json").stderr
-        self.assertIn(f"has 1 time for plan batch64 of kernels that do not run its layers with such a tile, such as '{real[0]['variant']} 9x9' for layer", said)
+        self.assertIn(
+            "has 1 time for plan batch64 of kernels that do not run its layers with such a tile, such as "
+            f"'{real[0]['variant']} 9x9' for layer",
+            said,
+        )
         shown = json.loads(tessera("inspect", "tiles.tess", "--tuning", "--table", "tiles.json", "--json").stdout)
         for problem in shown["problems"]:
             unknown = [(c["variant"], c["config"]) for c in problem["candidates"] if not c["known"]]
@@ -111,7 +132,11 @@ class Tuning(unittest.TestCase):
             said = failure("inspect", "tuned.tess", words, "--table", "cuda.json", code=3)
             self.assertIn("cuda.json: holds times of cuda, the engine is for sm90", said)
         said = " ".join(tessera("inspect", "order.tess", "--verbose", "--table", "table.json").stdout.split())
-        self.assertRegex(said, "plan batch64: tuning table [0-9a-f]{16} of NVIDIA Nothing: the plan was made without measured times, by the order of the lists and by tile shapes' cost models; [0-9]+ of [0-9]+ problems with a choice measured$")
+        self.assertRegex(
+            said,
+            "plan batch64: tuning table [0-9a-f]{16} of NVIDIA Nothing: the plan was made without measured times, by "
+            "the order of the lists and by tile shapes' cost models; [0-9]+ of [0-9]+ problems with a choice measured$",
+        )
 
     def test_tune_measures_once_or_says_why_not(self):
         words = [PROGRAM, *map(str, self.build[:-1]), "8,64", "--tune", "-o", "x.tess"]
@@ -136,7 +161,9 @@ class Tuning(unittest.TestCase):
 
     def test_sentences(self):
         self.assertIn("--tune is about kernels of GPUs", failure("build", "tiny.onnx", "--tune", code=2))
-        self.assertIn("--tuning is about kernels of GPUs", failure("build", "tiny.onnx", "--tuning", "table.json", code=2))
+        self.assertIn(
+            "--tuning is about kernels of GPUs", failure("build", "tiny.onnx", "--tuning", "table.json", code=2)
+        )
         self.assertIn("leaves no place", failure(*self.build, "--tune", "--tuning", "none", code=2))
         self.assertIn("missing.json", failure(*self.build, "--tuning", "missing.json", code=3))
         (self.folder / "broken.json").write_text('{"tessera": "tuning 1"}')
@@ -146,7 +173,6 @@ class Tuning(unittest.TestCase):
         self.assertIn("give both", failure("inspect", "tuned.tess", "--table", "table.json", code=2))
         self.assertIn("leave --verbose out", failure("inspect", "tuned.tess", "--tuning", "--verbose", code=2))
         self.assertIn("chosen by their order", failure("inspect", "tuned.tess", "--tuning", "--plan", "golden", code=2))
-
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Types against ml_dtypes and numpy: all codes of narrow elements as numbers and the codes of many floats; quantizers and layouts
-against the rules of docs/formats.md written down a second time. Argument: the build's bin folder."""
+"""Types against ml_dtypes and numpy: all codes of narrow elements as numbers and the codes of many floats;
+quantizers and layouts against the rules of docs/formats.md written down a second time. Argument: the build's bin
+folder."""
+
 import os
 import pathlib
 import re
@@ -17,8 +19,14 @@ except ImportError as missing:
     sys.exit(77)
 
 # name: (type of the oracle, bits)
-FLOATS = {"f16": (np.float16, 16), "bf16": (ml_dtypes.bfloat16, 16), "e4m3": (ml_dtypes.float8_e4m3fn, 8),
-          "e5m2": (ml_dtypes.float8_e5m2, 8), "e8m0": (ml_dtypes.float8_e8m0fnu, 8), "e2m1": (ml_dtypes.float4_e2m1fn, 4)}
+FLOATS = {
+    "f16": (np.float16, 16),
+    "bf16": (ml_dtypes.bfloat16, 16),
+    "e4m3": (ml_dtypes.float8_e4m3fn, 8),
+    "e5m2": (ml_dtypes.float8_e5m2, 8),
+    "e8m0": (ml_dtypes.float8_e8m0fnu, 8),
+    "e2m1": (ml_dtypes.float4_e2m1fn, 4),
+}
 INTEGERS = {"i8": (np.int8, 8), "i4": (ml_dtypes.int4, 4)}
 
 
@@ -53,7 +61,11 @@ def inputs():
         beyond = np.array([numbers[-1] + (numbers[-1] - numbers[-2]) / 2], np.float32)  # where overflow begins
         for x in (numbers.astype(np.float32), middles, beyond, -beyond):
             parts += [x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf))]
-    parts.append(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 464, 465, 65519.99, 65520, 3.4e38, 1e-45, -1e-45], np.float32))
+    parts.append(
+        np.array(
+            [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 464, 465, 65519.99, 65520, 3.4e38, 1e-45, -1e-45], np.float32
+        )
+    )
     return np.concatenate(parts)
 
 
@@ -68,7 +80,9 @@ def cast(x, dtype, bits, saturate):
 def cast_integer(x, bits):
     """Nearest even, saturating in either mode; NaN is 0."""
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), low, high).astype(np.int64).astype(np.uint8) & ((1 << bits) - 1)
+    return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), low, high).astype(np.int64).astype(
+        np.uint8
+    ) & ((1 << bits) - 1)
 
 
 def check_elements(folder, program):
@@ -94,16 +108,40 @@ def check_elements(folder, program):
             wrong_codes += int((~same).sum())
             for i in np.flatnonzero(~same)[:5]:
                 print(f"  {element} {name}: {x[i]!r} is {codes[i]:#x}, wanted {right[i]:#x}")
-        print(f"{element}: {decoded.size} codes decoded, {wrong_numbers} wrong; {2 * x.size} floats encoded, {wrong_codes} wrong")
+        print(
+            f"{element}: {decoded.size} codes decoded, {wrong_numbers} wrong; {2 * x.size} floats encoded, "
+            f"{wrong_codes} wrong"
+        )
         failures += wrong_numbers + wrong_codes
     return failures
 
 
 WIDE = {"f32": (np.float32, 32)}
-TYPES = ["e4m3:tensor(f32)", "e4m3:channel(f32)", "e4m3:token(f32)", "e4m3:tensor(f16)", "e5m2:tensor(f32)", "e5m2:channel(f32)", "i8:tensor(f32)",
-         "i8:channel(f32)", "i8:token(f16)", "i4:tensor(f32)", "i4:channel(f32)", "i4:block32(f16)", "e4m3:block32(e8m0)", "e4m3:block32(e8m0,floor)",
-         "e4m3:block32(e8m0,ceil)", "e4m3:block32(e8m0,even)", "e5m2:block32(e8m0)", "e2m1:block32(e8m0)", "e2m1:block32(e8m0,even)",
-         "e2m1:block16(e4m3):tensor(f32)", "e2m1:block16(e4m3):tensor(f32):as(e4m3)", "e2m1:block16(e4m3)", "e4m3:block128(f32)"]
+TYPES = [
+    "e4m3:tensor(f32)",
+    "e4m3:channel(f32)",
+    "e4m3:token(f32)",
+    "e4m3:tensor(f16)",
+    "e5m2:tensor(f32)",
+    "e5m2:channel(f32)",
+    "i8:tensor(f32)",
+    "i8:channel(f32)",
+    "i8:token(f16)",
+    "i4:tensor(f32)",
+    "i4:channel(f32)",
+    "i4:block32(f16)",
+    "e4m3:block32(e8m0)",
+    "e4m3:block32(e8m0,floor)",
+    "e4m3:block32(e8m0,ceil)",
+    "e4m3:block32(e8m0,even)",
+    "e5m2:block32(e8m0)",
+    "e2m1:block32(e8m0)",
+    "e2m1:block32(e8m0,even)",
+    "e2m1:block16(e4m3):tensor(f32)",
+    "e2m1:block16(e4m3):tensor(f32):as(e4m3)",
+    "e2m1:block16(e4m3)",
+    "e4m3:block128(f32)",
+]
 
 
 def largest(element):
@@ -131,8 +169,12 @@ def power_codes(amax, element, rule):
     top = int(np.floor(np.log2(largest(element))))
     of = (amax / np.float32(largest(element))).astype(np.float64) if rule == "rceil" else amax.astype(np.float64)
     part, exponent = np.frexp(of)  # of = part * 2^exponent, part in [0.5, 1)
-    power = {"rceil": exponent - (part == 0.5), "floor": exponent - 1 - top, "ceil": exponent - (part == 0.5) - top,
-             "even": exponent - (part < 0.875) - top}[rule]
+    power = {
+        "rceil": exponent - (part == 0.5),
+        "floor": exponent - 1 - top,
+        "ceil": exponent - (part == 0.5) - top,
+        "even": exponent - (part < 0.875) - top,
+    }[rule]
     codes = np.clip(power, -127, 127) + 127
     codes = np.where(of == 0, 0, np.where(np.isinf(amax), 254, codes))
     return np.where(np.isnan(amax), 255, codes).astype(np.uint8)
@@ -182,7 +224,8 @@ def quantize(x, text):
 
 
 def arrays():
-    """(name, array): shapes with short last blocks and odd lengths, numbers of every kind that a rule treats in its own way."""
+    """(name, array): shapes with short last blocks and odd lengths, numbers of every kind that a rule treats in its
+    own way."""
     random = np.random.default_rng(5)
     gauss = lambda *shape: random.standard_normal(shape).astype(np.float32)
     yield "gauss", gauss(64, 256)
@@ -206,8 +249,12 @@ def arrays():
     x = gauss(8, 96)
     yield "huge", (x / np.abs(x).max() * np.finfo(np.float32).max).astype(np.float32)
     yield "mixed_ranges", (gauss(256, 64) * 2.0 ** random.integers(-140, 120, (256, 1))).astype(np.float32)
-    yield "powers", (random.choice([-1.0, 1.0], (64, 64)) * 2.0 ** random.integers(-20, 20, (64, 64))).astype(np.float32)
-    # Largest numbers at, just below and just above what the rules turn on: 2^k, 1.5 * 2^k, 1.75 * 2^k (448, 57344), 1.5 * 2^k (6).
+    yield (
+        "powers",
+        (random.choice([-1.0, 1.0], (64, 64)) * 2.0 ** random.integers(-20, 20, (64, 64))).astype(np.float32),
+    )
+    # Largest numbers at, just below and just above what the rules turn on: 2^k, 1.5 * 2^k, 1.75 * 2^k (448, 57344), 1.5
+    # * 2^k (6).
     edges = np.array([m * 2.0**k for m in (1, 1.25, 1.5, 1.75) for k in range(-126, 127, 3)], np.float32)
     edges = np.concatenate([edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(np.inf))])
     x = np.clip(gauss(edges.size, 32), -4, 4) * (edges[:, None] / np.float32(8))
@@ -235,7 +282,9 @@ def same_numbers(a, b):
 
 def check_quantizers(folder, program):
     cases = [(f"{name}_{i}", text, x) for name, x in arrays() for i, text in enumerate(TYPES)]
-    (folder / "quantize.txt").write_text("".join(f"{name} {text} {x.shape[0]} {x.shape[1]}\n" for name, text, x in cases))
+    (folder / "quantize.txt").write_text(
+        "".join(f"{name} {text} {x.shape[0]} {x.shape[1]}\n" for name, text, x in cases)
+    )
     for name, _, x in cases:
         x.tofile(folder / f"{name}.f32")
     environment = dict(os.environ, TESSERA_DUMP_TYPES=str(folder))
@@ -252,15 +301,21 @@ def check_quantizers(folder, program):
         else:  # a NaN is a NaN
             floats = np.float32 if scale.dtype == np.uint32 else np.float16
             right_scale = same_numbers(got_scale.view(floats), scale.view(floats))
-        wrong = {"codes": unpack(read("codes"), bits, x.size) != codes, "scale": ~right_scale,
-                 "scale2": ~same_numbers(got_scale2.view(np.float32), scale2.view(np.float32)),
-                 "back": ~same_numbers(read("back").view(np.float32), back)}
+        wrong = {
+            "codes": unpack(read("codes"), bits, x.size) != codes,
+            "scale": ~right_scale,
+            "scale2": ~same_numbers(got_scale2.view(np.float32), scale2.view(np.float32)),
+            "back": ~same_numbers(read("back").view(np.float32), back),
+        }
         if products is not None:
             right = read("products") == products
             wrong["products"] = ~right
         for part, bad in wrong.items():
             if bad.any():
-                print(f"  {name}, {text}: {int(bad.sum())} of {bad.size} in {part} are wrong, the first at {int(np.flatnonzero(bad)[0])}")
+                print(
+                    f"  {name}, {text}: {int(bad.sum())} of {bad.size} in {part} are wrong, the first at "
+                    f"{int(np.flatnonzero(bad)[0])}"
+                )
                 failures += int(bad.sum())
         numbers += x.size
     print(f"quantizers: {len(cases)} arrays of {len(TYPES)} types, {numbers} numbers, {failures} wrong")
@@ -289,11 +344,11 @@ def compress(codes, zero):
     kept, nibbles = np.zeros((rows, 2 * groups), codes.dtype), np.full((rows, groups + groups % 2), 4, np.uint8)
     for r in range(rows):
         for g in range(groups):
-            four = padded[r, 4 * g:4 * g + 4]
+            four = padded[r, 4 * g : 4 * g + 4]
             chosen = [i for i in range(4) if not zero(int(four[i]))]
             chosen += [i for i in range(4) if i not in chosen]
             low, high = sorted(chosen[:2])
-            kept[r, 2 * g:2 * g + 2] = four[low], four[high]
+            kept[r, 2 * g : 2 * g + 2] = four[low], four[high]
             nibbles[r, g] = low | high << 2
     return kept.reshape(-1), (nibbles[:, 0::2] | nibbles[:, 1::2] << 4).reshape(-1)
 
@@ -302,7 +357,7 @@ def prune(x):
     out = np.zeros_like(x)
     for r in range(x.shape[0]):
         for c in range(0, x.shape[1], 4):
-            four = np.abs(x[r, c:c + 4])
+            four = np.abs(x[r, c : c + 4])
             for i in sorted(range(len(four)), key=lambda i: (-four[i], i))[:2]:
                 out[r, c + i] = x[r, c + i]
     return out
@@ -311,14 +366,24 @@ def prune(x):
 def check_layouts(folder, program):
     environment = dict(os.environ, TESSERA_DUMP_TYPES=str(folder))
     subprocess.run([program, "--gtest_filter=LayoutDump.*"], env=environment, check=True, stdout=subprocess.DEVNULL)
-    widths = {"e4m3": (8, 0x7F), "e2m1": (4, 0x7), "f16": (16, 0x7FFF), "i8": (8, 0xFF)}  # bits, and those that count for zero
+    widths = {
+        "e4m3": (8, 0x7F),
+        "e2m1": (4, 0x7),
+        "f16": (16, 0x7FFF),
+        "i8": (8, 0xFF),
+    }  # bits, and those that count for zero
     wrong = arrays_seen = 0
     for path in sorted(folder.glob("scales.*.in")):
         _, shape, _ = path.name.split(".")
         rows, cols = map(int, shape.split("x"))
         read = lambda name, dtype=np.uint8: np.fromfile(folder / name, dtype)
-        tests = {"tiles": (read(f"scales.{shape}.tiles"), tile(read(f"scales.{shape}.in").reshape(rows, cols))),
-                 "pruned": (read(f"prune.{shape}.out", np.float32), prune(read(f"prune.{shape}.in", np.float32).reshape(rows, cols)).reshape(-1))}
+        tests = {
+            "tiles": (read(f"scales.{shape}.tiles"), tile(read(f"scales.{shape}.in").reshape(rows, cols))),
+            "pruned": (
+                read(f"prune.{shape}.out", np.float32),
+                prune(read(f"prune.{shape}.in", np.float32).reshape(rows, cols)).reshape(-1),
+            ),
+        }
         for element, (bits, mask) in widths.items():
             codes = unpack(read(f"{element}.{shape}.codes"), bits, rows * cols).reshape(rows, cols)
             kept, metadata = compress(codes, lambda code: code & mask == 0)

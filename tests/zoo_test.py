@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The zoo's ONNX files are what they say: checked by onnx, and equal to a ViT written down in numpy. Argument: the folder with the program."""
+"""The zoo's ONNX files are what they say: checked by onnx, and equal to a ViT written down in numpy. Argument: the
+folder with the program."""
 
 import math
 import pathlib
@@ -66,7 +67,12 @@ def main():
         model = make("vit-tiny-test")
         onnx.checker.check_model(model, full_check=True)
         weights = {t.name: numpy_helper.to_array(t).astype("f8") for t in model.graph.initializer}
-        drawn = (("blocks.0.attn.qkv.weight", 0, 0.02), ("blocks.1.mlp.fc1.weight", 0, 0.02), ("positions", 0, 0.02), ("norm.weight", 1, 0.1))
+        drawn = (
+            ("blocks.0.attn.qkv.weight", 0, 0.02),
+            ("blocks.1.mlp.fc1.weight", 0, 0.02),
+            ("positions", 0, 0.02),
+            ("norm.weight", 1, 0.1),
+        )
         for name, mean, deviation in drawn:
             count = weights[name].size
             got_mean, got_deviation = weights[name].mean(), weights[name].std()

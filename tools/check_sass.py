@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that kernels keep their promises in machine code: their instructions, no other tensor-core arithmetic, no spills, no serialised wgmma.
+"""Checks that kernels keep their promises in machine code: their instructions, no other tensor-core arithmetic, no
+spills, no serialised wgmma.
 
 Each src/ops/<op>/<variant>.cu says in its first lines what its SASS shows. These lines are the one place that says it:
   // SASS: must HMMA, LDSM              each kernel of the file has every one of these
-  // SASS __half: must HGMMA; not FFMA  the same for kernels with this word in their demangled name, instead of the line above; none has FFMA
+  // SASS __half: must HGMMA; not FFMA  the same for kernels with this word in their demangled name, instead of the
+                                        line above; none has FFMA
   // SASS helper NAME: <why>            this kernel has no promise of its own; why
-  // SASS local: <why>                  kernels may use local memory (a stack frame); without this line that is a failure, spilled registers included
-Every kernel falls under exactly one of the first three, and every line is about some kernel. A tensor-core instruction that a kernel's `must` does not name
-is forbidden without a word: an e4m3 kernel that must show QGMMA may hold no HGMMA, IGMMA or HMMA, one that must show LDG holds none at all.
-Give it the build folder (or object files named <op>/<variant>.cu.o). cuobjdump and nvdisasm come from PATH or from the packages
-nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77: nothing to check here (no tool, or a build without CUDA).
+  // SASS local: <why>                  kernels may use local memory (a stack frame); without this line that is a
+                                        failure, spilled registers included
+Every kernel falls under exactly one of the first three, and every line is about some kernel. A tensor-core
+instruction that a kernel's `must` does not name is forbidden without a word: an e4m3 kernel that must show QGMMA may
+hold no HGMMA, IGMMA or HMMA, one that must show LDG holds none at all.
+Give it the build folder (or object files named <op>/<variant>.cu.o). cuobjdump and nvdisasm come from PATH or from
+the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77:
+nothing to check here (no tool, or a build without CUDA).
 """
 
 import argparse
@@ -69,7 +74,12 @@ def rule_of(kernel, rules):
         return None, "falls under two rules: " + ", ".join(rule.key for rule in named)
     general = [rule for rule in rules if not rule.key]
     if not named and len(general) != 1:
-        return None, "falls under no rule; say what it must show, or why it is a helper" if not general else "falls under two rules"
+        return (
+            None,
+            "falls under no rule; say what it must show, or why it is a helper"
+            if not general
+            else "falls under two rules",
+        )
     return (named or general)[0], None
 
 
@@ -110,7 +120,9 @@ def judge(name, promises, kernels, resources):
         used.append(rule)
         complaints += [f"{name}: {kernel} has no {wanted}" for wanted in rule.must if wanted not in found]
         others = [word for word in found if TENSOR_CORE.fullmatch(word) and word not in rule.must]
-        complaints += [f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.forbidden if f in found)})]
+        complaints += [
+            f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.forbidden if f in found)})
+        ]
     complaints += [f"{name}: no kernel falls under '{rule.key or 'SASS: must'}'" for rule in rules if rule not in used]
     for kernel, found in kernels.items():
         # Serialised products (ptxas: C7510) have a fence and a wait around each one.
@@ -122,8 +134,10 @@ def judge(name, promises, kernels, resources):
             continue
         _, stack, in_local = resources[kernel]
         if (stack or in_local) and not local:
-            complaints.append(f"{name}: {kernel} keeps {stack} bytes on the stack and {in_local} in local memory; "
-                              "find out why, or say so: // SASS local: <why>")
+            complaints.append(
+                f"{name}: {kernel} keeps {stack} bytes on the stack and {in_local} in local memory; "
+                "find out why, or say so: // SASS local: <why>"
+            )
     return complaints
 
 
@@ -152,13 +166,14 @@ def find_objects(paths):
     """(op, variant) -> object file"""
     objects = {}
     for path in paths:
-        for file in (sorted(path.rglob("*.cu.o")) if path.is_dir() else [path]):
+        for file in sorted(path.rglob("*.cu.o")) if path.is_dir() else [path]:
             objects[file.parent.name, file.name.split(".")[0]] = file
     return objects
 
 
 def check(paths, tool, environment, verbose):
-    """(complaints, number of kernels, most registers); None where the build has no kernels at all: .cu files were compiled as C++."""
+    """(complaints, number of kernels, most registers); None where the build has no kernels at all: .cu files were
+    compiled as C++."""
     objects, complaints, count, most = find_objects(paths), [], 0, 0
     if not objects:
         return None
@@ -193,19 +208,32 @@ def check(paths, tool, environment, verbose):
 def self_test():
     """Each planted fault must be found, and the sound kernels must pass."""
     source = "// SPDX\n// SASS: must HMMA, LDSM; not FFMA\nint x;\n"
-    sass = "\t\tFunction : attend\n        /*0000*/  LDC R1, c[0x0][0x28] ;  /* 0x00 */\n        /*0010*/  @!P0 LDSM.16.M88.4 R4, [R2] ;\n" \
-           "        /*0020*/  HMMA.16816.F32 R4, R4, R8, RZ ;\n        /*0030*/  @PT EXIT ;\n"
+    sass = (
+        "\t\tFunction : attend\n        /*0000*/  LDC R1, c[0x0][0x28] ;  /* 0x00 */\n        /*0010*/  @!P0 "
+        "LDSM.16.M88.4 R4, [R2] ;\n"
+        "        /*0020*/  HMMA.16816.F32 R4, R4, R8, RZ ;\n        /*0030*/  @PT EXIT ;\n"
+    )
     usage = " Function attend:\n  REG:128 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:600\n"
     # A file with kernels of several types: names as c++filt writes them, without blanks here.
     types = {"half": "__half", "e4m3": "__nv_fp8_e4m3", "int8": "int8_t"}
     shows = {"half": "HGMMA", "e4m3": "QGMMA", "int8": "IGMMA"}
-    mixed = "// SPDX\n" + "".join(f"// SASS {types[k]}: must {shows[k]}\n" for k in types) + "// SASS helper repeat_scale: writes a scale\n"
+    mixed = (
+        "// SPDX\n"
+        + "".join(f"// SASS {types[k]}: must {shows[k]}\n" for k in types)
+        + "// SASS helper repeat_scale: writes a scale\n"
+    )
 
     def kernel(name, *words):
-        return f"\t\tFunction : {name}\n" + "".join(f"        /*00{i}0*/  {word} R1 ;\n" for i, word in enumerate(words))
+        return f"\t\tFunction : {name}\n" + "".join(
+            f"        /*00{i}0*/  {word} R1 ;\n" for i, word in enumerate(words)
+        )
 
-    several = "".join(kernel(f"gemm<{types[k]},64>", shows[k], "EXIT") for k in types) + kernel("repeat_scale(long)", "STG", "EXIT")
-    several_usage = "".join(usage.replace("attend", n) for n in [f"gemm<{t},64>" for t in types.values()] + ["repeat_scale(long)", "other"])
+    several = "".join(kernel(f"gemm<{types[k]},64>", shows[k], "EXIT") for k in types) + kernel(
+        "repeat_scale(long)", "STG", "EXIT"
+    )
+    several_usage = "".join(
+        usage.replace("attend", n) for n in [f"gemm<{t},64>" for t in types.values()] + ["repeat_scale(long)", "other"]
+    )
     second = kernel("other", "LDSM", "EXIT")  # attend has HMMA, this one has not
     cases = [  # (source, sass, usage, what must be said, or None)
         (source, sass, usage, None),
@@ -217,7 +245,12 @@ def self_test():
         (source, sass, usage.replace("STACK:0", "STACK:16"), "keeps 16 bytes on the stack"),
         (source, sass, usage.replace("LOCAL:0", "LOCAL:8"), "8 in local memory"),
         (source + "// SASS local: a table\n", sass, usage.replace("STACK:0", "STACK:16"), None),
-        (source, sass.replace("EXIT", "HGMMA.64x64x16.F32 R24").replace("LDC R1", "WARPGROUP.DEPBAR"), usage, "serialised"),
+        (
+            source,
+            sass.replace("EXIT", "HGMMA.64x64x16.F32 R24").replace("LDC R1", "WARPGROUP.DEPBAR"),
+            usage,
+            "serialised",
+        ),
         (source, "", usage, "no kernels"),
         (source, sass, "", "not reported"),
         (source.replace("; not FFMA", " not FFMA and"), sass, usage, "this line is no rule"),
@@ -227,12 +260,27 @@ def self_test():
         (mixed, several, several_usage, None),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has no QGMMA"),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has HGMMA"),
-        (mixed, several.replace("QGMMA R1 ;\n", "QGMMA R1 ;\n        /*0020*/  HMMA R1 ;\n"), several_usage, "e4m3,64> has HMMA"),
-        (mixed, several.replace("IGMMA R1 ;\n", "IGMMA R1 ;\n        /*0020*/  QGMMA R1 ;\n"), several_usage, "int8_t,64> has QGMMA"),
+        (
+            mixed,
+            several.replace("QGMMA R1 ;\n", "QGMMA R1 ;\n        /*0020*/  HMMA R1 ;\n"),
+            several_usage,
+            "e4m3,64> has HMMA",
+        ),
+        (
+            mixed,
+            several.replace("IGMMA R1 ;\n", "IGMMA R1 ;\n        /*0020*/  QGMMA R1 ;\n"),
+            several_usage,
+            "int8_t,64> has QGMMA",
+        ),
         (mixed, several.replace("STG", "HMMA"), several_usage, "repeat_scale(long) has HMMA"),
         (mixed, several + second, several_usage, "other falls under no rule"),
         (mixed, several.replace("gemm<__half,64>", "gemm<__half,int8_t>"), several_usage, "falls under two rules"),
-        (mixed, several.replace("gemm<int8_t,64>", "gemm<__half,32>").replace("IGMMA", "HGMMA"), several_usage, "no kernel falls under 'int8_t'"),
+        (
+            mixed,
+            several.replace("gemm<int8_t,64>", "gemm<__half,32>").replace("IGMMA", "HGMMA"),
+            several_usage,
+            "no kernel falls under 'int8_t'",
+        ),
     ]
     failures = []
     for text, machine, used, want in cases:

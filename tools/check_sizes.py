@@ -12,19 +12,38 @@ import tempfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
-ASK_WHY, SPLIT = 400, 800            # lines
-LARGEST_BYTES = 2_000_000            # history is for ever: larger data is made or fetched
+ASK_WHY, SPLIT = 400, 800  # lines
+LARGEST_BYTES = 2_000_000  # history is for ever: larger data is made or fetched
 CXX = {".h", ".cc", ".cu", ".cuh", ".inc"}
 NEEDS_SPDX = {".h", ".cc", ".cu", ".cuh"}
 COUNTED = CXX | {".py"}
 SPDX = "// SPDX-License-Identifier: Apache-2.0"
-NOT_OURS = {".git", ".cache", "build", "deps_staged", "carry", "__pycache__", ".venv"}  # .gitignore, for trees without git
+NOT_OURS = {
+    ".git",
+    ".cache",
+    "build",
+    "deps_staged",
+    "carry",
+    "__pycache__",
+    ".venv",
+}  # .gitignore, for trees without git
 
 
 def list_files(root):
     """Tracked files and those about to be: a file is judged before it is committed, not after."""
     if shutil.which("git") and (root / ".git").exists():
-        command = ["git", "-C", str(root), "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        command = [
+            "git",
+            "-C",
+            str(root),
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ]
         names = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
         paths = {root / name for name in names if name}
     else:
@@ -73,11 +92,16 @@ def self_test():
         ("assets/big.bin", "x" * 2_000_001, "assets/big.bin: 2.0 MB"),
     ]
     failures = []
-    for with_git in ([False, True] if shutil.which("git") else [False]):
+    for with_git in [False, True] if shutil.which("git") else [False]:
         for file, text, want in [("", "", "")] + planted:
             with tempfile.TemporaryDirectory() as scratch:
                 # build/ holds what would be blamed if ignored files were read
-                tree = {"src/a.cc": good, ".gitignore": "/build/\n", "build/x.h": "\t", **({file: text} if file else {})}
+                tree = {
+                    "src/a.cc": good,
+                    ".gitignore": "/build/\n",
+                    "build/x.h": "\t",
+                    **({file: text} if file else {}),
+                }
                 for name, content in tree.items():
                     Path(scratch, name).parent.mkdir(parents=True, exist_ok=True)
                     Path(scratch, name).write_text(content, newline="")
@@ -95,7 +119,9 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=REPO)
-    parser.add_argument("--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught")
+    parser.add_argument(
+        "--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught"
+    )
     options = parser.parse_args()
     if options.self_test:
         complaints, count = self_test()

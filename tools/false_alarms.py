@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts false alarms: right engines that `verify` calls wrong. There should be none.
 
-Builds an engine of one export of each family in tests/data/models (--all: of every file), in every precision, and verifies it on
-this machine with fresh seeds, four kinds of random inputs each. A precision that a model cannot have is a refusal and is counted as such. Exit code 0: no alarm.
+Builds an engine of one export of each family in tests/data/models (--all: of every file), in every precision, and
+verifies it on this machine with fresh seeds, four kinds of random inputs each. A precision that a model cannot have
+is a refusal and is counted as such. Exit code 0: no alarm.
 
   python3 tools/false_alarms.py build/tessera --target sm90 --seeds 20 --json alarms.json
 """
@@ -37,9 +38,15 @@ def models(every):
 
 
 def input_shapes(model):
-    """As the words of the command line: fixtures keep their inputs beside them, and what they should give as expected_*."""
+    """As the words of the command line: fixtures keep their inputs beside them, and what they should give as
+    expected_*."""
     arrays = numpy.load(model.with_suffix(".npz"))
-    return [w for name in arrays if not name.startswith("expected_") for w in ("--shape", f"{name}={','.join(map(str, arrays[name].shape))}")]
+    return [
+        w
+        for name in arrays
+        if not name.startswith("expected_")
+        for w in ("--shape", f"{name}={','.join(map(str, arrays[name].shape))}")
+    ]
 
 
 def call(words):
@@ -51,12 +58,28 @@ def one_engine(args, folder, model, precision):
     """{runs, alarms: [sentence], refused: sentence or None}"""
     name = f"{model.stem} {precision}"
     engine = folder / (re.sub(r"\W+", "_", name) + ".tess")
-    words = [args.program, "build", model, "-o", engine, "--target", args.target, "--precision", *precision.split(), *input_shapes(model)]
+    words = [
+        args.program,
+        "build",
+        model,
+        "-o",
+        engine,
+        "--target",
+        args.target,
+        "--precision",
+        *precision.split(),
+        *input_shapes(model),
+    ]
     if precision.startswith(("fp8", "int8", "w4a8")):
         words += ["--calib", model.with_suffix(".npz")]
     code, text = call([str(w) for w in words])
     if code != FINE:
-        return {"name": name, "runs": 0, "alarms": [f"build, exit {code}: {text}"] if code != REFUSED else [], "refused": text if code == REFUSED else None}
+        return {
+            "name": name,
+            "runs": 0,
+            "alarms": [f"build, exit {code}: {text}"] if code != REFUSED else [],
+            "refused": text if code == REFUSED else None,
+        }
     alarms = []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         code, text = call([args.program, "verify", str(engine), "--seed", str(seed)])
@@ -79,10 +102,12 @@ def main():
     args = parser.parse_args()
     start, rows = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+
         def work(model, precision):
             if time.monotonic() - start > args.limit:
                 return None
             return one_engine(args, Path(folder), model, precision)
+
         jobs = [pool.submit(work, m, p) for m in models(args.all) for p in PRECISIONS[args.target]]
         for done in concurrent.futures.as_completed(jobs):
             row = done.result()
@@ -96,11 +121,25 @@ def main():
     runs, alarms = sum(r["runs"] for r in rows), sum(len(r["alarms"]) for r in rows)
     refused = {r["name"]: r["refused"] for r in rows if r["refused"]}
     built = sum(r["runs"] > 0 for r in rows)
-    print(f"{args.target}: {alarms} false alarms in {runs} runs of {built} engines, {len(refused)} refused, "
-          f"{len(jobs) - len(rows)} not begun, {time.monotonic() - start:.0f} s")
+    print(
+        f"{args.target}: {alarms} false alarms in {runs} runs of {built} engines, {len(refused)} refused, "
+        f"{len(jobs) - len(rows)} not begun, {time.monotonic() - start:.0f} s"
+    )
     if args.json:
-        args.json.write_text(json.dumps({"target": args.target, "runs": runs, "alarms": alarms, "engines": built, "seeds": args.seeds,
-                                         "refused": refused}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps(
+                {
+                    "target": args.target,
+                    "runs": runs,
+                    "alarms": alarms,
+                    "engines": built,
+                    "seeds": args.seeds,
+                    "refused": refused,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
     return 1 if alarms else 0
 
 

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches the pinned sources of third_party/deps.txt into .cache/deps/<name>/.
 
-The links come from the index that pip itself is configured for (its config files, environment, proxy, certificates and
-credentials), through pip's own session: nothing about the network is written in this repository. `pip download` cannot do
-this job, because for an sdist it would also run that package's build backend.
+The links come from the index that pip itself is configured for (its config files, environment, proxy, certificates
+and credentials), through pip's own session: nothing about the network is written in this repository. `pip download`
+cannot do this job, because for an sdist it would also run that package's build backend.
 
-Each file is checked against its sha256 before anything in it is read, and a dependency appears under its final name only when
-complete. A second run with the same pins does nothing and needs neither pip nor a network.
+Each file is checked against its sha256 before anything in it is read, and a dependency appears under its final name
+only when complete. A second run with the same pins does nothing and needs neither pip nor a network.
 """
 
 import argparse
@@ -36,7 +36,9 @@ class Pin(NamedTuple):
     picks: tuple  # of (folder in the archive, globs)
 
     def stamp(self):
-        return " ".join([self.file, self.sha256, *(f"{folder}:{','.join(globs)}" for folder, globs in self.picks)]) + "\n"
+        return (
+            " ".join([self.file, self.sha256, *(f"{folder}:{','.join(globs)}" for folder, globs in self.picks)]) + "\n"
+        )
 
 
 class FetchError(Exception):
@@ -51,7 +53,9 @@ def read_pins(path):
             continue
         if len(words) < 5 or len(words[3]) != 64 or not all(":" in w for w in words[4:]):
             raise FetchError(f"{path}:{number}: want `name project file sha256 folder:glob[,glob...] ...`")
-        picks = tuple((folder.rstrip("/"), tuple(globs.split(","))) for folder, globs in (w.split(":", 1) for w in words[4:]))
+        picks = tuple(
+            (folder.rstrip("/"), tuple(globs.split(","))) for folder, globs in (w.split(":", 1) for w in words[4:])
+        )
         pins.append(Pin(*words[:4], picks))
     return pins
 
@@ -71,7 +75,8 @@ class Index:
         except ImportError as error:
             raise FetchError(f"this Python has no usable pip ({error}); install python3-venv or python3-pip") from error
         self._parse_links = parse_links
-        # Wheels of other platforms are wanted too (a header is a header), so links are listed raw, past pip's tag filter.
+        # Wheels of other platforms are wanted too (a header is a header), so links are listed raw, past pip's tag
+        # filter.
         self._command = create_command("download")
         self._options, _ = self._command.parse_args(["--quiet", "unused"])
 
@@ -105,7 +110,9 @@ class Index:
             for link in [*source.file_links(), *source.page_candidates()]:
                 if link.filename == pin.file:
                     return link
-        raise FetchError(f"pip's index offers no file {pin.file} of {pin.project} (no network, or another index is configured?)")
+        raise FetchError(
+            f"pip's index offers no file {pin.file} of {pin.project} (no network, or another index is configured?)"
+        )
 
 
 def members(archive):
@@ -127,7 +134,7 @@ def place_of(name, picks):
     for folder, globs in picks:
         if not name.startswith(folder + "/"):
             continue
-        relative = name[len(folder) + 1:]
+        relative = name[len(folder) + 1 :]
         if relative != posixpath.normpath(relative) or relative.startswith(("../", "/")):
             continue  # a hostile path; the hash makes this unlikely, not impossible to mistype in a pin
         if any(fnmatch.fnmatchcase(relative, g[1:]) for g in globs if g.startswith("!")):
@@ -147,9 +154,18 @@ def extract(archive, pin, target):
         out.parent.mkdir(parents=True, exist_ok=True)
         with open_member() as source, open(out, "wb") as sink:
             shutil.copyfileobj(source, sink)
-        used.update((folder, g) for folder, globs in pin.picks for g in globs
-                    if name.startswith(folder + "/") and fnmatch.fnmatchcase(relative, g))
-    unused = [f"{folder}:{g}" for folder, globs in pin.picks for g in globs if not g.startswith("!") and (folder, g) not in used]
+        used.update(
+            (folder, g)
+            for folder, globs in pin.picks
+            for g in globs
+            if name.startswith(folder + "/") and fnmatch.fnmatchcase(relative, g)
+        )
+    unused = [
+        f"{folder}:{g}"
+        for folder, globs in pin.picks
+        for g in globs
+        if not g.startswith("!") and (folder, g) not in used
+    ]
     if unused:
         raise FetchError(f"{pin.file}: nothing in the archive matches {', '.join(unused)}")
 
@@ -157,7 +173,9 @@ def extract(archive, pin, target):
 def install(pin, deps, index):
     deps.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f".{pin.name}-", dir=deps) as scratch:  # same file system, so that rename is atomic
+    with tempfile.TemporaryDirectory(
+        prefix=f".{pin.name}-", dir=deps
+    ) as scratch:  # same file system, so that rename is atomic
         archive, tree, old = Path(scratch, "archive"), Path(scratch, "tree"), Path(scratch, "old")
         index.download(pin, archive)
         megabytes = archive.stat().st_size / 1e6

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants faults in real kernels (src/archs/planted_fault.h) and runs their tests on the GPU here: each must fail.
 
-For each fault the source of one variant is compiled again with -DTS_PLANTED_FAULT=n, its test is linked with that object in
-the place of the library's, and run over a few of its cases. Without a fault the same cases must pass. Give it the build folder
-(./run gpu-test makes build/release). Exit code 0: all were caught; 77: no GPU here.
+For each fault the source of one variant is compiled again with -DTS_PLANTED_FAULT=n, its test is linked with that
+object in the place of the library's, and run over a few of its cases. Without a fault the same cases must pass. Give
+it the build folder (./run gpu-test makes build/release). Exit code 0: all were caught; 77: no GPU here.
 """
 
 import argparse
@@ -61,7 +61,9 @@ def build_one(build, fault, number, variant, test, out):
     done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         return None, done.stderr[-600:]
-    link = subprocess.run(["ninja", "-C", str(build), "-t", "commands", f"bin/{test}"], capture_output=True, text=True).stdout.splitlines()[-1]
+    link = subprocess.run(
+        ["ninja", "-C", str(build), "-t", "commands", f"bin/{test}"], capture_output=True, text=True
+    ).stdout.splitlines()[-1]
     link = re.sub(r"^: && |&& :$", "", link.strip())
     program = out / fault
     link = re.sub(rf" -o bin/{test} ", f" -o {program} {target} ", link)
@@ -72,7 +74,9 @@ def build_one(build, fault, number, variant, test, out):
 def run(program, cases):
     """passed, failed, hangs, crashed, or did not run"""
     try:
-        done = subprocess.run([str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60
+        )
     except subprocess.TimeoutExpired:
         return "hangs"
     ran = re.search(r"\[==========\] Running ([1-9]\d*) test", done.stdout)
@@ -90,14 +94,19 @@ def main():
     parser.add_argument("--json", type=Path, help="where to write the table")
     options = parser.parse_args()
     build = options.build.resolve()
-    if not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.strip() == "":
+    if (
+        not shutil.which("nvidia-smi")
+        or subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.strip() == ""
+    ):
         print("no NVIDIA GPU is visible here: nothing planted")
         return 77
     out = build / "planted"
     out.mkdir(exist_ok=True)
     known, rows, failed = numbers(), [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        made = [pool.submit(build_one, build, fault, known[fault], variant, test, out) for fault, variant, test, _ in FAULTS]
+        made = [
+            pool.submit(build_one, build, fault, known[fault], variant, test, out) for fault, variant, test, _ in FAULTS
+        ]
         for (fault, variant, test, cases), future in zip(FAULTS, made):
             program, error = future.result()
             cases = cases.format(v=variant.split("/")[1])
@@ -107,7 +116,15 @@ def main():
                 start = time.time()
                 sound = run(build / "bin" / test, cases)  # the same cases without the fault
                 faulty = run(program, cases) if sound == "passed" else ""
-                verdict = f"without the fault: {sound}" if sound != "passed" else "MISSED" if faulty == "passed" else "did not run" if faulty == "did not run" else f"caught ({faulty})"
+                verdict = (
+                    f"without the fault: {sound}"
+                    if sound != "passed"
+                    else "MISSED"
+                    if faulty == "passed"
+                    else "did not run"
+                    if faulty == "did not run"
+                    else f"caught ({faulty})"
+                )
                 verdict += f", {time.time() - start:.0f} s"
             failed += not verdict.startswith("caught")
             rows.append({"fault": fault, "variant": variant, "verdict": verdict.split(",")[0]})

@@ -132,7 +132,9 @@ def train(images, labels):
     model = VisionTransformer()
     matrices = [p for p in model.parameters() if p.ndim == 2]  # the Linear weights: embeddings have 3 or 4 dimensions
     others = [p for p in model.parameters() if p.ndim != 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}])
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    )
     steps_per_epoch = len(images) // BATCH
     for epoch in range(EPOCHS):
         order = torch.randperm(len(images), generator=generator)
@@ -164,8 +166,14 @@ def export(model):
     with warnings.catch_warnings():  # the TorchScript exporter announces its own retirement
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            model, (torch.zeros(2, 1, IMAGE, IMAGE),), buffer, dynamo=False, opset_version=17,
-            input_names=["image"], output_names=["logits"], dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
+            model,
+            (torch.zeros(2, 1, IMAGE, IMAGE),),
+            buffer,
+            dynamo=False,
+            opset_version=17,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_axes={"image": {0: "batch"}, "logits": {0: "batch"}},
         )
     onnx.checker.check_model(onnx.load_from_string(buffer.getvalue()), full_check=True)
     return buffer.getvalue()
@@ -203,7 +211,10 @@ def main():
         difference = np.abs(logits - model(torch.from_numpy(test_images)).numpy()).max()
     correct = int((logits.argmax(1) == test_labels).sum())
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"parameters {parameters}  test {correct}/{len(test_labels)} = {correct / len(test_labels):.4f}  onnx - torch {difference:.1e}")
+    print(
+        f"parameters {parameters}  test {correct}/{len(test_labels)} = {correct / len(test_labels):.4f}  onnx - torch "
+        f"{difference:.1e}"
+    )
     if correct < REQUIRED_ACCURACY * len(test_labels):
         raise SystemExit(f"test accuracy is below {REQUIRED_ACCURACY}: nothing written")
 
