@@ -3,23 +3,19 @@
 """Checks that kernels keep their promises in machine code: their instructions, no other tensor-core arithmetic, no
 spills, no serialised wgmma.
 
-Each src/ops/<op>/<variant>.cu says in its first lines what its SASS shows. These lines are the one place that says it:
-  // SASS: must HMMA, LDSM              each kernel of the file has every one of these
-  // SASS __half: must HGMMA; not FFMA  the same for kernels with this word in their demangled name, instead of the
-                                        line above; none has FFMA
-  // SASS helper NAME: <why>            this kernel has no promise of its own; why
-  // SASS local: <why>                  kernels may use local memory (a stack frame); without this line that is a
-                                        failure, spilled registers included
-Every kernel falls under exactly one of the first three, and every line is about some kernel. A tensor-core
-instruction that a kernel's `must` does not name is forbidden without a word: an e4m3 kernel that must show QGMMA may
-hold no HGMMA, IGMMA or HMMA, one that must show LDG holds none at all.
-Give it the build folder (or object files named <op>/<variant>.cu.o). cuobjdump and nvdisasm come from PATH or from
-the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77:
-nothing to check here (no tool, or a build without CUDA).
+What a variant's kernels show is data of the variant (src/op/sass.h); the program of the build prints it:
+`tessera kernels --json`. Every kernel falls under exactly one rule, and every rule is about some kernel. A tensor-core
+instruction that a kernel's rule does not name is forbidden without a word: an e4m3 kernel that must show QGMMA may hold no
+HGMMA, IGMMA or HMMA, one that must show LDG holds none at all. Local memory (a stack frame, spilled registers) is a failure
+unless the variant says why it is used.
+Give it the build folder. cuobjdump and nvdisasm come from PATH or from the packages nvidia-cuda-cuobjdump and
+nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77: nothing to check here (no tool, or a build without
+CUDA).
 """
 
 import argparse
 import collections
+import json
 import os
 import re
 import shutil
@@ -29,10 +25,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 SKIP = 77
-HEAD_LINES = 15  # promises stand at the top of a file
-RULE = re.compile(r"// SASS( [^:]+)?: (.+)")
-PROMISE = re.compile(r"must (\w+(?:, \w+)*)(?:; not (\w+(?:, \w+)*))?")
 TENSOR_CORE = re.compile(r"(UTC)?[A-Z]G?MMA")  # HMMA, IMMA, QMMA, DMMA ..., HGMMA, QGMMA, IGMMA, UTCQMMA ...
+ARCH = re.compile(r"^arch = (\S+)")
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
 RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+).*?LOCAL:(\d+)")
@@ -41,30 +35,17 @@ RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+).*?LOCAL:(\d+)")
 class Rule:
     """What kernels named by `key` show; without a key, all that no other rule names."""
 
-    def __init__(self, key, must=(), forbidden=(), helper=False):
-        self.key, self.must, self.forbidden, self.helper = key, list(must), list(forbidden), helper
+    def __init__(self, data):
+        self.key, self.must, self.never = data["kernels"], data["must"], data["never"]
 
     def names(self, kernel):
         return re.search(rf"(?<!\w){re.escape(self.key)}(?!\w)", kernel) is not None
 
 
-def read_promises(text):
-    """(rules, why local memory is used or "", complaints about the lines themselves)"""
-    rules, local, complaints = [], "", []
-    for line in text.splitlines()[:HEAD_LINES]:
-        if not line.startswith("// SASS"):
-            continue
-        match = RULE.fullmatch(line.rstrip())
-        key = (match[1] or "").strip() if match else ""
-        if match and key == "local":
-            local = match[2]
-        elif match and key.startswith("helper "):
-            rules.append(Rule(key.removeprefix("helper ").strip(), helper=True))
-        elif match and (words := PROMISE.fullmatch(match[2])):
-            rules.append(Rule(key, *(part.split(", ") if part else [] for part in words.groups())))
-        else:
-            complaints.append(f"this line is no rule: {line}")
-    return rules, local, complaints
+def ask_promises(program):
+    """variant -> {"rules": [...], "local": why}, of the variants that have kernels of their own."""
+    done = subprocess.run([str(program), "kernels", "--json"], capture_output=True, text=True, check=True)
+    return {v["variant"]: v["sass"] for v in json.loads(done.stdout)["variants"] if "sass" in v}
 
 
 def rule_of(kernel, rules):
@@ -84,33 +65,36 @@ def rule_of(kernel, rules):
 
 
 def read_sass(text):
-    """kernel -> its instructions' base names and how often each stands there."""
-    kernels, current = {}, None
+    """(kernel, arch) -> its instructions' base names and how often each stands there."""
+    kernels, current, arch = {}, None, ""
     for line in text.splitlines():
-        if match := FUNCTION.match(line):
-            current = kernels.setdefault(match[1], collections.Counter())
+        if match := ARCH.match(line):
+            arch = match[1]
+        elif match := FUNCTION.match(line):
+            current = kernels.setdefault((match[1], arch), collections.Counter())
         elif current is not None and (match := INSTRUCTION.match(line)):
             current[match[1]] += 1
     return kernels
 
 
 def read_resources(text):
-    """kernel -> (registers, stack bytes, local bytes)"""
-    resources, current = {}, None
+    """(kernel, arch) -> (registers, stack bytes, local bytes)"""
+    resources, current, arch = {}, None, ""
     for line in text.splitlines():
-        if match := re.match(r"^\s*Function (\S+?):?\s*$", line):
+        if match := ARCH.match(line):
+            arch = match[1]
+        elif match := re.match(r"^\s*Function (\S+?):?\s*$", line):
             current = match[1]
         elif current and (match := RESOURCES.search(line)):
-            resources[current] = tuple(int(n) for n in match.groups())
+            resources[current, arch] = tuple(int(n) for n in match.groups())
     return resources
 
 
-def judge(name, promises, kernels, resources):
-    """Complaints about one file. `kernels`: demangled name -> instructions."""
-    rules, local, complaints = promises
-    complaints = [f"{name}: {said}" for said in complaints]
+def judge(name, promise, kernels, resources):
+    """Complaints about one variant. `kernels`: demangled name, with its arch -> instructions."""
+    rules, complaints = [Rule(data) for data in promise["rules"]], []
     if not kernels:
-        return complaints + [f"{name}: no kernels in its object"]
+        return [f"{name}: no kernels in its object"]
     used = []
     for kernel, found in kernels.items():
         rule, fault = rule_of(kernel, rules)
@@ -121,9 +105,9 @@ def judge(name, promises, kernels, resources):
         complaints += [f"{name}: {kernel} has no {wanted}" for wanted in rule.must if wanted not in found]
         others = [word for word in found if TENSOR_CORE.fullmatch(word) and word not in rule.must]
         complaints += [
-            f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.forbidden if f in found)})
+            f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.never if f in found)})
         ]
-    complaints += [f"{name}: no kernel falls under '{rule.key or 'SASS: must'}'" for rule in rules if rule not in used]
+    complaints += [f"{name}: no kernel falls under '{rule.key or 'the rule for all'}'" for rule in rules if rule not in used]
     for kernel, found in kernels.items():
         # Serialised products (ptxas: C7510) have a fence and a wait around each one.
         products = sum(found[word] for word in ("HGMMA", "QGMMA", "IGMMA"))
@@ -133,10 +117,10 @@ def judge(name, promises, kernels, resources):
             complaints.append(f"{name}: {kernel}: its resources are not reported")
             continue
         _, stack, in_local = resources[kernel]
-        if (stack or in_local) and not local:
+        if (stack or in_local) and not promise["local"]:
             complaints.append(
                 f"{name}: {kernel} keeps {stack} bytes on the stack and {in_local} in local memory; "
-                "find out why, or say so: // SASS local: <why>"
+                "find out why, or say so in its SassPromise::local"
             )
     return complaints
 
@@ -149,6 +133,17 @@ def demangle(names):
     done = subprocess.run([tool], input="\n".join(names), capture_output=True, text=True, check=True)
     clear = [re.sub(r"tessera::|\(anonymous namespace\)::", "", line) for line in done.stdout.splitlines()]
     return dict(zip(names, clear, strict=True))
+
+
+def with_clear_names(table):
+    """(mangled name, arch) -> x as "name (arch)" -> x."""
+    clear = demangle([name for name, _ in table])
+    return {f"{clear.get(name, name)}{f' ({arch})' if arch else ''}": x for (name, arch), x in table.items()}
+
+
+def device_code_in(path):
+    """Whether nvcc compiled this object: it has a section for device code."""
+    return b".nv_fatbin" in path.read_bytes()
 
 
 def find_tools(given):
@@ -171,7 +166,7 @@ def find_objects(paths):
     return objects
 
 
-def check(paths, tool, environment, verbose):
+def check(paths, program, tool, environment, verbose):
     """(complaints, number of kernels, most registers); None where the build has no kernels at all: .cu files were
     compiled as C++."""
     objects, complaints, count, most = find_objects(paths), [], 0, 0
@@ -180,10 +175,15 @@ def check(paths, tool, environment, verbose):
     device_code = False
     if demangle([]) is None:
         return ["there is no c++filt here, which comes with the compiler"], 0, 0
+    promises = ask_promises(program)
     for source in sorted((REPO / "src" / "ops").glob("*/*.cu")):
-        name, key = source.relative_to(REPO), (source.parent.name, source.stem)
+        key = source.parent.name, source.stem
+        name = "/".join(key)
         if key not in objects:
             complaints.append(f"{name}: has no object file here; was it built?")
+            continue
+        if name not in promises:
+            complaints.append(f"{name}: says nothing of its machine code (Variant::sass)")
             continue
 
         def dump(option):
@@ -193,9 +193,10 @@ def check(paths, tool, environment, verbose):
             return done.stdout
 
         kernels, resources = read_sass(dump("-sass")), read_resources(dump("-res-usage"))
-        clear = demangle(list(kernels))
-        kernels, resources = ({clear.get(k, k): v for k, v in table.items()} for table in (kernels, resources))
-        complaints += judge(name, read_promises(source.read_text()), kernels, resources)
+        if not kernels and not device_code_in(objects[key]):
+            continue  # this arch was not asked for: compiled as C++
+        kernels, resources = with_clear_names(kernels), with_clear_names(resources)
+        complaints += judge(name, promises[name], kernels, resources)
         device_code = device_code or bool(kernels)
         count += len(kernels)
         most = max([most] + [r[0] for r in resources.values()])
@@ -207,7 +208,10 @@ def check(paths, tool, environment, verbose):
 
 def self_test():
     """Each planted fault must be found, and the sound kernels must pass."""
-    source = "// SPDX\n// SASS: must HMMA, LDSM; not FFMA\nint x;\n"
+    def rule(kernels="", must=(), never=(), helper=""):
+        return {"kernels": kernels, "must": list(must), "never": list(never), "helper": helper}
+
+    source = {"rules": [rule(must=["HMMA", "LDSM"], never=["FFMA"])], "local": ""}
     sass = (
         "\t\tFunction : attend\n        /*0000*/  LDC R1, c[0x0][0x28] ;  /* 0x00 */\n        /*0010*/  @!P0 "
         "LDSM.16.M88.4 R4, [R2] ;\n"
@@ -217,11 +221,7 @@ def self_test():
     # A file with kernels of several types: names as c++filt writes them, without blanks here.
     types = {"half": "__half", "e4m3": "__nv_fp8_e4m3", "int8": "int8_t"}
     shows = {"half": "HGMMA", "e4m3": "QGMMA", "int8": "IGMMA"}
-    mixed = (
-        "// SPDX\n"
-        + "".join(f"// SASS {types[k]}: must {shows[k]}\n" for k in types)
-        + "// SASS helper repeat_scale: writes a scale\n"
-    )
+    mixed = {"rules": [rule(types[k], [shows[k]]) for k in types] + [rule("repeat_scale", helper="a scale")], "local": ""}
 
     def kernel(name, *words):
         return f"\t\tFunction : {name}\n" + "".join(
@@ -235,6 +235,7 @@ def self_test():
         usage.replace("attend", n) for n in [f"gemm<{t},64>" for t in types.values()] + ["repeat_scale(long)", "other"]
     )
     second = kernel("other", "LDSM", "EXIT")  # attend has HMMA, this one has not
+    two_archs = "arch = sm_90a\n" + sass + "arch = sm_120a\n" + sass.replace("HMMA", "IADD")
     cases = [  # (source, sass, usage, what must be said, or None)
         (source, sass, usage, None),
         (source, sass.replace("HMMA", "IADD"), usage, "attend has no HMMA"),
@@ -244,7 +245,7 @@ def self_test():
         (source, sass.replace("EXIT", "IMMA R1"), usage, "attend has IMMA"),
         (source, sass, usage.replace("STACK:0", "STACK:16"), "keeps 16 bytes on the stack"),
         (source, sass, usage.replace("LOCAL:0", "LOCAL:8"), "8 in local memory"),
-        (source + "// SASS local: a table\n", sass, usage.replace("STACK:0", "STACK:16"), None),
+        ({**source, "local": "a table"}, sass, usage.replace("STACK:0", "STACK:16"), None),
         (
             source,
             sass.replace("EXIT", "HGMMA.64x64x16.F32 R24").replace("LDC R1", "WARPGROUP.DEPBAR"),
@@ -253,10 +254,9 @@ def self_test():
         ),
         (source, "", usage, "no kernels"),
         (source, sass, "", "not reported"),
-        (source.replace("; not FFMA", " not FFMA and"), sass, usage, "this line is no rule"),
-        (source.replace("must HMMA, LDSM", "should HMMA"), sass, usage, "this line is no rule"),
-        (source.replace("// SASS: must HMMA, LDSM; not FFMA", ""), sass, usage, "attend falls under no rule"),
-        (source + source, sass, usage, "falls under two rules"),
+        ({**source, "rules": []}, sass, usage, "attend falls under no rule"),
+        ({**source, "rules": source["rules"] * 2}, sass, usage, "falls under two rules"),
+        (source, two_archs, "arch = sm_90a\n" + usage + "arch = sm_120a\n" + usage, "attend (sm_120a) has no HMMA"),
         (mixed, several, several_usage, None),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has no QGMMA"),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has HGMMA"),
@@ -284,7 +284,7 @@ def self_test():
     ]
     failures = []
     for text, machine, used, want in cases:
-        said = judge("x.cu", read_promises(text), read_sass(machine), read_resources(used))
+        said = judge("x", text, *(with_clear_names(table) for table in (read_sass(machine), read_resources(used))))
         if (want is None and said) or (want is not None and not any(want in s for s in said)):
             failures.append(f"wanted {want!r}, got {said}")
     if set(demangle(["_ZN7tessera4sm904gemmIaEEvv"]).values()) != {"void sm90::gemm<signed char>()"}:
@@ -295,6 +295,7 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("paths", nargs="*", type=Path, help="build folder, or object files")
+    parser.add_argument("--program", type=Path, help="that prints the promises; else bin/tessera of the build folder")
     parser.add_argument("--cuobjdump", help="the disassembler; else it is looked for")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every kernel with its registers")
     parser.add_argument("--self-test", action="store_true", help="plant faults; each must be found")
@@ -309,7 +310,8 @@ def main():
         if tool is None:
             print("sass: skipped, there is no cuobjdump here (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm)")
             return SKIP
-        result = check(options.paths, tool, environment, options.verbose)
+        program = options.program or options.paths[0] / "bin" / "tessera"
+        result = check(options.paths, program, tool, environment, options.verbose)
         if result is None:
             print("sass: skipped, no CUDA objects in", *options.paths)
             return SKIP

@@ -15,6 +15,14 @@
 namespace tessera {
 namespace {
 
+// What tools/check_sass.py holds the compiled kernels against.
+Json sass_json(const SassPromise& promise) {
+  Json rules = Json::array();
+  for (const SassRule& r : promise.rules)
+    rules.push_back({{"kernels", r.kernels}, {"must", r.must}, {"never", r.never}, {"helper", r.helper}});
+  return {{"rules", rules}, {"local", promise.local}};
+}
+
 Runner add(CLI::App& app, const Common& common) {
   auto arch = std::make_shared<std::string>();
   app.add_option("--arch", *arch, "only those that run on this arch: ref, cpu, or a GPU (default: all)")
@@ -32,6 +40,7 @@ Runner add(CLI::App& app, const Common& common) {
       const Receipts::State state = receipts.state_of(v);
       all.push_back(
           {{"variant", v.name}, {"arch", info(v.arch).name}, {"state", state.words}, {"hash", source_hash(v.name)}});
+      if (!v.sass.rules.empty()) all.back()["sass"] = sass_json(v.sass);
       table.add({v.name, info(v.arch).name, state.words});
     };
     for (const OpInfo* op : all_ops()) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Op: what is computed. A signature whose named dimensions are the shape rule, a reference in f64, and the list of
 // variants, best first.
-//   "x[...,m,k], w[n,k] -> y[...,m,n]"      `...` stands for any number of axes, the same wherever it appears; `?`
-//   marks an optional operand
+//   "x[...,m,k], w[n,k] -> y[...,m,n]"    `...`: any number of axes, the same wherever it appears; `?`: optional
 // The reference is a pure function over decoded numbers: it knows no layouts, strides or programs. The program is
 // interpreted once for all ops (reference.h), then each result is rounded to its type.
 #pragma once

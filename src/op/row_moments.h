@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A norm between two linear layers that is no kernel. With w' = w diag(gain), each row of it less its mean (RMSNorm: as
-// it is), and b' = b + w shift,
-//   norm(x) w^T + b = (x w'^T) / deviation + b'        deviation of a row of x: sqrt(var + eps), RMSNorm: sqrt(mean of
-//   squares + eps)
-// so all that is left of the norm is a factor per row (step `normalise`). The layer before writes the moments of its
-// rows beside its result:
-//   m[row, g] = mean of columns 64 g ... 64 g + 63 of the row (fewer in the last group), sum of their squared distances
-//   from that mean      [..., groups, 2], f32
+// Folded norm: a norm between two linear layers that runs inside them. With w' = w diag(gain), each row of it less its
+// mean (RMSNorm: as it is), and b' = b + w shift,
+//   norm(x) w^T + b = (x w'^T) / deviation + b'
+// deviation of a row of x: sqrt(var + eps); RMSNorm: sqrt(mean of squares + eps). What is left of the norm is a factor
+// per row (step `normalise`). The layer before writes the moments of its rows as an extra result, f32:
+//   m[..., g, 0]   mean of columns 64 g ... 64 g + 63 of the row (fewer in the last group)
+//   m[..., g, 1]   sum of their squared distances from that mean
 // No square of a mean is taken from a mean of squares: var = (sum of m[g][1] + n_g (m[g][0] - mean)^2) / n.
 #pragma once
 

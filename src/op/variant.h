@@ -42,8 +42,7 @@ struct Arithmetic {
 // An Arithmetic as the derivation of errors asks it (OpInfo::errors).
 //   kWorst  all roundings of a sum go to the same side: no data and no order of additions errs by more
 //   kWalk   they go to both sides. A sum of n products p then errs by about sqrt(n) roundings, each relative to a
-//   partial
-//           sum of the size sqrt(sum of p^2). Results are allowed a multiple of this (judge.h)
+//           partial sum of the size sqrt(sum of p^2). Results are allowed a multiple of this (judge.h)
 enum class Growth : uint8_t { kWorst, kWalk };
 class Roundings {
  public:

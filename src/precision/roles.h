@@ -2,9 +2,9 @@
 // What a linear layer is for, read from the graph alone. Written to Node::role of each matmul with a constant weight:
 //   embed                 no other layer (linear, norm, attention) before it
 //   head                  its result reaches an output and no other linear layer or attention (norms, pooling,
-//   activations and
-//                         additions may follow), and it adds to no residual stream. A model may have several; of an MLP
-//                         only the last layer is one; the last fc2 of a model that returns hidden states is none.
+//                         activations and additions may follow), and it adds to no residual stream. A model may have
+//                         several; of an MLP only the last layer is one. The last fc2 of a model that returns hidden
+//                         states is none.
 //   block.attention_in    its result reaches an attention through views, copies and rotary only (q, k, v)
 //   block.attention_out   its input is an attention's result
 //   block.mlp             every other one

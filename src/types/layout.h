@@ -4,11 +4,13 @@
 // read a packed weight back.
 //   rows        r * cols + c
 //   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an
-//   outer-product kernel reads) panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row
-//   by row: what instructions read that multiply along k panels16x8  the same with groups of 8 columns (int8) pairs32
-//   rows, those of each 32 in the order of turn_pairs32 halves32    two halves of as many rows, each in the order of
-//   pairs32: the halves of a gate sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its
-//   metadata (sparse24.h)
+//               outer-product kernel reads)
+//   panels16x4  panels of 16 rows, inside a panel groups of 4 columns, inside a group row by row: what instructions
+//               read that multiply along k
+//   panels16x8  the same with groups of 8 columns (int8)
+//   pairs32     rows, those of each 32 in the order of turn_pairs32
+//   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
+//   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 // Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.
 #pragma once

@@ -4,9 +4,9 @@
 //   the passes     the canonical graph in f32 computes what the model as written does, within the response to noise of
 //                  f32's size (so a tanh GELU does not pass for an erf one)
 //   the plan       the golden plan has the model's constants and computes what it does, layer by layer
-//   (validate_plan.h) the precision  the golden plan's outputs have at least this cosine with the model's (the gate),
-//   and so have those of
-//                  the quantized model on the calibration samples, in the mean; and no scale is one that its numbers
+//                  (validate_plan.h)
+//   the precision  the golden plan's outputs have at least this cosine with the model's (the gate), and so have those
+//                  of the quantized model on the calibration samples, in the mean; and no scale is one that its numbers
 //                  cannot have been made for
 #pragma once
 

@@ -3,9 +3,8 @@
 // plan runs twice on golden inputs with padding: the last quarter of the tokens of one sample is hidden, the first
 // quarter of the next one's; the second time other numbers stand at the hidden tokens of the other inputs. Rows of
 // outputs in which the model as written gives the same bits both times must stay the same in the plan.
-//   bound   2^-22 (relative L2 over those rows) in the golden plan, whose arithmetic is f64, and the golden bound of
-//   the output in a
-//           plan that users run: its own noise, no more
+// Bound: a relative L2 of 2^-22 over those rows in the golden plan, whose arithmetic is f64; in a plan that users run
+// the golden bound of the output, its own noise.
 // Which way round a mask is (1 or 0 hides; 0 and the lowest float, where it is added) is found by asking the model as
 // written.
 #pragma once

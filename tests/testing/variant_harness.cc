@@ -234,6 +234,8 @@ bool check_variant(const Variant& variant, const Problem& problem, uint64_t seed
 
 void expect_each_accepts(const OpInfo& op, const std::vector<Problem>& problems) {
   for (const Variant* v : op.variants) {
+    EXPECT_EQ(info(v->arch).device == DeviceKind::kCuda, !v->sass.rules.empty())
+        << v->name << ": kernels say what their machine code shows (op/sass.h)";
     int accepted = 0;
     for (const Problem& p : problems) {
       if (!v->accepts(p)) continue;

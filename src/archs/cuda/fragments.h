@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the numbers of the tensor-core instruction mma.m16n8k16 (16-bit operands, f32 accumulators) and of ldmatrix lie
 // among a warp's 32 lanes.
-//   D[16,8] += A[16,16] * B[16,8]; registers hold two adjacent numbers each, the lower column (A, D) or row (B) in the
-//   low half A: 4 registers, B: 2, D: 4 floats. ldmatrix moves 8x8 tiles: lane t of tile i gives the address of row t%8
-//   of tile t/8, and receives from every tile row t/4, columns 2*(t%4) and +1 (with .trans: of the transposed tile)
+//   D[16,8] += A[16,16] * B[16,8]    A: 4 registers, B: 2, D: 4 floats. A register holds two adjacent numbers, the
+//                                    lower column (A, D) or row (B) in its low half.
+//   ldmatrix                         moves 8x8 tiles. Lane t gives the address of row t%8 of tile t/8 and receives,
+//                                    from every tile, row t/4, columns 2*(t%4) and +1 (.trans: of the transposed tile).
 // Pure functions, tested on the host: a kernel that only uses these for its addresses needs no GPU to be checked.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Hopper's copy engine (TMA) and tensor cores (wgmma) lay tiles in shared memory: rows of 128 bytes, the eight
+// How TMA and wgmma lay tiles in shared memory: rows of 128 bytes, the eight
 // 16-byte chunks of a row permuted by the row's number modulo 8, so that eight rows of one chunk touch all banks. A
 // tile starts at a multiple of 1024 bytes. Host and device, constexpr: tested on the CPU.
 #pragma once
@@ -22,8 +22,10 @@ TS_HOST_DEVICE constexpr uint32_t swizzled_offset(uint32_t row, uint32_t byte) {
 }
 
 // wgmma's description of an operand in shared memory, both operands K-major:
-//   bits 0-13 address / 16, 16-29 leading offset / 16 (unused with a swizzle: 1), 32-45 stride between groups of 8 rows
-//   / 16, 62-63 swizzle (1: 128 bytes, 2: 64, 3: 32)
+//   bits 0-13    address / 16
+//   bits 16-29   leading offset / 16 (unused with a swizzle: 1)
+//   bits 32-45   stride between groups of 8 rows / 16
+//   bits 62-63   swizzle (1: 128 bytes, 2: 64, 3: 32)
 template <int kRowBytes = kSwizzleRowBytes>
 TS_HOST_DEVICE constexpr uint64_t operand_descriptor(uint32_t shared_address) {
   constexpr uint64_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[b,i,h,:] = sum_j softmax_j(scale * q[b,i,h,:] . k[b,j,g,:] + bias[b,h,i,j]) * v[b,j,g,:],   g = h / (heads /
-// kv_heads) q [b, sq, heads, d], k and v [b, sk, kv_heads, d], y [b, sq, heads, d], dense. q, k and v may be views of
-// one QKV matrix: any strides but a contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is
+//   y[b,i,h,:] = sum_j softmax_j(scale * q[b,i,h,:] . k[b,j,g,:] + bias[b,h,i,j]) * v[b,j,g,:]
+// with key head g = h / (heads / kv_heads).
+// q [b, sq, heads, d], k and v [b, sk, kv_heads, d], y [b, sq, heads, d], dense. q, k and v may be views of one QKV
+// matrix: any strides but a contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is
 // added before the softmax; its axes may be 1 (broadcast). A query whose every key is hidden by a bias of minus
 // infinity gets 0, not NaN. Statistics (row maximum and sum) are fp32 or better. q, k and v may be codes of e4m3 with
 // one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights of the row too, against its true
 // maximum:
-//   P_j = exp(s_j - max s)    c_j = e4m3(448 P_j)    y = sum_j c_j v_j / (448 sum_j P_j)          (448: the largest
-//   number of p's element)
-// The sum is that of the unrounded P. Without `p` nothing but the result is rounded.
+//   P_j = exp(s_j - max s)    c_j = e4m3(448 P_j)    y = sum_j c_j v_j / (448 sum_j P_j)
+// 448 is the largest number of p's element. The sum is that of the unrounded P. Without `p` nothing but the result is
+// rounded.
 #pragma once
 
 #include <optional>

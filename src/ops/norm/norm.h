@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row-wise LayerNorm or RMSNorm, then the program (most often: quantize with a static scale).
-//   n[r,c] = (x[r,c] - mean_r) / sqrt(var_r + eps) * gain[c] + shift[c]      (RMSNorm: mean_r = 0, var_r = mean of
-//   squares)
+//   n[r,c] = (x[r,c] - mean_r) / sqrt(var_r + eps) * gain[c] + shift[c]     RMSNorm: mean_r = 0, var_r = mean of
+//   squares
 // attr `pooled` = 1: the mean of each group of rows, the axis before the last, comes before the program; that axis is
 // gone from the result:
 //   y[g,c] = (sum over r of (x[g,r,c] - mean_gr) / sqrt(var_gr + eps)) / rows * gain[c] + shift[c]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PanelProduct: one way in which this machine multiplies packed panels. CPU kernels name the arithmetic (fp32, bf16)
 // and get the best that the processor has for it; a kernel is written once for all of them.
-//   tile[r][c] = (first ? 0 : tile[r][c]) + sum_k x[r][k] * w[c][k]      rows [0, rows), 16 columns, rows of the tile
-//   `stride` floats apart
+//   tile[r][c] = (first ? 0 : tile[r][c]) + sum_k x[r][k] * w[c][k]
+// for rows [0, rows) and 16 columns; rows of the tile are `stride` floats apart.
 // x panels hold `rows` rows of x, a w panel holds 16 rows of w, in groups of `depth` columns; rows and columns beyond
 // the last hold zeros. The order inside a panel is the product's own.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Division of indices by a number that is known before a kernel starts: a multiplication and a shift instead of some
 // twenty instructions.
-//   n / d = (high 32 bits of n * multiplier + n) >> shift,   multiplier = floor(2^32 * (2^shift - d) / d) + 1,
-//   2^(shift-1) < d <= 2^shift
+//   n / d = (high 32 bits of n * multiplier + n) >> shift
+//   multiplier = floor(2^32 * (2^shift - d) / d) + 1,   2^(shift-1) < d <= 2^shift
 // Exact for 0 <= n < 2^31 and 1 <= d < 2^31: the sum of the two 31-bit terms fits in 32 bits.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU (the erf one) in 13 instructions instead of some 30: the activation between two matmuls must not take longer
 // than moving its operands.
-//   gelu(x) = max(x, 0) - |x| * Q(|x|),   Q(a) = erfc(a / sqrt 2) / 2 = exp(-a^2 / 2) * t * p(t),   t = 1 / (1 + 0.28
-//   a)
+//   gelu(x) = max(x, 0) - |x| * Q(|x|)
+//   Q(a) = erfc(a / sqrt 2) / 2 = exp(-a^2 / 2) * t * p(t),   t = 1 / (1 + 0.28 a)
 // p: minimax of degree 5 for the absolute error of Q, 1.7e-8. No cancellation for negative x: the relative error of Q
 // stays below 5e-4 down to x = -7. Error, all roundings and the approximate reciprocal and exponential included: |x| *
 // 2^-21. NaN gives NaN.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on Hopper where a head's keys fit in shared memory (at most 256): the kernel that the short variants of
 // ops/attention instantiate.
-//   y[i] = sum_j p_j v_j / sum_j p_j,  p_j = exp(scale * (q_i . k_j - max)),  e4m3 operands: p_j rounded as 448 p_j,
-//   their sum not (ops/attention/attention.h)
+//   y[i] = sum_j p_j v_j / sum_j p_j,  p_j = exp(scale * (q_i . k_j - max))
+// With e4m3 operands p_j is rounded as 448 p_j; the sum below is that of unrounded ones (ops/attention/attention.h).
 // A block walks over visits (a head and some tiles of 64 of its queries). One warp loads by TMA: keys and values into
 // stages, tiles of queries into slots. Warpgroups take the tiles in turn, each at its own pace, so that one's products
 // run under another's exponentials. A warpgroup holds all scores of its 64 queries in registers: the softmax is the

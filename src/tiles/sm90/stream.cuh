@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streaming attention on Hopper: what its parts agree on. A block takes a tile of 64 rows per warpgroup, keys and
-// values stream past it in blocks of kKeys by the copy engine, and the softmax is the online one (fp32 maximum and sum
+// values stream past it in blocks of kKeys by TMA, and the softmax is the online one (fp32 maximum and sum
 // of each row so far). Rows are queries; where several query heads share keys they are the heads of a query, then the
 // next query.
 //   warpgroup 0       loads; FP8: also transposes each block of V (archs/sm90/transposed_bytes.h)
 //   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at
-//   the end: twice the blocks for small problems
+//                     the end: twice the blocks for small problems
 // Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks.
 #pragma once
 

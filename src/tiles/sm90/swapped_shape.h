@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the swapped mainloop (sm90_swapped.cuh) cuts a product of few rows into blocks, and where a block leaves its sums
+// How the swapped mainloop (swapped.cuh) cuts a product of few rows into blocks, and where a block leaves its sums
 // for the others. Host and device, constexpr: tested on the CPU.
-//   a block: 64 channels x `tokens` rows of x x a slice of K; `split` blocks of a cluster hold the slices of one tile
-//   and finish tokens / split rows of it each.
-// (Two tiles that load their rows of x together by multicast were always slower.)
+// A block takes 64 channels x `tokens` rows of x x a slice of K. `split` blocks of a cluster hold the slices of one
+// tile and finish tokens / split rows of it each. (Two tiles that load their rows of x together by multicast were
+// always slower.)
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace tessera::sm90 {
 constexpr int kSwappedChannels = 64;
 constexpr int kSwappedTokens[] = {16, 32, 64, 112};
 constexpr int kSwappedWBytes = kSwappedChannels * 128;  // of a stage: 128 bytes of K
-constexpr int kSwappedSharedLimit =
-    113 * 1024;  // two blocks on a processor: this kernel's and the next one's, whose weights arrive meanwhile
+// Two blocks on an SM: this kernel's, and the next kernel's, whose weights arrive meanwhile.
+constexpr int kSwappedSharedLimit = 113 * 1024;
 
 struct SwappedShape {
   int tokens = 16, split = 1;
