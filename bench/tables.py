@@ -23,6 +23,7 @@ ACCURACY = [  # rows of the README: what it is called there, options of the buil
     ("mxfp8", "--precision mxfp8"), ("w4a16", "--precision w4a16"), ("w4a8", "--precision w4a8"), ("nvfp4", "--precision nvfp4"), ("int8", "--precision int8"),
     ("recipe default (MLPs nvfp4, the rest fp8)", "--recipe default"), ("fp8, 2:4 by the Hessian method", "--precision fp8 --sparsity 2:4"),
     ("w4a16, compensated", "--precision w4a16 --refine compensate")]
+HIGHLIGHTS = ["ViT-B/16 b64 FP16", "ViT-B/16 b64 FP8, FP8 attention", "ViT-B/16 b1 FP8", "attention b64 h12 s197 d64 FP8", "attention b1 8q/1kv d256 s968 FP8"]  # first screen
 
 
 class Results:
@@ -76,17 +77,19 @@ def figure(row, value):
     return f"{number(value)} {UNITS[row['unit']]}"
 
 
-def peer_cell(row, sources):
+def peer_cell(row, sources=None):
+    """The peers of a row, each with the letter of its run where the table lists runs."""
     same, other = row["best_peer"], row["faster_peer"]
+    source = lambda peer: f" ({sources.letter(peer['run'])})" if sources else ""
     words = []
     if same and "value" in same:
-        words.append(f"{same['peer']}: {figure(row, same['value'])} ({sources.letter(same['run'])})")
+        words.append(f"{same['peer']}: {figure(row, same['value'])}{source(same)}")
     elif same:
-        words.append(f"none in {row['precision'].upper()}: {same['refused']} ({sources.letter(same['run'])})")
+        words.append(f"none in {row['precision'].upper()}: {same['refused']}{source(same)}")
     else:
         words.append(f"none known in {row['precision'].upper()}")
     if other:
-        words.append(f"{other['peer']}: {figure(row, other['value'])} ({sources.letter(other['run'])})")
+        words.append(f"{other['peer']}: {figure(row, other['value'])}{source(other)}")
     return "; ".join(words)
 
 
@@ -112,10 +115,22 @@ def run_lines(rows, runs, sources):
     return [f"- Tessera: {run_text(runs[name])}." for name in ours] + sources.lines(ours if len(ours) == 1 else [])
 
 
+def highlights_block(results):
+    """The first screen: a few rows of the tables below, without those that a peer leads."""
+    rows = {r["work"]: r for r in results.summary["rows"]}
+    lines = ["| on one H200 | precision | Tessera | best known peer | speedup |", "|---|---|---|---|---|"]
+    for work in (w for w in WORKS if w.name in HIGHLIGHTS):
+        row, ratio = rows[work.name], ratio_cell(rows[work.name])
+        if ratio and "peer ahead" not in ratio:
+            batch = f", batch {work.where[2]}" if work.where[0] == "vit" else ""
+            lines.append(f"| {work.label()}{batch} | {work.precision.upper()} | {figure(row, row['ours'])} | {peer_cell(row)} | {ratio} |")
+    return lines
+
+
 def vit_block(results):
     rows = {r["work"]: r for r in results.summary["rows"]}
     sources = Sources(results.summary["runs"])
-    lines = ["| model | batch | precision | Tessera | best known peer | Tessera is | cosine, mean / worst |", "|---|---|---|---|---|---|---|"]
+    lines = ["| model | batch | precision | Tessera | best known peer | speedup | cosine, mean / worst |", "|---|---|---|---|---|---|---|"]
     shown = []
     for work in WORKS:
         if work.where[0] != "vit":
@@ -132,7 +147,7 @@ def vit_block(results):
 def kernels_block(results):
     rows = {r["work"]: r for r in results.summary["rows"]}
     sources = Sources(results.summary["runs"])
-    lines = ["| kernel | precision | Tessera | best known peer | Tessera is | check |", "|---|---|---|---|---|---|"]
+    lines = ["| kernel | precision | Tessera | best known peer | speedup | check |", "|---|---|---|---|---|---|"]
     shown = []
     for work in WORKS:
         if work.where[0] == "vit":
@@ -164,7 +179,7 @@ def bars_block(results):
     text = lambda r, bar: f"{r['work']} {r['ours']:.4g} {UNITS[r['unit']]} ({sign(r)} {r[bar]:.4g})"
     missed = [text(r, "at_least") for r in rows if r["verdict"] == "missed"]
     short = [text(r, "goal") for r in rows if r["verdict"] == "at least"]
-    return [f"- Least bar missed: {'; '.join(missed) or 'none'}.", f"- Least bar met, goal not met: {'; '.join(short) or 'none'}."]
+    return [f"- Minimum missed: {'; '.join(missed) or 'none'}.", f"- Minimum met, goal not reached: {'; '.join(short) or 'none'}."]
 
 
 def accuracy_block(results):
@@ -181,7 +196,7 @@ def accuracy_block(results):
     return lines + [""] + [f"- {run_text(results.accuracy['runs'][n])}." for n in sorted(names)]
 
 
-BLOCKS = {"vit": vit_block, "kernels": kernels_block, "left-out": left_out_block, "bars": bars_block, "accuracy": accuracy_block}
+BLOCKS = {"highlights": highlights_block, "vit": vit_block, "kernels": kernels_block, "left-out": left_out_block, "bars": bars_block, "accuracy": accuracy_block}
 BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.S)
 
 
