@@ -34,6 +34,13 @@ ACCURACY = [  # rows of the README: what it is called there, options of the buil
     ("fp8, 2:4 by the Hessian method", "--precision fp8 --sparsity 2:4"),
     ("w4a16, compensated", "--precision w4a16 --refine compensate"),
 ]
+HIGHLIGHTS = [  # first screen
+    "ViT-B/16 b64 FP16",
+    "ViT-B/16 b64 FP8, FP8 attention",
+    "ViT-B/16 b1 FP8",
+    "attention b64 h12 s197 d64 FP8",
+    "attention b1 8q/1kv d256 s968 FP8",
+]
 
 
 class Results:
@@ -104,17 +111,19 @@ def figure(row, value):
     return f"{number(value)} {UNITS[row['unit']]}"
 
 
-def peer_cell(row, sources):
+def peer_cell(row, sources=None):
+    """The peers of a row, each with the letter of its run where the table lists runs."""
     same, other = row["best_peer"], row["faster_peer"]
+    source = lambda peer: f" ({sources.letter(peer['run'])})" if sources else ""
     words = []
     if same and "value" in same:
-        words.append(f"{same['peer']}: {figure(row, same['value'])} ({sources.letter(same['run'])})")
+        words.append(f"{same['peer']}: {figure(row, same['value'])}{source(same)}")
     elif same:
-        words.append(f"none in {row['precision'].upper()}: {same['refused']} ({sources.letter(same['run'])})")
+        words.append(f"none in {row['precision'].upper()}: {same['refused']}{source(same)}")
     else:
         words.append(f"none known in {row['precision'].upper()}")
     if other:
-        words.append(f"{other['peer']}: {figure(row, other['value'])} ({sources.letter(other['run'])})")
+        words.append(f"{other['peer']}: {figure(row, other['value'])}{source(other)}")
     return "; ".join(words)
 
 
@@ -148,11 +157,23 @@ def run_lines(rows, runs, sources):
     return [f"- Tessera: {run_text(runs[name])}." for name in ours] + sources.lines(ours if len(ours) == 1 else [])
 
 
+def highlights_block(results):
+    """The first screen: a few rows of the tables below, without those that a peer leads."""
+    rows = {r["work"]: r for r in results.summary["rows"]}
+    lines = ["| on one H200 | precision | Tessera | best known peer | speedup |", "|---|---|---|---|---|"]
+    for work in (w for w in WORKS if w.name in HIGHLIGHTS):
+        row, ratio = rows[work.name], ratio_cell(rows[work.name])
+        if ratio and "peer ahead" not in ratio:
+            batch = f", batch {work.where[2]}" if work.where[0] == "vit" else ""
+            lines.append(f"| {work.label()}{batch} | {work.precision.upper()} | {figure(row, row['ours'])} | {peer_cell(row)} | {ratio} |")
+    return lines
+
+
 def vit_block(results):
     rows = {r["work"]: r for r in results.summary["rows"]}
     sources = Sources(results.summary["runs"])
     lines = [
-        "| model | batch | precision | Tessera | best known peer | Tessera is | cosine, mean / worst |",
+        "| model | batch | precision | Tessera | best known peer | speedup | cosine, mean / worst |",
         "|---|---|---|---|---|---|---|",
     ]
     shown = []
@@ -185,7 +206,7 @@ def vit_block(results):
 def kernels_block(results):
     rows = {r["work"]: r for r in results.summary["rows"]}
     sources = Sources(results.summary["runs"])
-    lines = ["| kernel | precision | Tessera | best known peer | Tessera is | check |", "|---|---|---|---|---|---|"]
+    lines = ["| kernel | precision | Tessera | best known peer | speedup | check |", "|---|---|---|---|---|---|"]
     shown = []
     for work in WORKS:
         if work.where[0] == "vit":
@@ -233,8 +254,8 @@ def bars_block(results):
     missed = [text(r, "at_least") for r in rows if r["verdict"] == "missed"]
     short = [text(r, "goal") for r in rows if r["verdict"] == "at least"]
     return [
-        f"- Least bar missed: {'; '.join(missed) or 'none'}.",
-        f"- Least bar met, goal not met: {'; '.join(short) or 'none'}.",
+        f"- Minimum missed: {'; '.join(missed) or 'none'}.",
+        f"- Minimum met, goal not reached: {'; '.join(short) or 'none'}.",
     ]
 
 
@@ -256,6 +277,7 @@ def accuracy_block(results):
 
 
 BLOCKS = {
+    "highlights": highlights_block,
     "vit": vit_block,
     "kernels": kernels_block,
     "left-out": left_out_block,
