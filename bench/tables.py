@@ -165,7 +165,9 @@ def highlights_block(results):
         row, ratio = rows[work.name], ratio_cell(rows[work.name])
         if ratio and "peer ahead" not in ratio:
             batch = f", batch {work.where[2]}" if work.where[0] == "vit" else ""
-            lines.append(f"| {work.label()}{batch} | {work.precision.upper()} | {figure(row, row['ours'])} | {peer_cell(row)} | {ratio} |")
+            ours = figure(row, row["ours"])
+            name = f"{work.label()}{batch}"
+            lines.append(f"| {name} | {work.precision.upper()} | {ours} | {peer_cell(row)} | {ratio} |")
     return lines
 
 

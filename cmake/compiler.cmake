@@ -5,21 +5,30 @@ if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)  # -Wrestrict: false alarms of g++ 12 on std::string
+# -Wrestrict: false alarms of g++ 12 on std::string
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
+option(TESSERA_WERROR "warnings are errors (./run test sets it)" OFF)
+if(TESSERA_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 # Contraction into FMA would make results depend on the compiler's mood; kernels that want FMA say so.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 if(TESSERA_SANITIZE)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TESSERA_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TESSERA_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
-# Files that need an instruction set beyond the baseline; their functions are called only where the processor has it (archs/cpu/features.h).
-# -fno-schedule-insns: the scheduler before register allocation moves loads up until accumulators spill (140 instead of 300 GFLOP/s).
+# Files that need an instruction set beyond the baseline; their functions are called only where the processor has it
+# (archs/cpu/features.h). -fno-schedule-insns: the scheduler before register allocation moves loads up until
+# accumulators spill (140 instead of 300 GFLOP/s).
 function(ts_instruction_sets target)
   get_target_property(sources ${target} SOURCES)
   foreach(file ${sources})
     if(file MATCHES "_neon\\.cc$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+bf16+i8mm;$<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>")
+      set_source_files_properties(${file} PROPERTIES
+        COMPILE_OPTIONS "-march=armv8.2-a+bf16+i8mm;$<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>")
     elseif(file MATCHES "_avx512\\.cc$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512bf16")
     elseif(file MATCHES "_amx\\.cc$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -28,9 +37,11 @@ function(ts_instruction_sets target)
   endforeach()
 endfunction()
 if(TESSERA_FUZZ)
-  # Optimised a little: enough for speed under the sanitizers, and quick to compile. NDEBUG is off, and the library's own checks are on.
+  # Optimised a little: enough for speed under the sanitizers, and quick to compile. NDEBUG is off, and the library's
+  # own checks are on.
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -D_GLIBCXX_ASSERTIONS -DHWY_COMPILE_ONLY_STATIC")
   set(TS_FUZZ_CHECKS address,undefined,float-cast-overflow)
-  add_compile_options(-fsanitize=fuzzer-no-link,${TS_FUZZ_CHECKS} -fno-sanitize-recover=all -fno-sanitize=vptr -fno-omit-frame-pointer)
+  add_compile_options(-fsanitize=fuzzer-no-link,${TS_FUZZ_CHECKS} -fno-sanitize-recover=all -fno-sanitize=vptr
+    -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TS_FUZZ_CHECKS})
 endif()

@@ -1,5 +1,6 @@
-# What nvcc is told about device code, in one list: receipts hash it (hash_variants.cmake), whether there is a toolkit or not. Archs are left out: a receipt is
-# of one GPU, and code for another does not change it. Flags of the host compiler are left out as well.
+# What nvcc is told about device code, in one list: receipts hash it (hash_variants.cmake), whether there is a toolkit
+# or not. Archs are left out: a receipt is of one GPU, and code for another does not change it. Flags of the host
+# compiler are left out as well.
 set(TS_DEVICE_FLAGS --expt-relaxed-constexpr -lineinfo)
 set(TS_DEVICE_FLAGS_RELEASE -O3 -DNDEBUG)
 set(TS_DEVICE_COMPILER "")  # "nvcc 13.0.88, ptxas 13.0.88"; empty without a toolkit
@@ -39,7 +40,8 @@ if(NOT TESSERA_CUDA STREQUAL "OFF")
     endif()
   endif()
   if(NOT TS_CUDA_FOUND AND TESSERA_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "TESSERA_CUDA=ON, but no CUDA toolkit with cuBLASLt was found; set CUDACXX or use TESSERA_CUDA=AUTO")
+    message(FATAL_ERROR
+      "TESSERA_CUDA=ON, but no CUDA toolkit with cuBLASLt was found; set CUDACXX or use TESSERA_CUDA=AUTO")
   endif()
 endif()
 
@@ -49,7 +51,9 @@ if(TS_CUDA_FOUND)
   set(left_out "")
   foreach(arch ${TESSERA_CUDA_ARCHS})
     # A dry run, since --list-gpu-code leaves the architecture-specific targets (90a) out.
-    execute_process(COMMAND ${CMAKE_CUDA_COMPILER} -gencode arch=compute_${arch},code=sm_${arch} --dryrun -x cu -c /dev/null -o /dev/null
+    execute_process(
+      COMMAND ${CMAKE_CUDA_COMPILER} -gencode arch=compute_${arch},code=sm_${arch} --dryrun
+              -x cu -c /dev/null -o /dev/null
       RESULT_VARIABLE unknown OUTPUT_QUIET ERROR_QUIET)
     if(NOT unknown)
       list(APPEND TS_CUDA_ARCHS ${arch}-real)
@@ -59,7 +63,8 @@ if(TS_CUDA_FOUND)
     endif()
   endforeach()
   if(NOT TS_CUDA_ARCHS)
-    message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} knows none of TESSERA_CUDA_ARCHS=${TESSERA_CUDA_ARCHS}; use TESSERA_CUDA=OFF or a newer toolkit")
+    message(FATAL_ERROR "CUDA ${CUDAToolkit_VERSION} knows none of TESSERA_CUDA_ARCHS=${TESSERA_CUDA_ARCHS}; "
+      "use TESSERA_CUDA=OFF or a newer toolkit")
   endif()
   set(TS_CUDA_NOTE "CUDA ${CUDAToolkit_VERSION} for ${TS_CUDA_ARCHS}")
   if(left_out)

@@ -1,8 +1,8 @@
 # Rooms: libraries, tests and benchmarks found by file name.
 
-# The CUDA targets of a .cu file, by the arch in its name: sm90_x.cu, and files in a folder sm90/, are compiled for what archs.inc
-# gives sm90, cuda_x.cu and cuda.cu for all of TESSERA_CUDA_ARCHS. Empty: it is compiled as C++, so that its contract (accepts,
-# arithmetic, layouts) is there and its kernels are not.
+# The CUDA targets of a .cu file, by the arch in its name: sm90_x.cu, and files in a folder sm90/, are compiled for what
+# archs.inc gives sm90, cuda_x.cu and cuda.cu for all of TESSERA_CUDA_ARCHS. Empty: it is compiled as C++, so that its
+# contract (accepts, arithmetic, layouts) is there and its kernels are not.
 file(STRINGS ${CMAKE_SOURCE_DIR}/src/archs/archs.inc lines REGEX "^TS_ARCH")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/archs/archs.inc)
 set(TS_ARCHS "")
@@ -121,8 +121,8 @@ function(ts_room room)
   endif()
 endfunction()
 
-# ts_link_included TARGET HOW FILE...: links the rooms whose headers the files include, and what tests share (testing/x.h is
-# ts_testing_x). So a test waits for its own level and what is below it, not for the whole tree.
+# ts_link_included TARGET HOW FILE...: links the rooms whose headers the files include, and what tests share
+# (testing/x.h is ts_testing_x). So a test waits for its own level and what is below it, not for the whole tree.
 function(ts_link_included target how)
   set(links "")
   foreach(file ${ARGN})
@@ -176,7 +176,8 @@ function(ts_add_test_file file)
   ts_add_gtest(${name})
 endfunction()
 
-# One ctest entry per program; what needs a GPU (tests named after GPU archs) is an entry of its own with the label `gpu`.
+# One ctest entry per program; what needs a GPU (tests named after GPU archs) is an entry of its own with the label
+# `gpu`.
 function(ts_add_gtest name)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=0 --gtest_filter=-${TS_GPU_TESTS})
   set_tests_properties(${name} PROPERTIES TIMEOUT 1200)
@@ -186,7 +187,8 @@ function(ts_add_gtest name)
   endif()
 endfunction()
 
-# tests/testing/*.cc: what tests share, a library for each header; a file belongs to the first header of that folder that it includes.
+# tests/testing/*.cc: what tests share, a library for each header; a file belongs to the first header of that folder
+# that it includes.
 function(ts_shared_by_tests)
   file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/testing/*.h)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/testing/*.cc)
@@ -219,7 +221,8 @@ function(ts_cross_room_tests)
     add_executable(${name} ${file})
     ts_link_included(${name} PRIVATE ${file})
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
-    target_compile_definitions(${name} PRIVATE TS_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TS_PROGRAM="${CMAKE_BINARY_DIR}/bin/tessera")
+    target_compile_definitions(${name} PRIVATE TS_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+      TS_PROGRAM="${CMAKE_BINARY_DIR}/bin/tessera")
     add_dependencies(${name} tessera_cli)
     ts_add_gtest(${name})
   endforeach()
@@ -252,16 +255,17 @@ endfunction()
 
 # What every variant and its tests are built from, as a hash, for receipts (hash_variants.cmake).
 function(ts_variant_hashes)
-  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cc ${CMAKE_SOURCE_DIR}/src/*.cu ${CMAKE_SOURCE_DIR}/src/*.h
-    ${CMAKE_SOURCE_DIR}/src/*.cuh ${CMAKE_SOURCE_DIR}/src/*.inc ${CMAKE_SOURCE_DIR}/tests/testing/*)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cc ${CMAKE_SOURCE_DIR}/src/*.cu
+    ${CMAKE_SOURCE_DIR}/src/*.h ${CMAKE_SOURCE_DIR}/src/*.cuh ${CMAKE_SOURCE_DIR}/src/*.inc
+    ${CMAKE_SOURCE_DIR}/tests/testing/*)
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   set(flags -std=c++${CMAKE_CXX_STANDARD} ${TS_DEVICE_FLAGS} ${TS_DEVICE_FLAGS_${type}})
   list(JOIN flags " " flags)
   set(out ${CMAKE_BINARY_DIR}/generated/variant_hashes.cc)
   # Written only where a hash has changed; the stamp says that it was looked at.
   add_custom_command(OUTPUT ${out}.stamp BYPRODUCTS ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} "-DDEVICE_FLAGS=${flags}" "-DDEVICE_COMPILER=${TS_DEVICE_COMPILER}"
-            -P ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${CMAKE_SOURCE_DIR} "-DDEVICE_FLAGS=${flags}"
+            "-DDEVICE_COMPILER=${TS_DEVICE_COMPILER}" -P ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake
     COMMAND ${CMAKE_COMMAND} -E touch ${out}.stamp
     DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/hash_variants.cmake VERBATIM)
   target_sources(ts_ops PRIVATE ${out} ${out}.stamp)

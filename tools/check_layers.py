@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that includes point downwards: an order that is not checked is lost.
 
-src/LAYERS gives each room (folder of src/, and apps/) a level. A file may include lower levels and its own room. A subfolder is an
-island: no two folders may include each other, at any depth, directly or around a circle. In the shelves (ops, models, archs) a
-subfolder may include itself and the headers in the shelf's root, not its siblings. No room holds more than MOST_FILES files.
+src/LAYERS gives each room (folder of src/, and apps/) a level. A file may include lower levels and its own room. A
+subfolder is an island: no two folders may include each other, at any depth, directly or around a circle. In the shelves
+(ops, models, archs) a subfolder may include itself and the headers in the shelf's root, not its siblings. No room holds
+more than MOST_FILES files.
 Tests and benches are free, but nothing else may include them. Includes are written relative to src: "base/status.h".
 """
 
@@ -86,12 +87,15 @@ class Tree:
         if own != other:
             if self.levels[other] < self.levels[own]:
                 return None
-            lower = sorted((r for r in self.levels if self.levels[r] < self.levels[own]), key=lambda r: (self.levels[r], r))
+            lower = [r for r in self.levels if self.levels[r] < self.levels[own]]
+            lower.sort(key=lambda r: (self.levels[r], r))
             return (f"{own} (level {self.levels[own]}) may not include {other} (level {self.levels[other]}); "
                     f"allowed: {own} itself{' and ' + ', '.join(lower) if lower else ''}")
-        if own in SHELVES and len(includer.parts) > 2 and len(target.parts) > 2 and includer.parts[1] != target.parts[1]:
+        inside = own in SHELVES and len(includer.parts) > 2 and len(target.parts) > 2
+        if inside and includer.parts[1] != target.parts[1]:
             return (f"{own}/{includer.parts[1]} may not include its sibling {own}/{target.parts[1]}; allowed: "
-                    f"{own}/{includer.parts[1]}/, headers in {own}/ itself, lower rooms (shared code belongs in one of these)")
+                    f"{own}/{includer.parts[1]}/, headers in {own}/ itself, lower rooms "
+                    "(shared code belongs in one of these)")
         return None
 
 
@@ -126,7 +130,8 @@ def check(root):
     for folder in sorted(p for p in tree.src.rglob("*") if p.is_dir()):
         held = sum(p.suffix in SOURCES for p in folder.iterdir())
         if held > MOST_FILES:
-            complaints.append(f"{folder.relative_to(root)}: {held} files; a room has one job and at most {MOST_FILES} files")
+            complaints.append(
+                f"{folder.relative_to(root)}: {held} files; a room has one job and at most {MOST_FILES} files")
     edges, witness, count = {}, {}, 0
     for path in tree.files():
         place = tree.place(path)
@@ -172,7 +177,8 @@ def self_test():
         "src/ops/problem.h": '#include "types/e4m3.h"\n',
         "src/ops/matmul/matmul.h": '#include "ops/problem.h"\n',
         "src/ops/matmul/cpu.cc": '#include "ops/matmul/matmul.h"\n#include "hwy/highway.h"\n',
-        "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n#include "ops/norm/norm.h"\n',
+        "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n'
+                                  '#include "ops/norm/norm.h"\n',
         "src/ops/norm/norm.h": "",
         "src/verify/verify.h": '#include "ops/matmul/matmul.h"\n',
         "src/verify/plan/parts.h": '#include "verify/verify.h"\n',
@@ -181,7 +187,8 @@ def self_test():
         "tests/testing/operands.h": "",
     }
     planted = [  # (file, text, what the complaint must say)
-        ("src/types/bad.h", '\n#include "ops/problem.h"\n', "src/types/bad.h:2: .*may not include ops .*allowed: types itself and base"),
+        ("src/types/bad.h", '\n#include "ops/problem.h"\n',
+         "src/types/bad.h:2: .*may not include ops .*allowed: types itself and base"),
         ("src/types/bad.h", '#include "io/npz.h"\n', "types .level 1. may not include io .level 1."),
         ("src/base/bad.cc", '#include "apps/cli/commands.h"\n', "base .level 0. may not include apps"),
         ("src/verify/bad.cc", '#include "cli/commands.h"\n', "verify .level 8. may not include apps"),
@@ -218,7 +225,8 @@ def self_test():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", nargs="?", type=Path, default=REPO)
-    parser.add_argument("--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught")
+    parser.add_argument(
+        "--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught")
     options = parser.parse_args()
     if options.self_test:
         complaints, count = self_test()

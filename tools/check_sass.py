@@ -3,14 +3,13 @@
 """Checks that kernels keep their promises in machine code: their instructions, no other tensor-core arithmetic, no
 spills, no serialised wgmma.
 
-What a variant's kernels show is data of the variant (src/op/sass.h); the program of the build prints it:
-`tessera kernels --json`. Every kernel falls under exactly one rule, and every rule is about some kernel. A tensor-core
-instruction that a kernel's rule does not name is forbidden without a word: an e4m3 kernel that must show QGMMA may hold no
-HGMMA, IGMMA or HMMA, one that must show LDG holds none at all. Local memory (a stack frame, spilled registers) is a failure
-unless the variant says why it is used.
-Give it the build folder. cuobjdump and nvdisasm come from PATH or from the packages nvidia-cuda-cuobjdump and
-nvidia-cuda-nvdisasm, c++filt from the compiler's binutils. Exit code 77: nothing to check here (no tool, or a build without
-CUDA).
+What a variant's kernels show is data of the variant (src/op/sass.h); the program of the build prints it: `tessera
+kernels --json`. Every kernel falls under exactly one rule, and every rule is about some kernel. A tensor-core
+instruction that a kernel's rule does not name is forbidden without a word: an e4m3 kernel that must show QGMMA may
+hold no HGMMA, IGMMA or HMMA, one that must show LDG holds none at all. Local memory (a stack frame, spilled
+registers) is a failure unless the variant says why it is used. Give it the build folder. cuobjdump and nvdisasm come
+from PATH or from the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm, c++filt from the compiler's binutils.
+Exit code 77: nothing to check here (no tool, or a build without CUDA).
 """
 
 import argparse
@@ -107,7 +106,8 @@ def judge(name, promise, kernels, resources):
         complaints += [
             f"{name}: {kernel} has {word}" for word in sorted({*others, *(f for f in rule.never if f in found)})
         ]
-    complaints += [f"{name}: no kernel falls under '{rule.key or 'the rule for all'}'" for rule in rules if rule not in used]
+    unused = [rule.key or "the rule for all" for rule in rules if rule not in used]
+    complaints += [f"{name}: no kernel falls under '{key}'" for key in unused]
     for kernel, found in kernels.items():
         # Serialised products (ptxas: C7510) have a fence and a wait around each one.
         products = sum(found[word] for word in ("HGMMA", "QGMMA", "IGMMA"))
@@ -221,7 +221,8 @@ def self_test():
     # A file with kernels of several types: names as c++filt writes them, without blanks here.
     types = {"half": "__half", "e4m3": "__nv_fp8_e4m3", "int8": "int8_t"}
     shows = {"half": "HGMMA", "e4m3": "QGMMA", "int8": "IGMMA"}
-    mixed = {"rules": [rule(types[k], [shows[k]]) for k in types] + [rule("repeat_scale", helper="a scale")], "local": ""}
+    mixed = {"rules": [rule(types[k], [shows[k]]) for k in types], "local": ""}
+    mixed["rules"].append(rule("repeat_scale", helper="writes a scale"))
 
     def kernel(name, *words):
         return f"\t\tFunction : {name}\n" + "".join(
