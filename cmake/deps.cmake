@@ -24,7 +24,8 @@ endif()
 
 foreach(needed highway/hwy/highway.h onnx/onnx.proto)
   if(NOT EXISTS ${TESSERA_DEPS}/${needed})
-    message(FATAL_ERROR "${TESSERA_DEPS}/${needed} is missing: run ./run build, or give -DTESSERA_DEPS=<folder with highway/ and onnx/>")
+    message(FATAL_ERROR "${TESSERA_DEPS}/${needed} is missing: run ./run build, or give "
+                        "-DTESSERA_DEPS=<folder with highway/ and onnx/>")
   endif()
 endforeach()
 

@@ -1,4 +1,5 @@
-# Writes committed_tuning.cc: the tuning tables of assets/tuning as text, line by line (one literal per line stays below every compiler's limit).
+# Writes committed_tuning.cc: the tuning tables of assets/tuning as text, line by line (one literal per line stays below
+# every compiler's limit).
 # Run as a script by the build.
 set(arrays "")
 set(names "")

@@ -1,4 +1,5 @@
-# Every reader of fuzz/readers.inc is a libFuzzer program of its own (TESSERA_FUZZ=ON), and its corpus is replayed by a plain test.
+# Every reader of fuzz/readers.inc is a libFuzzer program of its own (TESSERA_FUZZ=ON), and its corpus is replayed by a
+# plain test.
 function(ts_fuzz_targets)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fuzz/feed_*.cc ${CMAKE_SOURCE_DIR}/fuzz/run_small.cc)
   if(TESSERA_BUILD_TESTS OR TESSERA_FUZZ)
@@ -21,7 +22,8 @@ function(ts_fuzz_targets)
   endforeach()
   add_custom_target(fuzzers)
   file(STRINGS ${CMAKE_SOURCE_DIR}/fuzz/readers.inc lines REGEX "^TS_READER")
-  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fuzz/readers.inc)
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY
+               CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fuzz/readers.inc)
   foreach(line ${lines})
     string(REGEX REPLACE "^TS_READER\\(([a-z_]+).*" "\\1" name ${line})
     add_executable(fuzz_${name} ${CMAKE_SOURCE_DIR}/fuzz/main.cc)

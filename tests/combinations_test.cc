@@ -89,7 +89,8 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   BuildOptions o = options_of({"fp8", false, false});
   o.precision.clear();
   o.recipe = *parse_recipe(R"({"tessera_recipe": 1, "precision": "fp8", "attention": "fp8", "rules": [
-    {"role": "block.mlp", "precision": "nvfp4", "sparsity": "2:4"}, {"layer": "*.1.mlp.fc2", "precision": "fp16", "sparsity": "none"}]})",
+    {"role": "block.mlp", "precision": "nvfp4", "sparsity": "2:4"},
+    {"layer": "*.1.mlp.fc2", "precision": "fp16", "sparsity": "none"}]})",
                            "test");
   const auto engine = build_engine(o);
   ASSERT_TRUE(engine.ok()) << engine.status().message();

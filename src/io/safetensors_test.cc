@@ -179,8 +179,8 @@ class Sharded : public testing::Test {
 };
 
 TEST_F(Sharded, NamesMapToFilesOfTheFolder) {
-  const auto got = index(
-      R"({"metadata":{"total_size":2},"weight_map":{"x":"a.safetensors","y":"sub/b.safetensors","z":"./a.safetensors"}})");
+  const auto got = index(R"({"metadata":{"total_size":2},"weight_map":)"
+                         R"({"x":"a.safetensors","y":"sub/b.safetensors","z":"./a.safetensors"}})");
   ASSERT_TRUE(got.ok()) << got.status().message();
   ASSERT_EQ(got->size(), 3u);
   for (const auto& [tensor, path] : *got) EXPECT_TRUE(read_safetensors(path).ok()) << path;

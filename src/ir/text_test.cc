@@ -20,7 +20,8 @@ constexpr const char* kText = R"(graph tiny {
   const %s: f32[1] = {0.5}
   const %zeros: f16[3]
   const %list: i64[3] = {0, -1, 4000000000}
-  %onnx::MatMul_1: f32[2,3,4] = matmul(%image, %w, %b) {perm=[0,2,1], kind="a \"b\"", eps=1e-06, big=-7, neg=[-1]} then bias(2) act(gelu_erf) @"blocks.0.fc1" role block asked fp8
+  %onnx::MatMul_1: f32[2,3,4] = matmul(%image, %w, %b) {perm=[0,2,1], kind="a \"b\"", eps=1e-06, big=-7, neg=[-1]})"
+                              R"( then bias(2) act(gelu_erf) @"blocks.0.fc1" role block asked fp8
   %q: e4m3:tensor(f32)[2,3,4] scale=%s = copy(%onnx::MatMul_1)
   %n: f32[2,3,4] = norm(%q, _, %b)
   %v: f32[3,4] = view(%n) {offset=12, strides=[4,1]}

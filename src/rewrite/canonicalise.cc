@@ -72,7 +72,8 @@ Status canonicalise(Graph& graph) {
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, sink_row_orders, simplify_views, drop_dead,
            fuse, simplify_views,       // results that straightening brought into order meet their residuals
-           concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead, name_everything}) {
+           concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead,
+           name_everything}) {
     // clang-format on
     TS_TRY(pass(graph));
   }
