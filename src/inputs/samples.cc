@@ -6,25 +6,19 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/random.h"
 #include "io/npz.h"
 #include "runtime/bind.h"
 
 namespace tessera {
 namespace {
 
-uint64_t mix(uint64_t x) {  // splitmix64: the same numbers on every machine
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 // Sum of twelve uniforms less six: normal enough for inputs, and exact on every machine (no libm).
 float normal_at(uint64_t seed, uint64_t index) {
   double sum = -6;
-  uint64_t state = mix(seed * 0x100000001b3ull + index);
+  uint64_t state = mix64(seed * 0x100000001b3ull + index);
   for (int i = 0; i < 12; ++i) {
-    state = mix(state);
+    state = mix64(state);
     sum += static_cast<double>(state >> 11) * 0x1p-53;
   }
   return static_cast<float>(sum);
@@ -35,7 +29,7 @@ float number_at(InputKind kind, uint64_t seed, uint64_t index) {
     case InputKind::kNormal:
       return normal_at(seed, index);
     case InputKind::kUniform:
-      return static_cast<float>(static_cast<double>(mix(mix(seed * 0x100000001b3ull + index)) >> 11) * 0x1p-52 - 1);
+      return static_cast<float>(static_cast<double>(mix64(mix64(seed * 0x100000001b3ull + index)) >> 11) * 0x1p-52 - 1);
     case InputKind::kSmall:
       return normal_at(seed, index) * 0x1p-10f;
     case InputKind::kLarge:
@@ -164,7 +158,7 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
-      const uint64_t bits = mix(seed + i * 7919 + index);
+      const uint64_t bits = mix64(seed + i * 7919 + index);
       numbers[static_cast<size_t>(j)] = info(e).kind != ElementKind::kInteger
                                             ? number_at(kind, seed + i * 7919, index)
                                             : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/shape.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 int64_t elements(const Shape& shape) {
@@ -8,6 +10,10 @@ int64_t elements(const Shape& shape) {
   for (int64_t d : shape) n *= d;
   return n;
 }
+
+int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
+
+int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, cols_of(shape)); }
 
 std::string to_string(const Shape& shape) {
   std::string out = "[";

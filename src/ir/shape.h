@@ -13,6 +13,9 @@ using Shape = std::vector<int64_t>;
 
 int64_t elements(const Shape& shape);
 std::string to_string(const Shape& shape);  // "[2,197,768]"
+// A tensor as a matrix: the last axis is its columns, all others are its rows. A scalar is 1 x 1.
+int64_t cols_of(const Shape& shape);
+int64_t rows_of(const Shape& shape);
 Shape dense_strides(const Shape& shape);
 // Axes of size 1 may have any stride.
 bool is_dense(const Shape& shape, const Shape& strides);

@@ -6,12 +6,6 @@
 #include "types/quantize_array.h"
 
 namespace tessera {
-namespace {
-
-int64_t columns_of(const Operand& o) { return o.shape.empty() ? 1 : o.shape.back(); }
-
-}  // namespace
-
 bool has_one_scale(const QuantType& type) {
   if (type.dynamic || type.scale2.granularity != Granularity::kNone) return false;
   return !type.scaled() || (type.scale.granularity == Granularity::kTensor && type.scale.element == Element::f32);
@@ -35,8 +29,8 @@ Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces) {
              to_string(type), " covers a whole one");
   TS_REQUIRE(made == Granularity::kNone || CpuProgram::kPieceCols % type.scale.block == 0, "cuts rows at multiples of ",
              CpuProgram::kPieceCols, ", inside blocks of ", to_string(type));
-  TS_REQUIRE(info(type.element).bits >= 8 || columns_of(y) % 2 == 0, "writes pieces of whole bytes, not rows of ",
-             columns_of(y), " codes of ", info(type.element).name);
+  TS_REQUIRE(info(type.element).bits >= 8 || cols_of(y.shape) % 2 == 0, "writes pieces of whole bytes, not rows of ",
+             cols_of(y.shape), " codes of ", info(type.element).name);
   return {};
 }
 
@@ -65,7 +59,7 @@ int64_t CpuProgram::scratch_floats(int64_t n) const {
 CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorView& out, int64_t first, int64_t n,
                                    float* scratch) const {
   Columns c;
-  c.first_ = first, c.n_ = n, c.cols_ = columns_of(problem_.out[0]);
+  c.first_ = first, c.n_ = n, c.cols_ = cols_of(problem_.out[0].shape);
   c.type_ = problem_.out[0].type, c.y_ = out;
   c.one_factor_ = is_decodable(c.type_);
   TS_CHECK(first == 0 || c.type_.scale.granularity != Granularity::kBlock || first % c.type_.scale.block == 0,
@@ -84,7 +78,7 @@ CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorV
         scratch += round_up(n, 16);
       } else {
         step.matrix = t.data;
-        c.matrices_[c.count_] = {elements(o.shape) / std::max<int64_t>(1, columns_of(o)), o.rows().row_stride};
+        c.matrices_[c.count_] = {rows_of(o.shape), o.rows().row_stride};
       }
     }
     ++c.count_;

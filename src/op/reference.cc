@@ -18,8 +18,6 @@ namespace {
 
 constexpr int64_t kGrain = 4096;  // numbers per piece of parallel work: far above the cost of handing one out
 
-int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
-int64_t rows_of(const Shape& shape) { return elements(shape) / std::max<int64_t>(1, cols_of(shape)); }
 int64_t grain_of(int64_t length) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length)); }
 
 std::vector<double> decode_scales(const ScaleLevel& level, const void* data, int64_t rows, int64_t cols) {

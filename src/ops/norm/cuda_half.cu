@@ -3,7 +3,6 @@
 // the other and holds it in registers; the next two rows are under way meanwhile, which is what keeps the memory busy
 // (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in flight). Up to 1024 columns gain and shift
 // stay in registers for all rows, the result's scale already in them.
-#include "archs/planted_fault.h"
 #include "base/buffer.h"
 #include "ops/norm/norm.h"
 #include "tiles/cuda/device_axes.h"
@@ -11,6 +10,7 @@
 
 #ifdef __CUDACC__
 #include "archs/cuda/instructions.cuh"
+#include "ops/norm/warp_row.cuh"
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/launch.cuh"
 #include "tiles/cuda/sums.cuh"
@@ -85,35 +85,19 @@ __device__ __forceinline__ void store(void* y, int64_t at, const float (&v)[8]) 
   }
 }
 
-// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8
-// that covers a row.
-template <int kChunks>
-struct Row {
-  uint4 raw[kChunks];
-};
-
-template <int kChunks>
-__device__ __forceinline__ bool has_columns(const Args& p, int chunk) {
-  constexpr int kSure = kChunks <= 4 ? kChunks - 1 : kChunks - 2;  // chunks that every row of this kernel fills
-  return chunk < kSure || (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 8 < p.cols;
-}
-
 __device__ __forceinline__ int64_t row_in_turn(const Args& p, int turn) {
   return p.backward ? p.rows - 1 - turn : turn;
 }
 
 template <int kChunks>
-__device__ __forceinline__ void load_row(const Args& p, int row, Row<kChunks>& r) {
-  const uint4* from = reinterpret_cast<const uint4*>(p.x + row_in_turn(p, row) * p.x_row_stride) + threadIdx.x % 32;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c)
-    r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
+__device__ __forceinline__ void load_row(const Args& p, int row, cuda::WarpRow<kChunks>& r) {
+  cuda::load_row(p.x + row_in_turn(p, row) * p.x_row_stride, row < p.rows, p.cols, r);
 }
 
 // A chunk of gain or shift; sending for it and decoding it are apart, so that all of them are under way at once.
 template <int kChunks>
 __device__ __forceinline__ cuda::Raw8 load_vector(const Args& p, const DeviceTensor& from, int chunk) {
-  if (from.data == nullptr || !has_columns<kChunks>(p, chunk)) return {};
+  if (from.data == nullptr || !cuda::has_columns<kChunks>(p.cols, chunk)) return {};
   return cuda::load_raw8(from.element, from.data, (chunk * 32 + threadIdx.x % 32) * 8);
 }
 __device__ __forceinline__ void decode_vector(const DeviceTensor& from, const cuda::Raw8& raw, float absent,
@@ -132,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
   const int step = static_cast<int>(gridDim.x) * kWarps,
             first = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x / 32);
   const float y_scale = p.y_scale == nullptr ? 1.0f : *p.y_scale;
-  Row<kChunks> even, odd;
+  cuda::WarpRow<kChunks> even, odd;
   float gain[kKept ? kChunks : 1][8], shift[kKept ? kChunks : 1][8];
   if constexpr (kKept) {
     cuda::Raw8 raw_gain[kChunks], raw_shift[kChunks];
@@ -157,28 +141,12 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
   const float to_code = 1.0f / y_scale, per_column = 1.0f / static_cast<float>(p.cols);
 
   // Normalises `row`, which lies in r, and sends for row `ahead` into r as soon as r has been read.
-  const auto normalise = [&](int row, Row<kChunks>& r, int ahead) {
+  const auto normalise = [&](int row, cuda::WarpRow<kChunks>& r, int ahead) {
     if (row >= p.rows) return;  // the same for all lanes
-    float v[kChunks][8], sum = 0.0f;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      cuda::decode8(kIn, {r.raw[c], {}}, v[c]);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum += v[c][i];
-    }
+    float v[kChunks][8];
+    const float sum = cuda::decode_row<kIn>(r, v);
     load_row(p, ahead, r);
-    const float mean = p.rms ? 0.0f : cuda::sum_across_warp(sum) * per_column;
-    float square = 0.0f;  // about the mean, in a second pass over registers: no cancellation
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const float middle = has_columns<kChunks>(p, c) ? mean : 0.0f;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (!planted(Fault::kMeanKept) || i < 7) v[c][i] -= middle;
-        square = fmaf(v[c][i], v[c][i], square);
-      }
-    }
-    const float inverse = rsqrtf(cuda::sum_across_warp(square) * per_column + p.eps);
+    const float inverse = cuda::centre_row(v, sum, p.cols, per_column, p.rms, p.eps);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int kept = kKept ? c : 0;
@@ -188,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[c][i] = fmaf(v[c][i] * inverse, gain[kept][i], shift[kept][i]);
-      if (has_columns<kChunks>(p, c))
+      if (cuda::has_columns<kChunks>(p.cols, c))
         store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
     }
   };

@@ -12,6 +12,7 @@
 #ifdef __CUDACC__
 #include "archs/cuda/instructions.cuh"
 #include "archs/sm90/instructions.cuh"
+#include "ops/norm/warp_row.cuh"
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/launch.cuh"
 #include "tiles/cuda/sums.cuh"
@@ -81,25 +82,9 @@ __device__ __forceinline__ int64_t in_turn(const Args& p, int turn, int count) {
   return p.backward ? count - 1 - turn : turn;
 }
 
-// A warp's columns: chunk c of a lane holds (c * 32 + lane) * 8 ... + 7. kChunks is the smallest of 1, 2, 3, 4, 6, 8
-// that covers a row.
 template <int kChunks>
-struct Row {
-  uint4 raw[kChunks];
-};
-
-template <int kChunks>
-__device__ __forceinline__ bool has_columns(const Args& p, int chunk) {
-  constexpr int kSure = kChunks <= 4 ? kChunks - 1 : kChunks - 2;  // chunks that every row of this kernel fills
-  return chunk < kSure || (chunk * 32 + static_cast<int>(threadIdx.x % 32)) * 8 < p.cols;
-}
-
-template <int kChunks>
-__device__ __forceinline__ void load_row(const Args& p, const uint16_t* group, int row, Row<kChunks>& r) {
-  const uint4* from = reinterpret_cast<const uint4*>(group + in_turn(p, row, p.rows) * p.row_stride) + threadIdx.x % 32;
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c)
-    r.raw[c] = row < p.rows && has_columns<kChunks>(p, c) ? __ldcg(from + c * 32) : uint4{};
+__device__ __forceinline__ void load_row(const Args& p, const uint16_t* group, int row, cuda::WarpRow<kChunks>& r) {
+  cuda::load_row(group + in_turn(p, row, p.rows) * p.row_stride, row < p.rows, p.cols, r);
 }
 
 __device__ __forceinline__ void add_four(float4& sum, const float4& v) {
@@ -149,7 +134,7 @@ __device__ __forceinline__ void add_warps(Shared<kChunks>& shared, const float (
   }
 }
 
-// Two blocks per processor up to 1024 columns: some 90 KiB of x under way there. Wider rows need the registers of both.
+// Two blocks per SM up to 1024 columns: some 90 KiB of x under way there. Wider rows need the registers of both.
 template <Element kIn, int kChunks>
 __global__ void __launch_bounds__(kThreads, kChunks <= 4 ? 2 : 1) pool_rows(const __grid_constant__ Args p) {
   __shared__ Shared<kChunks> shared;
@@ -171,35 +156,19 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 4 ? 2 : 1) pool_rows(cons
   cuda::wait_for_earlier_kernels();
 
   const uint16_t* rows = p.x + group * p.group_stride;
-  Row<kChunks> even, odd;
+  cuda::WarpRow<kChunks> even, odd;
   load_row(p, rows, first, even);
   load_row(p, rows, first + step, odd);
   float sum[kChunks][8] = {};
   const float per_column = 1.0f / static_cast<float>(p.cols);
 
   // Adds `row`, which lies in r, and sends for row `ahead` into r as soon as r has been read.
-  const auto add = [&](int row, Row<kChunks>& r, int ahead) {
+  const auto add = [&](int row, cuda::WarpRow<kChunks>& r, int ahead) {
     if (row >= p.rows) return;  // the same for all lanes
-    float v[kChunks][8], total = 0.0f;
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      cuda::decode8(kIn, {r.raw[c], {}}, v[c]);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) total += v[c][i];
-    }
+    float v[kChunks][8];
+    const float total = cuda::decode_row<kIn>(r, v);
     load_row(p, rows, ahead, r);
-    const float mean = p.rms ? 0.0f : cuda::sum_across_warp(total) * per_column;
-    float square = 0.0f;  // about the mean, in a second pass over registers: no cancellation
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      const float middle = has_columns<kChunks>(p, c) ? mean : 0.0f;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        v[c][i] -= middle;
-        square = fmaf(v[c][i], v[c][i], square);
-      }
-    }
-    const float inverse = rsqrtf(cuda::sum_across_warp(square) * per_column + p.eps);
+    const float inverse = cuda::centre_row(v, total, p.cols, per_column, p.rms, p.eps);
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll

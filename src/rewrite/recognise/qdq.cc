@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
-
 bool is_plain_float(const QuantType& type) { return !type.scaled() && info(type.element).kind == ElementKind::kFloat; }
 
 // Part (a): constants with scales that a copy decodes for a linear layer.
