@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms that are no kernels: which ones are folded for Hopper, what the plan then is, and that it computes what the
+// Folded norms: which ones are folded for Hopper, what the plan then is, and that it computes what the
 // norms did.
 #include <gtest/gtest.h>
 
@@ -114,7 +114,7 @@ TEST(FoldedNorms, FollowWhatEachLayerIsAskedFor) {
   const Graph one = canonical(block(1, "layer", true));
   EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "fp16"}}), kAll);
   EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"right", "nvfp4"}}), (std::set<std::string>{"norm1", "norm3"}));
-  // Nobody but norm3 reads what comes before it: codes would be all that is left of that.
+  // Only norm3 reads what comes before it: codes would be all that is left of that.
   EXPECT_EQ(foldable(one, "fp8", Arch::sm90, {{"head", "fp8"}}), (std::set<std::string>{"norm1", "norm2"}));
 }
 

@@ -161,7 +161,7 @@ TEST(GatedPlan, FindsGatesInExportedModels) {
   }
 }
 
-// Nobody makes codes of the product on the way then: a copy does.
+// No kernel makes codes of the product on the way then: a copy does.
 TEST(GatedPlan, KeepsLayersThatWereAskedForDifferentPrecisions) {
   for (const auto& [precision, element] : {std::pair<std::string, std::string>{"fp8", "e4m3"}, {"int8", "i8"}}) {
     std::map<std::string, std::string> stored;

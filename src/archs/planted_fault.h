@@ -10,7 +10,7 @@ enum class Fault : int {
   kNone,
   kLastBlockOfK,     // normal mainloop: the last block of K is not multiplied
   kStageParity,      // normal mainloop: the other parity of a full stage is waited for
-  kNoWait,           // normal mainloop: nobody waits for a full stage
+  kNoWait,           // normal mainloop: no warpgroup waits for a full stage
   kResidualSwizzle,  // normal mainloop: the residual is read without its swizzle
   kNeighboursBias,   // normal mainloop: bias of the neighbouring column
   kShortActivation,  // normal mainloop: the activation's last coefficient is left out

@@ -37,7 +37,7 @@ struct Errors {
   longjmp(errors->back, 1);
 }
 
-// libjpeg fills what is missing with grey and goes on: that would be data nobody asked for.
+// libjpeg fills what is missing with grey and goes on: that would be made-up data.
 void on_message(j_common_ptr c, int level) {
   if (level < 0 && c->err->msg_code != JWRN_EXTRANEOUS_DATA) give_up(c);
 }

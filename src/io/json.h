@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of files that nobody vouches for. A few bytes of text can ask for a hundred times their size in memory and for
+// JSON of files from outside. A few bytes of text can ask for a hundred times their size in memory and for
 // any depth of recursion: both are bounded here. A key that an object repeats is an error, since readers disagree on
 // which one counts. No exception leaves this function.
 #pragma once

@@ -27,7 +27,7 @@ bool is_plain_constant(const Graph& g, ValueId id) {
 // A norm with what stands before and behind it.
 struct Fold {
   size_t norm = kNone, before = kNone;
-  bool alone = false;  // nobody else reads the result of the layer before: codes, where they are asked for, would be
+  bool alone = false;  // the result of the layer before has no other reader: codes, where they are asked for, would be
                        // all that is left of it
   std::vector<size_t> behind;
 };
@@ -174,7 +174,7 @@ ValueId shape_alone(Graph& g, const std::string& name, const Shape& shape) {
 
 enum class Numbers : uint8_t { kMade, kLeftOut };
 
-// The layer behind: reads `x` with its moments.
+// The layer after the norm: reads `x` with its moments.
 Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments, Numbers numbers) {
   const ValueId w = layer.inputs[1];
   const int64_t n = g.at(w).type.shape[0], k = g.at(w).type.shape[1];

@@ -22,9 +22,9 @@ namespace tessera {
 using RowOffsets = std::map<std::string, double>;
 
 // The norms that may be folded: a linear layer before them (whose 16-bit result somebody reads), linear layers with
-// plain weights behind and nobody else, rows that are few and near zero, and kernels of the target that do both ends at
-// these sizes and are not slow there. None before INT8, whose even steps the residual stream does not suit, and none
-// whose result has a range that was set by hand. Contract: the graph is canonical; options name a target.
+// plain weights after it and no other reader, rows that are few and near zero, and kernels of the target that do both
+// ends at these sizes and are not slow there. None before INT8, whose even steps the residual stream does not suit, and
+// none whose result has a range that was set by hand. Contract: the graph is canonical; options name a target.
 Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options, const RowOffsets& offsets);
 // Folds those of options.folded_norms. Contract: as foldable_norms found them, in this graph or one of another batch;
 // types are not given yet.

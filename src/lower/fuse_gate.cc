@@ -50,7 +50,7 @@ class GateFuser {
   // Rows of w that make one half.
   int64_t half_rows(const Gated& f) const { return weight(*f.gate).type.shape[0] / (f.gate == f.up ? 2 : 1); }
 
-  // The layer whose whole result v is, in any grouping of its rows, where nobody else reads it.
+  // The layer whose whole result v is, in any grouping of its rows, where it has no other reader.
   const Node* layer_behind(ValueId v) const {
     const Place p = m_.place(v);
     const Node* layer = m_.maker(p.base);
@@ -103,7 +103,7 @@ class GateFuser {
     const Node* layer = m_.maker(a.base);
     if (!fn || a.base != b.base || layer == nullptr || !is_layer(*layer) || !layer->then.within({StepKind::bias}))
       return std::nullopt;
-    // Two views of the layer's result, which nobody else reads, and of each nobody but these two.
+    // Two views of the layer's result, which has no other readers, and of each no reader but these two.
     if (uses_[static_cast<size_t>(a.base)] != 2 || !read_once(act->inputs[0])) return std::nullopt;
     const int64_t cols = shape(a.base).back(), half = cols / 2;
     for (const Region* r : {&a.region, &b.region}) {

@@ -80,7 +80,7 @@ class NormPooler {
     return runnable(problem(f), target_);
   }
 
-  // The copy that makes codes of y, in any grouping of its rows, where nobody else reads it.
+  // The copy that makes codes of y, in any grouping of its rows, where it has no other reader.
   const Node* codes_of(ValueId y) const {
     for (;;) {
       const std::vector<size_t> readers = m_.readers(y);

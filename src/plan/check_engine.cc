@@ -108,7 +108,7 @@ class PlanCheck {
   }
 
   Status check_storage(const PlanTensor& t, int64_t extent) const {
-    // A kernel may read what is constant before the one before it has ended: nobody writes it.
+    // A kernel may read what is constant before the one before it has ended: nothing writes it.
     if (t.desc.constant != (t.storage == Storage::kConstant))
       return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
                            kStorageNames[static_cast<size_t>(t.storage)]));

@@ -16,7 +16,7 @@ class Chooser {
   Chooser(const OpInfo& op, const Problem& problem, Arch target) : op_(op), problem_(problem), target_(target) {}
 
   Choice by_order() {
-    const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where nobody else accepts
+    const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where all others refuse
     std::string why;
     for (const Variant* v : op_.variants) {
       if (!runs(target_, v->arch)) continue;

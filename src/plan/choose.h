@@ -17,12 +17,12 @@
 namespace tessera {
 
 struct Choice {
-  const Variant* variant = nullptr;  // null: nobody accepts
+  const Variant* variant = nullptr;  // null: every variant refuses
   std::string config;                // its tile shape; empty where it has only one
   Arithmetic arithmetic;
   std::vector<Layout> layouts;  // per input
   std::vector<Refusal> refusals;
-  std::string slow;       // why it calls itself slow here, taken because nobody else accepts; empty: it does not
+  std::string slow;       // why it calls itself slow here, taken because all others refuse; empty: it does not
   bool measured = false;  // by the table's times; candidates that lost are refusals then
 };
 // `table`: of the target, or null.
@@ -42,7 +42,7 @@ struct Candidate {
   std::string config;
 };
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target);
-// Whether a time is a candidate's; whose of them it is, null: nobody's.
+// Whether a time is a candidate's; whose of them it is, null: none.
 bool is_of(const TunedTime& time, const Candidate& candidate);
 const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time);
 // A variant and its tile shape: "matmul/sm90_fp8 128x192".

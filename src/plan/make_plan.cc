@@ -20,7 +20,7 @@ class Planner {
   Planner(const Graph& graph, const PlanOptions& options, ConstantPool& pool)
       : g_(graph), options_(options), pool_(pool), producers_(graph.producers()), tensor_of_(graph.values.size(), -1) {}
 
-  // What nobody runs, where run() was refused for it.
+  // What no variant runs, where run() was refused for it.
   std::vector<PlanFailure> failures() { return std::move(failures_); }
 
   Result<Plan> run() {

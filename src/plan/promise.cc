@@ -168,7 +168,7 @@ Status check_precision(const Engine& engine) {
       });
       if (!allowed) {
         return bad_input(cat("says that ", precision, " was asked for, and layer ", s.layer, " of plan '", plan.name,
-                             "' was asked for ", s.asked, ", which nobody allowed"));
+                             "' was asked for ", s.asked, ", which no --allow accepts"));
       }
     }
     if (asked && !found)

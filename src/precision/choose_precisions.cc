@@ -208,7 +208,7 @@ class Chooser {
   const QuantizeOptions& options_;
   const Precision *base_ = nullptr, *carrier_ = nullptr;
   std::vector<bool> rule_used_, allow_used_;
-  std::string left_, left_flags_;  // layers that nobody allowed, and how to
+  std::string left_, left_flags_;  // layers without an allowance, and how to
 };
 
 }  // namespace

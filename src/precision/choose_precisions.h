@@ -28,7 +28,7 @@ struct QuantizeOptions {
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
   bool promoted =
       false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
-  std::set<std::string> folded_norms;  // norms that are no kernels (lower/fold_norms.h); the same in all plans of an
+  std::set<std::string> folded_norms;  // folded norms (lower/fold_norms.h); the same in all plans of an
                                        // engine, which mirror one another
   bool pooled_norms =
       true;  // a norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h)

@@ -317,7 +317,7 @@ TEST(Quantize, MasksAndAnglesStayF32) {
   EXPECT_TRUE(std::isinf(g.numbers(hidden)[0]));
 }
 
-// An attention that nobody recognised as one: its mask is made by maps and added before a softmax.
+// An attention that was not recognised as one: its mask is made by maps and added before a softmax.
 constexpr const char* kSpeltOut = R"(graph spelt {
   in %x: f32[2,4,32]
   in %seen: u8[2,1,4]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far the numbers of each value reach, as far as the graph itself says it: constants, the branches of `where`, sums
-// and products of them, the scales that a model states for its activations, and calibrated ranges. Whatever nobody
-// speaks of (what a layer makes of the caller's numbers) counts as ordinary, -1 to 1: such a value is not held against
-// a type here, the golden run does that.
+// and products of them, the scales that a model states for its activations, and calibrated ranges. What no
+// rule covers (what a layer makes of the caller's numbers) counts as ordinary, -1 to 1: such a value is not held
+// against a type here, the golden run does that.
 #pragma once
 
 #include <vector>

@@ -38,7 +38,7 @@ class Lifter {
   const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
   bool read_once(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
 
-  // The plain op behind v, where v is all of its result and nobody else reads it.
+  // The plain op that makes v, where v is all of its result and has no other reader.
   const Node* alone_behind(ValueId v, std::string_view op) const {
     const Place p = m_.place(v);
     const Node* maker = m_.maker(p.base);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that nobody reads are not computed. Where every read of a value takes the same few indices of one of its axes
+// Rows without readers are not computed. Where every read of a value takes the same few indices of one of its axes
 // (the class token of each image), and its maker works on each index by itself (norms, linear layers, maps, the queries
 // of an attention), the maker is given those alone; and so on upwards. Each row's numbers stay the same. A value is cut
 // where at least half of it goes away and its maker reads the remaining rows where they lie. Contract: views are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views of views become views of the value that owns the storage; views that show all of it unchanged vanish; a copy is
-// skipped wherever its source is dense already or strides can say what is read of it. Copies that nobody reads any more
+// skipped wherever its source is dense already or strides can say what is read of it. Copies without readers
 // are left for drop_dead. Changes no number.
 #pragma once
 

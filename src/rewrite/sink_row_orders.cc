@@ -122,7 +122,7 @@ Status sink_row_orders(Graph& graph) {
     if (graph.nodes[i].op != "matmul") continue;
     const size_t before = graph.nodes.size();
     TS_TRY(straighten(graph, i));
-    i += graph.nodes.size() - before;  // stands at the old node again, which nobody reads now
+    i += graph.nodes.size() - before;  // stands at the old node again, which has no reader now
   }
   return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of one f32 number, host and device: what the program step `act` and the op `map` compute, one element at a
-// time. CUDA kernels call apply_unary<fn> inside their loops; CPU kernels have vector forms (cpu_math.h) and come here
+// time. CUDA kernels call apply_unary<fn> inside their loops; CPU kernels have vector forms (cpu/math.h) and come here
 // for the rare functions. Errors: a few ulp of the result, but for the GELUs, which are within |x| * 2^-23 of the exact
 // value (1 + erf cancels for negative x).
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element: how one number becomes bits. Each element is a struct in a header with encode(float) and decode(code);
-// types.inc lists them. Whoever needs to know something about an element asks its ElementInfo; nobody switches on the
-// enum.
+// types.inc lists them. Code that needs to know something about an element asks its ElementInfo; no code switches on
+// the enum.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct VerifyReport {
   bool ok = false;
 };
 
-// As many samples of a user's file are taken where nobody says how many: each costs an f64 run or two.
+// As many samples of a user's file are taken where no number is given: each costs an f64 run or two.
 inline constexpr int64_t kSamplesOfFile = 16;
 
 struct VerifyOptions {

@@ -17,14 +17,14 @@ namespace tessera::sm90 {
 __device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes fresh barriers visible to the copy engine.
+// Makes fresh barriers visible to TMA.
 __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// One arrival, and `bytes` more to come from the copy engine.
+// One arrival, and `bytes` more to come from TMA.
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -46,7 +46,7 @@ __device__ __forceinline__ void signal_threads(int id, int count) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
-// ---- the copy engine: boxes of a tensor of 2, 4 or 5 axes, x the contiguous one
+// ---- TMA: boxes of a tensor of 2, 4 or 5 axes, x the contiguous one
 
 __device__ __forceinline__ void prefetch(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -85,8 +85,8 @@ template <int kPending = 0>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
-// Orders this thread's ordinary writes to shared memory before later reads by the copy engine.
-__device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Orders this thread's ordinary writes to shared memory before later reads by TMA.
+__device__ __forceinline__ void fence_for_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Brings the line that holds an address of global memory into the L2 cache.
 __device__ __forceinline__ void prefetch_to_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }

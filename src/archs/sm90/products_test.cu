@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(128)
                                                 : 0;
       (r < kRows ? a_tile : b_tile)[swizzled_offset(r < kRows ? r : r - kRows, byte)] = value;
     }
-    fence_for_copy_engine();
+    fence_for_tma();
     __syncthreads();
     uint32_t fragment[4][4];
     for (int step = 0; step < 4; ++step) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a checkpoint's files, by name. Whoever takes one says which shape and which types it may have; what is
-// taken is noted, so that what nobody asked for can be named.
+// taken is noted, so that what was not asked for can be named.
 #pragma once
 
 #include <map>
@@ -43,7 +43,7 @@ class CheckpointTensors {
   // Scales in codes of the element, of 8 bits: each a positive number. Stored as that element or as plain bytes.
   Result<Bytes> take_scale_codes(const std::string& name, const Shape& shape, Element element);
 
-  // Names that nobody took.
+  // Names that were not taken.
   std::vector<std::string> left() const;
 
  private:

@@ -77,7 +77,7 @@ TEST(BadScales, NobodyReads) {
   Model model;
   add_node(model.m, "DequantizeLinear", {"w", "s"}, "unread")->CopyFrom(*model.dequantize);
   model.m.mutable_graph()->mutable_node(2)->set_output(0, "unread");
-  expect_error(model, {"nobody reads", "'s'"});
+  expect_error(model, {"is not read", "'s'"});
 }
 
 TEST(BadScales, NotKnownAtBuild) {

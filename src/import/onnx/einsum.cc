@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Einsum as matrix products: operands are joined from the left, two at a time. Of the letters of a pair, those that
-// nobody needs any more are summed over, those that both have are the batch, the rest is one side each:
+// are not needed any more are summed over, those that both have are the batch, the rest is one side each:
 //   a[batch, m, k], b[batch, n, k] -> y[batch, m, n]
 #include <algorithm>
 
@@ -140,7 +140,7 @@ class Contraction {
   }
 
   Result<Term> join(Term a, Term b, const std::string& needed, size_t operand) {
-    // A letter of one side only that nobody needs is summed before the product.
+    // A letter of one side only that is not needed is summed before the product.
     TS_ASSIGN(a, sum_out(a, needed + b.letters));
     TS_ASSIGN(b, sum_out(b, needed + a.letters));
     std::string batch, m, n, k;

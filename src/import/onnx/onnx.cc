@@ -189,7 +189,7 @@ class Importer {
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const std::string& name = node.outputs[i];
       if (name.empty()) continue;
-      // Results that we do not make (a norm's statistics, a dropout's mask) may stand in the list as long as nobody
+      // Results that we do not make (a norm's statistics, a dropout's mask) may stand in the list as long as no node
       // reads them.
       if (i >= results.size()) continue;
       Value& v = graph_.at(results[i]);

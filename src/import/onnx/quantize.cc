@@ -34,13 +34,13 @@ Result<Element> code_element(int64_t data_type, int64_t zero) {
   return *element;
 }
 
-// Scales that nobody asks for are a mistake of whoever made the model.
+// A scale without effect is a mistake in the model.
 Status check_read(const OnnxCall& c) {
   for (const std::string& name : c.node.outputs) {
     const auto readers = c.file.readers.find(name);
     if (c.file.outputs.contains(name) || (readers != c.file.readers.end() && readers->second > 0)) return {};
   }
-  return bad_input(cat("nobody reads its result, so that the scale",
+  return bad_input(cat("its result is not read, so that the scale",
                        c.node.inputs.size() > 1 ? cat(" '", shown(c.node.inputs[1]), "'") : "",
                        " is used for nothing"));
 }

@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
   const int64_t bias_at = batch * p.bias_batch + head * p.bias_head;
 
   for (int tile = 0; tile < tiles; ++tile) {
-    // After the barrier this tile is here for all threads, and nobody reads the other stage any more.
+    // After the barrier this tile is here for all threads, and no thread reads the other stage any more.
     cuda::wait_copies<0>();
     __syncthreads();
     if (tile + 1 < tiles) copy_keys(tile + 1);

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
   const int last_query = min(block_query + kQueries, p.queries) - 1;
   const int last_key = p.causal ? min(p.keys, last_query + p.shift + 1) : p.keys;
   for (int first_key = 0; first_key < last_key; first_key += kKeys) {
-    __syncthreads();  // nobody reads the previous tile any more
+    __syncthreads();  // no thread reads the previous tile any more
     copy_rows(k_shared, stride, kKeys, padded, k + first_key * p.k_token, p.k_token, p.keys - first_key, p.head_size);
     copy_rows(v_shared, p.value_size, kKeys, p.value_size, v + first_key * p.v_token, p.v_token, p.keys - first_key,
               p.value_size);

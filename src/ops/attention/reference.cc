@@ -39,7 +39,7 @@ bool is_attention_operand(const QuantType& type) {
 
 bool is_attention_weight(const QuantType& type) {
   const ElementInfo& element = info(type.element);
-  // Weights lie in [0, 1]: their scale is the one that takes 1 to the largest number, and nobody chooses it.
+  // Weights lie in [0, 1]: their scale is the one that takes 1 to the largest number, and it is not chosen.
   return element.kind == ElementKind::kFloat && element.bits <= 8 && !is_power(type.element) &&
          type == QuantType(type.element, {Granularity::kTensor, Element::f32});
 }

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// The copy engine steps over whole units of 16 bytes, forwards; `unit`: in elements. An axis of one element is never
+// TMA steps over whole units of 16 bytes, forwards; `unit`: in elements. An axis of one element is never
 // stepped over.
 inline bool strides_fit_copy(const Shape& shape, const Shape& strides, int64_t unit) {
   for (size_t i = 0; i + 1 < shape.size(); ++i) {

@@ -110,7 +110,7 @@ std::vector<Problem> fp8_problems() {
   return all;
 }
 
-// Few keys, which a kernel may hold all at once, and heads at addresses that Hopper's copy engine takes.
+// Few keys, which a kernel may hold all at once, and heads at addresses that TMA takes.
 std::vector<Problem> short_problems() {
   std::vector<Problem> all;
   for (int64_t tokens : {1, 15, 16, 17, 63, 64, 65, 192, 193, 197, 208, 209, 256}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a table by number, on the device. An id outside the table gives a row of zeros: a kernel has nobody to tell.
+// Rows of a table by number, on the device. An id outside the table gives a row of zeros: a kernel cannot report an
+// error.
 #include "base/buffer.h"
 #include "ops/gather/gather.h"
 #include "tiles/cuda/device_axes.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[i..., :] = table[ids[i...], :]: rows of a table by number (embeddings). A negative id counts from the end; an id
 // outside the table is an error of the caller (host variants say which one; CUDA variants write zeros there, for a
-// kernel has nobody to tell).
+// kernel cannot report an error).
 #pragma once
 
 #include "op/op.h"

@@ -10,7 +10,7 @@
 // f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
 // attribute asks for it, both of y's numbers before their last rounding (op/row_moments.h): attr codes = 1: 8-bit codes
 // of y with one static scale of their own; attr moments = 1: the moments of y's rows. They and the step normalise,
-// which reads such moments, are the two ends of a norm that is no kernel.
+// which reads such moments, are the two ends of a folded norm.
 #pragma once
 
 #include "op/op.h"

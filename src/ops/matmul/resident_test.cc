@@ -45,7 +45,7 @@ std::vector<Problem> small_problems() {
 }
 
 // On 132 SMs: two tiles for a few blocks; two blocks for each column with five or six; one with eight, both
-// consumers' rings and tables gone round, and with all of k; a column for each processor.
+// consumers' rings and tables gone round, and with all of k; a column for each SM.
 std::vector<Problem> large_problems() {
   std::vector<Problem> all;
   for (const Types& t : kCodes) {
@@ -146,7 +146,7 @@ TEST(ResidentContract, WeightsAreKeptWhereTheyFit) {
   EXPECT_EQ(place(kFp8, fp8, 64, 768, 0, "b"), 2);
   EXPECT_EQ(place(kInt8, int8, 64, 768, 192 * 132, ""), 2);
   EXPECT_EQ(place(kFp8, fp8, 12608, 784, 2304, "b"), -1) << "seven blocks of k";
-  EXPECT_EQ(place(kFp8, fp8, 12608, 768, 192 * 132 + 16, "b"), -1) << "a column without a processor";
+  EXPECT_EQ(place(kFp8, fp8, 12608, 768, 192 * 132 + 16, "b"), -1) << "a column without an SM";
   EXPECT_EQ(place(kFp8, fp8, 12608, 768, 2304, "bI"), -1) << "a gate";
   EXPECT_EQ(place(kFp8, fp8, 12608, 768, 2304, "bgs"), -1) << "runs in 128x128 only";
   EXPECT_EQ(place(kFp8, wide, 12608, 768, 2304, "b"), -1);

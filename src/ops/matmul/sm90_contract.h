@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the matmuls on Hopper's wgmma share before anything runs: which operands the copy engine can move, which
+// What the matmuls on Hopper's wgmma share before anything runs: which operands TMA can load, which
 // programs the epilogue runs, what the arithmetic is.
 #pragma once
 
@@ -20,14 +20,14 @@ namespace tessera {
 
 inline bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
 
-// 16 bytes, what the copy engine moves, in elements.
+// 16 bytes, the unit of TMA, in elements.
 inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 
 // What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32
 // results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
-  bool folds = false;    // both ends of a norm that is no kernel (op/row_moments.h)
+  bool folds = false;    // both ends of a folded norm (op/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
                          // image's patches
 };
@@ -123,7 +123,7 @@ inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
   return a;
 }
 
-// The normal mainloop leaves most of the chip idle where rows are few: nobody splits K.
+// The normal mainloop leaves most of the chip idle where rows are few: it does not split K.
 inline Verdict worthwhile_for_gemm(const Problem& problem) {
   const int64_t m = MatmulProblem::of(problem).m;
   TS_REQUIRE(m > 512, "slow below 512 rows, here ", m);

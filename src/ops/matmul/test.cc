@@ -154,7 +154,7 @@ std::vector<Problem> strided_problems() {
   return all;
 }
 
-// Both ends of norms that are no kernels: rows around the tiles of tokens, groups of 64 columns whole and with tails on
+// Both ends of folded norms: rows around the tiles of tokens, groups of 64 columns whole and with tails on
 // either side, K split over blocks, both kinds of norm.
 std::vector<Problem> folded_problems() {
   std::vector<Problem> all;
@@ -352,8 +352,8 @@ TEST(MatmulContract, PromotedSumsArePromoted) {
   }
 }
 
-// Kernels of whole tiles run gates, with nothing but bias and quantize beside them; nobody else takes a matmul for one
-// of fewer columns.
+// Kernels of whole tiles run gates, with nothing but bias and quantize beside them; no other kernel takes a matmul for
+// one of fewer columns.
 TEST(MatmulContract, GatesRunWhereHalvesMeet) {
   std::set<std::string> took;
   for (const Problem& p : gated_problems()) {
@@ -370,7 +370,7 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
   }
 }
 
-// Moments are written and read by the kernels that say so; for anyone else a norm that is no kernel would be lost in
+// Moments are written and read by the kernels that say so; in any other kernel a folded norm would be lost in
 // silence.
 TEST(MatmulContract, FoldedNormsRunWhereBothEndsDo) {
   std::set<std::string> took;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8. Each warp takes one row after
 // the other and holds it in registers; the next two rows are under way meanwhile, which is what keeps the memory busy
-// (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per processor in flight). Up to 1024 columns gain and shift
+// (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per SM in flight). Up to 1024 columns gain and shift
 // stay in registers for all rows, the result's scale already in them.
 #include "base/buffer.h"
 #include "ops/norm/norm.h"

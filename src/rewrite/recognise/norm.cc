@@ -141,8 +141,8 @@ Status recognise_norm(Graph& graph) {
               builder.emit("norm", {found->x},
                            {{"kind", std::string(found->layer ? "layer" : "rms")}, {"eps", found->eps}}, name));
     TS_TRY(take_over(builder, old, y));
-    graph.nodes.erase(graph.nodes.begin() +
-                      static_cast<std::ptrdiff_t>(builder.position()));  // nobody reads it, and it must not match again
+    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(
+                                                builder.position()));  // it has no reader, and it must not match again
     TS_TRY(absorb(graph, y, "mul", 1));
     TS_TRY(absorb(graph, y, "add", 2));
   }

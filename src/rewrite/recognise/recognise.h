@@ -3,7 +3,7 @@
 // file per pattern. Each computes the same function; what changes is where roundings fall (fewer of them: the ops keep
 // f32 or better inside). Constants of a pattern (0.5, sqrt(2), 1.702 ...) must agree with the op's to a few steps of
 // their own type, else nothing is replaced: erf and tanh GELU are never mistaken for each other. Contract: views are
-// merged (simplify_views). Nodes that nobody reads any more are left for drop_dead.
+// merged (simplify_views). Nodes without readers are left for drop_dead.
 #pragma once
 
 #include "base/status.h"

@@ -2,7 +2,7 @@
 // The numbers that enter products, from codes of any QuantType, in f32 or in bf16:
 //   number = decode(code) * block scale, rounded once more where the type says as(element)
 // Scales of rows and of the tensor are no part of it: they multiply the sum. Which of both a number fits exactly
-// follows from the significands of element and scale, so that nobody lists types.
+// follows from the significands of element and scale, so that no list of types is needed.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ void interleave_rows(const uint16_t* const (&rows)[4], int64_t n, uint16_t* out)
 void round_group(const float* s, uint16_t* out);
 // code[i] = encode(in[i] * factor) of any element, rounded to nearest even, saturating.
 void encode_row(Element element, const float* in, int64_t n, float factor, void* codes, int64_t first);
-// y[i] = fn(x[i]); x and y may be the same. Errors: cpu_math.h.
+// y[i] = fn(x[i]); x and y may be the same. Errors: math.h.
 void map_row(Unary fn, const float* x, float* y, int64_t n);
 
 // A step of a program on a piece of a row: its vector operand already in f32, its matrix operand where this piece's

@@ -11,7 +11,7 @@
 
 namespace tessera::cuda {
 
-// A call, so that functions which nobody uses between matmuls take no room in the kernel.
+// A call, so that functions that are not used between matmuls take no room in the kernel.
 __device__ __noinline__ inline float apply_rare(Unary fn, float x) { return apply_unary(fn, x); }
 
 template <int N>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the short (sm90_short.cuh) and the streaming (sm90_stream.cuh) attention of Hopper share.
+// What the short (short.cuh) and the streaming (stream.cuh) attention of Hopper share.
 #pragma once
 
 #include <cuda.h>

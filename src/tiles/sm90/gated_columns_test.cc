@@ -10,7 +10,7 @@
 namespace tessera::sm90 {
 namespace {
 
-// The copy engine writes a box of axes (stored row of eight, half, group): each row of w, as it is stored, arrives at
+// TMA writes a box of axes (stored row of eight, half, group): each row of w, as it is stored, arrives at
 // the column of sums that is taken for it.
 TEST(GatedColumns, AreTheRowsThatABoxBrings) {
   for (const int cols : {8, 32, 48, 64, 96, 136, 4096}) {

@@ -3,7 +3,7 @@
 // of stages, products by wgmma. In each of the persistent blocks one warpgroup loads and two take tiles in turns: while
 // one multiplies, the other runs the program on its finished tile and stores it, so the program costs no tensor-core
 // time as long as it is shorter than the products. docs/design/0013 has what was tried and measured. Here: shape of a
-// tile, shared memory, parameters. gemm_tiles.h has the order of tiles, sm90_gemm_load.cuh loads,
+// tile, shared memory, parameters. gemm_tiles.h has the order of tiles, gemm_load.cuh loads,
 // sm90_gemm_products.cuh multiplies, sm90_gemm_finish.cuh runs the program, sm90_gemm_run.cuh is the kernel.
 #pragma once
 

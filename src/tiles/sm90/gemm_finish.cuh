@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of the normal mainloop (sm90_gemm.cuh) on a warpgroup's finished tile, and the way of its results to
+// The program of the normal mainloop (gemm.cuh) on a warpgroup's finished tile, and the way of its results to
 // memory.
 #pragma once
 

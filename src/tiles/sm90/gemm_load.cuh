@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loading warpgroup of the normal mainloop (sm90_gemm.cuh).
+// The loading warpgroup of the normal mainloop (gemm.cuh).
 #pragma once
 
 #include "archs/cuda/instructions.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of a tile in the normal mainloop (sm90_gemm.cuh).
+// The products of a tile in the normal mainloop (gemm.cuh).
 #pragma once
 
 #include "archs/planted_fault.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer of the normal mainloop (sm90_gemm.cuh) and the kernel.
+// A consumer of the normal mainloop (gemm.cuh) and the kernel.
 #pragma once
 
 #include <type_traits>

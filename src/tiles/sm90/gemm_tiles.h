@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles of a result a block of the normal mainloop (sm90_gemm.cuh) takes, and in which order: block b those with
+// Which tiles of a result a block of the normal mainloop (gemm.cuh) takes, and in which order: block b those with
 // the numbers b, b + blocks, b + 2 blocks, ... Tiles that run at the same time share rows of x (by_rows: number = row *
 // cols + col) or rows of w, whichever is the smaller matrix: the larger one is read from memory once, the smaller one
 // stays in the L2. Blocks that keep their rows of w (resident) go by rows, and there are a multiple of `cols` of them:

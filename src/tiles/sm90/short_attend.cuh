@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The multiplying warpgroups of short attention (sm90_short.cuh) and the kernel.
+// The multiplying warpgroups of short attention (short.cuh) and the kernel.
 #pragma once
 
 #include "tiles/sm90/short_load.cuh"
@@ -8,7 +8,7 @@
 namespace tessera::sm90 {
 
 // A tile of queries: scores, weights, and the last products with values begun. The first of those run under the
-// exponentials of the other keys. `release`: nobody needs the queries any more. `values`: waits for them, says where
+// exponentials of the other keys. `release`: the queries are not needed any more. `values`: waits for them, says where
 // they are.
 template <class F, class Release, class Values>
 __device__ __forceinline__ void attend_at_once(const ShortParams& p, ShortRows<F>& rows, ShortSums<F>& sums, uint32_t q,
@@ -190,7 +190,7 @@ __device__ void attend_visits(const ShortParams& p, const ShortMemory<F>& memory
       if (works) write_rows<F>(p, sums, factors, staging, t, count);
     }
     t -= tiles;
-    // Also where none of the tiles was this warpgroup's: nobody may be a round ahead of the barrier.
+    // Also where none of the tiles was this warpgroup's: no warpgroup may be a round ahead of the barrier.
     wait(memory.values_ready(stage().at), stage().parity);
     if (leader) arrive(memory.stage_empty(stage().at));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loading warpgroup of short attention (sm90_short.cuh): one thread asks the copy engine for keys, values and
+// The loading warpgroup of short attention (short.cuh): one thread issues the TMA loads of keys, values and
 // queries; three warps transpose 8-bit values.
 #pragma once
 
@@ -59,7 +59,7 @@ __device__ void transpose_values(const ShortParams& p, const ShortMemory<F>& mem
                           swizzled_offset(across * Order::kChannels + target_row, group % kGroups * Order::kTokens),
                       Order::selector(lane, 0), Order::selector(lane, 1));
     }
-    fence_for_copy_engine();  // wgmma reads as the copy engine does
+    fence_for_tma();  // wgmma reads as TMA does
     __syncwarp();
     if (lane == 0) arrive(memory.values_ready(stage.at));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread of short attention (sm90_short.cuh) holds in registers of its 64 queries, and the products that fill
+// What a thread of short attention (short.cuh) holds in registers of its 64 queries, and the products that fill
 // it: scores of all keys, the weights made of them, sums of values.
 #pragma once
 

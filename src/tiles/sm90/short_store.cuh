@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of short attention (sm90_short.cuh) go from registers to memory: each warp's 16 rows through shared memory of
-// its own, which makes whole sectors of them. (The copy engine from there took longer: a fence, and its coordinates in
+// Results of short attention (short.cuh) go from registers to memory: each warp's 16 rows through shared memory of
+// its own, which makes whole sectors of them. (TMA from there took longer: a fence, and its coordinates in
 // uniform registers.)
 #pragma once
 

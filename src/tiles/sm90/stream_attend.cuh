@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The multiplying warpgroups of streaming attention (sm90_stream.cuh) and the kernel. 16-bit operands: results of all
+// The multiplying warpgroups of streaming attention (stream.cuh) and the kernel. 16-bit operands: results of all
 // key blocks are summed by the tensor cores (about 22 bits). FP8: their sums keep about 13 bits, so each block's
 // product starts afresh and is added in f32, which the online softmax does anyway:  o = o * shrink + block.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loading warpgroup of streaming attention (sm90_stream.cuh): one thread asks the copy engine for queries, keys and
+// The loading warpgroup of streaming attention (stream.cuh): one thread issues the TMA loads of queries, keys and
 // values, as far ahead as stages are free. In FP8 all four warps transpose each block of V: its tokens must lie along
 // the rows (archs/sm90/transposed_bytes.h).
 #pragma once
@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
     if constexpr (C::kFp8) {
       wait(barriers.v_loaded(last), stream_parity(last));
       transpose_values<C>(at, base + C::kTransposedAt + last % kStreamStages * C::kTransposedBytes);
-      fence_for_copy_engine();  // wgmma reads by the same road
+      fence_for_tma();  // wgmma reads by the same road
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(barriers.v_full(last));
       sync_threads(kLoaderBarrier, kWarpgroup);  // all have read the block: the next but one may take its place

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The online softmax of streaming attention (sm90_stream.cuh), on scores as wgmma leaves them: a thread holds columns 8
+// The online softmax of streaming attention (stream.cuh), on scores as wgmma leaves them: a thread holds columns 8
 // j + c and the next of rows r and r + 8. With
 //   top = max over the keys so far,  P_j = 2^(s_j - top)        s in units of log2
 // a new block of keys may raise `top`; sums and results so far are then multiplied with `shrink` = 2^(old top - new

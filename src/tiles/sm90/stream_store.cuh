@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of streaming attention (sm90_stream.cuh) go from registers to memory: the four threads of a quad hold pairs
+// Results of streaming attention (stream.cuh) go from registers to memory: the four threads of a quad hold pairs
 // of columns of one row; they exchange them, so that each has eight columns in a row: 16 bytes at a time.
 #pragma once
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void merge_and_store(const StreamParams& p, const Str
   const auto place = [&](int half, int word) {
     return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4);
   };
-  sync_threads(kMergeBarrier, 2 * kWarpgroup);  // nobody reads keys or values any more
+  sync_threads(kMergeBarrier, 2 * kWarpgroup);  // no thread reads keys or values any more
 #pragma unroll
   for (int i = 0; i < kCount; ++i) cuda::store_shared(place(kHalf, i), o[(1 - kHalf) * kCount + i]);
 #pragma unroll

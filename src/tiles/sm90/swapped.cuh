@@ -42,7 +42,7 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
-  // Both ends of a norm that is no kernel (op/row_moments.h): factors of x's rows, and beside y the moments of its rows
+  // Both ends of a folded norm (op/row_moments.h): factors of x's rows, and beside y the moments of its rows
   // and codes of it.
   cuda::RowFactors rows;
   float2* moments;  // null: none
@@ -76,7 +76,7 @@ struct SwappedBlock {
   __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
 };
 
-// What one thread does: the barriers and the first weights, which wait for nobody.
+// What one thread does: the barriers and the first weights, which need not wait.
 template <class In, int kTokens>
 __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p,
                                             const SwappedBlock<kTokens>& block) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
   }
   init_barrier(block.received, 1);
   fence_barrier_init();
-  fence_for_copy_engine();
+  fence_for_tma();
   if (p.shape.split > 1) arrive_expecting(block.received, p.barriers - p.body_bytes);  // all that lies between
 #pragma unroll 1
   for (int i = 0; i < p.stages && i < block.k_count; ++i) {
@@ -253,13 +253,13 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
-  sync_threads(kOwn, 128);  // nobody reads stages any more: sums take their place
+  sync_threads(kOwn, 128);  // no thread reads stages any more: sums take their place
   Sum* sums = reinterpret_cast<Sum*>(block.bytes);
 #pragma unroll
   for (int i = 0; i < kTokens / 2; ++i)
     sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
 
-  if constexpr (kSplit > 1) fence_for_copy_engine();
+  if constexpr (kSplit > 1) fence_for_tma();
   sync_threads(kOwn, 128);
   if constexpr (kSplit > 1) {
     if (thread % 32 == 0) {

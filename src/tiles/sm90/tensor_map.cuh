@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of tensors for the copy engine (host code of .cu files). Outside the tensor a load gives zeros and a
+// Tensor maps for TMA (host code of .cu files). Outside the tensor a load gives zeros and a
 // store writes nothing, so tiles need no tails. Boxes whose rows are 128, 64 or 32 bytes are swizzled as
 // archs/sm90/swizzle.h says unless told not to; others are plain.
 #pragma once
