@@ -1,11 +1,11 @@
 # Writes variant_hashes.cc: one line per variant, its name and a hash of all that can change what it computes or how its
 # tests judge it. The build runs it.
 #   -DROOT=<sources> -DOUT=<file> "-DDEVICE_FLAGS=<flags>" "-DDEVICE_COMPILER=<words, empty without a toolkit>"
-# A variant's files: its own, its op's tests, reference and error rules, and from there on whatever #include "..." names,
-# with the .cc files that implement those headers. A .cc file implements the first header of its own folder that it
-# includes. Other variants and the lists that name them are left out: what they say cannot change this one. Contents
-# count, not names: the hash is over the sorted hashes of the files without their #include "..." lines, comments and
-# white space, so that a file may move, be explained better and be formatted anew.
+# A variant's files: its own, its op's tests, reference and error rules, and from there on whatever #include "..."
+# names, with the .cc files that implement those headers. A .cc file implements the first header of its own folder
+# that it includes. Other variants and the lists that name them are left out: what they say cannot change this one.
+# Contents count, not names: the hash is over the sorted hashes of the files without their #include "..." lines,
+# comments and white space, so that a file may move, be explained better and be formatted anew.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE sources ${ROOT}/src/*.cc ${ROOT}/tests/testing/*.cc)
 list(FILTER sources EXCLUDE REGEX "(/|_)(test|bench)\\.cc$")
@@ -131,7 +131,7 @@ foreach(op ${ops})
   endforeach()
 endforeach()
 
-file(WRITE ${OUT}.new "// Generated. What each variant and its tests were built from, as a hash; who compiled the kernels.
+file(WRITE ${OUT}.new "// Generated. What each variant and its tests were built from, as a hash; who compiled kernels.
 #include \"op/receipts.h\"
 namespace tessera {
 namespace {
