@@ -272,7 +272,7 @@ TEST(Npz, HostileDictTexts) {
         start + std::string(60000, '(') + "}", start + "(1,,)}", start + "(,)}", start + "(1 1)}", start + "(1",
         start + "()", start + "(0x10,)}", start + "(1L,)}", start + "(1e3,)}",
         start + "__import__('os').system('true')}", start + "(1,)} }", start + "(1,)}{}", std::string(60000, '{'),
-        std::string("{'descr': '<f4\0', 'fortran_order': False, 'shape': (1,)}", 57), std::string("{'"),
+        std::string("{'descr': '<f4\0', 'fortran_order': False, 'shape': (1,)}", 56), std::string("{'"),
         std::string("{'descr"), std::string("{\"descr\": \"<f4', 'fortran_order': False, 'shape': (1,)}")}) {
     EXPECT_NE(error_of(npy_with_header(dict, 4)), "") << dict.substr(0, 80);
   }
