@@ -29,7 +29,7 @@ struct Options {
   std::string tuning;
   bool tune = false;
   BuildFlags flags;
-  const CLI::App* app = nullptr;
+  const OptionList* options = nullptr;
 };
 
 std::string golden_sentence(const Engine& engine, bool ran) {
@@ -86,7 +86,7 @@ Json quality_json(const ModelReport& report) {
 Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   for (const char* name : {"--golden-samples", "--seed", "--golden-inputs", "--min-cosine"}) {
-    if (o.flags.no_verify && o.app->count(name) > 0 &&
+    if (o.flags.no_verify && o.options->given(name) &&
         !(o.flags.precision == kAuto && name == std::string("--min-cosine")))
       return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
   }
@@ -118,7 +118,7 @@ Status build(const Options& o, const Common& common) {
   options.min_cosine = o.min_cosine;
   options.tuning = o.tuning;
   options.tune = o.tune;
-  if (!o.golden_inputs.empty() && o.app->count("--seed") > 0)
+  if (!o.golden_inputs.empty() && o.options->given("--seed"))
     return usage_error("--seed draws golden inputs, --golden-inputs brings them: give one of the two");
   BuildTimes times;
   ModelReport quality;
@@ -250,54 +250,40 @@ Status build(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
-  app.add_option("-o,--output", o->output, "the engine file to write (default: MODEL.tess in the working folder)")
-      ->type_name("FILE")
-      ->group("Engine");
-  app.add_option("--batch", o->batches,
-                 "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)")
-      ->allow_extra_args(false)
-      ->type_name("N,...")
-      ->group("Engine");
-  add_build_flags(app, o->flags);
-  app.add_option("--golden-samples", o->golden_samples,
-                 "samples that golden values are stored for, 1 to 64, at most the largest batch (default: 2)")
-      ->check(within(1, 64))
-      ->type_name("N")
-      ->group("Golden values");
-  app.add_option("--seed", o->seed, "of the golden inputs (default: 1)")
-      ->check(not_negative())
-      ->type_name("N")
-      ->group("Golden values");
-  app.add_option("--golden-inputs", o->golden_inputs,
-                 "npz or folder of images that golden inputs are taken from (default: --calib, else random numbers)")
-      ->type_name("FILE")
-      ->group("Golden values");
-  app.add_option(
-         "--min-cosine", o->min_cosine,
-         "what --precision auto reaches over samples (default: 0.999); else "
-         "fail where the quantized model has a lower mean cosine, on the golden inputs with the model as written or "
-         "on up to 32 samples of --calib with the model in fp32 (default: by type: "
-         "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
-      ->check(is_cosine())
-      ->type_name("C")
-      ->group("Golden values");
-  app.add_flag(
-         "--tune", o->tune,
-         "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
-         "and take the fastest; what the file holds is not timed again")
-      ->group("Tuning");
-  app.add_option(
-         "--tuning", o->tuning,
-         cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
-             "comes with the program; with --tune: ",
-             kDefaultTuning, ")"))
-      ->check(not_empty())
-      ->type_name("FILE")
-      ->group("Tuning");
-  o->app = &app;
+  options.add("model", o->model, "MODEL", "an ONNX model, or with --family a folder").required = true;
+  options.group("Engine");
+  options.add("-o,--output", o->output, "FILE", "the engine file to write (default: MODEL.tess in the working folder)");
+  options.add("--batch", o->batches, "N,...",
+              "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)");
+  add_build_flags(options, o->flags);
+  options.group("Golden values");
+  options
+      .add("--golden-samples", o->golden_samples, "N",
+           "samples that golden values are stored for, 1 to 64, at most the largest batch (default: 2)")
+      .check = within(1, 64);
+  options.add("--seed", o->seed, "N", "of the golden inputs (default: 1)").check = not_negative();
+  options.add("--golden-inputs", o->golden_inputs, "FILE",
+              "npz or folder of images that golden inputs are taken from (default: --calib, else random numbers)");
+  options
+      .add("--min-cosine", o->min_cosine, "C",
+           "what --precision auto reaches over samples (default: 0.999); else "
+           "fail where the quantized model has a lower mean cosine, on the golden inputs with the model as written or "
+           "on up to 32 samples of --calib with the model in fp32 (default: by type: "
+           "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
+      .check = is_cosine();
+  options.group("Tuning");
+  options.add(
+      "--tune", o->tune,
+      "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
+      "and take the fastest; what the file holds is not timed again");
+  options.add(
+      "--tuning", o->tuning, "FILE",
+      cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
+          "comes with the program; with --tune: ",
+          kDefaultTuning, ")"));
+  o->options = &options;
   return [o, &common] { return build(*o, common); };
 }
 

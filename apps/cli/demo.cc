@@ -185,10 +185,9 @@ Status demo(const std::string& given, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto assets = std::make_shared<std::string>();
-  app.add_option("--assets", *assets, "folder with vit.onnx, calib.npz and test.npz (default: bundled)")
-      ->type_name("DIR");
+  options.add("--assets", *assets, "DIR", "folder with vit.onnx, calib.npz and test.npz (default: bundled)");
   return [assets, &common] { return demo(*assets, common); };
 }
 

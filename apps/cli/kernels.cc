@@ -15,10 +15,9 @@
 namespace tessera {
 namespace {
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto arch = std::make_shared<std::string>();
-  app.add_option("--arch", *arch, "only those that run on this arch: ref, cpu, or a GPU (default: all)")
-      ->type_name("ARCH");
+  options.add("--arch", *arch, "ARCH", "only those that run on this arch: ref, cpu, or a GPU (default: all)");
   return [arch, &common]() -> Status {
     std::optional<Arch> only;
     if (!arch->empty()) {

@@ -26,11 +26,11 @@ struct Options {
   bool outputs_only = false, all = false;
   int64_t samples = 0;
   uint64_t seed = 2;  // golden values have 1: these inputs are fresh
-  const CLI::App* app = nullptr;
+  const OptionList* options = nullptr;
 };
 
 Status refuse_ignored(const Options& o, const Common& common) {
-  if (!o.inputs.empty() && o.app->count("--seed") > 0)
+  if (!o.inputs.empty() && o.options->given("--seed"))
     return usage_error("--seed draws inputs, --inputs brings them: give one of the two");
   if (!o.inputs.empty() && !o.kinds.empty())
     return usage_error("--kinds draws inputs, --inputs brings them: give one of the two");
@@ -225,50 +225,37 @@ Status verify(const Options& o, const Common& common) {
   return failure.empty() ? Status() : Status(Code::kVerifyFailed, failure);
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("-i,--inputs", o->inputs,
-                 "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded "
-                 "random inputs)")
-      ->type_name("FILE")
-      ->group("Inputs");
-  app.add_option("--samples", o->samples,
-                 "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has "
-                 "golden values "
-                 "for, 1 or 2); each costs an f64 run or two")
-      ->check(within(1, 1 << 20))
-      ->type_name("N")
-      ->group("Inputs");
-  app.add_option("--seed", o->seed, "of the random inputs (default: 2; golden values have 1)")
-      ->check(not_negative())
-      ->type_name("N")
-      ->group("Inputs");
-  app.add_option("--kinds", o->kinds,
-                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all "
-                 "inputs are integers "
-                 "(default: all)")
-      ->type_name("NAME,...")
-      ->group("Inputs");
-  app.add_option("--model", o->model,
-                 "the ONNX model that the engine was built from: quantization error of every layer beside it in f32")
-      ->type_name("FILE")
-      ->group("What is compared");
-  app.add_option("--family", o->family, "--model is a folder with a checkpoint of this family: " + family_list())
-      ->type_name("NAME")
-      ->group("What is compared");
-  app.add_option("--min-cosine", o->min_cosine,
-                 "fail where an output has less with the model, on golden inputs, --inputs, each of --kinds, else "
-                 "normal (default: reported only; build has its own gate)")
-      ->check(is_cosine())
-      ->type_name("C")
-      ->group("What is compared");
-  app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");
-  app.add_flag("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer")
-      ->group("What is compared");
-  app.add_flag("--all", o->all, "show every layer (default: the five nearest to their bound)")
-      ->group("What is compared");
-  o->app = &app;
+  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  options.group("Inputs");
+  options.add("-i,--inputs", o->inputs, "FILE",
+              "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded "
+              "random inputs)");
+  options
+      .add("--samples", o->samples, "N",
+           "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has "
+           "golden values "
+           "for, 1 or 2); each costs an f64 run or two")
+      .check = within(1, 1 << 20);
+  options.add("--seed", o->seed, "N", "of the random inputs (default: 2; golden values have 1)").check = not_negative();
+  options.add("--kinds", o->kinds, "NAME,...",
+              "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all "
+              "inputs are integers "
+              "(default: all)");
+  options.group("What is compared");
+  options.add("--model", o->model, "FILE",
+              "the ONNX model that the engine was built from: quantization error of every layer beside it in f32");
+  options.add("--family", o->family, "NAME", "--model is a folder with a checkpoint of this family: " + family_list());
+  options
+      .add("--min-cosine", o->min_cosine, "C",
+           "fail where an output has less with the model, on golden inputs, --inputs, each of --kinds, else "
+           "normal (default: reported only; build has its own gate)")
+      .check = is_cosine();
+  options.add("--plan", o->plan, "NAME", "only this plan (default: all)");
+  options.add("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer");
+  options.add("--all", o->all, "show every layer (default: the five nearest to their bound)");
+  o->options = &options;
   return [o, &common] { return verify(*o, common); };
 }
 
