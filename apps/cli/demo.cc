@@ -105,8 +105,8 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   // Through the file, as users do it.
   const std::string path = scratch + "/" + precision + ".tess";
   {
-    TS_ASSIGN(const Engine built, build_engine(options));
-    TS_TRY(write_engine(built, path));
+    TS_ASSIGN(const Built built, build_engine(options));
+    TS_TRY(write_engine(built.engine, path));
   }
   TS_ASSIGN(const Engine engine, read_engine(path));
   row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));

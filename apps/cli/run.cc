@@ -74,11 +74,11 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
   options.exact_batches = o.batch != 0;  // samples go through a model's own batch in chunks
-  BuildTimes times;
-  TS_ASSIGN(Engine engine, build_engine(options, &times));
+  TS_ASSIGN(Built built, build_engine(options));
+  const BuildTimes& times = built.times;
   *load_seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s;
-  if (!engine.calibration.empty()) note(after(9, cat("scales: ", engine.calibration)));
-  return engine;
+  if (!built.engine.calibration.empty()) note(after(9, cat("scales: ", built.engine.calibration)));
+  return std::move(built.engine);
 }
 
 // What is wrong with outputs of sound inputs, in a sentence. `largest`: where saturated results end; 0: not looked for.
