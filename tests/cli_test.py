@@ -9,6 +9,7 @@ import pty
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -596,6 +597,24 @@ class Cli(unittest.TestCase):
         on_cpu = json.loads(tessera("kernels", "--arch", "cpu", "--json").stdout)["variants"]
         self.assertEqual({v["arch"] for v in on_cpu}, {"cpu"})
         self.assertIn("ref, cpu", failure("kernels", "--arch", "x", code=2))
+
+    def test_receipts_are_part_of_the_program(self):
+        alone = self.folder / "alone"
+        alone.mkdir()
+        shutil.copy(PROGRAM, alone)
+        environment = {k: v for k, v in os.environ.items() if k != "TESSERA_RECEIPTS_DIR"}
+
+        def kernels(program, folder, **more):
+            done = subprocess.run([program, "kernels", "--json"], capture_output=True, text=True, cwd=folder, env={**environment, **more})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+
+        here, there = kernels(PROGRAM, self.folder), kernels(alone / "tessera", alone)
+        self.assertEqual(here, there)
+        # Receipts of earlier sources count for nothing, but they are there.
+        files = (pathlib.Path(__file__).resolve().parent.parent / "bench" / "receipts").glob("*.json")
+        self.assertEqual(there["receipts"], {f.stem: len(json.loads(f.read_text())) for f in files})
+        self.assertEqual(kernels(alone / "tessera", alone, TESSERA_RECEIPTS_DIR=str(alone))["receipts"], {})
 
     def test_verify_passes_and_bench_measures(self):
         text = tessera("verify", "tiny.tess", "--seed", 3).stdout

@@ -212,7 +212,7 @@ const Command inspect_command{
     "  tessera inspect vit.tess --tuning --table tuning.json\n"
     "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
     "Environment:\n"
-    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: those built in)\n",
     false,
     add};
 

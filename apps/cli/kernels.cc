@@ -38,7 +38,7 @@ Runner add(OptionList& options, const Common& common) {
       show(*reference_variant(*op));
     }
     if (common.json) {
-      print_json({{"variants", all}, {"compiler", device_compiler()}});
+      print_json({{"variants", all}, {"compiler", device_compiler()}, {"receipts", receipts.count()}});
     } else {
       fmt::print("{}", table.text());
     }
@@ -58,7 +58,7 @@ const Command kernels_command{
     "  tessera kernels\n"
     "  tessera kernels --arch sm90 --json\n",
     "Environment:\n"
-    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: those built in)\n",
     false,
     add};
 
