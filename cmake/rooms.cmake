@@ -276,14 +276,14 @@ function(ts_variant_hashes)
   target_sources(ts_ops PRIVATE ${out} ${out}.stamp)
 endfunction()
 
-# The tuning tables of assets/tuning, compiled in: the same program gives the same engine wherever it lies.
-function(ts_committed_tuning)
-  file(GLOB tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/assets/tuning/*.json)
-  set(out ${CMAKE_BINARY_DIR}/generated/committed_tuning.cc)
+# Text files as part of a target: the same program says and does the same wherever it lies. `function` gives them (cmake/embed_texts.cmake).
+function(ts_embed_texts target function)
+  file(GLOB files CONFIGURE_DEPENDS ${ARGN})
+  set(out ${CMAKE_BINARY_DIR}/generated/${function}.cc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DTABLES=${tables}" -P ${CMAKE_SOURCE_DIR}/cmake/embed_tuning.cmake
-    DEPENDS ${tables} ${CMAKE_SOURCE_DIR}/cmake/embed_tuning.cmake VERBATIM)
-  target_sources(ts_plan PRIVATE ${out})
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DFUNCTION=${function} "-DFILES=${files}" -P ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake
+    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake VERBATIM)
+  target_sources(${target} PRIVATE ${out})
 endfunction()
 
 function(ts_summary)

@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "testing/engine_from.h"
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
 #define TS_COUNTS 1
@@ -66,7 +67,7 @@ TEST(Allocation, RunningAllocatesNothing) {
     BuildOptions options;
     options.model_path = model, options.target = Arch::cpu, options.batches = {5};
     options.precision = precision, options.quiet = true, options.golden = false;
-    const auto built = build_engine(options);
+    const auto built = engine_from(options);
     ASSERT_TRUE(built.ok()) << built.status().message();
     const Engine& engine = *built;
     const Plan& plan = engine.plans.front();

@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 
 from cli_program import PROGRAM, CliTest, failure, np, on_terminal, run_tests, sentence, tessera
@@ -322,6 +323,25 @@ class Cli(CliTest):
         on_cpu = json.loads(tessera("kernels", "--arch", "cpu", "--json").stdout)["variants"]
         self.assertEqual({v["arch"] for v in on_cpu}, {"cpu"})
         self.assertIn("ref, cpu", failure("kernels", "--arch", "x", code=2))
+
+    def test_receipts_are_part_of_the_program(self):
+        alone = self.folder / "alone"
+        alone.mkdir()
+        shutil.copy(PROGRAM, alone)
+        environment = {k: v for k, v in os.environ.items() if k != "TESSERA_RECEIPTS_DIR"}
+
+        def kernels(program, folder, **more):
+            words = [program, "kernels", "--json"]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env={**environment, **more})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+
+        here, there = kernels(PROGRAM, self.folder), kernels(alone / "tessera", alone)
+        self.assertEqual(here, there)
+        # Receipts of earlier sources count for nothing, but they are there.
+        files = (pathlib.Path(__file__).resolve().parent.parent / "bench" / "receipts").glob("*.json")
+        self.assertEqual(there["receipts"], {f.stem: len(json.loads(f.read_text())) for f in files})
+        self.assertEqual(kernels(alone / "tessera", alone, TESSERA_RECEIPTS_DIR=str(alone))["receipts"], {})
 
     def test_check_reports_the_rules_of_others(self):
         text = tessera("check", "tiny.onnx", "--for", "tensorrt").stdout

@@ -6,6 +6,7 @@
 #include "assemble/build_engine.h"
 #include "plan/engine_file.h"
 #include "precision/choose_precisions.h"
+#include "testing/engine_from.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -45,9 +46,10 @@ INSTANTIATE_TEST_SUITE_P(All, Combinations, ::testing::ValuesIn(all_combinations
 
 TEST_P(Combinations, BuildAndKeepTheirPromise) {
   const Combination& c = GetParam();
-  ModelReport report;
-  const auto engine = build_engine(options_of(c), nullptr, nullptr, &report);
-  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  const auto built = build_engine(options_of(c));
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  const Engine* engine = &built->engine;
+  const ModelReport& report = built->report;
   const Precision& p = *find_precision(c.precision);
   int layers = 0, attentions = 0;
   for (const PlanStep& s : engine->plans[0].steps) {
@@ -82,7 +84,7 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
     const std::string word = what;
     o.refine.smooth = word == "smooth", o.refine.awq = word == "awq", o.refine.clip = word == "clip",
     o.refine.compensate = word == "compensate";
-    const auto engine = build_engine(o);
+    const auto engine = engine_from(o);
     ASSERT_TRUE(engine.ok()) << what << ": " << engine.status().message();
     EXPECT_FALSE(engine->refinements.empty()) << what;
   }
@@ -92,7 +94,7 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
     {"role": "block.mlp", "precision": "nvfp4", "sparsity": "2:4"},
     {"layer": "*.1.mlp.fc2", "precision": "fp16", "sparsity": "none"}]})",
                            "test");
-  const auto engine = build_engine(o);
+  const auto engine = engine_from(o);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   std::map<std::string, int> stored;
   for (const PlanStep& s : engine->plans[0].steps) {
@@ -104,7 +106,7 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
   o.recipe = *parse_recipe(R"({"tessera_recipe": 1, "precision": "fp16", "rules": [
     {"role": "block.mlp", "sparsity": "4:8"}, {"layer": "*.1.mlp.fc2", "sparsity": "2:4"}]})",
                            "pairs");
-  const auto pairs = build_engine(o);
+  const auto pairs = engine_from(o);
   ASSERT_TRUE(pairs.ok()) << pairs.status().message();
   int in_pairs = 0, by_four = 0;
   for (const std::string& note : pairs->refinements) {
@@ -117,7 +119,7 @@ TEST(Build, RefinementsAndRecipesReachTheirLayers) {
 // What could not be realised is an error, never left out silently.
 TEST(Build, RequestsWithoutEffectAreRefused) {
   const auto fails = [](BuildOptions o, const char* part) {
-    const auto engine = build_engine(o);
+    const auto engine = engine_from(o);
     ASSERT_FALSE(engine.ok()) << part;
     EXPECT_NE(engine.status().message().find(part), std::string::npos) << engine.status().message();
   };

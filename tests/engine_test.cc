@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
+#include "testing/engine_from.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -67,7 +68,7 @@ Scored score(const Engine& engine, const Plan& plan, const std::vector<Array>& t
 }
 
 Engine built(const BuildOptions& options) {
-  auto e = build_engine(options);
+  auto e = engine_from(options);
   EXPECT_TRUE(e.ok()) << e.status().message();
   return e.ok() ? std::move(e).value() : Engine{};
 }
@@ -319,7 +320,7 @@ TEST(Engine, PromiseIsRecordedPerLayer) {
 TEST(Engine, ARefusedLayerFailsTheBuildByName) {
   // The digits model has heads of 16 and 10 classes: on sm90 nothing may quietly run in another precision. Either every
   // layer is chosen or the error names the layer, the variant and the reason.
-  auto e = build_engine(digits("fp8", 4, Arch::sm90));
+  auto e = engine_from(digits("fp8", 4, Arch::sm90));
   if (e.ok()) {
     for (const PlanStep& s : e->plans[0].steps) {
       if (s.asked == "fp8") {

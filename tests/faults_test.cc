@@ -9,6 +9,7 @@
 
 #include "assemble/build_engine.h"
 #include "io/npz.h"
+#include "testing/engine_from.h"
 #include "testing/faulty_build.h"
 
 namespace tessera {
@@ -121,7 +122,7 @@ TEST(Faults, NoneIsFoundInExportedModels) {
     for (const Array& a : *arrays) {
       if (!a.name.starts_with("expected_")) o.shapes[a.name] = a.shape;
     }
-    const auto engine = build_engine(o);
+    const auto engine = engine_from(o);
     EXPECT_TRUE(engine.ok()) << name << ": " << engine.status().message();
     ++built;
   }
@@ -130,18 +131,19 @@ TEST(Faults, NoneIsFoundInExportedModels) {
 
 TEST(Faults, TheGateIsTheUsers) {
   BuildOptions o{.model_path = tiny_vit(), .precision = "fp8", .batches = {2}, .quiet = true};
-  ModelReport report;
-  ASSERT_TRUE(build_engine(o, nullptr, nullptr, &report).ok());
+  const auto built = build_engine(o);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  const ModelReport& report = built->report;
   ASSERT_EQ(report.outputs.size(), 1u);
   o.min_cosine = 1;
-  const auto strict = build_engine(o);
+  const auto strict = engine_from(o);
   ASSERT_FALSE(strict.ok());
   EXPECT_EQ(strict.status().code(), Code::kVerifyFailed);
   const std::string& said = strict.status().message();
   EXPECT_NE(said.find("where 1 is the least (--min-cosine)"), std::string::npos) << said;
   EXPECT_NE(said.find("the layers that add most error: "), std::string::npos) << said;
   o.min_cosine = report.outputs[0].closeness.cosine_mean - 1e-6;
-  EXPECT_TRUE(build_engine(o).ok());
+  EXPECT_TRUE(engine_from(o).ok());
 }
 
 }  // namespace

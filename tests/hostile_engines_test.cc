@@ -12,6 +12,7 @@
 #include "plan/engine_file.h"
 #include "plan/promise.h"
 #include "runtime/bind.h"
+#include "testing/engine_from.h"
 #include "types/precision.h"
 
 namespace tessera {
@@ -33,7 +34,7 @@ BuildOptions options_for(Arch target) {
 
 const Engine& engine_for(Arch target) {
   static const auto build = [](Arch arch) {
-    auto built = build_engine(options_for(arch));
+    auto built = engine_from(options_for(arch));
     EXPECT_TRUE(built.ok()) << built.status().message();
     return built.ok() ? std::move(built).value() : Engine{};
   };
@@ -72,7 +73,7 @@ TEST_P(HostileEngine, IsSoundBeforeItIsChanged) {
 TEST_P(HostileEngine, AnAllowanceIsForTheLayersThatItNames) {
   BuildOptions options = options_for(GetParam());
   options.allow = {"blocks.0.mlp.fc1=fp16"};
-  auto built = build_engine(options);
+  auto built = engine_from(options);
   ASSERT_TRUE(built.ok()) << built.status().message();
   EXPECT_TRUE(check_engine(*built).ok()) << check_engine(*built).message();
   for (const char* other : {"head=fp16", "blocks.1.*=fp16", "blocks.0.mlp.fc1=bf16", "=fp16", "fp16"}) {

@@ -9,6 +9,7 @@
 #include "assemble/build_engine.h"
 #include "calibrate/refine.h"
 #include "compile/compile.h"
+#include "testing/engine_from.h"
 #include "verify/verify.h"
 
 namespace tessera {
@@ -66,7 +67,7 @@ TEST(RefinedEngines, AreNoFaults) {
     SCOPED_TRACE(c.name);
     BuildOptions o = options(c.precision);
     c.ask(o);
-    const auto engine = build_engine(o);
+    const auto engine = engine_from(o);
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     EXPECT_EQ(!engine->divided_layers.empty(), c.divides);
     const QuantizationReport report = held_against_model(*engine);
@@ -92,7 +93,7 @@ TEST(RefinedEngines, AreNoFaults) {
 TEST(RefinedEngines, AFaultStillShows) {
   BuildOptions o = options("fp8");
   o.refine.smooth = true;
-  auto engine = build_engine(o);
+  auto engine = engine_from(o);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   // A linear layer of the golden plan that adds no residual any more.
   for (PlanStep& s : engine->plans.back().steps) {
@@ -107,7 +108,7 @@ TEST(RefinedEngines, AFaultStillShows) {
 }
 
 TEST(RefinedEngines, AnotherModelIsAFaultOfWeights) {
-  const auto engine = build_engine(options("fp8"));
+  const auto engine = engine_from(options("fp8"));
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   auto graph = load_model(kModel, engine->plans.back().batch, {.exact = false});
   ASSERT_TRUE(graph.ok());
@@ -130,7 +131,7 @@ TEST(RefinedEngines, AnotherModelIsAFaultOfWeights) {
 TEST(RefinedEngines, ABiasThatIsNotTheModelsIsNamed) {
   BuildOptions o = options("w4a8");
   o.refine.clip = true;
-  auto engine = build_engine(o);
+  auto engine = engine_from(o);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_TRUE(held_against_model(*engine).faults.empty());
   const Plan& golden = engine->plans.back();

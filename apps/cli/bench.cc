@@ -195,15 +195,14 @@ Status bench(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("--repeats", o->repeats, "timed runs after a warm-up, up to 1000000 (default: 20)")
-      ->check(within(1, 1000000))
-      ->type_name("N");
-  app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME");
-  app.add_flag("--steps", o->steps, "also where the time goes: by kernel and by layer, measured step by step");
-  app.add_flag("--all", o->all, "with --steps: every layer (default: the ten slowest)");
+  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  options.add("--repeats", o->repeats, "N", "timed runs after a warm-up, up to 1000000 (default: 20)").check =
+      within(1, 1000000);
+  options.add("--plan", o->plan, "NAME", "only this plan (default: all)");
+  options.add("--steps", o->steps, "also where the time goes: by kernel and by layer, measured step by step");
+  options.add("--all", o->all, "with --steps: every layer (default: the ten slowest)");
   return [o, &common] { return bench(*o, common); };
 }
 

@@ -86,92 +86,60 @@ Result<Refinements> parse_refinements(const BuildFlags& flags) {
 
 }  // namespace
 
-void add_build_flags(CLI::App& app, BuildFlags& flags) {
-  constexpr const char* kGroup = "Precision and target";
-  app.add_option("--precision", flags.precision,
-                 "of the linear layers: " + join(precision_names()) +
-                     ", or auto: per layer, as measured on the samples of --calib (default: types as the model states "
-                     "them, else fp16)")
-      ->type_name("NAME")
-      ->group(kGroup);
-  app.add_option("--recipe", flags.recipe,
-                 "precisions by layer and role: a JSON file (docs/precisions.md), or one that is shipped: " +
-                     shipped_recipe_names())
-      ->type_name("FILE|NAME")
-      ->group(kGroup);
-  app.add_option("--attention", flags.attention,
-                 "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: "
-                 "as recipe or "
-                 "model say, else fp16; with --precision bf16 or fp32 that)")
-      ->type_name("NAME")
-      ->group(kGroup);
-  app.add_option(
-         "--accumulate", flags.accumulate,
-         "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
-         "added to fp32 sums every 128 products; inspect shows it (default: fast)")
-      ->type_name("NAME")
-      ->group(kGroup);
-  app.add_flag("--keep-norms", flags.keep_norms,
-               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) "
-               "between linear layers become a factor per row of the layer behind")
-      ->group(kGroup);
-  app.add_option("--sparsity", flags.sparsity,
-                 "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well")
-      ->type_name("PATTERN")
-      ->group(kGroup);
-  app.add_option("--sparsity-by", flags.sparsity_by,
-                 "which weights stay: magnitude, or hessian: those that the calibration data would miss, the others "
-                 "making up for them (default: hessian where --calib gives samples)")
-      ->type_name("METHOD")
-      ->group(kGroup);
-  app.add_option("--refine", flags.refine,
-                 "what calibration data may do for quantized weights, with commas between: smooth, awq, clip, "
-                 "compensate (docs/precisions.md)")
-      ->type_name("NAMES")
-      ->group(kGroup);
-  app.add_option("--target", flags.target, "arch to build for: " + join(kArchNames) + " (default: cpu)")
-      ->type_name("ARCH")
-      ->group(kGroup);
-  app.add_option("--calib", flags.calib,
-                 "npz with inputs that the scales of activations are taken from, a folder of images, or a ranges.json "
-                 "of tessera calibrate (precisions with static scales; default: seeded random inputs, which is said)")
-      ->type_name("FILE|DIR")
-      ->group(kGroup);
-  add_calibration_flags(app, flags.calibration, "--calib-method", "--calib-samples", kGroup);
-  app.add_option("--allow", flags.allow,
-                 "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'")
-      ->type_name("LAYER=NAME")
-      ->allow_extra_args(false)
-      ->group(kGroup);
-  app.add_option("--shape", flags.shapes,
-                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
-      ->type_name("INPUT=N,...")
-      ->allow_extra_args(false)
-      ->group(kGroup);
-  app.add_option(
-         "--family", flags.family,
-         "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list())
-      ->type_name("NAME")
-      ->group("Model");
-  app.add_flag("--no-verify", flags.no_verify, "make and check no golden values")->group("Golden values");
+void add_build_flags(OptionList& options, BuildFlags& flags) {
+  options.group("Precision and target");
+  options.add("--precision", flags.precision, "NAME",
+              "of the linear layers: " + join(precision_names()) +
+                  ", or auto: per layer, as measured on the samples of --calib (default: types as the model states "
+                  "them, else fp16)");
+  options.add("--recipe", flags.recipe, "FILE|NAME",
+              "precisions by layer and role: a JSON file (docs/precisions.md), or one that is shipped: " +
+                  shipped_recipe_names());
+  options.add("--attention", flags.attention, "NAME",
+              "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: "
+              "as recipe or "
+              "model say, else fp16; with --precision bf16 or fp32 that)");
+  options.add(
+      "--accumulate", flags.accumulate, "NAME",
+      "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
+      "added to fp32 sums every 128 products; inspect shows it (default: fast)");
+  options.add("--keep-norms", flags.keep_norms,
+              "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) "
+              "between linear layers become a factor per row of the layer behind");
+  options.add("--sparsity", flags.sparsity, "PATTERN",
+              "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well");
+  options.add("--sparsity-by", flags.sparsity_by, "METHOD",
+              "which weights stay: magnitude, or hessian: those that the calibration data would miss, the others "
+              "making up for them (default: hessian where --calib gives samples)");
+  options.add("--refine", flags.refine, "NAMES",
+              "what calibration data may do for quantized weights, with commas between: smooth, awq, clip, "
+              "compensate (docs/precisions.md)");
+  options.add("--target", flags.target, "ARCH", "arch to build for: " + join(kArchNames) + " (default: cpu)");
+  options.add("--calib", flags.calib, "FILE|DIR",
+              "npz with inputs that the scales of activations are taken from, a folder of images, or a ranges.json "
+              "of tessera calibrate (precisions with static scales; default: seeded random inputs, which is said)");
+  add_calibration_flags(options, flags.calibration, "--calib-method", "--calib-samples");
+  options.add("--allow", flags.allow, "LAYER=NAME",
+              "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
+  options.add("--shape", flags.shapes, "INPUT=N,...",
+              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.group("Model");
+  options.add("--family", flags.family, "NAME",
+              "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
+  options.group("Golden values");
+  options.add("--no-verify", flags.no_verify, "make and check no golden values");
 }
 
-void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag,
-                           const std::string& samples_flag, const char* group, int64_t default_samples) {
-  app.add_option(method_flag, flags.method,
-                 "how scales follow from what was seen: amax, percentile[=99.99], mse (default: amax, or what the "
-                 "ranges.json says)")
-      ->type_name("NAME")
-      ->group(group);
-  app.add_option(samples_flag, flags.samples, cat("how many samples at most (default: ", default_samples, ")"))
-      ->check(within(1, 1 << 20))
-      ->type_name("N")
-      ->group(group);
-  app.add_option("--preprocess", flags.preprocess,
-                 "how images become inputs: size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw; also "
-                 "fit=crop|stretch, resize=256, filter=bilinear|bicubic")
-      ->type_name("WORDS")
-      ->group(group);
+void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const std::string& method_flag,
+                           const std::string& samples_flag, int64_t default_samples) {
+  options.add(method_flag, flags.method, "NAME",
+              "how scales follow from what was seen: amax, percentile[=99.99], mse (default: amax, or what the "
+              "ranges.json says)");
+  options.add(samples_flag, flags.samples, "N", cat("how many samples at most (default: ", default_samples, ")"))
+      .check = within(1, 1 << 20);
+  options.add("--preprocess", flags.preprocess, "WORDS",
+              "how images become inputs: size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw; also "
+              "fit=crop|stretch, resize=256, filter=bilinear|bicubic");
 }
 
 Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
@@ -248,17 +216,6 @@ Result<Arch> parse_arch(const std::string& name) {
   if (const auto arch = find_arch(name)) return *arch;
   const std::vector<std::string> names(std::begin(kArchNames), std::end(kArchNames));
   return usage_error(cat("arch '", name, "' is unknown; there are ", join(names), did_you_mean(name, names)));
-}
-
-CLI::Validator is_cosine() {
-  const auto check = [](const std::string& word) {
-    double x = 0;
-    const char* end = word.data() + word.size();
-    const auto [rest, error] = std::from_chars(word.data(), end, x);
-    const bool fits = error == std::errc() && rest == end && x >= -1 && x <= 1;
-    return fits ? std::string() : "Value " + word + " is no number from -1 to 1";
-  };
-  return CLI::Validator(check, "");
 }
 
 std::string family_list() { return join(family_names()); }

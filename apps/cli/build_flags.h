@@ -3,12 +3,12 @@
 // memory.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "assemble/build_engine.h"
 #include "base/status.h"
+#include "cli/options.h"
 
 namespace tessera {
 
@@ -17,8 +17,9 @@ struct CalibrationFlags {
   std::string method, preprocess;
   int64_t samples = 0;  // 0: 512
 };
-void add_calibration_flags(CLI::App& app, CalibrationFlags& flags, const std::string& method_flag,
-                           const std::string& samples_flag, const char* group, int64_t default_samples = 512);
+// Adds to the current group.
+void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const std::string& method_flag,
+                           const std::string& samples_flag, int64_t default_samples = 512);
 // Refuses words that mean nothing, and options that `calib` leaves without effect.
 Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
                                const std::string& samples_flag);
@@ -31,28 +32,9 @@ struct BuildFlags {
   std::string family;  // the model is a checkpoint's folder
   bool keep_norms = false, no_verify = false;
 };
-void add_build_flags(CLI::App& app, BuildFlags& flags);
+void add_build_flags(OptionList& options, BuildFlags& flags);
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet);
-
-// The range of a whole number, without a line of its own in the help.
-inline CLI::Validator within(int64_t low, int64_t high) { return CLI::Range(low, high).description(""); }
-
-// For numbers that are unsigned: CLI11 would wrap "-1" around.
-inline CLI::Validator not_negative() {
-  const auto check = [](const std::string& word) {
-    return word.starts_with('-') ? "Value " + word + " is negative" : std::string();
-  };
-  return CLI::Validator(check, "");
-}
-
-// -1 to 1; what is no number, "nan" among them, is none.
-CLI::Validator is_cosine();
-
-// An empty word is a variable that a script forgot to set, and no way to leave an option out.
-inline CLI::Validator not_empty() {
-  return CLI::Validator([](const std::string& word) { return word.empty() ? "Value is empty" : std::string(); }, "");
-}
 
 // "1,8,64": batch sizes of 1 to 1048576, none of them twice.
 Result<std::vector<int64_t>> parse_batches(const std::vector<std::string>& words);

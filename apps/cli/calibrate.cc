@@ -110,25 +110,22 @@ Status run_calibrate(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
-  app.add_option("--calib", o->calib,
-                 "npz with an array per input, named like it, [samples, ...]; a folder of JPEG and PNG images; or a "
-                 "ranges.json, to choose another method")
-      ->type_name("FILE|DIR")
-      ->required();
-  app.add_option("-o,--output", o->output, "the file to write (default: MODEL.ranges.json in the working folder)")
-      ->type_name("FILE");
-  add_calibration_flags(app, o->flags, "--method", "--samples", "Ranges");
-  app.add_option("--shape", o->shapes,
-                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
-      ->type_name("INPUT=N,...")
-      ->allow_extra_args(false)
-      ->group("Ranges");
-  app.add_option("--family", o->family, "the model is a folder with a checkpoint of this family: " + family_list())
-      ->type_name("NAME")
-      ->group("Model");
+  options.add("model", o->model, "MODEL", "an ONNX model, or with --family a folder").required = true;
+  options
+      .add("--calib", o->calib, "FILE|DIR",
+           "npz with an array per input, named like it, [samples, ...]; a folder of JPEG and PNG images; or a "
+           "ranges.json, to choose another method")
+      .required = true;
+  options.add("-o,--output", o->output, "FILE", "the file to write (default: MODEL.ranges.json in the working folder)");
+  options.group("Ranges");
+  add_calibration_flags(options, o->flags, "--method", "--samples");
+  options.add("--shape", o->shapes, "INPUT=N,...",
+              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.group("Model");
+  options.add("--family", o->family, "NAME",
+              "the model is a folder with a checkpoint of this family: " + family_list());
   return [o, &common] { return run_calibrate(*o, common); };
 }
 

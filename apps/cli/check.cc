@@ -86,18 +86,14 @@ Status check(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model, or with --family a folder")->type_name("MODEL")->required();
-  app.add_option("--for", o->tool, "whose design rules: " + joined(portability_names()) + " (default: tensorrt)")
-      ->type_name("TOOL");
-  app.add_option("--shape", o->flags.shapes,
-                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
-      ->type_name("INPUT=N,...")
-      ->allow_extra_args(false);
-  app.add_option("--family", o->flags.family,
-                 "the model is a folder with a checkpoint of this family: " + family_list())
-      ->type_name("NAME");
+  options.add("model", o->model, "MODEL", "an ONNX model, or with --family a folder").required = true;
+  options.add("--for", o->tool, "TOOL", "whose design rules: " + joined(portability_names()) + " (default: tensorrt)");
+  options.add("--shape", o->flags.shapes, "INPUT=N,...",
+              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.add("--family", o->flags.family, "NAME",
+              "the model is a folder with a checkpoint of this family: " + family_list());
   return [o, &common] { return check(*o, common); };
 }
 

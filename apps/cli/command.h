@@ -3,11 +3,11 @@
 // what to run once the line is parsed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 
 #include "base/status.h"
+#include "cli/options.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ struct Command {
   const char* examples;  // whole lines, two blanks in front
   const char* more;      // further sections of its help (files, environment), whole lines; may be empty
   bool computes;         // has --threads
-  Runner (*add)(CLI::App& app, const Common& common);
+  Runner (*add)(OptionList& options, const Common& common);
 };
 
 #define TS_COMMAND(name) extern const Command name##_command;

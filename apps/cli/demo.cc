@@ -13,7 +13,6 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"
-#include "cli/receipts.h"
 #include "plan/engine_file.h"
 #include "precision/quantize.h"
 #include "verify/golden.h"
@@ -21,6 +20,20 @@
 
 namespace tessera {
 namespace {
+
+// The folder `relative` ("assets/digits"): beside the program or in a folder above it (a build folder lies inside the
+// repository), else in the working folder; an empty string where there is none.
+std::string find_bundled(const std::string& relative) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (int up = 0; up < 5 && !error && !folder.empty(); ++up) {  // build/release/bin is three below the repository
+    if (std::filesystem::is_directory(folder / relative, error)) return (folder / relative).string();
+    error.clear();
+    if (folder == folder.root_path()) break;
+    folder = folder.parent_path();
+  }
+  return std::filesystem::is_directory(relative, error) ? relative : "";
+}
 
 // What a row has to reach beside the gate of `build` on the cosine: answers lost to rounding.
 constexpr double kTop1Lost = 0.01;
@@ -105,8 +118,8 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   // Through the file, as users do it.
   const std::string path = scratch + "/" + precision + ".tess";
   {
-    TS_ASSIGN(const Engine built, build_engine(options));
-    TS_TRY(write_engine(built, path));
+    TS_ASSIGN(const Built built, build_engine(options));
+    TS_TRY(write_engine(built.engine, path));
   }
   TS_ASSIGN(const Engine engine, read_engine(path));
   row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
@@ -185,10 +198,9 @@ Status demo(const std::string& given, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto assets = std::make_shared<std::string>();
-  app.add_option("--assets", *assets, "folder with vit.onnx, calib.npz and test.npz (default: bundled)")
-      ->type_name("DIR");
+  options.add("--assets", *assets, "DIR", "folder with vit.onnx, calib.npz and test.npz (default: bundled)");
   return [assets, &common] { return demo(*assets, common); };
 }
 

@@ -26,35 +26,27 @@ constexpr const char* kEnvironment =
     "Environment:\n"
     "  NO_COLOR              set and not empty: no colours\n"
     "  TERM                  'dumb': no progress bars\n"
-    "  TESSERA_RECEIPTS_DIR  folder of receipts, which say what ran on a GPU (default: bundled)\n";
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, which say what ran on a GPU (default: built in)\n";
 
-std::string placeholder(const CLI::Option& option) {
-  std::string name = option.get_type_name();
-  return name.empty() ? "" : " " + name;
-}
-
-// "-o, --output FILE"; a positional's own name in capitals.
-std::string spelling(const CLI::Option& option) {
-  if (option.get_positional()) {
-    std::string name = option.get_name(true);
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    return name;
-  }
+// "-o, --output FILE"; an argument's own name in capitals.
+std::string spelling(const Option& option) {
   std::string text;
-  for (const std::string& s : option.get_snames()) text += (text.empty() ? "-" : ", -") + s;
-  for (const std::string& l : option.get_lnames()) text += (text.empty() ? "--" : ", --") + l;
-  return text + placeholder(option);
+  if (option.is_argument()) {
+    for (const char c : option.names) text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return text;
+  }
+  for (const std::string& s : option.spellings()) text += (text.empty() ? "" : ", ") + s;
+  return option.value.empty() ? text : text + " " + option.value;
 }
 
-std::string option_lines(const CLI::Option& option) {
+std::string option_lines(const Option& option) {
   std::string head = "  " + spelling(option);
   if (head.size() + 2 > kOptionColumn) {
     head += "\n" + std::string(kOptionColumn, ' ');
   } else {
     head.resize(kOptionColumn, ' ');
   }
-  return head + wrap(option.get_description(), kOptionColumn, kOptionColumn).substr(kOptionColumn) + "\n";
+  return head + wrap(option.help, kOptionColumn, kOptionColumn).substr(kOptionColumn) + "\n";
 }
 
 size_t edits_between(const std::string& a, const std::string& b) {
@@ -72,10 +64,12 @@ size_t edits_between(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-std::vector<std::string> long_names(const CLI::App& app) {
+std::vector<std::string> long_names(const OptionList& options) {
   std::vector<std::string> names;
-  for (const CLI::Option* o : app.get_options()) {
-    for (const std::string& l : o->get_lnames()) names.push_back("--" + l);
+  for (const Option& o : options.all()) {
+    for (const std::string& s : o.spellings()) {
+      if (s.starts_with("--")) names.push_back(s);
+    }
   }
   return names;
 }
@@ -110,27 +104,26 @@ std::string main_help(std::span<const Command* const> commands) {
   return text + kExitCodes + "\n" + kEnvironment + "\nRead on: README.md; docs/design (why it is as it is).\n";
 }
 
-std::string command_help(const Command& command, const CLI::App& app) {
-  std::string usage = std::string("  tessera ") + command.name, positionals;
+std::string command_help(const Command& command, const OptionList& options) {
+  std::string usage = std::string("  tessera ") + command.name, arguments;
   std::vector<std::string> groups;
-  for (const CLI::Option* o : app.get_options()) {
-    if (o->get_positional()) {
-      usage += o->get_required() ? " " + spelling(*o) : " [" + spelling(*o) + "]";
-      positionals += option_lines(*o);
-    } else if (std::find(groups.begin(), groups.end(), o->get_group()) == groups.end()) {
-      groups.push_back(o->get_group());
+  for (const Option& o : options.all()) {
+    if (o.is_argument()) {
+      usage += o.required ? " " + spelling(o) : " [" + spelling(o) + "]";
+      arguments += option_lines(o);
+    } else if (std::find(groups.begin(), groups.end(), o.group) == groups.end()) {
+      groups.push_back(o.group);
     }
   }
-  // Options of its own come first; those that every command has are added last, but CLI11 makes --help before all
-  // others.
+  // Options of its own come first: those that every command has are added last, but --help is the first of all.
   std::stable_partition(groups.begin(), groups.end(), [](const std::string& g) { return g != kCommonGroup; });
   std::string text = fmt::format("tessera {}: {}\n\nUsage:\n{} [options]\n\n{}\n", command.name, command.summary, usage,
                                  wrap(command.about, 0, 0));
-  if (!positionals.empty()) text += "\nArguments:\n" + positionals;
+  if (!arguments.empty()) text += "\nArguments:\n" + arguments;
   for (const std::string& group : groups) {
     text += "\n" + group + ":\n";
-    for (const CLI::Option* o : app.get_options()) {
-      if (!o->get_positional() && o->get_group() == group) text += option_lines(*o);
+    for (const Option& o : options.all()) {
+      if (!o.is_argument() && o.group == group) text += option_lines(o);
     }
   }
   text += std::string("\nExamples:\n") + command.examples + "\n" + kExitCodes;
@@ -154,11 +147,10 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return near.empty() ? "" : "; did you mean " + near + "?";
 }
 
-std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
-                         const CLI::App& app) {
+std::string unknown_word(std::span<const std::string> words, std::span<const NamedOptions> commands) {
   if (words.empty()) return "";
   std::vector<std::string> names = {"help"};
-  for (const Command* c : commands) names.emplace_back(c->name);
+  for (const NamedOptions& c : commands) names.push_back(c.name);
   if (words[0].starts_with("-")) {
     for (const std::string& w : words) {
       if (std::find(names.begin(), names.end(), w) != names.end())
@@ -166,11 +158,13 @@ std::string unknown_word(std::span<const std::string> words, std::span<const Com
     }
     return "";
   }
-  if (std::find(names.begin(), names.end(), words[0]) == names.end()) {
+  const auto command =
+      std::find_if(commands.begin(), commands.end(), [&](const NamedOptions& c) { return c.name == words[0]; });
+  if (command == commands.end()) {
     const std::string hint = did_you_mean(words[0], names);
     return fmt::format("'{}' is no command{}", words[0], hint.empty() ? "; tessera --help lists them" : hint);
   }
-  const std::vector<std::string> options = long_names(*app.get_subcommand(words[0]));
+  const std::vector<std::string> options = long_names(*command->options);
   for (const std::string& word : words.subspan(1)) {
     if (word == "--") break;
     const std::string name = word.substr(0, word.find('='));

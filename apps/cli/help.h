@@ -12,7 +12,7 @@
 namespace tessera {
 
 std::string main_help(std::span<const Command* const> commands);
-std::string command_help(const Command& command, const CLI::App& app);
+std::string command_help(const Command& command, const OptionList& options);
 
 // The known word that needs the fewest edits, where they are few enough to be a slip; else empty.
 std::string nearest(const std::string& word, const std::vector<std::string>& known);
@@ -21,7 +21,6 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 
 // The first word of the line that no command or option is called, in a sentence with the nearest one; empty where there
 // is none. `words` is the line without the program's name.
-std::string unknown_word(std::span<const std::string> words, std::span<const Command* const> commands,
-                         const CLI::App& app);
+std::string unknown_word(std::span<const std::string> words, std::span<const NamedOptions> commands);
 
 }  // namespace tessera

@@ -181,17 +181,15 @@ Status inspect(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("--plan", o->plan, "whose layers to list (default: the first plan's)")->type_name("NAME");
-  app.add_flag("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
-  app.add_flag("--tuning", o->tuning,
-               "instead: who may run each distinct problem of the plan, and the times of a tuning table");
-  app.add_option("--table", o->table,
-                 "the tuning table to take times from (default: the one that comes with the program)")
-      ->check(not_empty())
-      ->type_name("FILE");
+  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  options.add("--plan", o->plan, "NAME", "whose layers to list (default: the first plan's)");
+  options.add("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
+  options.add("--tuning", o->tuning,
+              "instead: who may run each distinct problem of the plan, and the times of a tuning table");
+  options.add("--table", o->table, "FILE",
+              "the tuning table to take times from (default: the one that comes with the program)");
   return [o, &common] { return inspect(*o, common); };
 }
 
@@ -214,7 +212,7 @@ const Command inspect_command{
     "  tessera inspect vit.tess --tuning --table tuning.json\n"
     "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
     "Environment:\n"
-    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: those built in)\n",
     false,
     add};
 

@@ -23,10 +23,9 @@ Json sass_json(const SassPromise& promise) {
   return {{"rules", rules}, {"local", promise.local}};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto arch = std::make_shared<std::string>();
-  app.add_option("--arch", *arch, "only those that run on this arch: ref, cpu, or a GPU (default: all)")
-      ->type_name("ARCH");
+  options.add("--arch", *arch, "ARCH", "only those that run on this arch: ref, cpu, or a GPU (default: all)");
   return [arch, &common]() -> Status {
     std::optional<Arch> only;
     if (!arch->empty()) {
@@ -48,7 +47,7 @@ Runner add(CLI::App& app, const Common& common) {
       show(*reference_variant(*op));
     }
     if (common.json) {
-      print_json({{"variants", all}, {"compiler", device_compiler()}});
+      print_json({{"variants", all}, {"compiler", device_compiler()}, {"receipts", receipts.count()}});
     } else {
       fmt::print("{}", table.text());
     }
@@ -68,7 +67,7 @@ const Command kernels_command{
     "  tessera kernels\n"
     "  tessera kernels --arch sm90 --json\n",
     "Environment:\n"
-    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: bundled, bench/receipts)\n",
+    "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: those built in)\n",
     false,
     add};
 

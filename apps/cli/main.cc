@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <string_view>
 
 #include "base/log.h"
 #include "base/parallel.h"
-#include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/output.h"
@@ -36,14 +36,6 @@ int report(const Status& status, bool json) {
   return code;
 }
 
-// Words of a parser's error as one sentence.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text;
-}
-
 std::string no_memory() {
   const std::string where = interrupted();
   return cat("no memory left", where.empty() ? "" : " at " + where,
@@ -57,68 +49,67 @@ std::vector<std::string> spell_out_help(std::vector<std::string> words) {
   return {"--help"};
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("", "tessera");
-  app.require_subcommand(0, 1);
-  app.set_version_flag("--version", std::string("tessera ") + TS_VERSION);
-  Common common;
-  struct Entry {
-    const Command* command;
-    CLI::App* app;
-    Runner run;
-  };
+// A command, its options and what it runs.
+struct Entry {
+  const Command* command;
+  std::unique_ptr<OptionList> options = std::make_unique<OptionList>();
+  Runner run;
+};
+
+std::vector<Entry> add_commands(Common& common) {
   std::vector<Entry> entries;
   for (const Command* c : kCommands) {
-    CLI::App* sub = app.add_subcommand(c->name, c->summary);
-    sub->get_help_ptr()->group(kCommonGroup)->description("show this");
-    Runner runner = c->add(*sub, common);
+    Entry& e = entries.emplace_back(Entry{.command = c});
+    e.run = c->add(*e.options, common);
+    e.options->group(kCommonGroup);
     if (c->computes) {
-      sub->add_option("--threads", common.threads, "threads to use, up to 4096 (default: 0, every core)")
-          ->check(within(0, 4096))
-          ->type_name("N")
-          ->group(kCommonGroup);
+      e.options->add("--threads", common.threads, "N", "threads to use, up to 4096 (default: 0, every core)").check =
+          within(0, 4096);
     }
-    sub->add_flag("--json", common.json, "print one JSON object instead of text, errors included")->group(kCommonGroup);
-    sub->add_flag("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings")
-        ->group(kCommonGroup);
-    for (CLI::Option* option : sub->get_options()) {
-      if (option->get_expected_min() > 0) option->check(not_empty());
-    }
-    entries.push_back({c, sub, std::move(runner)});
+    e.options->add("--json", common.json, "print one JSON object instead of text, errors included");
+    e.options->add("--quiet", common.quiet, "results and errors only: no progress, no notes, no warnings");
   }
-  std::vector<std::string> words = spell_out_help({argv + std::min(1, argc), argv + argc});
-  const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
-  if (const std::string unknown = unknown_word(words, kCommands, app); !unknown.empty())
-    return report(usage_error(unknown), wants_json);
-  const auto chosen = [&]() -> const Entry* {
-    const auto it = std::find_if(entries.begin(), entries.end(), [](const Entry& e) { return e.app->parsed(); });
-    return it == entries.end() ? nullptr : &*it;
-  };
-  try {
-    std::reverse(words.begin(), words.end());  // as CLI11 takes them
-    app.parse(words);
-  } catch (const CLI::CallForHelp&) {
-    const Entry* e = chosen();
-    fmt::print("{}", e == nullptr ? main_help(kCommands) : command_help(*e->command, *e->app));
-    return 0;
-  } catch (const CLI::Success& e) {  // version
-    fmt::print("{}\n", e.what());
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    const Entry* c = chosen();
-    return report(usage_error(fmt::format("{} (see tessera {}--help)", one_line(e.what()),
-                                          c != nullptr ? c->app->get_name() + " " : "")),
-                  wants_json);
-  }
-  const Entry* e = chosen();
-  if (e == nullptr) return report(usage_error("no command: tessera --help lists them"), wants_json);
+  return entries;
+}
+
+int run_command(const Entry& entry, const Common& common) {
   set_quiet(common.quiet || common.json);
   if (common.threads > 0) set_threads(common.threads);
   try {
-    return report(e->run(), common.json);
+    return report(entry.run(), common.json);
   } catch (const std::bad_alloc&) {
     return report(machine_error(no_memory()), common.json);
   }
+}
+
+int run(int argc, char** argv) {
+  Common common;
+  const std::vector<Entry> entries = add_commands(common);
+  std::vector<NamedOptions> commands;
+  for (const Entry& e : entries) commands.push_back({e.command->name, e.options.get()});
+  const std::vector<std::string> words = spell_out_help({argv + std::min(1, argc), argv + argc});
+  const bool wants_json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const std::string unknown = unknown_word(words, commands); !unknown.empty())
+    return report(usage_error(unknown), wants_json);
+  const Line line = read_line(words, commands);
+  const Entry* e = line.command < 0 ? nullptr : &entries[static_cast<size_t>(line.command)];
+  switch (line.asks) {
+    case Line::Asks::kHelp:
+      fmt::print("{}", e == nullptr ? main_help(kCommands) : command_help(*e->command, *e->options));
+      return 0;
+    case Line::Asks::kVersion:
+      fmt::print("tessera {}\n", TS_VERSION);
+      return 0;
+    case Line::Asks::kNothing:
+      return report(usage_error("no command: tessera --help lists them"), wants_json);
+    case Line::Asks::kWrong:
+      return report(usage_error(fmt::format("{} (see tessera {}--help)", line.wrong,
+                                            e != nullptr ? std::string(e->command->name) + " " : "")),
+                    wants_json);
+    case Line::Asks::kRun:
+      break;
+  }
+  return run_command(*e, common);
 }
 
 }  // namespace
@@ -130,10 +121,8 @@ int main(int argc, char** argv) {
   int code = 0;
   try {
     code = tessera::run(argc, argv);
-  } catch (const CLI::Error& e) {  // a parser that is asked for what it does not have
-    code = tessera::report(tessera::usage_error(tessera::one_line(e.what())), false);
   } catch (const std::exception& e) {  // fmt throws where a write to stdout fails, which is said below
-    if (std::ferror(stdout) == 0) code = tessera::report(tessera::machine_error(tessera::one_line(e.what())), false);
+    if (std::ferror(stdout) == 0) code = tessera::report(tessera::machine_error(e.what()), false);
   }
   // Results that nobody can read are no success: a full disk shows here at the latest.
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;

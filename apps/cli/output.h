@@ -28,9 +28,6 @@ std::string wrap(const std::string& text, size_t first, size_t rest);
 // are shortened.
 void print_record(const std::string& name, const std::string& value);
 
-// The group of options that every command has.
-constexpr const char* kCommonGroup = "Common options";
-
 class Table {
  public:
   // A title that begins with '>' heads a column of numbers, set to the right.

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/embedded_text.h"
 #include "op/op.h"
 #include "op/receipts.h"
 #include "ops/ops.h"
@@ -14,39 +16,42 @@ namespace tessera {
 
 namespace fs = std::filesystem;
 
-std::string find_bundled(const std::string& relative) {
-  std::error_code error;
-  fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (int up = 0; up < 5 && !error && !folder.empty(); ++up) {  // build/release/bin is three below the repository
-    if (fs::is_directory(folder / relative, error)) return (folder / relative).string();
-    error.clear();
-    if (folder == folder.root_path()) break;
-    folder = folder.parent_path();
+// Generated from bench/receipts: one file per GPU, sorted by name.
+std::span<const EmbeddedText> committed_receipts();
+
+void Receipts::add(const std::string& gpu, const std::string& text) {
+  const auto file = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object()) return;
+  for (const auto& [variant, entry] : file.items()) {
+    if (!entry.is_object() || !entry.contains("hash") || !entry["hash"].is_string()) continue;
+    const int64_t tests =
+        entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
+    const std::string compiler =
+        entry.contains("compiler") && entry["compiler"].is_string() ? entry["compiler"].get<std::string>() : "";
+    by_variant_.insert({variant, {gpu, entry["hash"].get<std::string>(), compiler, tests}});
   }
-  return fs::is_directory(relative, error) ? relative : "";
 }
 
 Receipts Receipts::load() {
   Receipts out;
-  const char* given = std::getenv("TESSERA_RECEIPTS_DIR");
-  const std::string folder = given != nullptr ? given : find_bundled("bench/receipts");
+  const char* folder = std::getenv("TESSERA_RECEIPTS_DIR");
+  if (folder == nullptr) {
+    for (const EmbeddedText& file : committed_receipts()) out.add(file.name, file.text());
+    return out;
+  }
   std::error_code error;
   for (auto it = fs::directory_iterator(folder, error); !error && it != fs::directory_iterator(); it.increment(error)) {
     if (it->path().extension() != ".json") continue;
     std::ifstream in(it->path());
-    const auto file = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (!file.is_object()) continue;
-    for (const auto& [variant, entry] : file.items()) {
-      if (!entry.is_object() || !entry.contains("hash") || !entry["hash"].is_string()) continue;
-      const int64_t tests =
-          entry.contains("tests") && entry["tests"].is_number_integer() ? entry["tests"].get<int64_t>() : 0;
-      const std::string compiler =
-          entry.contains("compiler") && entry["compiler"].is_string() ? entry["compiler"].get<std::string>() : "";
-      out.by_variant_.insert(
-          {variant, {it->path().stem().string(), entry["hash"].get<std::string>(), compiler, tests}});
-    }
+    out.add(it->path().stem().string(), std::string(std::istreambuf_iterator<char>(in), {}));
   }
   return out;
+}
+
+std::map<std::string, int64_t> Receipts::count() const {
+  std::map<std::string, int64_t> by_gpu;
+  for (const auto& [variant, receipt] : by_variant_) ++by_gpu[receipt.gpu];
+  return by_gpu;
 }
 
 Receipts::State Receipts::state_of(const Variant& variant) const {

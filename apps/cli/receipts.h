@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that come with the program: the bundled model, and the receipts of what ran on a GPU. Looked for beside the
-// program and in the folders above it (a build folder lies inside the repository), then in the working folder.
+// Receipts of what ran on a GPU: those of bench/receipts are part of the program.
 #pragma once
 
 #include <map>
@@ -11,13 +10,12 @@
 
 namespace tessera {
 
-// The folder `relative` ("assets/digits"), or an empty string.
-std::string find_bundled(const std::string& relative);
-
 class Receipts {
  public:
-  // From $TESSERA_RECEIPTS_DIR, else from the bundled bench/receipts; none where there is no such folder.
+  // Those of the program, or instead those of the folder $TESSERA_RECEIPTS_DIR.
   static Receipts load();
+  // How many there are of each GPU, of present sources or of earlier ones.
+  std::map<std::string, int64_t> count() const;
 
   struct State {
     std::string words;   // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
@@ -32,6 +30,7 @@ class Receipts {
     std::string gpu, hash, compiler;
     int64_t tests = 0;
   };
+  void add(const std::string& gpu, const std::string& text);
   std::multimap<std::string, Receipt> by_variant_;
 };
 

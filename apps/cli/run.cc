@@ -26,7 +26,7 @@ struct Options {
   int64_t batch = 0;
   bool verbose = false;
   BuildFlags flags;
-  const CLI::App* app = nullptr;
+  const OptionList* options = nullptr;
 };
 
 // Lines that follow `column` characters of their own on stderr ("tessera: ", "tessera: warning: ").
@@ -37,7 +37,7 @@ std::string build_option(const Options& o) {
   for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by",
                            "--refine", "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
                            "--calib", "--allow", "--shape", "--batch"}) {
-    if (o.app->count(name) > 0) return name;
+    if (o.options->given(name)) return name;
   }
   return "";
 }
@@ -74,11 +74,11 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   }
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
   options.exact_batches = o.batch != 0;  // samples go through a model's own batch in chunks
-  BuildTimes times;
-  TS_ASSIGN(Engine engine, build_engine(options, &times));
+  TS_ASSIGN(Built built, build_engine(options));
+  const BuildTimes& times = built.times;
   *load_seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s;
-  if (!engine.calibration.empty()) note(after(9, cat("scales: ", engine.calibration)));
-  return engine;
+  if (!built.engine.calibration.empty()) note(after(9, cat("scales: ", built.engine.calibration)));
+  return std::move(built.engine);
 }
 
 // What is wrong with outputs of sound inputs, in a sentence. `largest`: where saturated results end; 0: not looked for.
@@ -173,27 +173,22 @@ Status run(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an engine (.tess), or an ONNX model that is built in memory first")
-      ->type_name("FILE")
-      ->required();
-  app.add_option("-i,--inputs", o->inputs, "npz with an array per input, named like it: [samples, ...]; or one .npy")
-      ->type_name("FILE")
-      ->required()
-      ->group("Data");
-  app.add_option("-o,--outputs", o->outputs, "npz to write, an array per output (default: none is written)")
-      ->type_name("FILE")
-      ->group("Data");
-  app.add_flag("-v,--verbose", o->verbose,
-               "also the time to load, to check golden values and to bind, and the peak memory")
-      ->group("Data");
-  app.add_option("--batch", o->batch, "of a model built in memory (default: the model's, or the inputs', up to 64)")
-      ->check(within(1, 1 << 20))
-      ->type_name("N")
-      ->group("Precision and target");
-  add_build_flags(app, o->flags);
-  o->app = &app;
+  options.add("model", o->model, "FILE", "an engine (.tess), or an ONNX model that is built in memory first").required =
+      true;
+  options.group("Data");
+  options
+      .add("-i,--inputs", o->inputs, "FILE", "npz with an array per input, named like it: [samples, ...]; or one .npy")
+      .required = true;
+  options.add("-o,--outputs", o->outputs, "FILE", "npz to write, an array per output (default: none is written)");
+  options.add("-v,--verbose", o->verbose,
+              "also the time to load, to check golden values and to bind, and the peak memory");
+  options.group("Precision and target");
+  options.add("--batch", o->batch, "N", "of a model built in memory (default: the model's, or the inputs', up to 64)")
+      .check = within(1, 1 << 20);
+  add_build_flags(options, o->flags);
+  o->options = &options;
   return [o, &common] { return run(*o, common); };
 }
 

@@ -127,23 +127,22 @@ Status sensitivity(const Options& o, const Common& common) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("model", o->model, "an ONNX model")->type_name("FILE")->required();
-  app.add_option("--precision", o->precision, "of the layers that are tried: one with scales, as fp8 or nvfp4")
-      ->type_name("NAME")
-      ->required();
-  app.add_option("--calib", o->calib,
-                 "npz with an array per input, named like it, [samples, ...], or a folder of images")
-      ->type_name("FILE|DIR")
-      ->required();
-  app.add_option("--attention", o->attention, "fp8: rank attention in fp8 too")->type_name("NAME");
-  add_calibration_flags(app, o->flags, "--method", "--samples", "Samples", 64);
-  app.add_option("--shape", o->shapes,
-                 "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128")
-      ->type_name("INPUT=N,...")
-      ->allow_extra_args(false);
-  app.add_flag("--all", o->all, "show every layer (default: the 20 costliest)");
+  options.add("model", o->model, "FILE", "an ONNX model").required = true;
+  options.add("--precision", o->precision, "NAME", "of the layers that are tried: one with scales, as fp8 or nvfp4")
+      .required = true;
+  options
+      .add("--calib", o->calib, "FILE|DIR",
+           "npz with an array per input, named like it, [samples, ...], or a folder of images")
+      .required = true;
+  options.add("--attention", o->attention, "NAME", "fp8: rank attention in fp8 too");
+  options.group("Samples");
+  add_calibration_flags(options, o->flags, "--method", "--samples", kSamples);
+  options.group(kPlainGroup);
+  options.add("--shape", o->shapes, "INPUT=N,...",
+              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.add("--all", o->all, "show every layer (default: the 20 costliest)");
   return [o, &common] { return sensitivity(*o, common); };
 }
 

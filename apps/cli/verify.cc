@@ -26,11 +26,11 @@ struct Options {
   bool outputs_only = false, all = false;
   int64_t samples = 0;
   uint64_t seed = 2;  // golden values have 1: these inputs are fresh
-  const CLI::App* app = nullptr;
+  const OptionList* options = nullptr;
 };
 
 Status refuse_ignored(const Options& o, const Common& common) {
-  if (!o.inputs.empty() && o.app->count("--seed") > 0)
+  if (!o.inputs.empty() && o.options->given("--seed"))
     return usage_error("--seed draws inputs, --inputs brings them: give one of the two");
   if (!o.inputs.empty() && !o.kinds.empty())
     return usage_error("--kinds draws inputs, --inputs brings them: give one of the two");
@@ -134,141 +134,172 @@ std::string quantization_failure(const std::vector<Measured>& measured, std::opt
   return "";
 }
 
+constexpr const char* kOneKind = "integer inputs: one kind";
+
+struct Findings {
+  std::vector<Check> checks;           // arithmetic
+  std::vector<Measured> quantization;  // precision
+  bool one_kind = false;
+};
+
+Status compare_golden_values(const Engine& engine, const Options& o, Findings& found) {
+  if (engine.golden.outputs.empty()) warn(kNoGoldenValues);
+  for (const Plan* plan : runnable_plans(engine)) {
+    if (engine.golden.outputs.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
+    TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
+    found.checks.push_back({"golden values", std::move(report)});
+  }
+  return {};
+}
+
+Status compare_inputs(const Engine& engine, const Options& o, InputKind kind, const F32Model* model, bool quiet,
+                      Findings& found) {
+  const VerifyOptions options{.layers = !o.outputs_only,
+                              .seed = o.seed,
+                              .kind = kind,
+                              .inputs = o.inputs,
+                              .samples = o.samples,
+                              .plan = o.plan,
+                              .quiet = quiet};
+  TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
+  const std::string what =
+      o.inputs.empty() ? cat(name_of(kind), ", seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
+  for (VerifyReport& r : reports) found.checks.push_back({what, std::move(r)});
+  if (model == nullptr) return {};
+  TS_ASSIGN(QuantizationReport report, measure_quantization(engine, model, options));
+  const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
+  found.quantization.push_back({std::move(report), gated});
+  return {};
+}
+
+Result<Findings> compare(const Engine& engine, const Options& o, bool quiet) {
+  Findings found;
+  TS_TRY(compare_golden_values(engine, o, found));
+  TS_ASSIGN(std::vector<InputKind> kinds, kinds_asked(o.kinds));
+  if (!o.inputs.empty()) kinds.resize(1);
+  found.one_kind = o.inputs.empty() && takes_integers_only(engine);
+  if (found.one_kind) kinds = {InputKind::kNormal};
+  std::optional<F32Model> f32_model;
+  if (!o.model.empty()) {
+    TS_ASSIGN(f32_model, f32_model_of(engine, o.model, o.family));
+  }
+  if (!engine.golden.original.empty()) {
+    TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
+    found.quantization.push_back({std::move(stored), true});
+  }
+  if (o.min_cosine && !f32_model) TS_TRY(check_gate(found.quantization));
+  for (const InputKind kind : kinds)
+    TS_TRY(compare_inputs(engine, o, kind, f32_model ? &*f32_model : nullptr, quiet, found));
+  if (o.min_cosine) TS_TRY(check_gate(found.quantization));
+  return found;
+}
+
+// The two verdicts: what failed, as a sentence each, empty where nothing did.
+struct Verdicts {
+  std::string arithmetic, precision;
+  QuantizationVerdict quantization;
+
+  std::string failure() const {
+    return cat(arithmetic, arithmetic.empty() || precision.empty() ? "" : "; ", precision);
+  }
+};
+
+Verdicts judge(const Engine& engine, const Findings& found, std::optional<double> min_cosine) {
+  std::vector<const QuantizationReport*> judged;
+  for (const Measured& m : found.quantization) {
+    if (m.gated) judged.push_back(&m.report);
+  }
+  return {.arithmetic = failure_of(found.checks),
+          .precision = quantization_failure(found.quantization, min_cosine),
+          .quantization = judge_quantization(judged, min_cosine, engine.golden.min_cosine)};
+}
+
+void print_verify_json(const Options& o, const Engine& engine, const Findings& found, const Verdicts& verdicts) {
+  Json all = Json::array(), errors = Json::array();
+  for (const Check& c : found.checks) all.push_back(check_json(c));
+  for (const Measured& m : found.quantization) errors.push_back(quantization_json(m.report));
+  Json of_quantization = verdicts.quantization.json();
+  of_quantization["ok"] = verdicts.precision.empty();
+  const VerifyReport& last = found.checks.back().report;
+  const std::string failure = verdicts.failure();
+  print_json({{"engine", o.engine},
+              {"precision", engine.precision},
+              {"ok", failure.empty()},
+              {"sentence", failure},
+              {"inputs_note", found.one_kind ? kOneKind : ""},
+              {"verdicts",
+               {{"arithmetic",
+                 {{"ok", verdicts.arithmetic.empty()},
+                  {"sentence", verdicts.arithmetic.empty() ? last.sentence : verdicts.arithmetic},
+                  {"machine", last.machine}}},
+                {"quantization", of_quantization}}},
+              {"checks", all},
+              {"quantization", errors}});
+}
+
+// What failed is said by the error.
+void print_verify(const Options& o, const Findings& found, const Verdicts& verdicts) {
+  print_checks(found.checks, o.all);
+  if (found.one_kind) fmt::print("{}\n", kOneKind);
+  std::vector<QuantizationReport> reports;
+  for (const Measured& m : found.quantization) reports.push_back(m.report);
+  print_quantization(reports, o.all);
+  const VerifyReport& last = found.checks.back().report;
+  fmt::print("\n{}\n", wrap(verdicts.arithmetic.empty() ? cat("arithmetic: ", last.sentence, ", on ", last.machine)
+                                                        : "arithmetic: FAILED",
+                            0, 2));
+  fmt::print("{}\n", wrap(printable(cat("quantization: ", verdicts.precision.empty() ? "" : "FAILED: ",
+                                        verdicts.quantization.sentence())),
+                          0, 2));
+}
+
 Status verify(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
   TS_TRY(check_runs_here(engine));
   TS_TRY(check_inputs(engine, o));
-  std::vector<Check> checks;
-  if (engine.golden.outputs.empty()) warn(kNoGoldenValues);
-  for (const Plan* plan : runnable_plans(engine)) {
-    if (engine.golden.outputs.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
-    TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
-    checks.push_back({"golden values", std::move(report)});
-  }
-  TS_ASSIGN(std::vector<InputKind> kinds, kinds_asked(o.kinds));
-  if (!o.inputs.empty()) kinds.resize(1);
-  const bool one_kind = o.inputs.empty() && takes_integers_only(engine);
-  if (one_kind) kinds = {InputKind::kNormal};
-  std::optional<F32Model> f32_model;
-  if (!o.model.empty()) {
-    TS_ASSIGN(f32_model, f32_model_of(engine, o.model, o.family));
-  }
-  std::vector<Measured> quantization;
-  if (!engine.golden.original.empty()) {
-    TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
-    quantization.push_back({std::move(stored), true});
-  }
-  if (o.min_cosine && !f32_model) TS_TRY(check_gate(quantization));
-  for (const InputKind kind : kinds) {
-    const VerifyOptions options{.layers = !o.outputs_only,
-                                .seed = o.seed,
-                                .kind = kind,
-                                .inputs = o.inputs,
-                                .samples = o.samples,
-                                .plan = o.plan,
-                                .quiet = common.quiet || common.json};
-    TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
-    const std::string what =
-        o.inputs.empty() ? cat(name_of(kind), ", seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
-    for (VerifyReport& r : reports) checks.push_back({what, std::move(r)});
-    if (!f32_model) continue;
-    TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &*f32_model, options));
-    const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
-    quantization.push_back({std::move(report), gated});
-  }
-  if (o.min_cosine) TS_TRY(check_gate(quantization));
-  const std::string arithmetic_failure = failure_of(checks),
-                    precision_failure = quantization_failure(quantization, o.min_cosine);
-  const std::string failure =
-      cat(arithmetic_failure, arithmetic_failure.empty() || precision_failure.empty() ? "" : "; ", precision_failure);
-  std::vector<const QuantizationReport*> judged;
-  for (const Measured& m : quantization) {
-    if (m.gated) judged.push_back(&m.report);
-  }
-  const QuantizationVerdict verdict = judge_quantization(judged, o.min_cosine, engine.golden.min_cosine);
-  const VerifyReport& last = checks.back().report;
-  constexpr const char* kOneKind = "integer inputs: one kind";
+  TS_ASSIGN(const Findings found, compare(engine, o, common.quiet || common.json));
+  const Verdicts verdicts = judge(engine, found, o.min_cosine);
+  const std::string failure = verdicts.failure();
   if (common.json) {
-    Json all = Json::array(), errors = Json::array();
-    for (const Check& c : checks) all.push_back(check_json(c));
-    for (const Measured& m : quantization) errors.push_back(quantization_json(m.report));
-    Json of_quantization = verdict.json();
-    of_quantization["ok"] = precision_failure.empty();
-    print_json({{"engine", o.engine},
-                {"precision", engine.precision},
-                {"ok", failure.empty()},
-                {"sentence", failure},
-                {"inputs_note", one_kind ? kOneKind : ""},
-                {"verdicts",
-                 {{"arithmetic",
-                   {{"ok", arithmetic_failure.empty()},
-                    {"sentence", arithmetic_failure.empty() ? last.sentence : arithmetic_failure},
-                    {"machine", last.machine}}},
-                  {"quantization", of_quantization}}},
-                {"checks", all},
-                {"quantization", errors}});
+    print_verify_json(o, engine, found, verdicts);
     return failure.empty() ? Status() : verification_failed();
   }
-  print_checks(checks, o.all);
-  if (one_kind) fmt::print("{}\n", kOneKind);
-  std::vector<QuantizationReport> reports;
-  for (const Measured& m : quantization) reports.push_back(m.report);
-  print_quantization(reports, o.all);
-  // What failed is said by the error.
-  fmt::print("\n{}\n", wrap(arithmetic_failure.empty() ? cat("arithmetic: ", last.sentence, ", on ", last.machine)
-                                                       : "arithmetic: FAILED",
-                            0, 2));
-  fmt::print(
-      "{}\n",
-      wrap(printable(cat("quantization: ", precision_failure.empty() ? "" : "FAILED: ", verdict.sentence())), 0, 2));
+  print_verify(o, found, verdicts);
   return failure.empty() ? Status() : Status(Code::kVerifyFailed, failure);
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("engine", o->engine, "an engine file")->type_name("FILE")->required();
-  app.add_option("-i,--inputs", o->inputs,
-                 "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded "
-                 "random inputs)")
-      ->type_name("FILE")
-      ->group("Inputs");
-  app.add_option("--samples", o->samples,
-                 "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has "
-                 "golden values "
-                 "for, 1 or 2); each costs an f64 run or two")
-      ->check(within(1, 1 << 20))
-      ->type_name("N")
-      ->group("Inputs");
-  app.add_option("--seed", o->seed, "of the random inputs (default: 2; golden values have 1)")
-      ->check(not_negative())
-      ->type_name("N")
-      ->group("Inputs");
-  app.add_option("--kinds", o->kinds,
-                 "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all "
-                 "inputs are integers "
-                 "(default: all)")
-      ->type_name("NAME,...")
-      ->group("Inputs");
-  app.add_option("--model", o->model,
-                 "the ONNX model that the engine was built from: quantization error of every layer beside it in f32")
-      ->type_name("FILE")
-      ->group("What is compared");
-  app.add_option("--family", o->family, "--model is a folder with a checkpoint of this family: " + family_list())
-      ->type_name("NAME")
-      ->group("What is compared");
-  app.add_option("--min-cosine", o->min_cosine,
-                 "fail where an output has less with the model, on golden inputs, --inputs, each of --kinds, else "
-                 "normal (default: reported only; build has its own gate)")
-      ->check(is_cosine())
-      ->type_name("C")
-      ->group("What is compared");
-  app.add_option("--plan", o->plan, "only this plan (default: all)")->type_name("NAME")->group("What is compared");
-  app.add_flag("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer")
-      ->group("What is compared");
-  app.add_flag("--all", o->all, "show every layer (default: the five nearest to their bound)")
-      ->group("What is compared");
-  o->app = &app;
+  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  options.group("Inputs");
+  options.add("-i,--inputs", o->inputs, "FILE",
+              "npz with an array per input, named like it, [samples, ...]: verify on your own data (default: seeded "
+              "random inputs)");
+  options
+      .add("--samples", o->samples, "N",
+           "how many samples (default: of --inputs all, up to 16; of random inputs as many as the engine has "
+           "golden values "
+           "for, 1 or 2); each costs an f64 run or two")
+      .check = within(1, 1 << 20);
+  options.add("--seed", o->seed, "N", "of the random inputs (default: 2; golden values have 1)").check = not_negative();
+  options.add("--kinds", o->kinds, "NAME,...",
+              "kinds of random inputs: normal, uniform (-1 to 1), small (2^-10), large (2^5); one kind where all "
+              "inputs are integers "
+              "(default: all)");
+  options.group("What is compared");
+  options.add("--model", o->model, "FILE",
+              "the ONNX model that the engine was built from: quantization error of every layer beside it in f32");
+  options.add("--family", o->family, "NAME", "--model is a folder with a checkpoint of this family: " + family_list());
+  options
+      .add("--min-cosine", o->min_cosine, "C",
+           "fail where an output has less with the model, on golden inputs, --inputs, each of --kinds, else "
+           "normal (default: reported only; build has its own gate)")
+      .check = is_cosine();
+  options.add("--plan", o->plan, "NAME", "only this plan (default: all)");
+  options.add("--outputs-only", o->outputs_only, "not layer by layer: faster, but a failure names no layer");
+  options.add("--all", o->all, "show every layer (default: the five nearest to their bound)");
+  o->options = &options;
   return [o, &common] { return verify(*o, common); };
 }
 

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-Runner add(CLI::App&, const Common& common) {
+Runner add(OptionList&, const Common& common) {
   return [&common]() -> Status {
     if (common.json) {
       print_json({{"version", TS_VERSION}, {"cuda", TS_CUDA_NOTE}});

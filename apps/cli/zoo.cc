@@ -35,24 +35,21 @@ Status list_models(bool json) {
   return {};
 }
 
-Runner add(CLI::App& app, const Common& common) {
+Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  app.add_option("name", o->name, "a model of the zoo; --list shows them")->type_name("NAME");
-  app.add_option("-o,--output", o->output, "the ONNX file to write (default: NAME.onnx)")->type_name("FILE");
-  app.add_option("--seed", o->seed, "of the weights (default: 1)")->check(not_negative())->type_name("N");
-  app.add_option("--image", o->sizes.image,
-                 "pixels along a side, which gives the number of tokens (default: the model's own)")
-      ->check(within(1, 1 << 14))
-      ->type_name("N");
-  app.add_option("--depth", o->sizes.depth, "number of blocks (default: the model's own)")
-      ->check(within(1, 1000))
-      ->type_name("N");
-  app.add_flag("--list", o->list, "list the models");
-  const CLI::App* sub = &app;
-  return [o, sub, &common]() -> Status {
+  options.add("name", o->name, "NAME", "a model of the zoo; --list shows them");
+  options.add("-o,--output", o->output, "FILE", "the ONNX file to write (default: NAME.onnx)");
+  options.add("--seed", o->seed, "N", "of the weights (default: 1)").check = not_negative();
+  options
+      .add("--image", o->sizes.image, "N",
+           "pixels along a side, which gives the number of tokens (default: the model's own)")
+      .check = within(1, 1 << 14);
+  options.add("--depth", o->sizes.depth, "N", "number of blocks (default: the model's own)").check = within(1, 1000);
+  options.add("--list", o->list, "list the models");
+  return [o, &options, &common]() -> Status {
     if (o->list) {
       for (const char* option : {"name", "--output", "--seed", "--image", "--depth"}) {
-        if (sub->count(option) > 0) return usage_error(cat("--list writes no model: leave ", option, " out"));
+        if (options.given(option)) return usage_error(cat("--list writes no model: leave ", option, " out"));
       }
       return list_models(common.json);
     }

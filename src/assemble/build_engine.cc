@@ -6,7 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "assemble/build_auto.h"
+#include "assemble/choose_norms.h"
+#include "assemble/choose_types.h"
 #include "assemble/tuning.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -15,7 +16,6 @@
 #include "calibrate/refine.h"
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
-#include "lower/fold_norms.h"
 #include "plan/engine_file.h"
 #include "rewrite/canonicalise.h"
 #include "runtime/executor.h"
@@ -93,13 +93,14 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
 // The stages of a build, in order; each leaves what the next needs.
 class Builder {
  public:
-  Builder(const BuildOptions& options, BuildTimes& times) : options_(options), t_(times) {}
+  explicit Builder(const BuildOptions& options) : options_(options) {}
 
-  Result<Engine> run(bool* ran_on_target, ModelReport* report, AutoChoice* chosen) {
+  Result<Built> run() {
     TS_ASSIGN(lowering_.types, types_asked(options_));
     TS_ASSIGN(lowering_.plan.tuning, load_tuning(options_, tuning_));
+    lowering_.plan.target = options_.target;
     TS_TRY(load_samples_graph());
-    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity(chosen));
+    if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity());
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
     if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
     TS_TRY(refine());
@@ -110,26 +111,12 @@ class Builder {
       return usage_error(cat("--calib: ", engine_.precision,
                              " has no scales to calibrate; leave it out, or ask for another --precision"));
     }
-    TS_TRY(choose_folded_norms());
-    ModelReport unused;
-    if (report == nullptr) report = &unused;  // what is measured is judged, whoever reads it
-    const ModelReport before = *report;
-    Status made = make_engine(ran_on_target, report);
-    const bool folded = !lowering_.types.folded_norms.empty();
-    if ((folded && made.code() == Code::kVerifyFailed) || ((folded || !judged_) && made.code() == Code::kRefused)) {
-      // All plans mirror one golden plan: what one of them cannot fold or pool, or must not for its accuracy, none may.
-      const std::string why = made.message().substr(0, made.message().find('\n'));
-      lowering_.types.folded_norms.clear();
-      lowering_.types.pooled_norms = judged_;
-      lowering_.plan.as_reference = false;
-      engine_.plans.clear(), engine_.constants.clear();
-      *report = before;
-      made = make_engine(ran_on_target, report);
-      if (made.ok() && !options_.quiet)
-        note(cat("norms stay kernels of their own; had they been folded or pooled: ", why));
-    }
+    TS_TRY(choose_norms_of_all_plans());
+    Status made = make_engine();
+    if (made.code() == Code::kVerifyFailed && !lowering_.types.folded_norms.empty())
+      made = make_engine_with_its_norms(made);
     TS_TRY(made);
-    return std::move(engine_);
+    return std::move(built_);
   }
 
  private:
@@ -158,8 +145,7 @@ class Builder {
   }
 
   // Layers get what their measured sensitivity allows; what the user allows goes before it.
-  Status choose_by_sensitivity(AutoChoice* chosen) {
-    constexpr int64_t kSamples = 64;  // each layer and candidate is a run over them
+  Status choose_by_sensitivity() {
     if (options_.recipe) return usage_error("--precision auto chooses by itself: leave --recipe out");
     TS_ASSIGN(const bool ranges_given, is_ranges_file(options_.calib_path));
     if (options_.calib_path.empty() || ranges_given)
@@ -169,54 +155,12 @@ class Builder {
     if (!options_.calib_method.empty()) {
       TS_ASSIGN(how.method, parse_range_method(options_.calib_method));
     }
-    TS_ASSIGN(const Ranges ranges, calibrate(sampled_, how));
-    how.samples = std::min(how.samples, kSamples);
-    TS_ASSIGN(CalibrationSamples data, samples_of(sampled_, how));
-    TS_ASSIGN(const Trials trials, Trials::make(sampled_, std::move(data.samples)));
-    AutoOptions options{.types = lowering_.types, .quiet = options_.quiet};
-    options.min_cosine = options_.min_cosine.value_or(options.min_cosine);
-    options.types.ranges = &ranges;
-    options.types.sparse = false;
-    TS_TRY(leave_out_what_does_not_run(ranges, options.candidates));
-    TS_ASSIGN(AutoChoice choice, choose_by_cosine(trials, options));
+    TS_ASSIGN(built_.chosen, choose_types(sampled_, options_, how, lowering_));
+    const AutoChoice& choice = built_.chosen;
     lowering_.types.precision = choice.base;
     lowering_.types.allow.insert(lowering_.types.allow.begin(), choice.allow.begin(), choice.allow.end());
     engine_.allowed.insert(engine_.allowed.begin(), choice.sentence);
     calib_used_ = true;
-    if (chosen != nullptr) *chosen = std::move(choice);
-    return {};
-  }
-
-  // Candidates in which the target does not run all layers that they would be chosen for. The last one is the carrier.
-  Status leave_out_what_does_not_run(const Ranges& ranges, std::vector<std::string>& candidates) const {
-    std::vector<std::string> kept;
-    std::string first;
-    for (size_t c = 0; c + 1 < candidates.size(); ++c) {
-      LowerOptions trial = lowering_;
-      trial.types.precision = candidates[c];
-      trial.types.ranges = &ranges;
-      trial.types.attention.clear();
-      trial.plan.target = options_.target;
-      std::vector<EngineConstant> constants;
-      ConstantPool pool(constants);
-      const auto plan = lower(sampled_, trial, pool);
-      const Code code = plan.status().code();
-      if (!plan.ok() && code != Code::kRefused && code != Code::kUsage) return plan.status();
-      if (code != Code::kRefused) {  // what --allow leaves is told by who chooses
-        kept.push_back(candidates[c]);
-      } else if (first.empty()) {
-        first = candidates[c];
-      }
-    }
-    kept.push_back(candidates.back());
-    if (kept.size() == 1) {
-      return refused(cat("--precision auto: ", info(options_.target).name,
-                         " runs the layers of this model in none of what auto chooses from but ", kept[0],
-                         "; ask for it by name"));
-    }
-    if (!first.empty() && !options_.quiet)
-      note(cat("auto leaves ", first, " out: ", info(options_.target).name, " does not run all layers in it"));
-    candidates = std::move(kept);
     return {};
   }
 
@@ -287,7 +231,7 @@ class Builder {
 
   // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of
   // their norms: where some are folded the golden run alone says it.
-  Status measure_on_samples(ModelReport& report) {
+  Status measure_on_samples() {
     if (options_.calib_path.empty() || ranges_given_ || !lowering_.types.folded_norms.empty()) return {};
     const Stopwatch watch(t_.golden_s);
     CalibrateOptions few = calibration();
@@ -295,8 +239,8 @@ class Builder {
     TS_ASSIGN(CalibrationSamples data, samples_of(original_, few));
     const auto trials = Trials::make(original_, std::move(data.samples));
     if (!trials.ok()) return {};  // no floating-point output: the gate counts whole numbers
-    TS_ASSIGN(report.on_samples, trials->measure(sampled_, lowering_.types));
-    report.samples = trials->samples();
+    TS_ASSIGN(built_.report.on_samples, trials->measure(sampled_, lowering_.types));
+    built_.report.samples = trials->samples();
     return {};
   }
 
@@ -310,11 +254,27 @@ class Builder {
              " is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"));
   }
 
-  Status make_engine(bool* ran_on_target, ModelReport* report) {
-    if (options_.golden) TS_TRY(measure_on_samples(*report));
+  Status make_engine() {
+    if (options_.golden) TS_TRY(measure_on_samples());
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
-    return options_.golden ? make_golden_values(ran_on_target, report) : check_samples_alone(canonical_, options_.seed);
+    return options_.golden ? make_golden_values() : check_samples_alone(canonical_, options_.seed);
+  }
+
+  // What folded norms cost in accuracy shows where the golden plan has run, and not before: all plans mirror it, so
+  // they are made anew.
+  Status make_engine_with_its_norms(const Status& failed) {
+    lowering_.types.folded_norms.clear();
+    engine_.plans.clear(), engine_.constants.clear();
+    built_.report = {};
+    TS_TRY(make_engine());
+    note_kept_norms(failed.message());
+    return {};
+  }
+
+  void note_kept_norms(const std::string& why) const {
+    if (!options_.quiet)
+      note(cat("norms stay kernels of their own; had they been folded or pooled: ", why.substr(0, why.find('\n'))));
   }
 
   // In order, each once.
@@ -331,20 +291,52 @@ class Builder {
             .family = options_.family};
   }
 
-  // Norms that are no kernels: at the largest batch, where kernels of the target say so and the rows of the samples
-  // allow it. Weights that were refined have their norms' gains as they are.
-  Status choose_folded_norms() {
-    constexpr int64_t kSamples = 8;
+  // The model for one plan, with the weights that were refined.
+  Result<Graph> graph_to_plan(int64_t batch, const LoadOptions& how) const {
+    TS_ASSIGN(Graph graph, load_model(options_.model_path, batch, how));
+    TS_TRY(carry_over(sampled_, refined_, graph));
+    return graph;
+  }
+
+  // Shapes that are given whole have a batch of their own.
+  int64_t golden_batch(int64_t largest) const {
+    return options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
+  }
+
+  Status choose_norms_of_all_plans() {
     lowering_.types.target = options_.target;
     const bool cuda = info(options_.target).device == DeviceKind::kCuda;
     if (options_.keep_norms && !cuda)
       return usage_error(
           cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
-    if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
-    const Stopwatch watch(t_.import_s);
+    if (!cuda) return {};
+    std::set<std::string> folded;
+    // Weights that were refined have their norms' gains as they are.
+    if (!options_.keep_norms && engine_.precision != kAuto && refined_.layers.empty()) {
+      TS_ASSIGN(folded, norms_to_fold());
+    }
+    GraphsToPlan plans{.batches = batches(), .graph = {}};
+    const int64_t golden = golden_batch(plans.batches.back());
+    const bool own_graph = std::find(plans.batches.begin(), plans.batches.end(), golden) == plans.batches.end();
+    if (own_graph) plans.batches.push_back(golden);
+    plans.graph = [&](int64_t batch) {
+      return graph_to_plan(batch, own_graph && batch == golden ? any_batch() : this_batch());
+    };
+    const Stopwatch watch(t_.compile_s);
+    TS_ASSIGN(NormChoice norms, choose_norms(plans, std::move(folded), lowering_));
+    if (!norms.why_kept.empty()) note_kept_norms(norms.why_kept);
+    lowering_.types.folded_norms = std::move(norms.folded);
+    lowering_.types.pooled_norms = norms.pooled;
+    return {};
+  }
+
+  // At the largest batch, where kernels of the target say so and the rows of the samples allow it.
+  Result<std::set<std::string>> norms_to_fold() {
+    constexpr int64_t kSamples = 8;
     std::optional<RowOffsets> offsets;
+    const Stopwatch watch(t_.import_s);
     const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
-      TS_ASSIGN(const Graph graph, load_model(options_.model_path, batch, this_batch()));
+      TS_ASSIGN(const Graph graph, graph_to_plan(batch, this_batch()));
       TS_ASSIGN(const std::set<std::string> any, foldable_norms(graph, lowering_.types, {}));
       if (any.empty()) return any;
       if (!offsets) {
@@ -357,14 +349,14 @@ class Builder {
       return foldable_norms(graph, lowering_.types, *offsets);
     };
     const std::vector<int64_t> all = batches();
-    TS_ASSIGN(lowering_.types.folded_norms, at(all.back()));
-    if (all.size() == 1 || options_.quiet) return {};
+    TS_ASSIGN(std::set<std::string> folded, at(all.back()));
+    if (all.size() == 1 || options_.quiet) return folded;
     TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
-    if (const size_t here = lowering_.types.folded_norms.size(); alone.size() > here)
-      note(cat("batch ", all.front(), " keeps ", alone.size() - here, " of ", alone.size(),
+    if (alone.size() > folded.size())
+      note(cat("batch ", all.front(), " keeps ", alone.size() - folded.size(), " of ", alone.size(),
                " norms as kernels because batch ", all.back(),
                " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
-    return {};
+    return folded;
   }
 
   // One plan per batch size, and the golden plan.
@@ -372,7 +364,6 @@ class Builder {
     ConstantPool pool(engine_.constants);
     validated_.clear();
     const std::vector<int64_t> all = batches();
-    lowering_.plan.target = options_.target;
     int64_t largest = 1;
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
     for (int64_t batch : all) {
@@ -381,56 +372,22 @@ class Builder {
       Graph graph;
       {
         const Stopwatch watch(t_.import_s);
-        TS_ASSIGN(graph, load_model(options_.model_path, batch, this_batch()));
-        TS_TRY(carry_over(sampled_, refined_, graph));
+        TS_ASSIGN(graph, graph_to_plan(batch, this_batch()));
       }
       bar.advance();
-      engine_.model = graph.name;
-      lowering_.plan.batch = batch_of(graph);
-      if (this_batch().exact && lowering_.plan.batch != batch) {
-        return usage_error(
-            cat("--shape gives a batch of ", lowering_.plan.batch, ", --batch ", batch, ": leave --batch out"));
-      }
-      lowering_.plan.name = cat("batch", lowering_.plan.batch);
-      largest = std::max(largest, lowering_.plan.batch);
-      if (options_.tune) {
-        const Stopwatch tuning(t_.tune_s);
-        TS_TRY(tune_graph(graph, lowering_, options_, tuning_));
-      }
-      {
-        const Stopwatch watch(t_.compile_s);
-        TS_ASSIGN(Plan plan, lower(graph, lowering_, pool));
-        if (lowering_.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
-        engine_.plans.push_back(std::move(plan));
-      }
-      if (options_.golden) {  // while the model with this batch is at hand
-        const Stopwatch watch(t_.golden_s);
-        TS_TRY(check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering_.types.ranges},
-                          &validated_));
-      }
+      largest = std::max(largest, batch_of(graph));
+      TS_TRY(make_plan_of(std::move(graph), batch, pool));
       bar.advance();
     }
-    {
-      const Stopwatch watch(t_.import_s);
-      const int64_t batch = options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
-      TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
-      note_bf16();
-      canonical_ = written_;
-      TS_TRY(canonicalise(canonical_));
-      prepared_ = canonical_;
-      TS_TRY(carry_over(sampled_, refined_, prepared_));
-    }
+    TS_TRY(load_golden_graphs(golden_batch(largest)));
     bar.advance();
     const Stopwatch watch(t_.compile_s);
-    lowering_.plan.batch = batch_of(prepared_);
-    lowering_.plan.name = kGoldenPlan;
-    lowering_.plan.as_reference = true;
-    TS_ASSIGN(Plan plan, lower(prepared_, lowering_, pool));
+    LowerOptions golden = lowering_;
+    golden.plan.batch = batch_of(prepared_);
+    golden.plan.name = kGoldenPlan;
+    golden.plan.as_reference = true;
+    TS_ASSIGN(Plan plan, lower(prepared_, golden, pool));
     engine_.plans.push_back(std::move(plan));
-    judged_ = std::all_of(engine_.plans.begin(), engine_.plans.end(),
-                          [&](const Plan& p) { return p.steps.size() == engine_.plans.back().steps.size(); });
-    if (!judged_ && lowering_.types.pooled_norms)
-      return refused("the target has a kernel for it at some of the batches only");
     // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only
     // added.
     for (Plan& p : engine_.plans) {
@@ -439,7 +396,43 @@ class Builder {
     return {};
   }
 
-  Status make_golden_values(bool* ran_on_target, ModelReport* report) {
+  Status make_plan_of(Graph graph, int64_t asked_batch, ConstantPool& pool) {
+    engine_.model = graph.name;
+    LowerOptions lowering = lowering_;
+    lowering.plan.batch = batch_of(graph);
+    lowering.plan.name = cat("batch", lowering.plan.batch);
+    if (this_batch().exact && lowering.plan.batch != asked_batch) {
+      return usage_error(
+          cat("--shape gives a batch of ", lowering.plan.batch, ", --batch ", asked_batch, ": leave --batch out"));
+    }
+    if (options_.tune) {
+      const Stopwatch tuning(t_.tune_s);
+      TS_TRY(tune_graph(graph, lowering, options_, tuning_));
+    }
+    {
+      const Stopwatch watch(t_.compile_s);
+      TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
+      if (lowering.plan.tuning == &tuning_) warn_of_unknown_tiles(plan, tuning_);
+      engine_.plans.push_back(std::move(plan));
+    }
+    if (!options_.golden) return {};
+    const Stopwatch watch(t_.golden_s);  // while the model with this batch is at hand
+    return check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering.types.ranges}, &validated_);
+  }
+
+  // The model with the golden plan's batch: as written, canonical, and as plans are made of it.
+  Status load_golden_graphs(int64_t batch) {
+    const Stopwatch watch(t_.import_s);
+    TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
+    note_bf16();
+    canonical_ = written_;
+    TS_TRY(canonicalise(canonical_));
+    prepared_ = canonical_;
+    return carry_over(sampled_, refined_, prepared_);
+  }
+
+  Status make_golden_values() {
+    ModelReport& report = built_.report;
     const Stopwatch watch(t_.golden_s);
     const ModelGraphs graphs{.written = &written_,
                              .canonical = &canonical_,
@@ -452,11 +445,11 @@ class Builder {
                                .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
                                .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
-    TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, report));
-    report->validated.insert(report->validated.begin(), validated_.begin(), validated_.end());
+    TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, &report));
+    report.validated.insert(report.validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
     TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
-    report->padding = padding.mask;
+    report.padding = padding.mask;
     if (!here) return {};
     Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
     for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {
@@ -464,13 +457,14 @@ class Builder {
       if (!checked.ok) return Status(Code::kVerifyFailed, golden_failure(engine_, checked));
       checking.advance();
     }
-    if (ran_on_target != nullptr) *ran_on_target = true;
+    built_.ran_on_target = true;
     return {};
   }
 
   const BuildOptions& options_;
-  BuildTimes& t_;
-  Engine engine_;
+  Built built_;
+  BuildTimes& t_ = built_.times;
+  Engine& engine_ = built_.engine;
   LowerOptions lowering_;
   TuningTable tuning_;        // of a file, where one is read or made; lowering_ points at it then
   Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
@@ -478,7 +472,6 @@ class Builder {
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
   std::vector<std::string> validated_;    // how plans were held against the model
-  bool judged_ = true;                    // plans have the steps of the golden plan
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 
@@ -489,15 +482,6 @@ Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
   return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
 }
 
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report,
-                            AutoChoice* chosen) {
-  if (ran_on_target != nullptr) *ran_on_target = false;
-  BuildTimes unused;
-  return Builder(options, times != nullptr ? *times : unused).run(ran_on_target, report, chosen);
-}
-
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times, bool* ran_on_target, ModelReport* report) {
-  return build_engine(options, times, ran_on_target, report, nullptr);
-}
+Result<Built> build_engine(const BuildOptions& options) { return Builder(options).run(); }
 
 }  // namespace tessera

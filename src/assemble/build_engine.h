@@ -13,6 +13,7 @@
 #include "plan/engine.h"
 #include "precision/recipe.h"
 #include "precision/refine.h"
+#include "sensitivity/auto_precision.h"
 #include "verify/golden.h"
 
 namespace tessera {
@@ -43,9 +44,11 @@ struct BuildOptions {
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
-  std::string golden_inputs;         // npz or folder of images; empty: the calibration data, else seeded random inputs
-  std::optional<double> min_cosine;  // the gate between the quantized model and the model as written; nothing: by type
-  bool quiet = false;                // no progress
+  std::string golden_inputs;  // npz or folder of images; empty: the calibration data, else seeded random inputs
+  // The gate between the quantized model and the model as written; nothing: by type. Of --precision auto: what the
+  // choice reaches; nothing: 0.999.
+  std::optional<double> min_cosine;
+  bool quiet = false;  // no progress
 };
 
 inline constexpr const char* kDefaultTuning = "tuning.json";  // in the working folder
@@ -57,10 +60,17 @@ struct BuildTimes {
   double import_s = 0, refine_s = 0, calibrate_s = 0, tune_s = 0, compile_s = 0, golden_s = 0;
 };
 
-// `ran_on_target`: whether the golden values were reproduced on the target here. It is no part of the engine: the same
-// model and options give the same bytes on every machine.
-// `report`: how far the quantized model is from the model as written, where golden values are made.
-Result<Engine> build_engine(const BuildOptions& options, BuildTimes* times = nullptr, bool* ran_on_target = nullptr,
-                            ModelReport* report = nullptr);
+struct Built {
+  Engine engine;
+  BuildTimes times;
+  // How far the quantized model is from the model as written, where golden values are made.
+  ModelReport report;
+  // Whether the golden values were reproduced on the target here. It is no part of the engine: the same model and
+  // options give the same bytes on every machine.
+  bool ran_on_target = false;
+  // Of --precision auto: what each layer got, and what that cost and saved. Empty for every other precision.
+  AutoChoice chosen;
+};
+Result<Built> build_engine(const BuildOptions& options);
 
 }  // namespace tessera

@@ -29,10 +29,7 @@ Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptio
   return graph;
 }
 
-namespace {
-
-Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool,
-                            std::vector<PlanFailure>* failures) {
+Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms));
@@ -46,7 +43,15 @@ Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPo
     TS_TRY(
         pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
   if (cuda) add_boundary_copies(graph);
-  return make_plan(graph, options.plan, pool, failures);
+  return graph;
+}
+
+namespace {
+
+Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool,
+                            std::vector<PlanFailure>* failures) {
+  TS_ASSIGN(const Graph lowered, lower_graph(std::move(graph), options));
+  return make_plan(lowered, options.plan, pool, failures);
 }
 
 }  // namespace

@@ -31,7 +31,10 @@ struct LowerOptions {
   PlanOptions plan;
   QuantizeOptions types;
 };
-// Types, boundary, plan. The graph is taken by value: each plan has its own.
+// The graph that a plan is made of: types given, and fused as kernels of the target take it. The graph is taken by
+// value: each plan has its own.
+Result<Graph> lower_graph(Graph graph, const LowerOptions& options);
+// That, as a plan.
 Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool);
 
 // The model's own numbers, for whoever runs or measures it before types are chosen: f32 on the CPU, but for types that

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <span>
 #include <tuple>
 
 #include "base/checksum.h"
+#include "base/embedded_text.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/mmap.h"
@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-// Generated from assets/tuning: one file per GPU, sorted by name, as its lines.
-std::span<const std::span<const char* const>> committed_tunings();
+// Generated from assets/tuning: one file per GPU, sorted by name.
+std::span<const EmbeddedText> committed_tunings();
 
 namespace {
 
@@ -192,10 +192,8 @@ std::string tuning_hash(const TuningTable& table) {
 const TuningTable* default_tuning(Arch target) {
   static const std::vector<TuningTable> kTables = [] {
     std::vector<TuningTable> tables;
-    for (const auto& lines : committed_tunings()) {
-      std::string text;
-      for (const char* line : lines) text += cat(line, "\n");
-      auto table = parse_tuning(text);
+    for (const EmbeddedText& file : committed_tunings()) {
+      auto table = parse_tuning(file.text());
       TS_CHECK(table.ok(), "assets/tuning: ", table.status().message());
       tables.push_back(std::move(table).value());
     }

@@ -12,6 +12,7 @@
 #include "import/onnx/onnx.h"
 #include "io/npz.h"
 #include "rewrite/canonicalise.h"
+#include "testing/engine_from.h"
 
 namespace tessera {
 namespace {
@@ -45,7 +46,7 @@ class PaddingTest : public ::testing::TestWithParam<const char*> {
   Engine engine_of(const std::string& model) {
     const std::string path = ::testing::TempDir() + "/padding_" + GetParam() + ".onnx";
     std::ofstream(path, std::ios::binary) << model;
-    auto engine = build_engine({.model_path = path, .precision = "fp16", .batches = {2}, .quiet = true});
+    auto engine = engine_from({.model_path = path, .precision = "fp16", .batches = {2}, .quiet = true});
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     return engine.ok() ? std::move(engine).value() : Engine{};
   }
