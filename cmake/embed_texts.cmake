@@ -1,6 +1,6 @@
-# Writes a .cc file that holds text files: the lines of each (one literal per line stays below every compiler's limit), and what they are called without their
-# ending. The build runs it.
-#   -DOUT=<file> -DFUNCTION=<what gives them, in namespace tessera; src/base/embedded_text.h> "-DFILES=<list>"
+# Writes a .cc file that holds text files: the lines of each (one literal per line stays below every compiler's limit),
+# and what they are called without their ending. The build runs it.   -DOUT=<file> -DFUNCTION=<what gives them, in
+# namespace tessera; src/base/embedded_text.h> "-DFILES=<list>"
 set(arrays "")
 set(names "")
 set(index 0)

@@ -276,12 +276,14 @@ function(ts_variant_hashes)
   target_sources(ts_ops PRIVATE ${out} ${out}.stamp)
 endfunction()
 
-# Text files as part of a target: the same program says and does the same wherever it lies. `function` gives them (cmake/embed_texts.cmake).
+# Text files as part of a target: the same program says and does the same wherever it lies. `function` gives them
+# (cmake/embed_texts.cmake).
 function(ts_embed_texts target function)
   file(GLOB files CONFIGURE_DEPENDS ${ARGN})
   set(out ${CMAKE_BINARY_DIR}/generated/${function}.cc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DFUNCTION=${function} "-DFILES=${files}" -P ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DFUNCTION=${function} "-DFILES=${files}"
+            -P ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake
     DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed_texts.cmake VERBATIM)
   target_sources(${target} PRIVATE ${out})
 endfunction()

@@ -3,6 +3,8 @@
 """The program as users meet it: commands, exit codes, messages. Argument: the folder with the program."""
 
 import json
+import os
+import pathlib
 import re
 import resource
 import shlex
