@@ -132,7 +132,7 @@ foreach(op ${ops})
 endforeach()
 
 file(WRITE ${OUT}.new "// Generated: what each variant and its tests were built from, as a hash.
-#include \"op/receipts.h\"
+#include \"ops/receipts.h\"
 namespace tessera {
 namespace {
 struct Line { std::string_view name, hash; };

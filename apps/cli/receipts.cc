@@ -9,8 +9,8 @@
 
 #include "base/embedded_text.h"
 #include "op/op.h"
-#include "op/receipts.h"
 #include "ops/ops.h"
+#include "ops/receipts.h"
 
 namespace tessera {
 

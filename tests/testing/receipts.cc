@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
-#include "op/receipts.h"
+#include "ops/receipts.h"
 
 namespace tessera {
 namespace {
