@@ -6,6 +6,7 @@
 
 #include "op/reference.h"
 #include "ops/ops.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
