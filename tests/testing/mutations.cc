@@ -351,7 +351,7 @@ void mutate_operands(const Variant& variant, const Case& c, const Judge& judge, 
     std::vector<HostTensor> in;
     for (const HostTensor& t : c.in) in.push_back(copy_of(t));
     if (!m.apply(c.problem, in, changed)) continue;
-    const Judge other(variant, changed, views_of(in), views_of(c.out));
+    const Judge other(*find_op(changed.op), variant, changed, views_of(in), views_of(c.out));
     record(variant, c, m.name, judge_mutant(judge, given, 0, other.middle(0)), elements(given[0].desc.shape));
   }
 }

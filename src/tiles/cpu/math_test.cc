@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tiles/cpu/rows.h"
-#include "tiles/scalar.h"
+#include "steps/scalar.h"
 
 namespace tessera {
 namespace {
