@@ -8,7 +8,7 @@
 
 #include "compile/compile.h"
 #include "lower/fold_norms.h"
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/ops.h"
 #include "testing/run_graph.h"
 #include "verify/golden_run.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "precision/quantize.h"
 #include "testing/planted.h"
 

@@ -21,14 +21,23 @@ MATTERS = [
     "src/ops/matmul/sm90_gemm_kernel.cuh",  # its launch
     "src/tiles/sm90/gemm_finish.cuh",  # the kernel
     "src/archs/sm90/instructions.cuh",  # its instructions
-    "src/op/row_moments.h",
-    "src/op/row_moments.cc",
+    "src/op/extra_results.cc",
+    "src/steps/row_moments.h",
+    "src/steps/row_moments.cc",
     "src/types/e4m3.h",
     "src/types/types.inc",
     "src/types/quantize_array.cc",  # operands of tests
     "src/ir/program.cc",
     "src/ir/steps.inc",
-    "src/runtime/device_memory.cc",
+    "src/steps/step.cc",
+    "src/steps/functors.h",
+    "src/steps/bias.h",                    # a step: its functor,
+    "src/steps/bias.cc",                   # reference and error rule
+    "src/steps/gate.cc",                   # a step without a functor
+    "src/steps/normalise.cc",
+    "src/steps/unary.cc",
+    "src/op/program_rows.cc",
+    "src/archs/cuda/device_memory.cc",
     "src/op/op.cc",
     "src/op/check_problem.cc",  # implements op.h under another name
     "src/op/reference.cc",
@@ -48,6 +57,7 @@ MATTERS_NOT = [
     "src/ops/matmul/variants.inc",  # the order of preference
     "src/ops/matmul/bench.cc",
     "src/ops/ops.inc",
+    "src/steps/step_test.cc",
     "src/ops/attention/sm90_short.cu",  # another op
     "src/ops/attention/test.cc",
     "src/ops/attention/errors.cc",
@@ -133,7 +143,7 @@ class Receipts(unittest.TestCase):
         moves = [
             ("src/tiles/sm90/gemm_finish.cuh", "src/tiles/sm90/epilogue.cuh"),
             ("src/ops/matmul/errors.cc", "src/ops/matmul/error_rules.cc"),
-            ("src/op/row_moments.cc", "src/op/moments_of_rows.cc"),
+            ("src/steps/row_moments.cc", "src/steps/moments_of_rows.cc"),
             ("src/ops/matmul/resident_test.cc", "src/ops/matmul/kept_test.cc"),
         ]
         names = {str(Path(*Path(a).parts[1:])): str(Path(*Path(b).parts[1:])) for a, b in moves}

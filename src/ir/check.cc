@@ -118,18 +118,14 @@ class Checker {
   }
 
   Status check_program(const Node& n) const {
+    if (std::string misplaced = misplaced_step(n.then); !misplaced.empty()) return bad_input(std::move(misplaced));
     for (size_t i = 0; i < n.then.steps.size(); ++i) {
       const Step& s = n.then.steps[i];
-      if (s.kind == StepKind::quantize && i + 1 != n.then.steps.size())
-        return bad_input("quantize must be the program's last step");
-      if (s.kind == StepKind::gate && &s != n.then.find(StepKind::gate))
-        return bad_input("a program has one gate at most");
       if (operand_of(s.kind) == StepOperand::kNone) continue;
       if (s.operand < 0 || static_cast<size_t>(s.operand) >= n.inputs.size() ||
           n.inputs[static_cast<size_t>(s.operand)] == kNoValue) {
         return bad_input(cat("step ", name_of(s.kind), " reads operand ", s.operand, ", which is not there"));
       }
-      if (s.kind == StepKind::normalise && i != 0) return bad_input("normalise must be the program's first step");
       const Shape& y = g_.at(n.outputs[0]).type.shape;
       const Shape& r = g_.at(n.inputs[static_cast<size_t>(s.operand)]).type.shape;
       const int64_t cols = n.then.cols_before(i, y.empty() ? 1 : y.back());

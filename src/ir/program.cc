@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/program.h"
 
-#include <iterator>
+#include <algorithm>
+
+#include "base/status.h"
+#include "ir/text.h"
 
 namespace tessera {
 namespace {
@@ -11,21 +14,16 @@ constexpr const char* kUnaryNames[] = {
 #include "ir/unary.inc"
 #undef TS_UNARY
 };
-struct StepInfo {
-  const char* name;
-  StepOperand operand;
-};
-constexpr StepInfo kSteps[] = {
-#define TS_STEP(name, operand, meaning) {#name, StepOperand::operand},
-#include "ir/steps.inc"
-#undef TS_STEP
-};
+
+std::string listed(const StepSet& set) {
+  std::string text;
+  for (const StepKind kind : set) text += cat(text.empty() ? "" : ", ", name_of(kind));
+  return text;
+}
 
 }  // namespace
 
 const char* name_of(Unary fn) { return kUnaryNames[static_cast<int>(fn)]; }
-const char* name_of(StepKind kind) { return kSteps[static_cast<int>(kind)].name; }
-StepOperand operand_of(StepKind kind) { return kSteps[static_cast<int>(kind)].operand; }
 
 std::optional<Unary> find_unary(std::string_view name) {
   for (size_t i = 0; i < std::size(kUnaryNames); ++i) {
@@ -35,36 +33,71 @@ std::optional<Unary> find_unary(std::string_view name) {
 }
 
 std::optional<StepKind> find_step(std::string_view name) {
-  for (size_t i = 0; i < std::size(kSteps); ++i) {
-    if (name == kSteps[i].name) return static_cast<StepKind>(i);
+  for (size_t i = 0; i < kStepKinds; ++i) {
+    if (name == kStepForms[i].name) return static_cast<StepKind>(i);
   }
   return std::nullopt;
 }
 
-bool Program::is(std::initializer_list<StepKind> kinds) const { return steps.size() == kinds.size() && within(kinds); }
+std::string text_of(const Step& step, bool with_operand) {
+  const StepForm& form = form_of(step.kind);
+  std::string arguments;
+  const auto add = [&](const std::string& text) { arguments += cat(arguments.empty() ? "" : ", ", text); };
+  if (form.function) add(name_of(step.fn));
+  if (form.operand != StepOperand::kNone && with_operand) add(std::to_string(step.operand));
+  for (size_t i = 0; i < form.numbers; ++i) add(number_text(step.numbers[i]));
+  return arguments.empty() ? form.name : cat(form.name, "(", arguments, ")");
+}
 
-bool Program::within(std::initializer_list<StepKind> kinds) const {
-  auto allowed = kinds.begin();
+std::string StepSet::says_in_order() const {
+  return count_ == 1 ? cat("runs no program but ", listed(*this)) : cat("runs ", listed(*this), " in this order only");
+}
+std::string StepSet::says_in_any_order() const { return cat("runs no steps but ", listed(*this)); }
+
+bool Program::is(const StepSet& set) const {
+  return std::equal(steps.begin(), steps.end(), set.begin(), set.end(),
+                    [](const Step& s, StepKind kind) { return s.kind == kind; });
+}
+
+bool Program::within(const StepSet& set) const {
+  auto allowed = set.begin();
   for (const Step& s : steps) {
-    while (allowed != kinds.end() && *allowed != s.kind) ++allowed;
-    if (allowed == kinds.end()) return false;
+    allowed = std::find(allowed, set.end(), s.kind);
+    if (allowed == set.end()) return false;
     ++allowed;
   }
   return true;
 }
 
+bool Program::among(const StepSet& set) const {
+  return std::all_of(steps.begin(), steps.end(), [&](const Step& s) { return set.contains(s.kind); });
+}
+
+const Step* Program::find(StepKind kind) const {
+  const auto found = std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.kind == kind; });
+  return found == steps.end() ? nullptr : &*found;
+}
+
+bool Program::gated() const { return cols_before(1) != 1; }
+
 int64_t Program::cols_before(size_t step, int64_t cols) const {
   for (size_t i = step; i < steps.size(); ++i) {
-    if (steps[i].kind == StepKind::gate) return 2 * cols;
+    if (form_of(steps[i].kind).halves) return 2 * cols;
   }
   return cols;
 }
 
-const Step* Program::find(StepKind kind) const {
-  for (const Step& s : steps) {
-    if (s.kind == kind) return &s;
+std::string misplaced_step(const Program& program) {
+  bool halved = false;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const StepForm& form = form_of(program.steps[i].kind);
+    if (form.place == StepPlace::kFirst && i != 0) return cat(form.name, " must be the program's first step");
+    if (form.place == StepPlace::kLast && i + 1 != program.steps.size())
+      return cat(form.name, " must be the program's last step");
+    if (form.halves && halved) return cat("a program has one ", form.name, " at most");
+    halved = halved || form.halves;
   }
-  return nullptr;
+  return "";
 }
 
 }  // namespace tessera

@@ -19,6 +19,8 @@
 
 namespace tessera {
 
+// Shortest text that reads back as the same number; always with a mark that tells it from an integer.
+std::string number_text(double x);
 // with_data: constants' bytes too; else only their types.
 std::string print_graph(const Graph& graph, bool with_data = false);
 // The error names the line. What is read is checked (ir/check.h).

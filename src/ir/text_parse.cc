@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <utility>
 
 #include "base/random.h"
 #include "ir/check.h"
@@ -132,6 +133,11 @@ class Parser {
     if (const auto* i = std::get_if<int64_t>(&attr)) return *i;
     return bad_input("expected an integer");
   }
+  Result<double> real() {
+    TS_ASSIGN(const Attr attr, number());
+    if (const auto* i = std::get_if<int64_t>(&attr)) return static_cast<double>(*i);
+    return std::get<double>(attr);
+  }
   Result<Shape> list() {
     TS_TRY(want('['));
     Shape out;
@@ -247,9 +253,8 @@ class Parser {
         std::vector<double> numbers;
         while (!take('}')) {
           if (!numbers.empty()) TS_TRY(want(','));
-          TS_ASSIGN(const Attr x, number());
-          numbers.push_back(std::holds_alternative<int64_t>(x) ? static_cast<double>(std::get<int64_t>(x))
-                                                               : std::get<double>(x));
+          TS_ASSIGN(const double x, real());
+          numbers.push_back(x);
         }
         if (static_cast<int64_t>(numbers.size()) != n)
           return bad_input(cat(numbers.size(), " numbers for ", n, " elements"));
@@ -336,23 +341,37 @@ class Parser {
         at_ = start;  // `role`, `asked` or the next line
         return {};
       }
-      Step step{.kind = *kind};
-      if (names_function(*kind)) {
-        TS_TRY(want('('));
-        TS_ASSIGN(const std::string fn, word());
-        const auto unary = find_unary(fn);
-        if (!unary) return bad_input(cat("unknown function '", fn, "'"));
-        step.fn = *unary;
-        TS_TRY(want(')'));
-      } else if (operand_of(*kind) != StepOperand::kNone) {
-        TS_TRY(want('('));
-        TS_ASSIGN(const int64_t operand, integer());
-        if (operand < 0 || operand > 1000) return bad_input("a step's operand is an index into the node's operands");
-        step.operand = static_cast<int>(operand);
-        TS_TRY(want(')'));
-      }
+      TS_ASSIGN(const Step step, arguments(*kind));
       then->steps.push_back(step);
     }
+  }
+
+  // (function, operand, numbers), as many of them as the step's form has.
+  Result<Step> arguments(StepKind kind) {
+    Step step{.kind = kind};
+    const StepForm& form = form_of(kind);
+    bool any = false;
+    const auto next = [&] { return want(std::exchange(any, true) ? ',' : '('); };
+    if (form.function) {
+      TS_TRY(next());
+      TS_ASSIGN(const std::string fn, word());
+      const auto unary = find_unary(fn);
+      if (!unary) return bad_input(cat("unknown function '", fn, "'"));
+      step.fn = *unary;
+    }
+    if (form.operand != StepOperand::kNone) {
+      TS_TRY(next());
+      TS_ASSIGN(const int64_t operand, integer());
+      if (operand < 0 || operand > 1000) return bad_input("a step's operand is an index into the node's operands");
+      step.operand = static_cast<int>(operand);
+    }
+    for (size_t i = 0; i < form.numbers; ++i) {
+      TS_TRY(next());
+      TS_ASSIGN(step.numbers[i], real());
+      if (!std::isfinite(step.numbers[i])) return bad_input(cat("a number of step ", form.name, " is not finite"));
+    }
+    if (any) TS_TRY(want(')'));
+    return step;
   }
 
   struct Scale {

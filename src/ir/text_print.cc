@@ -36,18 +36,9 @@ std::string word(const std::string& text) {
   return plain ? text : quoted(text);
 }
 
-// Shortest text that reads back as the same double; always with a mark that tells it from an integer.
-std::string number(double x) {
-  char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x).ptr;
-  std::string out(buffer, end);
-  if (std::isfinite(x) && out.find_first_of(".e") == std::string::npos) out += ".0";
-  return out;
-}
-
 std::string text_of(const Attr& attr) {
   if (const auto* i = std::get_if<int64_t>(&attr)) return std::to_string(*i);
-  if (const auto* d = std::get_if<double>(&attr)) return number(*d);
+  if (const auto* d = std::get_if<double>(&attr)) return number_text(*d);
   if (const auto* s = std::get_if<std::string>(&attr)) return quoted(*s);
   return to_string(std::get<std::vector<int64_t>>(attr));
 }
@@ -99,7 +90,7 @@ class Printer {
       for (const double x : numbers) {
         exact &= std::isfinite(x) && (e != Element::i64 || std::fabs(x) < 0x1p53);
         const bool integer = std::fabs(x) < 1e15 && x == std::floor(x) && !std::signbit(x);
-        list += cat(list.empty() ? "" : ", ", integer ? std::to_string(static_cast<int64_t>(x)) : number(x));
+        list += cat(list.empty() ? "" : ", ", integer ? std::to_string(static_cast<int64_t>(x)) : number_text(x));
       }
       if (exact) return cat(" = {", list, "}");
     }
@@ -124,11 +115,7 @@ class Printer {
       attrs += cat(attrs.empty() ? "" : ", ", word(key), "=", text_of(value));
     if (!attrs.empty()) out_ += cat(" {", attrs, "}");
     if (!n.then.empty()) out_ += " then";
-    for (const Step& s : n.then.steps) {
-      out_ += cat(" ", name_of(s.kind));
-      if (names_function(s.kind)) out_ += cat("(", name_of(s.fn), ")");
-      if (operand_of(s.kind) != StepOperand::kNone) out_ += cat("(", s.operand, ")");
-    }
+    for (const Step& s : n.then.steps) out_ += cat(" ", text_of(s));
     if (!n.name.empty()) out_ += cat(" @", quoted(n.name));
     if (!n.role.empty()) out_ += cat(" role ", word(n.role));
     if (!n.asked.empty()) out_ += cat(" asked ", word(n.asked));
@@ -142,6 +129,14 @@ class Printer {
 };
 
 }  // namespace
+
+std::string number_text(double x) {
+  char buffer[40];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x).ptr;
+  std::string out(buffer, end);
+  if (std::isfinite(x) && out.find_first_of(".e") == std::string::npos) out += ".0";
+  return out;
+}
 
 std::string print_graph(const Graph& graph, bool with_data) { return Printer(graph, with_data).run(); }
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/parallel.h"
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
 #include "ops/runnable.h"
 #include "precision/roles.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms between linear layers that become a factor per row: gain and centring go into the weights of the layers behind,
 // before those are rounded, the shift into their biases, and the layer before writes the moments of its rows
-// (op/row_moments.h has the algebra). For few rows, where a norm is a kernel that is hardly longer than its launch.
+// (steps/row_moments.h has the algebra). For few rows, where a norm is a kernel that is hardly longer than its launch.
 // Error: exact but for roundings, of which some move. Weights are rounded with gain and centring in them, and what is
 // multiplied is rounded with its mean in it, so both errors grow by sqrt(1 + (mean / deviation)^2) of x's rows: norms
 // whose rows lie far from zero stay.

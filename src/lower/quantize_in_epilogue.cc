@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/quantize_in_epilogue.h"
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/ops.h"
 #include "ops/runnable.h"
 

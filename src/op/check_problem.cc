@@ -1,37 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
 #include "op/op.h"
-#include "op/row_moments.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
 
 Status check_step(const Problem& p, size_t at) {
   const Step& step = p.then.steps[at];
-  const std::string what = cat(p.op, ": step ", name_of(step.kind));
-  const StepOperand wanted = operand_of(step.kind);
-  if (wanted == StepOperand::kNone) return {};
-  if (step.operand < 0 || p.operand(static_cast<size_t>(step.operand)) == nullptr)
-    return bad_input(what + " has no operand");
+  const StepForm& form = form_of(step.kind);
+  if (!std::all_of(step.numbers.begin(), step.numbers.end(), [](double x) { return std::isfinite(x); }))
+    return bad_input("has a number that is not finite");
+  const Operand none;
+  const bool reads = form.operand != StepOperand::kNone;
+  if (reads && (step.operand < 0 || p.operand(static_cast<size_t>(step.operand)) == nullptr))
+    return bad_input("has no operand");
   const Shape& y = p.out[0].shape;
-  const Shape& s = p.step_operand(step).shape;
-  if (y.empty()) return bad_input(what + ": the result has no columns");
-  if (wanted == StepOperand::kMoments) {
-    if (at != 0) return bad_input(what + " must be the first step");
-    TS_TRY(check_moments(p, p.step_operand(step)).at(what));
-    return {};
-  }
-  const int64_t cols = p.then.cols_before(at, y.back());
-  if (wanted == StepOperand::kVector) {
-    if (s != Shape{cols}) return bad_input(cat(what, " wants [", cols, "], has ", to_string(s)));
-    return {};
-  }
-  // A matrix may have fewer rows than the result: they repeat.
-  const int64_t all = p.then.cols_before(at, elements(y)), here = elements(s);
-  if (s.empty() || s.back() != cols || (all != 0 && (here == 0 || all % here != 0))) {
-    return bad_input(
-        cat(what, " wants rows of ", cols, " that repeat evenly over ", to_string(y), ", has ", to_string(s)));
-  }
-  return {};
+  if (reads && y.empty()) return bad_input("the result has no columns");
+  if (info(step.kind).check == nullptr) return {};
+  const Operand& operand = reads ? p.step_operand(step) : none;
+  return info(step.kind).check({.step = step,
+                                .attrs = p.attrs,
+                                .x = p.in[0].shape,
+                                .y = y,
+                                .cols = p.then.cols_before(at, y.empty() ? 1 : y.back()),
+                                .count = p.then.cols_before(at, elements(y)),
+                                .operand = operand.shape,
+                                .operand_type = operand.type,
+                                .operand_dense = operand.dense()});
 }
 
 }  // namespace
@@ -59,13 +57,10 @@ Status check_problem(const OpInfo& op, const Problem& p) {
   }
   if (!p.then.empty() && !op.takes_program) return bad_input(cat(op.name, ": runs no program after it"));
   if (p.then.gated() && !op.takes_gate) return bad_input(cat(op.name, ": runs no gate after it"));
-  for (size_t i = 0; i < p.then.steps.size(); ++i) {
-    TS_TRY(check_step(p, i));
-    if (p.then.steps[i].kind == StepKind::quantize && i + 1 != p.then.steps.size())
-      return bad_input(cat(op.name, ": quantize must be the last step"));
-    if (p.then.steps[i].kind == StepKind::gate && &p.then.steps[i] != p.then.find(StepKind::gate))
-      return bad_input(cat(op.name, ": a program has one gate at most"));
-  }
+  if (const std::string misplaced = misplaced_step(p.then); !misplaced.empty())
+    return bad_input(cat(op.name, ": ", misplaced));
+  for (size_t i = 0; i < p.then.steps.size(); ++i)
+    TS_TRY(check_step(p, i).at(cat(op.name, ": step ", name_of(p.then.steps[i].kind))));
   return {};
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "op/cpu_program.h"
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "tiles/cpu/quantize.h"
 #include "types/quantize_array.h"
 
@@ -37,8 +37,8 @@ Verdict accepts_result(const Operand& y, CpuProgram::Pieces pieces) {
 Verdict CpuProgram::accepts(const Problem& p, Pieces pieces) {
   if (Verdict v = accepts_result(p.out[0], pieces); !v) return v;
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
-  TS_REQUIRE(!p.then.gated(), "runs no gate: it has pieces of rows");
   TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
+  TS_REQUIRE(p.then.among(kSteps), kSteps.says_in_any_order());
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);
     if (wanted == StepOperand::kNone) continue;
@@ -67,7 +67,7 @@ CpuProgram::Columns CpuProgram::on(std::span<const TensorView> in, const TensorV
   if (c.one_factor_ && c.type_.scaled()) c.factor_ = 1.0f / *static_cast<const float*>(out.scale);
   for (const Step& s : problem_.then.steps) {
     RowStep& step = c.steps_[c.count_];
-    step = {.kind = s.kind, .fn = s.fn};
+    step = {.kind = s.kind, .args = args_of(s)};
     if (s.operand >= 0) {
       const Operand& o = problem_.step_operand(s);
       const TensorView& t = in[static_cast<size_t>(s.operand)];

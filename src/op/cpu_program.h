@@ -17,6 +17,9 @@ namespace tessera {
 class CpuProgram {
  public:
   static constexpr size_t kMaxSteps = 8;
+  // In any order: whatever works on numbers one by one, as pieces of rows have no others; and codes of the result.
+  static constexpr StepSet kSteps = {StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
+                                     StepKind::quantize};
 
   // What a kernel hands to `finish`: columns that begin at a multiple of kPieceCols, or whole rows, of which each
   // thread takes an even number (4-bit rows that end inside a byte share it with the next).

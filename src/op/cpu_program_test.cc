@@ -3,8 +3,12 @@
 // cut differently by every size and number of threads.
 #include "op/cpu_program.h"
 
+#include <cmath>
+
 #include "base/parallel.h"
 #include "ops/ops.h"
+#include "steps/row_moments.h"
+#include "steps/step.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -48,6 +52,56 @@ TEST(CpuProgram, MakesCodesByPiecesOfColumns) {
     }
   }
   set_threads(0);
+}
+
+// A step alone between matmul and result, with the operand that it wants.
+Problem with_step(StepKind kind, int64_t m, int64_t n) {
+  std::vector<Operand> in = {dense_operand({m, 24}, Element::f16), dense_operand({n, 24}, Element::f16, true)};
+  Step step{.kind = kind, .numbers = info(kind).example};
+  if (names_function(kind)) step.fn = Unary::gelu_tanh;
+  const StepOperand wanted = operand_of(kind);
+  if (wanted != StepOperand::kNone) step.operand = 2;
+  if (wanted == StepOperand::kVector) in.push_back(dense_operand({n}, Element::f16, true));
+  if (wanted == StepOperand::kMatrix) in.push_back(dense_operand({m, n}, Element::f16));
+  if (wanted == StepOperand::kMoments) in.push_back(dense_operand({m, moment_groups(24), 2}, Element::f32));
+  return make_problem("matmul", in, {}, {.steps = {step}}, QuantType(Element::f32));
+}
+
+// Every step of the list: those of the set run and are right, the others are refused with the set's sentence.
+TEST(CpuProgram, RunsTheStepsOfItsSet) {
+  const Variant& cpu = *find_variant("matmul/cpu");
+  for (size_t k = 0; k < kStepKinds; ++k) {
+    const auto kind = static_cast<StepKind>(k);
+    if (info(kind).rounds) continue;  // codes: above
+    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{1, 2}, {5, 40}, {3, 298}, {2, 800}}) {
+      const bool ran = check_variant(cpu, with_step(kind, m, n), 1 + k, Values::kRandom);
+      EXPECT_EQ(ran, CpuProgram::kSteps.contains(kind)) << name_of(kind);
+      EXPECT_TRUE(!ran || info(kind).run != nullptr) << name_of(kind);
+    }
+    if (kind == StepKind::gate) {
+      EXPECT_EQ(CpuProgram::accepts(with_step(kind, 3, 40)).refusal, CpuProgram::kSteps.says_in_any_order());
+    }
+  }
+}
+
+// Steps that have a vector form compute what their functor computes.
+TEST(CpuProgram, VectorFormsAreTheFunctors) {
+  for (const StepKind kind : CpuProgram::kSteps) {
+    if (info(kind).run == nullptr || names_function(kind)) continue;  // functions: tiles/cpu/math_test.cc
+    std::vector<float> v(301), operand(v.size());
+    for (size_t i = 0; i < v.size(); ++i) {
+      v[i] = std::sin(static_cast<float>(i)) * 3;
+      operand[i] = std::cos(static_cast<float>(i)) + 0.1f;
+    }
+    std::vector<float> want = v;
+    const Step step{.kind = kind, .numbers = info(kind).example};
+    info(kind).run(args_of(step), operand.data(), want.data(), static_cast<int64_t>(want.size()));
+    RowStep row{.kind = kind, .args = args_of(step)};
+    if (operand_of(kind) == StepOperand::kVector) row.vector = operand.data();
+    if (operand_of(kind) == StepOperand::kMatrix) row.matrix = operand.data();
+    run_steps({&row, 1}, v.data(), static_cast<int64_t>(v.size()));
+    EXPECT_EQ(v, want) << name_of(kind);
+  }
 }
 
 TEST(CpuProgram, SaysWhichScalesPiecesCannotMake) {

@@ -6,135 +6,22 @@
 
 #include "base/buffer.h"
 #include "base/parallel.h"
+#include "op/program_rows.h"
 #include "op/reference.h"
-#include "op/row_moments.h"
 #include "op/whole_numbers.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kUnit = 0x1p-24;  // programs run in fp32
+constexpr double kUnit = 0x1p-24;  // scales are made in fp32
 constexpr int64_t kGrain = 4096;
-
-// How far fn may carry an error e of its argument x. Slopes are bounded for the functions that programs name most; the
-// steepest are the GELUs and silu.
-double carried(Unary fn, double x, double e) {
-  switch (fn) {
-    case Unary::identity:
-    case Unary::neg:
-    case Unary::abs:
-    case Unary::relu:
-    case Unary::tanh:
-    case Unary::sin:
-    case Unary::cos:
-      return e;
-    case Unary::sigmoid:
-      return 0.25 * e;
-    case Unary::erf:
-    case Unary::silu:
-    case Unary::gelu_erf:
-    case Unary::gelu_tanh:
-    case Unary::gelu_quick:
-      return 1.13 * e;
-    default: {  // monotone where they are defined: the ends of the interval are the farthest
-      const double y = apply(fn, x);
-      const double far = std::max(std::fabs(apply(fn, x + e) - y), std::fabs(apply(fn, x - e) - y));
-      return std::isnan(far) ? INFINITY : far;
-    }
-  }
-}
 
 double nearest_integer(Element e, double x) {
   int64_t code = 0;
   info(e).encode_f64(&x, 1, &code, 0);
   info(e).decode_f64(&code, 0, 1, &x);
   return x;
-}
-
-// An activation's error: eight units of the result; those whose formula cancels (GELUs, silu) also a few of the
-// argument (tiles/scalar.h, tiles/cpu/math.h).
-double activation_errors(Unary fn, double x, double y, double e, double activation_error) {
-  return carried(fn, x, e) + kUnit * (8 * std::fabs(y) + 4 * std::fabs(x)) + activation_error * std::fabs(x);
-}
-
-// What a normalise step multiplies a row by, and how far fp32 may be from it, relatively.
-struct Factor {
-  double value, error;
-};
-std::vector<Factor> factors_of(const Problem& problem, std::span<const Dense> in) {
-  const Step* step = problem.then.find(StepKind::normalise);
-  if (step == nullptr) return {};
-  const int64_t cols = problem.in[0].shape.back(), words = 2 * moment_groups(cols);
-  const FoldedNorm norm = FoldedNorm::of(problem.attrs);
-  const std::vector<double>& moments = in[static_cast<size_t>(step->operand)].v;
-  std::vector<Factor> factors;
-  for (size_t at = 0; at < moments.size(); at += static_cast<size_t>(words)) {
-    const double* row = moments.data() + at;
-    factors.push_back({inverse_deviation(row, cols, norm), inverse_deviation_error(row, cols, norm) + kUnit});
-  }
-  return factors;
-}
-
-// Steps that leave the columns as they are.
-void carry_steps(std::span<const Step> steps, const Problem& problem, std::span<const Dense> in,
-                 std::vector<double>& numbers, Errors& errors, double activation_error) {
-  const std::vector<Factor> factors = factors_of(problem, in);
-  const size_t cols = factors.empty() ? 1 : numbers.size() / factors.size();
-  parallel_for(static_cast<int64_t>(numbers.size()), kGrain, [&](int64_t begin, int64_t end) {
-    for (const Step& step : steps) {
-      const Dense* operand = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
-      for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        double &v = numbers[i], &e = errors[i];
-        // A vector repeats every row, a matrix every so many rows: both are the index modulo the operand's size.
-        const auto other = [&] { return operand->v[i % operand->v.size()]; };
-        switch (step.kind) {
-          case StepKind::normalise: {
-            const Factor& f = factors[i / cols];
-            v *= f.value;
-            e = e * f.value + std::fabs(v) * f.error;
-            break;
-          }
-          case StepKind::bias:
-          case StepKind::residual:
-            v += other();
-            e += kUnit * std::fabs(v);
-            break;
-          case StepKind::act: {
-            const double x = v;
-            v = apply(step.fn, x);
-            e = activation_errors(step.fn, x, v, e, activation_error);
-            break;
-          }
-          case StepKind::scale:
-            v *= other();
-            e = e * std::fabs(other()) + kUnit * std::fabs(v);
-            break;
-          case StepKind::gate:
-          case StepKind::quantize:
-            break;
-        }
-      }
-    }
-  });
-}
-
-// v = f(a) b: |dv| <= |b| |df| + |f(a)| |db| + |df| |db|, and the product's own rounding.
-void carry_gate(Unary fn, int64_t cols, std::vector<double>& numbers, Errors& errors, double activation_error) {
-  const size_t kept = static_cast<size_t>(cols / 2), count = numbers.size() / 2;
-  std::vector<double> v(count);
-  Errors e(count);
-  parallel_for(static_cast<int64_t>(count), kGrain, [&](int64_t begin, int64_t end) {
-    for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const size_t a = i / kept * 2 * kept + i % kept, b = a + kept;
-      const double f = apply(fn, numbers[a]), g = numbers[b];
-      const double f_error = activation_errors(fn, numbers[a], f, errors[a], activation_error);
-      v[i] = f * g;
-      e[i] = f_error * std::fabs(g) + (std::fabs(f) + f_error) * errors[b] + kUnit * std::fabs(v[i]);
-    }
-  });
-  numbers = std::move(v);
-  errors = std::move(e);
 }
 
 }  // namespace
@@ -146,13 +33,22 @@ Errors errors_before_program(const OpInfo& op, const Problem& problem, std::span
 
 Errors errors_after_program(const Problem& problem, std::span<const Dense> in, std::vector<double>& numbers,
                             Errors errors, double activation_error) {
-  const std::span<const Step> steps = problem.then.steps;
-  const Step* gate = problem.then.find(StepKind::gate);
-  const size_t at = gate == nullptr ? steps.size() : static_cast<size_t>(gate - steps.data());
-  carry_steps(steps.first(at), problem, in, numbers, errors, activation_error);
-  if (gate == nullptr) return errors;
-  carry_gate(gate->fn, problem.then.cols_before(problem.out[0].shape.back()), numbers, errors, activation_error);
-  carry_steps(steps.subspan(at + 1), problem, in, numbers, errors, activation_error);
+  const ProgramRows program(problem, in);
+  const int64_t made = std::max<int64_t>(1, program.cols_before());
+  const int64_t rows = static_cast<int64_t>(numbers.size()) / made;
+  parallel_for(rows, std::max<int64_t>(1, kGrain / made), [&](int64_t begin, int64_t end) {
+    std::vector<double> before(static_cast<size_t>(made));
+    for (int64_t row = begin; row < end; ++row) {
+      double *v = numbers.data() + row * made, *e = errors.data() + row * made;
+      for (size_t s = 0; s < program.steps(); ++s) {
+        std::copy_n(v, made, before.begin());
+        program.apply(s, row, v);
+        program.carry(s, row, before.data(), v, e, activation_error);
+      }
+    }
+  });
+  keep_columns(numbers, made, program.cols_after());
+  keep_columns(errors, made, program.cols_after());
   return errors;
 }
 

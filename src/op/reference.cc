@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/random.h"
-#include "op/row_moments.h"
+#include "op/program_rows.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"
 
@@ -183,49 +183,15 @@ void encode(const Dense& numbers, const TensorView& t) {
 }
 
 void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y) {
-  const int64_t made = cols_of(y.shape), rows = rows_of(y.shape), x_cols = cols_of(in[0].shape);
-  const FoldedNorm norm = FoldedNorm::of(problem.attrs);
+  const ProgramRows program(problem, in);
+  const int64_t made = cols_of(y.shape), rows = rows_of(y.shape);
   parallel_for(rows, grain_of(made), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      double* v = y.v.data() + row * made;
-      int64_t cols = made;
-      for (const Step& step : problem.then.steps) {
-        const Dense* other = step.operand >= 0 ? &in[static_cast<size_t>(step.operand)] : nullptr;
-        switch (step.kind) {
-          case StepKind::normalise: {
-            const double factor = inverse_deviation(other->v.data() + row * 2 * moment_groups(x_cols), x_cols, norm);
-            for (int64_t c = 0; c < cols; ++c) v[c] *= factor;
-            break;
-          }
-          case StepKind::bias:
-            for (int64_t c = 0; c < cols; ++c) v[c] += other->v[static_cast<size_t>(c)];
-            break;
-          case StepKind::act:
-            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]);
-            break;
-          case StepKind::scale:
-            for (int64_t c = 0; c < cols; ++c) v[c] *= other->v[static_cast<size_t>(c)];
-            break;
-          case StepKind::residual: {
-            const double* r = other->v.data() + row % rows_of(other->shape) * cols;
-            for (int64_t c = 0; c < cols; ++c) v[c] += r[c];
-            break;
-          }
-          case StepKind::gate:
-            cols /= 2;
-            for (int64_t c = 0; c < cols; ++c) v[c] = apply(step.fn, v[c]) * v[cols + c];
-            break;
-          case StepKind::quantize:
-            break;  // encode does it
-        }
-      }
+      for (size_t s = 0; s < program.steps(); ++s) program.apply(s, row, y.v.data() + row * made);
     }
   });
-  if (!problem.then.gated()) return;
-  const int64_t kept = made / 2;  // the first half of each row
-  for (int64_t row = 1; row < rows; ++row) std::copy_n(y.v.begin() + row * made, kept, y.v.begin() + row * kept);
-  y.v.resize(static_cast<size_t>(rows * kept));
-  y.shape.back() = kept;
+  const int64_t kept = keep_columns(y.v, made, program.cols_after());
+  if (!y.shape.empty()) y.shape.back() = kept;
 }
 
 std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, std::span<const Dense> in) {
@@ -277,56 +243,6 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
   std::vector<Bytes> bytes;
   for (Buffer& b : buffers) bytes.push_back(Bytes::own(std::move(b)));
   return bytes;
-}
-
-double apply(Unary fn, double x) {
-  switch (fn) {
-    case Unary::identity:
-      return x;
-    case Unary::neg:
-      return -x;
-    case Unary::abs:
-      return std::fabs(x);
-    case Unary::exp:
-      return std::exp(x);
-    case Unary::log:
-      return std::log(x);
-    case Unary::sqrt:
-      return std::sqrt(x);
-    case Unary::rsqrt:
-      return 1 / std::sqrt(x);
-    case Unary::reciprocal:
-      return 1 / x;
-    case Unary::erf:
-      return std::erf(x);
-    case Unary::tanh:
-      return std::tanh(x);
-    case Unary::sigmoid:
-      return 1 / (1 + std::exp(-x));
-    case Unary::relu:
-      return x < 0 ? 0 : x;
-    case Unary::silu:
-      return x / (1 + std::exp(-x));
-    case Unary::gelu_erf:
-      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-    case Unary::gelu_tanh:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Unary::gelu_quick:
-      return x / (1 + std::exp(-1.702 * x));
-    case Unary::floor:
-      return std::floor(x);
-    case Unary::ceil:
-      return std::ceil(x);
-    case Unary::round:
-      return std::nearbyint(x);
-    case Unary::sin:
-      return std::sin(x);
-    case Unary::cos:
-      return std::cos(x);
-    case Unary::logical_not:
-      return x == 0 ? 1 : 0;
-  }
-  return x;
 }
 
 }  // namespace tessera

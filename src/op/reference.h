@@ -41,7 +41,4 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
 // Runs an op over constants: the bytes of each result, dense rows. Used to fold constants.
 Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in);
 
-// f64 value of a unary function.
-double apply(Unary fn, double x);
-
 }  // namespace tessera

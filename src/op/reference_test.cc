@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/parallel.h"
 #include "op/errors.h"
+#include "op/extra_results.h"
 #include "op/f64_product.h"
 #include "ops/ops.h"
 #include "tiles/cuda/device_types.h"
@@ -394,6 +395,14 @@ TEST(CheckProblem, RefusesWhatAFileMightSay) {
   other = p;
   other.out.clear();
   EXPECT_FALSE(check_problem(op, other).ok());
+}
+
+TEST(ExtraResults, FollowTheAttributes) {
+  EXPECT_EQ(ExtraResults::of({}).codes, 0);
+  EXPECT_EQ(ExtraResults::of({{kMomentsResult, int64_t{1}}}).moments, 1);
+  const ExtraResults both = ExtraResults::of({{kMomentsResult, int64_t{1}}, {kCodesResult, int64_t{1}}});
+  EXPECT_EQ(both.codes, 1);
+  EXPECT_EQ(both.moments, 2);
 }
 
 }  // namespace

@@ -118,6 +118,9 @@ Status check_storage(const Variant& variant, const Problem& problem, int64_t wor
 // that lists what is known.
 Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 
+// The set of kernels whose programs only make codes.
+inline constexpr StepSet kCodesOnly = {StepKind::quantize};
+
 }  // namespace tessera
 
 // In accepts(): refuse with a reason unless the condition holds.

@@ -206,6 +206,14 @@ class Reader {
     if (j.is_object() && j.contains("fn"))
       s.fn = named(text(j, "fn"), "function", [](const std::string& n) { return find_unary(n); });
     s.operand = index_or_none(j, "operand");
+    const StepForm& form = form_of(s.kind);
+    if (form.numbers == 0) return s;
+    size_t count = 0;
+    each(j, "numbers", [&](const Json& n) {
+      if (count < form.numbers) s.numbers[count] = as_number(n, "numbers");
+      ++count;
+    });
+    if (count != form.numbers) fail("program step ", form.name, " has ", count, " numbers and takes ", form.numbers);
     return s;
   }
 

@@ -36,6 +36,8 @@ Json program_json(const Program& program) {
     Json step = {{"step", name_of(s.kind)}};
     if (s.fn != Unary::identity) step["fn"] = name_of(s.fn);
     if (s.operand != -1) step["operand"] = s.operand;
+    if (const size_t count = form_of(s.kind).numbers; count > 0)
+      step["numbers"] = std::vector<double>(s.numbers.begin(), s.numbers.begin() + static_cast<std::ptrdiff_t>(count));
     out.push_back(std::move(step));
   }
   return out;

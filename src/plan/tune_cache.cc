@@ -11,7 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/mmap.h"
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 
 namespace tessera {
 
@@ -117,6 +117,7 @@ std::string problem_key(const Problem& p, Arch target) {
   for (const Step& s : p.then.steps) {
     key += cat(" ", name_of(s.kind));
     if (names_function(s.kind)) key += cat("=", name_of(s.fn));
+    for (size_t i = 0; i < form_of(s.kind).numbers; ++i) key += cat("=", number_text(s.numbers[i]));
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) {

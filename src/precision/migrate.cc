@@ -126,8 +126,8 @@ class Migrator {
   Migrated into_matmul(Node& node) {
     if (node.then.find(StepKind::residual) != nullptr || node.then.find(StepKind::quantize) != nullptr)
       return {.how = cat(node.name, " adds to another value")};
-    if (const Step* scale = node.then.find(StepKind::scale)) {
-      ValueId& vector = node.inputs[static_cast<size_t>(scale->operand)];
+    if (!node.then.empty() && node.then.steps.back().kind == StepKind::scale) {
+      ValueId& vector = node.inputs[static_cast<size_t>(node.then.steps.back().operand)];
       if (!is_plain(g_, vector)) return {.how = cat("the scale of ", node.name, " is not a constant in f32")};
       vector = divided(vector);
       return {.done = true, .how = into("the scale of", node), .maker = node.name};

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "precision/masks.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
@@ -130,14 +131,20 @@ class Walk {
     return at(v);
   }
 
+  // One map of a step, whose operand is `operand`.
+  Reach of_map(const StepMap& map, const Reach& r, ValueId operand) {
+    if (map.with == StepMap::With::kNothing) return of_unary(map.fn, r);
+    if (map.with == StepMap::With::kNumber) return of_binary(map.fn, r, {map.number, map.number});
+    return operand == kNoValue ? r : of_binary(map.fn, r, of_operand(operand));
+  }
+
   Reach of_node(const Node& n) {
     Reach r = before_program(n);
     for (const Step& s : n.then.steps) {
-      const ValueId operand = s.operand >= 0 ? n.inputs[static_cast<size_t>(s.operand)] : kNoValue;
-      if (s.kind == StepKind::act) r = of_unary(name_of(s.fn), r);
-      if (s.kind == StepKind::scale && operand != kNoValue) r = product(r, of_operand(operand));
-      if ((s.kind == StepKind::bias || s.kind == StepKind::residual) && operand != kNoValue)
-        r = sum(r, of_operand(operand));
+      const auto maps = info(s.kind).unfused;
+      if (maps == nullptr) continue;
+      for (const StepMap& map : maps(s))
+        r = of_map(map, r, s.operand >= 0 ? n.inputs[static_cast<size_t>(s.operand)] : kNoValue);
     }
     return r;
   }

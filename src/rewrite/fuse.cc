@@ -5,24 +5,19 @@
 
 #include "ops/builder.h"
 #include "rewrite/edit/replace.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
 
-bool is_activation(Unary fn) {
-  switch (fn) {
-    case Unary::relu:
-    case Unary::silu:
-    case Unary::gelu_erf:
-    case Unary::gelu_tanh:
-    case Unary::gelu_quick:
-    case Unary::tanh:
-    case Unary::sigmoid:
-      return true;
-    default:
-      return false;
-  }
-}
+// Maps that one step may be: more than any unfused form has.
+constexpr size_t kMostMaps = 4;
+
+// A map after a matmul, as a step's unfused form would have it.
+struct SeenMap {
+  size_t node;
+  ValueId operand;  // beside what came before; kNoValue: none
+};
 
 class Fuser {
  public:
@@ -69,16 +64,19 @@ class Fuser {
       reader = only_reader(y);
     }
     if (!reader) return false;
-    const Node next = g_.nodes[*reader];
-    if (next.op != "map" || g_.at(next.outputs[0]).type != g_.at(y).type) return false;
-    Step step{.kind = StepKind::act};
-    ValueId operand = kNoValue;
-    if (!step_for(next, y, &step, &operand)) return false;
+    std::vector<SeenMap> seen;
+    const std::vector<StepMap> maps = maps_after(y, *reader, &seen);
+    const auto fused = find_fused(maps);
+    if (!fused) return false;
+    Step step = fused->step;
     const Program& then = g_.nodes[at].then;
     if (!then.empty() && then.steps.back().kind >= step.kind) return false;
-    size_t end = *reader;
+    ValueId operand = operand_of(step.kind) == StepOperand::kNone ? kNoValue : seen[fused->operand].operand;
+    std::vector<size_t> gone;
+    for (size_t i = 0; i < fused->count; ++i) gone.push_back(seen[i].node);
+    const ValueId result = g_.nodes[gone.back()].outputs[0];
     if (operand_of(step.kind) == StepOperand::kVector) {
-      GraphBuilder builder(g_, end);
+      GraphBuilder builder(g_, gone.back());
       TS_ASSIGN(operand, as_vector(builder, operand, g_.at(y).type.shape.back()));
       if (!g_.at(operand).constant) return false;
     }
@@ -92,32 +90,55 @@ class Fuser {
       const std::string layer = layer_of_constant(g_.at(operand));
       if (!layer.empty()) node.name = layer;
     }
-    replace(at, view, end, std::move(node), next.outputs[0]);
+    const size_t end = gone.back();
+    gone.push_back(at);
+    if (view) gone.push_back(*view);
+    replace(gone, end, std::move(node), result);
     return true;
   }
 
-  // What step the map is; false where it is none.
-  bool step_for(const Node& map, ValueId y, Step* step, ValueId* operand) const {
-    const std::string fn = map.attrs.word("fn");
-    if (map.inputs.size() == 1) {
-      const auto unary = find_unary(fn);
-      if (!unary || !is_activation(*unary)) return false;
-      step->fn = *unary;
-      return true;
+  // The maps that follow y one after the other, each the only reader of what came before it and of the same type.
+  std::vector<StepMap> maps_after(ValueId y, size_t reader, std::vector<SeenMap>* seen) const {
+    std::vector<StepMap> maps;
+    while (maps.size() < kMostMaps) {
+      const Node& next = g_.nodes[reader];
+      if (next.op != "map" || g_.at(next.outputs[0]).type != g_.at(y).type) break;
+      SeenMap s{reader, kNoValue};
+      const auto map = map_of(next, y, &s.operand);
+      if (!map) break;
+      maps.push_back(*map);
+      seen->push_back(s);
+      y = next.outputs[0];
+      const auto after = only_reader(y);
+      if (!after) break;
+      reader = *after;
     }
-    if (map.inputs.size() != 2 || (fn != "add" && fn != "mul")) return false;
-    *operand = map.inputs[map.inputs[0] == y ? 1 : 0];
+    return maps;
+  }
+
+  // Nothing where the map has an operand that no step may have.
+  std::optional<StepMap> map_of(const Node& map, ValueId y, ValueId* operand) const {
+    StepMap m{map.attrs.word("fn")};
+    if (map.inputs.size() == 1) return m;
+    if (map.inputs.size() != 2) return std::nullopt;
+    const bool first = map.inputs[0] == y, either = m.fn == "add" || m.fn == "mul" || m.fn == "min" || m.fn == "max";
+    if (!first && !either) return std::nullopt;
+    *operand = map.inputs[first ? 1 : 0];
     const Value& other = g_.at(*operand);
     const Shape &shape = g_.at(y).type.shape, &s = other.type.shape;
-    if (shape.empty() || other.type.quant.scaled()) return false;
+    if (shape.empty() || other.type.quant.scaled()) return std::nullopt;
     const int64_t n = elements(s);
-    const bool vector = other.constant && (n == 1 || (n == shape.back() && s.back() == n));
-    if (vector) {
-      step->kind = fn == "add" ? StepKind::bias : StepKind::scale;
-      return true;
+    if (other.constant && n == 1) {
+      m.with = StepMap::With::kNumber;
+      m.number = g_.numbers(*operand)[0];
+    } else if (other.constant && n == shape.back() && s.back() == n) {
+      m.with = StepMap::With::kVector;
+    } else if (repeats(s, shape) && other.type.quant == g_.at(y).type.quant) {
+      m.with = StepMap::With::kMatrix;
+    } else {
+      return std::nullopt;
     }
-    step->kind = StepKind::residual;
-    return fn == "add" && repeats(s, shape) && other.type.quant == g_.at(y).type.quant;
+    return m;
   }
 
   // The rows of s, from the first on, repeat over those of `shape`: axes of size 1 in front, then the same axes.
@@ -137,8 +158,9 @@ class Fuser {
     return builder.expand(one, {cols});
   }
 
-  // The node takes the place and the result of its last reader; a result of another shape is a view of the node's own.
-  void replace(size_t at, std::optional<size_t> view, size_t end, Node node, ValueId result) {
+  // The node takes the place `end` and the result of the last of those that are gone; a result of another shape is a
+  // view of the node's own.
+  void replace(const std::vector<size_t>& gone, size_t end, Node node, ValueId result) {
     std::vector<Node> made;
     if (g_.at(result).type.shape == g_.at(node.outputs[0]).type.shape) {
       node.outputs = {result};
@@ -159,7 +181,7 @@ class Fuser {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       if (n == end) {
         for (Node& m : made) nodes.push_back(std::move(m));
-      } else if (n != at && !(view && n == *view)) {
+      } else if (std::find(gone.begin(), gone.end(), n) == gone.end()) {
         nodes.push_back(std::move(g_.nodes[n]));
       }
     }

@@ -81,7 +81,12 @@ Status straighten(Graph& graph, size_t at) {
   const Matcher m(graph);
   const Node node = graph.nodes[at];
   const ValueId y = node.outputs[0];
-  if (node.then.find(StepKind::residual) != nullptr || graph.at(node.inputs[1]).type.shape.size() != 2) return {};
+  const auto reads_rows = [](const Step& s) {
+    return operand_of(s.kind) == StepOperand::kMatrix || operand_of(s.kind) == StepOperand::kMoments;
+  };
+  if (std::any_of(node.then.steps.begin(), node.then.steps.end(), reads_rows) ||
+      graph.at(node.inputs[1]).type.shape.size() != 2)
+    return {};
   if (std::find(graph.outputs.begin(), graph.outputs.end(), y) != graph.outputs.end()) return {};
   const auto rows = rows_behind(graph, m, node.inputs[0]);
   if (!rows || as_rows(rows->region.shape, rows->region.strides).uniform) return {};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ops/runnable.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
@@ -19,19 +20,22 @@ class Splitter {
   std::optional<Graph> split(size_t kept, const QuantType& type) {
     const std::vector<int> producers = g_.producers();
     ValueId from = product(kept, type);
+    std::vector<std::pair<const Step*, StepMap>> maps;
     for (size_t s = kept; s < layer_.then.steps.size(); ++s) {
       const Step& step = layer_.then.steps[s];
-      Node map{.name = name(cat(layer_.name, ".", name_of(step.kind))), .op = "map", .inputs = {from}};
-      map.attrs.set("fn", std::string(step.kind == StepKind::act     ? name_of(step.fn)
-                                      : step.kind == StepKind::scale ? "mul"
-                                                                     : "add"));
-      if (step.operand >= 0) {
-        const auto operand = as_result(producers, layer_.inputs[static_cast<size_t>(step.operand)]);
+      for (StepMap& map : info(step.kind).unfused(step)) maps.emplace_back(&step, std::move(map));
+    }
+    for (const auto& [step, form] : maps) {
+      Node map{.name = name(cat(layer_.name, ".", name_of(step->kind))), .op = "map", .inputs = {from}};
+      map.attrs.set("fn", form.fn);
+      if (form.with == StepMap::With::kNumber) {
+        map.inputs.push_back(g_.add_constant(cat(map.name, ".number"), Shape{}, {static_cast<float>(form.number)}));
+      } else if (form.with != StepMap::With::kNothing) {
+        const auto operand = as_result(producers, layer_.inputs[static_cast<size_t>(step->operand)]);
         if (!operand) return std::nullopt;
         map.inputs.push_back(*operand);
       }
-      const bool last = s + 1 == layer_.then.steps.size();
-      from = last ? y_ : value(cat(g_.at(y_).name, ".", name_of(step.kind)), type);
+      from = &form == &maps.back().second ? y_ : value(cat(g_.at(y_).name, ".", name_of(step->kind)), type);
       map.outputs = {from};
       made_.push_back(std::move(map));
     }
@@ -102,9 +106,9 @@ class Splitter {
 
 std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element carrier) {
   const Node& node = graph.nodes[at];
-  if (node.op != "matmul" || node.outputs.size() > 1 || node.then.gated() ||
-      node.then.find(StepKind::normalise) != nullptr || node.then.find(StepKind::quantize) != nullptr)
-    return std::nullopt;
+  const bool all_maps = std::all_of(node.then.steps.begin(), node.then.steps.end(),
+                                    [](const Step& s) { return info(s.kind).unfused != nullptr; });
+  if (node.op != "matmul" || node.outputs.size() > 1 || !all_maps) return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
   std::vector<QuantType> types = {y};
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "op/extra_results.h"
 #include "op/reference.h"
-#include "op/row_moments.h"
 #include "precision/choose_precisions.h"
 
 namespace tessera {

@@ -106,8 +106,7 @@ std::string Case::text() const {
     out += o.present ? to_string(o.type) + to_string(o.shape) + (o.dense() ? "" : "/" + to_string(o.strides)) : "-";
   }
   out += " ->";
-  for (const Step& s : problem.then.steps)
-    out += std::string(" ") + name_of(s.kind) + (names_function(s.kind) ? cat("(", name_of(s.fn), ")") : "");
+  for (const Step& s : problem.then.steps) out += " " + text_of(s, /*with_operand=*/false);
   return out + " " + to_string(problem.out[0].type) + to_string(problem.out[0].shape) +
          (problem.config.empty() ? "" : " by " + problem.config);
 }

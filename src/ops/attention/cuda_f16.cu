@@ -37,7 +37,7 @@ Verdict accepts(const Problem& p) {
              to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y) && a.y.element != Element::f32,
              "writes f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
-  TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(a.then->within(kCodesOnly), kCodesOnly.says_in_order());
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
   TS_REQUIRE(
       a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8 (16-byte rows), they are ",

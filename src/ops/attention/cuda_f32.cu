@@ -27,7 +27,7 @@ Verdict accepts(const Problem& p) {
   TS_REQUIRE(a.q == QuantType(Element::f32) && a.k == a.q && a.v == a.q, "multiplies f32, not ", to_string(a.q), ", ",
              to_string(a.k), ", ", to_string(a.v));
   TS_REQUIRE(is_device_number(a.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(a.y));
-  TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(a.then->within(kCodesOnly), kCodesOnly.says_in_order());
   TS_REQUIRE(!a.p, "does not round the softmax, asked for in ", to_string(*a.p), "; attention/cpu does");
   TS_REQUIRE(std::max(a.head_size, a.value_size) <= 256, "a head has at most 256 columns, not ",
              std::max(a.head_size, a.value_size), ": more heads of fewer columns, or --target cpu, which has no limit");

@@ -30,7 +30,7 @@ inline int64_t copy_stride(int64_t size, int64_t stride) { return size > 1 ? str
 inline Verdict accepts_for_wgmma(const Problem& problem, const AttentionProblem& a, int64_t max_head) {
   TS_REQUIRE(a.k == a.q && a.v == a.q, "q, k and v must be of one type; they are ", to_string(a.q), ", ",
              to_string(a.k), ", ", to_string(a.v));
-  TS_REQUIRE(a.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(a.then->within(kCodesOnly), kCodesOnly.says_in_order());
   TS_REQUIRE(a.head_size % 8 == 0 && a.value_size % 8 == 0, "head sizes must be multiples of 8, they are ", a.head_size,
              " and ", a.value_size, ": pad the heads of q, k and v with zeros");
   TS_REQUIRE(std::max(a.head_size, a.value_size) <= max_head, "a head has at most ", max_head, " columns, not ",

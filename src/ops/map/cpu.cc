@@ -8,6 +8,7 @@
 #include "op/reference.h"
 #include "op/whole_numbers.h"
 #include "ops/map/map.h"
+#include "steps/unary.h"
 #include "tiles/cpu/rows.h"
 
 namespace tessera {

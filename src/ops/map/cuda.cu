@@ -7,9 +7,9 @@
 
 #include "base/buffer.h"
 #include "ops/map/map.h"
+#include "steps/scalar.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_types.h"
-#include "tiles/scalar.h"
 
 #ifdef __CUDACC__
 #include "tiles/cuda/axes.cuh"

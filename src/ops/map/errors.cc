@@ -21,7 +21,7 @@ bool exact(const Problem& p) {
 int64_t map_terms(const Problem& p) { return exact(p) ? 0 : 1; }
 
 // Exact functions, one correctly rounded operation, or a function of the library: eight units of the result (sixteen
-// for pow), and for functions whose formula cancels four units of the argument, as tiles/scalar.h and tiles/cpu/math.h
+// for pow), and for functions whose formula cancels four units of the argument, as steps/scalar.h and tiles/cpu/math.h
 // state. Subnormal results may be flushed.
 std::vector<double> map_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   static const std::set<std::string> kOne = {"add", "sub", "mul", "div"};

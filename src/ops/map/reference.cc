@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
+#include "steps/unary.h"
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER map

@@ -7,6 +7,7 @@
 
 #include "op/reference.h"
 #include "ops/ops.h"
+#include "steps/unary.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {

@@ -4,12 +4,15 @@
 // then does all the steps: a bias given to the library would be rounded twice.
 #pragma once
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_steps.h"
 
 namespace tessera {
+
+// What the library adds itself.
+inline constexpr StepSet kLibrarySteps = {StepKind::bias, StepKind::residual};
 
 struct AfterProduct {
   bool second_kernel = false;
@@ -26,7 +29,7 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ",
              kMaxDeviceSteps, " run at once");
   TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
-  TS_REQUIRE(!q.then->gated(), "runs no gate: its second kernel takes columns one by one");
+  TS_REQUIRE(q.then->among(kDeviceSteps), kDeviceSteps.says_in_any_order());
   for (const Step& step : q.then->steps) {
     if (operand_of(step.kind) == StepOperand::kNone) continue;
     const Operand& o = p.step_operand(step);
@@ -57,7 +60,7 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
                                   bool repeats = false) {
   AfterProduct a;
   a.product = q.y.element;
-  if (q.then->within({StepKind::bias, StepKind::residual})) {
+  if (q.then->within(kLibrarySteps)) {
     a.bias = q.then->find(StepKind::bias);
     a.residual = q.then->find(StepKind::residual);
     bool fits = q.y.element == narrow || q.y.element == Element::f32;
@@ -95,10 +98,10 @@ inline DeviceSteps device_steps(const Problem& p, const MatmulProblem& q, std::s
   for (const Step& step : q.then->steps) {
     DeviceStep& s = d.step[d.count++];
     s.kind = step.kind;
-    s.fn = step.fn;
+    s.args = args_of(step);
     if (operand_of(step.kind) == StepOperand::kNone) continue;
     s.operand = device_tensor(in[static_cast<size_t>(step.operand)]);
-    if (step.kind != StepKind::residual) continue;
+    if (operand_of(step.kind) != StepOperand::kMatrix) continue;
     const RowView rows = p.step_operand(step).rows();
     s.rows = FastDivide(static_cast<uint32_t>(rows.rows));
     s.row_stride = rows.row_stride;

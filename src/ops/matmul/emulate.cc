@@ -6,9 +6,9 @@
 #include "archs/sm90/approximate.h"
 #include "base/parallel.h"
 #include "op/errors.h"
+#include "op/extra_results.h"
 #include "op/f64_product.h"
 #include "op/reference.h"
-#include "op/row_moments.h"
 #include "tiles/sm90/activation_fast.h"
 
 namespace tessera {

@@ -8,9 +8,9 @@
 // two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24); a variant that would
 // store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to
 // f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
-// attribute asks for it, both of y's numbers before their last rounding (op/row_moments.h): attr codes = 1: 8-bit codes
-// of y with one static scale of their own; attr moments = 1: the moments of y's rows. They and the step normalise,
-// which reads such moments, are the two ends of a folded norm.
+// attribute asks for it, both of y's numbers before their last rounding (steps/row_moments.h): attr codes = 1: 8-bit
+// codes of y with one static scale of their own; attr moments = 1: the moments of y's rows. They and the step
+// normalise, which reads such moments, are the two ends of a folded norm.
 #pragma once
 
 #include "op/op.h"

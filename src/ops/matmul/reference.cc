@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "op/extra_results.h"
 #include "op/f64_product.h"
-#include "op/row_moments.h"
 #include "ops/matmul/matmul.h"
 
 #define TS_OP_FOLDER matmul

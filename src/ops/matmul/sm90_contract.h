@@ -10,7 +10,7 @@
 
 #include "archs/sm90/chip.h"
 #include "archs/sm90/fp8.h"
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
 #include "tiles/sm90/activation_fast.h"
@@ -27,11 +27,18 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
-  bool folds = false;    // both ends of a folded norm (op/row_moments.h)
+  bool folds = false;    // both ends of a folded norm (steps/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
                          // image's patches
 };
 constexpr int64_t kRepeatedRows = 128;
+
+// Programs of the epilogues (tiles/sm90/gemm_finish.cuh, swapped.cuh): plain, of a kernel that folds, gated.
+inline constexpr StepSet kWgmmaSteps = {StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
+                                        StepKind::quantize};
+inline constexpr StepSet kFoldingWgmmaSteps = {StepKind::normalise, StepKind::bias,     StepKind::act,
+                                               StepKind::scale,     StepKind::residual, StepKind::quantize};
+inline constexpr StepSet kGatedWgmmaSteps = {StepKind::bias, StepKind::gate, StepKind::quantize};
 
 // Everything but the types of x, w and y. `vector`: the element of bias and scale.
 inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
@@ -45,15 +52,10 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
   TS_REQUIRE(kernel.folds || !has_folded_norm(problem), kNoFoldedNorm);
   if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes codes and moments beside 16-bit results only");
-  if (p.then->gated()) {
-    TS_REQUIRE(kernel.gates, "runs no gate");
-    TS_REQUIRE(p.then->within({StepKind::bias, StepKind::gate, StepKind::quantize}),
-               "runs bias and quantize beside a gate, in this order only");
-  } else {
-    TS_REQUIRE(p.then->within({StepKind::normalise, StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
-                               StepKind::quantize}),
-               "runs bias, act, scale, residual, quantize in this order only");
-  }
+  const bool gated = p.then->gated();
+  TS_REQUIRE(kernel.gates || !gated, "runs no gate");
+  const StepSet& steps = gated ? kGatedWgmmaSteps : kernel.folds ? kFoldingWgmmaSteps : kWgmmaSteps;
+  TS_REQUIRE(p.then->within(steps), steps.says_in_order());
   for (const Step& s : p.then->steps) {
     if (names_function(s.kind))
       TS_REQUIRE(is_fast_activation(s.fn), "runs no ", name_of(s.kind), " but GELUs and silu, here ", name_of(s.fn));

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 #include "testing/variant_harness.h"

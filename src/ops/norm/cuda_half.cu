@@ -39,7 +39,7 @@ Verdict accepts(const Problem& p) {
     TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense() && o->constant),
                "gain and shift must be dense constants of f32, f16 or bf16");
   }
-  TS_REQUIRE(n.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(n.then->within(kCodesOnly), kCodesOnly.says_in_order());
   TS_REQUIRE(n.rows <= kMaxDeviceElements / 2, "too many rows for 31-bit indices, some of which lie ahead");
   return {};
 }

@@ -33,7 +33,7 @@ Verdict accepts(const Problem& p) {
     TS_REQUIRE(o == nullptr || (is_device_float(o->type) && o->dense()),
                "gain and shift must be dense f32, f16 or bf16");
   }
-  TS_REQUIRE(n.then->within({StepKind::quantize}), "runs no program but quantize");
+  TS_REQUIRE(n.then->within(kCodesOnly), kCodesOnly.says_in_order());
   TS_REQUIRE(n.rows <= kMaxDeviceElements && n.cols <= kMaxDeviceElements, "too many elements for 31-bit indices");
   return {};
 }

@@ -144,7 +144,7 @@ HWY_INLINE V vector_gelu_tanh(D d, V x) {
   return gated(d, x, hn::Mul(cube, hn::Set(d, 1.5957691216057308f)));
 }
 
-// True for the functions that apply_vector knows; the others are rare enough to go through tiles/scalar.h.
+// True for the functions that apply_vector knows; the others are rare enough to go through steps/scalar.h.
 constexpr bool has_vector_form(Unary fn) { return fn != Unary::log && fn != Unary::sin && fn != Unary::cos; }
 
 template <Unary fn, class D, class V>

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "steps/scalar.h"
 #include "tiles/cpu/rows.h"
-#include "tiles/scalar.h"
 
 namespace tessera {
 namespace {

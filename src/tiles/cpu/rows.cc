@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tiles/scalar.h"
+#include "steps/scalar.h"
+#include "steps/step.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tiles/cpu/rows.cc"
@@ -247,6 +248,19 @@ void map_row_simd(Unary fn, const float* x, float* y, int64_t n) {
   }
 }
 
+// A step without a vector form: its functor, number by number, over pieces of its operand.
+void run_functor(const RowStep& s, float* v, int64_t n) {
+  const auto run = info(s.kind).run;
+  if (run == nullptr) return;  // encode_row makes codes; steps that take whole rows are refused by whoever runs these
+  float operand[kStaged];
+  for (int64_t i = 0; i < n; i += kStaged) {
+    const int64_t here = std::min(kStaged, n - i);
+    if (s.matrix != nullptr) decode_row_simd(s.element, s.matrix, s.first + i, here, operand);
+    run(s.args, s.vector != nullptr ? s.vector + i : operand, v + i, here);
+  }
+}
+
+// Steps that have a vector form, and the functor for the others.
 void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
   for (const RowStep& s : steps) {
     switch (s.kind) {
@@ -254,7 +268,7 @@ void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
         combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
         break;
       case StepKind::act:
-        map_row_simd(s.fn, v, v, n);
+        map_row_simd(s.args.fn, v, v, n);
         break;
       case StepKind::scale:
         combine<F32>(v, s.vector, n, [](V a, V b) HWY_ATTR { return hn::Mul(a, b); });
@@ -266,11 +280,8 @@ void run_steps_simd(std::span<const RowStep> steps, float* v, int64_t n) {
                      [](V a, V b) HWY_ATTR { return hn::Add(a, b); });
         });
         break;
-      case StepKind::normalise:
-      case StepKind::gate:
-        break;  // takes whole rows: refused by whoever runs steps on pieces of them
-      case StepKind::quantize:
-        break;  // encode_row does it
+      default:
+        run_functor(s, v, n);
     }
   }
 }

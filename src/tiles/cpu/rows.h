@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ir/program.h"
+#include "steps/functor.h"
 #include "types/element.h"
 
 namespace tessera {
@@ -36,7 +36,7 @@ void map_row(Unary fn, const float* x, float* y, int64_t n);
 // numbers begin.
 struct RowStep {
   StepKind kind;
-  Unary fn = Unary::identity;
+  StepArgs args;
   const float* vector = nullptr;
   Element element = Element::f32;  // of the matrix
   const void* matrix = nullptr;

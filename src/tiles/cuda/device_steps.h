@@ -4,20 +4,23 @@
 
 #include <cstdint>
 
-#include "ir/program.h"
+#include "steps/functor.h"
 #include "tiles/cuda/device_types.h"
 #include "tiles/cuda/fast_divide.h"
 
 namespace tessera {
 
 constexpr int kMaxDeviceSteps = 6;
+// In any order: whatever works on numbers one by one, as a thread has no others; and codes of the result.
+inline constexpr StepSet kDeviceSteps = {StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
+                                         StepKind::quantize};
 
 struct DeviceStep {
   StepKind kind = StepKind::quantize;
-  Unary fn = Unary::identity;
+  StepArgs args;
   DeviceTensor operand;
-  FastDivide rows;         // residual: how many rows the operand has before they repeat
-  int64_t row_stride = 0;  // residual
+  FastDivide rows;         // matrices: how many rows the operand has before they repeat
+  int64_t row_stride = 0;  // matrices
 };
 
 // y[r,c] = steps(from[r,c] * column_scale[c]); from and y are dense and may be the same memory.

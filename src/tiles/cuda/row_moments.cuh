@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moments of rows on the device (op/row_moments.h says what they are): eight neighbouring lanes take those of 64
+// Moments of rows on the device (steps/row_moments.h says what they are): eight neighbouring lanes take those of 64
 // numbers, eight each, and join those of a row. Fixed order: the same bits every time.
 #pragma once
 

@@ -3,11 +3,12 @@
 // one trip through memory, eight numbers per thread.
 #pragma once
 
+#include "steps/functors.h"
+#include "steps/scalar.h"
 #include "tiles/cuda/device_steps.h"
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/gelu_fast.h"
 #include "tiles/cuda/launch.cuh"
-#include "tiles/scalar.h"
 
 namespace tessera::cuda {
 
@@ -45,6 +46,28 @@ __device__ __forceinline__ void apply_act(Unary fn, bool narrow, float (&v)[N]) 
   }
 }
 
+// One step on N neighbouring numbers of a row. What works on whole rows is refused by whoever launches this, and codes
+// are made by the store.
+template <StepKind kind, int N>
+__device__ __forceinline__ void run_step(const DeviceStep& step, bool narrow, uint32_t row, int64_t col,
+                                         float (&v)[N]) {
+  if constexpr (kind == StepKind::act) {  // its function is picked once for all N, and may be a faster form of it
+    apply_act<N>(step.args.fn, narrow, v);
+  } else if constexpr (WorksOnNumbers<kind>) {
+    float w[N] = {};
+    float scale = 1.0f;
+    if constexpr (operand_of(kind) == StepOperand::kVector)
+      load_numbers<N>(step.operand.element, step.operand.data, col, w);
+    if constexpr (operand_of(kind) == StepOperand::kMatrix) {
+      const uint32_t r = row - step.rows.quotient(row) * step.rows.divisor;
+      scale = scale_of(step.operand);
+      load_numbers<N>(step.operand.element, step.operand.data, r * step.row_stride + col, w);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = StepFunctor<kind>::apply(v[i], w[i] * scale, step.args);
+  }
+}
+
 template <int N>
 __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceSteps p, const FastDivide groups) {
   let_next_kernel_start();
@@ -66,32 +89,12 @@ __global__ void __launch_bounds__(256) run_steps(const __grid_constant__ DeviceS
   for (int s = 0; s < p.count; ++s) {
     const DeviceStep& step = p.step[s];
     switch (step.kind) {
-      case StepKind::bias:
-        load_numbers<N>(step.operand.element, step.operand.data, col, w);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] += w[i];
-        break;
-      case StepKind::act:
-        apply_act<N>(step.fn, p.y.element != Element::f32, v);
-        break;
-      case StepKind::scale:
-        load_numbers<N>(step.operand.element, step.operand.data, col, w);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] *= w[i];
-        break;
-      case StepKind::residual: {
-        const uint32_t r = row - step.rows.quotient(row) * step.rows.divisor;
-        const float scale = scale_of(step.operand);
-        load_numbers<N>(step.operand.element, step.operand.data, r * step.row_stride + col, w);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] += w[i] * scale;
-        break;
-      }
-      case StepKind::normalise:
-      case StepKind::gate:
-        break;  // halves the columns: refused by whoever launches this
-      case StepKind::quantize:
-        break;  // the store rounds
+#define TS_STEP(name, ...)                                                       \
+  case StepKind::name:                                                           \
+    run_step<StepKind::name, N>(step, p.y.element != Element::f32, row, col, v); \
+    break;
+#include "ir/steps.inc"
+#undef TS_STEP
     }
   }
   const float inverse = inverse_scale_of(p.y);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/parallel.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
@@ -15,8 +16,6 @@ const char* name_of_operand(const std::string& op, size_t operand) {
   if (op == "gather" || op == "rotary") return "table";
   return "constant";
 }
-
-const char* name_of_vector(StepKind kind) { return kind == StepKind::scale ? "layer scale" : name_of(kind); }
 
 // The program step that reads an operand, and which of its kind it is.
 struct ProgramRole {
@@ -128,13 +127,22 @@ std::vector<Counterpart> of_gate(const ModelValues& m, const PlanStep& step, siz
   return joined(std::move(a), b, one);
 }
 
-// A map that adds or multiplies with a vector of the layer's program.
+// A map of one of the layer's steps.
 std::vector<Counterpart> of_unfused(const ModelValues& m, const PlanStep& step, const Node& layer) {
   std::vector<Counterpart> found;
   const std::string fn = step.attrs.word("fn");
-  for (const StepKind kind : {StepKind::bias, StepKind::residual, StepKind::scale}) {
-    if (fn != (kind == StepKind::scale ? "mul" : "add")) continue;
-    for (Counterpart& c : constant(m, vector_of(layer, kind, 0), name_of_vector(kind))) found.push_back(std::move(c));
+  for (const Step& s : layer.then.steps) {
+    const auto maps = info(s.kind).unfused;
+    if (maps == nullptr) continue;
+    for (const StepMap& map : maps(s)) {
+      if (map.fn != fn || map.with == StepMap::With::kNothing) continue;
+      const ValueId operand = s.operand < 0 ? kNoValue : layer.inputs[static_cast<size_t>(s.operand)];
+      if (map.with == StepMap::With::kNumber) {
+        found.push_back({.what = name_of(s.kind), .shape = {}, .numbers = {map.number}});
+      } else {
+        for (Counterpart& c : constant(m, operand, operand_name(s.kind))) found.push_back(std::move(c));
+      }
+    }
   }
   return found;
 }
@@ -160,7 +168,7 @@ std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& 
     if (role.step != nullptr && role.step->kind == StepKind::bias) return folded_bias(model, layer, *norm);
   }
   if (role.step != nullptr)
-    return constant(model, vector_of(layer, role.step->kind, role.nth), name_of_vector(role.step->kind));
+    return constant(model, vector_of(layer, role.step->kind, role.nth), operand_name(role.step->kind));
   return operand < layer.inputs.size() ? constant(model, layer.inputs[operand], name_of_operand(step.op, operand))
                                        : std::vector<Counterpart>();
 }

@@ -2,7 +2,7 @@
 // What a constant operand of a plan's step is in the model: the same operand of the layer that the step computes, by
 // the step's layer and the operand's role, never by the constant's own name. Where passes make one constant of several,
 // it is made again here, in f64:
-//   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (op/row_moments.h)
+//   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (steps/row_moments.h)
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
 #pragma once

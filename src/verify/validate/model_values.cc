@@ -6,10 +6,11 @@
 
 #include "base/random.h"
 #include "ir/gather_codes.h"
+#include "op/extra_results.h"
 #include "op/reference.h"
-#include "op/row_moments.h"
 #include "op/whole_numbers.h"
 #include "ops/ops.h"
+#include "steps/step.h"
 
 namespace tessera {
 namespace {
@@ -30,7 +31,7 @@ Problem erased(const Problem& problem, const Cut& cut) {
   Problem p = problem;
   p.out.resize(1);
   for (const char* attr : {"p", kCodesResult, kMomentsResult}) p.attrs.erase(attr);
-  std::erase_if(p.then.steps, [](const Step& s) { return s.kind == StepKind::quantize; });
+  std::erase_if(p.then.steps, [](const Step& s) { return info(s.kind).rounds; });
   for (Operand& o : p.in) {
     if (o.present) o = dense_operand(o.constant ? o.shape : cut.of(o.shape), erased(o.type), o.constant);
   }

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
-#include "op/row_moments.h"
+#include "op/extra_results.h"
 #include "op/whole_numbers.h"
 #include "ops/matmul/matmul.h"
+#include "steps/step.h"
 #include "verify/validate/counterparts.h"
 
 namespace tessera {
@@ -45,7 +46,7 @@ std::string different_attr(const Attrs& plan, const Attrs& model) {
 // Steps of a program but for those that round.
 std::vector<Step> steps_of(const Program& then) {
   std::vector<Step> steps = then.steps;
-  std::erase_if(steps, [](const Step& s) { return s.kind == StepKind::quantize; });
+  std::erase_if(steps, [](const Step& s) { return info(s.kind).rounds; });
   return steps;
 }
 
@@ -92,10 +93,8 @@ std::string words_of(const std::string& op, const Attrs& attrs, const Program& t
   std::string text = op == "map" || op == "reduce" ? cat(op, " ", attrs.word("fn")) : op;
   const std::vector<Step> steps = steps_of(then);
   text += steps.empty() ? " then nothing" : " then";
-  for (const Step& s : steps) {
-    text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : name_of(s.kind),
-                s.kind == StepKind::gate ? cat("(", name_of(s.fn), ")") : "");
-  }
+  // An activation is known by its function: that is also what the map is called where it stands alone.
+  for (const Step& s : steps) text += cat(" ", s.kind == StepKind::act ? name_of(s.fn) : text_of(s, false));
   return text;
 }
 
@@ -125,7 +124,7 @@ std::string difference(const ModelValues& model, const Plan& plan, const PlanSte
   const std::vector<Step> here = steps_of(step.then), there = steps_of(layer.then);
   const bool same_steps =
       std::equal(here.begin(), here.end(), there.begin(), there.end(), [](const Step& a, const Step& b) {
-        return a.kind == b.kind && a.fn == b.fn && (a.operand < 0) == (b.operand < 0);
+        return a.kind == b.kind && a.fn == b.fn && a.numbers == b.numbers && (a.operand < 0) == (b.operand < 0);
       });
   if (step.op != layer.op || !same_steps)
     return cat("it computes ", words_of(step.op, step.attrs, step.then), " where the model has ",

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <cstdio>
 
+#include "op/extra_results.h"
 #include "op/reference.h"
-#include "op/row_moments.h"
 #include "op/whole_numbers.h"
 #include "ops/ops.h"
+#include "steps/step.h"
 #include "verify/validate/activation_scales.h"
 #include "verify/validate/counterparts.h"
 #include "verify/validate/plan_differences.h"
@@ -133,10 +134,11 @@ class Walk {
     const std::string fn = step.attrs.word("fn"), nothing = " nothing";
     const std::string before =
         h->done.ends_with(nothing) ? h->done.substr(0, h->done.size() - nothing.size()) : h->done;
-    const char* kind = fn == "add"             ? name_of(vector ? StepKind::bias : StepKind::residual)
-                       : fn == "mul" && vector ? name_of(StepKind::scale)
-                                               : fn.c_str();
-    return cat(before, " ", kind);
+    const StepMap map{fn, step.in.size() != 2 ? StepMap::With::kNothing
+                          : vector            ? StepMap::With::kVector
+                                              : StepMap::With::kMatrix};
+    const auto fused = find_fused({&map, 1});
+    return cat(before, " ", fused && !names_function(fused->step.kind) ? name_of(fused->step.kind) : fn);
   }
 
   // The model's constants in place of the plan's, each of which must be one of them, rounded.

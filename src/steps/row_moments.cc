@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "op/row_moments.h"
+#include "steps/row_moments.h"
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace tessera {
 namespace {
@@ -38,14 +39,6 @@ Joined join(const double* moments, int64_t cols) {
 
 FoldedNorm FoldedNorm::of(const Attrs& attrs) {
   return {.rms = attrs.word(kFoldedKind, "layer") == "rms", .eps = static_cast<float>(attrs.number(kFoldedEps))};
-}
-
-ExtraResults ExtraResults::of(const Attrs& attrs) {
-  ExtraResults b;
-  int results = 1;
-  if (attrs.integer(kCodesResult) != 0) b.codes = results++;
-  if (attrs.integer(kMomentsResult) != 0) b.moments = results++;
-  return b;
 }
 
 void take_moments(const double* row, int64_t cols, double* moments) {
@@ -93,22 +86,6 @@ void moment_errors(const double* row, const double* errors, int64_t cols, double
     moments[2 * g] = of_mean;
     moments[2 * g + 1] = squares + sum * (exact[static_cast<size_t>(2 * g + 1)] + squares);
   }
-}
-
-Status check_moments(const Problem& p, const Operand& moments) {
-  const Shape& x = p.in[0].shape;
-  const int64_t cols = x.empty() ? 1 : x.back(), rows = elements(x) / std::max<int64_t>(1, cols);
-  if (moments.type != QuantType(Element::f32) || !moments.dense() || moments.shape.size() < 2 ||
-      moments.shape.back() != 2 || moments.shape[moments.shape.size() - 2] != moment_groups(cols) ||
-      elements(moments.shape) != rows * 2 * moment_groups(cols)) {
-    return bad_input(cat("wants moments in dense f32 [", rows, ", ", moment_groups(cols), ", 2] for x", to_string(x),
-                         ", has ", to_string(moments.type), to_string(moments.shape)));
-  }
-  const std::string kind = p.attrs.word(kFoldedKind, "layer");
-  if (kind != "layer" && kind != "rms") return bad_input(cat("norm.kind \"", kind, "\" is unknown; known: layer, rms"));
-  const double eps = p.attrs.number(kFoldedEps);
-  if (!(eps >= 0) || !std::isfinite(eps)) return bad_input(cat("norm.eps ", eps, " must be a number and not negative"));
-  return {};
 }
 
 }  // namespace tessera

@@ -9,7 +9,9 @@
 // No square of a mean is taken from a mean of squares: var = (sum of m[g][1] + n_g (m[g][0] - mean)^2) / n.
 #pragma once
 
-#include "op/op.h"
+#include <cstdint>
+
+#include "ir/attrs.h"
 
 namespace tessera {
 
@@ -25,20 +27,6 @@ struct FoldedNorm {
 inline constexpr const char* kFoldedKind = "norm.kind";
 inline constexpr const char* kFoldedEps = "norm.eps";
 
-// Attributes of a matmul whose results beside the first are codes of it and its rows' moments, in this order.
-inline constexpr const char* kCodesResult = "codes";
-inline constexpr const char* kMomentsResult = "moments";
-struct ExtraResults {
-  int codes = 0, moments = 0;  // which result; 0: none
-  static ExtraResults of(const Attrs& attrs);
-};
-
-// A norm of which this problem does one of both ends.
-inline bool has_folded_norm(const Problem& p) {
-  return p.out.size() > 1 || p.then.find(StepKind::normalise) != nullptr;
-}
-inline constexpr const char* kNoFoldedNorm = "neither writes moments of rows nor reads them";
-
 // The moments of a row of numbers, 2 * moment_groups(cols) of them.
 void take_moments(const double* row, int64_t cols, double* moments);
 // 1 / deviation of a row of `cols` numbers, and how far fp32 may be from it, relatively, where the moments are as
@@ -48,8 +36,5 @@ double inverse_deviation_error(const double* moments, int64_t cols, const Folded
 // How far the moments of a row may be from the exact ones, whose numbers are each within their error: rounding in fp32
 // is in it.
 void moment_errors(const double* row, const double* errors, int64_t cols, double* moments);
-
-// What a step reads moments from: f32, as many as x has rows and groups; and the attributes beside it.
-Status check_moments(const Problem& p, const Operand& moments);
 
 }  // namespace tessera

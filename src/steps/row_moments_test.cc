@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "op/row_moments.h"
+#include "steps/row_moments.h"
 
 #include <gtest/gtest.h>
 
@@ -66,14 +66,6 @@ TEST(RowMoments, ErrorsHoldForSinglePrecision) {
       }
     }
   }
-}
-
-TEST(RowMoments, BesideFollowsTheAttributes) {
-  EXPECT_EQ(ExtraResults::of({}).codes, 0);
-  EXPECT_EQ(ExtraResults::of({{kMomentsResult, int64_t{1}}}).moments, 1);
-  const ExtraResults both = ExtraResults::of({{kMomentsResult, int64_t{1}}, {kCodesResult, int64_t{1}}});
-  EXPECT_EQ(both.codes, 1);
-  EXPECT_EQ(both.moments, 2);
 }
 
 }  // namespace
