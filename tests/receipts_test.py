@@ -31,9 +31,9 @@ MATTERS = [
     "src/ir/steps.inc",
     "src/steps/step.cc",
     "src/steps/functors.h",
-    "src/steps/bias.h",                    # a step: its functor,
-    "src/steps/bias.cc",                   # reference and error rule
-    "src/steps/gate.cc",                   # a step without a functor
+    "src/steps/bias.h",  # a step: its functor,
+    "src/steps/bias.cc",  # reference and error rule
+    "src/steps/gate.cc",  # a step without a functor
     "src/steps/normalise.cc",
     "src/steps/unary.cc",
     "src/op/program_rows.cc",

@@ -73,8 +73,11 @@ class Tree:
             if (self.root / "apps") in includer.parents and ".." not in name.parts:
                 return self.place(beside), None
             inside = self.src in beside.resolve().parents
-            return None, (f'write it relative to src: #include "{self.place(beside.resolve())}"' if inside
-                          else "src may not reach into other folders of the repository")
+            return None, (
+                f'write it relative to src: #include "{self.place(beside.resolve())}"'
+                if inside
+                else "src may not reach into other folders of the repository"
+            )
         if len(name.parts) > 1 and name.parts[0] in self.levels:
             return name, None  # a header yet to be written still shows its direction
         return None, None
@@ -89,13 +92,17 @@ class Tree:
                 return None
             lower = [r for r in self.levels if self.levels[r] < self.levels[own]]
             lower.sort(key=lambda r: (self.levels[r], r))
-            return (f"{own} (level {self.levels[own]}) may not include {other} (level {self.levels[other]}); "
-                    f"allowed: {own} itself{' and ' + ', '.join(lower) if lower else ''}")
+            return (
+                f"{own} (level {self.levels[own]}) may not include {other} (level {self.levels[other]}); "
+                f"allowed: {own} itself{' and ' + ', '.join(lower) if lower else ''}"
+            )
         inside = own in SHELVES and len(includer.parts) > 2 and len(target.parts) > 2
         if inside and includer.parts[1] != target.parts[1]:
-            return (f"{own}/{includer.parts[1]} may not include its sibling {own}/{target.parts[1]}; allowed: "
-                    f"{own}/{includer.parts[1]}/, headers in {own}/ itself, lower rooms "
-                    "(shared code belongs in one of these)")
+            return (
+                f"{own}/{includer.parts[1]} may not include its sibling {own}/{target.parts[1]}; allowed: "
+                f"{own}/{includer.parts[1]}/, headers in {own}/ itself, lower rooms "
+                "(shared code belongs in one of these)"
+            )
         return None
 
 
@@ -105,7 +112,7 @@ def find_cycle(edges):
 
     def visit(room):
         if room in path:
-            return path[path.index(room):] + [room]
+            return path[path.index(room) :] + [room]
         if room in done:
             return None
         path.append(room)
@@ -125,13 +132,16 @@ def check(root):
     tree = Tree(root, levels)
     for folder in sorted(p for p in tree.src.iterdir() if p.is_dir()):
         if folder.name not in levels:
-            complaints.append(f"src/{folder.name}: unknown room; give it a level in src/LAYERS or move its files "
-                              f"(rooms: {', '.join(levels)})")
+            complaints.append(
+                f"src/{folder.name}: unknown room; give it a level in src/LAYERS or move its files "
+                f"(rooms: {', '.join(levels)})"
+            )
     for folder in sorted(p for p in tree.src.rglob("*") if p.is_dir()):
         held = sum(p.suffix in SOURCES for p in folder.iterdir())
         if held > MOST_FILES:
             complaints.append(
-                f"{folder.relative_to(root)}: {held} files; a room has one job and at most {MOST_FILES} files")
+                f"{folder.relative_to(root)}: {held} files; a room has one job and at most {MOST_FILES} files"
+            )
     edges, witness, count = {}, {}, 0
     for path in tree.files():
         place = tree.place(path)
@@ -153,8 +163,11 @@ def check(root):
             if target is None or target.parts[0] not in levels:
                 continue
             # Rooms may not include each other in a circle, nor folders inside one room.
-            a, b = ((p.parent.as_posix() for p in (place, target)) if target.parts[0] == place.parts[0]
-                    else (place.parts[0], target.parts[0]))
+            a, b = (
+                (p.parent.as_posix() for p in (place, target))
+                if target.parts[0] == place.parts[0]
+                else (place.parts[0], target.parts[0])
+            )
             if a != b:
                 edges.setdefault(a, set()).add(b)
                 witness.setdefault((a, b), where)
@@ -178,7 +191,7 @@ def self_test():
         "src/ops/matmul/matmul.h": '#include "ops/problem.h"\n',
         "src/ops/matmul/cpu.cc": '#include "ops/matmul/matmul.h"\n#include "hwy/highway.h"\n',
         "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n'
-                                  '#include "ops/norm/norm.h"\n',
+        '#include "ops/norm/norm.h"\n',
         "src/ops/norm/norm.h": "",
         "src/verify/verify.h": '#include "ops/matmul/matmul.h"\n',
         "src/verify/plan/parts.h": '#include "verify/verify.h"\n',
@@ -187,8 +200,11 @@ def self_test():
         "tests/testing/operands.h": "",
     }
     planted = [  # (file, text, what the complaint must say)
-        ("src/types/bad.h", '\n#include "ops/problem.h"\n',
-         "src/types/bad.h:2: .*may not include ops .*allowed: types itself and base"),
+        (
+            "src/types/bad.h",
+            '\n#include "ops/problem.h"\n',
+            "src/types/bad.h:2: .*may not include ops .*allowed: types itself and base",
+        ),
         ("src/types/bad.h", '#include "io/npz.h"\n', "types .level 1. may not include io .level 1."),
         ("src/base/bad.cc", '#include "apps/cli/commands.h"\n', "base .level 0. may not include apps"),
         ("src/verify/bad.cc", '#include "cli/commands.h"\n', "verify .level 8. may not include apps"),
@@ -226,7 +242,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", nargs="?", type=Path, default=REPO)
     parser.add_argument(
-        "--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught")
+        "--self-test", action="store_true", help="plant violations in a temporary tree; each must be caught"
+    )
     options = parser.parse_args()
     if options.self_test:
         complaints, count = self_test()

@@ -208,6 +208,7 @@ def check(paths, program, tool, environment, verbose):
 
 def self_test():
     """Each planted fault must be found, and the sound kernels must pass."""
+
     def rule(kernels="", must=(), never=(), helper=""):
         return {"kernels": kernels, "must": list(must), "never": list(never), "helper": helper}
 

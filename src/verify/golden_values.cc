@@ -202,6 +202,95 @@ Result<std::vector<bool>> are_sample_by_sample(const Engine& engine, const Plan&
 
 }  // namespace
 
+namespace {
+
+// Runs of the golden plan over one set of samples, with the values that are watched: what they are in the clean run,
+// and how far noise takes them.
+class GoldenRuns {
+ public:
+  GoldenRuns(const Engine& engine, const Plan& golden, const Samples& samples, std::vector<int> tensors,
+             Progress* progress)
+      : engine_(engine),
+        golden_(golden),
+        samples_(samples),
+        progress_(progress),
+        tensors_(std::move(tensors)),
+        clean_(tensors_.size()),
+        farthest_(tensors_.size(), 0) {}
+
+  // Seed 0: without noise; every later run starts each value from the clean one before it.
+  Result<Outputs64> run(const GoldenArithmetic& arithmetic, uint64_t seed) {
+    ExecutorOptions options;
+    options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in,
+                             std::span<const TensorView> out) {
+      if (progress_ != nullptr && seed <= 1) progress_->advance();
+      return arithmetic.make(i, p, in, out, seed == 0 ? 0 : seed + i);
+    };
+    if (seed > 0)
+      options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
+    if (seed > 0)
+      options.observe = [&, seed](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
+        move_one_code(out[0], seed * 0x9e37 + static_cast<uint64_t>(&step - golden_.steps.data()));
+      };
+    for (size_t v = 0; v < tensors_.size(); ++v) options.replaced.push_back({tensors_[v], clean_[v]});
+    options.seen = [&, seed](size_t v, const uint8_t* bytes) { seed == 0 ? take(v, bytes) : measure(v, bytes); };
+    return run_plan(engine_, golden_, samples_, options);
+  }
+
+  // Values that depend on one sample each, where the batch has several.
+  Status keep_sample_by_sample(const GoldenArithmetic& arithmetic) {
+    TS_ASSIGN(const std::vector<bool> kept,
+              are_sample_by_sample(engine_, golden_, samples_, arithmetic, tensors_, clean_));
+    keep(kept);
+    return {};
+  }
+
+  void keep(const std::vector<bool>& kept) {
+    size_t n = 0;
+    for (size_t v = 0; v < tensors_.size(); ++v) {
+      if (kept[v]) tensors_[n] = tensors_[v], clean_[n] = clean_[v], ++n;
+    }
+    tensors_.resize(n), clean_.resize(n);
+  }
+
+  void forget_distances() { farthest_.assign(tensors_.size(), 0); }
+
+  // The value with its bound, after runs with noise.
+  GoldenValue value(size_t v) const {
+    const PlanTensor& t = golden_.tensors[static_cast<size_t>(tensors_[v])];
+    const double bound =
+        multiple_of(elements(t.desc.shape)) * farthest_[v] + largest_flip(t.desc, clean_[v].data()) + kFloor;
+    return {{t.name, t.desc.shape, t.desc.type, clean_[v]}, bound};
+  }
+  size_t values() const { return tensors_.size(); }
+
+ private:
+  const Operand& desc(size_t v) const { return golden_.tensors[static_cast<size_t>(tensors_[v])].desc; }
+
+  void take(size_t v, const uint8_t* bytes) {
+    Buffer kept(static_cast<size_t>(bytes_of(desc(v))));
+    std::memcpy(kept.data(), bytes, kept.size());
+    clean_[v] = Bytes::own(std::move(kept));
+  }
+
+  void measure(size_t v, const uint8_t* bytes) {
+    const int64_t count = elements(desc(v).shape);
+    const Closeness c =
+        compare(decoded(desc(v).type, bytes, count), decoded(desc(v).type, clean_[v].data(), count), golden_.batch);
+    if (!(c.relative_l2 <= farthest_[v])) farthest_[v] = c.relative_l2;  // NaN stays: such a value is not kept
+  }
+
+  const Engine& engine_;
+  const Plan& golden_;
+  const Samples& samples_;
+  Progress* const progress_;
+  std::vector<int> tensors_;
+  std::vector<Bytes> clean_;
+  std::vector<double> farthest_;
+};
+
+}  // namespace
+
 Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden,
                                const Samples& samples, Progress* progress) {
   std::vector<GoldenArithmetic> ways;
@@ -212,77 +301,33 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans
   std::vector<int> tensors = known_values(engine, golden);
   const bool fresh = tensors.empty();
   if (fresh) tensors = choose_values(engine, golden);
-  std::vector<Bytes> clean(tensors.size());
-  std::vector<double> farthest(tensors.size(), 0);
-  const auto run = [&](const GoldenArithmetic& arithmetic, uint64_t seed) {
-    ExecutorOptions options;
-    options.make = [&, seed](size_t i, const Problem& p, std::span<const TensorView> in,
-                             std::span<const TensorView> out) {
-      if (progress != nullptr && seed <= 1) progress->advance();
-      return arithmetic.make(i, p, in, out, seed == 0 ? 0 : seed + i);
-    };
-    if (seed > 0)
-      options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
-    if (seed > 0)
-      options.observe = [&, seed](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
-        move_one_code(out[0], seed * 0x9e37 + static_cast<uint64_t>(&step - golden.steps.data()));
-      };
-    for (size_t v = 0; v < tensors.size(); ++v) options.replaced.push_back({tensors[v], clean[v]});
-    options.seen = [&, seed](size_t v, const uint8_t* bytes) {
-      const Operand& desc = golden.tensors[static_cast<size_t>(tensors[v])].desc;
-      const auto size = static_cast<size_t>(bytes_of(desc));
-      if (seed == 0) {
-        Buffer kept(size);
-        std::memcpy(kept.data(), bytes, size);
-        clean[v] = Bytes::own(std::move(kept));
-        return;
-      }
-      const int64_t count = elements(desc.shape);
-      const Closeness c =
-          compare(decoded(desc.type, bytes, count), decoded(desc.type, clean[v].data(), count), golden.batch);
-      if (!(c.relative_l2 <= farthest[v])) farthest[v] = c.relative_l2;  // NaN stays: such a value is not kept
-    };
-    return run_plan(engine, golden, samples, options);
-  };
+  GoldenRuns runs(engine, golden, samples, std::move(tensors), progress);
   GoldenTruth truth;
-  TS_ASSIGN(truth.outputs, run(ways.front(), 0));
-  const auto keep = [&](const std::vector<bool>& kept) {
-    size_t n = 0;
-    for (size_t v = 0; v < tensors.size(); ++v) {
-      if (kept[v]) tensors[n] = tensors[v], clean[n] = clean[v], ++n;
-    }
-    tensors.resize(n), clean.resize(n);
-  };
-  if (fresh && golden.batch > 1) {
-    TS_ASSIGN(const std::vector<bool> kept,
-              are_sample_by_sample(engine, golden, samples, ways.front(), tensors, clean));
-    keep(kept);
-  }
+  TS_ASSIGN(truth.outputs, runs.run(ways.front(), 0));
+  if (fresh && golden.batch > 1) TS_TRY(runs.keep_sample_by_sample(ways.front()));
   constexpr double kMostBound = 0.99;  // a bound of 1 binds nothing
-  const size_t runs = std::max(ways.size(), static_cast<size_t>(noise_runs(golden)));
+  const size_t count = std::max(ways.size(), static_cast<size_t>(noise_runs(golden)));
   // A value that noise may change altogether is no place to go on from. Without it those after it lie farther from the
   // one before them: their bounds are taken again.
   for (bool again = true; again;) {
-    farthest.assign(tensors.size(), 0);
+    runs.forget_distances();
     truth.bounds.assign(truth.outputs.size(), 0);
     truth.values.clear();
-    for (size_t i = 0; i < runs; ++i) {
-      TS_ASSIGN(const Outputs64 noisy, run(ways[i % ways.size()], i + 1));
+    for (size_t i = 0; i < count; ++i) {
+      TS_ASSIGN(const Outputs64 noisy, runs.run(ways[i % ways.size()], i + 1));
       for (size_t o = 0; o < noisy.size(); ++o) {
         const double far = compare(noisy[o], truth.outputs[o], golden.batch).relative_l2;
         truth.bounds[o] = std::max(truth.bounds[o], multiple_of(static_cast<int64_t>(noisy[o].size())) * far + kFloor);
       }
     }
     std::vector<bool> kept;
-    for (size_t v = 0; v < tensors.size(); ++v) {
-      const PlanTensor& t = golden.tensors[static_cast<size_t>(tensors[v])];
-      const double bound =
-          multiple_of(elements(t.desc.shape)) * farthest[v] + largest_flip(t.desc, clean[v].data()) + kFloor;
-      kept.push_back(bound <= kMostBound);
-      if (kept.back()) truth.values.push_back({{t.name, t.desc.shape, t.desc.type, clean[v]}, bound});
+    for (size_t v = 0; v < runs.values(); ++v) {
+      GoldenValue value = runs.value(v);
+      kept.push_back(value.bound <= kMostBound);
+      if (kept.back()) truth.values.push_back(std::move(value));
     }
-    again = truth.values.size() < tensors.size();
-    if (again) keep(kept);
+    again = truth.values.size() < runs.values();
+    if (again) runs.keep(kept);
   }
   for (double& b : truth.bounds) b = std::min(b, kMostBound);
   return truth;

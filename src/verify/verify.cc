@@ -149,30 +149,85 @@ Samples golden_samples(const Engine& engine) {
   return samples;
 }
 
+namespace {
+
+constexpr size_t kMostSentences = 5;
+
+// The samples to measure on, and what the report says of them.
+Result<Samples> quantization_samples(const Engine& engine, const Plan& golden, const F32Model* f32_model,
+                                     const VerifyOptions& options, QuantizationReport& report) {
+  if (f32_model == nullptr) {
+    if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
+    report.what = "golden inputs";
+    report.samples = golden_samples(engine).count;
+    report.fitting = true;
+    report.outputs = stored_quality(engine.golden);
+    return golden_samples(engine).repeated(golden.batch);
+  }
+  TS_ASSIGN(Samples samples, samples_asked(golden, options, report.of));
+  report.samples = samples.count;
+  report.fitting = !options.inputs.empty();
+  report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
+                                       : options.inputs.substr(options.inputs.rfind('/') + 1);
+  if (f32_model->plan().batch != golden.batch) {
+    return bad_input(
+        cat("the model has a batch of ", f32_model->plan().batch, ", the engine's golden plan ", golden.batch));
+  }
+  return samples;
+}
+
+// Outputs of `count` samples, the engine's beside those of the model in f32, added to the report.
+void add_outputs(const Plan& golden, const Outputs64& got, const Outputs64& want, int64_t count,
+                 QuantizationReport& report) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto n =
+        static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden.batch) * static_cast<size_t>(count));
+    const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
+    const OutputQuality q = output_quality(golden, i, first_of(got[i]), first_of(want[i]), count);
+    if (report.outputs.size() <= i) report.outputs.push_back({.name = q.name, .closeness = {}});
+    OutputQuality& all = report.outputs[i];
+    all.closeness.add(q.closeness);
+    if (q.whole) {
+      const Agreement before = all.whole.value_or(Agreement{});
+      all.whole = Agreement{.same = before.same + q.whole->same, .all = before.all + q.whole->all};
+    }
+  }
+}
+
+// Findings that these samples cannot show.
+void drop_findings(const Engine& engine, bool with_model, std::vector<LayerQuality>& layers) {
+  for (LayerQuality& q : layers) {
+    // Weights that were refined are not the model's; they were judged at build, beside those that quantize was given.
+    if (with_model && !engine.refinements.empty()) {
+      std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
+      q.weight_error = 0;
+    }
+    // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
+    if (!with_model && scaled_by_golden_inputs(engine))
+      std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
+  }
+}
+
+// Where a plan is not the model, in sentences.
+std::vector<std::string> differences(const Engine& engine, const Plan& golden, const Graph& model) {
+  std::vector<std::string> wrong = validate_plan(engine.constants, golden, model, refined_of(engine)).faults;
+  for (const Plan& plan : engine.plans) {
+    if (!wrong.empty() || &plan == &golden || plan.batch != golden.batch) continue;
+    for (const std::string& fault : validate_plan(engine.constants, plan, model, refined_of(engine)).faults)
+      wrong.push_back(cat("plan ", plan.name, ": ", fault));
+  }
+  if (wrong.size() > kMostSentences) wrong.resize(kMostSentences);
+  return wrong;
+}
+
+}  // namespace
+
 Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
                                                 const VerifyOptions& options) {
   const Plan* golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   QuantizationReport report;
-  Samples samples;
-  if (f32_model == nullptr) {
-    if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
-    samples = golden_samples(engine).repeated(golden->batch);
-    report.what = "golden inputs";
-    report.samples = golden_samples(engine).count;
-    report.fitting = true;
-    report.outputs = stored_quality(engine.golden);
-  } else {
-    TS_ASSIGN(samples, samples_asked(*golden, options, report.of));
-    report.samples = samples.count;
-    report.fitting = !options.inputs.empty();
-    report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
-                                         : options.inputs.substr(options.inputs.rfind('/') + 1);
-    if (f32_model->plan().batch != golden->batch) {
-      return bad_input(
-          cat("the model has a batch of ", f32_model->plan().batch, ", the engine's golden plan ", golden->batch));
-    }
-  }
+  TS_ASSIGN(const Samples samples, quantization_samples(engine, *golden, f32_model, options, report));
   QuantizationJudge judge(engine, *golden, f32_model, {engine.divided_layers.begin(), engine.divided_layers.end()});
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
@@ -188,51 +243,22 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const F32M
       judge.hold_against(&f32);
     }
     TS_ASSIGN(const Outputs64 got, run_plan(engine, *golden, group, watching));
-    if (f32_model != nullptr && f32.outputs.size() != got.size())
-      return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
-    for (size_t i = 0; f32_model != nullptr && i < got.size(); ++i) {
-      const auto n = static_cast<std::ptrdiff_t>(got[i].size() / static_cast<size_t>(golden->batch) *
-                                                 static_cast<size_t>(group.count));
-      const auto first_of = [&](const std::vector<double>& all) { return std::span(all.begin(), all.begin() + n); };
-      const OutputQuality q = output_quality(*golden, i, first_of(got[i]), first_of(f32.outputs[i]), group.count);
-      if (report.outputs.size() <= i) report.outputs.push_back({.name = q.name, .closeness = {}});
-      OutputQuality& all = report.outputs[i];
-      all.closeness.add(q.closeness);
-      if (q.whole) {
-        const Agreement before = all.whole.value_or(Agreement{});
-        all.whole = Agreement{.same = before.same + q.whole->same, .all = before.all + q.whole->all};
-      }
+    if (f32_model != nullptr) {
+      if (f32.outputs.size() != got.size())
+        return bad_input(cat("the engine has ", got.size(), " outputs, the model ", f32.outputs.size()));
+      add_outputs(*golden, got, f32.outputs, group.count, report);
     }
     if (progress) progress->advance();
   }
   report.layers = judge.reports();
-  // Weights that were refined are not the model's; they were judged at build, beside those that quantize was given.
-  for (LayerQuality& q : report.layers) {
-    if (f32_model == nullptr || engine.refinements.empty()) break;
-    std::erase_if(q.found, [](const Finding& f) { return f.of_weight; });
-    q.weight_error = 0;
-  }
-  // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
-  for (LayerQuality& q : report.layers) {
-    if (f32_model == nullptr && scaled_by_golden_inputs(engine))
-      std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
-  }
-  constexpr size_t kMost = 5;
-  report.faults = sentences_of(report.layers, true, kMost);
+  drop_findings(engine, f32_model != nullptr, report.layers);
+  report.faults = sentences_of(report.layers, true, kMostSentences);
   if (f32_model != nullptr) {
-    std::vector<std::string> wrong =
-        validate_plan(engine.constants, *golden, f32_model->graph, refined_of(engine)).faults;
-    for (const Plan& plan : engine.plans) {
-      if (!wrong.empty() || &plan == golden || plan.batch != golden->batch) continue;
-      for (const std::string& fault :
-           validate_plan(engine.constants, plan, f32_model->graph, refined_of(engine)).faults)
-        wrong.push_back(cat("plan ", plan.name, ": ", fault));
-    }
-    report.not_the_model = std::min(wrong.size(), kMost);
-    report.faults.insert(report.faults.begin(), wrong.begin(),
-                         wrong.begin() + static_cast<std::ptrdiff_t>(report.not_the_model));
+    const std::vector<std::string> wrong = differences(engine, *golden, f32_model->graph);
+    report.not_the_model = wrong.size();
+    report.faults.insert(report.faults.begin(), wrong.begin(), wrong.end());
   }
-  report.notes = sentences_of(report.layers, false, kMost);
+  report.notes = sentences_of(report.layers, false, kMostSentences);
   if (const std::string left_out = judge.left_out(); !left_out.empty()) report.notes.push_back(left_out);
   return report;
 }

@@ -216,16 +216,6 @@ class AttentionKernel final : public Kernel {
     const float scale = static_cast<float>(p_.scale) * tensor_scale(piece.in[0]) * tensor_scale(piece.in[1]);
     const bool edited = p_.has_bias || p_.causal;  // scores are scaled before the bias is added
     const float left = edited ? 1.0f : scale;      // the factor that they still want after that
-    const int64_t k_begin = piece.batch * p_.k_strides[0] + piece.kv_head * p_.k_strides[2];
-    const int64_t v_begin = piece.batch * p_.v_strides[0] + piece.kv_head * p_.v_strides[2];
-    const auto pack_keys = [&](int64_t first, int64_t n) {
-      product_.pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], k_begin + first * p_.k_strides[1], n,
-                      p_.head_size, decoded, k_panels);
-    };
-    const auto pack_values = [&](int64_t first, int64_t n) {
-      product_.pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], v_begin + first * p_.v_strides[1],
-                                 p_.value_size, n, decoded, v_panels);
-    };
     const auto score = [&](int64_t i, int64_t first, int64_t seen, float* to) {
       product_.multiply(k_panels, q_panels + i * q_bytes, seen, p_.head_size, true, to, kPanelCols);
       if (edited) add_bias_and_mask(piece, i, first, seen, scale, bias, to);
@@ -248,14 +238,14 @@ class AttentionKernel final : public Kernel {
     if (p_.p) {
       const auto scores_of = [&](int64_t i, int64_t first) { return scores + (i * p_.keys + first) * kPanelCols; };
       each_block([&](int64_t first, int64_t n) {
-        pack_keys(first, n);
+        pack_keys(piece, first, n, decoded, k_panels);
         each_panel(first, n, [&](int64_t i, int64_t seen) {
           score(i, first, seen, scores_of(i, first));
           HWY_DYNAMIC_DISPATCH(raise_maximum_simd)(scores_of(i, first), seen, left, maximum + i * kPanelCols);
         });
       });
       each_block([&](int64_t first, int64_t n) {
-        pack_values(first, n);
+        pack_values(piece, first, n, decoded, v_panels);
         each_panel(first, n, [&](int64_t i, int64_t seen) {
           HWY_DYNAMIC_DISPATCH(round_columns_simd)
           (scores_of(i, first), seen, left, weights_, maximum + i * kPanelCols, sum + i * kPanelCols);
@@ -264,8 +254,8 @@ class AttentionKernel final : public Kernel {
       });
     } else {
       each_block([&](int64_t first, int64_t n) {
-        pack_keys(first, n);
-        pack_values(first, n);
+        pack_keys(piece, first, n, decoded, k_panels);
+        pack_values(piece, first, n, decoded, v_panels);
         each_panel(first, n, [&](int64_t i, int64_t seen) {
           score(i, first, seen, scores);
           HWY_DYNAMIC_DISPATCH(softmax_columns_simd)
@@ -275,15 +265,30 @@ class AttentionKernel final : public Kernel {
         });
       });
     }
-    const CpuProgram::Columns program =
-        program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch.floats(program_.scratch_floats(p_.value_size)));
+    write_rows(piece, o, sum, decoded, scratch.floats(program_.scratch_floats(p_.value_size)));
+  }
+
+  // Divides the rows' sums of values by those of weights, and runs the program.
+  void write_rows(const Piece& piece, const float* o, const float* sum, float* row, float* scratch) const {
+    const CpuProgram::Columns program = program_.on(piece.in, piece.out[0], 0, p_.value_size, scratch);
     for (int64_t r = 0; r < piece.rows; ++r) {
       const float* from = o + r / kPanelCols * kPanelCols * p_.value_size + r % kPanelCols;
       const float factor =
           sum[r] == 0 ? 0.0f : tensor_scale(piece.in[2]) / (weights_.max * sum[r]);  // no key at all: 0
-      for (int64_t e = 0; e < p_.value_size; ++e) decoded[e] = from[e * kPanelCols] * factor;
-      program.finish((piece.batch * p_.queries + query_of(piece, r)) * p_.heads + head_of(piece, r), decoded);
+      for (int64_t e = 0; e < p_.value_size; ++e) row[e] = from[e * kPanelCols] * factor;
+      program.finish((piece.batch * p_.queries + query_of(piece, r)) * p_.heads + head_of(piece, r), row);
     }
+  }
+
+  void pack_keys(const Piece& piece, int64_t first, int64_t n, float* decoded, void* panels) const {
+    const int64_t begin = piece.batch * p_.k_strides[0] + piece.kv_head * p_.k_strides[2];
+    product_.pack_x(p_.k.element, piece.in[1].data, p_.k_strides[1], begin + first * p_.k_strides[1], n, p_.head_size,
+                    decoded, panels);
+  }
+  void pack_values(const Piece& piece, int64_t first, int64_t n, float* decoded, void* panels) const {
+    const int64_t begin = piece.batch * p_.v_strides[0] + piece.kv_head * p_.v_strides[2];
+    product_.pack_x_transposed(p_.v.element, piece.in[2].data, p_.v_strides[1], begin + first * p_.v_strides[1],
+                               p_.value_size, n, decoded, panels);
   }
 
   void pack_queries(const Piece& piece, int64_t panel, float* decoded, void* to) const {

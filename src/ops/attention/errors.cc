@@ -68,6 +68,124 @@ class RoundedWeights {
   double sum_ = 0, low_sum_ = 0, high_sum_ = 0;
 };
 
+// The errors of one problem, a row of results at a time.
+class RowErrors {
+ public:
+  RowErrors(const AttentionProblem& a, std::span<const Dense> in, const Dense& y, const Roundings& r)
+      : a_(a),
+        in_(in),
+        y_(y),
+        r_(r),
+        computed_(info(r.computed())),
+        value_(brought(a.v)),
+        dot_(brought(a.q) + brought(a.k) + r.sum(a.head_size)),
+        sums_(2 * r.sum(2 * a.keys)),
+        exponential_((computed_.bits == 8 ? 24 : 8) * r.unit()),
+        weight_(static_cast<size_t>(a.keys)),
+        error_(weight_.size()),
+        magnitude_(static_cast<size_t>(a.value_size)),
+        all_(magnitude_.size()),
+        rounded_(weights(), &weights() == &computed_ ? r.operand() : 0) {
+    if (!a.has_bias) return;
+    const Shape& shape = in[3].shape;
+    const Shape dense = dense_strides(shape);
+    for (size_t i = 0; i < shape.size(); ++i) bias_strides_[4 - shape.size() + i] = shape[i] == 1 ? 0 : dense[i];
+  }
+
+  // e[0, value_size) of query i of head h.
+  void take(int64_t b, int64_t h, int64_t i, std::vector<double>& e) {
+    const int64_t g = h / (a_.heads / a_.kv_heads);
+    seen_ = a_.causal ? i + a_.keys - a_.queries + 1 : a_.keys;
+    take_scores(b, h, i, g);
+    if (top_ == -INFINITY) return;  // no key is seen: the result is exactly 0
+    const size_t at = static_cast<size_t>(((b * a_.queries + i) * a_.heads + h) * a_.value_size);
+    a_.p ? of_rounded_weights(b, g, at, e) : of_weights(b, g, at, e);
+  }
+
+ private:
+  const ElementInfo& weights() const { return info(a_.p ? a_.p->element : Element::f32); }
+  double brought(const QuantType& t) const { return holds(computed_, info(t.element)) ? 0 : r_.operand(); }
+  // Errors of terms add up by their magnitudes, or as a walk.
+  double sized(double v) const { return r_.walk() ? v * v : std::fabs(v); }
+
+  void take_scores(int64_t b, int64_t h, int64_t i, int64_t g) {
+    const double u = r_.unit(), *q = row_of(in_[0], b, i, h);
+    top_ = -INFINITY;
+    for (int64_t j = 0; j < seen_; ++j) {
+      const double* k = row_of(in_[1], b, j, g);
+      double s = 0, size = 0;
+      for (int64_t d = 0; d < a_.head_size; ++d) s += q[d] * k[d], size += sized(q[d] * k[d]);
+      if (r_.walk()) size = std::sqrt(size + s * s);
+      const double plain = s * a_.scale;
+      const double bias = a_.has_bias ? in_[3].v[static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] +
+                                                                     i * bias_strides_[2] + j * bias_strides_[3])]
+                                      : 0;
+      weight_[static_cast<size_t>(j)] = plain + bias;
+      error_[static_cast<size_t>(j)] = dot_ * std::fabs(a_.scale) * size + 6 * u * (std::fabs(plain) + std::fabs(bias));
+      top_ = std::max(top_, plain + bias);
+    }
+  }
+
+  void of_rounded_weights(int64_t b, int64_t g, size_t at, std::vector<double>& e) {
+    const auto n = static_cast<size_t>(seen_);
+    rounded_.set({weight_.data(), n}, {error_.data(), n}, top_, exponential_);
+    for (size_t j = 0; j < n; ++j) {
+      const double off = (rounded_.error(j) + (sums_ + value_) * rounded_.code(j)) / rounded_.divisor();
+      if (off == 0) continue;
+      const double* v = row_of(in_[2], b, static_cast<int64_t>(j), g);
+      for (size_t d = 0; d < all_.size(); ++d) e[at + d] += sized(off * v[d]);
+    }
+    for (size_t d = 0; d < all_.size(); ++d) {
+      if (r_.walk()) e[at + d] = std::sqrt(e[at + d]);
+      e[at + d] += (rounded_.sum_error() + sums_ + 8 * r_.unit()) * std::fabs(y_.v[at + d]) + 0x1p-126;
+    }
+  }
+
+  void of_weights(int64_t b, int64_t g, size_t at, std::vector<double>& e) {
+    const double u = r_.unit(), lost = std::max(0x1p-126, smallest(computed_) / 2);
+    double score_error = 0, sum = 0;
+    for (int64_t j = 0; j < seen_; ++j) {
+      double& w = weight_[static_cast<size_t>(j)];
+      // The error of a masked key (-1e9, -inf) is large and does not matter: its weight is 0 all the same.
+      if (w + error_[static_cast<size_t>(j)] >= top_ - kNoWeight)
+        score_error = std::max(score_error, error_[static_cast<size_t>(j)]);
+      sum += w = std::exp(w - top_);
+    }
+    const double weight_error = std::expm1(2 * score_error) + 16 * u + sums_ + r_.operand() + 2 * value_;
+    std::fill(magnitude_.begin(), magnitude_.end(), 0.0);
+    std::fill(all_.begin(), all_.end(), 0.0);
+    for (int64_t j = 0; j < seen_; ++j) {
+      const double* v = row_of(in_[2], b, j, g);
+      for (size_t d = 0; d < all_.size(); ++d) {
+        magnitude_[d] += sized(weight_[static_cast<size_t>(j)] / sum * v[d]);
+        all_[d] += std::fabs(v[d]);
+      }
+    }
+    for (size_t d = 0; d < all_.size(); ++d) {
+      if (r_.walk()) magnitude_[d] = std::sqrt(magnitude_[d]) + std::fabs(y_.v[at + d]);
+      e[at + d] =
+          weight_error * magnitude_[d] + lost * (all_[d] / std::max(1.0, sum) + 1) + 4 * u * std::fabs(y_.v[at + d]);
+    }
+  }
+
+  const AttentionProblem& a_;
+  const std::span<const Dense> in_;
+  const Dense& y_;
+  const Roundings& r_;
+  const ElementInfo& computed_;
+  const double value_, dot_, sums_;
+  // Eight roundings where a weight is multiplied by 448 after the exponential. A kernel that multiplies codes takes
+  // 2^(x + log2 448): the offset, the sum and log2 448 itself are each rounded at about 8, by 2^-21 at most, which is
+  // 5.6 units of the weight.
+  const double exponential_;
+  Shape bias_strides_ = Shape(4, 0);  // in[3] is dense here: 0 where broadcast
+  // Of the row at hand.
+  int64_t seen_ = 0;  // keys
+  double top_ = 0;
+  std::vector<double> weight_, error_, magnitude_, all_;
+  RoundedWeights rounded_;
+};
+
 }  // namespace
 
 // A score errs by its dot product, its scaling and its distance from the row's maximum, a few roundings each; the
@@ -79,89 +197,11 @@ class RoundedWeights {
 // that rounding, those of the definition by half a step of theirs.
 std::vector<double> attention_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {
   const AttentionProblem a = AttentionProblem::of(p);
-  const double u = r.unit();
-  const ElementInfo& computed = info(r.computed());
-  // Errors of terms add up by their magnitudes, or as a walk.
-  const auto sized = [&](double v) { return r.walk() ? v * v : std::fabs(v); };
-  const auto brought = [&](const QuantType& t) { return holds(computed, info(t.element)) ? 0 : r.operand(); };
-  const double value = brought(a.v);
-  const double dot = brought(a.q) + brought(a.k) + r.sum(a.head_size);
-  const double sums = 2 * r.sum(2 * a.keys);
-  // Eight roundings where a weight is multiplied by 448 after the exponential. A kernel that multiplies codes takes
-  // 2^(x + log2 448): the offset, the sum and log2 448 itself are each rounded at about 8, by 2^-21 at most, which is
-  // 5.6 units of the weight.
-  const double exponential = (computed.bits == 8 ? 24 : 8) * u;
-  const double lost = std::max(0x1p-126, smallest(computed) / 2);
-  Shape bias_strides(4, 0);  // in[3] is dense here: 0 where broadcast
-  if (a.has_bias) {
-    const Shape& shape = in[3].shape;
-    const Shape dense = dense_strides(shape);
-    for (size_t i = 0; i < shape.size(); ++i) bias_strides[4 - shape.size() + i] = shape[i] == 1 ? 0 : dense[i];
-  }
   std::vector<double> e(y.v.size());
   parallel_for(a.batch * a.heads * a.queries, 16, [&](int64_t begin, int64_t end) {
-    std::vector<double> weight(static_cast<size_t>(a.keys)), error(weight.size()),
-        magnitude(static_cast<size_t>(a.value_size)), all(magnitude.size());
-    const ElementInfo& weights = info(a.p ? a.p->element : Element::f32);
-    RoundedWeights rounded(weights, &weights == &computed ? r.operand() : 0);
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t b = item / (a.heads * a.queries), h = item / a.queries % a.heads, i = item % a.queries,
-                    g = h / (a.heads / a.kv_heads);
-      const int64_t seen = a.causal ? i + a.keys - a.queries + 1 : a.keys;
-      const double* q = row_of(in[0], b, i, h);
-      double top = -INFINITY, score_error = 0, sum = 0;
-      for (int64_t j = 0; j < seen; ++j) {
-        const double* k = row_of(in[1], b, j, g);
-        double s = 0, size = 0;
-        for (int64_t d = 0; d < a.head_size; ++d) s += q[d] * k[d], size += sized(q[d] * k[d]);
-        if (r.walk()) size = std::sqrt(size + s * s);
-        const double plain = s * a.scale;
-        const double bias = a.has_bias ? in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
-                                                                     i * bias_strides[2] + j * bias_strides[3])]
-                                       : 0;
-        weight[static_cast<size_t>(j)] = plain + bias;
-        error[static_cast<size_t>(j)] = dot * std::fabs(a.scale) * size + 6 * u * (std::fabs(plain) + std::fabs(bias));
-        top = std::max(top, plain + bias);
-      }
-      if (top == -INFINITY) continue;  // no key is seen: the result is exactly 0
-      const size_t at = static_cast<size_t>(((b * a.queries + i) * a.heads + h) * a.value_size);
-      if (a.p) {
-        const auto n = static_cast<size_t>(seen);
-        rounded.set({weight.data(), n}, {error.data(), n}, top, exponential);
-        for (size_t j = 0; j < n; ++j) {
-          const double off = (rounded.error(j) + (sums + value) * rounded.code(j)) / rounded.divisor();
-          if (off == 0) continue;
-          const double* v = row_of(in[2], b, static_cast<int64_t>(j), g);
-          for (size_t d = 0; d < all.size(); ++d) e[at + d] += sized(off * v[d]);
-        }
-        for (size_t d = 0; d < all.size(); ++d) e[at + d] = r.walk() ? std::sqrt(e[at + d]) : e[at + d];
-        for (size_t d = 0; d < all.size(); ++d)
-          e[at + d] += (rounded.sum_error() + sums + 8 * u) * std::fabs(y.v[at + d]) + 0x1p-126;
-        continue;
-      }
-      for (int64_t j = 0; j < seen; ++j) {
-        double& w = weight[static_cast<size_t>(j)];
-        // The error of a masked key (-1e9, -inf) is large and does not matter: its weight is 0 all the same.
-        if (w + error[static_cast<size_t>(j)] >= top - kNoWeight)
-          score_error = std::max(score_error, error[static_cast<size_t>(j)]);
-        sum += w = std::exp(w - top);
-      }
-      const double weight_error = std::expm1(2 * score_error) + 16 * u + sums + r.operand() + 2 * value;
-      std::fill(magnitude.begin(), magnitude.end(), 0.0);
-      std::fill(all.begin(), all.end(), 0.0);
-      for (int64_t j = 0; j < seen; ++j) {
-        const double* v = row_of(in[2], b, j, g);
-        for (size_t d = 0; d < all.size(); ++d) {
-          magnitude[d] += sized(weight[static_cast<size_t>(j)] / sum * v[d]);
-          all[d] += std::fabs(v[d]);
-        }
-      }
-      for (size_t d = 0; d < all.size(); ++d) {
-        if (r.walk()) magnitude[d] = std::sqrt(magnitude[d]) + std::fabs(y.v[at + d]);
-        e[at + d] =
-            weight_error * magnitude[d] + lost * (all[d] / std::max(1.0, sum) + 1) + 4 * u * std::fabs(y.v[at + d]);
-      }
-    }
+    RowErrors row(a, in, y, r);
+    for (int64_t item = begin; item < end; ++item)
+      row.take(item / (a.heads * a.queries), item / a.queries % a.heads, item % a.queries, e);
   });
   return e;
 }
