@@ -69,7 +69,7 @@ struct Step {
 // "act(silu)", "bias(2)"; without its operand "act(silu)", "bias".
 std::string text_of(const Step& step, bool with_operand = true);
 
-// Steps that somebody runs, in the order in which he runs them.
+// Steps that a kernel runs or a pass takes, in its order.
 class StepSet {
  public:
   consteval StepSet(std::initializer_list<StepKind> kinds) {  // NOLINT: a list is a set

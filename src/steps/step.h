@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a step of an epilogue program does. Each step is a file of this shelf, <name>.cc, that defines
 // `StepInfo <name>_step()`, and ir/steps.inc lists them; the arithmetic that kernels apply number by number stands in
-// <name>.h (functor.h). Whoever needs to know something about a step asks its StepInfo; nobody switches on the kind.
+// <name>.h (functor.h). Consumers ask a step's StepInfo; they do not switch on the kind.
 // Steps know rows of numbers, shapes and attributes, no problems and no graphs.
 #pragma once
 
