@@ -8,7 +8,6 @@
 namespace tessera {
 namespace {
 
-int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
 
 }  // namespace
 
