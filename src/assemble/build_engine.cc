@@ -62,9 +62,15 @@ std::string golden_failure(const Engine& engine, const VerifyReport& report) {
 // Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
 constexpr int64_t kCalibrationBatch = 16;
 
+// Whether a shape says the batch, too.
+bool shapes_give_batch(const BuildOptions& options) {
+  return std::any_of(options.shapes.begin(), options.shapes.end(),
+                     [](const auto& s) { return s.second.empty() || s.second[0] != 0; });
+}
+
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
-  if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
+  if (shapes_give_batch(options)) return options.batches.empty() ? 1 : options.batches[0];
   return options.calib_path.empty() ? 1 : kCalibrationBatch;
 }
 
@@ -300,7 +306,7 @@ class Builder {
 
   // Shapes that are given whole have a batch of their own.
   int64_t golden_batch(int64_t largest) const {
-    return options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
+    return shapes_give_batch(options_) ? largest : std::min(largest, options_.golden_samples);
   }
 
   Status choose_norms_of_all_plans() {
