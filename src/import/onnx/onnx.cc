@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "import/onnx/convert.h"
+#include "import/onnx/float_types.h"
 #include "import/onnx/reader.h"
 #include "io/mmap.h"
 #include "ir/check.h"
@@ -76,6 +77,7 @@ class Importer {
     for (const OnnxTensor& t : model.tensors) {
       const ValueId id = add_tensor(builder_, t);
       context_.stored[t.name] = t.stored;
+      floats_.note(t.name, t.stored);
       context_.code_count += elements(t.type.shape);
       if (t.is_byte) context_.bytes.insert(id);
       TS_TRY(define(t.name, id));
@@ -138,6 +140,7 @@ class Importer {
         graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
     graph_.inputs.push_back(id);
     if (input.is_byte) context_.bytes.insert(id);
+    floats_.note(input.name, input.stored);
     return define(input.name, id);
   }
 
@@ -188,6 +191,8 @@ class Importer {
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
     TS_TRY(check_codes(call));
+    TS_TRY(floats_.check(node));
+    floats_.note(node);
     const size_t before = graph_.values.size();
     TS_ASSIGN(const Values results, find_onnx_op(node)->convert(call));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -247,6 +252,7 @@ class Importer {
   Graph graph_;
   GraphBuilder builder_;
   OnnxContext context_;
+  FloatTypes floats_;
   std::unordered_map<std::string, ValueId> ids_;
   std::map<std::string, int64_t> sizes_;  // of open axes, by their names
   bool batch_open_ = false;               // some input leaves its first axis open

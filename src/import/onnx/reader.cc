@@ -168,8 +168,11 @@ Result<OnnxInput> read_input(const onnx::ValueInfoProto& v) {
   const auto element = element_of_onnx(tensor.elem_type());
   if (!element) return bad_input(cat(place, " holds ", onnx_type_name(tensor.elem_type()), ", which no graph holds"));
   if (!tensor.has_shape()) return bad_input(place + " has no shape");
-  OnnxInput out{
-      .name = as_utf8(v.name()), .element = *element, .is_byte = tensor.elem_type() == kOnnxUint8, .dims = {}};
+  OnnxInput out{.name = as_utf8(v.name()),
+                .element = *element,
+                .is_byte = tensor.elem_type() == kOnnxUint8,
+                .stored = tensor.elem_type(),
+                .dims = {}};
   for (const auto& d : tensor.shape().dim()) {
     OnnxDim dim;
     if (d.has_dim_value()) dim.size = d.dim_value();

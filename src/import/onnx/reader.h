@@ -54,6 +54,7 @@ struct OnnxInput {
   std::string name;
   Element element = Element::f32;
   bool is_byte = false;  // UINT8; u8 is otherwise BOOL
+  int64_t stored = 0;    // its ONNX data type
   std::vector<OnnxDim> dims;
 };
 
