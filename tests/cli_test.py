@@ -152,8 +152,6 @@ class Cli(unittest.TestCase):
 
     def test_options_without_effect_are_refused(self):
         refused = [
-            (("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp16", "--calib", "in.npz"), "--calib: fp16 has no scales to calibrate"),
-            (("run", "tiny.onnx", "-i", "in.npz", "--calib", "in.npz"), "--calib: fp16 has no scales to calibrate"),
             (("build", "tiny.onnx", "-o", "x.tess", "--no-verify", "--seed", 3), "--seed is about golden values, which --no-verify leaves out"),
             (("build", "tiny.onnx", "-o", "x.tess", "--no-verify", "--golden-samples", 3), "--golden-samples is about golden values"),
             (("build", "tiny.tess", "-o", "x.tess"), "tiny.tess is an engine, already built; build takes an ONNX model"),
@@ -170,6 +168,29 @@ class Cli(unittest.TestCase):
         for words in (("verify", "tiny.tess", "--all"), ("inspect", "tiny.tess", "--plan", "golden"), ("inspect", "tiny.tess", "--verbose"),
                       ("bench", "tiny.tess", "--steps", "--all")):
             self.assertIn(f"leave {words[2] if words[0] != 'bench' else '--all'} out", json.loads(tessera(*words, "--json", code=2).stdout)["error"])
+
+    def test_samples_serve_precisions_without_static_scales(self):
+        """They are golden inputs and what accuracy is measured on; that they give no scales is said."""
+        for precision in ("fp32", "fp16", "bf16", "mxfp8", "fp8_token", "w4a16"):
+            build = ("build", "tiny.onnx", "-o", "samples.tess", "--precision", precision, "--calib", "in.npz")
+            done = tessera(*build)
+            said = f"tessera: --calib: {precision} has no static scales; its samples serve golden inputs and accuracy"
+            self.assertEqual(sentence(done.stderr), said)
+            text = " ".join(done.stdout.split())
+            self.assertIn("on 8 samples of --calib: mean cosine ", text)
+            self.assertIn("on the golden inputs (1 sample of in.npz)", text)
+            self.assertNotIn("scales: ", text)
+            self.assertEqual(tessera(*build, "--quiet").stderr, "")
+            tessera("verify", "samples.tess")
+        said = sentence(tessera("run", "tiny.onnx", "-i", "in.npz", "--calib", "in.npz").stderr)
+        self.assertIn("--calib: fp16 has no static scales", said)
+        build = ("build", "tiny.onnx", "-o", "samples.tess", "--precision", "fp16", "--calib")
+        said = sentence(tessera(*build, "in.npz", "--no-verify").stderr)
+        self.assertIn("without golden values its samples are not used", said)
+        tessera("calibrate", "tiny.onnx", "--calib", "in.npz", "-o", "samples.json")
+        self.assertIn("the ranges are not used", sentence(tessera(*build, "samples.json").stderr))
+        # What would choose among scales still has none to choose.
+        self.assertIn("--calib-method: fp16 has no scales to calibrate", failure(*build, "in.npz", "--calib-method", "mse", code=2))
 
     def test_progress_on_a_terminal_only(self):
         build = ("build", "tiny.onnx", "-o", "bar.tess", "--precision", "fp8", "--calib", "in.npz")
@@ -360,7 +381,7 @@ class Cli(unittest.TestCase):
         tessera(*some, *shlex.split(advised))
         # Allowing every layer away is no engine in fp8, and pruned layers that are allowed away are none in 2:4.
         refused = failure(*allow[:-1], "--target", "cuda", code=4)
-        self.assertIn("another precision runs: --precision fp16, without --calib if there is one as asked it runs with --target cpu", refused)
+        self.assertIn("another precision runs: --precision fp16 as asked it runs with --target cpu", refused)
         self.assertNotIn("--allow", refused)
         sparse = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8", "--target", "sm90", "--sparsity", "2:4")
         refused = failure(*sparse, code=4)

@@ -216,8 +216,8 @@ const Command run_command{
     "run an engine or a model on arrays from an npz file",
     "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that "
     "is not full is filled up and cut off again. An "
-    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; "
-    "options about precision and target are for "
+    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first, "
+    "with axes that it leaves open as the arrays have them; options about precision and target are for "
     "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so do numbers that the "
     "engine's type clamps, and either in the outputs of sound inputs.",
     "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"

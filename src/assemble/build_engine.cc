@@ -113,10 +113,7 @@ class Builder {
     if (!ranges_given_) TS_TRY(calibrate_ranges());
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
       return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
-    if (!calib_used_ && !options_.calib_path.empty()) {
-      return usage_error(cat("--calib: ", engine_.precision,
-                             " has no scales to calibrate; leave it out, or ask for another --precision"));
-    }
+    note_calib_without_scales();
     TS_TRY(choose_norms_of_all_plans());
     Status made = make_engine();
     if (made.code() == Code::kVerifyFailed && !lowering_.types.folded_norms.empty())
@@ -248,6 +245,15 @@ class Builder {
     TS_ASSIGN(built_.report.on_samples, trials->measure(sampled_, lowering_.types));
     built_.report.samples = trials->samples();
     return {};
+  }
+
+  // The same line serves every precision: one without static scales does not refuse the samples of the others.
+  void note_calib_without_scales() const {
+    if (calib_used_ || options_.calib_path.empty() || options_.quiet) return;
+    note(cat("--calib: ", engine_.precision, " has no static scales; ",
+             ranges_given_     ? "the ranges are not used"
+             : options_.golden ? "its samples serve golden inputs and accuracy"
+                               : "without golden values its samples are not used"));
   }
 
   // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error
