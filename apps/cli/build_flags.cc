@@ -117,7 +117,8 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--target", flags.target, "ARCH", "arch to build for: " + join(kArchNames) + " (default: cpu)");
   options.add("--calib", flags.calib, "FILE|DIR",
               "npz with inputs that the scales of activations are taken from, a folder of images, or a ranges.json "
-              "of tessera calibrate (precisions with static scales; default: seeded random inputs, which is said)");
+              "of tessera calibrate; golden inputs and accuracy, too, are of its samples (default: seeded random "
+              "inputs, which is said)");
   add_calibration_flags(options, flags.calibration, "--calib-method", "--calib-samples");
   options.add("--allow", flags.allow, "LAYER=NAME",
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");

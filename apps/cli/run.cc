@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/plan_summary.h"
 #include "compile/compile.h"
+#include "import/onnx/open_axes.h"
 #include "plan/engine_file.h"
 
 namespace tessera {
@@ -42,20 +43,36 @@ std::string build_option(const Options& o) {
   return "";
 }
 
-// How many samples the file holds for the model: the first size of the array that is the model's first input.
-Result<int64_t> samples_in(const std::string& path, const std::string& model, const std::string& family) {
-  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
-  std::vector<int64_t> sizes;
-  for (const Array& a : arrays) sizes.push_back(a.shape.empty() ? 1 : a.shape[0]);
-  if (sizes.empty()) return bad_input(cat(path, ": holds no arrays"));
-  if (std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s == sizes[0]; })) return sizes[0];
-  TS_ASSIGN(const Graph graph,
-            load_model(model, 1,
-                       {.exact = false, .shapes = {}, .family = family}));  // several: the model knows which it reads
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    if (!graph.inputs.empty() && arrays[i].name == graph.at(graph.inputs[0]).name) return sizes[i];
+// What the arrays of --inputs say of a model that is built in memory.
+struct FromInputs {
+  int64_t samples = 1;
+  std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open
+};
+
+// The first input's array counts the samples. A model of a family leaves no axis open but the batch.
+Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shape>& given) {
+  TS_ASSIGN(const std::vector<Array> arrays, read_npz(o.inputs));
+  if (arrays.empty()) return bad_input(cat(o.inputs, ": holds no arrays"));
+  std::map<std::string, Shape> shapes;
+  for (const Array& a : arrays) shapes[a.name] = a.shape;
+  FromInputs out;
+  std::string first;
+  if (o.flags.family.empty()) {
+    TS_ASSIGN(ClosedAxes closed, close_axes(o.model, o.inputs, shapes, given));
+    // A .npy has no name but the file's: for a model with one input it is that input.
+    if (arrays.size() == 1 && o.inputs.ends_with(".npy") && !shapes.contains(closed.first_input)) {
+      shapes = {{closed.first_input, arrays[0].shape}};
+      TS_ASSIGN(closed, close_axes(o.model, o.inputs, shapes, given));
+    }
+    first = closed.first_input;
+    out.shapes = std::move(closed.shapes);
+  } else {
+    TS_ASSIGN(const Graph graph, load_model(o.model, 1, {.exact = false, .shapes = {}, .family = o.flags.family}));
+    if (!graph.inputs.empty()) first = graph.at(graph.inputs[0]).name;
   }
-  return int64_t{1};  // the array is missing: reading the samples says so
+  // An array that is missing is told by who reads the samples.
+  if (const auto it = shapes.find(first); it != shapes.end() && !it->second.empty()) out.samples = it->second[0];
+  return out;
 }
 
 Result<Engine> engine_of(const Options& o, const Common& common, double* load_seconds) {
@@ -67,12 +84,12 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
     }
     return open_engine(o.model, load_seconds);
   }
-  int64_t batch = o.batch;
-  if (batch == 0) {
-    TS_ASSIGN(batch, o.flags.shapes.empty() ? samples_in(o.inputs, o.model, o.flags.family) : Result<int64_t>(1));
-    batch = std::clamp<int64_t>(batch, 1, kLargestBatch);
-  }
-  TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {batch}, common.quiet || common.json));
+  TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {}, common.quiet || common.json));
+  auto from_inputs = read_sizes(o, options.shapes);
+  if (!from_inputs.ok()) return from_inputs.status();
+  const int64_t samples = options.shapes.empty() ? from_inputs->samples : 1;
+  options.batches = {o.batch != 0 ? o.batch : std::clamp<int64_t>(samples, 1, kLargestBatch)};
+  options.shapes.merge(from_inputs->shapes);
   options.exact_batches = o.batch != 0;  // samples go through a model's own batch in chunks
   TS_ASSIGN(Built built, build_engine(options));
   const BuildTimes& times = built.times;
@@ -199,8 +216,8 @@ const Command run_command{
     "run an engine or a model on arrays from an npz file",
     "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that "
     "is not full is filled up and cut off again. An "
-    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first; "
-    "options about precision and target are for "
+    "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first, "
+    "with axes that it leaves open as the arrays have them; options about precision and target are for "
     "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so do numbers that the "
     "engine's type clamps, and either in the outputs of sound inputs.",
     "  tessera run vit.tess --inputs in.npz --outputs out.npz\n"

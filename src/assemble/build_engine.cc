@@ -62,9 +62,15 @@ std::string golden_failure(const Engine& engine, const VerifyReport& report) {
 // Batch of the calibration runs: enough rows to use the cores, few enough to keep the arena small.
 constexpr int64_t kCalibrationBatch = 16;
 
+// Whether a shape says the batch, too.
+bool shapes_give_batch(const BuildOptions& options) {
+  return std::any_of(options.shapes.begin(), options.shapes.end(),
+                     [](const auto& s) { return s.second.empty() || s.second[0] != 0; });
+}
+
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
-  if (!options.shapes.empty()) return options.batches.empty() ? 1 : options.batches[0];
+  if (shapes_give_batch(options)) return options.batches.empty() ? 1 : options.batches[0];
   return options.calib_path.empty() ? 1 : kCalibrationBatch;
 }
 
@@ -107,10 +113,7 @@ class Builder {
     if (!ranges_given_) TS_TRY(calibrate_ranges());
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
       return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
-    if (!calib_used_ && !options_.calib_path.empty()) {
-      return usage_error(cat("--calib: ", engine_.precision,
-                             " has no scales to calibrate; leave it out, or ask for another --precision"));
-    }
+    note_calib_without_scales();
     TS_TRY(choose_norms_of_all_plans());
     Status made = make_engine();
     if (made.code() == Code::kVerifyFailed && !lowering_.types.folded_norms.empty())
@@ -244,6 +247,15 @@ class Builder {
     return {};
   }
 
+  // The same line serves every precision: one without static scales does not refuse the samples of the others.
+  void note_calib_without_scales() const {
+    if (calib_used_ || options_.calib_path.empty() || options_.quiet) return;
+    note(cat("--calib: ", engine_.precision, " has no static scales; ",
+             ranges_given_     ? "the ranges are not used"
+             : options_.golden ? "its samples serve golden inputs and accuracy"
+                               : "without golden values its samples are not used"));
+  }
+
   // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error
   // (precision/give_carrier.h).
   void note_bf16() const {
@@ -300,7 +312,7 @@ class Builder {
 
   // Shapes that are given whole have a batch of their own.
   int64_t golden_batch(int64_t largest) const {
-    return options_.shapes.empty() ? std::min(largest, options_.golden_samples) : largest;
+    return shapes_give_batch(options_) ? largest : std::min(largest, options_.golden_samples);
   }
 
   Status choose_norms_of_all_plans() {

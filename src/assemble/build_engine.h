@@ -28,7 +28,7 @@ struct BuildOptions {
   Refinements refine;     // of weights, and 2:4 sparsity (precision/refine.h); which layers: precision and recipe
   std::vector<int64_t> batches;         // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;            // false: a model that fixes its batch keeps it
-  std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open
+  std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open: see LoadOptions
   Arch target = Arch::cpu;
   std::string
       calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed

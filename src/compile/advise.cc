@@ -68,11 +68,6 @@ class Adviser {
     return names;
   }
 
-  // Samples without a scale to calibrate are an error.
-  bool leaves_calibration(const LowerOptions& o) const {
-    return options_.types.ranges != nullptr && !needs_ranges(o.types);
-  }
-
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
     for (const PlanFailure& f : failures) {
@@ -102,8 +97,7 @@ class Adviser {
     o = options_;
     o.types.attention = "fp16";
     if (options_.types.attention == "fp8" && runs_(graph_, o))
-      return cat("\n  with other attention it runs: --attention fp16",
-                 leaves_calibration(o) ? ", without --calib if there is one" : "");
+      return "\n  with other attention it runs: --attention fp16";
     return "";
   }
 
@@ -124,7 +118,6 @@ class Adviser {
       leave(options_.types.sparse, "--sparsity");
       leave(options_.types.promoted, "--accumulate");
       leave(options_.types.attention == "fp8", "--attention");
-      leave(leaves_calibration(o), "--calib if there is one");
       if (precision == options_.types.precision && without.empty()) continue;
       return cat("\n  another precision runs: --precision ", precision, without);
     }

@@ -17,9 +17,10 @@
 namespace tessera {
 
 struct LoadOptions {
-  bool exact = true;                    // a model that fixes its batch must fix it to the one asked for
-  std::map<std::string, Shape> shapes;  // whole shapes of inputs whose axes the model leaves open; before the batch
-  std::string family;                   // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
+  bool exact = true;  // a model that fixes its batch must fix it to the one asked for
+  // Whole shapes of inputs whose axes the model leaves open; before the batch, but a first size of 0 leaves that open.
+  std::map<std::string, Shape> shapes;
+  std::string family;  // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
 };
 // The model as written, with its batch fixed: no pass has seen it.
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options = {});

@@ -294,6 +294,29 @@ TEST(Import, WidensHalvesWhereverTheyStand) {
   }
 }
 
+TEST(BadInput, ProductsOfTwoFloatTypes) {
+  const auto model = [](int32_t type, bool cast) {
+    onnx::ModelProto m = empty_model();
+    auto* w = add_tensor(m, "w", type, {4, 3});
+    w->set_raw_data(std::string(type == onnx::TensorProto::FLOAT ? 48 : 24, '\0'));
+    add_node(m, "Transpose", {"x"}, "t");
+    add_node(m, "Transpose", {"t"}, "y");
+    if (cast) {
+      auto* a = add_node(m, "Cast", {"w"}, "c")->add_attribute();
+      a->set_name("to");
+      a->set_type(onnx::AttributeProto::INT);
+      a->set_i(onnx::TensorProto::FLOAT);
+    }
+    add_node(m, "MatMul", {"y", cast ? "c" : "w"}, "z");
+    return m;
+  };
+  EXPECT_TRUE(import_onnx(bytes_of(model(onnx::TensorProto::FLOAT, false).SerializeAsString()), "g").ok());
+  EXPECT_TRUE(import_onnx(bytes_of(model(onnx::TensorProto::FLOAT16, true).SerializeAsString()), "g").ok());
+  expect_error(model(onnx::TensorProto::FLOAT16, false),
+               {"node_z", "MatMul", "'y' in FLOAT by 'w' in FLOAT16", "Cast"});
+  expect_error(model(onnx::TensorProto::BFLOAT16, false), {"node_z", "'y' in FLOAT by 'w' in BFLOAT16"});
+}
+
 TEST(BadInput, HugeShapesCostNothing) {
   for (const int64_t size : {int64_t{1} << 39, int64_t{1} << 62, int64_t{-5}}) {
     auto m = empty_model();

@@ -73,6 +73,24 @@ TEST(BadScales, Shapes) {
   expect_error(blocks, {"node_d", "blocks of 2"});
 }
 
+// As NVFP4 is written in the standard's words, but for shorter blocks: codes in FLOAT4E2M1, one scale for each two.
+TEST(BadScales, BlocksWithoutTheirSize) {
+  const auto nvfp4 = [](int64_t block) {
+    Model model;
+    model.m = empty_model(23);
+    add_tensor(model.m, "w", 23, {3, 4})->set_raw_data(std::string(6, '\x22'));
+    add_tensor(model.m, "s", onnx::TensorProto::FLOAT8E4M3FN, {3, 2})->set_raw_data(std::string(6, '\x38'));
+    auto* dequantize = add_node(model.m, "DequantizeLinear", {"w", "s"}, "d");
+    set_integer(dequantize, "axis", 1);
+    set_integer(dequantize, "block_size", block);
+    add_node(model.m, "Transpose", {"d"}, "t");
+    add_node(model.m, "MatMul", {"x", "t"}, "z");
+    return model;
+  };
+  EXPECT_EQ(nvfp4(2).error(), "");
+  expect_error(nvfp4(0), {"node_d", "scale 's'", "[3,2]", "[3,4]", "block_size is 0"});
+}
+
 TEST(BadScales, NobodyReads) {
   Model model;
   add_node(model.m, "DequantizeLinear", {"w", "s"}, "unread")->CopyFrom(*model.dequantize);

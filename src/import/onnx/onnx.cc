@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "import/onnx/convert.h"
+#include "import/onnx/float_types.h"
 #include "import/onnx/reader.h"
 #include "io/mmap.h"
 #include "ir/check.h"
@@ -76,6 +77,7 @@ class Importer {
     for (const OnnxTensor& t : model.tensors) {
       const ValueId id = add_tensor(builder_, t);
       context_.stored[t.name] = t.stored;
+      floats_.note(t.name, t.stored);
       context_.code_count += elements(t.type.shape);
       if (t.is_byte) context_.bytes.insert(id);
       TS_TRY(define(t.name, id));
@@ -111,6 +113,7 @@ class Importer {
       bool fits = shape.size() == input.dims.size();
       for (size_t i = 0; fits && i < shape.size(); ++i) {
         const OnnxDim& d = input.dims[i];
+        if (i == 0 && shape[i] == 0) continue;  // the batch
         fits = shape[i] >= 1 && (d.size < 0 || d.size == shape[i]);
         if (d.size < 0 && !d.symbol.empty()) fits &= sizes_.emplace(d.symbol, shape[i]).first->second == shape[i];
       }
@@ -126,32 +129,36 @@ class Importer {
   }
 
   Status add_input(const OnnxInput& input) {
-    Shape shape;
-    if (const auto given = options_.shapes.find(input.name); given != options_.shapes.end()) {
-      shape = given->second;
-    } else {
-      for (size_t i = 0; i < input.dims.size(); ++i) {
-        const OnnxDim& d = input.dims[i];
-        const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
-        const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : i == 0 ? options_.batch : 0;
-        // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
-        if (i == 0 && d.size >= 0 && !batch_open_ && !options_.own_batch && options_.batch > 0 &&
-            options_.batch != d.size)
-          return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
-        if (size < 1 && i == 0)
-          return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
-        if (size < 1)
-          return bad_input(cat("axis ", i, " is open in ", described(input), ": give the input's whole shape, --shape ",
-                               shown(input.name), "=", example(input)));
-        shape.push_back(size);
-      }
+    const auto given = options_.shapes.find(input.name);
+    Shape shape = given != options_.shapes.end() ? given->second : Shape(input.dims.size(), 0);
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] != 0) continue;
+      TS_ASSIGN(shape[i], size_of_axis(input, i));
     }
     if (!checked_elements(shape, kMaxElements)) return bad_input(cat("shape ", to_string(shape), " is too large"));
     const ValueId id =
         graph_.add_value({.name = input.name, .type = {shape, input.element}, .constant = false, .data = {}});
     graph_.inputs.push_back(id);
     if (input.is_byte) context_.bytes.insert(id);
+    floats_.note(input.name, input.stored);
     return define(input.name, id);
+  }
+
+  // Of an axis that no given shape says.
+  Result<int64_t> size_of_axis(const OnnxInput& input, size_t axis) const {
+    const OnnxDim& d = input.dims[axis];
+    const auto known = d.symbol.empty() ? sizes_.end() : sizes_.find(d.symbol);
+    const int64_t size = d.size >= 0 ? d.size : known != sizes_.end() ? known->second : axis == 0 ? options_.batch : 0;
+    // A model that leaves the batch open in one input may fix the first axis of another (positions, say).
+    if (axis == 0 && d.size >= 0 && !batch_open_ && !options_.own_batch && options_.batch > 0 &&
+        options_.batch != d.size)
+      return bad_input(cat("the model fixes the batch to ", d.size, ", ", options_.batch, " was asked for"));
+    if (size < 1 && axis == 0)
+      return bad_input(cat("the batch is open in ", described(input), ": say which one to build for"));
+    if (size < 1)
+      return bad_input(cat("axis ", axis, " is open in ", described(input), ": give the input's whole shape, --shape ",
+                           shown(input.name), "=", example(input)));
+    return size;
   }
 
   // A shape that would fit, as it is written on the command line: "1,128".
@@ -184,6 +191,8 @@ class Importer {
       call.in.push_back(name.empty() ? kNoValue : it->second);
     }
     TS_TRY(check_codes(call));
+    TS_TRY(floats_.check(node));
+    floats_.note(node);
     const size_t before = graph_.values.size();
     TS_ASSIGN(const Values results, find_onnx_op(node)->convert(call));
     for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -243,6 +252,7 @@ class Importer {
   Graph graph_;
   GraphBuilder builder_;
   OnnxContext context_;
+  FloatTypes floats_;
   std::unordered_map<std::string, ValueId> ids_;
   std::map<std::string, int64_t> sizes_;  // of open axes, by their names
   bool batch_open_ = false;               // some input leaves its first axis open

@@ -20,8 +20,8 @@ namespace tessera {
 struct OnnxOptions {
   int64_t batch = 0;       // size of inputs' first axis where the model leaves it open; 0: the model must say it
   bool own_batch = false;  // a model that fixes its batch keeps it, whatever `batch` says; else another one is an error
-  // Whole shapes of inputs, by name; they count more than `batch`. What a name in the model's shape ("sequence") stands
-  // for in one of them, it stands for in all other inputs.
+  // Whole shapes of inputs, by name; they count more than `batch`, but a first size of 0 leaves that to it. What a name
+  // in the model's shape ("sequence") stands for in one of them, it stands for in all other inputs.
   std::map<std::string, Shape> shapes;
 };
 

@@ -168,8 +168,11 @@ Result<OnnxInput> read_input(const onnx::ValueInfoProto& v) {
   const auto element = element_of_onnx(tensor.elem_type());
   if (!element) return bad_input(cat(place, " holds ", onnx_type_name(tensor.elem_type()), ", which no graph holds"));
   if (!tensor.has_shape()) return bad_input(place + " has no shape");
-  OnnxInput out{
-      .name = as_utf8(v.name()), .element = *element, .is_byte = tensor.elem_type() == kOnnxUint8, .dims = {}};
+  OnnxInput out{.name = as_utf8(v.name()),
+                .element = *element,
+                .is_byte = tensor.elem_type() == kOnnxUint8,
+                .stored = tensor.elem_type(),
+                .dims = {}};
   for (const auto& d : tensor.shape().dim()) {
     OnnxDim dim;
     if (d.has_dim_value()) dim.size = d.dim_value();
@@ -190,17 +193,42 @@ Status check_opset(const Opsets& opsets) {
   return {};
 }
 
-}  // namespace
-
-Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
-  ExternalFiles files(folder);
+Status parse_model(const Bytes& file, onnx::ModelProto& model) {
   if (file.size() > static_cast<size_t>(INT_MAX))
     return bad_input("the file is larger than 2 GiB, protobuf's limit; export with external data");
-  onnx::ModelProto model;
   if (!model.ParseFromArray(file.data(), static_cast<int>(file.size())))
     return bad_input("not an ONNX model: the file is damaged, cut short, or of another kind");
   if (!model.has_graph() || model.graph().output_size() == 0)
     return bad_input("not an ONNX model: it holds no graph with outputs");
+  return {};
+}
+
+// `weights`: names of initializers, which old files list among the inputs.
+Result<std::vector<OnnxInput>> read_inputs(const onnx::GraphProto& graph,
+                                           const std::unordered_set<std::string>& weights) {
+  std::vector<OnnxInput> inputs;
+  for (const auto& v : graph.input()) {
+    if (weights.contains(as_utf8(v.name()))) continue;
+    TS_ASSIGN(OnnxInput input, read_input(v));
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace
+
+Result<std::vector<OnnxInput>> read_onnx_inputs(const Bytes& file) {
+  onnx::ModelProto model;
+  TS_TRY(parse_model(file, model));
+  std::unordered_set<std::string> weights;
+  for (const auto& t : model.graph().initializer()) weights.insert(as_utf8(t.name()));
+  return read_inputs(model.graph(), weights);
+}
+
+Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
+  ExternalFiles files(folder);
+  onnx::ModelProto model;
+  TS_TRY(parse_model(file, model));
   const Opsets opsets = read_opsets(model.opset_import());
   TS_TRY(check_opset(opsets));
   onnx::GraphProto& graph = *model.mutable_graph();
@@ -212,11 +240,7 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
   }
   std::unordered_set<std::string> weights;
   for (const OnnxTensor& t : out.tensors) weights.insert(t.name);
-  for (const auto& v : graph.input()) {
-    if (weights.contains(as_utf8(v.name()))) continue;  // old files list the weights among the inputs
-    TS_ASSIGN(OnnxInput input, read_input(v));
-    out.inputs.push_back(std::move(input));
-  }
+  TS_ASSIGN(out.inputs, read_inputs(graph, weights));
   for (const auto& v : graph.output()) out.outputs.push_back(as_utf8(v.name()));
   std::vector<OnnxFunction> functions;
   for (auto& f : *model.mutable_functions()) {

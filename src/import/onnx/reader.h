@@ -54,6 +54,7 @@ struct OnnxInput {
   std::string name;
   Element element = Element::f32;
   bool is_byte = false;  // UINT8; u8 is otherwise BOOL
+  int64_t stored = 0;    // its ONNX data type
   std::vector<OnnxDim> dims;
 };
 
@@ -74,6 +75,8 @@ struct OnnxModel {
 
 // `folder` holds the model's external data files; empty: a model with external data is refused.
 Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder);
+// The inputs alone, as the file declares them: no weight is looked at.
+Result<std::vector<OnnxInput>> read_onnx_inputs(const Bytes& file);
 
 // Replaces calls of functions by their nodes, at any depth. A function that calls itself, or a result of more than a
 // million nodes, is an error.

@@ -157,6 +157,11 @@ Result<OnnxScale> read_scale(OnnxCall& c, const Shape& x, bool powers) {
   Result<ScaleAxis> over = ScaleAxis::of(x, s.shape, axis, block);
   if (!over.ok()) return over.status().at(cat("scale '", shown(s.name), "'"));
   s.over = *over;
+  // TensorRT's own operators may leave the block to the shapes; the standard's may not.
+  if (block == 0 && s.over.granularity() == Granularity::kBlock && !c.node.op.starts_with("TRT_"))
+    return bad_input(
+        cat("scale '", shown(s.name), "' of shape ", to_string(s.shape), " for ", to_string(x),
+            " is one of blocks, and block_size is 0: give the block_size, or one scale per index of the axis"));
   const Region region = s.over.arranged_scale(c.b.place(v).region);
   const int64_t count = elements(region.shape);
   if (count > std::max(elements(c.b.graph().at(source.base).type.shape), kMaxListed))

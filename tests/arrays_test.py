@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the user's own arrays decide: axes that a model leaves open, golden inputs, accuracy.
+
+python3 tests/arrays_test.py FOLDER_OF_PROGRAMS"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+except ImportError:
+    sys.exit(77)
+
+PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
+
+
+def tessera(*words, code=0):
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=Arrays.folder)
+    assert done.returncode == code, f"exit {done.returncode}, want {code}: {words}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def sentence(stderr):
+    """One line of the program and what follows it indented, without line breaks."""
+    lines = stderr.splitlines()
+    assert lines and lines[0].startswith("tessera: "), stderr
+    assert all(line.startswith("  ") for line in lines[1:]), stderr
+    return " ".join(line.strip() for line in lines)
+
+
+def failure(*words, code):
+    return sentence(tessera(*words, code=code).stderr)
+
+
+class Arrays(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        tessera("zoo", "vit-tiny-test", "-o", "tiny.onnx", "--seed", 5)
+        np.savez(cls.folder / "in.npz", image=np.random.default_rng(8).standard_normal((8, 3, 32, 32)).astype("f4"))
+
+    def test_run_takes_open_axes_from_the_arrays(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        helper = onnx.helper
+        value = lambda name, shape: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        # Two inputs share the axis 'tokens'; 'width' is open in one of them, a third axis has no name.
+        nodes = [
+            helper.make_node("MatMul", ["a", "w"], ["p"], name="proj"),
+            helper.make_node("Add", ["p", "b"], ["q"], name="sum"),
+            helper.make_node("MatMul", ["q", "c"], ["y"], name="mix"),
+        ]
+        weight = np.random.default_rng(4).standard_normal((8, 16)).astype("f4")
+        graph = helper.make_graph(
+            nodes,
+            "open",
+            [value("a", ["n", "tokens", 8]), value("b", ["n", "tokens", 16]), value("c", ["n", 16, "width"])],
+            [value("y", ["n", "tokens", "width"])],
+            [onnx.numpy_helper.from_array(weight, "w")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, self.folder / "axes.onnx")
+        random = np.random.default_rng(5)
+
+        def save(a, b, c):
+            arrays = {n: random.standard_normal(s).astype("f4") for n, s in (("a", a), ("b", b), ("c", c))}
+            np.savez(self.folder / "axes.npz", **arrays)
+            return arrays
+
+        run = ("run", "axes.onnx", "-i", "axes.npz", "--precision", "fp32")
+        for count, tokens, width in ((3, 7, 5), (1, 12, 24), (70, 2, 3)):
+            got = save((count, tokens, 8), (count, tokens, 16), (count, 16, width))
+            said = json.loads(tessera(*run, "-o", "axes_out.npz", "--json").stdout)
+            self.assertEqual(said["plans"], [f"batch{min(count, 64)}"])
+            want = (got["a"] @ weight + got["b"]) @ got["c"]
+            np.testing.assert_allclose(np.load(self.folder / "axes_out.npz")["y"], want, rtol=0, atol=1e-4)
+        said = json.loads(tessera(*run, "--batch", 2, "--json").stdout)
+        self.assertEqual((said["plans"], said["runs"]), (["batch2"], 35))
+        save((3, 7, 8), (3, 9, 16), (3, 16, 5))
+        said = "axes.npz: array 'b' says 9 for the axis 'tokens' of the model, array 'a' says 7: it has one size"
+        self.assertIn(said, failure(*run, code=3))
+        save((3, 7, 9), (3, 7, 16), (3, 16, 5))
+        self.assertIn("axes.npz: array 'a' has shape [3,7,9]; wanted 'a' [batch,tokens,8]", failure(*run, code=3))
+        save((3, 7), (3, 7, 16), (3, 16, 5))
+        self.assertIn("axes.npz: array 'a' has shape [3,7]; wanted 'a' [batch,tokens,8]", failure(*run, code=3))
+        # --shape goes before the arrays, which must then agree with it.
+        save((3, 7, 8), (3, 7, 16), (3, 16, 5))
+        said = "axes.npz: array 'b' says 7 for the axis 'tokens' of the model, --shape a says 6: it has one size"
+        self.assertIn(said, failure(*run, "--shape", "a=1,6,8", code=3))
+        said = json.loads(tessera(*run, "--shape", "a=1,7,8", "--json").stdout)
+        self.assertEqual((said["plans"], said["runs"]), (["batch1"], 3))
+
+    def test_samples_serve_precisions_without_static_scales(self):
+        """They are golden inputs and what accuracy is measured on; that they give no scales is said."""
+        for precision in ("fp32", "fp16", "bf16", "mxfp8", "fp8_token", "w4a16"):
+            build = ("build", "tiny.onnx", "-o", "samples.tess", "--precision", precision, "--calib", "in.npz")
+            done = tessera(*build)
+            said = f"tessera: --calib: {precision} has no static scales; its samples serve golden inputs and accuracy"
+            self.assertEqual(sentence(done.stderr), said)
+            text = " ".join(done.stdout.split())
+            self.assertIn("on 8 samples of --calib: mean cosine ", text)
+            self.assertIn("on the golden inputs (1 sample of in.npz)", text)
+            self.assertNotIn("scales: ", text)
+            self.assertEqual(tessera(*build, "--quiet").stderr, "")
+            tessera("verify", "samples.tess")
+        said = sentence(tessera("run", "tiny.onnx", "-i", "in.npz", "--calib", "in.npz").stderr)
+        self.assertIn("--calib: fp16 has no static scales", said)
+        build = ("build", "tiny.onnx", "-o", "samples.tess", "--precision", "fp16", "--calib")
+        said = sentence(tessera(*build, "in.npz", "--no-verify").stderr)
+        self.assertIn("without golden values its samples are not used", said)
+        tessera("calibrate", "tiny.onnx", "--calib", "in.npz", "-o", "samples.json")
+        self.assertIn("the ranges are not used", sentence(tessera(*build, "samples.json").stderr))
+        # What would choose among scales still has none to choose.
+        said = failure(*build, "in.npz", "--calib-method", "mse", code=2)
+        self.assertIn("--calib-method: fp16 has no scales to calibrate", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
