@@ -6,10 +6,7 @@
 #include "steps/row_moments.h"
 
 namespace tessera {
-namespace {
-
-
-}  // namespace
+namespace {}  // namespace
 
 ProgramRows::ProgramRows(const Problem& problem, std::span<const Dense> in)
     : problem_(problem),
