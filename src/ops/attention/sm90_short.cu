@@ -179,10 +179,10 @@ const Variant& attention_sm90_short() {
                                 .arithmetic = arithmetic,
                                 .emulate = emulate,
                                 .operand_align = 16,
-#ifdef __CUDACC__
                                 .sass = {.rules = {{.kernels = "__half", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_bfloat16", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_fp8_e4m3", .must = {"QGMMA"}}}},
+#ifdef __CUDACC__
                                 .bind = bind
 #endif
   };

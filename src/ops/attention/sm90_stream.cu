@@ -54,8 +54,8 @@ const Variant& attention_sm90_stream() {
                                 .configs = stream_configs,
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
-#ifdef __CUDACC__
                                 .sass = shows({"HGMMA"}),
+#ifdef __CUDACC__
                                 .bind = bind
 #endif
   };

@@ -64,8 +64,8 @@ const Variant& attention_sm90_stream_fp8() {
                                 .configs = stream_configs,
                                 .emulate = emulate_stream,
                                 .operand_align = 16,
-#ifdef __CUDACC__
                                 .sass = shows({"QGMMA"}),
+#ifdef __CUDACC__
                                 .bind = bind
 #endif
   };

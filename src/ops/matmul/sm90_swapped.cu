@@ -196,11 +196,11 @@ const Variant& matmul_sm90_swapped() {
                                 .layouts = layouts_for_wgmma,
                                 .emulate = emulate,
                                 .operand_align = 16,
-#ifdef __CUDACC__
                                 .sass = {.rules = {{.kernels = "__half", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_bfloat16", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_fp8_e4m3", .must = {"QGMMA"}},
                                                    {.kernels = "signed char", .must = {"IGMMA"}}}},
+#ifdef __CUDACC__
                                 .bind = bind
 #endif
   };
