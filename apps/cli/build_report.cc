@@ -31,7 +31,7 @@ std::string attention_sentence(const Engine& engine, const BuildOptions& options
     if (s.op == "attention" && !in_codes(s))
       ++plain, carrier = info(type_of(s.in[0]).element).bits == 16 ? "fp16" : "fp32";
     few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() &&
-                            !s.asked.starts_with(kImported));
+                            !read_asked(s.asked).imported());
   }
   if (plain == 0 || !few_bits || !options.attention.empty() || (options.recipe && !options.recipe->attention.empty()))
     return "";
@@ -115,7 +115,8 @@ void print_plans(const Engine& engine) {
   for (const PromiseGroup& g : promise_groups(engine.plans[0])) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.
-    if (!g.asked.starts_with(engine.precision) && engine.recipe.empty() && engine.precision != "auto") say(4, g.names);
+    if (read_asked(g.asked).precision != engine.precision && engine.recipe.empty() && engine.precision != "auto")
+      say(4, g.names);
   }
 }
 

@@ -71,7 +71,7 @@ class Adviser {
   std::string allowing(const std::vector<PlanFailure>& failures) const {
     std::vector<std::string> layers;
     for (const PlanFailure& f : failures) {
-      if (!f.asked.empty() && !f.asked.starts_with(kImported)) layers.push_back(f.layer);
+      if (!f.asked.empty() && !read_asked(f.asked).imported()) layers.push_back(f.layer);
     }
     for (const std::string& precision : offers()) {
       LowerOptions o = options_;

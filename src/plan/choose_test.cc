@@ -175,7 +175,7 @@ TEST(Choose, TheFastestOfATableIsTakenWhereItMayRun) {
   EXPECT_EQ(c.config, "128x128");
   EXPECT_EQ(c.layouts[1], Layout::kRows) << "the order that this tile shape wants";
   const std::vector<Refusal> want = {{"matmul/refusing", "never"},
-                                     {"matmul/wide", "multiplies in tf32, asked for f32"},
+                                     {"matmul/wide", "multiplies in fp16, asked for f32"},
                                      {"matmul/tiled 128x192", "not measured in the tuning table"},
                                      {"matmul/tiled 64x128", "not measured in the tuning table"},
                                      {"matmul/plain", kSlowerAsMeasured}};

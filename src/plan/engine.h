@@ -51,6 +51,7 @@ struct Golden {
   std::vector<GoldenValue> values;        // in the order in which the golden plan makes them
   std::vector<GoldenTensor> original;     // per output; empty where the model was not at hand
   std::string from;                       // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
+  std::optional<bool> within_amax = {};   // static scales are the amax of samples that the inputs are among
   std::optional<double> min_cosine = {};  // the gate of the build: the least mean cosine of an output with the model's
 };
 

@@ -115,7 +115,7 @@ Engine one_of_everything() {
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)}};
   e.golden.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)}};
   e.golden.bounds = {0.1 + 0.2};
-  e.golden.from = "2 samples of x.npz", e.golden.min_cosine = 0.95;
+  e.golden.from = "2 samples of x.npz", e.golden.min_cosine = 0.95, e.golden.within_amax = true;
   return e;
 }
 
@@ -178,7 +178,8 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
                got->refinements, got->refined_weights, got->divided_layers, got->allowed, got->producer),
       std::tie(want.model, want.weights, want.precision, want.target, want.calibration, want.preprocess, want.recipe,
                want.refinements, want.refined_weights, want.divided_layers, want.allowed, want.producer));
-  EXPECT_EQ(std::tie(got->golden.from, got->golden.min_cosine), std::tie(want.golden.from, want.golden.min_cosine));
+  EXPECT_EQ(std::tie(got->golden.from, got->golden.min_cosine, got->golden.within_amax),
+            std::tie(want.golden.from, want.golden.min_cosine, want.golden.within_amax));
   ASSERT_EQ(got->constants.size(), want.constants.size());
   for (size_t i = 0; i < want.constants.size(); ++i) {
     EXPECT_EQ(got->constants[i].name, want.constants[i].name);
@@ -361,6 +362,7 @@ constexpr struct {
     {"\"min_cosine\":0.95", "\"min_cosine\":2", "golden values: a gate of 2; a cosine is from -1 to 1"},
     {"\"min_cosine\":0.95", "\"min_cosine\":\"nan\"", "golden values: a gate of "},
     {"\"min_cosine\":0.95", "\"min_cosine\":[]", "min_cosine"},
+    {"\"within_amax\":true", "\"within_amax\":1", "within_amax"},
     {"\"arch\":\"sm90\"", "\"arch\":\"cpu\"", "plan 'batch4' is for cpu, and the engine wants it for sm90"},
     {"\"arch\":\"ref\"", "\"arch\":\"sm90\"", "plan 'golden' is for sm90, and the engine wants it for ref"},
     {"\"name\":\"batch4\",\"arch\":\"sm90\"", "\"name\":\"golden\",\"arch\":\"ref\"",

@@ -46,6 +46,7 @@ class Reader {
         e.golden.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")});
       });
     if (golden.contains("from")) e.golden.from = text(golden, "from");
+    if (golden.contains("within_amax")) e.golden.within_amax = truth(golden, "within_amax");
     if (golden.contains("min_cosine")) e.golden.min_cosine = as_number(field(golden, "min_cosine"), "min_cosine");
     each(j, "plans", [&](const Json& p) { e.plans.push_back(plan(p)); });
     return e;
@@ -118,6 +119,12 @@ class Reader {
     if (j == "-inf") return -std::numeric_limits<double>::infinity();
     fail("'", key, "' is not a number");
     return 0;
+  }
+
+  bool truth(const Json& j, const char* key) {
+    const Json& value = field(j, key);
+    if (!value.is_boolean()) fail("'", key, "' is not true or false");
+    return value == true;
   }
 
   std::string text(const Json& j, const char* key) { return as_text(field(j, key), key); }

@@ -165,6 +165,7 @@ std::string write_manifest(const Engine& engine) {
   golden["values"] = golden_json(values, places);
   for (size_t i = 0; i < values.size(); ++i) golden["values"][i]["bound"] = number(engine.golden.values[i].bound);
   golden["from"] = engine.golden.from;
+  if (engine.golden.within_amax) golden["within_amax"] = *engine.golden.within_amax;
   if (engine.golden.min_cosine) golden["min_cosine"] = number(*engine.golden.min_cosine);
   out["golden"] = std::move(golden);
   Json& plans = out["plans"] = Json::array();

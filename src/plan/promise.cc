@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kReferenceOf = "reference of ", kSparseWords = " 2:4";
+constexpr std::string_view kReferenceOf = "reference of ", kSparseWords = " 2:4";  // the latter of what is stored
 
 // A type in the words that users know it by: a format of two levels or blocks by its name, else the element.
 std::string stored_name(const QuantType& type) {
@@ -32,19 +32,20 @@ bool is_sparse(const Problem& p) { return is_linear(p) && p.in[1].layout == Layo
 
 // What the precision that was asked for says of the operands; nothing where types are the model's own. Whoever
 // multiplies codes was asked to.
-Status check_asked(Arch arch, const OpInfo& op, const Problem& p, std::string asked) {
+Status check_asked(Arch arch, const OpInfo& op, const Problem& p, const std::string& words) {
   const bool scaled =
       std::any_of(p.in.begin(), p.in.end(), [](const Operand& o) { return o.present && o.type.scaled(); });
-  if (asked.empty())
+  if (words.empty())
     return is_linear(p) || (op.promises >= 0 && scaled) ? bad_input("does not say what was asked for") : Status();
-  const bool sparse = asked.ends_with(kSparseWords);
-  if (sparse) asked.resize(asked.size() - kSparseWords.size());
+  const Asked read = read_asked(words);
+  const std::string& asked = read.precision;
+  const bool sparse = read.sparse;
   // The reference reads sparse weights in any order, plain rows among them; what it stores says so.
   if (sparse != is_sparse(p) && !(sparse && arch == Arch::ref && is_linear(p) && is_sparse24(p))) {
-    return bad_input(cat("says that '", asked, sparse ? kSparseWords : "", "' was asked for, and its weight is ",
-                         sparse ? "not " : "", "2:4 sparse"));
+    return bad_input(
+        cat("says that '", words, "' was asked for, and its weight is ", sparse ? "not " : "", "2:4 sparse"));
   }
-  if (asked == kImported)
+  if (read.imported())
     return is_linear(p) || scaled ? Status()
                                   : bad_input("says that its types were imported, and it reads plain numbers");
   const Precision* precision = find_precision(asked);
@@ -152,17 +153,15 @@ Status check_precision(const Engine& engine) {
   for (const Plan& plan : engine.plans) {
     bool asked = false, found = false;
     for (const PlanStep& s : plan.steps) {
-      const bool same = s.asked == precision || s.asked == cat(precision, kSparseWords);
+      const Asked here = read_asked(s.asked);
+      const bool same = here.precision == precision;
       asked = asked || !s.asked.empty();
       found = found || same;
-      if (s.op != "matmul" || s.asked.empty() || same || s.asked.starts_with(kImported) || !s.role.starts_with("block"))
-        continue;
-      const std::string asked_here =
-          s.asked.ends_with(kSparseWords) ? s.asked.substr(0, s.asked.size() - kSparseWords.size()) : s.asked;
+      if (s.op != "matmul" || s.asked.empty() || same || here.imported() || !s.role.starts_with("block")) continue;
       const std::vector<std::string> names = layers_of(s);
       const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {
         const Result<Allowance> allowance = parse_allowance(a);
-        return allowance.ok() && allowance->precision == asked_here &&
+        return allowance.ok() && allowance->precision == here.precision &&
                std::all_of(names.begin(), names.end(),
                            [&](const std::string& name) { return matches(allowance->pattern.c_str(), name.c_str()); });
       });

@@ -80,7 +80,7 @@ class Quantizer {
     const bool keeps = options_.keep_stated || options_.precision == kImported,
                imported = keeps && (stated || stored.scaled());
     const bool sparse = g_.nodes[index].attrs.integer(kSparse24) != 0;
-    g_.nodes[index].asked = cat(imported ? kImported : p.name, sparse ? " 2:4" : "");
+    g_.nodes[index].asked = Asked{imported ? kImported : p.name, sparse}.words();
     if (choices_.layers[index].sparse && !sparse) {
       fail(layer,
            cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",

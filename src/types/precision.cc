@@ -52,4 +52,17 @@ const Precision& plain_precision(Element carrier) {
   return kPrecisions[0];
 }
 
+namespace {
+constexpr std::string_view kSparseWords = " 2:4";
+}
+
+std::string Asked::words() const { return sparse ? precision + std::string(kSparseWords) : precision; }
+
+Asked read_asked(std::string_view words) {
+  Asked asked{.sparse = words.ends_with(kSparseWords)};
+  if (asked.sparse) words.remove_suffix(kSparseWords.size());
+  asked.precision = words;
+  return asked;
+}
+
 }  // namespace tessera

@@ -38,6 +38,16 @@ const Precision& plain_precision(Element carrier);
 
 // What a layer was asked for whose types the model states itself.
 constexpr const char* kImported = "imported";
+
+// What a layer was asked for, and its words in plans and reports: "fp8", "fp8 2:4", "imported".
+struct Asked {
+  std::string precision;  // its name, or kImported; empty: nothing was asked
+  bool sparse = false;    // 2:4
+
+  bool imported() const { return precision == kImported; }
+  std::string words() const;
+};
+Asked read_asked(std::string_view words);
 // As a precision on the command line: each layer's own, found by its sensitivity.
 constexpr const char* kAuto = "auto";
 

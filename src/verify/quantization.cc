@@ -189,7 +189,7 @@ void QuantizationJudge::see(const PlanStep& step, std::span<const TensorView> in
       before = std::max(before, carried_[it->second]);
     if (exact != nullptr) before = std::max(before, compare(decode(in[i]).v, doubles(*exact), 1).relative_l2);
     if (!in[i].desc->type.scaled()) continue;
-    note(step.asked.starts_with(kImported)
+    note(read_asked(step.asked).imported()
              ? judge_stated(in[i])
              : judge_activation(in[i], exact != nullptr ? *exact : std::span<const float>()));
   }

@@ -99,18 +99,6 @@ Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, 
   return samples.part(0, std::min(samples.count, options.samples > 0 ? options.samples : kSamplesOfFile));
 }
 
-// Whether the scales are the amax of samples that the golden inputs are among: nothing lies beyond them then. Both are
-// kept in words: "amax over 512 samples of calib.npz", "2 samples of calib.npz".
-bool scaled_by_golden_inputs(const Engine& engine) {
-  const auto source = [](std::string words) {
-    words = words.substr(0, words.find(';'));
-    const size_t at = words.rfind(" of ");
-    return at == std::string::npos ? std::string() : words.substr(at);
-  };
-  const std::string file = source(engine.golden.from);
-  return engine.calibration.starts_with("amax over ") && !file.empty() && file == source(engine.calibration);
-}
-
 }  // namespace
 
 Status check_samples_alone(const Graph& graph, uint64_t seed) {
@@ -203,7 +191,7 @@ void drop_findings(const Engine& engine, bool with_model, std::vector<LayerQuali
       q.weight_error = 0;
     }
     // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
-    if (!with_model && scaled_by_golden_inputs(engine))
+    if (!with_model && engine.golden.within_amax.value_or(true))
       std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
   }
 }
