@@ -8,15 +8,15 @@
 namespace tessera {
 namespace {
 
-int64_t cols_of(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
+int64_t last_axis(const Shape& shape) { return shape.empty() ? 1 : shape.back(); }
 
 }  // namespace
 
 ProgramRows::ProgramRows(const Problem& problem, std::span<const Dense> in)
     : problem_(problem),
-      x_cols_(cols_of(problem.in[0].shape)),
-      cols_before_(problem.then.cols_before(cols_of(problem.out[0].shape))),
-      cols_after_(cols_of(problem.out[0].shape)) {
+      x_cols_(last_axis(problem.in[0].shape)),
+      cols_before_(problem.then.cols_before(last_axis(problem.out[0].shape))),
+      cols_after_(last_axis(problem.out[0].shape)) {
   for (size_t s = 0; s < problem.then.steps.size(); ++s) {
     const Step& step = problem.then.steps[s];
     Met met{.info = &info(step.kind), .cols = problem.then.cols_before(s, cols_after_)};
