@@ -60,7 +60,9 @@ class Splitter {
 
   std::string name(const std::string& stem) {
     std::set<std::string> taken;
-    for (const Node& n : g_.nodes) taken.insert(n.name);
+    for (const std::vector<Node>* nodes : {&g_.nodes, &made_}) {
+      for (const Node& n : *nodes) taken.insert(n.name);
+    }
     std::string unique = stem;
     for (int i = 2; taken.contains(unique); ++i) unique = cat(stem, "_", i);
     return unique;
