@@ -26,7 +26,7 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
-  bool folds = false;    // both ends of a norm that is no kernel (steps/row_moments.h)
+  bool folds = false;    // both ends of a folded norm (steps/row_moments.h)
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
                          // image's patches
 };

@@ -11,8 +11,8 @@
 #include <random>
 #include <vector>
 
-#include "tiles/cpu/rows.h"
 #include "steps/scalar.h"
+#include "tiles/cpu/rows.h"
 
 namespace tessera {
 namespace {

@@ -42,7 +42,7 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
-  // Both ends of a norm that is no kernel (steps/row_moments.h): factors of x's rows, and beside y the moments of its rows
+  // Both ends of a folded norm (steps/row_moments.h): factors of x's rows, and beside y the moments of its rows
   // and codes of it.
   cuda::RowFactors rows;
   float2* moments;  // null: none
