@@ -149,7 +149,7 @@ function(ts_link_included target how)
   target_link_libraries(${target} ${how} ${links})
 endfunction()
 
-# src/ops/matmul/test.cc -> ops_matmul_test; src/types/e4m3_test.cc -> types_e4m3_test.
+# src/ops/matmul/test.cc -> ops_matmul_test; src/types/element_test.cc -> types_element_test.
 function(ts_add_test_file file)
   file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${file})
   string(REGEX REPLACE "\\.(cc|cu)$" "" name ${name})

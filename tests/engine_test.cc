@@ -238,8 +238,8 @@ TEST_F(PlantedFault, AnEngineWithoutOneIsWithinItsBounds) {
 
 TEST_F(PlantedFault, AWeightInAnyLayerIsNamed) {
   for (const char* precision : {"fp16", "fp8"}) {
-    const Engine good =
-        built(digits(precision, 5));  // larger than the golden plan's batch: the first samples are compared
+    // Larger than the golden plan's batch: the first samples are compared.
+    const Engine good = built(digits(precision, 5));
     const std::vector<size_t> layers = steps_of(good.plans[0], "matmul");
     ASSERT_GE(layers.size(), 18u);
     for (size_t i = 0; i < layers.size(); i += 5) {

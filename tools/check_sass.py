@@ -56,7 +56,7 @@ def rule_of(kernel, rules):
     if not named and len(general) != 1:
         return (
             None,
-            "falls under no rule; say what it must show, or why it is a helper"
+            "falls under no rule; say what it must show, or why it is exempt"
             if not general
             else "falls under two rules",
         )
@@ -209,8 +209,8 @@ def check(paths, program, tool, environment, verbose):
 def self_test():
     """Each planted fault must be found, and the sound kernels must pass."""
 
-    def rule(kernels="", must=(), never=(), helper=""):
-        return {"kernels": kernels, "must": list(must), "never": list(never), "helper": helper}
+    def rule(kernels="", must=(), never=(), exempt=""):
+        return {"kernels": kernels, "must": list(must), "never": list(never), "exempt_because": exempt}
 
     source = {"rules": [rule(must=["HMMA", "LDSM"], never=["FFMA"])], "local": ""}
     sass = (
@@ -223,7 +223,7 @@ def self_test():
     types = {"half": "__half", "e4m3": "__nv_fp8_e4m3", "int8": "int8_t"}
     shows = {"half": "HGMMA", "e4m3": "QGMMA", "int8": "IGMMA"}
     mixed = {"rules": [rule(types[k], [shows[k]]) for k in types], "local": ""}
-    mixed["rules"].append(rule("repeat_scale", helper="writes a scale"))
+    mixed["rules"].append(rule("repeat_scale", exempt="writes a scale"))
 
     def kernel(name, *words):
         return f"\t\tFunction : {name}\n" + "".join(

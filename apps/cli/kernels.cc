@@ -19,7 +19,8 @@ namespace {
 Json sass_json(const SassPromise& promise) {
   Json rules = Json::array();
   for (const SassRule& r : promise.rules)
-    rules.push_back({{"kernels", r.kernels}, {"must", r.must}, {"never", r.never}, {"helper", r.helper}});
+    rules.push_back(
+        {{"kernels", r.kernels}, {"must", r.must}, {"never", r.never}, {"exempt_because", r.exempt_because}});
   return {{"rules", rules}, {"local", promise.local}};
 }
 

@@ -24,7 +24,7 @@ struct ArchInfo {
   Arch parent;  // itself where it builds on nothing
   DeviceKind device;
   const char* nvcc;      // what its own .cu files are compiled for ("90a"); empty: nothing, or every GPU
-  const char* elements;  // that a GPU multiplies as they are stored, by their names; a host decodes what it reads
+  const char* elements;  // with native multiply instructions, by name ("f16 e4m3"); empty on hosts, which decode first
   const char* what;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chip: what a GPU has, as data: SMs, shared memory, rates. Contracts, tile choice and predictions ask it; engines are
-// the same wherever they are built, so they ask for the arch's first chip, not for the one that is present.
+// Chip: what a GPU has, as data: SMs, shared memory, rates. Contracts, tile choice and predictions ask it.
+// Builds give the same engine on every machine, so they use the first chip of the arch, not the GPU that is present.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Chip {
   int shared_bytes;  // of one block, at most
   int64_t l2_bytes;
   double bytes_per_s;                    // memory
-  double f16_per_s, f8_per_s, i8_per_s;  // dense products and sums
+  double f16_per_s, f8_per_s, i8_per_s;  // dense operations: multiplies and adds both count
 };
 
 inline constexpr Chip kChips[] = {

@@ -30,16 +30,16 @@ struct BuildOptions {
   bool exact_batches = true;            // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open: see LoadOptions
   Arch target = Arch::cpu;
-  std::string
-      calib_path;  // npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed
+  // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
+  std::string calib_path;
   std::string calib_method;        // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
   int64_t calib_samples = 0;       // at most; 0: 512 for scales, 128 for refinements
   std::string preprocess;          // of images: io/images_prepare.h
   std::vector<std::string> allow;  // "LAYER=PRECISION"
   std::string tuning;  // file of a tuning table (plan/tune_cache.h) that kernels are chosen by; empty: the committed
                        // one; "none": no table
-  bool tune =
-      false;  // time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning
+  // Time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning.
+  bool tune = false;
   bool keep_norms = false;  // none becomes a factor per row of the layers behind it (lower/fold_norms.h)
   bool golden = true;
   int64_t golden_samples = 2;

@@ -10,8 +10,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kChunk = size_t{1} << 20;
-constexpr int kLanes =
-    8;  // a multiply takes about four cycles and one can start per cycle: eight chains keep the multiplier busy
+// A multiply takes about four cycles and one can start per cycle: eight chains keep the multiplier busy.
+constexpr int kLanes = 8;
 constexpr uint64_t kStart = 0x243f6a8885a308d3;  // digits of pi and of e: any odd numbers with well mixed bits would do
 constexpr uint64_t kFactor = 0xb7e151628aed2a6b;
 

@@ -15,8 +15,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kChunk =
-    384;  // rows added at a time: 16 columns of them are 24 KiB, which stay in the first-level cache
+// Rows added at a time: 16 columns of them are 24 KiB, which stay in the first-level cache.
+constexpr int64_t kChunk = 384;
 
 // Storages (not views) that nodes [begin, end) read and do not make themselves.
 std::set<ValueId> reads(const Graph& g, const std::vector<int>& producers, size_t begin, size_t end) {

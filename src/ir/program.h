@@ -32,7 +32,7 @@ enum class StepKind : uint8_t {
 };
 
 // A vector has a number for each column, a matrix rows of them, which repeat where they are fewer than the result's;
-// moments are those of x's rows (steps/normalise.h).
+// moments are those of x's rows (steps/row_moments.h).
 enum class StepOperand : uint8_t { kNone, kVector, kMatrix, kMoments };
 enum class StepPlace : uint8_t { kAny, kFirst, kLast };
 

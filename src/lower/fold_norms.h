@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms between linear layers that become a factor per row: gain and centring go into the weights of the layers behind,
-// before those are rounded, the shift into their biases, and the layer before writes the moments of its rows
-// (steps/row_moments.h has the algebra). For few rows, where a norm is a kernel that is hardly longer than its launch.
-// Error: exact but for roundings, of which some move. Weights are rounded with gain and centring in them, and what is
-// multiplied is rounded with its mean in it, so both errors grow by sqrt(1 + (mean / deviation)^2) of x's rows: norms
-// whose rows lie far from zero stay.
+// Folds a norm between linear layers into a factor per row: gain and centring go into the weights of the next layers
+// before these are rounded, the shift into their biases, and the layer before writes the moments of its rows
+// (steps/row_moments.h has the algebra). For few rows, where a norm kernel is bound by its launch.
+// Error: mathematically exact; only the places where numbers are rounded change. Weights are rounded with gain and
+// centring in them, and what is multiplied is rounded with its mean in it, so both errors grow by sqrt(1 + (mean /
+// deviation)^2) of x's rows: norms whose rows lie far from zero stay.
 #pragma once
 
 #include <map>
@@ -21,10 +21,11 @@ namespace tessera {
 // 0.
 using RowOffsets = std::map<std::string, double>;
 
-// The norms that may be folded: a linear layer before them (whose 16-bit result somebody reads), linear layers with
+// The norms that may be folded: a linear layer before them (whose 16-bit result has a reader), linear layers with
 // plain weights after it and no other reader, rows that are few and near zero, and kernels of the target that do both
-// ends at these sizes and are not slow there. None before INT8, whose even steps the residual stream does not suit, and
-// none whose result has a range that was set by hand. Contract: the graph is canonical; options name a target.
+// ends at these sizes and are not slow there. None before INT8 layers, whose uniform steps suit the residual stream
+// badly, and none whose result has a range that was set by hand. Contract: the graph is canonical; options name a
+// target.
 Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options, const RowOffsets& offsets);
 // Folds those of options.folded_norms. Contract: as foldable_norms found them, in this graph or one of another batch;
 // types are not given yet.

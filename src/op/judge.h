@@ -20,8 +20,8 @@ struct AllowedNumber {
 };
 
 struct Judgement {
-  double share =
-      0;  // the worst number's distance from the nominal one by what is allowed: at most 1 where all are right
+  // The worst |got - nominal| / allowed: at most 1 where all are right.
+  double share = 0;
   double relative_l2 = 0;              // |got - nominal| / |nominal|
   double allowed_l2 = 0;               // the largest that could pass
   double cosine = 1;                   // of got and nominal, the lowest of all results

@@ -28,12 +28,12 @@ struct Verdict {
 struct Arithmetic {
   Element computed = Element::f32;  // what operands are when they are multiplied
   std::string instruction;          // as people know it: "FMA", "wgmma e4m3 (QGMMA)", "cuBLASLt"
-  int accumulator_bits =
-      24;                 // significand bits that a running sum keeps; 32: an int32 sum, exact, which becomes fp32 once
-  int promote_every = 0;  // products after which a short accumulator is added to an fp32 one; 0: never
+  // Significand bits of the running sum. 32: an exact int32 accumulator, converted to fp32 once at the end.
+  int accumulator_bits = 24;
+  int promote_every = 0;     // products after which a short accumulator is added to an fp32 one; 0: never
   double operand_error = 0;  // relative error of bringing a decoded operand into `computed` (0: exact)
-  double activation_error =
-      0;  // of an activation in the program, relative to its argument, beside fp32's few roundings
+  // Extra error of an approximate activation, relative to its argument, on top of normal fp32 rounding.
+  double activation_error = 0;
 
   // Relative to the sum of the products' magnitudes, for a sum of `terms` products in any order.
   double accumulator_error(int64_t terms) const;
@@ -49,8 +49,8 @@ class Roundings {
   explicit Roundings(Arithmetic a, Growth growth = Growth::kWorst) : a_(std::move(a)), growth_(growth) {}
   // One rounding of a number in fp32, or in f64 where the arithmetic is that.
   double unit() const { return a_.accumulator_bits > 32 ? 0x1p-53 : 0x1p-24; }
-  // Of an operand brought into `computed`. In a walk: two standard deviations of an error that is uniform up to the
-  // largest.
+  // Of an operand brought into `computed`. In a walk: about one standard deviation of an error that is uniform up to
+  // the largest.
   double operand() const { return walk() ? 0.6 * a_.operand_error : a_.operand_error; }
   // Of a sum of so many terms: relative to the sum of their magnitudes; in a walk, to the size of partial sums.
   double sum(int64_t terms) const;
@@ -85,8 +85,8 @@ struct Variant {
   Arch arch;
   Verdict (*accepts)(const Problem&);
   Arithmetic (*arithmetic)(const Problem&);
-  // Where it can run a problem but is slow at it: the reason. The planner then prefers whoever comes later in the list
-  // and accepts; null: never slow.
+  // Where it can run a problem but is slow at it: the reason. The planner then prefers a later variant of the
+  // list that accepts it. Null: never slow.
   Verdict (*worthwhile)(const Problem&) = nullptr;
   // Names of the few tile shapes it may run a problem with, best guess first ("128x192"); null: one, without a name.
   // Which one is in Problem::config when layouts, workspace_bytes and bind are asked; accepts, worthwhile and
@@ -97,10 +97,9 @@ struct Variant {
   int64_t (*workspace_bytes)(const Problem&) = nullptr;
   // What the kernel makes of these operands, where the order of its sums is known (emulation.h); null: it is not, and
   // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
-  // `out` only scales are read. Nothing in return: not these types.
+  // `out` only scales are read. Returns nothing for types that are not emulated.
   Emulation (*emulate)(const Problem&, std::span<const TensorView> in, std::span<const TensorView> out) = nullptr;
-  // Bytes that the address of every operand and result is a multiple of, where their own elements do not say enough:
-  // what TMA and vector loads ask for.
+  // Alignment in bytes of every operand and result, where TMA or vector loads ask for more than the element's own.
   int64_t operand_align = 1;
   SassPromise sass = {};  // of a variant with GPU kernels of its own
   // Null where this build holds only the contract (no CUDA toolkit at configure time): plans can be made but not run.
@@ -118,7 +117,7 @@ Status check_storage(const Variant& variant, const Problem& problem, int64_t wor
 // that lists what is known.
 Result<std::string> checked_config(const Variant& variant, const Problem& problem);
 
-// The set of kernels whose programs only make codes.
+// Steps of kernels whose epilogue can only quantize.
 inline constexpr StepSet kCodesOnly = {StepKind::quantize};
 
 }  // namespace tessera

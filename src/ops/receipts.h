@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Hash of what a variant and its tests were built from ("matmul/sm90_cublaslt"); empty for an unknown name.
+// Hash of what a variant and its tests were built from ("matmul/sm90_fp8"); empty for an unknown name.
 std::string_view source_hash(std::string_view variant);
 // Who compiled this program's kernels ("nvcc 13.0.88, ptxas 13.0.88"); empty where it holds none.
 std::string_view device_compiler();

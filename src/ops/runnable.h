@@ -12,12 +12,12 @@
 namespace tessera {
 
 // Whether products made in `computed` are what the arch promises for operands stored in this type.
-//   GPU   in the stored element, where the arch multiplies it (archs.inc). Where it does not, the element is stored
-//   only: products are
-//         made in what the type says (w4a8: e4m3), else in an element that holds every code ("stored e2m1, computed
-//         fp16")
-//   host  in anything: there the promise is about storage
-// Integers without scales are ids, no precision.
+//   GPU   the stored element, where the arch multiplies it (archs/archs.inc). Otherwise the element is storage only,
+//   and
+//         products are made in what the type says (w4a8: e4m3), else in an element that holds every code exactly:
+//         "stored e2m1, computed fp16"
+//   host  any: there the promise is about storage
+// Integers without scales are indices: no precision applies.
 bool keeps_promise(Arch arch, const QuantType& stored, Element computed);
 
 // Whether the variant runs on the target, accepts the problem and keeps the promise; else its reason.

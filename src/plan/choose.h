@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the variant of each node, and its tile shape: the fastest that a tuning table has measured for the problem;
 // where it has none, the first of the op's list that runs on the target, keeps the promise of its precision and accepts
-// the problem, with its first tile shape. There one that calls itself slow is taken only where no later one accepts.
+// the problem, with its first tile shape. A variant that calls itself slow is taken only where no later one accepts.
 // Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
 #pragma once
 
@@ -42,7 +42,7 @@ struct Candidate {
   std::string config;
 };
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target);
-// Whether a time is a candidate's; whose of them it is, null: none.
+// Whether a time is the candidate's; the candidate that a time belongs to, or null.
 bool is_of(const TunedTime& time, const Candidate& candidate);
 const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time);
 // A variant and its tile shape: "matmul/sm90_fp8 128x192".

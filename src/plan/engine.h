@@ -61,13 +61,13 @@ struct Engine {
   std::string precision;  // as asked on the command line
   Arch target = Arch::ref;
   std::string calibration;  // how activation scales were found, in words; empty where none were needed
-  std::string
-      preprocess;      // how images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays
-  std::string recipe;  // whose rules chose the precisions; empty: none
+  // How images became the inputs that scales were taken from (io/images_prepare.h); empty: arrays.
+  std::string preprocess;
+  std::string recipe;                        // whose rules chose the precisions; empty: none
   std::vector<std::string> refinements;      // what was done to weights with calibration data, a sentence each
   std::vector<std::string> refined_weights;  // layers whose weights are no longer the model's
-  std::vector<std::string>
-      divided_layers;  // layers whose results are divided by factors that their readers' weights make good
+  // Layers whose results are divided by factors that their readers' weights make good.
+  std::vector<std::string> divided_layers;
   std::vector<std::string> allowed;  // layers that the user allowed another precision, as given
   std::string producer;              // "tessera 0.1.0"
   std::vector<EngineConstant> constants;

@@ -55,8 +55,8 @@ struct Plan {
   std::string name;  // "main", "golden" ...
   Arch arch = Arch::ref;
   int64_t batch = 1;
-  std::string
-      tuning;  // hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists
+  // Hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists.
+  std::string tuning;
   std::vector<PlanTensor> tensors;
   std::vector<PlanStep> steps;
   std::vector<Port> inputs, outputs;

@@ -2,7 +2,7 @@
 // Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
 // carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
 // allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
-// that was asked of a layer: a plain precision is dense as well.
+// that was asked of a layer; a precision without scales also ends its 2:4 sparsity.
 #pragma once
 
 #include <optional>
@@ -24,14 +24,14 @@ struct QuantizeOptions {
   bool keep_stated = false;  // types that the graph holds already stay, whatever the precision; so with "imported"
   std::vector<Rule> rules;   // of a recipe
   std::vector<Allowance> allow;
-  std::string attention;  // of precisions.inc: the carrier's or one of codes; empty: the carrier, or as imported
+  std::string attention;  // a name of types/precisions.inc; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
-  bool promoted =
-      false;  // sums of FP8 products are f32 ones, or added to such at least every 128 products (ops/matmul/matmul.h)
+  // FP8 products are summed in f32, or promoted to f32 at least every 128 products (ops/matmul/matmul.h).
+  bool promoted = false;
   std::set<std::string> folded_norms;  // folded norms (lower/fold_norms.h); the same in all plans of an
                                        // engine, which mirror one another
-  bool pooled_norms =
-      true;  // a norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h)
+  // A norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h).
+  bool pooled_norms = true;
   const Ranges* ranges = nullptr;
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };

@@ -163,8 +163,8 @@ class RowDropper {
       if (node.attrs.integer("causal") != 0 && range.end != shape[1]) return std::nullopt;
       slice(0, 1);
       if (node.inputs.size() > 3 && node.inputs[3] != kNoValue) {
-        const Shape& bias =
-            g_.at(node.inputs[3]).type.shape;  // [batch, heads, queries, keys], of which some in front may be missing
+        // [batch, heads, queries, keys], of which some in front may be missing.
+        const Shape& bias = g_.at(node.inputs[3]).type.shape;
         if (bias.size() >= 2 && bias[bias.size() - 2] != 1) slice(3, bias.size() - 2);
       }
     } else {

@@ -18,8 +18,8 @@ struct Memory {
   std::span<uint8_t* const> states;           // per engine state
   std::span<const void* const> inputs;        // per port; host plans
   std::span<void* const> outputs;
-  void* const* input_slots =
-      nullptr;  // CUDA plans: device array of pointers, one per port; views get a slot instead of data
+  // CUDA plans: device array of pointers, one per port; views get a slot instead of data.
+  void* const* input_slots = nullptr;
   void* const* output_slots = nullptr;
 };
 

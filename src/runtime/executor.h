@@ -61,7 +61,7 @@ class Executor {
 // `engine` and `plan` must outlive the executor.
 Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options = {});
 
-// Null where this machine can run plans of the arch, else the reason.
+// Empty where this machine can run plans of the arch, else the reason.
 std::string why_not_here(Arch arch);
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ namespace tessera {
 struct AutoOptions {
   double min_cosine = 0.999;
   std::vector<std::string> candidates = {"nvfp4", "fp8", "fp16"};  // cheapest first; the last is the carrier
-  QuantizeOptions
-      types;  // `ranges`, `attention`, and `allow`: layers that it names are as it says, none of them is chosen here
+  // `ranges`, `attention`, and `allow`: layers that it names are as it says, none of them is chosen here.
+  QuantizeOptions types;
   bool quiet = true;
 };
 struct AutoLayer {

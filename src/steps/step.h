@@ -2,7 +2,7 @@
 // What a step of an epilogue program does. Each step is a file of this shelf, <name>.cc, that defines
 // `StepInfo <name>_step()`, and ir/steps.inc lists them; the arithmetic that kernels apply number by number stands in
 // <name>.h (functor.h). Consumers ask a step's StepInfo; they do not switch on the kind.
-// Steps know rows of numbers, shapes and attributes, no problems and no graphs.
+// Steps see only rows of numbers, shapes and attributes, never a Problem or a Graph.
 #pragma once
 
 #include <array>
@@ -54,18 +54,18 @@ struct StepInfo {
   const char* operand_name = nullptr;  // as people know it; null: the step's name
   bool rounds = false;                 // the numbers stay what they are, up to a rounding
 
-  // Operand and numbers against the result: what would be accepted; null: nothing can be wrong. That an operand is
-  // there and numbers are finite is checked before.
+  // Checks operand and numbers against the result; the error says what would be accepted. Null: nothing can be wrong.
+  // That an operand is there and numbers are finite is checked before.
   Status (*check)(const StepShapes&) = nullptr;
   // v[0, cols) becomes the step's result, in f64; null: it stays.
   void (*reference)(const StepRow&, double* v) = nullptr;
-  // e[0, cols), how far the numbers `before` may be off, becomes that of those `after`: what the step makes of it, and
-  // its own fp32 roundings. Null: it stays.
+  // On entry e[0, cols) bounds the errors of `before`, on return those of `after`: what the step makes of them, and its
+  // own fp32 roundings. Null: they stay.
   void (*errors)(const StepRow&, const double* before, const double* after, double* e) = nullptr;
 
   // The maps that compute the same, one after the other; null: the graph has no such maps.
   std::vector<StepMap> (*unfused)(const Step&) = nullptr;
-  // Reads function and numbers off maps that may be this step, false where they are not; null: it has neither.
+  // Reads function and numbers off maps that may be this step, false where they are not. Null: the step has neither.
   bool (*read)(std::span<const StepMap> maps, Step* step) = nullptr;
 
   std::array<double, kMaxStepNumbers> example = {};  // numbers that tests run it with

@@ -16,8 +16,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kClose =
-    1.4;  // a candidate that alone takes longer than the fastest by this does not win in a plan either
+// A candidate that alone takes longer than the fastest by this does not win in a plan either.
+constexpr double kClose = 1.4;
 constexpr size_t kMostClose = 6;
 constexpr int kRounds = 2;          // the shorter time counts: clocks wander
 constexpr double kWorthIt = 0.997;  // of the plan's time: less is noise, and what is there stays

@@ -16,8 +16,8 @@ constexpr int64_t kPanelRows = 32;  // rows that share no byte with others in an
 // move(index in rows, index in the order) for every code, on all threads.
 template <class Move>
 void for_each_code(Layout layout, int bits, int64_t rows, int64_t cols, const Move& move) {
-  const int64_t together =
-      bits >= 8 || layout != Layout::kHalves32 ? kPanelRows : std::max<int64_t>(rows, 1);  // halves begin anywhere
+  // Halves begin anywhere.
+  const int64_t together = bits >= 8 || layout != Layout::kHalves32 ? kPanelRows : std::max<int64_t>(rows, 1);
   parallel_for(divide_up(rows, together), 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin * together; r < std::min(rows, end * together); ++r) {
       for (int64_t c = 0; c < cols; ++c) move(r * cols + c, layout_index(layout, r, c, rows, cols));

@@ -67,8 +67,6 @@ inline int64_t scale_index(const ScaleLevel& level, int64_t row, int64_t col, in
 
 inline const QuantType kE4m3PerTensor{Element::e4m3, {Granularity::kTensor, Element::f32}};
 inline const QuantType kE4m3PerChannel{Element::e4m3, {Granularity::kChannel, Element::f32}};
-inline const QuantType kI8PerTensor{Element::i8, {Granularity::kTensor, Element::f32}};
-inline const QuantType kI8PerChannel{Element::i8, {Granularity::kChannel, Element::f32}};
 inline const QuantType kE4m3PerToken{Element::e4m3, {Granularity::kToken, Element::f32}, {}, true};
 inline const QuantType kInt8PerTensor{Element::i8, {Granularity::kTensor, Element::f32}};
 inline const QuantType kInt8PerChannel{Element::i8, {Granularity::kChannel, Element::f32}};

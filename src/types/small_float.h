@@ -45,8 +45,8 @@ struct SmallFloat {
   static constexpr int kBias = (1 << (kExp - 1)) - 1;
   static constexpr int kMinExponent = 1 - kBias;
   static constexpr uint32_t kSign = 1u << (kExp + kMan);
-  static constexpr uint32_t kInf = ((1u << kExp) - 1)
-                                   << kMan;  // but kIeee: the first code of the top exponent, an ordinary number
+  // Exponent all ones, fraction zero: infinity in kIeee, an ordinary number in the other forms.
+  static constexpr uint32_t kInf = ((1u << kExp) - 1) << kMan;
   // What NaN becomes, to be combined with the sign by xor. kFinite has none: minus zero for NaN, zero for -NaN, as in
   // ml_dtypes.
   static constexpr uint32_t kNan = kForm == SmallFloatForm::kFinite ? kSign

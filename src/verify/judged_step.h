@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of a plan as it is judged: over the activations that it read, with the golden plan's attributes, program,
-// weights and scales where the golden plan has the same step, else with its own. A file may say anything of both plans:
-// judged_step refuses what does not fit, so that the op's reference may run over whatever it returns.
+// weights and scales where the golden plan has the same step, else with its own. Engine files are untrusted:
+// judged_step refuses plans that do not fit each other, so that the op's reference can run on whatever it returns.
 #pragma once
 
 #include <span>
@@ -12,12 +12,13 @@
 
 namespace tessera {
 
-// The step of plan `in` that is step `step` of plan `of`: the same op of the same layer, as often repeated; -1: none.
+// The step of plan `in` that is step `step` of plan `of`: the same op of the same layer, the n-th of them where
+// there are several; -1: none.
 int same_step(const Plan& of, size_t step, const Plan& in);
 
 struct JudgedStep {
-  Problem problem;           // over the samples that both plans have; names its config. Constants lie as in `golden`
-  int golden = -1;           // step of the golden plan; -1: none corresponds, or its batch cannot be cut to that plan's
+  Problem problem;  // over the samples that both plans have; names its config. Constants lie as in `golden`
+  int golden = -1;  // step of the golden plan; -1: none corresponds, or the batch cannot be cut to the golden one
   std::string differs = {};  // attributes or a program of its own, in a sentence; empty: those of the golden plan
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer by layer: each step of a plan is judged on the very activations that it read, so that errors do not add up from
-// layer to layer. What it may give is that of its variant (op/judge.h): where the kernel is emulated, codes that are
-// right to the last bit but for named ties; else exact results and the bounds of its arithmetic. Weights, scales,
+// layer to layer. op/judge.h says which results are allowed: equal to the last bit but for named ties where the kernel
+// is emulated, else within the error bounds of its arithmetic. Weights, scales,
 // attributes and program are the golden plan's, where that has the step (judged_step.h).
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares an engine's plans with the golden run: golden values at load, any inputs when asked, outputs and values
 // inside the model, each in a run that starts from the golden value before it (golden_values.h). And each layer with
-// what its kernel must give for the operands that it read (layers.h).
+// what its kernel must give for the operands that it read (layer_judge.h).
 #pragma once
 
 #include <string>
@@ -47,14 +47,14 @@ struct VerifyOptions {
   uint64_t seed = 1;
   InputKind kind = InputKind::kNormal;  // of seeded inputs
   std::string inputs;                   // npz with samples; empty: seeded random ones
-  int64_t samples =
-      0;  // how many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once
+  // How many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once.
+  int64_t samples = 0;
   std::string plan;   // only this one; empty: all that users run
   bool quiet = true;  // no progress
 };
 
 // Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own
-// reference (layers.h).
+// reference (layer_judge.h).
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options = {});
 // The first plan's report.
 Result<VerifyReport> verify_engine(const Engine& engine, const VerifyOptions& options = {});

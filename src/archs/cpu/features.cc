@@ -46,8 +46,8 @@ CpuFeatures find() {
   f.avx512_bf16 = avx512 && (a & 1u << 5);
   const bool tiles = avx512 && amx && may_use_tiles();
   f.amx_bf16 = tiles && bf16_tiles && f.avx512_bf16;
-  f.amx_int8 =
-      tiles && int8_tiles && f.avx512_bf16;  // both kinds rearrange w with instructions compiled for AVX-512 BF16
+  // Both kinds rearrange w with instructions compiled for AVX-512 BF16.
+  f.amx_int8 = tiles && int8_tiles && f.avx512_bf16;
   return f;
 }
 #else

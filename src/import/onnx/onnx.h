@@ -4,7 +4,7 @@
 // is not supported, with its first node and its opset. Layers are named as in the source of the model:
 // "blocks.0.attn.qkv". Floats of any width (FLOAT16, BFLOAT16, DOUBLE) become f32, weights, values, inputs and outputs
 // alike, and casts between them nothing: in which precision a layer runs is said at build, not by the file. A quantized
-// model's codes and scales keep their bits (onnx_quantize.cc); rewrite/recognise finds the layers that they belong to.
+// model's codes and scales keep their bits (quantize.cc); rewrite/recognise finds the layers that they belong to.
 #pragma once
 
 #include <cstdint>

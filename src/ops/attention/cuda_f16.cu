@@ -90,8 +90,8 @@ struct Args {
   Element bias_element;
   bool causal;
   int shift;  // causal: query i sees keys up to i + shift
-  float
-      score_scale;   // of the scores in units of log2: scale * log2(e), or 1 where the bias step has applied it already
+  // Of the scores in units of log2: scale * log2(e), or 1 where the bias step has applied it already.
+  float score_scale;
   float scale_log2;  // scale * log2(e)
 };
 
@@ -107,8 +107,8 @@ struct Config {
   static constexpr int kQueries = kWarps * 16 * kTiles;
   static constexpr int kKeyBytes = Tile::bytes(kKeys);
   static constexpr int kSharedBytes = Tile::bytes(kQueries) + 4 * kKeyBytes;  // q; two stages of k and v
-  static constexpr bool kSkipColumns =
-      kHead > 64;  // wide heads: leave out blocks of 16 columns that head_size does not reach
+  // Wide heads: leave out blocks of 16 columns that head_size does not reach.
+  static constexpr bool kSkipColumns = kHead > 64;
 };
 
 template <class C>

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
   const int stride = row_floats(p.head_size), padded = (p.head_size + 3) / 4 * 4;
   float* const q_shared = attention_floats;
   float* const k_shared = q_shared + kQueries * stride;
-  float* const p_shared =
-      k_shared + kKeys * stride + warp * kRows * kKeys;  // this warp's probabilities, a row per query
+  // This warp's probabilities, a row per query.
+  float* const p_shared = k_shared + kKeys * stride + warp * kRows * kKeys;
   float* const v_shared = k_shared + kKeys * stride + kQueries * kKeys;
 
   copy_rows(q_shared, stride, kQueries, padded, q, p.q_token, p.queries - block_query, p.head_size);

@@ -31,7 +31,7 @@ Verdict accepts(const Problem& problem) {
   } else {
     TS_REQUIRE(!p.p, "does not round the softmax of ", to_string(p.q), ", asked for in ", to_string(*p.p),
                "; attention/cpu does");
-    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kI8PerTensor,
+    TS_REQUIRE(p.y == p.q || p.y == kE4m3PerTensor || p.y == kInt8PerTensor,
                "writes the type it reads, or e4m3 or int8 with one static scale, not ", to_string(p.y));
   }
   TS_REQUIRE(p.head_size > 0 && p.value_size > 0, "a head must have a column");

@@ -123,7 +123,7 @@ std::vector<Problem> short_problems() {
       all.push_back(fp8_problem({1, 130, 131, 2, 2, size}, {.views = true, .padded = true, .y = y}));
     }
     all.push_back(problem({1, 70, 131, 2, 1, size}, kF16));
-    for (const QuantType& y : {kE4m3PerTensor, kI8PerTensor})
+    for (const QuantType& y : {kE4m3PerTensor, kInt8PerTensor})
       all.push_back(problem({1, 70, 131, 2, 2, size}, kBf16, /*views=*/true, false, {}, y));
   }
   all.push_back(fp8_problem({2, 70, 197, 6, 2, 64}, {.padded = true, .y = kBf16}));  // heads share keys

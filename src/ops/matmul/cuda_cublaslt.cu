@@ -178,7 +178,7 @@ const Variant& matmul_cuda_cublaslt() {
       .workspace_bytes = workspace_bytes,
       .emulate = emulate,
       .sass = {.rules = {{.kernels = "run_steps",
-                          .helper = "the products are cuBLASLt's; this runs the program behind them"}},
+                          .exempt_because = "the products are cuBLASLt's; this runs the program behind them"}},
                .local = "functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, "
                         "and bring a stack frame"},
       .bind = bind};

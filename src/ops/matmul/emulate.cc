@@ -38,7 +38,8 @@ struct Epilogue {
       if (s.kind == StepKind::normalise) set_factors(problem, *operand);
     }
     gated = p.then->gated();
-    // activate_half_pairs: results in e4m3 of nothing but an activation, by the normal mainloop (sm90_gemm_run.cuh)
+    // activate_half_pairs: results in e4m3 of nothing but an activation, by the normal mainloop
+    // (tiles/sm90/gemm_run.cuh)
     in_half = act.present && !gated && gain.empty() && residual.empty() && p.y.element == Element::e4m3 &&
               unit > 0x1p-7f && unit < 0x1p10f;
   }

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// The two mainloops multiply scales, bias and gain in another order (tiles/sm90/gemm_load.cuh, sm90_swapped.cuh).
+// The two mainloops multiply scales, bias and gain in another order (tiles/sm90/gemm_load.cuh, swapped.cuh).
 enum class Mainloop : uint8_t { kNormal, kSwapped };
 
 // The instruction for an operand's element; null: integers.

@@ -13,8 +13,8 @@ namespace {
 
 const Types kCodes[] = {{kE4m3PerTensor, kE4m3PerChannel, kE4m3PerTensor},
                         {kE4m3PerTensor, kE4m3PerTensor, kE4m3PerTensor},
-                        {kI8PerTensor, kI8PerChannel, kI8PerTensor},
-                        {kI8PerTensor, kI8PerTensor, kI8PerTensor}};
+                        {kInt8PerTensor, kInt8PerChannel, kInt8PerTensor},
+                        {kInt8PerTensor, kInt8PerTensor, kInt8PerTensor}};
 
 bool keeps(const Variant& v, const Problem& p) {
   if (v.configs == nullptr || !v.accepts(p)) return false;
@@ -123,7 +123,7 @@ TEST(ResidentContract, TestsMeetThem) {
 // have tiles enough to gain by it.
 TEST(ResidentContract, WeightsAreKeptWhereTheyFit) {
   const Types &fp8 = kCodes[0], &int8 = kCodes[3];
-  const Types wide{kE4m3PerTensor, kE4m3PerChannel, kF16}, wide8{kI8PerTensor, kI8PerChannel, kF16},
+  const Types wide{kE4m3PerTensor, kE4m3PerChannel, kF16}, wide8{kInt8PerTensor, kInt8PerChannel, kF16},
       f16{kF16, kF16, kF16};
   // The config's place among the variant's, from 0; -1: it has none.
   const auto place = [](const char* variant, const Types& t, int64_t m, int64_t k, int64_t n, const char* program) {

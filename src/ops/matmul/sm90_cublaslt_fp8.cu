@@ -186,8 +186,9 @@ const Variant& matmul_sm90_cublaslt_fp8() {
       .emulate = emulate,
       .operand_align = sm90::kFp8Alignment,
       .sass = {.rules = {{.kernels = "run_steps",
-                          .helper = "the products are cuBLASLt's; this runs the program behind them"},
-                         {.kernels = "repeat_scale", .helper = "writes one scale as often as the library wants it"}},
+                          .exempt_because = "the products are cuBLASLt's; this runs the program behind them"},
+                         {.kernels = "repeat_scale",
+                          .exempt_because = "writes one scale as often as the library wants it"}},
                .local = "functions that no transformer uses as activation (sin, cos, log ...) are called, not inlined, "
                         "and bring a stack frame"},
       .bind = bind};

@@ -176,7 +176,7 @@ std::vector<Problem> folded_problems() {
     Problem& p = all[i];
     if (i % 3 == 0) p.attrs.set(kFoldedKind, std::string("rms"));
     if (const int codes = ExtraResults::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8)
-      p.out[static_cast<size_t>(codes)].type = kI8PerTensor;
+      p.out[static_cast<size_t>(codes)].type = kInt8PerTensor;
   }
   return all;
 }

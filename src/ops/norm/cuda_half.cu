@@ -27,7 +27,7 @@ Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
-  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kI8PerTensor,
+  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kInt8PerTensor,
              "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
   const RowView rows = p.in[0].rows();
   TS_REQUIRE(rows.uniform && (rows.rows == 1 || rows.row_stride % 8 == 0),

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLanes =
-    8;  // partial results side by side: lets the compiler use SIMD, and shortens the chain of roundings
+// Partial results side by side: lets the compiler use SIMD, and shortens the chain of roundings.
+constexpr int64_t kLanes = 8;
 
 float row_maximum(const float* v, int64_t n) {
   float top[kLanes];

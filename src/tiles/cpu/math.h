@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vector forms of the functions in ir/unary.inc, compiled once per SIMD target (include between foreach_target and
-// HWY_AFTER_NAMESPACE users). Polynomials are minimax fits of our own. Error bounds, checked by cpu_math_test.cc over
+// HWY_AFTER_NAMESPACE users). Polynomials are minimax fits of our own. Error bounds, checked by math_test.cc over
 // all magnitudes (u = 2^-24; FMA targets):
 //   exp 3u |y|    erf 2.5u |y|    tanh 4u |y|    sigmoid, silu 6u |y|
 //   gelu_quick (6 + 2 |1.702 x|) u |y|    gelu_tanh (6 + 4 |a|) u |y|, a the argument of its exponential

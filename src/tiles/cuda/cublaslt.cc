@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kCandidates = 8;  // what the heuristic is asked for; the best is among its first few
 constexpr int kTimedRuns = 5;   // per candidate and round
-constexpr float kMargin =
-    0.97f;  // a candidate replaces the heuristic's first only where it is clearly faster: noise must not decide
+// A candidate replaces the heuristic's first only where it is clearly faster: noise must not decide.
+constexpr float kMargin = 0.97f;
 
 Status cublas_status(const char* what, cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? Status()

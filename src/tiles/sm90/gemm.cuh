@@ -4,7 +4,7 @@
 // one multiplies, the other runs the program on its finished tile and stores it, so the program costs no tensor-core
 // time as long as it is shorter than the products. docs/design/0013 has what was tried and measured. Here: shape of a
 // tile, shared memory, parameters. gemm_tiles.h has the order of tiles, gemm_load.cuh loads,
-// sm90_gemm_products.cuh multiplies, sm90_gemm_finish.cuh runs the program, sm90_gemm_run.cuh is the kernel.
+// gemm_products.cuh multiplies, gemm_finish.cuh runs the program, gemm_run.cuh is the kernel.
 #pragma once
 
 #include <cuda.h>
@@ -46,8 +46,8 @@ struct GemmMemory {
                        kStageBytes = kXBytes + (Shape::kResident ? 0 : kWBytes);
   static constexpr int kResidentParts = Shape::kResident ? kResidentBlocks : 0,
                        kResidentBytes = kResidentParts * kWBytes;
-  static constexpr int kTableBytes =
-      Shape::kCols * 12 + 16;  // factor and bias of each column, then the gains, then the tile's first row and column
+  // Factor and bias of each column, then the gains, then the tile's first row and column.
+  static constexpr int kTableBytes = Shape::kCols * 12 + 16;
   static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2
                                                                               ? kResidualBox * (Shape::kCols / 32)
                                                                               : 0;  // boxes of 32 columns

@@ -18,8 +18,8 @@
 namespace tessera::sm90 {
 
 constexpr int kQueryTile = 64, kWarpRows = 16;
-constexpr int kShortBytes =
-    sm90::kMostSharedBytes - 2048;  // of a block's shared memory, less what alignment and barriers take
+// Of a block's shared memory, less what alignment and barriers take.
+constexpr int kShortBytes = sm90::kMostSharedBytes - 2048;
 
 enum class ShortResult : int { kF16, kBf16, kE4m3, kI8 };  // kI8: of 16-bit operands
 
@@ -53,8 +53,8 @@ struct ShortForm {
   // Scores of more than 208 keys are made in halves, the first one twice, so that a third warpgroup has registers:
   // exponentials, not products, are what takes the time.
   static constexpr bool kHalves = kHead == 64 && kKeys > 208;
-  static constexpr int kConsumers =
-      kKeys <= 208 || kHalves ? 3 : 2;  // warpgroups, as many as have registers for their scores
+  // Warpgroups, as many as have registers for their scores.
+  static constexpr int kConsumers = kKeys <= 208 || kHalves ? 3 : 2;
   static constexpr bool kBytes = sizeof(Operand) == 1;
   static_assert(kKeys % 16 == 0 && kKeys <= 256 && (kHead == 64 || kHead == 128 || (kBytes && kHead == 96)));
 

@@ -14,8 +14,8 @@ namespace tessera::sm90 {
 
 struct StreamRows {
   float top[2], sum[2], shrink[2];  // of rows r and r + 8; sum: of this thread's columns only
-  float scale_log2,
-      score_scale;  // of the scores in units of log2: scale_log2, or 1 where the bias has been added with it
+  // Of the scores in units of log2: scale_log2, or 1 where the bias has been added with it.
+  float scale_log2, score_scale;
 };
 
 // One number of the bias. In order, so that few are under way: registers are full of scores and results.
