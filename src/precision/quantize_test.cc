@@ -475,8 +475,12 @@ TEST(Quantize, EveryPrecisionHasItsTypes) {
     EXPECT_EQ(to_string(x.type.quant), to_string(input)) << name;
     EXPECT_EQ(x.scale != kNoValue, input.scaled() && !input.dynamic) << name;
     EXPECT_EQ(node(g, "norm1").then.find(StepKind::quantize) != nullptr, input.scaled()) << name;
-    if (name == "nvfp4") EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale2)[0]), 3.0f / (6 * 448));
-    if (name == "int8") EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale)[0]), 3.0f / 127);
+    if (name == "nvfp4") {
+      EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale2)[0]), 3.0f / (6 * 448));
+    }
+    if (name == "int8") {
+      EXPECT_FLOAT_EQ(static_cast<float>(g.numbers(x.scale)[0]), 3.0f / 127);
+    }
     EXPECT_EQ(g.at(node(g, "head").inputs[1]).type.quant, QuantType(p.carrier)) << name;
   }
 }
