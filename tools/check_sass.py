@@ -36,6 +36,7 @@ class Rule:
 
     def __init__(self, data):
         self.key, self.must, self.never = data["kernels"], data["must"], data["never"]
+        self.reasoned = bool(self.must) != bool(data["exempt_because"])
 
     def names(self, kernel):
         return re.search(rf"(?<!\w){re.escape(self.key)}(?!\w)", kernel) is not None
@@ -94,6 +95,8 @@ def judge(name, promise, kernels, resources):
     rules, complaints = [Rule(data) for data in promise["rules"]], []
     if not kernels:
         return [f"{name}: no kernels in its object"]
+    unreasoned = [rule.key or "the rule for all" for rule in rules if not rule.reasoned]
+    complaints += [f"{name}: '{key}' names instructions or says why there are none, not both" for key in unreasoned]
     used = []
     for kernel, found in kernels.items():
         rule, fault = rule_of(kernel, rules)
@@ -141,9 +144,12 @@ def with_clear_names(table):
     return {f"{clear.get(name, name)}{f' ({arch})' if arch else ''}": x for (name, arch), x in table.items()}
 
 
-def device_code_in(path):
-    """Whether nvcc compiled this object: it has a section for device code."""
-    return b".nv_fatbin" in path.read_bytes()
+def absent_archs(lists, cache):
+    """Archs of archs.inc whose targets the build was not asked for; their files are compiled as C++."""
+    asked = re.search(r"^TESSERA_CUDA_ARCHS:\w+=(.*)$", cache, re.M)
+    asked = set(asked[1].split(";")) if asked else set()
+    own = re.findall(r'^TS_ARCH\((\w+), \w+, kCuda, "([\w,]+)"', lists, re.M)
+    return {name for name, targets in own if not asked & set(targets.split(","))}
 
 
 def find_tools(given):
@@ -176,6 +182,9 @@ def check(paths, program, tool, environment, verbose):
     if demangle([]) is None:
         return ["there is no c++filt here, which comes with the compiler"], 0, 0
     promises = ask_promises(program)
+    cache = paths[0] / "CMakeCache.txt"
+    lists = (REPO / "src" / "archs" / "archs.inc").read_text()
+    absent = absent_archs(lists, cache.read_text()) if cache.is_file() else set()
     for source in sorted((REPO / "src" / "ops").glob("*/*.cu")):
         key = source.parent.name, source.stem
         name = "/".join(key)
@@ -193,8 +202,8 @@ def check(paths, program, tool, environment, verbose):
             return done.stdout
 
         kernels, resources = read_sass(dump("-sass")), read_resources(dump("-res-usage"))
-        if not kernels and not device_code_in(objects[key]):
-            continue  # this arch was not asked for: compiled as C++
+        if not kernels and key[1].split("_")[0] in absent:
+            continue  # compiled as C++
         kernels, resources = with_clear_names(kernels), with_clear_names(resources)
         complaints += judge(name, promises[name], kernels, resources)
         device_code = device_code or bool(kernels)
@@ -257,6 +266,8 @@ def self_test():
         (source, "", usage, "no kernels"),
         (source, sass, "", "not reported"),
         ({**source, "rules": []}, sass, usage, "attend falls under no rule"),
+        ({**source, "rules": [rule()]}, sass, usage, "names instructions or says why there are none"),
+        ({**source, "rules": [rule(must=["HMMA"], exempt="why")]}, sass, usage, "or says why there are none, not both"),
         ({**source, "rules": source["rules"] * 2}, sass, usage, "falls under two rules"),
         (source, two_archs, "arch = sm_90a\n" + usage + "arch = sm_120a\n" + usage, "attend (sm_120a) has no HMMA"),
         (mixed, several, several_usage, None),
@@ -289,6 +300,10 @@ def self_test():
         said = judge("x", text, *(with_clear_names(table) for table in (read_sass(machine), read_resources(used))))
         if (want is None and said) or (want is not None and not any(want in s for s in said)):
             failures.append(f"wanted {want!r}, got {said}")
+    lists = 'TS_ARCH(cuda, cuda, kCuda, "", "f16", "any")\nTS_ARCH(sm90, cuda, kCuda, "90a", "f16", "Hopper")\n'
+    for asked, want in (("90a", set()), ("90a;120a", set()), ("120a", {"sm90"}), ("90", {"sm90"})):
+        if absent_archs(lists, f"X=1\nTESSERA_CUDA_ARCHS:STRING={asked}\n") != want:
+            failures.append(f"TESSERA_CUDA_ARCHS={asked}: wanted {want} to be absent")
     if set(demangle(["_ZN7tessera4sm904gemmIaEEvv"]).values()) != {"void sm90::gemm<signed char>()"}:
         failures.append("names are not demangled")
     return failures, len(cases) + 1

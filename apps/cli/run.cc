@@ -57,6 +57,10 @@ Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shap
   for (const Array& a : arrays) shapes[a.name] = a.shape;
   FromInputs out;
   std::string first;
+  // One first size for all arrays is the number of samples, whatever the inputs are called.
+  const bool same_first = std::all_of(arrays.begin(), arrays.end(), [&](const Array& a) {
+    return !a.shape.empty() && !arrays[0].shape.empty() && a.shape[0] == arrays[0].shape[0];
+  });
   if (o.flags.family.empty()) {
     TS_ASSIGN(ClosedAxes closed, close_axes(o.model, o.inputs, shapes, given));
     // A .npy has no name but the file's: for a model with one input it is that input.
@@ -66,9 +70,13 @@ Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shap
     }
     first = closed.first_input;
     out.shapes = std::move(closed.shapes);
-  } else {
+  } else if (!same_first) {
     TS_ASSIGN(const Graph graph, load_model(o.model, 1, {.exact = false, .shapes = {}, .family = o.flags.family}));
     if (!graph.inputs.empty()) first = graph.at(graph.inputs[0]).name;
+  }
+  if (same_first) {
+    out.samples = arrays[0].shape[0];
+    return out;
   }
   // An array that is missing is told by who reads the samples.
   if (const auto it = shapes.find(first); it != shapes.end() && !it->second.empty()) out.samples = it->second[0];

@@ -458,7 +458,7 @@ class Builder {
                                .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
                                .quiet = options_.quiet};
     TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, &report));
-    // Ranges of a file may be of these samples or of others.
+    // Ranges of a file may be of these samples or of others: then nothing is said, and scales are judged as any others.
     if (!ranges_given_ || golden.inputs.empty()) {
       engine_.golden.within_amax = !ranges_.values.empty() && ranges_.method.kind == RangeMethod::kAmax &&
                                    !data.empty() && golden.inputs == data && batch_of(prepared_) <= ranges_.samples;

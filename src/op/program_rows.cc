@@ -6,7 +6,6 @@
 #include "steps/row_moments.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 ProgramRows::ProgramRows(const Problem& problem, std::span<const Dense> in)
     : problem_(problem),

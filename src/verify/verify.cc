@@ -191,7 +191,7 @@ void drop_findings(const Engine& engine, bool with_model, std::vector<LayerQuali
       q.weight_error = 0;
     }
     // Without the model it is not known what was before a code that is the largest; here it is the amax, or next to it.
-    if (!with_model && engine.golden.within_amax.value_or(true))
+    if (!with_model && engine.golden.within_amax.value_or(false))
       std::erase_if(q.found, [](const Finding& f) { return f.of_calibration; });
   }
 }

@@ -9,13 +9,13 @@ namespace tessera {
 
 #ifdef TS_WITH_CUDA
 namespace {
-// Whether this program holds code for a compute capability ("90"): TS_CUDA_ARCHS is "90a,120a".
-bool compiled_for(const std::string& capability) {
+// Whether this program holds code of the arch for a compute capability ("90"). TS_CUDA_ARCHS is "90a,120a"; an arch
+// with files of its own says what they are compiled for, others run on every target that was asked for.
+bool compiled_for(Arch arch, const std::string& capability) {
   const std::string all = cat(",", TS_CUDA_ARCHS, ",");
-  for (const char* suffix : {"", "a", "f"}) {
-    if (all.find(cat(",", capability, suffix, ",")) != std::string::npos) return true;
-  }
-  return false;
+  const auto has = [&](const std::string& target) { return all.find(cat(",", target, ",")) != std::string::npos; };
+  if (const std::string own = info(arch).nvcc; !own.empty()) return has(own);
+  return has(capability) || has(capability + "a") || has(capability + "f");
 }
 }  // namespace
 
@@ -32,7 +32,8 @@ std::string why_no_device(Arch arch) {
   const std::string here = cat("the GPU here is ", properties.name, " (sm_", have, ")");
   // An arch is named after the one compute capability that its code runs on; `cuda` is whatever the program holds.
   if (name.starts_with("sm") && have != name.substr(2)) return cat(here, "; this needs sm_", name.substr(2));
-  if (!compiled_for(have)) return cat(here, "; this program was compiled for ", TS_CUDA_ARCHS, " (TESSERA_CUDA_ARCHS)");
+  if (!compiled_for(arch, have))
+    return cat(here, "; this program was compiled for ", TS_CUDA_ARCHS, " (TESSERA_CUDA_ARCHS)");
   return "";
 }
 

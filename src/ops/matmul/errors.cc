@@ -7,8 +7,6 @@
 
 namespace tessera {
 
-const OpInfo& matmul_op();
-
 // The sum errs relative to the sum of its products' magnitudes, or as a walk (Growth); its product with the scales of x
 // and w adds two roundings, and up to four scales (two levels each) multiplied with one another three. Numbers below
 // the smallest normal f32 may be lost, as products and, where bf16 is multiplied, as operands: then all of the other

@@ -17,6 +17,8 @@
 
 namespace tessera {
 
+const OpInfo& matmul_op();
+
 struct MatmulProblem {
   int64_t batch = 1;  // products of different matrices; 1 where w is shared by all rows
   int64_t m = 0, n = 0,

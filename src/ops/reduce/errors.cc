@@ -7,8 +7,6 @@
 
 namespace tessera {
 
-const OpInfo& reduce_op();
-
 // Sums err by the accumulator, relative to the sum of magnitudes; squares and the mean's quotient add a rounding or
 // two. Extremes are exact.
 std::vector<double> reduce_errors(const Problem& p, std::span<const Dense> in, const Dense& y, const Roundings& r) {

@@ -9,6 +9,8 @@
 
 namespace tessera {
 
+const OpInfo& reduce_op();
+
 struct ReduceProblem {
   std::string fn;
   Shape shape;                            // of the result

@@ -12,7 +12,6 @@
 
 namespace tessera {
 
-const OpInfo& reduce_op();
 ReduceProblem ReduceProblem::of(const Problem& p) {
   const Operand& x = p.in[0];
   ReduceProblem r;
