@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "steps/bias.h"
 
-#include <cmath>
-
 #include "steps/step.h"
 
 namespace tessera {
-namespace {
-
-void reference(const StepRow& r, double* v) {
-  for (int64_t c = 0; c < r.cols; ++c) v[c] += r.operand[c];
-}
-
-void errors(const StepRow& r, const double*, const double* after, double* e) {
-  for (int64_t c = 0; c < r.cols; ++c) e[c] += kFp32Unit * std::fabs(after[c]);
-}
-
-}  // namespace
 
 StepInfo bias_step() {
   return {.meaning = "v += b[col]",
           .check = check_vector,
-          .reference = reference,
-          .errors = errors,
+          .reference = add_operand,
+          .errors = errors_of_addition,
           .unfused = [](const Step&) {
             return std::vector<StepMap>{{"add", StepMap::With::kVector}};
           }};

@@ -2,6 +2,7 @@
 #include "steps/step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "steps/functors.h"
 
@@ -77,6 +78,14 @@ Status check_matrix(const StepShapes& s) {
   if (!s.operand.empty() && s.operand.back() == s.cols && even) return {};
   return bad_input(
       cat("wants rows of ", s.cols, " that repeat evenly over ", to_string(s.y), ", has ", to_string(s.operand)));
+}
+
+void add_operand(const StepRow& r, double* v) {
+  for (int64_t c = 0; c < r.cols; ++c) v[c] += r.operand[c];
+}
+
+void errors_of_addition(const StepRow& r, const double*, const double* after, double* e) {
+  for (int64_t c = 0; c < r.cols; ++c) e[c] += kFp32Unit * std::fabs(after[c]);
 }
 
 }  // namespace tessera

@@ -92,6 +92,10 @@ std::optional<FusedMaps> find_fused(std::span<const StepMap> maps);
 Status check_vector(const StepShapes& s);
 Status check_matrix(const StepShapes& s);
 
+// Reference and error rule of steps that add their operand.
+void add_operand(const StepRow& r, double* v);
+void errors_of_addition(const StepRow& r, const double* before, const double* after, double* e);
+
 // Half a step of f32, relatively: what one operation in fp32 adds to an error.
 constexpr double kFp32Unit = 0x1p-24;
 
