@@ -28,7 +28,7 @@ def expect(ok, text):
 
 
 def restore_rows(stored, t):
-    """Codes of a weight in panels of 16 rows (src/types/layout.h), as rows."""
+    """Codes or scales of a weight in panels of 16 rows (src/types/layout.h), as rows."""
     rows, cols = t["shape"]
     group = {"panels16": 1, "panels16x4": 4, "panels16x8": 8}[t["layout"]]
     groups, four = -(-cols // group), t["type"].startswith(("e2m1", "i4"))
@@ -57,7 +57,8 @@ class Engine:
     def constant(self, tensor):
         place = self.manifest["constants"][tensor["index"]]["data"]
         start = self.data + place["offset"] + tensor["offset"]
-        return self.bytes[start : self.data + place["offset"] + place["bytes"]]
+        stored = self.bytes[start : self.data + place["offset"] + place["bytes"]]
+        return stored if tensor.get("layout", "rows") == "rows" else restore_rows(stored, tensor)
 
     def operand(self, layer, i):
         """(type, bytes, scale bytes, scale2 bytes) of an operand of a matmul of the golden plan, the weight in rows."""
@@ -66,12 +67,6 @@ class Engine:
             return None
         tensors = self.golden["tensors"]
         t = tensors[steps[0]["in"][i]]
-        if t["storage"] == "constant" and t.get("layout", "rows") != "rows":
-            return (
-                t["type"],
-                restore_rows(self.constant(t), t),
-                *(self.constant(tensors[t[k]]) if t.get(k, -1) >= 0 else None for k in ("scale", "scale2")),
-            )
         at = lambda key: (
             self.constant(tensors[t[key]]) if t.get(key, -1) >= 0 and tensors[t[key]]["storage"] == "constant" else None
         )

@@ -6,17 +6,17 @@
 
 namespace tessera {
 
-std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem) {
-  std::vector<Layout> layouts;
+std::vector<OperandLayout> layouts_of(const Variant& variant, const Problem& problem) {
+  std::vector<OperandLayout> layouts;
   if (variant.layouts != nullptr) layouts = variant.layouts(problem);
-  layouts.resize(problem.in.size(), Layout::kRows);
+  layouts.resize(problem.in.size());
   return layouts;
 }
 
 Status check_storage(const Variant& variant, const Problem& problem, int64_t workspace_bytes) {
   Problem plain = problem;
   for (Operand& o : plain.in) o.layout = Layout::kRows;
-  const std::vector<Layout> wanted = layouts_of(variant, plain);
+  const std::vector<OperandLayout> wanted = layouts_of(variant, plain);
   for (size_t i = 0; i < problem.in.size(); ++i) {
     const Operand& o = problem.in[i];
     if (!o.present || o.layout == wanted[i] || (variant.arch == Arch::ref && o.constant)) continue;

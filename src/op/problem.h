@@ -20,9 +20,9 @@ struct Operand {
   bool present = false;  // an optional operand that is absent has only this
   bool constant = false;
   Shape shape;
-  Shape strides;  // elements; meaningful for Layout::kRows only
+  Shape strides;  // elements; meaningful for codes in rows only
   QuantType type;
-  Layout layout = Layout::kRows;
+  OperandLayout layout;
 
   bool dense() const { return is_dense(shape, strides); }
   RowView rows() const { return as_rows(shape, strides); }
@@ -36,8 +36,8 @@ struct Problem {
   std::vector<Operand> in, out;
   Attrs attrs;
   Program then;
-  // The tile shape that a kernel is bound with, one of its variant's configs; empty: the first. No part of what is
-  // computed.
+  // What a kernel is bound with, a tile shape or a library's algorithm: one of its variant's configs; empty: the first.
+  // No part of what is computed.
   std::string config = {};
   // The kernel walks from the last rows to the first where it walks at all: kernels of a plan go to and fro, so that
   // each begins with what the one before has just written and the L2 still holds. No part of what is computed.

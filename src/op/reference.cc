@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "op/prepack.h"
 #include "op/program_rows.h"
 #include "tiles/strided.h"
 #include "types/quantize_array.h"
@@ -20,21 +21,15 @@ constexpr int64_t kGrain = 4096;  // numbers per piece of parallel work: far abo
 
 int64_t grain_of(int64_t length) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length)); }
 
-std::vector<double> decode_scales(const ScaleLevel& level, const void* data, int64_t rows, int64_t cols) {
-  std::vector<double> scales(static_cast<size_t>(scale_count(level, rows, cols)));
-  TS_CHECK(scales.empty() || data != nullptr, "a scaled tensor came without its scales");
-  info(level.element).decode_f64(data, 0, static_cast<int64_t>(scales.size()), scales.data());
-  return scales;
-}
-
 // Both levels of a tensor's scales, ready to ask for element (row, col).
 class Scales {
  public:
   Scales(const TensorView& t)  // NOLINT: a reading of the tensor
       : type_(t.desc->type), cols_(cols_of(t.desc->shape)) {
-    const int64_t rows = rows_of(t.desc->shape);
-    first_ = decode_scales(type_.scale, t.scale, rows, cols_);
-    second_ = decode_scales(type_.scale2, t.scale2, rows, cols_);
+    TS_CHECK(!type_.scaled() || elements(t.desc->shape) == 0 || t.scale != nullptr,
+             "a scaled tensor came without its scales");
+    first_ = first_scales(t);
+    second_ = second_scales(t);
   }
   bool any() const { return !first_.empty(); }
   // The number that a decoded code stands for; with as(element), code * scale is rounded before the second level.
@@ -114,20 +109,37 @@ double noise_at(uint64_t seed, uint64_t index) {
   return static_cast<double>(static_cast<int64_t>(mix64(seed * 0xd1342543de82ef95u + index * kMixStep))) * 0x1p-63;
 }
 
+std::vector<double> scale_numbers(const Operand& o, const ScaleLevel& level, const void* data) {
+  if (level.granularity == Granularity::kNone || data == nullptr) return {};
+  std::vector<double> out(static_cast<size_t>(scale_count(level, rows_of(o.shape), cols_of(o.shape))));
+  info(level.element).decode_f64(data, 0, static_cast<int64_t>(out.size()), out.data());
+  return out;
+}
+
 }  // namespace
+
+std::vector<double> first_scales(const TensorView& t) {
+  const Operand& o = *t.desc;
+  if (o.layout.scales == Layout::kRows || t.scale == nullptr) return scale_numbers(o, o.type.scale, t.scale);
+  const Shape blocks = block_scales_shape(o);
+  const Buffer rows = restore_rows(o.layout.scales, o.type.scale.element, blocks[0], blocks[1], t.scale);
+  return scale_numbers(o, o.type.scale, rows.data());
+}
+
+std::vector<double> second_scales(const TensorView& t) { return scale_numbers(*t.desc, t.desc->type.scale2, t.scale2); }
 
 Dense decode(const TensorView& t) {
   const Operand& o = *t.desc;
   const int64_t cols = cols_of(o.shape), rows = rows_of(o.shape);
   const ElementInfo& element = info(o.type.element);
   Dense d{o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))};
-  if (o.layout == Layout::kRows) {
+  if (o.layout.codes == Layout::kRows) {
     for_each_run(o, [&](int64_t at, int64_t offset, int64_t n, int64_t step) {
       if (step == 1) return element.decode_f64(t.data, offset, n, d.v.data() + at);
       for (int64_t i = 0; i < n; ++i) element.decode_f64(t.data, offset + i * step, 1, d.v.data() + at + i);
     });
   } else {
-    const Buffer codes = restore_rows(o.layout, o.type.element, rows, cols, t.data);
+    const Buffer codes = restore_rows(o.layout.codes, o.type.element, rows, cols, t.data);
     element.decode_f64(codes.data(), 0, rows * cols, d.v.data());
   }
   if (const Scales scales(t); scales.any()) {
@@ -146,6 +158,7 @@ Dense decode(const TensorView& t) {
 std::vector<float> decode_codes(const TensorView& t) {
   Operand bare = *t.desc;
   bare.type = QuantType(bare.type.element);
+  bare.layout.scales = Layout::kRows;
   const Dense d = decode({.desc = &bare, .data = t.data});
   return {d.v.begin(), d.v.end()};
 }

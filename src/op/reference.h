@@ -15,6 +15,9 @@ namespace tessera {
 Dense decode(const TensorView& tensor);
 // The codes of a tensor as numbers, in row order, without its scales.
 std::vector<float> decode_codes(const TensorView& tensor);
+// One level of a tensor's scales, in row order whatever their layout; empty where it has none.
+std::vector<double> first_scales(const TensorView& tensor);
+std::vector<double> second_scales(const TensorView& tensor);
 // Numbers that are already divided by their scale, as codes of the type. Codes that are made while running saturate on
 // both sides alike: int8 at -127.
 void encode_units(const QuantType& type, std::vector<double> numbers, void* codes);

@@ -88,12 +88,14 @@ struct Variant {
   // Where it can run a problem but is slow at it: the reason. The planner then prefers a later variant of the
   // list that accepts it. Null: never slow.
   Verdict (*worthwhile)(const Problem&) = nullptr;
-  // Names of the few tile shapes it may run a problem with, best guess first ("128x192"); null: one, without a name.
+  // Names of the few tile shapes (or algorithms of a library) that it may run a problem with, best guess first
+  // ("128x192"); null: one, without a name.
   // Which one is in Problem::config when layouts, workspace_bytes and bind are asked; accepts, worthwhile and
   // arithmetic hold for all of them.
   std::vector<std::string> (*configs)(const Problem&) = nullptr;
-  // Storage orders this variant wants, per input; null or shorter than the inputs: rows.
-  std::vector<Layout> (*layouts)(const Problem&) = nullptr;
+  // How this variant wants each input stored, codes and block scales; the plan prepacks constants so at build. Null or
+  // shorter than the inputs: rows.
+  std::vector<OperandLayout> (*layouts)(const Problem&) = nullptr;
   int64_t (*workspace_bytes)(const Problem&) = nullptr;
   // What the kernel makes of these operands, where the order of its sums is known (emulation.h); null: it is not, and
   // results are held against exact ones and the bounds of `arithmetic`. The problem names its config. Host memory; of
@@ -109,7 +111,7 @@ struct Variant {
 // The variant's configs for a problem it accepts, at least one: {""} where it names none.
 std::vector<std::string> configs_of(const Variant& variant, const Problem& problem);
 // The storage order that the variant wants each operand of a problem in, which names its config.
-std::vector<Layout> layouts_of(const Variant& variant, const Problem& problem);
+std::vector<OperandLayout> layouts_of(const Variant& variant, const Problem& problem);
 // Whether operands lie, and workspace is given, as the variant asks for them in a problem that names its config.
 // Kernels look no further; the reference reads any order. Results are rows.
 Status check_storage(const Variant& variant, const Problem& problem, int64_t workspace_bytes);

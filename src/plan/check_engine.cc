@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "op/op.h"
+#include "op/prepack.h"
 #include "ops/ops.h"
 #include "plan/check_scales.h"
 #include "plan/manifest.h"
@@ -67,14 +68,14 @@ class PlanCheck {
     if (o.strides.size() != o.shape.size())
       return bad_input(cat("shape ", to_string(o.shape), " has strides ", to_string(o.strides)));
     int64_t reach = *count;
-    if (o.layout != Layout::kRows) {
+    if (o.layout.codes != Layout::kRows) {
       if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
-        return bad_input(cat("layout ", name_of(o.layout), " wants rows and columns"));
+        return bad_input(cat("layout ", name_of(o.layout.codes), " wants rows and columns"));
       if (!o.dense())
-        return bad_input(cat("layout ", name_of(o.layout), " wants dense strides, not ", to_string(o.strides)));
+        return bad_input(cat("layout ", name_of(o.layout.codes), " wants dense strides, not ", to_string(o.strides)));
       const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
       if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
-      extents_[i] = stored_bytes(o.layout, o.type.element, rows, cols);
+      extents_[i] = stored_bytes(o.layout.codes, o.type.element, rows, cols);
       return {};
     } else if (*count > 0) {
       reach = 1;
@@ -112,8 +113,8 @@ class PlanCheck {
     if (t.desc.constant != (t.storage == Storage::kConstant))
       return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
                            kStorageNames[static_cast<size_t>(t.storage)]));
-    if (t.desc.layout != Layout::kRows && t.offset_bytes % kPackedAlign != 0)
-      return bad_input(cat("its layout ", name_of(t.desc.layout), " begins at a multiple of ", kPackedAlign,
+    if (t.desc.layout.codes != Layout::kRows && t.offset_bytes % kPackedAlign != 0)
+      return bad_input(cat("its layout ", name_of(t.desc.layout.codes), " begins at a multiple of ", kPackedAlign,
                            " bytes, not at ", t.offset_bytes));
     const auto in_list = [&](size_t size, const char* what) -> Status {
       if (t.index >= 0 && static_cast<size_t>(t.index) < size) return {};
@@ -154,7 +155,7 @@ class PlanCheck {
     const Shape& shape = t.desc.shape;
     const int64_t cols = shape.empty() ? 1 : shape.back(), all = *checked_elements(shape),
                   rows = cols > 0 ? all / cols : 0;
-    const auto check = [&](int scale, const ScaleLevel& level) -> Status {
+    const auto check = [&](int scale, const ScaleLevel& level, Layout layout) -> Status {
       if (level.granularity == Granularity::kNone) {
         return scale == -1 ? Status() : bad_input("has scales that its type does not know");
       }
@@ -163,6 +164,18 @@ class PlanCheck {
         return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", lie in a buffer of the caller"));
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
+      if (layout != Layout::kRows) {
+        if (level.granularity != Granularity::kBlock || !is_order(layout))
+          return bad_input(cat("its scales cannot lie in ", name_of(layout),
+                               ": only block scales have a layout, and it "
+                               "holds each of them"));
+        if (s.type != QuantType(level.element) || s.layout != layout || !s.constant ||
+            s.shape != block_scales_shape(t.desc))
+          return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not constants ",
+                               to_string(block_scales_shape(t.desc)), " of ", info(level.element).name, " in ",
+                               name_of(layout)));
+        return {};
+      }
       if (s.type != QuantType(level.element) || !dense_rows(s) || *checked_elements(s.shape) != want) {
         return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not ", want,
                              " dense numbers of ", info(level.element).name));
@@ -171,8 +184,8 @@ class PlanCheck {
     };
     if (t.desc.type.dynamic && !t.desc.type.scaled())
       return bad_input(cat("its type ", to_string(t.desc.type), " has no scales that could be made while running"));
-    TS_TRY(check(t.scale, t.desc.type.scale));
-    return check(t.scale2, t.desc.type.scale2);
+    TS_TRY(check(t.scale, t.desc.type.scale, t.desc.layout.scales));
+    return check(t.scale2, t.desc.type.scale2, Layout::kRows);
   }
 
   Status check_step(const PlanStep& s) const {

@@ -22,6 +22,12 @@ Status check_numbers(const Engine& engine, const PlanTensor& owner, const PlanTe
   if (!seen.emplace(scales.index, scales.offset_bytes, scales.desc.type.element).second) return {};
   const int64_t count = elements(scales.desc.shape);
   const uint8_t* data = engine.constants[static_cast<size_t>(scales.index)].data.data() + scales.offset_bytes;
+  Buffer in_rows;
+  if (const Layout layout = scales.desc.layout.codes; layout != Layout::kRows) {
+    const Shape& shape = scales.desc.shape;
+    in_rows = restore_rows(layout, scales.desc.type.element, rows_of(shape), cols_of(shape), data);
+    data = in_rows.data();
+  }
   constexpr int64_t kChunk = 4096;
   double numbers[kChunk];
   for (int64_t at = 0; at < count; at += kChunk) {

@@ -20,7 +20,7 @@ struct Choice {
   const Variant* variant = nullptr;  // null: every variant refuses
   std::string config;                // its tile shape; empty where it has only one
   Arithmetic arithmetic;
-  std::vector<Layout> layouts;  // per input
+  std::vector<OperandLayout> layouts;  // per input
   std::vector<Refusal> refusals;
   std::string slow;       // why it calls itself slow here, taken because all others refuse; empty: it does not
   bool measured = false;  // by the table's times; candidates that lost are refusals then

@@ -102,7 +102,7 @@ const Variant kTiled{
     .configs = tiles_of,
     .layouts =
         [](const Problem& p) {
-          return std::vector<Layout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
+          return std::vector<OperandLayout>{Layout::kRows, p.config == "128x192" ? Layout::kPanels16 : Layout::kRows};
         }};
 const Variant kPlain{.name = "matmul/plain",
                      .arch = Arch::cpu,

@@ -66,14 +66,19 @@ Plan one_plan(const std::string& name, Arch arch, int64_t batch) {
                tensor("h view", {20, batch}, Element::f16, Storage::kArena, -1, 256),
                tensor("cache", {4, 4}, Element::bf16, Storage::kState, 0, 32),
                tensor("y", {batch, 3}, Element::f32, Storage::kOutput, 0),
-               tensor("b", {20}, Element::f16, Storage::kConstant, 2)};
+               tensor("b", {20}, Element::f16, Storage::kConstant, 2),
+               tensor("m", {20, 64}, kMxfp8, Storage::kConstant, 4),
+               tensor("m scale", {20, 2}, Element::e8m0, Storage::kConstant, 5)};
+  p.tensors[8].desc.layout = {Layout::kRows, Layout::kTiles128x4};
+  p.tensors[8].scale = 9;
+  p.tensors[9].desc.layout = Layout::kTiles128x4;
   p.tensors[1].desc.layout = Layout::kPanels16;
   p.tensors[1].scale = 2;
   p.tensors[4].desc.strides = {1, 20};
   PlanStep first{.layer = "blocks.0.\"mlp\"\n.fc1 \xc3\xa9",
                  .op = "toy",
                  .variant = "toy/cpu",
-                 .in = {0, 1, -1, 7},
+                 .in = {0, 1, -1, 7, 8},
                  .out = {3, 5}};
   first.attrs.set("axis", int64_t{-3});
   first.attrs.set("large", std::numeric_limits<int64_t>::max());
@@ -108,8 +113,9 @@ Engine one_of_everything() {
   e.calibration = "amax over 3 samples of x.npz", e.preprocess = "size=4x4", e.recipe = "default",
   e.refinements = {"layer fc: 2:4 by magnitude"}, e.refined_weights = {"fc"}, e.divided_layers = {"norm"};
   e.allowed = {"head=fp16", "blocks.*=bf16"}, e.producer = "tessera 9.9";
-  e.constants = {
-      {"w", random_bytes(32 * 8, 1)}, {"w scale", positive_floats(20)}, {"b", random_bytes(40, 3)}, {"empty", {}}};
+  e.constants = {{"w", random_bytes(32 * 8, 1)},  {"w scale", positive_floats(20)},
+                 {"b", random_bytes(40, 3)},      {"empty", {}},
+                 {"m", random_bytes(20 * 64, 6)}, {"m scale", Bytes::own(Buffer(512))}};
   e.states = {{"cache", 64}};
   e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2)};
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)}};
@@ -319,7 +325,7 @@ constexpr struct {
      "tensor 3 ('h'): its 160 bytes at offset 256 do not fit the 300 bytes"},
     {"\"arena_bytes\":4096", "\"arena_bytes\":1100", "its workspace of 512 bytes at 1024 is not in the arena"},
     {"\"arena_bytes\":4096", "\"arena_bytes\":-1", "arena of -1 bytes"},
-    {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":8", "input 'x': there is no tensor 8"},
+    {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":10", "input 'x': there is no tensor 10"},
     {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":3",
      "input 'x': tensor 3 ('h') is not the whole of this port"},
     {"\"name\":\"x\",\"tensor\":0", "\"name\":\"x\",\"tensor\":-2", "'tensor' is not an index"},
@@ -335,15 +341,24 @@ constexpr struct {
     {"{\"offset\":1024,\"bytes\":512}", "{\"offset\":1025,\"bytes\":512}",
      "its workspace at 1025 is not aligned to 256"},
     {"\"layout\":\"panels16\"", "\"layout\":\"panels17\"", "layout 'panels17' is not known"},
+    {"\"scales_layout\":\"tiles128x4\"", "\"scales_layout\":\"tiles128x5\"", "layout 'tiles128x5' is not known"},
+    {"\"scales_layout\":\"tiles128x4\"", "\"scales_layout\":\"sparse24\"", "its scales cannot lie in sparse24"},
+    {"\"scales_layout\":\"tiles128x4\"", "\"scales_layout\":\"panels16\"",
+     "its scales, tensor 9 ('m scale'), are not constants [20,2] of e8m0 in panels16"},
+    {",\"scales_layout\":\"tiles128x4\"", "", "its scales, tensor 9 ('m scale'), are not 40 dense numbers of e8m0"},
+    {"\"layout\":\"panels16\"", "\"layout\":\"panels16\",\"scales_layout\":\"tiles128x4\"",
+     "tensor 1 ('w'): its scales cannot lie in tiles128x4"},
+    {"\"shape\":[20,2]", "\"shape\":[2,20]", "tensor 9 ('m scale'): layout tiles128x4 wants dense strides"},
+    {"\"shape\":[20,2]", "\"shape\":[200,2]", "are not constants [20,2] of e8m0"},
     {"\"scale\":2", "\"scale\":7", "its scales, tensor 7 ('b'), are not 20 dense numbers of f32"},
     {"\"scale\":2", "\"scale\":99", "its scales are missing"},
     {"\"scale\":2", "\"scale\":1", "its scales, tensor 1 ('w'), are not 20 dense numbers of f32"},
     {",\"scale\":2", "", "its scales are missing"},
-    {"\"in\":[0,1,-1,7]", "\"in\":[0,1,-1,8]", "there is no tensor 8"},
+    {"\"in\":[0,1,-1,7,8]", "\"in\":[0,1,-1,7,10]", "there is no tensor 10"},
     {"\"out\":[3,5]", "\"out\":[3,-1]", "there is no tensor -1"},
     {"\"out\":[3,5]", "\"out\":[1,5]", "which may only be read"},
     {"\"out\":[3,5]", "\"out\":[]", "it has no result"},
-    {"\"step\":\"bias\",\"operand\":3", "\"step\":\"bias\",\"operand\":4", "program step bias has operand 4"},
+    {"\"step\":\"bias\",\"operand\":3", "\"step\":\"bias\",\"operand\":5", "program step bias has operand 5"},
     {"\"step\":\"bias\"", "\"step\":\"bios\"", "program step 'bios' is not known"},
     {"\"variant\":\"toy/cpu\"", "\"variant\":\"matmul/cpu\"", "'matmul/cpu' is no variant of 'toy'"},
     {"\"op\":\"toy\",\"variant\":\"toy/cpu\"", "\"op\":\"softmax\",\"variant\":\"softmax/cpu\"", "step 0"},

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "op/prepack.h"
 #include "ops/ops.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
@@ -68,7 +69,7 @@ class Planner {
   }
 
   // The tensor of a value as an op reads it; constants in the layout asked for.
-  int tensor(ValueId id, Layout layout) {
+  int tensor(ValueId id, OperandLayout layout) {
     const Value& v = g_.at(id);
     if (v.constant) return constant(id, layout);
     if (tensor_of_[static_cast<size_t>(id)] >= 0) return tensor_of_[static_cast<size_t>(id)];
@@ -89,7 +90,7 @@ class Planner {
       view.scale = plan_.tensors[static_cast<size_t>(base)].scale;  // its rows are the base's rows: so are the scales
     }
     tensor_of_[static_cast<size_t>(id)] = t;
-    attach_scales(t, v);
+    attach_scales(t, v, Layout::kRows);
     if (v.type.quant.dynamic && p.base == id) make_scale_tensor(t);
     return t;
   }
@@ -107,9 +108,9 @@ class Planner {
     plan_.tensors[static_cast<size_t>(t)].scale = static_cast<int>(plan_.tensors.size()) - 1;
   }
 
-  void attach_scales(int t, const Value& v) {
+  void attach_scales(int t, const Value& v, Layout layout) {
     if (v.scale != kNoValue) {
-      const int s = tensor(v.scale, Layout::kRows);
+      const int s = layout == Layout::kRows ? tensor(v.scale, layout) : packed_scales(t, v.scale, layout);
       plan_.tensors[static_cast<size_t>(t)].scale = s;
     }
     if (v.scale2 != kNoValue) {
@@ -118,23 +119,34 @@ class Planner {
     }
   }
 
-  int constant(ValueId id, Layout layout) {
+  // Block scales of constant tensor t in a layout of their own.
+  int packed_scales(int t, ValueId scales, Layout layout) {
+    const Value& v = g_.at(scales);
+    const Shape shape = block_scales_shape(plan_.tensors[static_cast<size_t>(t)].desc);
+    Operand desc = dense_operand(shape, v.type.quant, true);
+    desc.layout = layout;
+    const int made = add_tensor(scales, std::move(desc), Storage::kConstant);
+    plan_.tensors[static_cast<size_t>(made)].index =
+        pool_.add(v.name, pack(layout, v.type.quant.element, shape[0], shape[1], v.data));
+    return made;
+  }
+
+  int constant(ValueId id, OperandLayout layout) {
     const auto key = std::make_pair(id, layout);
     if (auto it = constant_tensor_.find(key); it != constant_tensor_.end()) return it->second;
     const Value& v = g_.at(id);
     Bytes data = v.data;
-    if (layout == Layout::kSparse24) {
+    if (layout.codes == Layout::kSparse24) {
       data = sparse_.at(id);
-    } else if (layout != Layout::kRows) {
-      const int64_t cols = v.type.shape.back();
-      data = pack(layout, v.type.quant.element, elements(v.type.shape) / std::max<int64_t>(cols, 1), cols, data);
+    } else if (layout.codes != Layout::kRows) {
+      data = pack(layout.codes, v.type.quant.element, rows_of(v.type.shape), cols_of(v.type.shape), data);
     }
     Operand desc = dense_operand(v.type.shape, v.type.quant, true);
     desc.layout = layout;
     const int t = add_tensor(id, std::move(desc), Storage::kConstant);
     plan_.tensors[static_cast<size_t>(t)].index = pool_.add(v.name, std::move(data));
     constant_tensor_[key] = t;
-    attach_scales(t, v);
+    attach_scales(t, v, layout.scales);
     return t;
   }
 
@@ -179,7 +191,7 @@ class Planner {
                   .attrs = node.attrs,
                   .then = node.then};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (choice.layouts[i] == Layout::kSparse24) TS_TRY(compress(node.inputs[i]).at(cat("layer ", node.name)));
+      if (choice.layouts[i].codes == Layout::kSparse24) TS_TRY(compress(node.inputs[i]).at(cat("layer ", node.name)));
       step.in.push_back(node.inputs[i] == kNoValue ? -1 : tensor(node.inputs[i], choice.layouts[i]));
     }
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
@@ -282,7 +294,7 @@ class Planner {
   const std::vector<int> producers_;
   Plan plan_;
   std::vector<int> tensor_of_;
-  std::map<std::pair<ValueId, Layout>, int> constant_tensor_;
+  std::map<std::pair<ValueId, OperandLayout>, int> constant_tensor_;
   std::map<ValueId, Bytes> sparse_;  // weights as Layout::kSparse24
   std::map<int, int> base_of_;       // view tensor -> tensor that owns the storage
   std::vector<PlanFailure> failures_;

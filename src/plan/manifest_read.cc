@@ -177,9 +177,11 @@ class Reader {
     t.desc.shape = integers(j, "shape");
     t.desc.strides = integers(j, "strides");
     t.desc.type = type(j);
-    if (j.is_object() && j.contains("layout")) {
-      t.desc.layout = named(text(j, "layout"), "layout", [](const std::string& n) { return find_layout(n); });
-    }
+    const auto layout = [&](const char* key) {
+      if (!j.is_object() || !j.contains(key)) return Layout::kRows;
+      return named(text(j, key), "layout", [](const std::string& n) { return find_layout(n); });
+    };
+    t.desc.layout = {layout("layout"), layout("scales_layout")};
     if (j.is_object() && j.contains("constant")) t.desc.constant = j["constant"] == true;
     t.storage = named(text(j, "storage"), "storage", [](const std::string& n) -> std::optional<Storage> {
       for (size_t i = 0; i < std::size(kStorageNames); ++i) {

@@ -51,7 +51,8 @@ Json tensor_json(const PlanTensor& t) {
               {"storage", kStorageNames[static_cast<size_t>(t.storage)]},
               {"index", t.index},
               {"offset", t.offset_bytes}};
-  if (t.desc.layout != Layout::kRows) out["layout"] = name_of(t.desc.layout);
+  if (t.desc.layout.codes != Layout::kRows) out["layout"] = name_of(t.desc.layout.codes);
+  if (t.desc.layout.scales != Layout::kRows) out["scales_layout"] = name_of(t.desc.layout.scales);
   if (t.desc.constant) out["constant"] = true;
   if (t.scale != -1) out["scale"] = t.scale;
   if (t.scale2 != -1) out["scale2"] = t.scale2;

@@ -72,7 +72,7 @@ TEST(MakePlan, NamesWhatIsStored) {
       const PlanTensor& w = plan->tensors[static_cast<size_t>(plan->steps[0].in[1])];
       EXPECT_EQ(w.desc.layout == Layout::kSparse24, sparse);
       const auto bytes = static_cast<int64_t>(constants[static_cast<size_t>(w.index)].data.size());
-      EXPECT_EQ(bytes, stored_bytes(w.desc.layout, type.element, kRows, kCols));
+      EXPECT_EQ(bytes, stored_bytes(w.desc.layout.codes, type.element, kRows, kCols));
       if (sparse) {
         EXPECT_EQ(bytes, packed_bytes(type.element, kRows * kCols / 2) + kRows * kCols / 8);
       }

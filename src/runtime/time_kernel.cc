@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "op/op.h"
 #include "op/operand_extent.h"
+#include "op/prepack.h"
 #include "ops/matmul/matmul.h"
 
 #ifdef TS_WITH_CUDA
@@ -238,15 +239,15 @@ Result<int> sets_for(int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMost));
 }
 
-// Codes of weights in the orders that the variant wants.
+// Weights in the layouts that the variant wants.
 Result<ProblemBytes> arranged(const Problem& problem, const ProblemBytes& plain) {
   ProblemBytes out = plain;
   for (size_t i = 0; i < problem.in.size(); ++i) {
     const Operand& o = problem.in[i];
     if (!o.present || o.layout == Layout::kRows) continue;
-    TS_ASSIGN(Buffer codes,
-              arrange_codes(o.layout, o.type.element, rows_of(o.shape), cols_of(o.shape), plain.in[i].data.data()));
-    out.in[i].data = Bytes::own(std::move(codes));
+    TS_ASSIGN(Prepacked packed, prepack(o, plain.in[i].data.data(), plain.in[i].scale.data()));
+    if (packed.codes.size() > 0) out.in[i].data = Bytes::own(std::move(packed.codes));
+    if (packed.scales.size() > 0) out.in[i].scale = Bytes::own(std::move(packed.scales));
   }
   return out;
 }
@@ -258,7 +259,7 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = asked;
   TS_ASSIGN(problem.config, checked_config(variant, problem));
-  const std::vector<Layout> layouts = layouts_of(variant, problem);
+  const std::vector<OperandLayout> layouts = layouts_of(variant, problem);
   for (size_t i = 0; i < layouts.size(); ++i) {
     if (problem.in[i].present) problem.in[i].layout = layouts[i];
   }

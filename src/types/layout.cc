@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kPanelRows = 32;  // rows that share no byte with others in any order
+constexpr int64_t kPanelRows = 128;  // rows that share no byte with others in any order
 
 // move(index in rows, index in the order) for every code, on all threads.
 template <class Move>
@@ -26,6 +26,11 @@ void for_each_code(Layout layout, int bits, int64_t rows, int64_t cols, const Mo
 }
 
 }  // namespace
+
+std::string name_of(const OperandLayout& layout) {
+  return layout.scales == Layout::kRows ? name_of(layout.codes)
+                                        : cat(name_of(layout.codes), ", scales ", name_of(layout.scales));
+}
 
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols) {
   if (is_order(layout)) return packed_bytes(element, layout_elements(layout, rows, cols));

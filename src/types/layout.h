@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage orders of a matrix of `rows` x `cols` codes beyond plain rows: a weight [outputs, inputs] is brought into one
-// of these at build. Each order is a function (row, col) -> element index, so that anyone (the reference included) can
-// read a packed weight back.
+// Storage orders of a matrix of `rows` x `cols` codes or block scales: a weight [outputs, inputs] and its scales are
+// prepacked into these at build. Each order is a function (row, col) -> element index, so that anyone (the reference
+// included) can read a packed weight back.
 //   rows        r * cols + c
 //   panels16    panels of 16 rows, inside a panel column by column: the 16 rows of one column are adjacent (what an
 //               outer-product kernel reads)
@@ -10,13 +10,18 @@
 //   panels16x8  the same with groups of 8 columns (int8)
 //   pairs32     rows, those of each 32 in the order of turn_pairs32
 //   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
+//   tiles128x4  tiles of 128 rows x 4 columns, those of 128 rows one after the other; inside a tile row r, column c
+//   lies at
+//               16 (r % 32) + 4 (r / 32) + c: how tcgen05.mma and cuBLASLt read block scales
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 // Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/buffer.h"
@@ -26,12 +31,13 @@
 
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kSparse24 };
+enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kTiles128x4, kSparse24 };
 inline constexpr Layout kLayouts[] = {Layout::kRows,    Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8,
-                                      Layout::kPairs32, Layout::kHalves32, Layout::kSparse24};
+                                      Layout::kPairs32, Layout::kHalves32, Layout::kTiles128x4, Layout::kSparse24};
 
 constexpr const char* name_of(Layout layout) {
-  constexpr const char* kNames[] = {"rows", "panels16", "panels16x4", "panels16x8", "pairs32", "halves32", "sparse24"};
+  constexpr const char* kNames[] = {"rows",    "panels16", "panels16x4", "panels16x8",
+                                    "pairs32", "halves32", "tiles128x4", "sparse24"};
   return kNames[static_cast<size_t>(layout)];
 }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -46,7 +52,7 @@ constexpr bool is_order(Layout layout) { return layout != Layout::kSparse24; }
 
 // Columns that are kept together. Contract of this and the next two: is_order(layout).
 constexpr int64_t layout_group(Layout layout) {
-  constexpr int64_t kGroups[] = {1, 1, 4, 8, 1, 1};
+  constexpr int64_t kGroups[] = {1, 1, 4, 8, 1, 1, 4};
   return kGroups[static_cast<size_t>(layout)];
 }
 
@@ -64,7 +70,9 @@ constexpr bool keeps_rows32(Layout layout) { return layout == Layout::kPairs32 |
 constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
   const int64_t group = layout_group(layout);
   if (keeps_rows32(layout)) return stored_rows32(layout, rows) * cols;
-  return layout == Layout::kRows ? rows * cols : (rows + 15) / 16 * 16 * ((cols + group - 1) / group * group);
+  if (layout == Layout::kRows) return rows * cols;
+  const int64_t panel = layout == Layout::kTiles128x4 ? 128 : 16;
+  return (rows + panel - 1) / panel * panel * ((cols + group - 1) / group * group);
 }
 
 // `rows`: of the whole matrix.
@@ -78,8 +86,21 @@ constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t 
            col;
   }
   const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
+  if (layout == Layout::kTiles128x4)
+    return (row / 128 * groups + col / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + col % 4;
   return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
 }
+
+// How an operand is stored: its codes, and the first level of its scales where that covers blocks, a matrix [rows,
+// blocks of a row]. Other scales lie in rows.
+struct OperandLayout {
+  Layout codes = Layout::kRows, scales = Layout::kRows;
+  constexpr OperandLayout(Layout of_codes = Layout::kRows, Layout of_scales = Layout::kRows)
+      : codes(of_codes), scales(of_scales) {}
+  auto operator<=>(const OperandLayout&) const = default;
+};
+// "panels16", or "rows, scales tiles128x4".
+std::string name_of(const OperandLayout& layout);
 
 // Bytes of a matrix in any layout.
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols);

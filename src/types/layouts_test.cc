@@ -14,7 +14,6 @@
 
 #include "types/codes.h"
 #include "types/layout.h"
-#include "types/scale_tiles.h"
 #include "types/sparse24.h"
 
 namespace tessera {
@@ -35,24 +34,28 @@ TEST(Nibbles, EvenIndexIsLow) {
 }
 
 TEST(ScaleTiles, HandCases) {
-  static_assert(tiled_scale_offset(0, 0, 4) == 0 && tiled_scale_offset(1, 0, 4) == 16 &&
-                tiled_scale_offset(32, 0, 4) == 4);
-  static_assert(tiled_scale_offset(127, 3, 4) == 511 && tiled_scale_offset(0, 4, 5) == 512 &&
-                tiled_scale_offset(128, 0, 5) == 1024);
-  static_assert(tiled_scale_bytes(1, 1) == 512 && tiled_scale_bytes(129, 5) == 2048 && tiled_scale_bytes(0, 3) == 0);
+  constexpr auto at = [](int64_t row, int64_t k, int64_t scales) {
+    return layout_index(Layout::kTiles128x4, row, k, 256, scales);
+  };
+  static_assert(at(0, 0, 4) == 0 && at(1, 0, 4) == 16 && at(32, 0, 4) == 4);
+  static_assert(at(127, 3, 4) == 511 && at(0, 4, 5) == 512 && at(128, 0, 5) == 1024);
+  constexpr auto bytes = [](int64_t rows, int64_t scales) {
+    return layout_elements(Layout::kTiles128x4, rows, scales);
+  };
+  static_assert(bytes(1, 1) == 512 && bytes(129, 5) == 2048 && bytes(0, 3) == 0);
 }
 
 TEST(ScaleTiles, RoundTripWithZeroPadding) {
   std::mt19937 random(2);
   for (int64_t rows : {0, 1, 31, 32, 33, 127, 128, 129, 300}) {
     for (int64_t scales : {0, 1, 3, 4, 5, 48, 49}) {
-      std::vector<uint8_t> in(static_cast<size_t>(rows * scales)), back(in.size(), 0xa5);
+      std::vector<uint8_t> in(static_cast<size_t>(rows * scales));
       for (uint8_t& b : in) b = static_cast<uint8_t>(1 + random() % 255);
-      std::vector<uint8_t> tiles(static_cast<size_t>(tiled_scale_bytes(rows, scales)), 0xa5);
-      tile_scales(in.data(), rows, scales, tiles.data());
-      untile_scales(tiles.data(), rows, scales, back.data());
-      EXPECT_EQ(back, in) << rows << "x" << scales;
-      EXPECT_EQ(static_cast<size_t>(std::count(tiles.begin(), tiles.end(), 0)), tiles.size() - in.size())
+      const Buffer tiles = arrange_codes(Layout::kTiles128x4, Element::e4m3, rows, scales, in.data()).value();
+      const Buffer back = restore_rows(Layout::kTiles128x4, Element::e4m3, rows, scales, tiles.data());
+      EXPECT_TRUE(std::equal(in.begin(), in.end(), back.data())) << rows << "x" << scales;
+      EXPECT_EQ(back.size(), in.size());
+      EXPECT_EQ(static_cast<size_t>(std::count(tiles.data(), tiles.data() + tiles.size(), 0)), tiles.size() - in.size())
           << rows << "x" << scales;
     }
   }
@@ -179,10 +182,9 @@ TEST(LayoutDump, WritesArrays) {
   for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>{1, 1}, {5, 33}, {128, 4}, {130, 9}, {257, 48}, {64, 128}}) {
     const std::string shape = cat(".", rows, "x", cols), folder = std::string(asked) + "/";
-    std::vector<uint8_t> scales(static_cast<size_t>(rows * cols)),
-        tiles(static_cast<size_t>(tiled_scale_bytes(rows, cols)), 0xa5);
+    std::vector<uint8_t> scales(static_cast<size_t>(rows * cols));
     for (uint8_t& b : scales) b = static_cast<uint8_t>(random());
-    tile_scales(scales.data(), rows, cols, tiles.data());
+    const Buffer tiles = arrange_codes(Layout::kTiles128x4, Element::e4m3, rows, cols, scales.data()).value();
     write_bytes(folder + "scales" + shape + ".in", scales.data(), scales.size());
     write_bytes(folder + "scales" + shape + ".tiles", tiles.data(), tiles.size());
     for (Element e : {Element::e4m3, Element::e2m1, Element::f16, Element::i8}) {

@@ -103,7 +103,7 @@ bool is_of_mask(const TensorView& t) {
 Driven drive_block_scales(const TensorView& t) {
   const ScaleLevel& level = t.desc->type.scale;
   const ElementInfo& element = info(level.element);
-  const std::vector<double> scales = scale_numbers(t, level, t.scale);
+  const std::vector<double> scales = first_scales(t);
   const double smallest = std::ldexp(1.0, element.min_exponent - element.mantissa_bits),
                n = std::max<double>(1, static_cast<double>(scales.size()));
   double saturated = 0, smallest_ones = 0;

@@ -259,8 +259,9 @@ class WritePowers : public ::testing::Environment {
     if (!file.is_object()) file = nlohmann::json::object();
     for (const auto& [variant, mutations] : powers()) {
       for (const auto& [name, p] : mutations) {
-        const nlohmann::json before = file[variant].value(name, nlohmann::json::array({0, 0}));
-        file[variant][name] = {before[0].get<int64_t>() + p.caught, before[1].get<int64_t>() + p.changed};
+        nlohmann::json& sums = file[variant][name];
+        if (!sums.is_array()) sums = {0, 0};
+        sums = {sums[0].get<int64_t>() + p.caught, sums[1].get<int64_t>() + p.changed};
       }
     }
     const Status written = write_file(path, file.dump(1) + "\n");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "op/prepack.h"
 #include "op/reference.h"
 #include "ops/ops.h"
 #include "testing/variant_harness.h"
@@ -34,13 +35,15 @@ class Bound {
  public:
   Bound(const Variant& variant, const Case& c) : problem_(c.problem), views_(c.in.size()) {
     problem_.config = checked_config(variant, problem_).value();
-    const std::vector<Layout> layouts = layouts_of(variant, problem_);
+    const std::vector<OperandLayout> layouts = layouts_of(variant, problem_);
     for (size_t i = 0; i < c.in.size(); ++i) {
       if (!c.in[i].desc.present) continue;
       views_[i] = c.in[i].view();
       views_[i].desc = &problem_.in[i];
       problem_.in[i].layout = layouts[i];
-      if (layouts[i] != Layout::kRows) views_[i].data = repack(c.in[i], layouts[i]);
+      packed_.push_back(prepack(problem_.in[i], c.in[i].data.data(), c.in[i].scale.data()).value());
+      if (layouts[i].codes != Layout::kRows) views_[i].data = packed_.back().codes.data();
+      if (layouts[i].scales != Layout::kRows) views_[i].scale = packed_.back().scales.data();
     }
     const Operand& y = problem_.out[0];
     result_ = Buffer(static_cast<size_t>(packed_bytes(y.type.element, elements(y.shape))));
@@ -53,16 +56,10 @@ class Bound {
   Status launch() { return kernel_->launch(views_, {&result_view_, 1}, workspace_.data(), {}); }
 
  private:
-  uint8_t* repack(const HostTensor& w, Layout layout) {
-    const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
-    packed_.push_back(arrange_codes(layout, w.desc.type.element, rows, cols, w.data.data()).value());
-    return packed_.back().data();
-  }
-
   Problem problem_;
   std::vector<TensorView> views_;
   TensorView result_view_;
-  std::vector<Buffer> packed_;
+  std::vector<Prepacked> packed_;
   Buffer result_, workspace_;
   std::unique_ptr<Kernel> kernel_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "op/prepack.h"
 #include "testing/variant_harness.h"
 
 namespace tessera {
@@ -40,11 +41,6 @@ class Guarded {
 };
 
 // A weight's codes as the variant wants them stored.
-Result<Buffer> repacked(const HostTensor& w, Layout layout) {
-  const int64_t cols = w.desc.shape.back(), rows = elements(w.desc.shape) / cols;
-  return arrange_codes(layout, w.desc.type.element, rows, cols, w.data.data());
-}
-
 struct Placed {
   std::vector<std::unique_ptr<Guarded>> all;
   Result<void*> put(bool on_device, const Buffer& bytes) {
@@ -62,7 +58,7 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
   Problem problem = c.problem;
   TS_ASSIGN(problem.config, checked_config(variant, problem));
-  const std::vector<Layout> layouts = layouts_of(variant, problem);
+  const std::vector<OperandLayout> layouts = layouts_of(variant, problem);
 
   Placed placed;
   std::vector<TensorView> in(problem.in.size()), out(problem.out.size());
@@ -72,13 +68,9 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
     Operand& desc = problem.in[i];
     desc.layout = layouts[i];
     in[i].desc = &desc;
-    if (layouts[i] == Layout::kRows) {
-      TS_ASSIGN(in[i].data, placed.put(on_device, t.data));
-    } else {
-      TS_ASSIGN(const Buffer packed, repacked(t, layouts[i]));
-      TS_ASSIGN(in[i].data, placed.put(on_device, packed));
-    }
-    TS_ASSIGN(in[i].scale, placed.put(on_device, t.scale));
+    TS_ASSIGN(const Prepacked packed, prepack(desc, t.data.data(), t.scale.data()));
+    TS_ASSIGN(in[i].data, placed.put(on_device, layouts[i].codes == Layout::kRows ? t.data : packed.codes));
+    TS_ASSIGN(in[i].scale, placed.put(on_device, layouts[i].scales == Layout::kRows ? t.scale : packed.scales));
     TS_ASSIGN(in[i].scale2, placed.put(on_device, t.scale2));
   }
   std::vector<std::unique_ptr<Guarded>> results, made_scales;  // the latter null where scales are static

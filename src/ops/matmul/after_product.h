@@ -6,6 +6,7 @@
 
 #include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
+#include "tiles/cuda/cublaslt.h"
 #include "tiles/cuda/device_axes.h"
 #include "tiles/cuda/device_steps.h"
 
@@ -13,6 +14,10 @@ namespace tessera {
 
 // What the library adds itself.
 inline constexpr StepSet kLibrarySteps = {StepKind::bias, StepKind::residual};
+
+inline std::vector<std::string> cublas_configs(const Problem&) {
+  return {std::begin(kCublasConfigs), std::end(kCublasConfigs)};
+}
 
 struct AfterProduct {
   bool second_kernel = false;

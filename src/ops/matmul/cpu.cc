@@ -26,7 +26,7 @@ Arithmetic arithmetic(const Problem& p) {
           .operand_error = exact ? 0 : 0x1p-24};
 }
 
-std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
+std::vector<OperandLayout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, factors()); }
 

@@ -23,7 +23,7 @@ Arithmetic arithmetic(const Problem&) {
   return {.computed = Element::bf16, .instruction = "bf16 products, fp32 sums", .accumulator_bits = 23};
 }
 
-std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
+std::vector<OperandLayout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, factors()); }
 

@@ -30,7 +30,7 @@ Arithmetic arithmetic(const Problem&) {
   return {.computed = Element::i8, .instruction = "int8 products", .accumulator_bits = 32};
 }
 
-std::vector<Layout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
+std::vector<OperandLayout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
 
 Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, factors()); }
 

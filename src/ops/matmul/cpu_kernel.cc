@@ -156,12 +156,12 @@ class MatmulKernel final : public Kernel {
   const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k,
                          const Buffers& to) const {
     const int64_t rows = std::min(kPanelCols, p_.n - col), row = top + col;
-    const Layout layout = w.desc->layout;
+    const Layout layout = w.desc->layout.codes;
     NumberReader::Matrix m{w.data, w.scale, p_.k};
     if (layout == product_.layout) {
       const int64_t first = layout_index(layout, row, k0, p_.n, p_.k);
       if (w_codes_) return product_.take_w(p_.w.element, w.data, first, k, to.w_panel);
-      w_reader_.read_panel(m, first, row, rows, k0, k, to.numbers);
+      w_reader_.read_panel(m, first, row, k0, k, to.numbers);
       return product_.take_w(numbers_, to.numbers, 0, k, to.w_panel);
     }
     int64_t offsets[kPanelCols];
@@ -238,6 +238,11 @@ bool suits_panels(const Operand& w, const PanelProduct& product) {
          (!has_block_scales(w.type) || w.type.scale.block % layout_group(product.layout) == 0);
 }
 
+// Codes and block scales as the product reads its panels.
+OperandLayout panels_of(const Operand& w, const PanelProduct& product) {
+  return {product.layout, has_block_scales(w.type) ? NumberReader::kPanelScales : Layout::kRows};
+}
+
 }  // namespace
 
 Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& f) {
@@ -249,15 +254,16 @@ Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& f) {
   const bool sparse = w->layout == Layout::kSparse24;
   TS_REQUIRE(!(sparse || is_sparse24(p)) || (w->constant && !is_power(w->type.element)),
              "reads 2:4 sparse weights that are constant");
-  TS_REQUIRE(sparse || (w->layout == Layout::kRows ? w->rows().uniform
-                                                   : w->layout == f.product.layout && suits_panels(*w, f.product)),
-             "reads w in uniform rows, 2:4 sparse, or in ", name_of(f.product.layout), " where it is one matrix");
+  TS_REQUIRE(
+      sparse || (w->layout == Layout::kRows ? w->rows().uniform
+                                            : w->layout == panels_of(*w, f.product) && suits_panels(*w, f.product)),
+      "reads w in uniform rows, 2:4 sparse, or in ", name_of(f.product.layout), " where it is one matrix");
   return CpuProgram::accepts(p);
 }
 
-std::vector<Layout> layouts_of_cpu_matmul(const Problem& p, const CpuFactors& f) {
+std::vector<OperandLayout> layouts_of_cpu_matmul(const Problem& p, const CpuFactors& f) {
   if (is_sparse24(p)) return {Layout::kRows, Layout::kSparse24};
-  return {Layout::kRows, suits_panels(p.in[1], f.product) ? f.product.layout : Layout::kRows};
+  return {Layout::kRows, suits_panels(p.in[1], f.product) ? panels_of(p.in[1], f.product) : OperandLayout()};
 }
 
 std::unique_ptr<Kernel> make_cpu_matmul(const Problem& problem, const CpuFactors& factors) {

@@ -25,7 +25,7 @@ struct CpuFactors {
 };
 
 Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& factors);
-std::vector<Layout> layouts_of_cpu_matmul(const Problem& p, const CpuFactors& factors);
+std::vector<OperandLayout> layouts_of_cpu_matmul(const Problem& p, const CpuFactors& factors);
 // Contract: accepted.
 std::unique_ptr<Kernel> make_cpu_matmul(const Problem& problem, const CpuFactors& factors);
 

@@ -78,6 +78,7 @@ class CublasKernel final : public Kernel {
                   .k = q_.k,
                   .x_row_stride = q_.x_row_stride,
                   .w_row_stride = q_.w_row_stride};
+    spec.rank = cublas_rank(problem_.config);
     spec.in = q_.x.element;
     spec.out = after_.product;
     spec.bias = after_.bias != nullptr;
@@ -144,7 +145,7 @@ class CublasKernel final : public Kernel {
   Status make_both(GemmSpec spec) {
     TS_ASSIGN(gemm_, Gemm::make(spec));
     spec.alignment = static_cast<int>(std::min(bytes_of(spec.in), bytes_of(spec.out)));
-    spec.timed = false;
+    spec.rank = 0;
     TS_ASSIGN(unaligned_, Gemm::make(spec));
     return {};
   }
@@ -175,6 +176,7 @@ const Variant& matmul_cuda_cublaslt() {
       .arch = Arch::cuda,
       .accepts = accepts,
       .arithmetic = arithmetic,
+      .configs = cublas_configs,
       .workspace_bytes = workspace_bytes,
       .emulate = emulate,
       .sass = {.rules = {{.kernels = "run_steps",

@@ -104,7 +104,7 @@ inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, 
 inline Layout w_layout_for_wgmma(const Problem& problem) {
   return problem.then.gated() ? Layout::kHalves32 : Layout::kPairs32;
 }
-inline std::vector<Layout> layouts_for_wgmma(const Problem& problem) {
+inline std::vector<OperandLayout> layouts_for_wgmma(const Problem& problem) {
   return {Layout::kRows, w_layout_for_wgmma(problem)};
 }
 inline int64_t stored_w_rows(const Problem& problem) {

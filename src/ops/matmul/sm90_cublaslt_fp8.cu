@@ -85,6 +85,7 @@ class Fp8Kernel final : public Kernel {
                   .k = q_.k,
                   .x_row_stride = q_.x_row_stride,
                   .w_row_stride = q_.w_row_stride};
+    spec.rank = cublas_rank(problem_.config);
     spec.in = Element::e4m3;
     spec.out = after_.product;
     spec.bias = after_.bias != nullptr;
@@ -182,6 +183,7 @@ const Variant& matmul_sm90_cublaslt_fp8() {
       .arch = Arch::sm90,
       .accepts = accepts,
       .arithmetic = arithmetic,
+      .configs = cublas_configs,
       .workspace_bytes = workspace_bytes,
       .emulate = emulate,
       .operand_align = sm90::kFp8Alignment,

@@ -399,7 +399,7 @@ TEST(MatmulContract, TheCpuRunsEveryPairOfTypes) {
                                              : wide(p.in[0].type) || wide(p.in[1].type) ? Element::f32
                                                                                         : Element::bf16)
         << to_string(p.in[0].type) << " x " << to_string(p.in[1].type);
-    const Layout stored = first->layouts(p)[1];
+    const Layout stored = first->layouts(p)[1].codes;
     EXPECT_EQ(stored == Layout::kSparse24, is_sparse24(p));
   }
 }

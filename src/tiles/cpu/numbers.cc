@@ -268,23 +268,24 @@ void NumberReader::read_row_as(const Matrix& m, int64_t first, int64_t row, int6
 }
 
 template <class T>
-void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                                 T* out) const {
+void NumberReader::read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const {
   // Numbers of a row that lie together, a group of columns, are as many words, which share a factor.
   constexpr int64_t kWords = sizeof(T) == sizeof(float) ? 1 : 2, kNumbers = sizeof(float) / sizeof(T);
   const int64_t group = kWords * kNumbers, block = type_.scale.block;
   decode_codes(m.codes, first, kPanelRows * round_up(n, group), out);
   if (!has_block_scales(type_)) return;
-  float scales[kPanelRows][kBlocks] = {}, factors[kPanelRows * kWords];
+  const int64_t blocks_of_row = divide_up(m.cols, block);
+  float scales[kBlocks][kPanelRows], factors[kPanelRows * kWords];
   T* at = out;
   for (int64_t i = 0; i < n;) {
     const int64_t offset = (col + i) % block, many = std::min(n - i, kBlocks * block - offset),
                   blocks = divide_up(offset + many, block);
-    for (int64_t r = 0; r < rows; ++r)
-      decode_row(type_.scale.element, m.scale, scale_index(type_.scale, row + r, col + i, m.cols), blocks, scales[r]);
+    decode_row(type_.scale.element, m.scale,
+               layout_index(Layout::kPanels16, row, (col + i) / block, row + kPanelRows, blocks_of_row),
+               kPanelRows * blocks, scales[0]);
     for (int64_t b = 0; b < blocks; ++b) {
       for (int64_t r = 0; r < kPanelRows; ++r) {
-        for (int64_t word = 0; word < kWords; ++word) factors[r * kWords + word] = scales[r][b];
+        for (int64_t word = 0; word < kWords; ++word) factors[r * kWords + word] = scales[b][r];
       }
       const int64_t count = round_up(std::min(n - i, block - (col + i) % block), group);
       scale_panel(at, kPanelRows * count / kNumbers, factors, kPanelRows * kWords, round_);
@@ -299,10 +300,9 @@ void NumberReader::read_row(const Matrix& m, int64_t first, int64_t row, int64_t
   read_row_as(m, first, row, col, n, static_cast<uint16_t*>(out));
 }
 
-void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n,
-                              void* out) const {
-  if (to_ == Element::f32) return read_panel_as(m, first, row, rows, col, n, static_cast<float*>(out));
-  read_panel_as(m, first, row, rows, col, n, static_cast<uint16_t*>(out));
+void NumberReader::read_panel(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const {
+  if (to_ == Element::f32) return read_panel_as(m, first, row, col, n, static_cast<float*>(out));
+  read_panel_as(m, first, row, col, n, static_cast<uint16_t*>(out));
 }
 
 }  // namespace tessera

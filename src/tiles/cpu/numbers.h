@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "types/layout.h"
 #include "types/quant_type.h"
 
 namespace tessera {
@@ -37,10 +38,11 @@ class NumberReader {
   };
   // Columns [col, col + n) of a row; their codes begin at index `first`.
   void read_row(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const;
-  // Columns [col, col + n) of 16 rows, of which `rows` exist, from codes stored in panels (panels16 for f32, panels16x4
-  // for bf16): the same panel of numbers, whole groups. `first`: index of the first code. Contract: blocks of scales
-  // hold whole groups, and so do col and n but for the last columns.
-  void read_panel(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, void* out) const;
+  // Columns [col, col + n) of the panel of 16 rows that begins at `row`, from codes stored in panels (panels16 for f32,
+  // panels16x4 for bf16) and scales in kPanelScales: the same panel of numbers, whole groups. `first`: index of the
+  // first code. Contract: blocks of scales hold whole groups, and so do col and n but for the last columns.
+  static constexpr Layout kPanelScales = Layout::kPanels16;
+  void read_panel(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, void* out) const;
 
  private:
   template <class T>
@@ -48,7 +50,7 @@ class NumberReader {
   template <class T>
   void read_row_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const;
   template <class T>
-  void read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t rows, int64_t col, int64_t n, T* out) const;
+  void read_panel_as(const Matrix& m, int64_t first, int64_t row, int64_t col, int64_t n, T* out) const;
 
   const QuantType type_;
   const Element to_;

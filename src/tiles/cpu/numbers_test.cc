@@ -109,13 +109,16 @@ TEST(CpuNumbers, PanelsAreRowsInAnotherOrder) {
         const int64_t all = 20;
         const Stored stored(type, all, cols);
         const auto packed = arrange_codes(layout, type.element, all, cols, stored.codes.data());
-        ASSERT_TRUE(packed.ok());
+        const ScaleLevel& level = type.scale;
+        const int64_t blocks = has_block_scales(type) ? divide_up(cols, level.block) : 0;
+        const auto scales = arrange_codes(NumberReader::kPanelScales, level.element, all, blocks, stored.scales.data());
+        ASSERT_TRUE(packed.ok() && scales.ok());
         for (int64_t row : {0, 16}) {
           const int64_t col = cols / 3 / 8 * 8, n = cols - col, rows = std::min<int64_t>(16, all - row),
                         many = 16 * round_up(n, group);
           std::vector<float> out = poison(many + 2);
-          reader.read_panel({packed->data(), stored.scales.data(), cols}, layout_index(layout, row, col, rows, cols),
-                            row, rows, col, n, out.data());
+          reader.read_panel({packed->data(), scales->data(), cols}, layout_index(layout, row, col, rows, cols), row,
+                            col, n, out.data());
           for (int64_t r = 0; r < 16; ++r) {
             for (int64_t c = 0; c < n; ++c)
               ASSERT_EQ(number_at(out, to, layout_index(layout, r, c, rows, n)),

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One matrix product through cuBLASLt: y[m,n] = x[m,k] * w[n,k]^T (+ bias[n]) (+ c[m,n]), rows as this product stores
 // them. The library counts columns first, so it is asked for the transposed product: A = w (K x N, transposed), B = x
-// (K x M), D = y (N x M). Making one asks the heuristic for candidates and times them on random numbers, once per
-// process and shape; running one allocates nothing and can be captured. Reductions across thread blocks are in f32 and
-// in a fixed order: identical inputs give identical bits.
+// (K x M), D = y (N x M). The algorithm is one of the first few that the library's heuristic names; which one is a
+// config of the variant, so the tuner chooses it and the plan keeps it. Running allocates nothing and can be captured.
+// Reductions across thread blocks are in f32 and in a fixed order: identical inputs give identical bits.
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "base/status.h"
 #include "types/element.h"
@@ -15,6 +17,16 @@
 namespace tessera {
 
 constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
+
+// Configs of variants that call the library: the heuristic's algorithms in its own order.
+inline constexpr const char* kCublasConfigs[] = {"heuristic 1", "heuristic 2", "heuristic 3"};
+// 0 for the first. An unnamed config is the first.
+inline int cublas_rank(std::string_view config) {
+  for (size_t i = 0; i < std::size(kCublasConfigs); ++i) {
+    if (config == kCublasConfigs[i]) return static_cast<int>(i);
+  }
+  return 0;
+}
 
 enum class GemmScales : uint8_t {
   kNone,
@@ -31,7 +43,7 @@ struct GemmSpec {
   bool bias = false, c = false;
   GemmScales scales = GemmScales::kNone;
   int alignment = 16;  // bytes, of every pointer
-  bool timed = true;   // false: the heuristic's first choice, untried
+  int rank = 0;        // which of the heuristic's algorithms; the last where it names fewer
 };
 
 struct GemmPointers {

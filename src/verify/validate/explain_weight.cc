@@ -54,8 +54,7 @@ std::string cause(const TensorView& t, std::span<const double> exact, const std:
   const int64_t n = static_cast<int64_t>(exact.size());
   const int64_t cols = std::max<int64_t>(1, t.desc->shape.back()), rows = n / cols;
   const std::vector<float> codes = decode_codes(t);
-  const std::vector<double> first = scale_numbers(t, type.scale, t.scale),
-                            second = scale_numbers(t, type.scale2, t.scale2);
+  const std::vector<double> first = first_scales(t), second = second_scales(t);
   const double global = second.empty() ? 1 : second[0];
   const auto with = [&](const std::function<double(int64_t)>& number) {
     return fit(n, [&](int64_t begin, int64_t end, Fit& f) {

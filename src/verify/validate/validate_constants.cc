@@ -168,8 +168,7 @@ std::string wrong_scales(const TensorView& t, const Counterpart& model) {
   const QuantType& type = t.desc->type;
   if (!type.scaled() || model.rounded || !check_quantizable(type).ok()) return "";
   const int64_t cols = cols_of(model), rows = static_cast<int64_t>(model.numbers.size()) / cols;
-  const std::vector<double> first = scale_numbers(t, type.scale, t.scale),
-                            second = scale_numbers(t, type.scale2, t.scale2);
+  const std::vector<double> first = first_scales(t), second = second_scales(t);
   if (!second.empty()) {
     const double amax = largest(model.numbers);
     const auto made = [&](double factor) {
