@@ -12,6 +12,7 @@
 #include "runtime/bind.h"
 #include "runtime/executor.h"
 #include "testing/engine_from.h"
+#include "types/precisions/precision.h"
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
 #define TS_COUNTS 1
@@ -61,8 +62,7 @@ TEST(Allocation, RunningAllocatesNothing) {
   const std::string model = std::string(TS_SOURCE_DIR) + "/assets/digits/vit.onnx";
   ASSERT_TRUE(std::filesystem::exists(model));
   set_threads(3);
-  for (const char* precision :
-       {"fp32", "fp16", "bf16", "fp8", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"}) {
+  for (const std::string& precision : precision_names()) {
     SCOPED_TRACE(precision);
     BuildOptions options;
     options.model_path = model, options.target = Arch::cpu, options.batches = {5};

@@ -11,6 +11,7 @@
 #include "io/npz.h"
 #include "testing/engine_from.h"
 #include "testing/faulty_build.h"
+#include "types/precisions/precision.h"
 
 namespace tessera {
 namespace {
@@ -20,8 +21,7 @@ using namespace testing;
 const std::string kDigits = TS_SOURCE_DIR "/assets/digits/vit.onnx";
 
 TEST(Faults, NoneIsFoundWhereNoneIs) {
-  for (const std::string& precision :
-       known({"fp32", "fp16", "bf16", "fp8", "fp8_tensor", "fp8_token", "mxfp8", "nvfp4", "w4a16", "w4a8", "int8"})) {
+  for (const std::string& precision : precision_names()) {
     for (const std::string& model : {tiny_vit(), kDigits}) {
       const Made m = made(precision, {.model = model});
       EXPECT_TRUE(m.status.ok()) << precision << ", " << model << ": " << m.status.message();

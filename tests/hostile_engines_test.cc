@@ -13,7 +13,7 @@
 #include "plan/promise.h"
 #include "runtime/bind.h"
 #include "testing/engine_from.h"
-#include "types/precision.h"
+#include "types/precisions/precision.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "op/op.h"
 #include "ops/ops.h"
 #include "tiles/cpu/product.h"
-#include "types/precision.h"
+#include "types/precisions/precision.h"
 
 namespace tessera {
 

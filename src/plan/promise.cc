@@ -7,7 +7,7 @@
 #include "ops/ops.h"
 #include "ops/runnable.h"
 #include "plan/choose.h"
-#include "types/allowance.h"
+#include "types/precisions/allowance.h"
 
 namespace tessera {
 namespace {

@@ -15,7 +15,7 @@
 #include "ir/graph.h"
 #include "ir/ranges.h"
 #include "precision/recipe.h"
-#include "types/allowance.h"
+#include "types/precisions/allowance.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ struct QuantizeOptions {
   bool keep_stated = false;  // types that the graph holds already stay, whatever the precision; so with "imported"
   std::vector<Rule> rules;   // of a recipe
   std::vector<Allowance> allow;
-  std::string attention;  // a name of types/precisions.inc; empty: the carrier, or as imported
+  std::string attention;  // a name of types/precisions/precisions.inc; empty: the carrier, or as imported
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
   // FP8 products are summed in f32, or promoted to f32 at least every 128 products (ops/matmul/matmul.h).
   bool promoted = false;

@@ -2,7 +2,7 @@
 #include "precision/recipe.h"
 
 #include "io/json.h"
-#include "types/allowance.h"
+#include "types/precisions/allowance.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "sensitivity/sensitivity.h"
-#include "types/precision.h"
+#include "types/precisions/precision.h"
 
 namespace tessera {
 

@@ -4,15 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "types/bf16.h"
 #include "types/bulk.h"
-#include "types/e2m1.h"
-#include "types/e4m3.h"
-#include "types/e5m2.h"
-#include "types/e8m0.h"
-#include "types/f16.h"
-#include "types/plain.h"
-#include "types/small_int.h"
+#include "types/elements.h"
 
 namespace tessera {
 namespace {

@@ -13,16 +13,14 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
-#include "types/bf16.h"
+#include "types/bulk.h"
 #include "types/codes.h"
-#include "types/e2m1.h"
-#include "types/e4m3.h"
-#include "types/e5m2.h"
-#include "types/e8m0.h"
-#include "types/f16.h"
-#include "types/small_int.h"
+#include "types/elements.h"
 
 namespace tessera {
 namespace {
@@ -71,32 +69,40 @@ uint32_t nearest(const std::vector<double>& numbers, double magnitude) {
 
 template <class E>
 class NarrowFloat : public ::testing::Test {};
-struct F16Case {
-  using E = F16;
-  static constexpr Element kElement = Element::f16;
-  static constexpr Format kFormat{5, 10, Top::kInfAndNan};
-};
-struct Bf16Case {
-  using E = Bf16;
-  static constexpr Element kElement = Element::bf16;
-  static constexpr Format kFormat{8, 7, Top::kInfAndNan};
-};
-struct E4m3Case {
-  using E = E4m3;
-  static constexpr Element kElement = Element::e4m3;
-  static constexpr Format kFormat{4, 3, Top::kOneNan};
-};
-struct E5m2Case {
-  using E = E5m2;
-  static constexpr Element kElement = Element::e5m2;
-  static constexpr Format kFormat{5, 2, Top::kInfAndNan};
-};
-struct E2m1Case {
-  using E = E2m1;
-  static constexpr Element kElement = Element::e2m1;
-  static constexpr Format kFormat{2, 1, Top::kNumbers};
-};
-using Cases = ::testing::Types<F16Case, Bf16Case, E4m3Case, E5m2Case, E2m1Case>;
+
+template <int kExp, int kMan, SmallFloatForm kForm>
+constexpr Top top_of(SmallFloat<kExp, kMan, kForm>) {
+  return kForm == SmallFloatForm::kIeee ? Top::kInfAndNan : kForm == SmallFloatForm::kFn ? Top::kOneNan : Top::kNumbers;
+}
+// Sizes by the element's name (`e4m3`: 4 and 3), so that a struct that is not what its name says is found.
+template <class E>
+constexpr Format format_of(std::string_view name) {
+  if constexpr (BinaryFloat<E>) {
+    constexpr Top kTop = top_of(typename E::Bits());
+    if (name == "f16") return {5, 10, kTop};
+    if (name == "bf16") return {8, 7, kTop};
+    return {name[1] - '0', name[3] - '0', kTop};
+  }
+  return {};
+}
+
+// Every binary float of the list; f32 and f64 are the machine's own, e8m0 has a test of its own.
+#define TS_ELEMENT(name, Struct)                                \
+  struct Case_##name {                                          \
+    using E = Struct;                                           \
+    static constexpr Format kFormat = format_of<Struct>(#name); \
+  };
+#include "types/types.inc"
+#undef TS_ELEMENT
+template <class Case>
+using IfBinaryFloat = std::conditional_t<BinaryFloat<typename Case::E>, std::tuple<Case>, std::tuple<>>;
+template <class... List>
+::testing::Types<List...> as_types(std::tuple<List...>);
+using Cases = decltype(as_types(std::tuple_cat(
+#define TS_ELEMENT(name, Struct) IfBinaryFloat<Case_##name>(),
+#include "types/types.inc"
+#undef TS_ELEMENT
+    std::tuple<>())));
 TYPED_TEST_SUITE(NarrowFloat, Cases);
 
 TYPED_TEST(NarrowFloat, AllCodesDecode) {
@@ -328,9 +334,14 @@ TEST(ElementDump, WritesCodes) {
     std::copy_n(bytes.data(), inputs.size() * sizeof(float), reinterpret_cast<char*>(inputs.data()));
   }
   const auto count = static_cast<int64_t>(inputs.size());
-  for (Element e : {Element::f16, Element::bf16, Element::e4m3, Element::e5m2, Element::e8m0, Element::e2m1,
-                    Element::i8, Element::i4}) {
+  constexpr Element kAll[] = {
+#define TS_ELEMENT(name, Struct) Element::name,
+#include "types/types.inc"
+#undef TS_ELEMENT
+  };
+  for (Element e : kAll) {
     const ElementInfo& element = info(e);
+    if (element.bits > 16) continue;
     const int64_t all = int64_t{1} << element.bits;
     std::vector<uint8_t> every(static_cast<size_t>(packed_bytes(e, all)));
     for (int64_t i = 0; i < all; ++i) set_code(every.data(), element.bits, i, static_cast<uint64_t>(i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "types/precision.h"
+#include "types/precisions/precision.h"
 
 #include "base/status.h"
 
@@ -10,7 +10,7 @@ constexpr std::nullopt_t kNoAttention = std::nullopt;
 
 const Precision kPrecisions[] = {
 #define TS_PRECISION(name, weight, activation, carrier, attention) {#name, weight, activation, carrier, attention},
-#include "types/precisions.inc"
+#include "types/precisions/precisions.inc"
 #undef TS_PRECISION
 };
 

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/wildcard.h"
-#include "types/precision.h"
+#include "types/precisions/precision.h"
 
 namespace tessera {
 

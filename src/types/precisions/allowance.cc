@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "types/allowance.h"
+#include "types/precisions/allowance.h"
 
 namespace tessera {
 
