@@ -212,7 +212,8 @@ class Builder {
   }
 
   Status calibrate_ranges() {
-    if (!needs_ranges(lowering_.types)) return {};
+    if (!needs_ranges(lowering_.types))  // ranges are not used then, and yet must be ones that could be
+      return ranges_given_ ? calibrate(sampled_, calibration()).status() : Status();
     const Stopwatch watch(t_.calibrate_s);
     const Activity calibrating("calibrating", options_.model_path);
     CalibrateOptions how = calibration();
