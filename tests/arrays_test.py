@@ -119,6 +119,18 @@ class Arrays(unittest.TestCase):
         self.assertIn("without golden values its samples are not used", said)
         tessera("calibrate", "tiny.onnx", "--calib", "in.npz", "-o", "samples.json")
         self.assertIn("the ranges are not used", sentence(tessera(*build, "samples.json").stderr))
+        # Ranges that no precision could use are refused here too.
+        good = (self.folder / "samples.json").read_text()
+        for text, said in (
+            ("{", "is not JSON"),
+            ('{"tessera": "plan 1"}', "'tessera' is 'plan 1'; wanted 'ranges 1'"),
+            (good.replace('"amax": ', '"amax": -'), "a magnitude is not negative"),
+            (good.replace('"weights": "', '"weights": "0'), "is of a model with other weights"),
+        ):
+            (self.folder / "bad.json").write_text(text)
+            told = failure(*build, "bad.json", code=3)
+            self.assertIn("bad.json: ", told)
+            self.assertIn(said, told)
         # What would choose among scales still has none to choose.
         said = failure(*build, "in.npz", "--calib-method", "mse", code=2)
         self.assertIn("--calib-method: fp16 has no scales to calibrate", said)

@@ -39,6 +39,11 @@ class Cli(CliTest):
             self.assertGreater(len(about), 100, "what it does, in a sentence or three")
         self.assertIn("(default: cpu)", tessera("help", "build").stdout)
         self.assertIn("ref, cpu, cuda, sm90", tessera("help", "build").stdout)
+        listed = (pathlib.Path(__file__).parents[1] / "src/types/precisions.inc").read_text()
+        lines = re.findall(r"^TS_PRECISION\((\w+), (.*)\)$", listed, re.M)
+        attention = ", ".join(name for name, types in lines if not types.endswith("kNoAttention"))
+        self.assertEqual(attention.split(", ")[-1], "fp8")
+        self.assertIn(f"softmax output: {attention};", " ".join(tessera("help", "build").stdout.split()))
 
     def test_slips_get_the_nearest_word(self):
         self.assertEqual(failure("biuld", code=2), "tessera: 'biuld' is no command; did you mean build?")

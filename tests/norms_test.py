@@ -142,6 +142,25 @@ class Norms(unittest.TestCase):
         steps = self.steps(self.residual_model("k.onnx", 0.0), "--precision", "fp16", "--batch", "1", "--keep-norms")
         self.assertTrue(any(op == "norm" for op, _, _ in steps))
 
+    # What folding costs shows in the golden run: where that is too much, all plans are made anew with their norms.
+    def test_accuracy_goes_before_folded_norms(self):
+        model, data, engine = (self.path(name) for name in ("v.onnx", "v.npz", "v.tess"))
+        self.call("zoo", "vit-tiny-test", "-o", model, "--seed", "5")
+        np.savez(data, image=np.random.default_rng(8).standard_normal((8, 3, 32, 32)).astype("f4"))
+        words = ("--precision", "fp8", "--calib", data, "--batch", "1,2")
+
+        def cosine(*more):
+            build = self.call("build", model, "-o", engine, "--target", "sm90", "--json", *words, *more)
+            return json.loads(build)["outputs"][0]["cosine_mean"]
+
+        folded, kept = cosine(), cosine("--keep-norms")
+        self.assertLess(folded, kept)
+        between = ("--min-cosine", str((folded + kept) / 2))
+        self.assertEqual(cosine(*between), kept)
+        steps = self.steps(model, *words, *between)
+        self.assertEqual(steps, self.steps(model, *words, "--keep-norms"))
+        self.assertFalse(any("normalise" in then for _, then, _ in steps))
+
 
 if __name__ == "__main__":
     unittest.main()

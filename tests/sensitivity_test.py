@@ -3,39 +3,16 @@
 """tessera sensitivity as users meet it. Argument: the folder with the program."""
 
 import json
-import pathlib
-import subprocess
-import sys
-import tempfile
-import unittest
 
-try:
-    import numpy as np
-except ImportError:
-    print("no numpy: skipped")
-    sys.exit(77)
-
-PROGRAM = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve() / "tessera"
+from cli_program import CliTest, failure, np, run_tests, tessera
 
 
-def tessera(*words, code=0):
-    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=Sensitivity.folder)
-    assert done.returncode == code, (
-        f"tessera {' '.join(map(str, words))}: exit {done.returncode}, want {code}\n{done.stdout}{done.stderr}"
-    )
-    return done
-
-
-class Sensitivity(unittest.TestCase):
+class Sensitivity(CliTest):
     @classmethod
     def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(scratch.cleanup)
-        Sensitivity.folder = pathlib.Path(scratch.name)
-        tessera("zoo", "vit-tiny-test", "-o", "tiny.onnx", "--seed", 5)
-        images = np.random.default_rng(8).standard_normal((5, 3, 32, 32)).astype("f4")
-        np.savez(cls.folder / "in.npz", image=images)
-        cls.words = ("sensitivity", "tiny.onnx", "--calib", "in.npz")
+        super().setUpClass()
+        np.savez(cls.folder / "five.npz", image=cls.images[:5])
+        cls.words = ("sensitivity", "tiny.onnx", "--calib", "five.npz")
 
     def test_layers_are_ranked_by_what_they_cost(self):
         said = json.loads(tessera(*self.words, "--precision", "fp8", "--json").stdout)
@@ -59,8 +36,8 @@ class Sensitivity(unittest.TestCase):
     def test_the_same_numbers_as_build_and_run(self):
         said = json.loads(tessera(*self.words, "--precision", "fp8", "--json").stdout)
         logits = {}
-        for name, words in (("fp32", ("--precision", "fp32")), ("fp8", ("--precision", "fp8", "--calib", "in.npz"))):
-            tessera("run", "tiny.onnx", "-i", "in.npz", "-o", f"{name}.npz", "--no-verify", *words)
+        for name, words in (("fp32", ("--precision", "fp32")), ("fp8", ("--precision", "fp8", "--calib", "five.npz"))):
+            tessera("run", "tiny.onnx", "-i", "five.npz", "-o", f"{name}.npz", "--no-verify", *words)
             logits[name] = np.load(self.folder / f"{name}.npz")["logits"].astype("f8")
         off = np.linalg.norm(logits["fp8"] - logits["fp32"]) / np.linalg.norm(logits["fp32"])
         self.assertAlmostEqual(said["all"]["relative_l2"], off, delta=0.02 * off)
@@ -68,18 +45,18 @@ class Sensitivity(unittest.TestCase):
     def test_a_table_for_people(self):
         text = tessera(*self.words, "--precision", "fp8", "--samples", 2).stdout
         self.assertIn("over 2 samples", text)
-        self.assertTrue(all(len(line) <= 100 for line in text.splitlines()), text)
+        self.expect_narrow(text)
         self.assertIn("mlp.fc1", text)
 
     def test_slips_get_a_sentence(self):
-        for words, sentence in (
+        for words, said in (
             (("--precision", "fp16"), "it has no scales"),
             (("--precision", "fp9"), "'fp9' is unknown"),
-            (("--precision", "fp8", "--all", "--json"), "leave --all out"),
         ):
-            done = tessera(*self.words, *words, code=2)
-            self.assertIn(sentence, " ".join((done.stderr + done.stdout).split()))
+            self.assertIn(said, failure(*self.words, *words, code=2))
+        told = tessera(*self.words, "--precision", "fp8", "--all", "--json", code=2).stdout
+        self.assertIn("leave --all out", json.loads(told)["error"])
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    run_tests()

@@ -7,6 +7,7 @@ subfolder is an island: no two folders may include each other, at any depth, dir
 (ops, models, archs) a subfolder may include itself and the headers in the shelf's root, not its siblings. No room holds
 more than MOST_FILES files.
 Tests and benches are free, but nothing else may include them. Includes are written relative to src: "base/status.h".
+An include by macro is judged by the path inside it, #include TS_FILE(ops/TS_OP_FOLDER/variants.inc): it must show one.
 """
 
 import argparse
@@ -20,6 +21,8 @@ SHELVES = {"ops", "models", "archs"}
 MOST_FILES = 36  # in one folder, tests and lists included: about 30, and room for the next few
 SOURCES = {".h", ".cc", ".cu", ".cuh", ".inc"}
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
+INCLUDE_BY_MACRO = re.compile(r"\s*#\s*include\s+([A-Za-z_]\w*.*)")
+PATH = re.compile(r"\w+(?:/\w+)*/[\w.]+")
 TEST = re.compile(r"(test|bench)(ing|s|_.*)?|.*_(test|bench)")
 
 
@@ -81,6 +84,14 @@ class Tree:
         if len(name.parts) > 1 and name.parts[0] in self.levels:
             return name, None  # a header yet to be written still shows its direction
         return None, None
+
+    def target_of_macro(self, text):
+        """The same of what stands behind #include where that is a macro; a part of the path may be a macro too."""
+        path = PATH.search(text)
+        if path is None:
+            return None, "an include by macro must show its path: #include TS_FILE(room/TS_FOLDER/list.inc)"
+        name = Path(path[0])
+        return (name if name.parts[0] in self.levels else None), None
 
     def rule_broken(self, includer, target):
         """Why this include is not allowed, or None."""
@@ -153,11 +164,13 @@ def check(root):
         if is_test(path):
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            match = INCLUDE.match(line)
-            if not match:
+            if match := INCLUDE.match(line):
+                target, complaint = tree.target_of(path, match[2], match[1])
+            elif match := INCLUDE_BY_MACRO.match(line):
+                target, complaint = tree.target_of_macro(match[1])
+            else:
                 continue
             where = f"{path.relative_to(root)}:{number}"
-            target, complaint = tree.target_of(path, match[2], match[1])
             if complaint:
                 complaints.append(f"{where}: {complaint}")
             if target is None or target.parts[0] not in levels:
@@ -192,6 +205,9 @@ def self_test():
         "src/ops/matmul/cpu.cc": '#include "ops/matmul/matmul.h"\n#include "hwy/highway.h"\n',
         "src/ops/matmul/test.cc": '#include "testing/operands.h"\n#include "verify/verify.h"\n'
         '#include "ops/norm/norm.h"\n',
+        "src/ops/matmul/variants.inc": "",
+        "src/ops/list_variants.inc": "#include TS_FILE(ops/TS_OP_FOLDER/variants.inc)\n",
+        "src/ops/matmul/reference.cc": '#define TS_OP_FOLDER matmul\n#include "ops/list_variants.inc"\n',
         "src/ops/norm/norm.h": "",
         "src/verify/verify.h": '#include "ops/matmul/matmul.h"\n',
         "src/verify/plan/parts.h": '#include "verify/verify.h"\n',
@@ -214,6 +230,13 @@ def self_test():
         ("src/ops/matmul/bad.cc", '#include "matmul.h"\n', 'relative to src: #include "ops/matmul/matmul.h"'),
         ("src/types/bad.h", "#include <base/status.h>\n", "quotes"),
         ("src/types/bad.h", "  #  include <ops/problem.h>\n", "may not include ops"),
+        ("src/types/bad.inc", '#include "ops/problem.h"\n', "types .level 1. may not include ops"),
+        (
+            "src/types/list_variants.inc",
+            "#include TS_FILE(ops/TS_OP_FOLDER/variants.inc)\n",
+            "src/types/list_variants.inc:1: .*types .level 1. may not include ops",
+        ),
+        ("src/types/bad.h", "#include TS_LIST\n", "src/types/bad.h:1: an include by macro must show its path"),
         ("src/base/bad.h", '#include "types/e4m3.h"\n', "in a circle: types -> base -> types"),
         ("src/verify/bad.cc", '#include "ops/matmul/test_data.h"\n', "only tests and benches"),
         ("src/utils/bad.h", "", "src/utils: unknown room"),

@@ -17,9 +17,11 @@ import collections
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -163,11 +165,24 @@ def find_tools(given):
     return given or shutil.which("cuobjdump", path=search), {**os.environ, "PATH": search}
 
 
+def output_of(entry):
+    """What an entry of compile_commands.json writes: `output`, which not every CMake names, or its command's -o."""
+    words = shlex.split(entry.get("command", ""))
+    return entry.get("output") or words[words.index("-o") + 1]
+
+
 def find_objects(paths):
-    """(op, variant) -> object file"""
+    """(op, variant) -> object file. Of a build folder those that it makes now: objects of an earlier configuration, for
+    other archs, may lie there too."""
     objects = {}
     for path in paths:
-        for file in sorted(path.rglob("*.cu.o")) if path.is_dir() else [path]:
+        files = [path]
+        if path.is_dir():
+            commands = path / "compile_commands.json"
+            entries = json.loads(commands.read_text()) if commands.is_file() else []
+            named = [Path(e["directory"], output_of(e)) for e in entries if e["file"].endswith(".cu")]
+            files = [file for file in named if file.is_file()]
+        for file in files:
             objects[file.parent.name, file.name.split(".")[0]] = file
     return objects
 
@@ -304,9 +319,34 @@ def self_test():
     for asked, want in (("90a", set()), ("90a;120a", set()), ("120a", {"sm90"}), ("90", {"sm90"})):
         if absent_archs(lists, f"X=1\nTESSERA_CUDA_ARCHS:STRING={asked}\n") != want:
             failures.append(f"TESSERA_CUDA_ARCHS={asked}: wanted {want} to be absent")
+    failures += test_find_objects()
     if set(demangle(["_ZN7tessera4sm904gemmIaEEvv"]).values()) != {"void sm90::gemm<signed char>()"}:
         failures.append("names are not demangled")
-    return failures, len(cases) + 1
+    return failures, len(cases) + 2
+
+
+def test_find_objects():
+    """An object of the last configuration, and none that an earlier one left."""
+    with tempfile.TemporaryDirectory() as scratch:
+        build = Path(scratch)
+        now, stale, gone = (
+            Path(f"CMakeFiles/{target}.dir/src/ops/norm/{name}.cu.o")
+            for target, name in (("ts_ops", "sm90_a"), ("ts_ops_sm90", "sm90_a"), ("ts_ops_sm90", "sm90_b"))
+        )
+        for file in (now, stale, gone):
+            (build / file).parent.mkdir(parents=True, exist_ok=True)
+            (build / file).touch()
+        unbuilt = str(now).replace("sm90_a", "sm90_c")
+        entries = [
+            {"directory": scratch, "file": "/x/src/ops/norm/sm90_a.cu", "command": f"nvcc -c x.cu -o {now} -DX"},
+            {"directory": scratch, "file": "/x/src/ops/norm/sm90_c.cu", "output": unbuilt},
+            {"directory": scratch, "file": "/x/src/base/status.cc", "command": "c++ -fsyntax-only x.cc"},
+        ]
+        found = [find_objects([build])]  # as before a first configuration
+        (build / "compile_commands.json").write_text(json.dumps(entries))
+        found += [find_objects([build]), find_objects([build / gone])]
+        wanted = [{}, {("norm", "sm90_a"): build / now}, {("norm", "sm90_b"): build / gone}]
+        return [f"find_objects: wanted {w}, got {f}" for w, f in zip(wanted, found, strict=True) if w != f]
 
 
 def main():

@@ -96,16 +96,16 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "precisions by layer and role: a JSON file (docs/precisions.md), or one that is shipped: " +
                   shipped_recipe_names());
   options.add("--attention", flags.attention, "NAME",
-              "of q, k, v and the softmax output: fp16 or fp8; --precision is about linear layers alone (default: "
-              "as recipe or "
-              "model say, else fp16; with --precision bf16 or fp32 that)");
+              "of q, k, v and the softmax output: " + join(attention_precision_names()) +
+                  "; --precision is about linear layers alone. One without scales must be what the layers around it "
+                  "are in (default: as recipe or model say, else fp16; with --precision bf16 or fp32 that)");
   options.add(
       "--accumulate", flags.accumulate, "NAME",
       "how FP8 products are summed on a GPU: fast, as its tensor cores do (Hopper: about 13 bits), or promoted: "
       "added to fp32 sums every 128 products; inspect shows it (default: fast)");
   options.add("--keep-norms", flags.keep_norms,
               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) "
-              "between linear layers become a factor per row of the layer behind");
+              "between linear layers become a factor per row of the next layer");
   options.add("--sparsity", flags.sparsity, "PATTERN",
               "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well");
   options.add("--sparsity-by", flags.sparsity_by, "METHOD",

@@ -111,7 +111,7 @@ Status sensitivity(const Options& o, const Common& common) {
     TS_ASSIGN(calibration.method, parse_range_method(o.flags.method));
   }
   Ranges ranges;
-  if (precision->needs_ranges() || has_codes(o.attention)) {
+  if (precision->needs_ranges() || attention_has_codes(o.attention)) {
     TS_ASSIGN(ranges, calibrate(graph, calibration));
     options.types.ranges = &ranges;
   }

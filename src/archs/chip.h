@@ -35,10 +35,11 @@ constexpr const Chip& chip_of(Arch arch) {
   }
   return *found;
 }
-// By the name that the driver gives it ("NVIDIA H200"); null where the list has none such.
-inline const Chip* find_chip(std::string_view gpu) {
+// By the whole name that the driver gives it; null where the list has none such. A part of a name is not enough:
+// "NVIDIA GH200 480GB" and "NVIDIA H100 PCIe" have other memory and other rates.
+constexpr const Chip* find_chip(std::string_view gpu) {
   for (const Chip& c : kChips) {
-    if (gpu.find(c.name) != std::string_view::npos) return &c;
+    if (gpu == c.name) return &c;
   }
   return nullptr;
 }

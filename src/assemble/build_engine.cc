@@ -212,7 +212,8 @@ class Builder {
   }
 
   Status calibrate_ranges() {
-    if (!needs_ranges(lowering_.types)) return {};
+    if (!needs_ranges(lowering_.types))  // ranges are not used then, and yet must be ones that could be
+      return ranges_given_ ? calibrate(sampled_, calibration()).status() : Status();
     const Stopwatch watch(t_.calibrate_s);
     const Activity calibrating("calibrating", options_.model_path);
     CalibrateOptions how = calibration();
@@ -276,9 +277,9 @@ class Builder {
   // What folded norms cost in accuracy shows where the golden plan has run, and not before: all plans mirror it, so
   // they are made anew.
   Status make_engine_with_its_norms(const Status& failed) {
-    lowering_.types.folded_norms.clear();
     engine_.plans.clear(), engine_.constants.clear();
     built_.report = {};
+    TS_TRY(share_norms({}));  // whether all plans can pool theirs was asked with the others folded
     TS_TRY(make_engine());
     note_kept_norms(failed.message());
     return {};
@@ -327,6 +328,11 @@ class Builder {
     if (!options_.keep_norms && engine_.precision != kAuto && refined_.layers.empty()) {
       TS_ASSIGN(folded, norms_to_fold());
     }
+    return share_norms(std::move(folded));
+  }
+
+  // What all plans can share of these folded norms, and of pooled ones.
+  Status share_norms(std::set<std::string> folded) {
     GraphsToPlan plans{.batches = batches(), .graph = {}};
     const int64_t golden = golden_batch(plans.batches.back());
     const bool own_graph = std::find(plans.batches.begin(), plans.batches.end(), golden) == plans.batches.end();

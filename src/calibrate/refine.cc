@@ -8,9 +8,9 @@
 
 #include "base/progress.h"
 #include "calibrate/moments.h"
+#include "precision/layer_weights.h"
 #include "precision/migrate.h"
 #include "precision/roles.h"
-#include "weights/weight_grid.h"
 
 namespace tessera {
 namespace {

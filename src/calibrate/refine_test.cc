@@ -18,6 +18,7 @@
 #include "compile/compile.h"
 #include "io/npz.h"
 #include "ops/matmul/matmul.h"
+#include "precision/layer_weights.h"
 #include "precision/roles.h"
 #include "runtime/executor.h"
 #include "types/sparse24.h"

@@ -104,6 +104,18 @@ TEST(CpuProgram, VectorFormsAreTheFunctors) {
   }
 }
 
+TEST(CpuProgramDeathTest, AStepWithoutAFunctorIsNotPassedOver) {
+  std::vector<float> v(5, 1.0f);
+  const RowStep codes{.kind = StepKind::quantize, .args = {}};
+  run_steps({&codes, 1}, v.data(), 5);
+  EXPECT_EQ(v, std::vector<float>(5, 1.0f)) << "encode_row rounds them";
+  for (const StepKind kind : {StepKind::gate, StepKind::normalise}) {
+    ASSERT_EQ(info(kind).run, nullptr);
+    const RowStep row{.kind = kind, .args = {}};
+    EXPECT_DEATH(run_steps({&row, 1}, v.data(), 5), "does not work on numbers one by one");
+  }
+}
+
 TEST(CpuProgram, SaysWhichScalesPiecesCannotMake) {
   const auto refusal = [](const char* y, CpuProgram::Pieces pieces = CpuProgram::Pieces::kColumns) {
     return accepts_result(dense_operand({3, 64}, *parse_quant_type(y)), pieces).refusal;

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kReferenceOf = "reference of ", kSparseWords = " 2:4";  // the latter of what is stored
+constexpr std::string_view kReferenceOf = "reference of ";
 
 // A type in the words that users know it by: a format of two levels or blocks by its name, else the element.
 std::string stored_name(const QuantType& type) {

@@ -230,7 +230,7 @@ bool states_types(const Graph& graph) {
   });
 }
 
-bool has_codes(std::string_view attention) {
+bool attention_has_codes(std::string_view attention) {
   const Result<const Precision*> p = find_attention_precision(attention);
   return p.ok() && (*p)->attention->scaled();
 }
@@ -240,7 +240,7 @@ bool needs_ranges(const QuantizeOptions& options) {
     const Precision* p = find_precision(name);
     return p != nullptr && p->needs_ranges();
   };
-  return needs(options.precision) || has_codes(options.attention) ||
+  return needs(options.precision) || attention_has_codes(options.attention) ||
          std::any_of(options.rules.begin(), options.rules.end(), [&](const Rule& r) { return needs(r.precision); }) ||
          std::any_of(options.allow.begin(), options.allow.end(),
                      [&](const Allowance& a) { return needs(a.precision); });

@@ -55,7 +55,7 @@ Result<const Precision*> base_precision(const std::string& name);
 // Whether the graph itself states types: weights with scales, or what a layer's input is to be rounded to.
 bool states_types(const Graph& graph);
 // Whether this precision of attention is one of codes, whose scales are calibrated; not where it is empty or unknown.
-bool has_codes(std::string_view attention);
+bool attention_has_codes(std::string_view attention);
 // Whether any layer could want a calibrated scale.
 bool needs_ranges(const QuantizeOptions& options);
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "weights/weight_grid.h"
+#include "types/quantize_array.h"
 
 namespace tessera {
 namespace {

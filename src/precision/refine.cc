@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ops/matmul/matmul.h"
+#include "precision/layer_weights.h"
 #include "precision/roles.h"
 #include "weights/clip_weights.h"
 

@@ -71,7 +71,7 @@ Status canonicalise(Graph& graph) {
            recognise_norm, recognise_gelu, recognise_rotary, simplify_views, share_equal, drop_dead,
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, sink_row_orders, simplify_views, drop_dead,
-           fuse, simplify_views,       // results that straightening brought into order meet their residuals
+           fuse, simplify_views,  // results whose row order sank meet their residuals
            concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead,
            name_everything}) {
     // clang-format on

@@ -77,7 +77,9 @@ Region view_of(const Graph& graph, const Node& view) {
   return {graph.at(view.outputs[0]).type.shape, view.attrs.list("strides"), view.attrs.integer("offset")};
 }
 
-Status straighten(Graph& graph, size_t at) {
+// Lets a linear layer read its rows in the order in which they lie, where its readers are views that can put the rows
+// of the result back in order; else nothing.
+Status read_rows_as_they_lie(Graph& graph, size_t at) {
   const Matcher m(graph);
   const Node node = graph.nodes[at];
   const ValueId y = node.outputs[0];
@@ -108,12 +110,12 @@ Status straighten(Graph& graph, size_t at) {
   Node fresh = node;
   fresh.outputs.clear();
   TS_ASSIGN(fresh.inputs[0], builder.view(rows->base, sorted));
-  TS_ASSIGN(const ValueId straightened, builder.emit(std::move(fresh)));
+  TS_ASSIGN(const ValueId in_lying_order, builder.emit(std::move(fresh)));
   const size_t shift = builder.position() - at;
   for (const size_t r : readers) {
     Node& view = graph.nodes[r + shift];
     const Region region = *composed(result, view_of(graph, view));
-    view.inputs[0] = straightened;
+    view.inputs[0] = in_lying_order;
     view.attrs.set("strides", region.strides);
     view.attrs.set("offset", region.offset);
   }
@@ -126,7 +128,7 @@ Status sink_row_orders(Graph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (graph.nodes[i].op != "matmul") continue;
     const size_t before = graph.nodes.size();
-    TS_TRY(straighten(graph, i));
+    TS_TRY(read_rows_as_they_lie(graph, i));
     i += graph.nodes.size() - before;  // stands at the old node again, which has no reader now
   }
   return {};

@@ -51,9 +51,18 @@ class Splitter {
   }
 
  private:
-  ValueId value(std::string name, const QuantType& type) {
+  // The stem, or with the first number behind it that no other has.
+  static std::string unique(const std::string& stem, const std::set<std::string>& taken) {
+    std::string name = stem;
+    for (int i = 2; taken.contains(name); ++i) name = cat(stem, "_", i);
+    return name;
+  }
+
+  ValueId value(const std::string& stem, const QuantType& type) {
+    std::set<std::string> taken;
+    for (const Value& v : g_.values) taken.insert(v.name);
     Value v;
-    v.name = std::move(name);
+    v.name = unique(stem, taken);
     v.type = {g_.at(y_).type.shape, type};
     return g_.add_value(std::move(v));
   }
@@ -63,9 +72,7 @@ class Splitter {
     for (const std::vector<Node>* nodes : {&g_.nodes, &made_}) {
       for (const Node& n : *nodes) taken.insert(n.name);
     }
-    std::string unique = stem;
-    for (int i = 2; taken.contains(unique); ++i) unique = cat(stem, "_", i);
-    return unique;
+    return unique(stem, taken);
   }
 
   // The layer with the steps that it keeps, and its result.

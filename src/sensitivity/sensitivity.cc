@@ -109,7 +109,7 @@ Result<Sensitivity> measure_sensitivity(const Trials& trials, const SensitivityO
   const Precision& carrier = plain_precision(precision->carrier);
   std::vector<TrialLayer> layers = layers_of_blocks(trials.graph());
   if (layers.empty()) return refused("this model has no linear layer in a block to rank");
-  const bool attention = has_codes(options.types.attention);
+  const bool attention = attention_has_codes(options.types.attention);
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace("measuring", 2 * static_cast<int64_t>(layers.size() + (attention ? 1 : 0)) + 2);
   const auto measured = [&](const QuantizeOptions& types) {

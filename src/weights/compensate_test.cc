@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "precision/layer_weights.h"
 #include "precision/migrate.h"
 #include "types/sparse24.h"
 #include "weights/clip_weights.h"

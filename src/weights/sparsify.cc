@@ -30,11 +30,6 @@ std::string to_string(const Sparsity& sparsity) {
              sparsity.method == SparsityMethod::kHessian ? " by hessian" : " by magnitude");
 }
 
-bool is_linear_layer(const Graph& graph, const Node& node) {
-  return node.op == "matmul" && node.inputs.size() > 1 && graph.at(node.inputs[1]).constant &&
-         graph.at(node.inputs[1]).type.shape.size() == 2;
-}
-
 void prune_by_magnitude(SparsityPattern pattern, float* w, int64_t rows, int64_t cols) {
   if (pattern == SparsityPattern::kDense) return;
   if (pattern == SparsityPattern::k24) return prune24(w, rows, cols);

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/status.h"
-#include "ir/graph.h"
 #include "weights/compensate.h"
 
 namespace tessera {
@@ -22,9 +21,6 @@ struct Sparsity {
 // "2:4" or "4:8" (pairs), and "magnitude" or "hessian".
 Result<Sparsity> parse_sparsity(const std::string& pattern, const std::string& method);
 std::string to_string(const Sparsity& sparsity);  // "2:4 by magnitude"
-
-// A matmul with a constant weight [n, k].
-bool is_linear_layer(const Graph& graph, const Node& node);
 
 // Makes what is not kept +0. Pairs: of two pairs with the same sum of squares the lower one is kept.
 void prune_by_magnitude(SparsityPattern pattern, float* w, int64_t rows, int64_t cols);

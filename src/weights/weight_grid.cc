@@ -67,31 +67,4 @@ QuantizedArray WeightGrid::encode(const float* decoded) const {
   return {std::move(codes), copy_of(scale_bytes_), copy_of(scale2_bytes_)};
 }
 
-ValueId add_weight(Graph& graph, const std::string& name, const Shape& shape, const QuantType& type,
-                   QuantizedArray arrays) {
-  const int64_t cols = shape.back(), rows = elements(shape) / std::max<int64_t>(cols, 1);
-  const auto add_scales = [&](const ScaleLevel& level, const char* suffix, Buffer& bytes) {
-    if (level.granularity == Granularity::kNone) return kNoValue;
-    return graph.add_constant(name + suffix, Type{{scale_count(level, rows, cols)}, level.element},
-                              Bytes::own(std::move(bytes)));
-  };
-  const ValueId scale = add_scales(type.scale, ".scale", arrays.scale);
-  const ValueId scale2 = add_scales(type.scale2, ".scale2", arrays.scale2);
-  const ValueId id = graph.add_constant(cat(name, ".", info(type.element).name), Type{shape, type},
-                                        Bytes::own(std::move(arrays.codes)));
-  graph.at(id).scale = scale;
-  graph.at(id).scale2 = scale2;
-  return id;
-}
-
-std::vector<float> weight_numbers(const Graph& graph, ValueId weight) {
-  const Value& value = graph.at(weight);
-  const int64_t cols = value.type.shape.back(), count = elements(value.type.shape);
-  const auto bytes_of = [&](ValueId id) -> const void* { return id == kNoValue ? nullptr : graph.at(id).data.data(); };
-  std::vector<float> numbers(static_cast<size_t>(count));
-  dequantize_array(value.type.quant, value.data.data(), bytes_of(value.scale), bytes_of(value.scale2),
-                   count / std::max<int64_t>(cols, 1), cols, numbers.data());
-  return numbers;
-}
-
 }  // namespace tessera

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "ir/graph.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -34,11 +33,5 @@ class WeightGrid {
   std::vector<float> scale_;
   float scale2_ = 1;
 };
-
-// A constant of the type, named as precision/quantize names them, with its scales beside it.
-ValueId add_weight(Graph& graph, const std::string& name, const Shape& shape, const QuantType& type,
-                   QuantizedArray arrays);
-// The numbers of a weight's constant, scales applied.
-std::vector<float> weight_numbers(const Graph& graph, ValueId weight);
 
 }  // namespace tessera

@@ -7,18 +7,29 @@
 
 namespace tessera {
 
-#ifdef TS_WITH_CUDA
 namespace {
-// Whether this program holds code of the arch for a compute capability ("90"). TS_CUDA_ARCHS is "90a,120a"; an arch
+// Whether a program compiled for `targets` ("90a,120a") holds code of the arch for a compute capability ("90"). An arch
 // with files of its own says what they are compiled for, others run on every target that was asked for.
-bool compiled_for(Arch arch, const std::string& capability) {
-  const std::string all = cat(",", TS_CUDA_ARCHS, ",");
-  const auto has = [&](const std::string& target) { return all.find(cat(",", target, ",")) != std::string::npos; };
-  if (const std::string own = info(arch).nvcc; !own.empty()) return has(own);
-  return has(capability) || has(capability + "a") || has(capability + "f");
+bool compiled_for(Arch arch, std::string_view capability, std::string_view targets) {
+  const std::string all = cat(",", targets, ","), own = cat(",", info(arch).nvcc, ",");
+  const auto has = [&](const char* kind) {
+    const std::string target = cat(",", capability, kind, ",");
+    return all.find(target) != std::string::npos && (own == ",," || own.find(target) != std::string::npos);
+  };
+  return has("") || has("a") || has("f");
 }
 }  // namespace
 
+std::string why_not_on(Arch arch, const Gpu& gpu, std::string_view targets) {
+  const std::string here = cat("the GPU here is ", gpu.name, " (sm_", gpu.capability, ")"), name = info(arch).name;
+  // An arch is named after the one compute capability that its code runs on; `cuda` is whatever the program holds.
+  if (name.starts_with("sm") && gpu.capability != name.substr(2)) return cat(here, "; this needs sm_", name.substr(2));
+  if (!compiled_for(arch, gpu.capability, targets))
+    return cat(here, "; this program was compiled for ", targets, " (TESSERA_CUDA_ARCHS)");
+  return "";
+}
+
+#ifdef TS_WITH_CUDA
 std::string why_no_device(Arch arch) {
   if (info(arch).device == DeviceKind::kHost) return "";
   int count = 0;
@@ -28,13 +39,8 @@ std::string why_no_device(Arch arch) {
   }
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU's properties cannot be read";
-  const std::string have = std::to_string(properties.major * 10 + properties.minor), name = info(arch).name;
-  const std::string here = cat("the GPU here is ", properties.name, " (sm_", have, ")");
-  // An arch is named after the one compute capability that its code runs on; `cuda` is whatever the program holds.
-  if (name.starts_with("sm") && have != name.substr(2)) return cat(here, "; this needs sm_", name.substr(2));
-  if (!compiled_for(arch, have))
-    return cat(here, "; this program was compiled for ", TS_CUDA_ARCHS, " (TESSERA_CUDA_ARCHS)");
-  return "";
+  const Gpu gpu{.name = properties.name, .capability = std::to_string(properties.major * 10 + properties.minor)};
+  return why_not_on(arch, gpu, TS_CUDA_ARCHS);
 }
 
 std::string device_name(int device) {

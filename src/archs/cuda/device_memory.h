@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "archs/arch.h"
@@ -13,6 +14,11 @@ namespace tessera {
 
 // Empty where a device of this arch is present and this build has its kernels, else the reason.
 std::string why_no_device(Arch arch);
+// The same of a GPU and of a program that was compiled for `targets`, as TESSERA_CUDA_ARCHS with commas: "90a,120a".
+struct Gpu {
+  std::string name, capability;  // "NVIDIA H200", "90"
+};
+std::string why_not_on(Arch arch, const Gpu& gpu, std::string_view targets);
 bool device_present(Arch arch);  // host archs: always
 std::string device_name(int device);
 

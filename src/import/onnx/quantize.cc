@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QuantizeLinear and DequantizeLinear of opsets 10 to 25, and what TensorRT's domain adds to them (FP8, INT4, MXFP8 and
-// NVFP4 with scales made while running).
+// QuantizeLinear and DequantizeLinear as all opsets that the reader takes have them, and what TensorRT's domain adds to
+// them (FP8, INT4, MXFP8 and NVFP4 with scales made while running).
 //   constant codes         a constant with scales, and a copy that decodes it; codes and scales keep their bits
 //   numbers being rounded  a copy to a type with scales, and one that decodes it at once (OnnxCodes)
 // Which layers the types belong to is found later (rewrite/recognise). Numbers known at build are rounded here,

@@ -8,6 +8,7 @@
 
 #include "compile/compile.h"
 #include "import/onnx/onnx.h"
+#include "import/onnx/testing_models.h"
 #include "io/npz.h"
 #include "ir/text.h"
 #include "ops/builder.h"
@@ -102,6 +103,28 @@ class QuantizedTest : public ::testing::TestWithParam<std::string> {
 constexpr double kRounding = 4 * 2 * 0x1p-24;
 
 TEST_P(QuantizedTest, ComputesWhatTheEmulationDoes) { expect_file(computed(imported()), kRounding); }
+
+// One scale for all is how Q/DQ began: the operators of every opset that is read take such a model alike.
+TEST(QuantizedOpsets, EveryOneThatIsReadGivesTheSameGraph) {
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(text_of("i8_tensor.onnx")));
+  ASSERT_EQ(model.opset_import_size(), 1);
+  std::string first;
+  for (int64_t opset = 11; opset <= 27; ++opset) {
+    SCOPED_TRACE(opset);
+    model.mutable_opset_import(0)->set_version(opset);
+    auto graph = import_onnx(testing::bytes_of(model.SerializeAsString()), "i8_tensor");
+    ASSERT_TRUE(graph.ok()) << graph.status().message();
+    ASSERT_TRUE(canonicalise(*graph).ok());
+    const std::string text = print_graph(*graph);
+    EXPECT_NE(text.find("i8:tensor(f32)"), std::string::npos) << text;
+    if (first.empty()) first = text;
+    EXPECT_EQ(text, first);
+  }
+  model.mutable_opset_import(0)->set_version(10);
+  const auto old = import_onnx(testing::bytes_of(model.SerializeAsString()), "i8_tensor");
+  EXPECT_NE(old.status().message().find("opset 10 is not supported: 11 to 27 are"), std::string::npos);
+}
 
 // What the types of a canonical graph say, spelt out as copies.
 Graph with_types_applied(const Graph& graph) {

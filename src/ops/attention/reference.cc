@@ -7,7 +7,7 @@
 #include "ops/attention/attention.h"
 
 #define TS_OP_FOLDER attention
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "archs/sm90/chip.h"
 #include "ops/attention/sm90_contract.h"
 #include "tiles/cuda/launch.cuh"
 #include "tiles/sm90/stream_attend.cuh"
@@ -12,7 +13,8 @@
 
 namespace tessera {
 
-constexpr int64_t kTogetherBytes = 24 << 20;  // keys and values worked on at a time: about half of the L2
+// Keys and values worked on at a time: half of the L2, less 1 MiB for the queries and results that pass through it.
+constexpr int64_t kTogetherBytes = sm90::kL2Bytes / 2 - (1 << 20);
 
 // One instantiation, as the host sees it.
 struct StreamChoice {

@@ -7,7 +7,7 @@
 #include "ops/concat/concat.h"
 
 #define TS_OP_FOLDER concat
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 namespace {

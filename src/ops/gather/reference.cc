@@ -5,7 +5,7 @@
 #include "ops/gather/gather.h"
 
 #define TS_OP_FOLDER gather
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER map
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include "ops/matmul/matmul.h"
 
 #define TS_OP_FOLDER matmul
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

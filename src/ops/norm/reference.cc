@@ -8,7 +8,7 @@
 #include "tiles/strided.h"
 
 #define TS_OP_FOLDER norm
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

@@ -8,7 +8,7 @@
 #include "ops/reduce/reduce.h"
 
 #define TS_OP_FOLDER reduce
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

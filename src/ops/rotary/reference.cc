@@ -6,7 +6,7 @@
 #include "base/parallel.h"
 
 #define TS_OP_FOLDER rotary
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include "ops/softmax/softmax.h"
 
 #define TS_OP_FOLDER softmax
-#include "op/list_variants.inc"
+#include "ops/list_variants.inc"
 
 namespace tessera {
 

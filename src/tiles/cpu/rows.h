@@ -42,6 +42,7 @@ struct RowStep {
   const void* matrix = nullptr;
   int64_t first = 0;  // index of the piece's first number in the matrix
 };
+// Contract: each step has a functor, or is quantize, whose codes encode_row makes.
 void run_steps(std::span<const RowStep> steps, float* v, int64_t n);
 
 // v[i] *= a * b[i], or v[i] *= a where b is null.

@@ -35,13 +35,19 @@ std::string precision_list() {
   return names;
 }
 
-Result<const Precision*> find_attention_precision(std::string_view name) {
-  std::string names;
+std::vector<std::string> attention_precision_names() {
+  std::vector<std::string> names;
   for (const Precision& p : kPrecisions) {
-    if (!p.attention) continue;
-    if (name == p.name) return &p;
-    names += cat(names.empty() ? "" : ", ", p.name);
+    if (p.attention) names.emplace_back(p.name);
   }
+  return names;
+}
+
+Result<const Precision*> find_attention_precision(std::string_view name) {
+  const Precision* p = find_precision(name);
+  if (p != nullptr && p->attention) return p;
+  std::string names;
+  for (const std::string& n : attention_precision_names()) names += cat(names.empty() ? "" : ", ", n);
   return bad_input(cat("attention in '", name, "' is not known; accepted: ", names));
 }
 
@@ -50,10 +56,6 @@ const Precision& plain_precision(Element carrier) {
     if (p.weight == QuantType(carrier)) return p;
   }
   return kPrecisions[0];
-}
-
-namespace {
-constexpr std::string_view kSparseWords = " 2:4";
 }
 
 std::string Asked::words() const { return sparse ? precision + std::string(kSparseWords) : precision; }

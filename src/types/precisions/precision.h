@@ -31,13 +31,18 @@ const Precision* find_precision(std::string_view name);
 std::vector<std::string> precision_names();
 // "fp32, fp16 ...", for sentences.
 std::string precision_list();
-// One that attention has; the error lists them.
+// Those that attention has too: what `--attention` takes.
+std::vector<std::string> attention_precision_names();
+// One of these; the error lists them.
 Result<const Precision*> find_attention_precision(std::string_view name);
 // The precision whose weights and inputs are plain numbers of this element.
 const Precision& plain_precision(Element carrier);
 
 // What a layer was asked for whose types the model states itself.
 constexpr const char* kImported = "imported";
+
+// Behind the name of what was asked for or is stored, where the weight is 2:4 sparse: "fp8 2:4".
+constexpr std::string_view kSparseWords = " 2:4";
 
 // What a layer was asked for, and its words in plans and reports: "fp8", "fp8 2:4", "imported".
 struct Asked {
