@@ -2,8 +2,10 @@
 #include "testing/faulty_build.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "calibrate/calibrate.h"
@@ -16,12 +18,13 @@
 namespace tessera::testing {
 
 std::string tiny_vit() {
-  static const std::string path = [] {
-    const std::string name = ::testing::TempDir() + "/faults_vit.onnx";
-    std::ofstream(name, std::ios::binary) << zoo_onnx("vit-tiny-test", 3).value();
-    return name;
-  }();
-  return path;
+  // Named after the process: several programs use it, and whoever wrote it anew would cut off what another has mapped.
+  static const struct File {
+    std::string path = cat(::testing::TempDir(), "/faults_vit_", getpid(), ".onnx");
+    File() { std::ofstream(path, std::ios::binary) << zoo_onnx("vit-tiny-test", 3).value(); }
+    ~File() { std::filesystem::remove(path); }
+  } kFile;
+  return kFile.path;
 }
 
 std::vector<std::string> known(const std::vector<std::string>& names) {
