@@ -39,7 +39,7 @@ class Cli(CliTest):
             self.assertGreater(len(about), 100, "what it does, in a sentence or three")
         self.assertIn("(default: cpu)", tessera("help", "build").stdout)
         self.assertIn("ref, cpu, cuda, sm90", tessera("help", "build").stdout)
-        listed = (pathlib.Path(__file__).parents[1] / "src/types/precisions.inc").read_text()
+        listed = (pathlib.Path(__file__).parents[1] / "src/types/precisions/precisions.inc").read_text()
         lines = re.findall(r"^TS_PRECISION\((\w+), (.*)\)$", listed, re.M)
         attention = ", ".join(name for name, types in lines if not types.endswith("kNoAttention"))
         self.assertEqual(attention.split(", ")[-1], "fp8")

@@ -75,16 +75,29 @@ def run(program, cases):
     """passed, failed, hangs, crashed, or did not run"""
     try:
         done = subprocess.run(
-            [str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=60
+            [str(program), f"--gtest_filter={cases}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=120
         )
     except subprocess.TimeoutExpired:
         return "hangs"
+    if "[  FAILED  ]" in done.stdout:  # those after the first failure are reported as skipped
+        return "failed"
+    if done.returncode < 0:
+        return "crashed"
     ran = re.search(r"\[==========\] Running ([1-9]\d*) test", done.stdout)
-    if not ran or "[  SKIPPED ]" in done.stdout:
-        return "did not run"
-    if done.returncode == 0:
-        return "passed"
-    return "failed" if "[  FAILED  ]" in done.stdout else "crashed" if done.returncode < 0 else "did not run"
+    return "passed" if ran and done.returncode == 0 and "[  SKIPPED ]" not in done.stdout else "did not run"
+
+
+def try_one(build, fault, number, variant, test, cases, out, sound):
+    """The verdict on one fault; `sound` is the future of the same cases without it."""
+    program, error = build_one(build, fault, number, variant, test, out)
+    if program is None:
+        return f"not built: {error}"
+    faulty = run(program, cases)
+    if sound.result() != "passed":
+        return f"without the fault: {sound.result()}"
+    if faulty in ("passed", "did not run"):
+        return "MISSED" if faulty == "passed" else faulty
+    return f"caught ({faulty})"
 
 
 def main():
@@ -102,33 +115,22 @@ def main():
         return 77
     out = build / "planted"
     out.mkdir(exist_ok=True)
-    known, rows, failed = numbers(), [], 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    known, rows, failed, start = numbers(), [], 0, time.time()
+    chosen = [(f, v, t, cases.format(v=v.split("/")[1])) for f, v, t, cases in FAULTS]
+    with (
+        concurrent.futures.ThreadPoolExecutor(2) as checks,
+        concurrent.futures.ThreadPoolExecutor(options.jobs) as pool,
+    ):
+        sound = {key: checks.submit(run, build / "bin" / key[0], key[1]) for key in {(t, c) for _, _, t, c in chosen}}
         made = [
-            pool.submit(build_one, build, fault, known[fault], variant, test, out) for fault, variant, test, _ in FAULTS
+            pool.submit(try_one, build, fault, known[fault], variant, test, cases, out, sound[test, cases])
+            for fault, variant, test, cases in chosen
         ]
-        for (fault, variant, test, cases), future in zip(FAULTS, made):
-            program, error = future.result()
-            cases = cases.format(v=variant.split("/")[1])
-            if program is None:
-                verdict = f"not built: {error}"
-            else:
-                start = time.time()
-                sound = run(build / "bin" / test, cases)  # the same cases without the fault
-                faulty = run(program, cases) if sound == "passed" else ""
-                verdict = (
-                    f"without the fault: {sound}"
-                    if sound != "passed"
-                    else "MISSED"
-                    if faulty == "passed"
-                    else "did not run"
-                    if faulty == "did not run"
-                    else f"caught ({faulty})"
-                )
-                verdict += f", {time.time() - start:.0f} s"
+        for (fault, variant, _, _), future in zip(chosen, made):
+            verdict = future.result()
             failed += not verdict.startswith("caught")
-            rows.append({"fault": fault, "variant": variant, "verdict": verdict.split(",")[0]})
-            print(f"{fault:18} {variant:28} {verdict}", flush=True)
+            rows.append({"fault": fault, "variant": variant, "verdict": verdict})
+            print(f"{fault:18} {variant:28} {verdict}, {time.time() - start:.0f} s", flush=True)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(f"{len(FAULTS) - failed} of {len(FAULTS)} planted faults were caught")
