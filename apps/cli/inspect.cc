@@ -203,7 +203,7 @@ const Command inspect_command{
     "Stored: the type of a linear layer's weight, of an attention's q, k and v, and of every other layer's result. "
     "Computed: the arithmetic. Variant: the kernel. Above it, per plan: its memory, how "
     "often each op occurs (attention and norm count what was "
-    "recognised in the model, norms that became factors of the matmul behind them in a line of their own; softmax what "
+    "recognised in the model, folded norms in a line of their own; softmax what "
     "was not), the copies and casts that are left, and the instruction set that "
     "this machine's CPU kernels would use. A kernel marked "
     "with ! was compiled but has no receipt of a GPU that ran it. Nothing is run.",

@@ -47,8 +47,8 @@ std::string say_folded_norms(const Plan& plan) {
   }
   const int64_t norms = static_cast<int64_t>(moments.size());
   if (norms == 0) return "";
-  return cat(plural(norms, "norm"), norms == 1 ? " is no kernel: it is" : " are no kernels: each is",
-             " a factor per row in the matmul behind it");
+  return cat(plural(norms, "norm"),
+             norms == 1 ? " is folded:" : " are folded, each:", " a factor per row in the next matmul");
 }
 
 std::vector<OpCount> count_ops(const Plan& plan) {

@@ -27,7 +27,7 @@ struct OpCount {
   int64_t count = 0;
 };
 std::vector<OpCount> count_ops(const Plan& plan);
-// "25 norms are no kernels: ..."; empty where all of them are.
+// "25 norms are folded, each: ..."; empty where none is.
 std::string say_folded_norms(const Plan& plan);
 
 // Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and
