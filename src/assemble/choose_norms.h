@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which norms of a GPU's engine have no kernel of their own: folded into the layers around them (lower/fold_norms.h),
-// or in one kernel with the mean over their tokens (lower/pool_norms.h). All plans of an engine mirror one golden plan, so
-// this holds for all of them or for none, and is asked of every plan's graph before the first plan is made.
+// or in one kernel with the mean over their tokens (lower/pool_norms.h). All plans of an engine mirror one golden plan,
+// so this holds for all of them or for none, and is asked of every plan's graph before the first plan is made.
 #pragma once
 
 #include <cstdint>

@@ -157,6 +157,8 @@ class PlanCheck {
                   rows = cols > 0 ? all / cols : 0;
     const auto check = [&](int scale, const ScaleLevel& level, Layout layout) -> Status {
       if (level.granularity == Granularity::kNone) {
+        if (layout != Layout::kRows)
+          return bad_input(cat("has no scales, and yet a layout for them, ", name_of(layout)));
         return scale == -1 ? Status() : bad_input("has scales that its type does not know");
       }
       if (!is_tensor(scale)) return bad_input(cat("its scales are missing: there is no tensor ", scale));
@@ -165,10 +167,10 @@ class PlanCheck {
       const Operand& s = at(scale).desc;
       const int64_t want = scale_count(level, rows, cols);
       if (layout != Layout::kRows) {
-        if (level.granularity != Granularity::kBlock || !is_order(layout))
-          return bad_input(cat("its scales cannot lie in ", name_of(layout),
-                               ": only block scales have a layout, and it "
-                               "holds each of them"));
+        if (level.granularity != Granularity::kBlock)
+          return bad_input(cat("its scales cannot lie in ", name_of(layout), ": only block scales have a layout"));
+        if (!is_order(layout))
+          return bad_input(cat("its scales cannot lie in ", name_of(layout), ": it does not hold each of them"));
         if (s.type != QuantType(level.element) || s.layout != layout || !s.constant ||
             s.shape != block_scales_shape(t.desc))
           return bad_input(cat("its scales, ", place(static_cast<size_t>(scale)), ", are not constants ",

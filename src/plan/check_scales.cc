@@ -15,11 +15,14 @@ const char* fault_of(double scale) {
   return scale < 0 ? "negative" : nullptr;
 }
 
-using Place = std::tuple<int64_t, int64_t, Element>;  // constant, offset, element: plans share constants
+using Place = std::tuple<int64_t, int64_t, Element, Layout, Shape>;  // constant, offset: plans share constants
 
 Status check_numbers(const Engine& engine, const PlanTensor& owner, const PlanTensor& scales, std::set<Place>& seen) {
   if (scales.storage != Storage::kConstant) return {};
-  if (!seen.emplace(scales.index, scales.offset_bytes, scales.desc.type.element).second) return {};
+  if (!seen.emplace(scales.index, scales.offset_bytes, scales.desc.type.element, scales.desc.layout.codes,
+                    scales.desc.shape)
+           .second)
+    return {};
   const int64_t count = elements(scales.desc.shape);
   const uint8_t* data = engine.constants[static_cast<size_t>(scales.index)].data.data() + scales.offset_bytes;
   Buffer in_rows;

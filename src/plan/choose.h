@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the variant of each node, and its tile shape: the fastest that a tuning table has measured for the problem;
+// Chooses the variant of each node, and its config: the fastest that a tuning table has measured for the problem;
 // where it has none, the first of the op's list that runs on the target, keeps the promise of its precision and accepts
-// the problem, with its first tile shape. A variant that calls itself slow is taken only where no later one accepts.
+// the problem, with its first config. A variant that calls itself slow is taken only where no later one accepts.
 // Nothing else is tried: a node that every variant refuses has no choice, and the plan fails with all reasons.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tessera {
 
 struct Choice {
   const Variant* variant = nullptr;  // null: every variant refuses
-  std::string config;                // its tile shape; empty where it has only one
+  std::string config;                // empty where it has only one
   Arithmetic arithmetic;
   std::vector<OperandLayout> layouts;  // per input
   std::vector<Refusal> refusals;
@@ -36,7 +36,7 @@ inline constexpr const char* kNotMeasured = "not measured in the tuning table";
 // problem's operands lie in rows, as before anything was chosen.
 std::string why_not(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target);
 
-// Whoever may run the problem on the target as promised, with each tile shape, in the order of the list.
+// Whoever may run the problem on the target as promised, with each config, in the order of the list.
 struct Candidate {
   const Variant* variant = nullptr;
   std::string config;
@@ -45,7 +45,7 @@ std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch
 // Whether a time is the candidate's; the candidate that a time belongs to, or null.
 bool is_of(const TunedTime& time, const Candidate& candidate);
 const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTime& time);
-// A variant and its tile shape: "matmul/sm90_fp8 128x192".
+// A variant and its config: "matmul/sm90_fp8 128x192".
 std::string kernel_name(std::string_view variant, std::string_view config);
 
 }  // namespace tessera

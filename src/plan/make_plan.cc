@@ -90,7 +90,7 @@ class Planner {
       view.scale = plan_.tensors[static_cast<size_t>(base)].scale;  // its rows are the base's rows: so are the scales
     }
     tensor_of_[static_cast<size_t>(id)] = t;
-    attach_scales(t, v, Layout::kRows);
+    attach_scales(t, v, Layout::kRows, {});
     if (v.type.quant.dynamic && p.base == id) make_scale_tensor(t);
     return t;
   }
@@ -108,9 +108,10 @@ class Planner {
     plan_.tensors[static_cast<size_t>(t)].scale = static_cast<int>(plan_.tensors.size()) - 1;
   }
 
-  void attach_scales(int t, const Value& v, Layout layout) {
+  void attach_scales(int t, const Value& v, Layout layout, Buffer packed) {
     if (v.scale != kNoValue) {
-      const int s = layout == Layout::kRows ? tensor(v.scale, layout) : packed_scales(t, v.scale, layout);
+      const int s =
+          layout == Layout::kRows ? tensor(v.scale, layout) : packed_scales(t, v.scale, layout, std::move(packed));
       plan_.tensors[static_cast<size_t>(t)].scale = s;
     }
     if (v.scale2 != kNoValue) {
@@ -119,15 +120,13 @@ class Planner {
     }
   }
 
-  // Block scales of constant tensor t in a layout of their own.
-  int packed_scales(int t, ValueId scales, Layout layout) {
+  // Block scales of constant tensor t as they were prepacked.
+  int packed_scales(int t, ValueId scales, Layout layout, Buffer packed) {
     const Value& v = g_.at(scales);
-    const Shape shape = block_scales_shape(plan_.tensors[static_cast<size_t>(t)].desc);
-    Operand desc = dense_operand(shape, v.type.quant, true);
+    Operand desc = dense_operand(block_scales_shape(plan_.tensors[static_cast<size_t>(t)].desc), v.type.quant, true);
     desc.layout = layout;
     const int made = add_tensor(scales, std::move(desc), Storage::kConstant);
-    plan_.tensors[static_cast<size_t>(made)].index =
-        pool_.add(v.name, pack(layout, v.type.quant.element, shape[0], shape[1], v.data));
+    plan_.tensors[static_cast<size_t>(made)].index = pool_.add(v.name, Bytes::own(std::move(packed)));
     return made;
   }
 
@@ -135,29 +134,32 @@ class Planner {
     const auto key = std::make_pair(id, layout);
     if (auto it = constant_tensor_.find(key); it != constant_tensor_.end()) return it->second;
     const Value& v = g_.at(id);
-    Bytes data = v.data;
-    if (layout.codes == Layout::kSparse24) {
-      data = sparse_.at(id);
-    } else if (layout.codes != Layout::kRows) {
-      data = pack(layout.codes, v.type.quant.element, rows_of(v.type.shape), cols_of(v.type.shape), data);
-    }
-    Operand desc = dense_operand(v.type.shape, v.type.quant, true);
-    desc.layout = layout;
-    const int t = add_tensor(id, std::move(desc), Storage::kConstant);
+    Prepacked packed;
+    if (auto it = packed_.find(key); it != packed_.end()) packed = std::move(it->second), packed_.erase(it);
+    Bytes data = layout.codes == Layout::kRows ? v.data : Bytes::own(std::move(packed.codes));
+    const int t = add_tensor(id, constant_operand(v, layout), Storage::kConstant);
     plan_.tensors[static_cast<size_t>(t)].index = pool_.add(v.name, std::move(data));
     constant_tensor_[key] = t;
-    attach_scales(t, v, layout.scales);
+    attach_scales(t, v, layout.scales, std::move(packed.scales));
     return t;
   }
 
-  // A weight is 2:4 sparse because somebody says so: the first that is not ends the build.
-  Status compress(ValueId id) {
+  static Operand constant_operand(const Value& v, OperandLayout layout) {
+    Operand o = dense_operand(v.type.shape, v.type.quant, true);
+    o.layout = layout;
+    return o;
+  }
+
+  // A constant as a kernel wants it, for `constant` to take. A weight is 2:4 sparse because somebody says so: the first
+  // that is not ends the build.
+  Status prepack_constant(ValueId id, OperandLayout layout) {
+    const auto key = std::make_pair(id, layout);
+    if (layout == Layout::kRows || constant_tensor_.contains(key)) return {};
     const Value& v = g_.at(id);
-    if (sparse_.contains(id)) return {};
-    const int64_t cols = v.type.shape.back(), rows = elements(v.type.shape) / std::max<int64_t>(cols, 1);
-    auto packed = arrange_codes(Layout::kSparse24, v.type.quant.element, rows, cols, v.data.data());
+    auto packed =
+        prepack(constant_operand(v, layout), v.data.data(), v.scale == kNoValue ? nullptr : g_.at(v.scale).data.data());
     if (!packed.ok()) return packed.status().at(cat("weight '", v.name, "'"));
-    sparse_[id] = Bytes::own(std::move(packed).value());
+    packed_[key] = std::move(packed).value();
     return {};
   }
 
@@ -191,8 +193,13 @@ class Planner {
                   .attrs = node.attrs,
                   .then = node.then};
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (choice.layouts[i].codes == Layout::kSparse24) TS_TRY(compress(node.inputs[i]).at(cat("layer ", node.name)));
-      step.in.push_back(node.inputs[i] == kNoValue ? -1 : tensor(node.inputs[i], choice.layouts[i]));
+      if (node.inputs[i] == kNoValue) {
+        step.in.push_back(-1);
+        continue;
+      }
+      if (g_.at(node.inputs[i]).constant)
+        TS_TRY(prepack_constant(node.inputs[i], choice.layouts[i]).at(cat("layer ", node.name)));
+      step.in.push_back(tensor(node.inputs[i], choice.layouts[i]));
     }
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
     step.role = node.role;
@@ -295,8 +302,8 @@ class Planner {
   Plan plan_;
   std::vector<int> tensor_of_;
   std::map<std::pair<ValueId, OperandLayout>, int> constant_tensor_;
-  std::map<ValueId, Bytes> sparse_;  // weights as Layout::kSparse24
-  std::map<int, int> base_of_;       // view tensor -> tensor that owns the storage
+  std::map<std::pair<ValueId, OperandLayout>, Prepacked> packed_;  // until their tensor is made
+  std::map<int, int> base_of_;                                     // view tensor -> tensor that owns the storage
   std::vector<PlanFailure> failures_;
 };
 
@@ -314,11 +321,6 @@ int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
   const int64_t index = static_cast<int64_t>(constants_.size()) - 1;
   by_hash_.emplace(hash, index);
   return index;
-}
-
-Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes) {
-  TS_CHECK(is_order(layout), "what may not fit a layout is arranged before");
-  return Bytes::own(arrange_codes(layout, element, rows, cols, codes.data()).value());
 }
 
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,

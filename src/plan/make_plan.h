@@ -47,7 +47,4 @@ struct PlanFailure {
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,
                        std::vector<PlanFailure>* failures = nullptr);
 
-// Brings dense rows of codes [rows, cols] into a layout that is_order.
-Bytes pack(Layout layout, Element element, int64_t rows, int64_t cols, const Bytes& codes);
-
 }  // namespace tessera

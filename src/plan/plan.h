@@ -33,7 +33,7 @@ struct Refusal {
 struct PlanStep {
   std::string layer;  // node name
   std::string op, variant;
-  std::string config;        // the variant's tile shape; empty: its first
+  std::string config;        // one of the variant's; empty: its first
   std::vector<int> in, out;  // tensors; -1: absent
   Attrs attrs;
   Program then;

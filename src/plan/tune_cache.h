@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning table: how long each variant and tile shape took on one GPU, per distinct problem. Data with its own file; an
+// Tuning table: how long each variant and config took on one GPU, per distinct problem. Data with its own file; an
 // engine keeps the choice and the table's hash, never a time.
 //   {"tessera": "tuning 1", "gpu": "NVIDIA H200", "arch": "sm90",
 //    "entries": {"sm90 matmul f16[197,768] ... -> f16[197,768]": [{"variant": "matmul/sm90_f16", "config": "128x192",
@@ -21,7 +21,7 @@
 namespace tessera {
 
 struct TunedTime {
-  std::string variant, config;  // config: empty where the variant has one tile shape
+  std::string variant, config;  // config: empty where the variant has only one
   double us = 0;                // one call after the other, alone
   double in_plan_us = 0;  // of the one that is best in a plan: us; of the others: that, and a call's share of what the
                           // plan loses by them; 0: was not measured

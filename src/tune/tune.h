@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning: every candidate (variant and tile shape) of every distinct problem of a plan, timed on the GPU here. What the
+// Tuning: every candidate (variant and config) of every distinct problem of a plan, timed on the GPU here. What the
 // table already holds is not measured again. The times go into the table; plan/choose reads them.
 #pragma once
 

@@ -10,9 +10,8 @@
 //   panels16x8  the same with groups of 8 columns (int8)
 //   pairs32     rows, those of each 32 in the order of turn_pairs32
 //   halves32    two halves of as many rows, each in the order of pairs32: the halves of a gate
-//   tiles128x4  tiles of 128 rows x 4 columns, those of 128 rows one after the other; inside a tile row r, column c
-//   lies at
-//               16 (r % 32) + 4 (r / 32) + c: how tcgen05.mma and cuBLASLt read block scales
+//   tiles128x4  tiles of 128 rows x 4 columns, tiles along a row first; in a tile 16 (r % 32) + 4 (r / 32) + c. So
+//               tcgen05.mma and cuBLASLt read block scales
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 // Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.

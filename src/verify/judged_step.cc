@@ -79,10 +79,15 @@ Status check_constants(const Plan& golden, int tensor, const Operand& o) {
                          to_string(o.shape), " here"));
   }
   const int64_t cols = o.shape.empty() ? 1 : o.shape.back(), rows = elements(o.shape) / std::max<int64_t>(1, cols);
-  for (const auto& [scale, level] : {std::pair{t->scale, o.type.scale}, {t->scale2, o.type.scale2}}) {
+  for (const auto& [scale, level, layout] :
+       {std::tuple{t->scale, o.type.scale, o.layout.scales}, {t->scale2, o.type.scale2, Layout::kRows}}) {
     if (level.granularity == Granularity::kNone) continue;
     const PlanTensor* s = constant_at(golden, scale);
     if (s == nullptr && data) return bad_input(cat("the scales of the golden plan's '", t->name, "' are no constants"));
+    // Of a constant the whole description is the golden plan's; else the scales are read as this plan's lie.
+    if (s != nullptr && !data && s->desc.layout.codes != layout)
+      return bad_input(cat("the scales of the golden plan's '", t->name, "' lie in '", name_of(s->desc.layout.codes),
+                           "', here in '", name_of(layout), "'"));
     if (s != nullptr && elements(s->desc.shape) < scale_count(level, rows, cols))
       return bad_input(cat("the golden plan's '", t->name, "' has too few scales for ", to_string(o.shape)));
   }

@@ -90,7 +90,9 @@ TEST(JudgedStepTest, PlansOfOneModelAreCompared) {
 
 TEST(JudgedStepTest, GoldenConstantsAreReadInTheirOwnLayout) {
   Engine e = engine_of(2, 2, /*hidden=*/20, /*golden_hidden=*/20);
-  e.constants.push_back({"packed", pack(Layout::kPanels16, Element::f32, 20, kIn, e.constants[0].data)});
+  e.constants.push_back(
+      {"packed",
+       Bytes::own(arrange_codes(Layout::kPanels16, Element::f32, 20, kIn, e.constants[0].data.data()).value())});
   for (size_t plan : {0, 1}) {
     Engine packed = e;
     PlanTensor& w = packed.plans[plan].tensors[1];
@@ -101,6 +103,34 @@ TEST(JudgedStepTest, GoldenConstantsAreReadInTheirOwnLayout) {
     ASSERT_TRUE(report.ok()) << report.status().message();
     EXPECT_TRUE(report->ok) << report->sentence;
   }
+}
+
+// Scales of a golden operand that is no constant are read as this plan's lie: 16 rows, though there is only one.
+TEST(JudgedStepTest, GoldenScalesInAnotherLayout) {
+  Engine e = engine_of(1, 1, 1, 1);
+  const QuantType type = *parse_quant_type("i8:block8(f32)");
+  e.constants[0].data = Bytes::own(Buffer(16 * kIn));
+  const float scale = 0.5f;
+  Buffer rows(4), packed(4 * 16);
+  std::memcpy(rows.data(), &scale, 4);
+  std::memcpy(packed.data(), &scale, 4);
+  e.constants.push_back({"w1 scale", Bytes::own(std::move(rows))});
+  e.constants.push_back({"w1 scale, packed", Bytes::own(std::move(packed))});
+  for (size_t plan : {0, 1}) {
+    Plan& p = e.plans[plan];
+    p.tensors[1].desc = dense_operand({1, kIn}, type, true);
+    p.tensors[1].scale = 6;
+    p.tensors.push_back(tensor("w1 scale", {1, 1}, Storage::kConstant, 3));
+  }
+  Plan &main = e.plans[0], &golden = e.plans[1];
+  main.tensors[1].desc.layout = {Layout::kPanels16, Layout::kPanels16};
+  main.tensors[6].desc.layout = Layout::kPanels16;
+  main.tensors[6].index = 4;
+  ASSERT_TRUE(verify_engine(e).ok()) << verify_engine(e).status().message();
+  golden.arena_bytes = 256;
+  golden.tensors[1].storage = Storage::kArena, golden.tensors[1].index = -1, golden.tensors[1].offset_bytes = 128;
+  golden.tensors[1].desc.constant = false;
+  expect_refused(e, "the scales of the golden plan's 'w1' lie in 'rows', here in 'panels16'");
 }
 
 TEST(JudgedStepTest, PortsOfAnotherSize) {

@@ -257,7 +257,7 @@ Verdict accepts_cpu_matmul(const Problem& p, const CpuFactors& f) {
   TS_REQUIRE(
       sparse || (w->layout == Layout::kRows ? w->rows().uniform
                                             : w->layout == panels_of(*w, f.product) && suits_panels(*w, f.product)),
-      "reads w in uniform rows, 2:4 sparse, or in ", name_of(f.product.layout), " where it is one matrix");
+      "reads w in uniform rows, 2:4 sparse, or in ", name_of(panels_of(*w, f.product)), " where it is one matrix");
   return CpuProgram::accepts(p);
 }
 
