@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/parallel.h"
+#include "ops/ops.h"
 #include "plan/engine_file.h"
 #include "runtime/state.h"
 #include "runtime/test_engine.h"
@@ -57,6 +58,17 @@ TEST(Executor, TheTestsEngineIsSound) {
   EXPECT_FALSE(is_product(b.y, first));
   EXPECT_EQ(a.before, std::vector<float>(16, 0.0f));
   EXPECT_EQ(b.before, first);
+}
+
+// Without a GPU too: the tests of CUDA executors run what their kernels accept.
+TEST(Executor, TheTestsEngineIsAcceptedOnAGpu) {
+  const Engine e = remembering_engine(Arch::cuda, 256, 1024);
+  ASSERT_TRUE(check_engine(e).ok()) << check_engine(e).message();
+  for (const PlanStep& step : e.plans[0].steps) {
+    const Variant* variant = find_variant(step.variant);
+    ASSERT_NE(variant, nullptr) << step.variant;
+    EXPECT_TRUE(variant->accepts(problem_of(e.plans[0], step))) << step.layer;
+  }
 }
 
 TEST(Executor, OneInManyThreadsIsRightOrSaysThatItIsBusy) {
