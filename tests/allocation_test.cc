@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running an engine on the CPU allocates nothing, the first time included. This program's own malloc family counts.
+// Running an engine on the CPU allocates nothing, the first time included, and executors share the weights. This
+// program's own malloc family counts.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cerrno>
@@ -14,13 +16,19 @@
 #include "testing/engine_from.h"
 #include "types/precisions/precision.h"
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define TS_COUNTS 1
 #endif
 
 namespace {
-std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> allocations{0}, bytes_held{0};
+
+[[maybe_unused]] void* counted(void* p) {
+  ++allocations;
+  bytes_held += static_cast<int64_t>(malloc_usable_size(p));
+  return p;
 }
+}  // namespace
 
 #ifdef TS_COUNTS
 extern "C" {
@@ -28,26 +36,21 @@ void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
-void* malloc(size_t n) {
-  ++allocations;
-  return __libc_malloc(n);
-}
-void* calloc(size_t n, size_t size) {
-  ++allocations;
-  return __libc_calloc(n, size);
-}
+void __libc_free(void*);
+void* malloc(size_t n) { return counted(__libc_malloc(n)); }
+void* calloc(size_t n, size_t size) { return counted(__libc_calloc(n, size)); }
 void* realloc(void* p, size_t n) {
-  ++allocations;
-  return __libc_realloc(p, n);
+  bytes_held -= static_cast<int64_t>(malloc_usable_size(p));
+  return counted(__libc_realloc(p, n));
 }
-void* aligned_alloc(size_t alignment, size_t n) {
-  ++allocations;
-  return __libc_memalign(alignment, n);
-}
+void* aligned_alloc(size_t alignment, size_t n) { return counted(__libc_memalign(alignment, n)); }
 int posix_memalign(void** out, size_t alignment, size_t n) {
-  ++allocations;
-  *out = __libc_memalign(alignment, n);
+  *out = counted(__libc_memalign(alignment, n));
   return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* p) {
+  bytes_held -= static_cast<int64_t>(malloc_usable_size(p));
+  __libc_free(p);
 }
 }
 #endif
@@ -87,6 +90,38 @@ TEST(Allocation, RunningAllocatesNothing) {
       EXPECT_TRUE(s.ok()) << s.message();
     }
   }
+}
+
+// n executors take the weights once, and n times arena and state.
+TEST(Allocation, AnExecutorAddsItsArenaAndItsState) {
+#ifndef TS_COUNTS
+  GTEST_SKIP() << "malloc cannot be counted here";
+#endif
+  BuildOptions options;
+  options.model_path = std::string(TS_SOURCE_DIR) + "/assets/digits/vit.onnx", options.target = Arch::cpu;
+  options.batches = {5}, options.precision = "fp32", options.quiet = true, options.golden = false;
+  auto built = engine_from(options);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  Engine& engine = *built;
+  engine.states = {{"cache", 3 << 20}};
+  int64_t weights = 0;
+  for (const EngineConstant& c : engine.constants) weights += static_cast<int64_t>(c.data.size());
+  const int64_t own = engine.plans[0].arena_bytes + engine.states[0].bytes;
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.reserve(5);
+  for (int i = 0; i < 5; ++i) {
+    const int64_t before = bytes_held;
+    auto executor = bind(engine, engine.plans[0]);
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    executors.push_back(std::move(executor).value());
+    if (i == 0) continue;  // it also makes the blocks of scratch memory, which all kernels of the process share
+    const int64_t added = bytes_held - before;
+    EXPECT_GE(added, own);
+    EXPECT_LT(added - own, weights / 8) << "of " << weights << " bytes of weights";
+  }
+  const int64_t all = bytes_held;
+  executors.clear();
+  EXPECT_LE(bytes_held, all - 5 * own) << "executors give back what they took";
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "inputs/samples.h"
 #include "plan/choose.h"
 #include "plan/engine_file.h"
+#include "runtime/batches.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -144,7 +145,7 @@ Status bench(const Options& o, const Common& common) {
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   double load_s = 0;
   TS_ASSIGN(const Engine engine, open_engine(o.engine, &load_s));
-  TS_TRY(check_runs_here(engine));
+  TS_TRY(check_target(engine));
   std::vector<Timing> timings;
   std::vector<std::string> names;
   Progress progress("timing", static_cast<int64_t>(runnable_plans(engine).size()));

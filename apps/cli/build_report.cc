@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"
+#include "runtime/batches.h"
 #include "runtime/executor.h"
 
 namespace tessera {

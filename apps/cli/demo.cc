@@ -134,7 +134,7 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
         cat(tests.images, ": 'logits' has ", tests.logits.size(), " numbers, the model gives ", got.size()));
   row.closeness = compare(got, tests.logits, samples.count);
   row.top1 = top1_of(got, tests.labels);
-  row.ms_per_image = run.milliseconds / static_cast<double>(samples.count);
+  row.ms_per_image = 1e3 * run.times.run_seconds / static_cast<double>(samples.count);
   if (!verified.ok) {
     row.verdict = verified.sentence;
   } else if (const double gate = default_min_cosine(engine.plans.back()); !(row.closeness.cosine_mean >= gate)) {

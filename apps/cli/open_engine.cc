@@ -40,11 +40,10 @@ Result<Engine> open_engine(const std::string& path, double* seconds) {
   return Status(engine.status().code(), engine.status().message() + hint);
 }
 
-Status check_runs_here(const Engine& engine) {
-  const std::string why = why_not_here(engine.target);
-  if (why.empty()) return {};
-  return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why,
-                           "; tessera build --target cpu makes one that can"));
+Status check_target(const Engine& engine) {
+  const Status here = check_runs_here(engine);
+  if (here.ok()) return here;
+  return Status(here.code(), here.message() + "; tessera build --target cpu makes one that can");
 }
 
 int64_t peak_memory_bytes() {

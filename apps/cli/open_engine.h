@@ -15,8 +15,8 @@ inline constexpr const char* kNoGoldenValues =
 // `seconds`, where given: mapping, checksums, manifest and the check of every reference in it.
 Result<Engine> open_engine(const std::string& path, double* seconds = nullptr);
 
-// Whether the engine's target is here; if not, why, and what to do.
-Status check_runs_here(const Engine& engine);
+// Whether the engine's target is here (runtime/executor.h); if not, why, and what to do.
+Status check_target(const Engine& engine);
 
 // For a file that is not there: the nearest name in its folder, as a sentence that follows the error; empty where there
 // is none, or where the file exists.

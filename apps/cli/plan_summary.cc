@@ -32,14 +32,6 @@ std::vector<PromiseGroup> promise_groups(const Plan& plan) {
   return groups;
 }
 
-std::vector<const Plan*> runnable_plans(const Engine& engine) {
-  std::vector<const Plan*> plans;
-  for (const Plan& p : engine.plans) {
-    if (p.name != kGoldenPlan) plans.push_back(&p);
-  }
-  return plans;
-}
-
 std::string say_folded_norms(const Plan& plan) {
   std::set<int> moments;  // a norm's readers share those of its rows
   for (const PlanStep& s : plan.steps) {

@@ -18,9 +18,6 @@ struct PromiseGroup {
 // Groups in the order of the plan's first layer of each.
 std::vector<PromiseGroup> promise_groups(const Plan& plan);
 
-// Plans that users run: all but the golden one.
-std::vector<const Plan*> runnable_plans(const Engine& engine);
-
 // How often each op occurs, ops that do not included.
 struct OpCount {
   std::string op;

@@ -170,30 +170,31 @@ Status run(const Options& o, const Common& common) {
     names += (names.empty() ? "" : ", ") + p->name;
   }
   if (common.json) {
-    print_json({{"samples", samples.count},
-                {"runs", done.runs},
-                {"plans", used},
-                {"milliseconds", done.milliseconds},
-                {"machine", done.machine},
-                {"precision", engine.precision},
-                {"outputs", outputs},
-                {"file", o.outputs},
-                {"warning", !not_finite.empty() ? not_finite
-                            : !clamped.empty()  ? clamped
-                                                : lost},
-                {"seconds", {{"load", load_seconds}, {"golden", done.golden_seconds}, {"bind", done.bind_seconds}}},
-                {"peak_memory_bytes", peak_memory_bytes()}});
+    print_json(
+        {{"samples", samples.count},
+         {"runs", done.times.runs},
+         {"plans", used},
+         {"milliseconds", 1e3 * done.times.run_seconds},
+         {"machine", done.machine},
+         {"precision", engine.precision},
+         {"outputs", outputs},
+         {"file", o.outputs},
+         {"warning", !not_finite.empty() ? not_finite
+                     : !clamped.empty()  ? clamped
+                                         : lost},
+         {"seconds", {{"load", load_seconds}, {"golden", done.times.admit_seconds}, {"bind", done.times.bind_seconds}}},
+         {"peak_memory_bytes", peak_memory_bytes()}});
     return {};
   }
   const auto say = [](const std::string& line) { fmt::print("{}\n", wrap(printable(line), 0, 2)); };
   say(fmt::format("{} in {}, {} through plan {}: {:.1f} ms on {}", plural(samples.count, "sample"), engine.precision,
-                  plural(done.runs, "run"), names, done.milliseconds, done.machine));
+                  plural(done.times.runs, "run"), names, 1e3 * done.times.run_seconds, done.machine));
   say(cat(o.outputs.empty() ? "not written (no --outputs)" : o.outputs, ": ", listed));
   if (o.verbose) {
     say(
         fmt::format("loaded in {:.3f} s, golden values checked in {:.3f} s, bound in {:.3f} s; at most {} of memory, "
                     "files mapped included",
-                    load_seconds, done.golden_seconds, done.bind_seconds, megabytes(peak_memory_bytes())));
+                    load_seconds, done.times.admit_seconds, done.times.bind_seconds, megabytes(peak_memory_bytes())));
   }
   return {};
 }

@@ -16,6 +16,7 @@
 #include "cli/plan_summary.h"
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
+#include "runtime/batches.h"
 
 namespace tessera {
 namespace {
@@ -256,7 +257,7 @@ void print_verify(const Options& o, const Findings& found, const Verdicts& verdi
 Status verify(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
-  TS_TRY(check_runs_here(engine));
+  TS_TRY(check_target(engine));
   TS_TRY(check_inputs(engine, o));
   TS_ASSIGN(const Findings found, compare(engine, o, common.quiet || common.json));
   const Verdicts verdicts = judge(engine, found, o.min_cosine);

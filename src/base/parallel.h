@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pool of threads for the whole process. parallel_for hands out [begin, end) pieces; which thread takes a piece is
-// free, so the body's result may not depend on it. Nested calls run in the calling thread.
+// parallel_for hands out [begin, end) pieces to a pool of threads: the one that the process shares, or the one that the
+// calling thread chose (UsePool). Which thread takes a piece is free, so the body's result may not depend on it. Nested
+// calls run in the calling thread. A pool runs one parallel_for at a time: callers in two threads that must not wait
+// for each other have a pool each. After a fork the child's pools make new threads when they are first used.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +11,28 @@
 
 namespace tessera {
 
-// Threads used by parallel_for, the caller included. 0 = every core the process may use.
+class ThreadPool;
+
+// Threads of the pool that the process shares, the caller included. 0 = every core the process may use.
 void set_threads(int threads);
+// Threads that parallel_for uses when it is called here.
 int threads();
+// A pool of its own; `threads` as above.
+std::shared_ptr<ThreadPool> make_pool(int threads);
+// Threads that could be at work at once: those of every pool there is.
+int threads_of_all_pools();
+
+// While it lives, parallel_for and threads() of this thread use `pool`; null changes nothing.
+class UsePool {
+ public:
+  explicit UsePool(ThreadPool* pool);
+  ~UsePool();
+  UsePool(const UsePool&) = delete;
+  UsePool& operator=(const UsePool&) = delete;
+
+ private:
+  ThreadPool* const before_;
+};
 
 // A callable by reference: handing it over allocates nothing. Contract: used only while the callable lives.
 class PieceBody {

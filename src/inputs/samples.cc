@@ -325,4 +325,20 @@ std::vector<double> decode_output(const Plan& plan, size_t port, const void* dat
   return out;
 }
 
+Array output_array(const Plan& plan, size_t port, int64_t samples, Buffer data) {
+  const Operand& desc = desc_of(plan, plan.outputs[port]);
+  Array array{
+      .name = plan.outputs[port].name, .shape = desc.shape, .dtype = numpy_dtype(desc.type.element), .data = {}};
+  array.shape[0] = samples;
+  if (array.dtype.empty()) {  // numpy has no such type: the numbers themselves
+    array.dtype = "<f4";
+    const int64_t count = samples * (elements(desc.shape) / plan.batch);
+    Buffer numbers(static_cast<size_t>(count) * sizeof(float));
+    info(desc.type.element).decode(data.data(), 0, count, reinterpret_cast<float*>(numbers.data()));
+    data = std::move(numbers);
+  }
+  array.data = Bytes::own(std::move(data));
+  return array;
+}
+
 }  // namespace tessera

@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "io/npz.h"
 #include "plan/engine.h"
 
 namespace tessera {
@@ -77,5 +78,9 @@ Outputs make_outputs(const Plan& plan);  // poisoned: every byte 0xA5
 
 // Numbers of one output port, decoded.
 std::vector<double> decode_output(const Plan& plan, size_t port, const void* data);
+
+// Samples of one output port, as an array [samples, ...] in a type that numpy has: the port's, else f32.
+// Contract: `data` holds so many samples in the port's type.
+Array output_array(const Plan& plan, size_t port, int64_t samples, Buffer data);
 
 }  // namespace tessera

@@ -22,8 +22,8 @@ struct EngineConstant {
   Bytes data;
 };
 
-// Memory that outlives a run and that plans share: what one plan writes another may read (a KV cache). Zero when an
-// engine is loaded.
+// Memory that outlives a run: what one plan of a session writes another may read (a KV cache). Every session has its
+// own (runtime/state.h), zero when it begins.
 struct EngineState {
   std::string name;
   int64_t bytes = 0;

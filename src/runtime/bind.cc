@@ -107,4 +107,20 @@ int64_t port_bytes(const Plan& plan, const Port& port) {
   return packed_bytes(desc.type.element, elements(desc.shape));
 }
 
+Status check_buffers(const Plan& plan, std::span<const void* const> inputs, std::span<void* const> outputs) {
+  const auto side = [&](const char* word, const std::vector<Port>& ports, auto buffers) -> Status {
+    if (buffers.size() != ports.size()) {
+      return bad_input(cat("plan '", plan.name, "' has ", ports.size(), " ", word, ports.size() == 1 ? "" : "s",
+                           ", and ", buffers.size(), buffers.size() == 1 ? " buffer was" : " buffers were", " given"));
+    }
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (buffers[i] == nullptr && port_bytes(plan, ports[i]) > 0)
+        return bad_input(cat(word, " '", ports[i].name, "' of plan '", plan.name, "' was given no buffer (null)"));
+    }
+    return {};
+  };
+  TS_TRY(side("input", plan.inputs, inputs));
+  return side("output", plan.outputs, outputs);
+}
+
 }  // namespace tessera

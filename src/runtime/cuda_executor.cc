@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs CUDA plans: constants and arena on the device, every step captured once into one CUDA graph. The caller's
 // buffers are reached through a table of pointers in device memory (slots), so that one graph serves any buffers; the
-// table is rewritten, in stream order, only when the pointers change.
+// table is rewritten, in stream order, only when the pointers change. A capture of the caller's gets the steps instead,
+// with the pointers as arguments.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
 #include "archs/cuda/device_memory.h"
 #include "archs/cuda/status.h"
+#include "base/forks.h"
 #include "runtime/bind.h"
+#include "runtime/cuda_slots.h"
 #include "runtime/executors.h"
-#include "runtime/residency.h"
+#include "runtime/state.h"
+#include "runtime/weights.h"
 
 namespace tessera {
 namespace {
@@ -21,12 +25,19 @@ class CudaExecutor : public Executor {
       : engine_(engine),
         plan_(plan),
         device_(options.device),
-        residency_(options.residency),
+        made_under_(forks()),
+        state_(options.state),
+        own_state_(options.state == nullptr),
         observe_(options.observe),
         replaced_(options.replaced),
         seen_(options.seen) {}
 
   ~CudaExecutor() override {
+    if (made_under_ != forks()) return;  // the parent's
+    const OnDevice here(device_);
+    // Runs of this executor on streams of the caller's. A state that others use is not this thread's to ask.
+    if (own_state_ && state_ != nullptr) (void)state_->order().settle();
+    if (!own_state_) (void)cudaDeviceSynchronize();
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
     if (exec_ != nullptr) (void)cudaGraphExecDestroy(exec_);
     if (start_ != nullptr) (void)cudaEventDestroy(start_);
@@ -35,15 +46,18 @@ class CudaExecutor : public Executor {
   }
 
   Status prepare() {
-    TS_TRY(cuda::cuda_status("choosing the GPU", cudaSetDevice(device_)));
+    const OnDevice here(device_);
+    TS_TRY(here.status());
     TS_TRY(cuda::cuda_status("making a stream", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
     TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&start_)));
     TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&stop_)));
-    if (residency_ == nullptr) {
-      TS_ASSIGN(residency_, Residency::make(engine_, DeviceKind::kCuda));
+    if (own_state_) {
+      TS_ASSIGN(state_, State::make(engine_, DeviceKind::kCuda, device_));
     }
-    memory_.constants = residency_->constants();
-    memory_.states = residency_->states();
+    TS_TRY(state_->check(engine_, DeviceKind::kCuda, device_));
+    TS_ASSIGN(weights_, Weights::of(engine_, DeviceKind::kCuda, device_));
+    TS_TRY(check_constants());
+    memory_.constants = weights_->constants();
     TS_TRY(arena_.allocate(static_cast<size_t>(plan_.arena_bytes)));
     const size_t ports = plan_.inputs.size() + plan_.outputs.size();
     TS_TRY(slots_.allocate(ports * sizeof(void*)));
@@ -53,15 +67,47 @@ class CudaExecutor : public Executor {
     memory_.input_slots = reinterpret_cast<void* const*>(slots_.data());
     memory_.output_slots = memory_.input_slots + plan_.inputs.size();
     TS_ASSIGN(steps_, bind_steps(plan_));
-    place_views(plan_, memory_, steps_);
     TS_TRY(set_slots(staged_, stream_));
-    TS_TRY(launch_all(
-        stream_));  // outside a capture first: lazily loaded modules and first-launch work stay out of the graph
-    TS_TRY(cuda::cuda_status("running the plan once", cudaStreamSynchronize(stream_)));
+    TS_TRY(rehearse());
+    memory_.states = state_->blocks();
+    place_views(plan_, memory_, steps_);
     return capture();
   }
 
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    return call([&] { return run_now(inputs, outputs); });
+  }
+
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) override {
+    return call([&] { return enqueue_now(inputs, outputs, static_cast<cudaStream_t>(stream.handle)); });
+  }
+
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
+    return call([&] { return time_runs_now(inputs, repeats); });
+  }
+
+  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
+    return call([&] { return time_steps_now(inputs); });
+  }
+
+  std::string machine() const override { return device_name(device_); }
+
+ private:
+  // What every call is wrapped in: nothing of the executor is touched before it is this thread's turn, and the thread
+  // gets its own GPU back.
+  template <class F>
+  auto call(const F& body) -> decltype(body()) {
+    if (made_under_ != forks()) return machine_error("CUDA does not survive a fork; make the executor in the child");
+    const Turn turn(*state_);
+    if (!turn.mine()) return busy(own_state_);
+    const OnDevice here(device_);
+    TS_TRY(here.status());
+    return body();
+  }
+
+  Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs) {
+    TS_TRY(check_buffers(plan_, inputs, outputs));
+    TS_TRY(state_->order().wait({stream_}));
     if (observe_) return run_observed(inputs, outputs);
     if (!replaced_.empty()) return run_replacing(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -77,20 +123,44 @@ class CudaExecutor : public Executor {
           "copying an output from the GPU",
           cudaMemcpyAsync(outputs[i], staged_[inputs.size() + i], bytes, cudaMemcpyDeviceToHost, stream_)));
     }
-    return cuda::cuda_status("running the graph", cudaStreamSynchronize(stream_));
+    TS_TRY(cuda::cuda_status("running the graph", cudaStreamSynchronize(stream_)));
+    state_->order().settled();
+    return {};
   }
 
-  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) override {
-    std::vector<void*>& wanted = scratch_;
-    wanted.clear();
-    for (const void* p : inputs) wanted.push_back(const_cast<void*>(p));
-    wanted.insert(wanted.end(), outputs.begin(), outputs.end());
-    auto* s = static_cast<cudaStream_t>(stream.handle);
-    TS_TRY(set_slots(wanted, s));
-    return cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, s));
+  Status enqueue_now(std::span<const void* const> inputs, std::span<void* const> outputs, cudaStream_t stream) {
+    TS_TRY(check_buffers(plan_, inputs, outputs));
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    TS_TRY(cuda::cuda_status("asking whether the stream is under capture", cudaStreamIsCapturing(stream, &capturing)));
+    if (capturing == cudaStreamCaptureStatusInvalidated)
+      return bad_input("the capture of the stream has failed already: end it and begin another");
+    if (capturing == cudaStreamCaptureStatusActive) return launch_with(inputs, outputs, stream);
+    TS_TRY(state_->order().wait({stream}));
+    wanted_.clear();
+    for (const void* p : inputs) wanted_.push_back(const_cast<void*>(p));
+    wanted_.insert(wanted_.end(), outputs.begin(), outputs.end());
+    Status status = set_slots(wanted_, stream);
+    if (status.ok()) status = cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream));
+    // Also after an error: the table may be written already.
+    TS_TRY(state_->order().note({stream}));
+    return status;
   }
 
-  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
+  // The steps themselves, for a capture of the caller's. The pointers are arguments of the kernels: a replay neither
+  // reads nor writes the table, which other runs use in between.
+  Status launch_with(std::span<const void* const> inputs, std::span<void* const> outputs, cudaStream_t stream) {
+    Memory direct = memory_;
+    direct.inputs = inputs;
+    direct.outputs = outputs;
+    direct.input_slots = nullptr;
+    direct.output_slots = nullptr;
+    place_views(plan_, direct, steps_);
+    const Status launched = launch_all(stream);
+    place_views(plan_, memory_, steps_);
+    return launched;
+  }
+
+  Result<std::vector<double>> time_runs_now(std::span<const void* const> inputs, int repeats) {
     TS_TRY(stage_inputs(inputs));
     for (int i = 0; i < 20; ++i) TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     std::vector<double> times;
@@ -105,7 +175,7 @@ class CudaExecutor : public Executor {
     return times;
   }
 
-  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
+  Result<std::vector<double>> time_steps_now(std::span<const void* const> inputs) {
     constexpr int kRepeats = 20;  // steps are idempotent: results never overlap operands
     TS_TRY(stage_inputs(inputs));
     TS_TRY(launch_all(stream_));
@@ -122,9 +192,6 @@ class CudaExecutor : public Executor {
     return times;
   }
 
-  std::string machine() const override { return device_name(device_); }
-
- private:
   // Step by step, without the graph; only what is replaced, and the outputs, come to the host.
   Status run_replacing(std::span<const void* const> inputs, std::span<void* const> outputs) {
     TS_TRY(stage_inputs(inputs));
@@ -186,30 +253,60 @@ class CudaExecutor : public Executor {
     return {};
   }
 
+  // Of a plan that is not the engine's own: those of the engine's plans are all there.
+  Status check_constants() const {
+    for (const PlanTensor& t : plan_.tensors) {
+      if (t.storage == Storage::kConstant && weights_->constants()[static_cast<size_t>(t.index)] == nullptr)
+        return bad_input(cat("plan '", plan_.name, "' reads constant '",
+                             engine_.constants[static_cast<size_t>(t.index)].name,
+                             "', which no CUDA plan of its engine has"));
+    }
+    return {};
+  }
+
+  // The plan once outside a capture: lazily loaded modules and first-launch work stay out of the graph. It leaves no
+  // trace in the state: one that was handed in may be in the middle of a session.
+  Status rehearse() {
+    std::shared_ptr<State> state = state_;
+    if (!own_state_) {
+      TS_ASSIGN(state, State::make(engine_, DeviceKind::kCuda, device_));
+    }
+    memory_.states = state->blocks();
+    place_views(plan_, memory_, steps_);
+    TS_TRY(launch_all(stream_));
+    TS_TRY(cuda::cuda_status("running the plan once", cudaStreamSynchronize(stream_)));
+    return own_state_ ? state->clear() : Status();
+  }
+
   Status stage(const Port& port) {
+    const size_t bytes = static_cast<size_t>(port_bytes(plan_, port));
     DeviceBuffer buffer;
-    TS_TRY(buffer.allocate(static_cast<size_t>(port_bytes(plan_, port))));
+    TS_TRY(buffer.allocate(bytes));
+    TS_TRY(fill_device(buffer.data(), 0, bytes));  // row numbers among the inputs are valid when the plan is rehearsed
     staged_.push_back(buffer.data());
     staging_.push_back(std::move(buffer));
     return {};
   }
 
   Status stage_inputs(std::span<const void* const> inputs) {
+    TS_TRY(check_buffers(plan_, inputs, std::span(staged_).subspan(plan_.inputs.size())));
     for (size_t i = 0; i < inputs.size(); ++i) {
       TS_TRY(copy_to_device(staged_[i], inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]))));
     }
+    TS_TRY(state_->order().wait({stream_}));
     TS_TRY(set_slots(staged_, stream_));
-    return cuda::cuda_status("staging inputs", cudaStreamSynchronize(stream_));
+    TS_TRY(cuda::cuda_status("staging inputs", cudaStreamSynchronize(stream_)));
+    state_->order().settled();
+    return {};
   }
 
-  // The copy is from pageable memory: the runtime takes a private copy before it returns, so `wanted` may change at
-  // once.
+  // Contract: what the stream does next comes after the run before (StreamOrder).
   Status set_slots(const std::vector<void*>& wanted, cudaStream_t stream) {
     if (wanted == current_) return {};
+    current_.clear();  // unknown, until the write is on its way
+    TS_TRY(write_slots(reinterpret_cast<void**>(slots_.data()), wanted, {stream}));
     current_ = wanted;
-    return cuda::cuda_status("writing the table of buffers",
-                             cudaMemcpyAsync(slots_.data(), current_.data(), current_.size() * sizeof(void*),
-                                             cudaMemcpyHostToDevice, stream));
+    return {};
   }
 
   Status launch(BoundStep& b, cudaStream_t stream) {
@@ -243,7 +340,10 @@ class CudaExecutor : public Executor {
   const Engine& engine_;
   const Plan& plan_;
   const int device_;
-  std::shared_ptr<Residency> residency_;
+  const int64_t made_under_;  // forks()
+  std::shared_ptr<State> state_;
+  const bool own_state_;
+  std::shared_ptr<const Weights> weights_;
   const decltype(ExecutorOptions::observe) observe_;
   const decltype(ExecutorOptions::replaced) replaced_;
   const decltype(ExecutorOptions::seen) seen_;
@@ -253,8 +353,8 @@ class CudaExecutor : public Executor {
   DeviceBuffer arena_, slots_;
   std::vector<DeviceBuffer> staging_;
   std::vector<void*> staged_;   // device buffers of run(): inputs, then outputs
-  std::vector<void*> current_;  // what the slots hold now
-  std::vector<void*> scratch_;
+  std::vector<void*> current_;  // what the slots hold for the next run; empty: unknown
+  std::vector<void*> wanted_;
   Memory memory_;
   std::vector<BoundStep> steps_;
 };

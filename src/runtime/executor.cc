@@ -6,13 +6,26 @@
 
 namespace tessera {
 
-std::string why_not_here(Arch arch) {
+std::string why_not_here(Arch arch, int device) {
   if (info(arch).device == DeviceKind::kHost) return "";
-  return why_no_device(arch);
+  return why_no_device(arch, device);
+}
+
+Status check_runs_here(const Engine& engine, int device) {
+  const std::string why = why_not_here(engine.target, device);
+  if (why.empty()) return {};
+  return machine_error(cat("the engine is for ", info(engine.target).name, ", which cannot run here: ", why));
+}
+
+Status busy(bool own_state) {
+  return machine_error(own_state ? "this executor is running in another thread; make one executor per thread, they "
+                                   "share the weights"
+                                 : "the state of this executor is in use in another thread; make one executor and one "
+                                   "state per thread, they share the weights");
 }
 
 Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
-  if (const std::string why = why_not_here(plan.arch); !why.empty()) {
+  if (const std::string why = why_not_here(plan.arch, options.device); !why.empty()) {
     return machine_error(
         cat("the plan is for ", info(plan.arch).name, " (", info(plan.arch).what, "), which cannot run here: ", why));
   }

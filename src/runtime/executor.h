@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executor: binds a plan to this machine at load (kernels, library algorithms, arena, CUDA graph) and runs it. It
-// decides nothing.
+// decides nothing. Executors of one engine share its weights, per device; arena and state are each executor's own, so
+// that n of them take weights + n x (arena + state), and run side by side in n threads. One executor runs one call at a
+// time: a call from a second thread is refused with an error, and never gives a wrong result.
 #pragma once
 
 #include <functional>
@@ -15,11 +17,15 @@
 
 namespace tessera {
 
-class Residency;
+class State;
 
 struct ExecutorOptions {
-  // Constants and state that several executors of one engine share (residency.h); null: this executor has its own.
-  std::shared_ptr<Residency> residency;
+  // What the session keeps between runs (state.h). Null: the executor makes its own. Executors that are handed the same
+  // one (prefill and decode over one KV cache) run one at a time, in the order of their calls.
+  std::shared_ptr<State> state;
+  // Host plans: 0 for the pool of threads that the process shares, which runs one step at a time, whoever calls; else a
+  // pool of so many threads for this executor alone, the caller's included (base/parallel.h).
+  int threads = 0;
   // Called after each step with its operands, which no step overwrites, and its results, in host memory: calibration
   // and layer-by-layer comparison look in here. CUDA plans then run step by step, without their graph, and everything
   // is copied.
@@ -39,6 +45,7 @@ struct ExecutorOptions {
   };
   std::vector<Replaced> replaced;
   std::function<void(size_t which, const uint8_t* bytes)> seen;
+  // Of a CUDA plan. Calls set it and leave the calling thread with the device that it had.
   int device = 0;
 };
 
@@ -48,7 +55,11 @@ class Executor {
   // Host memory in and out, in the order of the plan's ports; sizes are those of the ports' tensors. Blocks until done.
   virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
   // Device memory in and out, asynchronous on the caller's stream (CUDA plans; one graph launch). Host plans: the same
-  // as run.
+  // as run. The buffers must stay until the stream has passed the run. Runs come in the order of their calls, on
+  // whatever streams.
+  // A stream under capture gets the steps themselves, with these buffers, and waits for nothing outside. Then it is the
+  // caller's business that the executor outlives the graph, and that no replay meets another replay or another run of
+  // this executor or state: they use the same arena.
   virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) = 0;
   // Milliseconds of each of `repeats` runs after a warm-up, inputs resident where the plan runs (CUDA: events around
   // graph launches).
@@ -61,7 +72,9 @@ class Executor {
 // `engine` and `plan` must outlive the executor.
 Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options = {});
 
-// Empty where this machine can run plans of the arch, else the reason.
-std::string why_not_here(Arch arch);
+// Empty where this machine can run plans of the arch (on that GPU), else the reason.
+std::string why_not_here(Arch arch, int device = 0);
+// The same of an engine's target, as an error.
+Status check_runs_here(const Engine& engine, int device = 0);
 
 }  // namespace tessera

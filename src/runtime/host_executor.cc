@@ -9,7 +9,8 @@
 #include "ops/ops.h"
 #include "runtime/bind.h"
 #include "runtime/executors.h"
-#include "runtime/residency.h"
+#include "runtime/state.h"
+#include "runtime/weights.h"
 
 namespace tessera {
 namespace {
@@ -37,21 +38,22 @@ class HostExecutor : public Executor {
     for (const std::vector<Port>* ports : {&plan_.inputs, &plan_.outputs}) {
       for (const Port& p : *ports) TS_TRY(check_memory(port_bytes(plan_, p), cat("'", p.name, "' of ", plan)));
     }
-    if (options_.residency == nullptr) {
-      TS_ASSIGN(options_.residency, Residency::make(engine, DeviceKind::kHost));
+    if (options_.state == nullptr) {
+      TS_ASSIGN(options_.state, State::make(engine, DeviceKind::kHost));
+      own_state_ = true;
     }
-    memory_.constants = options_.residency->constants();
-    memory_.states = options_.residency->states();
+    TS_TRY(options_.state->check(engine, DeviceKind::kHost, 0));
+    TS_ASSIGN(weights_, Weights::of(engine, DeviceKind::kHost));
+    memory_.constants = weights_->constants();
+    memory_.states = options_.state->blocks();
+    if (options_.threads > 0) pool_ = make_pool(options_.threads);
+    const UsePool pool(pool_.get());  // kernels divide their work by it
     TS_ASSIGN(steps_, bind_steps(plan_));
     return {};
   }
 
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs) override {
-    memory_.inputs = inputs;
-    memory_.outputs = outputs;
-    place_views(plan_, memory_, steps_);
-    for (size_t i = 0; i < steps_.size(); ++i) TS_TRY(run_step(i));
-    return {};
+    return call([&] { return run_now(inputs, outputs); });
   }
 
   Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream) override {
@@ -59,26 +61,30 @@ class HostExecutor : public Executor {
   }
 
   Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
-    Scratch outputs(plan_);
-    std::vector<double> times;
-    for (int i = -1; i < repeats; ++i) {  // the first run warms caches and pages up
-      const auto start = std::chrono::steady_clock::now();
-      TS_TRY(run(inputs, outputs.pointers));
-      if (i >= 0) times.push_back(milliseconds_since(start));
-    }
-    return times;
+    return call([&]() -> Result<std::vector<double>> {
+      Scratch outputs(plan_);
+      std::vector<double> times;
+      for (int i = -1; i < repeats; ++i) {  // the first run warms caches and pages up
+        const auto start = std::chrono::steady_clock::now();
+        TS_TRY(run_now(inputs, outputs.pointers));
+        if (i >= 0) times.push_back(milliseconds_since(start));
+      }
+      return times;
+    });
   }
 
   Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
-    Scratch outputs(plan_);
-    TS_TRY(run(inputs, outputs.pointers));
-    std::vector<double> times;
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      TS_TRY(run_step(i));
-      times.push_back(milliseconds_since(start));
-    }
-    return times;
+    return call([&]() -> Result<std::vector<double>> {
+      Scratch outputs(plan_);
+      TS_TRY(run_now(inputs, outputs.pointers));
+      std::vector<double> times;
+      for (size_t i = 0; i < steps_.size(); ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        TS_TRY(run_step(i));
+        times.push_back(milliseconds_since(start));
+      }
+      return times;
+    });
   }
 
   std::string machine() const override {
@@ -90,6 +96,7 @@ class HostExecutor : public Executor {
         break;
       }
     }
+    const UsePool pool(pool_.get());
     return cat(name, ", ", threads(), threads() == 1 ? " thread" : " threads");
   }
 
@@ -104,6 +111,24 @@ class HostExecutor : public Executor {
     std::vector<Buffer> buffers;
     std::vector<void*> pointers;
   };
+
+  // What every call is wrapped in: nothing of the executor is touched before it is this thread's turn.
+  template <class F>
+  auto call(const F& body) -> decltype(body()) {
+    const Turn turn(*options_.state);
+    if (!turn.mine()) return busy(own_state_);
+    const UsePool pool(pool_.get());
+    return body();
+  }
+
+  Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs) {
+    TS_TRY(check_buffers(plan_, inputs, outputs));
+    memory_.inputs = inputs;
+    memory_.outputs = outputs;
+    place_views(plan_, memory_, steps_);
+    for (size_t i = 0; i < steps_.size(); ++i) TS_TRY(run_step(i));
+    return {};
+  }
 
   Status run_step(size_t i) {
     BoundStep& b = steps_[i];
@@ -130,6 +155,9 @@ class HostExecutor : public Executor {
 
   const Plan& plan_;
   ExecutorOptions options_;
+  bool own_state_ = false;
+  std::shared_ptr<const Weights> weights_;
+  std::shared_ptr<ThreadPool> pool_;  // null: the one that the process shares
   Buffer arena_;
   Memory memory_;
   std::vector<BoundStep> steps_;

@@ -10,7 +10,7 @@
 #include "inputs/samples.h"
 #include "op/op.h"
 #include "runtime/executor.h"
-#include "runtime/residency.h"
+#include "runtime/weights.h"
 #include "tune/tune.h"
 
 namespace tessera {
@@ -121,18 +121,16 @@ TimePlan time_plan_on_device(const Engine& engine) {
   // microseconds does not.
   constexpr double kLongUs = 1e3, kLongEnoughUs = 40e3, kSettledUs = 300e3;
   struct Kept {
-    std::shared_ptr<Residency> constants;
+    std::shared_ptr<const Weights> weights;  // from one executor to the next
     Filled inputs;
   };
   const auto kept = std::make_shared<Kept>();
   return [&engine, kept](const Plan& plan) -> Result<double> {
-    if (kept->constants == nullptr) {
-      TS_ASSIGN(kept->constants, Residency::make(engine, info(plan.arch).device));
+    if (kept->weights == nullptr) {
+      TS_ASSIGN(kept->weights, Weights::of(engine, info(plan.arch).device));
       kept->inputs = fill_inputs(plan, random_samples(plan, plan.batch, /*seed=*/1), 0);
     }
-    ExecutorOptions options;
-    options.residency = kept->constants;
-    auto executor = bind(engine, plan, options);
+    auto executor = bind(engine, plan);
     // What does not fit the plan is bad input; a fault of the GPU is none of the candidate's refusals.
     if (!executor.ok())
       return executor.status().code() == Code::kBadInput ? refused(executor.status().message()) : executor.status();

@@ -311,6 +311,14 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   return report;
 }
 
+Status require_golden(const Engine& engine, const Plan& plan) {
+  if (engine.golden.outputs.empty()) return {};
+  TS_ASSIGN(const VerifyReport report, check_golden(engine, plan));
+  if (report.ok) return {};
+  return {Code::kVerifyFailed,
+          cat("plan ", plan.name, " does not reproduce its golden values here: ", report.sentence)};
+}
+
 namespace {
 
 // One group of samples through one plan: free, with its layers looked at, and value by value.

@@ -77,6 +77,9 @@ Samples golden_samples(const Engine& engine);
 
 // The golden values stored in the engine, reproduced by one plan on this machine.
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
+// What a plan must pass before it serves: an error where it does not reproduce the golden values here. An engine that
+// holds none passes.
+Status require_golden(const Engine& engine, const Plan& plan);
 
 // A sample in other company must give the same: runs put any samples side by side. The model in f32, two samples side
 // by side and each alone; for engines without golden values, which check_golden asks the same. `graph` is canonical.

@@ -2,7 +2,10 @@
 #include "archs/cuda/device_memory.h"
 
 #ifdef TS_WITH_CUDA
+#include <atomic>
+
 #include "archs/cuda/status.h"
+#include "base/forks.h"
 #endif
 
 namespace tessera {
@@ -30,15 +33,26 @@ std::string why_not_on(Arch arch, const Gpu& gpu, std::string_view targets) {
 }
 
 #ifdef TS_WITH_CUDA
-std::string why_no_device(Arch arch) {
+namespace {
+// forks() when this process, or one that it comes from, first asked for devices. That starts CUDA, and a child can
+// neither go on with it nor start it anew.
+std::atomic<int64_t> started_under{-1};
+}  // namespace
+
+std::string why_no_device(Arch arch, int device) {
   if (info(arch).device == DeviceKind::kHost) return "";
+  int64_t none = -1;
+  if (!started_under.compare_exchange_strong(none, forks()) && none != forks())
+    return "this process was forked from one that had used CUDA, which does not survive a fork";
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
     return "no NVIDIA GPU with a working driver was found";
   }
+  if (device < 0 || device >= count)
+    return cat("GPU ", device, " was asked for, and there ", count == 1 ? "is one, number 0" : cat("are ", count));
   cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the GPU's properties cannot be read";
+  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return "the GPU's properties cannot be read";
   const Gpu gpu{.name = properties.name, .capability = std::to_string(properties.major * 10 + properties.minor)};
   return why_not_on(arch, gpu, TS_CUDA_ARCHS);
 }
@@ -48,12 +62,26 @@ std::string device_name(int device) {
   return cudaGetDeviceProperties(&properties, device) == cudaSuccess ? properties.name : "unknown GPU";
 }
 
+OnDevice::OnDevice(int device) {
+  int now = 0;
+  status_ = cuda::cuda_status("asking for the GPU", cudaGetDevice(&now));
+  if (!status_.ok() || now == device) return;
+  status_ = cuda::cuda_status("choosing the GPU", cudaSetDevice(device));
+  if (status_.ok()) before_ = now;
+}
+OnDevice::~OnDevice() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
+
 Result<void*> device_allocate(size_t bytes) {
   void* p = nullptr;
   TS_TRY(cuda::cuda_status("allocating GPU memory", cudaMalloc(&p, bytes == 0 ? 1 : bytes)));
   return p;
 }
-void device_free(void* p) { (void)cudaFree(p); }
+void device_free(void* p) {
+  const int64_t started = started_under;
+  if (started == -1 || started == forks()) (void)cudaFree(p);
+}
 // cudaMemcpy from pageable memory returns when the last bytes are staged, and cudaMemset at once. Streams that do not
 // wait for the default one (all of ours) would read what was there before.
 Status copy_to_device(void* device, const void* host, size_t bytes) {
@@ -75,11 +103,13 @@ namespace {
 Status no_cuda() { return machine_error("this program was built without CUDA"); }
 }  // namespace
 
-std::string why_no_device(Arch arch) {
+std::string why_no_device(Arch arch, int) {
   return info(arch).device == DeviceKind::kHost ? ""
                                                 : "this program was built without CUDA (no toolkit at configure time)";
 }
 std::string device_name(int) { return "none"; }
+OnDevice::OnDevice(int) : status_(no_cuda()) {}
+OnDevice::~OnDevice() = default;
 Result<void*> device_allocate(size_t) { return no_cuda(); }
 void device_free(void*) {}
 Status copy_to_device(void*, const void*, size_t) { return no_cuda(); }

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Empty where a device of this arch is present and this build has its kernels, else the reason.
-std::string why_no_device(Arch arch);
+// Empty where this device is present, is of this arch, and this build has its kernels, else the reason.
+std::string why_no_device(Arch arch, int device = 0);
 // The same of a GPU and of a program that was compiled for `targets`, as TESSERA_CUDA_ARCHS with commas: "90a,120a".
 struct Gpu {
   std::string name, capability;  // "NVIDIA H200", "90"
@@ -22,6 +22,22 @@ std::string why_not_on(Arch arch, const Gpu& gpu, std::string_view targets);
 bool device_present(Arch arch);  // host archs: always
 std::string device_name(int device);
 
+// While it lives, `device` is the calling thread's GPU; then the one before is again. CUDA keeps one per thread, and
+// memory, streams and launches go by it.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  int before_ = -1;  // -1: it was this one, or could not be changed
+  Status status_;
+};
+
+// These are about the calling thread's GPU.
 Result<void*> device_allocate(size_t bytes);
 void device_free(void* p);
 Status copy_to_device(void* device, const void* host, size_t bytes);
@@ -29,7 +45,7 @@ Status copy_to_host(void* host, const void* device, size_t bytes);
 Status fill_device(void* device, int byte, size_t bytes);
 Status device_synchronise();
 
-// Device memory that frees itself.
+// Device memory that frees itself, whichever GPU is the thread's then.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;

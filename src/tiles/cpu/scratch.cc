@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiles/cpu/scratch.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -22,6 +24,11 @@ Blocks& blocks() {
   static Blocks all;
   return all;
 }
+
+// A fork happens only while the mutex is free, so that the child finds it so.
+void before_fork() { blocks().mutex.lock(); }
+void after_fork() { blocks().mutex.unlock(); }
+[[maybe_unused]] const int registered = pthread_atfork(before_fork, after_fork, after_fork);
 
 }  // namespace
 
@@ -55,7 +62,7 @@ float* Scratch::floats(int64_t n) {
 }
 
 void Scratch::reserve(int64_t bytes) {
-  const size_t wanted = static_cast<size_t>(threads());
+  const size_t wanted = static_cast<size_t>(threads_of_all_pools());
   Blocks& all = blocks();
   std::lock_guard lock(all.mutex);
   if (bytes > all.bytes) {

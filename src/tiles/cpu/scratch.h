@@ -22,7 +22,7 @@ class Scratch {
   void* bytes(int64_t n) { return floats(divide_up(n, sizeof(float))); }
   // Bytes that n floats take, with their alignment: sum these up for the constructor.
   static constexpr int64_t bytes_of(int64_t n) { return round_up(n * static_cast<int64_t>(sizeof(float)), 64); }
-  // Makes sure that every thread of the pool can have a block of this size.
+  // Makes sure that every thread of every pool can have a block of this size.
   static void reserve(int64_t bytes);
 
  private:

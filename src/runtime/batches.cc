@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/batches.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "runtime/bind.h"
+
+namespace tessera {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Bytes of one sample of a port.
+size_t sample_bytes(const Plan& plan, const Port& port) {
+  return static_cast<size_t>(port_bytes(plan, port) / plan.batch);
+}
+
+}  // namespace
+
+std::vector<const Plan*> runnable_plans(const Engine& engine) {
+  std::vector<const Plan*> plans;
+  for (const Plan& p : engine.plans) {
+    if (p.name != kGoldenPlan) plans.push_back(&p);
+  }
+  return plans;
+}
+
+std::vector<Chunk> split_into_chunks(const std::vector<const Plan*>& plans, int64_t samples) {
+  std::vector<Chunk> chunks;
+  for (int64_t first = 0; first < samples;) {
+    const int64_t left = samples - first;
+    const Plan* best = nullptr;
+    for (const Plan* p : plans) {
+      const bool filled = p->batch <= left, best_filled = best != nullptr && best->batch <= left;
+      if (best == nullptr || (filled && !best_filled) ||
+          (filled == best_filled && (filled ? p->batch > best->batch : p->batch < best->batch)))
+        best = p;
+    }
+    const int64_t count = std::min(left, best->batch);
+    chunks.push_back({best, first, count});
+    first += count;
+  }
+  return chunks;
+}
+
+// A plan's executor, and buffers of its batch.
+struct BatchRunner::Bound {
+  std::unique_ptr<Executor> executor;
+  std::vector<Buffer> buffers;
+  std::vector<void*> in, out;
+
+  Status make_buffers(const Plan& plan) {
+    for (const auto& [ports, pointers] : {std::pair{&plan.inputs, &in}, std::pair{&plan.outputs, &out}}) {
+      for (const Port& p : *ports) {
+        TS_ASSIGN(Buffer b, allocate(port_bytes(plan, p), cat("'", p.name, "' of plan '", plan.name, "'")));
+        pointers->push_back(b.data());
+        buffers.push_back(std::move(b));
+      }
+    }
+    return {};
+  }
+};
+
+BatchRunner::BatchRunner(const Engine& engine, BatchOptions options)
+    : engine_(engine), options_(std::move(options)), plans_(runnable_plans(engine)) {}
+BatchRunner::~BatchRunner() = default;
+
+Result<BatchRunner::Bound*> BatchRunner::bound(const Plan& plan) {
+  std::unique_ptr<Bound>& known = bound_[&plan];
+  if (known != nullptr) return known.get();
+  auto start = std::chrono::steady_clock::now();
+  if (weights_ == nullptr) {
+    TS_ASSIGN(weights_, Weights::of(engine_, info(plan.arch).device, options_.device));
+  }
+  double seconds = seconds_since(start);
+  if (options_.admit) {
+    start = std::chrono::steady_clock::now();
+    TS_TRY(options_.admit(plan));
+    times_.admit_seconds += seconds_since(start);
+  }
+  const Activity binding("plan", plan.name);
+  start = std::chrono::steady_clock::now();
+  auto made = std::make_unique<Bound>();
+  TS_ASSIGN(made->executor, bind(engine_, plan, {.threads = options_.threads, .device = options_.device}));
+  TS_TRY(made->make_buffers(plan));
+  seconds += seconds_since(start);
+  times_.bind_seconds += seconds;
+  used_.push_back(&plan);
+  machine_ = made->executor->machine();
+  known = std::move(made);
+  return known.get();
+}
+
+Status BatchRunner::run_chunk(const Chunk& chunk, int64_t samples, std::span<const void* const> inputs,
+                              std::span<void* const> outputs) {
+  const Plan& plan = *chunk.plan;
+  TS_ASSIGN(Bound* const on, bound(plan));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const size_t one = sample_bytes(plan, plan.inputs[i]);
+    if (one == 0) continue;
+    for (int64_t s = 0; s < plan.batch; ++s) {
+      std::memcpy(static_cast<uint8_t*>(on->in[i]) + static_cast<size_t>(s) * one,
+                  static_cast<const uint8_t*>(inputs[i]) + static_cast<size_t>((chunk.first + s) % samples) * one, one);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  TS_TRY(on->executor->run({on->in.data(), on->in.size()}, on->out));
+  times_.run_seconds += seconds_since(start);
+  ++times_.runs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t one = sample_bytes(plan, plan.outputs[i]);
+    if (one == 0) continue;
+    std::memcpy(static_cast<uint8_t*>(outputs[i]) + static_cast<size_t>(chunk.first) * one, on->out[i],
+                static_cast<size_t>(chunk.count) * one);
+  }
+  return {};
+}
+
+Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs) {
+  if (plans_.empty()) return bad_input("the engine has no plan to run");
+  TS_TRY(check_buffers(*plans_[0], inputs, outputs));
+  for (const Chunk& c : split_into_chunks(plans_, samples)) {
+    TS_TRY(run_chunk(c, samples, inputs, outputs));
+    if (options_.progress) options_.progress(c.count);
+  }
+  return {};
+}
+
+}  // namespace tessera
