@@ -47,7 +47,7 @@ Result<std::string> checked_config(const Variant& variant, const Problem& proble
   if (std::find(known.begin(), known.end(), problem.config) != known.end()) return problem.config;
   std::string names;
   for (const std::string& k : known) names += cat(names.empty() ? "" : ", ", k);
-  return bad_input(cat("'", variant.name, "' has no tile shape '", problem.config, "' for this problem; it has ",
+  return bad_input(cat("'", variant.name, "' has no config '", problem.config, "' for this problem; it has ",
                        names.empty() ? "one, without a name" : names));
 }
 

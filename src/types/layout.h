@@ -13,7 +13,7 @@
 //   tiles128x4  tiles of 128 rows x 4 columns, tiles along a row first; in a tile 16 (r % 32) + 4 (r / 32) + c. So
 //               tcgen05.mma and cuBLASLt read block scales
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
-// Rows that are missing in the last panel (or 32) and columns that are missing in the last group hold zero codes. Codes
+// Rows that are missing in the last panel and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.
 #pragma once
 
@@ -31,14 +31,18 @@
 namespace tessera {
 
 enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kTiles128x4, kSparse24 };
+struct LayoutInfo {
+  const char* name;
+  int64_t rows, cols;  // that are kept together, and padded to
+};
+inline constexpr LayoutInfo kLayoutInfos[] = {{"rows", 1, 1},         {"panels16", 16, 1}, {"panels16x4", 16, 4},
+                                              {"panels16x8", 16, 8},  {"pairs32", 32, 1},  {"halves32", 64, 1},
+                                              {"tiles128x4", 128, 4}, {"sparse24", 1, 4}};
+constexpr const LayoutInfo& info(Layout layout) { return kLayoutInfos[static_cast<size_t>(layout)]; }
 inline constexpr Layout kLayouts[] = {Layout::kRows,    Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8,
                                       Layout::kPairs32, Layout::kHalves32, Layout::kTiles128x4, Layout::kSparse24};
 
-constexpr const char* name_of(Layout layout) {
-  constexpr const char* kNames[] = {"rows",    "panels16", "panels16x4", "panels16x8",
-                                    "pairs32", "halves32", "tiles128x4", "sparse24"};
-  return kNames[static_cast<size_t>(layout)];
-}
+constexpr const char* name_of(Layout layout) { return info(layout).name; }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
   for (Layout l : kLayouts) {
     if (name == name_of(l)) return l;
@@ -50,10 +54,7 @@ constexpr std::optional<Layout> find_layout(std::string_view name) {
 constexpr bool is_order(Layout layout) { return layout != Layout::kSparse24; }
 
 // Columns that are kept together. Contract of this and the next two: is_order(layout).
-constexpr int64_t layout_group(Layout layout) {
-  constexpr int64_t kGroups[] = {1, 1, 4, 8, 1, 1, 4};
-  return kGroups[static_cast<size_t>(layout)];
-}
+constexpr int64_t layout_group(Layout layout) { return info(layout).cols; }
 
 // Where pairs32 puts a row, and which row it has at a place: the same function. Rows 8 b + 2 a and 8 b + 2 a + 1 lie
 // where 8 a + 2 b and 8 a + 2 b + 1 would (a, b < 4): a matrix product whose results lie in pairs of columns over four
@@ -70,7 +71,7 @@ constexpr int64_t layout_elements(Layout layout, int64_t rows, int64_t cols) {
   const int64_t group = layout_group(layout);
   if (keeps_rows32(layout)) return stored_rows32(layout, rows) * cols;
   if (layout == Layout::kRows) return rows * cols;
-  const int64_t panel = layout == Layout::kTiles128x4 ? 128 : 16;
+  const int64_t panel = info(layout).rows;
   return (rows + panel - 1) / panel * panel * ((cols + group - 1) / group * group);
 }
 

@@ -17,12 +17,10 @@ namespace {
 constexpr const char* kFile = "libcublasLt.so." TS_TEXT(CUBLAS_VER_MAJOR);
 
 Result<const CublasLt*> open() {
-  std::vector<std::string> places;
-  if (const char* asked = std::getenv("TESSERA_CUBLASLT"); asked != nullptr && *asked != '\0') {
-    places = {asked};
-  } else {
-    places = {kFile, cat(TS_CUBLASLT_FOLDER, "/", kFile)};
-  }
+  const char* asked = std::getenv("TESSERA_CUBLASLT");
+  const bool named = asked != nullptr && *asked != '\0';
+  std::vector<std::string> places = {kFile, cat(TS_CUBLASLT_FOLDER, "/", kFile)};
+  if (named) places = {asked};
   std::string tried;
   for (const std::string& place : places) {
     void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -39,11 +37,15 @@ Result<const CublasLt*> open() {
 #define X(name) find(lt.name, "cublasLt" #name);
     TS_CUBLASLT_FUNCTIONS(X)
 #undef X
-    if (missing == nullptr) return &lt;
-    return machine_error(cat("cuBLASLt: ", place, " has no function ", missing, "; wanted ", kFile));
+    if (missing != nullptr)
+      return machine_error(cat("cuBLASLt: ", place, " has no function ", missing, "; wanted ", kFile));
+    if (const size_t version = lt.GetVersion(); version / 10000 != CUBLAS_VER_MAJOR)
+      return machine_error(cat("cuBLASLt: ", place, " is version ", version / 10000, "; wanted ", kFile));
+    return &lt;
   }
-  return machine_error(cat("cuBLASLt, which a layer of this plan runs on, was not found (", tried, "). Put ", kFile,
-                           " where the loader looks, or name the file in TESSERA_CUBLASLT"));
+  return machine_error(cat("cuBLASLt, which a layer of this plan runs on, was not found (", tried, "). ",
+                           named ? cat("TESSERA_CUBLASLT must name ", kFile, "; nothing else is tried")
+                                 : cat("Put ", kFile, " where the loader looks, or name it in TESSERA_CUBLASLT")));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #define TS_CUBLASLT_FUNCTIONS(X)  \
   X(Create)                       \
+  X(GetVersion)                   \
   X(GetStatusString)              \
   X(MatmulDescCreate)             \
   X(MatmulDescDestroy)            \
