@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block of a decoder like Gemma whose padding leaves rows without a key, the mask spelt in all the ways that exporters have.
+"""A block of a decoder like Gemma whose padding leaves rows without a key, its mask spelt as exporters spell it.
 
-padded.npz holds, per case, `<case>.onnx` (bytes) and `<case>.out`, what it gives for `ids` and `mask` node by node in the file's
-own type (onnx.reference, numpy). In `mask` the first sample has no padding, the second begins with padding (queries that see
-padding alone, as a causal mask leaves them), the third is padding wholly. RMSNorm, rotary embedding, two query heads over one of keys and
-values, gated MLP; `window...`: a query sees the last two keys only.
+padded.npz holds, per case, `<case>.onnx` (bytes) and `<case>.out`, what it gives for `ids` and `mask` node by node in
+the file's own type (onnx.reference, numpy). In `mask` the first sample has no padding, the second begins with padding
+(queries that see padding alone, as a causal mask leaves them), the third is padding wholly. RMSNorm, rotary embedding,
+two query heads over one of keys and values, gated MLP; `window...`: a query sees the last two keys only.
 
     python tests/data/masks/make_padded.py      made with onnx 1.23
 """
