@@ -6,6 +6,7 @@ with the program."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,15 @@ PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
 CASES = np.load(pathlib.Path(__file__).parent / "data" / "masks" / "cases.npz")
 NAMES = sorted(name[:-5] for name in CASES.files if name.endswith(".onnx"))
 SEEN = CASES["mask"] == 1
+PADDED = np.load(pathlib.Path(__file__).parent / "data" / "masks" / "padded.npz")
+PADDED_NAMES = sorted(name[:-5] for name in PADDED.files if name.endswith(".onnx"))
+F16_FILES = ("half", "half_window", "half_one_node", "capped_half")
+BLIND = np.zeros(PADDED["mask"].shape, bool)  # queries that see no key
+BLIND[1, :3] = BLIND[2] = True
+
+
+def distance(got, want):
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
 class Masks(unittest.TestCase):
@@ -39,9 +49,9 @@ class Masks(unittest.TestCase):
     def tessera(self, *words):
         return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
 
-    def build(self, case, *options):
-        (self.folder / f"{case}.onnx").write_bytes(CASES[f"{case}.onnx"].tobytes())
-        done = self.tessera("build", f"{case}.onnx", "-o", "x.tess", "--batch", "2", "--json", *options)
+    def build(self, case, *options, cases=CASES, batch=2):
+        (self.folder / f"{case}.onnx").write_bytes(cases[f"{case}.onnx"].tobytes())
+        done = self.tessera("build", f"{case}.onnx", "-o", "x.tess", "--batch", batch, "--json", *options)
         self.assertEqual(done.returncode, 0, (case, options, done.stderr))
         return json.loads(done.stdout)
 
@@ -81,6 +91,46 @@ class Masks(unittest.TestCase):
     def test_plans_for_a_gpu_are_held_to_it_too(self):
         for case in ("rounded_beside_scores_i8", "replaced_billion", "multiplied"):
             self.assertEqual(self.build(case, "--precision", "fp16", "--target", "sm90")["padding"], "mask")
+
+    def check_padded(self, case, precision, most):
+        np.savez(self.folder / "in.npz", ids=PADDED["ids"], mask=PADDED["mask"])
+        self.build(case, "--precision", precision, "--calib", "in.npz", cases=PADDED, batch=3)
+        inspected = json.loads(self.tessera("inspect", "x.tess", "--json").stdout)
+        self.assertEqual("attention/" in json.dumps(inspected), not case.startswith("capped"), case)
+        got, want = self.run_on("in"), PADDED[f"{case}.out"]
+        for rows in (BLIND, ~BLIND):
+            self.assertLess(distance(got[rows], want[rows]), most)
+
+    def test_rows_whose_keys_are_all_masked(self):
+        """As the model has them node by node in its own type, whether its attention is recognised or not."""
+        for case in PADDED_NAMES:
+            own = 1e-3 if case in F16_FILES else 2e-6  # the reference rounds every value to f16
+            for precision, most in (("fp32", own), ("fp16", 2e-3), ("bf16", 1.5e-2), ("fp8", 0.09)):
+                with self.subTest(case=case, precision=precision):
+                    self.check_padded(case, precision, most)
+
+    def test_each_kind_of_such_rows_would_be_seen(self):
+        """Zeros, the mean and what the scores say are far apart: one in the place of another is no rounding."""
+        for prefix in ("", "capped_"):
+            zeros, mean, scores = (PADDED[f"{prefix}{name}.out"] for name in ("infinite", "lowest", "half_lowest"))
+            for a, b in ((zeros, mean), (mean, zeros), (mean, scores), (scores, mean), (zeros, scores)):
+                self.assertGreater(distance(a[BLIND], b[BLIND]), 0.2)
+                self.assertLess(distance(a[~BLIND], b[~BLIND]), 1e-5)
+
+    def test_golden_bounds_bind_such_rows(self):
+        """Golden inputs with such rows: a bound above the distance of a wrong kernel would let it pass."""
+        np.savez(self.folder / "in.npz", ids=PADDED["ids"], mask=PADDED["mask"])
+        inputs = ("--calib", "in.npz", "--golden-samples", 3)
+        for case in ("lowest", "twice", "billion", "capped_lowest", "capped_billion", "capped_half_lowest"):
+            for precision, most in (("fp32", 1e-3), ("fp16", 1e-2)):
+                for target in ("cpu", "sm90"):
+                    with self.subTest(case=case, precision=precision, target=target):
+                        options = ("--precision", precision, "--target", target)
+                        self.build(case, *options, *inputs, cases=PADDED, batch=3)
+                        text = " ".join(self.tessera("inspect", "x.tess").stdout.split())
+                        bounds = [float(x) for x in re.findall(r"relative L2 error of at most ([\d.e+-]+)", text)]
+                        self.assertEqual(len(bounds), 2, text)
+                        self.assertLess(max(bounds), most)
 
     def test_it_is_said(self):
         (self.folder / "m.onnx").write_bytes(CASES["lowest.onnx"].tobytes())

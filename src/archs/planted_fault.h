@@ -21,6 +21,7 @@ enum class Fault : int {
   kLastKey,          // short attention: a key that does not exist takes part
   kWeightsOfBefore,  // short attention: the second product has the weights of the first
   kNoShrink,         // streaming attention: results so far are not scaled when the maximum rises
+  kLowestIsNone,     // streaming attention: a bias of the lowest f32 counts as minus infinity
   kTokenOrder,       // streaming attention in FP8: codes of a word in another order
   kMeanKept,         // norm: the mean is not taken off the last column of a chunk
   kCount

@@ -71,7 +71,7 @@ int64_t ids_below(const Plan& plan, int tensor) {
 }
 
 // What no table reads may be a mask or a position: 0 or 1, the first of each row 1, so that every query sees a key,
-// those of a decoder too. A softmax over no key at all is NaN, or whatever roundings leave of sums of -1e9.
+// those of a decoder too, as most do in use. (Under a sliding window some see none.)
 uint64_t truth_at(uint64_t bits, int64_t index, int64_t cols) { return cols > 0 && index % cols == 0 ? 1 : bits % 2; }
 
 // Appends the largest number of an input that the element cannot hold, where there is one.

@@ -233,8 +233,11 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
     std::vector<double>& v = results[i].v;
     if (noise.relative > 0) {
       parallel_for(static_cast<int64_t>(v.size()), kGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t k = begin; k < end; ++k)
-          v[static_cast<size_t>(k)] *= 1 + noise.relative * noise_at(noise.seed + i, static_cast<uint64_t>(k));
+        for (int64_t k = begin; k < end; ++k) {
+          double& x = v[static_cast<size_t>(k)];
+          const double by = noise.relative * noise_at(noise.seed + i, static_cast<uint64_t>(k));
+          x = std::fabs(x) > noise.most ? x + noise.most * by : x * (1 + by);
+        }
       });
     }
     encode(results[i], out[i]);

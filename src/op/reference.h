@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -33,10 +34,11 @@ void apply_program(const Problem& problem, std::span<const Dense> in, Dense& y);
 
 // compute_reference, then encode. `noise` > 0 multiplies each result by 1 + noise * (a number in [-1, 1] drawn from
 // seed and index) before rounding: the golden bound is the response to noise of the size that a variant's arithmetic
-// implies. Fails only where op.check_numbers does.
+// implies. Results of more than `most` get that of `most`. Fails only where op.check_numbers does.
 struct Noise {
   double relative = 0;
   uint64_t seed = 0;
+  double most = std::numeric_limits<double>::infinity();
 };
 Status run_reference(const OpInfo& op, const Problem& problem, std::span<const TensorView> in,
                      std::span<const TensorView> out, Noise noise = {});

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ops/runnable.h"
+#include "precision/masks.h"
 #include "precision/reach.h"
 
 namespace tessera {
@@ -88,14 +89,17 @@ class CarrierGiver {
     return {};
   }
 
-  // Numbers that hide keys are of this kind where their attention was not recognised as one.
+  // Numbers that hide keys are of this kind where their attention was not recognised as one. Sums of them and scores
+  // are f32, as attention's are (ops/attention/attention.h), also where the carrier holds the number: a query whose
+  // keys are all masked by -1e4 follows what f32 leaves of its scores, and 16 bits would leave nothing.
   void keep_beyond(std::set<ValueId>& keep) {
     reach_ = reach_of_values(g_, options_.ranges);
+    const std::vector<bool> of_softmax = reaching_softmax(g_);
     for (size_t v = 0; v < reach_.size(); ++v) {
       const Value& value = g_.values[v];
       const ValueId id = static_cast<ValueId>(v);
       if (!is_float(value.type.quant.element) || value.type.quant.scaled() || keep.contains(id)) continue;
-      if (!reach_[v].leaves(options_.carrier)) continue;
+      if (!reach_[v].leaves(options_.carrier) && !(of_softmax[v] && reach_[v].low <= kHidesKeys)) continue;
       keep.insert(id);
       if (!value.constant) beyond_.insert(id);
     }
@@ -131,9 +135,11 @@ class CarrierGiver {
         if (in == kNoValue || !beyond_.contains(in) || callers.contains(in)) continue;
         if (runnable(g_, producers, node, *options_.target)) continue;
         const Reach& r = reach_[static_cast<size_t>(in)];
+        const std::string limit =
+            r.leaves(options_.carrier) ? cat(" holds at most ", carrier.max) : " loses scores beside it";
         return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ",
-                           std::fabs(r.low) > r.high ? r.low : r.high, ", ", carrier.name, " holds at most ",
-                           carrier.max, ", and no kernel of ", info(*options_.target).name,
+                           std::fabs(r.low) > r.high ? r.low : r.high, ", ", carrier.name, limit, ", and no kernel of ",
+                           info(*options_.target).name,
                            " for this layer reads it in f32; build with --precision fp32"));
       }
     }

@@ -351,13 +351,14 @@ TEST(Quantize, WhatTheCarrierDoesNotHoldKeepsF32) {
   };
   const std::vector<Element> wide = {Element::f16, Element::f32, Element::f32}, narrow(3, Element::f16);
   for (const char* precision : {"fp16", "fp8", "int8", "w4a16"}) {
-    for (const char* hidden : {"-3.4e38", "-1e9", "-inf", "-70000"})
+    // -1e4: f16 holds it, but not the scores beside it.
+    for (const char* hidden : {"-3.4e38", "-1e9", "-inf", "-70000", "-65504", "-1e4", "-1000"})
       EXPECT_EQ(types(hidden, precision), wide) << precision << " " << hidden;
-    EXPECT_EQ(types("-1e4", precision), narrow) << precision;
+    EXPECT_EQ(types("-100", precision), narrow) << precision;  // weighs keys
   }
   const std::vector<Element> bf16(3, Element::bf16), beyond_bf16 = {Element::bf16, Element::f32, Element::f32};
-  EXPECT_EQ(types("-1e9", "bf16"), bf16);
-  EXPECT_EQ(types("-inf", "bf16"), beyond_bf16);
+  EXPECT_EQ(types("-100", "bf16"), bf16);
+  for (const char* hidden : {"-1e4", "-1e9", "-inf"}) EXPECT_EQ(types(hidden, "bf16"), beyond_bf16) << hidden;
 }
 
 TEST(Quantize, RangesBeyondTheCarrierKeepF32) {

@@ -7,7 +7,9 @@
 #include "base/log.h"
 #include "op/errors.h"
 #include "ops/ops.h"
+#include "precision/masks.h"
 #include "verify/closeness.h"
+#include "verify/step_reads.h"
 
 namespace tessera {
 namespace {
@@ -50,6 +52,12 @@ std::vector<double> noise_of_steps(const Plan& plan) {
   return noise;
 }
 
+Noise step_noise(double relative, uint64_t seed, bool of_scores) {
+  Noise noise{.relative = relative, .seed = seed};
+  if (of_scores) noise.most = -kHidesKeys;
+  return noise;
+}
+
 // Where few numbers are rounded to codes, whether one of them falls on the other side of a boundary is a matter of
 // luck: small models are asked several times. In large ones the many average out, and f64 is slow.
 int noise_runs(const Plan& golden) {
@@ -77,10 +85,11 @@ Result<Outputs64> run_plan(const Engine& engine, const Plan& plan, const Samples
 Result<Outputs64> run_noisy(const Engine& engine, const Plan& golden, const Samples& samples,
                             const std::vector<double>& noise, const Outputs64& clean, Progress* progress) {
   Outputs64 farthest;
+  const std::vector<bool> scores = steps_of_scores(golden);
   for (int run = 0; run < noise_runs(golden); ++run) {
     ExecutorOptions options;
-    options.noise = [&noise, run](const PlanStep&, size_t i) {
-      return Noise{noise[i], 0x51ed + i + (static_cast<uint64_t>(run) << 32)};
+    options.noise = [&, run](const PlanStep&, size_t i) {
+      return step_noise(noise[i], 0x51ed + i + (static_cast<uint64_t>(run) << 32), scores[i]);
     };
     if (progress != nullptr && run == 0) {
       options.observe = [progress](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {

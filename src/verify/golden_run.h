@@ -23,6 +23,11 @@ const Plan* golden_plan(const Engine& engine);
 // correspond one to one.
 std::vector<double> noise_of_steps(const Plan& plan);
 
+// The noise of one step. Scores: a number that hides keys errs by no more than the score in it does, and f32 rounds
+// their sum alike everywhere. Noise of its own size would choose keys at random in a row whose keys are all masked, and
+// a bound from that binds nothing.
+Noise step_noise(double relative, uint64_t seed, bool of_scores);
+
 // How often a golden plan is run with noise.
 int noise_runs(const Plan& golden);
 

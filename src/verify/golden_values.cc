@@ -14,6 +14,7 @@
 #include "ops/ops.h"
 #include "verify/closeness.h"
 #include "verify/judged_step.h"
+#include "verify/step_reads.h"
 
 namespace tessera {
 namespace {
@@ -47,39 +48,13 @@ double largest_flip(const Operand& desc, const uint8_t* bytes) {
   return squares > 0 ? step / std::sqrt(squares) : 0;
 }
 
-struct Range {
-  int64_t begin, end;
-};
-Range range_of(const PlanTensor& t) {
-  int64_t last = 0;
-  for (size_t axis = 0; axis < t.desc.shape.size(); ++axis)
-    last += std::max<int64_t>(0, t.desc.shape[axis] - 1) * t.desc.strides[axis];
-  return {t.offset_bytes, t.offset_bytes + packed_bytes(t.desc.type.element, last + 1)};
-}
-
 // Steps that everything later depends on alone: no step before them is read after them.
 std::vector<bool> cut_steps(const Plan& plan) {
-  const size_t n = plan.steps.size();
-  std::vector<bool> cut(n, true);
-  struct Written {
-    Range range;
-    size_t step;
-  };
-  std::vector<Written> memory;
-  for (size_t j = 0; j < n; ++j) {
-    for (const int t : plan.steps[j].in) {
-      if (t < 0 || plan.tensors[static_cast<size_t>(t)].storage != Storage::kArena) continue;
-      const Range r = range_of(plan.tensors[static_cast<size_t>(t)]);
-      for (const Written& w : memory) {
-        if (w.range.begin >= r.end || r.begin >= w.range.end) continue;
-        for (size_t i = w.step + 1; i < j; ++i) cut[i] = false;
-      }
-    }
-    for (const int t : plan.steps[j].out) {
-      if (plan.tensors[static_cast<size_t>(t)].storage != Storage::kArena) continue;
-      const Range r = range_of(plan.tensors[static_cast<size_t>(t)]);
-      std::erase_if(memory, [&](const Written& w) { return w.range.begin < r.end && r.begin < w.range.end; });
-      memory.push_back({r, j});
+  std::vector<bool> cut(plan.steps.size(), true);
+  const std::vector<std::vector<StepRead>> reads = reads_of_steps(plan);
+  for (size_t j = 0; j < reads.size(); ++j) {
+    for (const StepRead& r : reads[j]) {
+      for (size_t i = r.step + 1; i < j; ++i) cut[i] = false;
     }
   }
   return cut;
@@ -214,6 +189,7 @@ class GoldenRuns {
         golden_(golden),
         samples_(samples),
         progress_(progress),
+        scores_(steps_of_scores(golden)),
         tensors_(std::move(tensors)),
         clean_(tensors_.size()),
         farthest_(tensors_.size(), 0) {}
@@ -227,7 +203,9 @@ class GoldenRuns {
       return arithmetic.make(i, p, in, out, seed == 0 ? 0 : seed + i);
     };
     if (seed > 0)
-      options.noise = [&, seed](const PlanStep&, size_t i) { return Noise{arithmetic.noise(i), seed * 0x51ed + i}; };
+      options.noise = [&, seed](const PlanStep&, size_t i) {
+        return step_noise(arithmetic.noise(i), seed * 0x51ed + i, scores_[i]);
+      };
     if (seed > 0)
       options.observe = [&, seed](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
         move_one_code(out[0], seed * 0x9e37 + static_cast<uint64_t>(&step - golden_.steps.data()));
@@ -284,6 +262,7 @@ class GoldenRuns {
   const Plan& golden_;
   const Samples& samples_;
   Progress* const progress_;
+  const std::vector<bool> scores_;
   std::vector<int> tensors_;
   std::vector<Bytes> clean_;
   std::vector<double> farthest_;

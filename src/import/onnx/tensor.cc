@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <span>
 
 #include "io/mmap.h"
 #include "ir/region.h"
@@ -120,9 +122,19 @@ Result<Bytes> typed_bytes(const TensorParts& p, int64_t count) {
   }
 }
 
+// A mask in f16 (one number, or zeros and that) hides keys by the lowest number there is, -65504: added to a score in
+// f16 it swallows it. The graph adds in f32, where f32's lowest number does (ops/attention/attention.h).
+void lower_masks(std::span<float> numbers) {
+  const auto lowest = static_cast<float>(-info(Element::f16).max);
+  if (!std::all_of(numbers.begin(), numbers.end(), [&](float x) { return x == 0 || x == lowest; })) return;
+  std::replace(numbers.begin(), numbers.end(), lowest, std::numeric_limits<float>::lowest());
+}
+
 Bytes widened(const Bytes& codes, Element element, int64_t count) {
   Buffer buffer(static_cast<size_t>(count) * sizeof(float));
-  info(element).decode(codes.data(), 0, count, reinterpret_cast<float*>(buffer.data()));
+  auto* numbers = reinterpret_cast<float*>(buffer.data());
+  info(element).decode(codes.data(), 0, count, numbers);
+  if (element == Element::f16) lower_masks({numbers, static_cast<size_t>(count)});
   return Bytes::own(std::move(buffer));
 }
 

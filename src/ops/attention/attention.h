@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//   y[b,i,h,:] = sum_j softmax_j(scale * q[b,i,h,:] . k[b,j,g,:] + bias[b,h,i,j]) * v[b,j,g,:]
-// with key head g = h / (heads / kv_heads).
-// q [b, sq, heads, d], k and v [b, sk, kv_heads, d], y [b, sq, heads, d], dense. q, k and v may be views of one QKV
-// matrix: any strides but a contiguous last axis. `causal`: key j takes part where j <= i + sk - sq. bias is
-// added before the softmax; its axes may be 1 (broadcast). A query whose every key is hidden by a bias of minus
-// infinity gets 0, not NaN. Statistics (row maximum and sum) are fp32 or better. q, k and v may be codes of e4m3 with
-// one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights of the row too, against its true
-// maximum:
+//   s_j = scale * q[b,i,h,:] . k[b,j,g,:], with a bias f32(that + bias[b,h,i,j])
+//   y[b,i,h,:] = sum_j softmax_j(s) * v[b,j,g,:]
+// with key head g = h / (heads / kv_heads). q [b, sq, heads, d], k and v [b, sk, kv_heads, d], y [b, sq, heads, d],
+// dense. q, k and v may be views of one QKV matrix: any strides but a contiguous last axis. `causal`: key j takes part
+// where j <= i + sk - sq. Axes of the bias may be 1 (broadcast). Statistics (row maximum and sum) are fp32 or better.
+// q, k and v may be codes of e4m3 with one static scale each. `p`, a type such as e4m3:tensor(f32), rounds the weights
+// of the row too, against its true maximum; 448 is the largest number of p's element, the sum that of the unrounded P:
 //   P_j = exp(s_j - max s)    c_j = e4m3(448 P_j)    y = sum_j c_j v_j / (448 sum_j P_j)
-// 448 is the largest number of p's element. The sum is that of the unrounded P. Without `p` nothing but the result is
-// rounded.
 #pragma once
 
 #include <optional>
@@ -18,6 +15,14 @@
 
 namespace tessera {
 
+// Rows whose keys are all masked follow from that formula, as they do in ONNX and PyTorch (docs/design/0024):
+//   every bias -inf           y = 0 (not NaN)
+//   a finite number, m        what f32 leaves of score + m. At the lowest f32 or bf16 its steps are 2^104: every score
+//                             vanishes, and y is the mean of v over the keys whose bias is the largest of the row.
+//                             At -1e9 steps are 64: scores within 32 vanish. At -65504 they are 2^-8: y follows the
+//                             scores.
+// So a sum of score and bias is rounded once, in f32 and in units of the scores, by every variant. In other units the
+// lowest number overflows (times log2 e) or rounds elsewhere; f64 keeps scores that f32 loses.
 struct AttentionProblem {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
   double scale = 1;                                     // attr `scale`
@@ -34,6 +39,9 @@ struct AttentionProblem {
 // The types that are defined above; a product of any other ones (i8, e5m2, blocks) is two matmuls.
 bool is_attention_operand(const QuantType& type);  // of q, k and v
 bool is_attention_weight(const QuantType& type);   // attr `p`
+
+// score + bias as defined above. Overflows to minus infinity where two masks add up.
+inline double add_bias(double score, double bias) { return static_cast<float>(score + bias); }
 
 // v = element(v * its largest number): the codes, as numbers, of weights in [0, 1]. `codes` is scratch.
 void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes);

@@ -89,10 +89,9 @@ struct Args {
   FastDivide tiles, heads, heads_per_kv;
   Element bias_element;
   bool causal;
-  int shift;  // causal: query i sees keys up to i + shift
-  // Of the scores in units of log2: scale * log2(e), or 1 where the bias step has applied it already.
-  float score_scale;
-  float scale_log2;  // scale * log2(e)
+  int shift;          // causal: query i sees keys up to i + shift
+  float scale;        // of the scores: to units of log2 or, with a bias, to their own
+  float score_scale;  // what is left of it after the bias step: `scale`, or 1
 };
 
 // kHead: columns in shared memory and registers, at least head_size and value_size. kTiles: blocks of 16 rows per warp.
@@ -133,8 +132,8 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const typename C::Half* f
   }
 }
 
-// Scores in units of log2 with the bias added. query, key: of this lane's first cell; its others are 8 rows and 1 and 8
-// columns on.
+// Scores with the bias added (ops/attention/attention.h). query, key: of this lane's first cell; its others are 8 rows
+// and 1 and 8 columns on.
 template <class C>
 __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C::kKeys / 8][4], int64_t at, int query,
                                          int key) {
@@ -151,8 +150,7 @@ __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C:
         for (int i = 0; i < 2; ++i) {
           float& v = s[t][j][2 * h + i];
           const int col = key + 8 * j + i;
-          if (col < p.keys)
-            v = fmaf(v, p.scale_log2, kLog2e * cuda::load_one(p.bias_element, p.bias, row_at + col * p.bias_key));
+          if (col < p.keys) v = fmaf(v, p.scale, cuda::load_one(p.bias_element, p.bias, row_at + col * p.bias_key));
         }
       }
     }
@@ -214,6 +212,7 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
     }
   }
 
+  const bool biased = kMasked && p.bias != nullptr;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
@@ -224,14 +223,16 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
       top = fmaxf(r.top[t][h], cuda::max_across_quad(top) * p.score_scale);
       // A row that has seen no key yet must not compute -inf - -inf.
       const float base = kMasked && top == -INFINITY ? 0.0f : top;
-      const float shrink = cuda::exp2_fast(r.top[t][h] - base);
+      const float shrink = cuda::exp2_fast((r.top[t][h] - base) * (biased ? kLog2e : 1.0f));
       r.top[t][h] = top;
       float sum = r.sum[t][h] * shrink;
+      // With a bias the difference comes first: where f32 lost the scores it is exactly 0.
+      const float first = biased ? base : 0.0f, factor = biased ? kLog2e : p.score_scale, last = biased ? 0.0f : base;
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
         for (int i = 2 * h; i < 2 * h + 2; ++i) {
-          s[t][j][i] = cuda::exp2_fast(fmaf(s[t][j][i], p.score_scale, -base));
+          s[t][j][i] = cuda::exp2_fast(fmaf(s[t][j][i] - first, factor, -last));
           sum += s[t][j][i];
         }
       }
@@ -431,8 +432,8 @@ class HalfAttention final : public Kernel {
     p.heads_per_kv = FastDivide(static_cast<uint32_t>(a_.heads / a_.kv_heads));
     p.causal = a_.causal;
     p.shift = p.keys - p.queries;
-    p.scale_log2 = static_cast<float>(a_.scale * 1.44269504088896341);
-    p.score_scale = a_.has_bias ? 1.0f : p.scale_log2;
+    p.scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * 1.44269504088896341);
+    p.score_scale = a_.has_bias ? 1.0f : p.scale;
     return with_config([&]<class C>(C) {
       const int64_t tiles = divide_up(a_.queries, C::kQueries);
       p.tiles = FastDivide(static_cast<uint32_t>(tiles));

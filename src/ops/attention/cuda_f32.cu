@@ -55,7 +55,7 @@ constexpr int shared_floats(int head, int value) {
 
 #ifdef __CUDACC__
 
-constexpr float kLog2e = 1.44269504088896341f;
+constexpr double kLog2e = 1.44269504088896341;
 
 struct Args {
   const float *q, *k, *v;
@@ -67,8 +67,8 @@ struct Args {
   FastDivide tiles, heads, heads_per_kv;
   Element bias_element;
   bool causal;
-  int shift;         // causal: query i sees keys up to i + shift
-  float scale_log2;  // scale * log2(e)
+  int shift;          // causal: query i sees keys up to i + shift
+  float scale, unit;  // of the scores: to units of log2, and 1; with a bias: to their own units, and log2(e)
 };
 
 // `count` rows of `columns` to shared memory rows of `stride`, a warp per row; what does not exist, and up to `padded`
@@ -131,16 +131,17 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int query = first_query + r;
-      float score = s[r] * p.scale_log2;
+      float score = s[r] * p.scale;
       if (p.bias != nullptr && key < p.keys && query < p.queries) {
         const int64_t at = batch * p.bias_batch + head * p.bias_head + query * p.bias_query + key * p.bias_key;
-        score = fmaf(kLog2e, cuda::load_one(p.bias_element, p.bias, at), score);
+        score = fmaf(s[r], p.scale, cuda::load_one(p.bias_element, p.bias, at));
       }
       if (key >= p.keys || (p.causal && key > query + p.shift)) score = -INFINITY;
       const float higher = fmaxf(top[r], cuda::across_warp<cuda::Max>(score));
       // A row that has seen no key yet must not compute -inf - -inf.
       const float base = higher == -INFINITY ? 0.0f : higher;
-      const float shrink = cuda::exp2_fast(top[r] - base), probability = cuda::exp2_fast(score - base);
+      const float shrink = cuda::exp2_fast((top[r] - base) * p.unit),
+                  probability = cuda::exp2_fast((score - base) * p.unit);
       top[r] = higher;
       sum[r] = fmaf(sum[r], shrink, probability);
       p_shared[r * kKeys + lane] = probability;
@@ -218,7 +219,8 @@ class FloatAttention final : public Kernel {
     p.heads_per_kv = FastDivide(static_cast<uint32_t>(a_.heads / a_.kv_heads));
     p.causal = a_.causal;
     p.shift = p.keys - p.queries;
-    p.scale_log2 = static_cast<float>(a_.scale * 1.44269504088896341);
+    p.scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * kLog2e);
+    p.unit = a_.has_bias ? static_cast<float>(kLog2e) : 1.0f;
     const size_t bytes = sizeof(float) * static_cast<size_t>(shared_floats(p.head_size, p.value_size));
     return with_columns([&](auto kernel) {
       return cuda::launch_kernel(kName, kernel, a_.batch * a_.heads * tiles, 32 * kWarps, bytes, stream.handle, p);

@@ -19,6 +19,8 @@ float exp2_flushed(float x) {
   return y < 0x1p-126f ? 0.0f : y;
 }
 
+constexpr float kNoWeight = 110;  // exp(-110) is below the smallest subnormal f32
+
 // Of a weight: its exponential, and the rounding of what it is compared with.
 constexpr double kWeightError = sm90::kExp2Error + 0x1p-24;
 
@@ -48,8 +50,9 @@ std::vector<CorePanel> panels_of(const std::vector<float>& rows, int64_t keys, i
 
 // What a kernel has of one row while it goes over the keys.
 struct RowState {
-  float top = -INFINITY, offset = INFINITY;  // of the scores so far, in units of log2; offset: where it is fused
-  double sum = 0;                            // of the weights
+  // Of the scores so far, in units of log2 or, with a bias, of the scores; offset: where it is fused.
+  float top = -INFINITY, offset = INFINITY;
+  double sum = 0;  // of the weights
   std::vector<float> o;
   std::vector<double> off;
   bool started = false;
@@ -60,12 +63,14 @@ class Rows {
   Rows(const Problem& problem, std::span<const TensorView> in, const AttentionOrder& order)
       : order_(order), a_(AttentionProblem::of(problem)), weight_(info(a_.p ? a_.p->element : a_.q.element)) {
     TS_CHECK(order.split == 1 || !order.fused_offset, "a fused offset has no greatest score to join by");
+    TS_CHECK(!a_.has_bias || !order.fused_offset, "a fused offset is taken of scores without a bias");
     codes_ = a_.p.has_value();
-    scale_log2_ = static_cast<float>(a_.scale * 1.44269504088896341);
+    // The bias is added in units of the scores.
+    scale_ = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * 1.44269504088896341);
     // As the kernels multiply: one scale after the other, or both with each other first.
     const float q = tensor_scale(in[0]), k = tensor_scale(in[1]);
-    if (a_.q.scaled()) scale_log2_ = order.fused_offset ? scale_log2_ * q * k : scale_log2_ * (q * k);
-    if (order.fused_offset) scale_log2_ = std::max(scale_log2_, 0x1p-100f);
+    if (a_.q.scaled()) scale_ = order.fused_offset ? scale_ * q * k : scale_ * (q * k);
+    if (order.fused_offset) scale_ = std::max(scale_, 0x1p-100f);
     if (a_.has_bias) bias_ = decode(in[3]);
     if (a_.has_bias) {
       const Shape& shape = bias_.shape;
@@ -78,12 +83,17 @@ class Rows {
   RowState run(std::vector<float>& s, int64_t b, int64_t h, int64_t i, std::vector<CorePanel>& panels,
                const std::vector<float>& v) {
     const int64_t keys = a_.keys, seen = a_.causal ? i + keys - a_.queries + 1 : keys;
+    width_.assign(static_cast<size_t>(keys), 0.0);
     for (int64_t j = 0; j < keys; ++j) {
       float& x = s[static_cast<size_t>(j)];
       if (a_.has_bias) {
         const auto at = static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] +
                                             j * bias_strides_[3]);
-        x = std::fmaf(x, scale_log2_, kLog2e * static_cast<float>(bias_.v[at]));
+        const auto bias = static_cast<float>(bias_.v[at]);
+        const double plain = static_cast<double>(x) * scale_, off = order_.loose * std::fabs(plain);
+        x = std::fmaf(x, scale_, bias);
+        if (const double low = add_bias(plain - off, bias), high = add_bias(plain + off, bias); low < high)
+          width_[static_cast<size_t>(j)] = high - low;
       }
       if (j >= seen) x = -INFINITY;
     }
@@ -102,7 +112,7 @@ class Rows {
   // The factor of what is there already; exact where it is 0 or 1.
   float weigh(const std::vector<float>& s, int64_t first, int64_t last, RowState& r) {
     const auto n = static_cast<size_t>(last - first);
-    const float most = *std::max_element(s.begin() + first, s.begin() + last), scale = a_.has_bias ? 1.0f : scale_log2_;
+    const float most = *std::max_element(s.begin() + first, s.begin() + last), scale = a_.has_bias ? 1.0f : scale_;
     float shrink = 0, subtract = 0;
     if (order_.fused_offset) {
       const float offset = std::fmaf(-most, scale, codes_ ? kLog2Of448 : 0.0f), before = r.offset;
@@ -111,17 +121,21 @@ class Rows {
       subtract = -r.offset;
     } else {
       const float top = std::max(r.top, most * scale), base = top == -INFINITY ? 0.0f : top;
-      shrink = exp2_flushed(r.top - base);
+      shrink = shrink_to(r.top, base);
       r.top = top;
-      subtract = codes_ ? base - kLog2Of448 : base;
+      subtract = codes_ && !a_.has_bias ? base - kLog2Of448 : base;
     }
     weights_.resize(n), low_.resize(n), high_.resize(n);
     double sum = 0;
-    const double error = kWeightError + (std::isfinite(most) ? order_.loose * std::fabs(most * scale) : 0);
+    const double error = kWeightError + loose_error(s, first, last, most);
     for (size_t j = 0; j < n; ++j) {
-      const double p = std::exp2(static_cast<double>(std::fmaf(s[static_cast<size_t>(first) + j], scale, -subtract)));
+      const float x = s[static_cast<size_t>(first) + j];
+      // With a bias the difference comes first: where f32 lost the scores it is exactly 0.
+      const float exponent =
+          a_.has_bias ? std::fmaf(x - subtract, kLog2e, codes_ ? kLog2Of448 : 0.0f) : std::fmaf(x, scale, -subtract);
+      const double p = std::exp2(static_cast<double>(exponent));
       const double flushed = p < 0x1p-126 ? 0 : p;  // ftz
-      weights_[j] = static_cast<float>(flushed), low_[j] = static_cast<float>(p * (1 - error)),
+      weights_[j] = static_cast<float>(flushed), low_[j] = static_cast<float>(std::max(0.0, p * (1 - error))),
       high_[j] = static_cast<float>(p * (1 + error));
       sum += flushed;
     }
@@ -132,6 +146,22 @@ class Rows {
     }
     r.sum = r.sum * shrink + sum;
     return shrink;
+  }
+
+  // Of weights and sums when the greatest score rises to `base`.
+  float shrink_to(float top, float base) const {
+    return exp2_flushed(a_.has_bias ? (top - base) * kLog2e : top - base);
+  }
+
+  // Of the weights of keys [first, last), where scores are loose. With a bias: what is left of that once it is added.
+  double loose_error(const std::vector<float>& s, int64_t first, int64_t last, float most) const {
+    if (!std::isfinite(most)) return 0;
+    if (!a_.has_bias) return order_.loose * std::fabs(most * scale_);
+    double widest = 0;
+    for (auto j = static_cast<size_t>(first); j < static_cast<size_t>(last); ++j) {
+      if (s[j] >= most - kNoWeight) widest = std::max(widest, width_[j]);
+    }
+    return std::expm1(widest);
   }
 
   void see_block(const std::vector<float>& s, int64_t first, int64_t last, RowState& r, std::vector<CorePanel>& panels,
@@ -221,12 +251,12 @@ class Rows {
     for (size_t c = 0; c < all.o.size(); ++c) {
       double o = 0, off = 0;
       for (const RowState& r : states) {
-        const double factor = exp2_flushed(r.top - base), part = r.o[c] * factor;
+        const double factor = shrink_to(r.top, base), part = r.o[c] * factor;
         o += part, off += r.off[c] * factor + std::fabs(part) * (sm90::kExp2Error + 0x1p-23);
       }
       all.o[c] = static_cast<float>(o), all.off[c] = off + Near::unit(all.o[c]);
     }
-    for (const RowState& r : states) all.sum += r.sum * exp2_flushed(r.top - base);
+    for (const RowState& r : states) all.sum += r.sum * shrink_to(r.top, base);
     return all;
   }
 
@@ -234,10 +264,11 @@ class Rows {
   const AttentionProblem a_;
   const ElementInfo& weight_;
   bool codes_ = false;
-  float scale_log2_ = 1;
+  float scale_ = 1;  // of the scores: to units of log2 or, with a bias, to their own
   Dense bias_;
   Shape bias_strides_ = {0, 0, 0, 0};
   std::vector<float> weights_, low_, high_, row_;
+  std::vector<double> width_;  // per key of the row: how far a loose score may be off, the bias added
   std::vector<uint8_t> code_;
   std::vector<int64_t> uncertain_;
 };

@@ -116,14 +116,29 @@ class RowErrors {
       double s = 0, size = 0;
       for (int64_t d = 0; d < a_.head_size; ++d) s += q[d] * k[d], size += sized(q[d] * k[d]);
       if (r_.walk()) size = std::sqrt(size + s * s);
-      const double plain = s * a_.scale;
-      const double bias = a_.has_bias ? in_[3].v[static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] +
-                                                                     i * bias_strides_[2] + j * bias_strides_[3])]
-                                      : 0;
-      weight_[static_cast<size_t>(j)] = plain + bias;
-      error_[static_cast<size_t>(j)] = dot_ * std::fabs(a_.scale) * size + 6 * u * (std::fabs(plain) + std::fabs(bias));
-      top_ = std::max(top_, plain + bias);
+      double &score = weight_[static_cast<size_t>(j)], &error = error_[static_cast<size_t>(j)];
+      score = s * a_.scale;
+      error = dot_ * std::fabs(a_.scale) * size + 6 * u * std::fabs(score);
+      if (a_.has_bias)
+        take_bias(in_[3].v[static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] +
+                                               j * bias_strides_[3])],
+                  score, error);
+      top_ = std::max(top_, score);
     }
+    // Differences from the maximum, and their change of units, are rounded too; those of scores without a bias lie in
+    // the six units above.
+    for (int64_t j = 0; a_.has_bias && j < seen_; ++j) {
+      const double below = top_ - weight_[static_cast<size_t>(j)];
+      if (below <= 2 * kNoWeight) error_[static_cast<size_t>(j)] += 4 * u * below;
+    }
+  }
+
+  // Rounding never changes the order of two numbers: a sum lies between those of both ends of the score. Where they are
+  // the same number (a mask that swallows scores) there is no error left.
+  static void take_bias(double bias, double& score, double& error) {
+    const double sum = add_bias(score, bias), low = add_bias(score - error, bias), high = add_bias(score + error, bias);
+    error = low == high ? 0 : std::max(high - sum, sum - low);
+    score = sum;
   }
 
   void of_rounded_weights(int64_t b, int64_t g, size_t at, std::vector<double>& e) {

@@ -149,8 +149,8 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
         for (int64_t j = 0; j < a.keys; ++j) {
           row[j] *= a.scale;
           if (a.has_bias)
-            row[j] += in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] +
-                                                  j * bias_strides[3])];
+            row[j] = add_bias(row[j], in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
+                                                                  i * bias_strides[2] + j * bias_strides[3])]);
         }
         const int64_t seen = a.causal ? std::min(a.keys, i + a.keys - a.queries + 1) : a.keys;
         softmax_row(row, seen, rounded, codes);

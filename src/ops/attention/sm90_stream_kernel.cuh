@@ -78,7 +78,7 @@ class StreamKernel final : public Kernel {
         .together =
             a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
         .causal = a_.causal,
-        .scale_log2 = static_cast<float>(a_.scale * sm90::kLog2e),
+        .scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * sm90::kLog2e),
         .q_scale = static_cast<const float*>(in[0].scale),
         .k_scale = static_cast<const float*>(in[1].scale),
         .v_scale = static_cast<const float*>(in[2].scale),

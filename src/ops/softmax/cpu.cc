@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row is decoded once into f32 scratch; maximum, exponentials, sum and quotient pass over it there.
+#include <limits>
+
 #include "op/host_numbers.h"
 #include "ops/softmax/softmax.h"
 #include "tiles/cpu/rows.h"
@@ -56,9 +58,11 @@ class SoftmaxKernel final : public Kernel {
       if (in != v + c) std::copy_n(in, n, v + c);
     }
     const float top = row_maximum(v, p_.cols);
-    for (int64_t c = 0; c < p_.cols; ++c) v[c] -= top;
+    const bool none = top == -std::numeric_limits<float>::infinity();  // zeros, not -inf - -inf and 0 / 0
+    const float base = none ? 0.0f : top;
+    for (int64_t c = 0; c < p_.cols; ++c) v[c] -= base;
     map_row(Unary::exp, v, v, p_.cols);
-    const float sum = row_sum(v, p_.cols);
+    const float sum = none ? 1.0f : row_sum(v, p_.cols);
     float chunk[kChunk];
     for (int64_t c = 0; c < p_.cols; c += kChunk) {
       const int64_t n = std::min(kChunk, p_.cols - c), first = row * p_.cols + c;

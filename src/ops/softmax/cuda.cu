@@ -65,6 +65,8 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(const __grid_constant__
   } else {
     top = cuda::across_warp<cuda::Max>(top);
   }
+  const bool none = top == -INFINITY;  // no key at all: zeros, not -inf - -inf and 0 / 0
+  if (none) top = 0.0f;
 
   float sum = 0.0f;
   for (int c = first; c < p.cols; c += kStep * N) {
@@ -78,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(const __grid_constant__
     sum = cuda::across_warp<cuda::Add>(sum);
   }
 
-  const float factor = cuda::inverse_scale_of(p.y) / sum;
+  const float factor = none ? 0.0f : cuda::inverse_scale_of(p.y) / sum;
   for (int c = first; c < p.cols; c += kStep * N) {
     cuda::load_numbers<N>(p.x.element, p.x.data, row * p.row_stride + c, v);
 #pragma unroll

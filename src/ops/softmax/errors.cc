@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 
 #include "ops/softmax/softmax.h"
 
@@ -16,7 +17,8 @@ std::vector<double> softmax_errors(const Problem& p, std::span<const Dense> in, 
   for (int64_t r = 0; r < s.rows; ++r) {
     const double* x = in[0].v.data() + r * s.cols;
     const double top = *std::max_element(x, x + s.cols);
-    double spread = 0;  // the sum's terms err too, weighted by themselves
+    if (top == -INFINITY) continue;  // exactly 0
+    double spread = 0;               // the sum's terms err too, weighted by themselves
     for (int64_t i = 0; i < s.cols; ++i) {
       const double weight = y.v[static_cast<size_t>(r * s.cols + i)];
       if (weight > 0) spread += weight * (top - x[i]);  // a masked score is -inf, and its weight exactly 0

@@ -36,6 +36,10 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
       const double* x = in[0].v.data() + r * s.cols;
       double* y = out[0].v.data() + r * s.cols;
       const double top = *std::max_element(x, x + s.cols);
+      if (top == -INFINITY) {  // no key at all
+        std::fill_n(y, s.cols, 0.0);
+        continue;
+      }
       double sum = 0;
       for (int64_t c = 0; c < s.cols; ++c) sum += y[c] = std::exp(x[c] - top);
       for (int64_t c = 0; c < s.cols; ++c) y[c] /= sum;

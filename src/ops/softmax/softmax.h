@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[r,c] = exp(x[r,c] - max_r) / sum_c exp(x[r,c] - max_r), over the last axis; all other axes are rows.
-// Maximum and sum are fp32 or better in every variant.
+// Maximum and sum are fp32 or better in every variant. A row of nothing but minus infinity gives zeros, not NaN: it is
+// the row of an attention without keys, which gives 0 where it is recognised too (ops/attention/attention.h).
 #pragma once
 
 #include "op/op.h"

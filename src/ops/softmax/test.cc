@@ -45,6 +45,37 @@ TEST_P(SoftmaxVariant, AgreesOnRealShapes) {
        make_problem("softmax", {dense_operand({3, 30522}, kF32)})},
       Values::kRandom);
 }
+// Rows of an attention whose keys are all masked, one kind after the other (softmax.h): by minus infinity, by the
+// lowest number, by both, and scores that are left beside one of them.
+void mask_rows(const Problem& p, size_t, std::vector<double>& numbers) {
+  const size_t cols = static_cast<size_t>(p.in[0].shape.back());
+  const double lowest = -info(p.in[0].type.element).max;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const size_t kind = i / cols % 5;
+    const bool odd = i % cols % 2 == 1;
+    if (kind == 0 || (odd && kind >= 2)) numbers[i] = -INFINITY;
+    if (kind == 1 || (!odd && kind == 2)) numbers[i] = lowest;
+    if (kind == 4 && i % cols != 0) numbers[i] = lowest;
+  }
+}
+TEST_P(SoftmaxVariant, AgreesOnMaskedRows) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  for (const Problem& p : problems()) check_variant(*GetParam(), p, 3, Values::kRandom, mask_rows);
+  check_variant(*GetParam(), make_problem("softmax", {dense_operand({5, 4000}, kF32)}), 3, Values::kRandom, mask_rows);
+}
+TEST_P(SoftmaxVariant, ARowOfMinusInfinityGivesZeros) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  for (const int64_t cols : {1, 7, 8, 64, 2049, 4096}) {
+    const Case c = make_case(make_problem("softmax", {dense_operand({5, cols}, kF32)}), 3, Values::kRandom, mask_rows);
+    const auto got = run_on(*GetParam(), c);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    for (int64_t i = 0; i < cols; ++i) {
+      ASSERT_EQ((*got)[0].number(i), 0) << cols << ' ' << i;
+      ASSERT_EQ(c.exact[0].v[static_cast<size_t>(i)], 0) << cols << ' ' << i;
+      ASSERT_NEAR((*got)[0].number(cols + i), 1.0 / static_cast<double>(cols), 1e-6) << cols << ' ' << i;
+    }
+  }
+}
 TEST_P(SoftmaxVariant, Sanitize) {
   run({make_problem("softmax", {dense_operand({3, 197}, kF16)}),
        make_problem("softmax", {dense_operand({2, 1025}, kF32)})},

@@ -93,8 +93,8 @@ class AttentionPattern {
   }
 
  private:
-  // Back from the probabilities over reshapes, casts and a guard against NaN: attention gives 0 for a query without
-  // keys, which is what the guard is for.
+  // Back from the probabilities over reshapes, casts and a guard against NaN: attention and softmax give 0 for a query
+  // without keys, which is what the guard is for.
   const Node* find_softmax(ValueId v) const {
     v = behind_reshapes(g_, m_, v);
     if (const Node* where = m_.mapped(v, "where"); where != nullptr && m_.number(where->inputs[1]) == 0.0) {

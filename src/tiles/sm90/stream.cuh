@@ -32,7 +32,7 @@ struct StreamParams {
   int row_tiles, tiles;  // per group of heads; in all
   int together;          // tile_order.h
   bool causal;
-  float scale_log2;                          // scale * log2(e): scores in units of log2
+  float scale;                               // of the scores: to units of log2 or, with a bias, to their own
   const float *q_scale, *k_scale, *v_scale;  // null: 1
   DeviceTensor y;
   const void* bias;  // null: none

@@ -107,8 +107,8 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   uint32_t w[C::kKeys * C::kBytes / 8];
   int n = first + own;
   score_block(at, n, s);
-  mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale_log2, s);
-  soften<C, true>(s, r);
+  mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale, s);
+  soften<C, true>(p, s, r);
   pack_weights<C>(w, s);
 
   // The next block's scores, this block's product with V. A masked block needs registers for its masks: it waits for
@@ -152,8 +152,8 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
     }
     pin(s);
     at.release(at.barriers.k_empty(n));
-    if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale_log2, s);
-    soften<C, masked>(s, r);
+    if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale, s);
+    soften<C, masked>(p, s, r);
     if constexpr (!masked) finish_product();
     if constexpr (!C::kFp8) {
 #pragma unroll
@@ -203,8 +203,8 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
     uint32_t w[C::kKeys / 8];
     float s[C::kKeys / 2];  // then the pieces of the product
     score_block(at, n, s);
-    if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale_log2, s);
-    soften<C, masked>(s, r);
+    if constexpr (masked) mask_scores<C>(p, t, row, block * C::kKeys, r.scale, s);
+    soften<C, masked>(p, s, r);
     pack_weights<C>(w, s);
     const uint32_t v = at.values(n);
     wait(at.barriers.v_full(n), stream_parity(n));
@@ -233,9 +233,9 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
                                               int consumer) {
   const StreamPlace<C> at{base, barriers, consumer};
   StreamRows r;
-  r.scale_log2 = p.scale_log2;
-  if constexpr (C::kFp8) r.scale_log2 *= cuda::scale_of(p.q_scale) * cuda::scale_of(p.k_scale);
-  r.score_scale = p.bias == nullptr ? r.scale_log2 : 1.0f;
+  r.scale = p.scale;
+  if constexpr (C::kFp8) r.scale *= cuda::scale_of(p.q_scale) * cuda::scale_of(p.k_scale);
+  r.score_scale = p.bias == nullptr ? r.scale : 1.0f;
   if (C::kTurns && consumer + 1 == C::kConsumers) at.give_turn();  // the first one may begin
   for_stream_tiles<C>(p, [&](const StreamTile& t, int round, int first) {
     float o[C::kHead / 2];

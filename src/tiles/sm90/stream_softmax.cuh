@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The online softmax of streaming attention (stream.cuh), on scores as wgmma leaves them: a thread holds columns 8
 // j + c and the next of rows r and r + 8. With
-//   top = max over the keys so far,  P_j = 2^(s_j - top)        s in units of log2
+//   top = max over the keys so far,  P_j = 2^(s_j - top)        s in units of log2; with a bias P_j = 2^((s_j - top)
+//   log2 e)
 // a new block of keys may raise `top`; sums and results so far are then multiplied with `shrink` = 2^(old top - new
 // top). FP8: the weights are rounded to e4m3(448 P_j) against the maximum so far, and the sum is that of the unrounded
 // 448 P_j.
@@ -14,8 +15,8 @@ namespace tessera::sm90 {
 
 struct StreamRows {
   float top[2], sum[2], shrink[2];  // of rows r and r + 8; sum: of this thread's columns only
-  // Of the scores in units of log2: scale_log2, or 1 where the bias has been added with it.
-  float scale_log2, score_scale;
+  float scale;        // of the scores, FP8's scales included: to units of log2 or, with a bias, to their own
+  float score_scale;  // what is left of it once a bias is added: `scale`, or 1
 };
 
 // One number of the bias. In order, so that few are under way: registers are full of scores and results.
@@ -30,9 +31,10 @@ __device__ __forceinline__ float load_bias(const uint8_t* from, Element element)
   return element == Element::f16 ? cuda::decode_half_pair(code).x : cuda::decode_bf16_pair(code).x;
 }
 
-// Scores in units of log2 with the bias added. key: of the thread's first column.
+// Scores with the bias added, in their own units: times log2 e the lowest f32 would be minus infinity. key: of the
+// thread's first column.
 template <class C>
-__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, int row, int key, float scale_log2,
+__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, int row, int key, float scale,
                                          float (&s)[C::kKeys / 2]) {
   const int bytes = p.bias_element == Element::f32 ? 4 : 2;
 #pragma unroll
@@ -47,9 +49,8 @@ __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = s[4 * j + 2 * h + i];
-        if (8 * j + i < keys)
-          v = fmaf(v, scale_log2,
-                   static_cast<float>(kLog2e) * load_bias(from + i * p.bias_key * bytes, p.bias_element));
+        if (8 * j + i < keys) v = fmaf(v, scale, load_bias(from + i * p.bias_key * bytes, p.bias_element));
+        if (planted(Fault::kLowestIsNone) && v < -1e38f) v = -INFINITY;
       }
       from += 8 * p.bias_key * bytes;
     }
@@ -59,12 +60,12 @@ __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile
 // row: in the tile; first_key: of the block.
 template <class C>
 __device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamTile& t, int row, int first_key,
-                                            float scale_log2, float (&s)[C::kKeys / 2]) {
+                                            float scale, float (&s)[C::kKeys / 2]) {
   asm volatile(""
                : "+r"(row));  // what follows from it is computed here: hoisted out of the loop over blocks it would
                               // take registers that results need
   const int col = first_key + result_col(threadIdx.x % kWarpgroup);
-  if (p.bias != nullptr) add_bias<C>(p, t, row, col, scale_log2, s);
+  if (p.bias != nullptr) add_bias<C>(p, t, row, col, scale, s);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int token = t.token + ((row + 8 * h) >> p.pack_shift);
@@ -77,9 +78,30 @@ __device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamT
   }
 }
 
-// Scores become weights. kMasked: a row may have seen no key yet; it must not compute -inf - -inf.
+// Scores of row h become weights: weigh(score). Returns their sum and `sum`.
+template <class C, class Weigh>
+__device__ __forceinline__ float weigh_row(float (&s)[C::kKeys / 2], int h, float sum, Weigh weigh) {
+  float odd = 0;
+#pragma unroll
+  for (int j = 0; j < C::kKeys / 8; ++j) {
+    float &x = s[4 * j + 2 * h], &y = s[4 * j + 2 * h + 1];
+    x = cuda::exp2_fast(weigh(x));
+    y = cuda::exp2_fast(weigh(y));
+    sum += x;
+    odd += y;
+  }
+  return sum + odd;
+}
+
+// 2^(from - to), of scores in units of log2 or, with a bias, in their own.
+__device__ __forceinline__ float shrink_to(const StreamParams& p, float from, float to) {
+  return cuda::exp2_fast(p.bias != nullptr ? (from - to) * static_cast<float>(kLog2e) : from - to);
+}
+
+// Scores become weights. kMasked: there may be a bias, and a row may have seen no key yet; it must not compute -inf -
+// -inf.
 template <class C, bool kMasked>
-__device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) {
+__device__ __forceinline__ void soften(const StreamParams& p, float (&s)[C::kKeys / 2], StreamRows& r) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float a = s[2 * h], b = s[2 * h + 1];
@@ -90,19 +112,19 @@ __device__ __forceinline__ void soften(float (&s)[C::kKeys / 2], StreamRows& r) 
     }
     const float top = fmaxf(r.top[h], cuda::max_across_quad(fmaxf(a, b)) * r.score_scale);
     float base = kMasked && top == -INFINITY ? 0.0f : top;
-    r.shrink[h] = planted(Fault::kNoShrink) && r.top[h] != -INFINITY ? 1.0f : cuda::exp2_fast(r.top[h] - base);
+    r.shrink[h] = planted(Fault::kNoShrink) && r.top[h] != -INFINITY ? 1.0f
+                  : kMasked                                          ? shrink_to(p, r.top[h], base)
+                                                                     : cuda::exp2_fast(r.top[h] - base);
     r.top[h] = top;
-    if constexpr (C::kFp8) base -= kLog2Of448;
-    float sum = r.sum[h] * r.shrink[h], odd = 0;
-#pragma unroll
-    for (int j = 0; j < C::kKeys / 8; ++j) {
-      float &x = s[4 * j + 2 * h], &y = s[4 * j + 2 * h + 1];
-      x = cuda::exp2_fast(fmaf(x, r.score_scale, -base));
-      y = cuda::exp2_fast(fmaf(y, r.score_scale, -base));
-      sum += x;
-      odd += y;
+    const float sum = r.sum[h] * r.shrink[h];
+    if (kMasked && p.bias != nullptr) {  // the difference first: where f32 lost the scores it is exactly 0
+      r.sum[h] = weigh_row<C>(s, h, sum, [&](float x) {
+        return fmaf(x - base, static_cast<float>(kLog2e), C::kFp8 ? static_cast<float>(kLog2Of448) : 0.0f);
+      });
+    } else {
+      if constexpr (C::kFp8) base -= kLog2Of448;
+      r.sum[h] = weigh_row<C>(s, h, sum, [&](float x) { return fmaf(x, r.score_scale, -base); });
     }
-    r.sum[h] = sum + odd;
   }
 }
 

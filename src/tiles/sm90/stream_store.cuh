@@ -89,7 +89,7 @@ __device__ __forceinline__ void merge_and_store(const StreamParams& p, const Str
     const float top = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h)),
                 sum = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h + 1));
     const float both = fmaxf(top, r.top[h]), base = both == -INFINITY ? 0.0f : both;
-    mine[h] = cuda::exp2_fast(r.top[h] - base), other[h] = cuda::exp2_fast(top - base);
+    mine[h] = shrink_to(p, r.top[h], base), other[h] = shrink_to(p, top, base);
     r.sum[h] = r.sum[h] * mine[h] + sum * other[h];
   }
 #pragma unroll
