@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-// Rows whose keys are all masked follow from that formula, as they do in ONNX and PyTorch (docs/design/0024):
+// Rows whose keys are all masked follow from that formula, as they do in ONNX and PyTorch (docs/design/0025):
 //   every bias -inf           y = 0 (not NaN)
 //   a finite number, m        what f32 leaves of score + m. At the lowest f32 or bf16 its steps are 2^104: every score
 //                             vanishes, and y is the mean of v over the keys whose bias is the largest of the row.
