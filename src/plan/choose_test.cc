@@ -196,10 +196,10 @@ TEST(Configs, AreTheVariantsOwnOrRefusedWithTheList) {
   p.config = "64x128";
   EXPECT_EQ(*checked_config(kTiled, p), "64x128");
   EXPECT_EQ(checked_config(kPlain, p).status().message(),
-            "'matmul/plain' has no tile shape '64x128' for this problem; it has one, without a name");
+            "'matmul/plain' has no config '64x128' for this problem; it has one, without a name");
   p.config = "8x8";
   EXPECT_EQ(checked_config(kTiled, p).status().message(),
-            "'matmul/tiled' has no tile shape '8x8' for this problem; it has 128x192, 128x128, 64x128");
+            "'matmul/tiled' has no config '8x8' for this problem; it has 128x192, 128x128, 64x128");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
   Engine shape = copying_engine();
   shape.plans[0].steps[0].config = "3x5";
   EXPECT_NE(error_of(shape, false)
-                .find("layer copy: 'copy/cpu' has no tile shape '3x5' for this problem; it has one, without a name"),
+                .find("layer copy: 'copy/cpu' has no config '3x5' for this problem; it has one, without a name"),
             std::string::npos)
       << error_of(shape, false);
 }
