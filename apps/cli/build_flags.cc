@@ -124,9 +124,14 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
   options.add("--shape", flags.shapes, "INPUT=N,...",
               "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.add("--state", flags.states, "INPUT=OUTPUT",
+              "an input that a session keeps: the next run finds this run's output there; * matches; repeatable: "
+              "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
   options.group("Model");
   options.add("--family", flags.family, "NAME",
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
+  options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
+  options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
   options.group("Golden values");
   options.add("--no-verify", flags.no_verify, "make and check no golden values");
 }
@@ -192,6 +197,11 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
     if (!o.shapes.emplace(text.substr(0, equals), *sizes).second)
       return usage_error(cat("--shape '", text, "': the input has a shape already"));
   }
+  for (const std::string& text : flags.states) {
+    TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
+    o.states.push_back(std::move(pattern));
+  }
+  o.tokens = flags.tokens, o.cache = flags.cache;
   o.allow = flags.allow;
   o.golden = !flags.no_verify;
   o.quiet = quiet;

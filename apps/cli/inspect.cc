@@ -35,16 +35,16 @@ void print_ports(const Plan& plan, const char* what, const std::vector<Port>& po
     const Operand& d = plan.tensors[static_cast<size_t>(port.tensor)].desc;
     std::string shape = "[batch";
     for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
-    print_record(what, cat(port.name, " ", shape, "] ", to_string(d.type)));
+    print_record(what, cat(port.name, " ", shape, "] ", to_string(d.type), is_state(plan, port) ? ", a state" : ""));
   }
 }
 
 void print_plan(const Plan& p) {
   const CopyCount left = count_copies(p);
-  print_record("plan",
-               cat(p.name, ": ", info(p.arch).name, ", batch ", p.batch, ", ",
-                   plural(static_cast<int64_t>(p.steps.size()), "step"), ", ", megabytes(p.arena_bytes), " of memory, ",
-                   plural(left.copies, "copy", "copies"), " and ", plural(left.casts, "cast"), " left"));
+  print_record("plan", cat(p.name, ": ", p.graph == Plan().graph ? "" : cat("graph ", p.graph, ", "), info(p.arch).name,
+                           ", batch ", p.batch, ", ", plural(static_cast<int64_t>(p.steps.size()), "step"), ", ",
+                           megabytes(p.arena_bytes), " of memory, ", plural(left.copies, "copy", "copies"), " and ",
+                           plural(left.casts, "cast"), " left"));
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
@@ -78,6 +78,10 @@ void print_summary(const Options& o, const Engine& e) {
   print_record("size", cat(megabytes(bytes), ", of which ", megabytes(constants), " in ",
                            plural(static_cast<int64_t>(e.constants.size()), "constant")));
   for (const EngineState& s : e.states) print_record("state", cat(s.name, ": ", megabytes(s.bytes)));
+  std::string schedule;
+  for (const ScheduleItem& i : e.schedule)
+    schedule += cat(schedule.empty() ? "" : ", then ", i.graph, i.times == 1 ? "" : cat(" ", i.times, " times"));
+  if (!schedule.empty()) print_record("schedule", schedule);
   if (!e.calibration.empty()) print_record("scales", e.calibration);
   if (!e.preprocess.empty()) {
     std::string words = e.preprocess;  // records wrap at spaces

@@ -16,6 +16,7 @@
 #include "cli/plan_summary.h"
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
+#include "plan/engine_file.h"
 #include "runtime/batches.h"
 
 namespace tessera {
@@ -85,16 +86,36 @@ bool takes_integers_only(const Engine& engine) {
   });
 }
 
+// How the model was loaded that a golden plan was made of: its shapes, and its states (rewrite/keep_caches.h).
+LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::string& family) {
+  LoadOptions options{.exact = false, .shapes = {}, .states = {}, .family = family};
+  for (const Port& p : golden.inputs) options.shapes[p.name] = golden.tensors[static_cast<size_t>(p.tensor)].desc.shape;
+  for (const PlanStep& s : golden.steps) {
+    if (s.op != "write" || engine.states.empty()) continue;
+    for (const Port& in : golden.inputs) {
+      const auto out = std::find_if(golden.outputs.begin(), golden.outputs.end(),
+                                    [&](const Port& p) { return p.tensor == s.out[0]; });
+      if (in.tensor != s.in[0] || out == golden.outputs.end()) continue;
+      const size_t axis = static_cast<size_t>(s.attrs.integer("axis"));
+      const int64_t rows = golden.tensors[static_cast<size_t>(s.in[1])].desc.shape[axis];
+      int64_t& all = options.shapes[in.name][axis];
+      options.states.push_back({in.name, out->name});
+      if (rows == all) continue;  // a state of its output's own shape
+      options.tokens = rows, options.cache = all;
+      all -= rows;  // the past without the new rows
+      options.shapes.erase(kPastLength);
+    }
+  }
+  if (family.empty()) options.tokens = options.cache = 0;
+  if (!family.empty()) options.shapes.clear(), options.states.clear();  // a family has its own
+  return options;
+}
+
 // The model in f32 with the golden plan's shapes.
 Result<F32Model> f32_model_of(const Engine& engine, const std::string& model, const std::string& family) {
   const Plan& golden = engine.plans.back();
   if (golden.name != kGoldenPlan) return bad_input("the engine has no golden plan to compare with");
-  LoadOptions options{.exact = false, .shapes = {}, .family = family};
-  for (const Port& p : golden.inputs) {
-    if (!family.empty()) break;  // its inputs have their shapes
-    options.shapes[p.name] = golden.tensors[static_cast<size_t>(p.tensor)].desc.shape;
-  }
-  TS_ASSIGN(const Graph graph, load_model(model, golden.batch, options));
+  TS_ASSIGN(const Graph graph, load_model(model, golden.batch, loading_of(engine, golden, family)));
   for (const Port& p : golden.outputs) {
     const bool there = std::any_of(graph.outputs.begin(), graph.outputs.end(),
                                    [&](ValueId id) { return graph.at(id).name == p.name; });
@@ -257,6 +278,7 @@ void print_verify(const Options& o, const Findings& found, const Verdicts& verdi
 Status verify(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
+  TS_TRY(check_constants(engine).at(o.engine));
   TS_TRY(check_target(engine));
   TS_TRY(check_inputs(engine, o));
   TS_ASSIGN(const Findings found, compare(engine, o, common.quiet || common.json));

@@ -123,7 +123,11 @@ class Builder {
   }
 
  private:
-  LoadOptions any_batch() const { return {.exact = false, .shapes = options_.shapes, .family = options_.family}; }
+  LoadOptions any_batch() const {
+    LoadOptions how = this_batch();
+    how.exact = false;
+    return how;
+  }
 
   Status load_samples_graph() {
     engine_.target = options_.target;
@@ -301,6 +305,9 @@ class Builder {
   LoadOptions this_batch() const {
     return {.exact = !options_.batches.empty() && options_.exact_batches,
             .shapes = options_.shapes,
+            .states = options_.states,
+            .tokens = options_.tokens,
+            .cache = options_.cache,
             .family = options_.family};
   }
 
@@ -379,7 +386,7 @@ class Builder {
 
   // One plan per batch size, and the golden plan.
   Status make_plans() {
-    ConstantPool pool(engine_.constants);
+    ConstantPool pool(engine_.constants, &engine_.states);
     validated_.clear();
     const std::vector<int64_t> all = batches();
     int64_t largest = 1;
@@ -444,7 +451,7 @@ class Builder {
     TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
     note_bf16();
     canonical_ = written_;
-    TS_TRY(canonicalise(canonical_));
+    TS_TRY(prepare_model(canonical_, any_batch()));
     prepared_ = canonical_;
     return carry_over(sampled_, refined_, prepared_);
   }

@@ -13,6 +13,7 @@
 #include "plan/engine.h"
 #include "precision/recipe.h"
 #include "precision/refine.h"
+#include "rewrite/keep_caches.h"
 #include "sensitivity/auto_precision.h"
 #include "verify/golden.h"
 
@@ -29,6 +30,8 @@ struct BuildOptions {
   std::vector<int64_t> batches;         // one plan each; empty: the model's own, 1 where it is open
   bool exact_batches = true;            // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open: see LoadOptions
+  std::vector<StatePattern> states;     // inputs that a session keeps: see LoadOptions
+  int64_t tokens = 0, cache = 0;        // of a family: see LoadOptions
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;

@@ -59,6 +59,25 @@ std::string wanted_inputs(const Plan& plan) {
   return text;
 }
 
+// The largest length of a cache that attention reads, or new rows are written to, by this number; -1: it is none.
+int64_t longest_cache(const Plan& plan, int tensor) {
+  const auto desc = [&](int t) -> const Operand& { return plan.tensors[static_cast<size_t>(t)].desc; };
+  int64_t longest = -1;
+  const auto note = [&](int64_t rows) { longest = longest < 0 ? rows : std::min(longest, rows); };
+  for (const PlanStep& s : plan.steps) {
+    if (s.op == "copy" && s.in[0] == tensor) {
+      if (const int64_t rows = longest_cache(plan, s.out[0]); rows >= 0) note(rows);
+    }
+    if (s.op == "attention" && s.in.size() > 4 && s.in[4] == tensor)
+      note(desc(s.in[1]).shape[1] - s.attrs.integer("fresh", 0));
+    if (s.op == "write" && s.in.size() > 2 && s.in[2] == tensor) {
+      const size_t axis = static_cast<size_t>(s.attrs.integer("axis"));
+      note(desc(s.in[0]).shape[axis] - desc(s.in[1]).shape[axis]);
+    }
+  }
+  return longest;
+}
+
 // Ids must name rows of the table that reads them; 0: no table reads them directly.
 int64_t ids_below(const Plan& plan, int tensor) {
   int64_t below = 0;  // the smallest of the tables that read it
@@ -111,7 +130,7 @@ std::optional<Element> carried_as(const Plan& plan, size_t input) {
 }  // namespace
 
 Samples Samples::part(int64_t first, int64_t few) const {
-  Samples p{.count = few, .names = names, .data = {}};
+  Samples p{.count = few, .names = names, .data = {}, .elements = elements};
   for (const Clamped& c : clamped) {
     if (c.sample >= first && c.sample < first + few)
       p.clamped.push_back({c.input, c.sample - first, c.magnitude, c.element});
@@ -125,7 +144,7 @@ Samples Samples::part(int64_t first, int64_t few) const {
 
 Samples Samples::repeated(int64_t wanted) const {
   if (wanted == count) return *this;
-  Samples r{.count = wanted, .names = names, .data = {}, .clamped = clamped};
+  Samples r{.count = wanted, .names = names, .data = {}, .elements = elements, .clamped = clamped};
   for (const Bytes& all : data) {
     const size_t one = all.size() / static_cast<size_t>(count);
     Buffer b(one * static_cast<size_t>(wanted));
@@ -153,6 +172,7 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     const Element e = desc_of(plan, port).type.element;
     const int64_t n = sample_elements(plan, port) * count;
     const uint64_t ids = static_cast<uint64_t>(ids_below(plan, port.tensor));
+    const int64_t longest = longest_cache(plan, port.tensor);
     const Shape& shape = desc_of(plan, port).shape;
     const int64_t cols = shape.size() < 2 ? 0 : shape.back();
     std::vector<float> numbers(static_cast<size_t>(n));
@@ -162,12 +182,15 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
       numbers[static_cast<size_t>(j)] = info(e).kind != ElementKind::kInteger
                                             ? number_at(kind, seed + i * 7919, index)
                                             : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);
-      if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;  // masks: everything takes part
+      if (longest >= 0)
+        numbers[static_cast<size_t>(j)] = static_cast<float>(longest);  // as the model as written has it
+      if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;        // masks: everything takes part
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));
     info(e).encode(numbers.data(), n, b.data(), 0);
     s.names.push_back(port.name);
     s.data.push_back(Bytes::own(std::move(b)));
+    s.elements.push_back(e);
   }
   return s;
 }
@@ -200,6 +223,11 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
     }
     // A .npy has no name but the file's: for a model with one input it is that input.
     if (plan.inputs.size() == 1 && arrays.size() == 1 && path.ends_with(".npy")) found = &arrays[0];
+    if (found == nullptr && is_state(plan, port)) {  // a session begins with zeros
+      s.names.push_back(port.name);
+      s.data.emplace_back();
+      continue;
+    }
     if (found == nullptr) {
       std::string held;
       for (size_t i = 0; i < arrays.size() && i < 8; ++i) held += cat(i == 0 ? "" : ", ", "'", arrays[i].name, "'");
@@ -238,6 +266,12 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path) {
                              "; the model takes whole numbers (", info(desc.type.element).name, ")"));
     }
     s.data.push_back(Bytes::own(std::move(b)));
+  }
+  s.count = std::max<int64_t>(s.count, 1);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    s.elements.push_back(desc_of(plan, plan.inputs[i]).type.element);
+    if (s.data[i].size() == 0)
+      s.data[i] = Bytes::own(Buffer(static_cast<size_t>(s.count * port_bytes(plan, plan.inputs[i]) / plan.batch)));
   }
   s.unread = unread_arrays(plan, arrays, path);
   return s;
@@ -293,14 +327,26 @@ std::string numpy_dtype(Element element) {
   return "";
 }
 
+Bytes converted(const Bytes& data, Element from, Element to) {
+  const int64_t n = static_cast<int64_t>(data.size()) * 8 / info(from).bits;
+  std::vector<double> numbers(static_cast<size_t>(n));
+  info(from).decode_f64(data.data(), 0, n, numbers.data());
+  Buffer out(static_cast<size_t>(packed_bytes(to, n)));
+  info(to).encode_f64(numbers.data(), n, out.data(), 0);
+  return Bytes::own(std::move(out));
+}
+
 Filled fill_inputs(const Plan& plan, const Samples& samples, int64_t first) {
   Filled f;
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     Buffer b(static_cast<size_t>(port_bytes(plan, plan.inputs[i])));
-    const size_t one = samples.data[i].size() / static_cast<size_t>(samples.count);
+    const Element wanted = desc_of(plan, plan.inputs[i]).type.element;
+    const bool other = !samples.elements.empty() && samples.elements[i] != wanted;
+    const Bytes data = other ? converted(samples.data[i], samples.elements[i], wanted) : samples.data[i];
+    const size_t one = data.size() / static_cast<size_t>(samples.count);
     for (int64_t s = 0; s < plan.batch; ++s) {
       std::memcpy(b.data() + static_cast<size_t>(s) * one,
-                  samples.data[i].data() + static_cast<size_t>((first + s) % samples.count) * one, one);
+                  data.data() + static_cast<size_t>((first + s) % samples.count) * one, one);
     }
     f.buffers.push_back(std::move(b));
   }

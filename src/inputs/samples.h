@@ -28,7 +28,9 @@ struct Clamped {
 struct Samples {
   int64_t count = 0;
   std::vector<std::string> names;
-  std::vector<Bytes> data;            // per input, count * bytes_per_sample
+  std::vector<Bytes> data;  // per input, count * bytes_per_sample
+  // Per input, the element that `data` is in: a state is f32 in the model and f16 in its engine. Empty: the ports' own.
+  std::vector<Element> elements = {};
   std::vector<Clamped> clamped = {};  // where a file's numbers were converted to the port's type
   std::string unread = {};            // arrays of the file that no input has, in a sentence; empty: none
 
@@ -63,6 +65,9 @@ std::string clamped_inputs(const Plan& plan, const Samples& samples);
 
 // numpy's word for an element ("<f2"); empty where numpy has none.
 std::string numpy_dtype(Element element);
+
+// The same numbers in another element.
+Bytes converted(const Bytes& data, Element from, Element to);
 
 // Buffers for one run: samples first, first + 1, ... (modulo count) fill the plan's batch.
 struct Filled {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/check.h"
 
+#include <set>
+
 #include "ir/region.h"
 
 namespace tessera {
@@ -30,12 +32,34 @@ class Checker {
     for (ValueId id : g_.outputs) {
       if (!in_list(id) || !made(id)) return bad_input("a graph output is made by no node");
     }
-    return {};
+    return check_states();
   }
 
  private:
   bool in_list(ValueId id) const { return id >= 0 && static_cast<size_t>(id) < g_.values.size(); }
   bool made(ValueId id) const { return made_[static_cast<size_t>(id)]; }
+
+  // Each port is part of one state at most, and what a run leaves has the form of what the next one finds.
+  Status check_states() const {
+    std::set<size_t> inputs, outputs;
+    for (const StatePair& s : g_.states) {
+      if (s.input >= g_.inputs.size() || (s.output && *s.output >= g_.outputs.size()))
+        return bad_input("a state names a port that the graph does not have");
+      const Value& before = g_.at(g_.inputs[s.input]);
+      if (!inputs.insert(s.input).second || (s.output && !outputs.insert(*s.output).second))
+        return bad_input(cat("state '", before.name, "': its input or output belongs to another state, too"));
+      if (before.type.quant.scaled() && before.type.quant.dynamic)
+        return bad_input(cat("state '", before.name, "' is ", to_string(before.type.quant),
+                             "; a state has no scales that are made while running"));
+      if (!s.output) continue;
+      const Value& after = g_.at(g_.outputs[*s.output]);
+      if (after.type != before.type)
+        return bad_input(cat("state '", before.name, "' begins as ", to_string(before.type.quant),
+                             to_string(before.type.shape), " and ends as ", to_string(after.type.quant),
+                             to_string(after.type.shape), "; a run leaves what the next one can read"));
+    }
+    return {};
+  }
 
   Status check_value(const Value& v) const {
     const auto count = checked_elements(v.type.shape, kMaxElements);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ namespace tessera {
 
 using ValueId = int32_t;
 constexpr ValueId kNoValue = -1;
+
+// Attribute of a node whose first result lies in the storage of its first input: it changes some of it
+// (ops/write/write.h). No later node reads the input (lower/keep_states.h).
+inline constexpr const char* kInPlace = "in_place";
 
 struct Type {
   Shape shape;
@@ -47,11 +52,20 @@ struct Node {
   std::string asked;  // the precision asked for, empty where none was
 };
 
+// An input that outlives a run (a KV cache): a session keeps it, and the next run begins with what this one left. So a
+// graph stays a function, (inputs, states) -> (outputs, states after): passes and golden runs see inputs and outputs.
+struct StatePair {
+  size_t input;                       // index into the graph's inputs; the state has this input's name
+  std::optional<size_t> output = {};  // into its outputs, of the same type; nothing: the graph only reads the state
+  bool operator==(const StatePair&) const = default;
+};
+
 struct Graph {
   std::string name;
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<ValueId> inputs, outputs;
+  std::vector<StatePair> states;
 
   ValueId add_value(Value value);
   ValueId add_constant(std::string name, Type type, Bytes data);

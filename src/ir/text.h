@@ -5,6 +5,7 @@
 //     const %w: f32[64,48] = seed(3)       (normal numbers * 0.05; or {1, 2.5}, or data(<hex>); nothing: zeros)
 //     %y: f32[2,17,64] = matmul(%x, %w, %b) {eps=0.5, perm=[0,2,1], kind="layer"} then bias(2) act(gelu_erf) @"fc1"
 //     out %y
+//     state %past = %present               (an input that the next run finds as this output; alone: it is only read)
 //   }
 // `_` is an absent operand; a step's number is an index into the operands. After the layer's name: `role block`,
 // `asked fp8`. Scales: `%q: e4m3:tensor(f32)[2,3] scale=%s = copy(%x)`. `#` starts a comment.

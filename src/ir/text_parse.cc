@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -213,10 +214,12 @@ class Parser {
         TS_ASSIGN(const ValueId id, read());
         if (id == kNoValue) return bad_input("an output must be a value");
         g_.outputs.push_back(id);
+      } else if (take_word("state")) {
+        TS_TRY(state());
       } else if (next_is('%')) {
         TS_TRY(node());
       } else {
-        return bad_input("expected in, const, out, %value or }");
+        return bad_input("expected in, const, out, state, %value or }");
       }
     }
     for (const Scale& s : scales_) {
@@ -224,6 +227,20 @@ class Parser {
       if (it == ids_.end()) return bad_input(cat("the scale %", s.name, " of line ", s.line, " is not declared"));
       (s.second ? g_.at(s.of).scale2 : g_.at(s.of).scale) = it->second;
     }
+    return {};
+  }
+
+  Status state() {
+    const auto port = [&](const std::vector<ValueId>& ports, const char* what) -> Result<size_t> {
+      TS_ASSIGN(const ValueId id, read());
+      const auto it = std::find(ports.begin(), ports.end(), id);
+      if (it == ports.end()) return bad_input(cat("a state names an ", what, " that is declared before it"));
+      return static_cast<size_t>(it - ports.begin());
+    };
+    TS_ASSIGN(const size_t input, port(g_.inputs, "input"));
+    g_.states.push_back({.input = input});
+    if (!take('=')) return {};
+    TS_ASSIGN(g_.states.back().output, port(g_.outputs, "output"));
     return {};
   }
 

@@ -62,6 +62,8 @@ class Printer {
     }
     for (const Node& n : g_.nodes) node(n);
     for (ValueId id : g_.outputs) out_ += cat("  out ", read(id), "\n");
+    for (const StatePair& s : g_.states)
+      out_ += cat("  state ", read(g_.inputs[s.input]), s.output ? cat(" = ", read(g_.outputs[*s.output])) : "", "\n");
     return out_ + "}\n";
   }
 

@@ -26,8 +26,12 @@ constexpr const char* kText = R"(graph tiny {
   %n: f32[2,3,4] = norm(%q, _, %b)
   %v: f32[3,4] = view(%n) {offset=12, strides=[4,1]}
   %m: f32[3,4] = matmul(%v, %w) then quantize
+  %kept: f32[2,3,8] = copy(%image)
   out %m
   out %image
+  out %kept
+  state %image = %kept
+  state %ids
 }
 )";
 

@@ -22,7 +22,11 @@ Node copy_node(const std::string& name, ValueId from, ValueId to) {
 }  // namespace
 
 void add_boundary_copies(Graph& g) {
-  const std::set<ValueId> inputs(g.inputs.begin(), g.inputs.end());
+  std::set<ValueId> inputs(g.inputs.begin(), g.inputs.end()), kept;
+  for (const StatePair& s : g.states) {
+    inputs.erase(g.inputs[s.input]);
+    if (s.output) kept.insert(g.outputs[*s.output]);
+  }
   std::map<ValueId, ValueId> inner;  // value in the caller's buffer -> its copy in the arena
   const std::vector<int> producers = g.producers();
   std::vector<bool> callers;  // per value: it lies in a buffer of the caller. Asked before any node is moved
@@ -49,6 +53,7 @@ void add_boundary_copies(Graph& g) {
   }
   g.nodes = std::move(nodes);
   for (ValueId& out : g.outputs) {
+    if (kept.contains(out)) continue;
     const std::vector<int> makers = g.producers();
     const int maker = makers[static_cast<size_t>(out)];
     const bool read_here = g.use_counts()[static_cast<size_t>(out)] > 1;  // by ops that could not reach it

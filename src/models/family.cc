@@ -29,13 +29,13 @@ std::vector<std::string> family_names() {
   return names;
 }
 
-Result<Graph> family_graph(const std::string& family, const std::string& folder, int64_t batch) {
+Result<Graph> family_graph(const std::string& family, const std::string& folder, const FamilySizes& sizes) {
   std::string names;
   for (const Named& f : kFamilies) {
     names += cat(names.empty() ? "" : ", ", f.name);
     if (family != f.name) continue;
     TS_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
-    auto graph = f.family->graph(checkpoint, batch);
+    auto graph = f.family->graph(checkpoint, sizes);
     if (!graph.ok()) return graph.status().at(folder);
     const auto left = checkpoint.finish(f.family->harmless());
     if (!left.ok()) return left.status().at(folder);

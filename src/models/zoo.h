@@ -23,13 +23,20 @@ struct ZooSizes {
   int64_t depth = 0;  // blocks
 };
 
+// Sizes of a graph that its checkpoint leaves open. 0: the family's own choice, and the only one where it has none.
+struct FamilySizes {
+  int64_t batch = 1;
+  int64_t tokens = 0;  // new ones in a run
+  int64_t cache = 0;   // rows of KV caches
+};
+
 // A family of models: what a folder of this room offers.
 struct Family {
   std::vector<ZooEntry> (*entries)();
   // Bytes of a ModelProto. `name` is one of the entries. Sizes that the family cannot have are an error.
   Result<std::string> (*onnx)(const std::string& name, uint64_t seed, const ZooSizes& sizes);
   // The graph whose weights a checkpoint holds, and the tensors that have no effect on it (`*` matches anything).
-  Result<Graph> (*graph)(Checkpoint& checkpoint, int64_t batch);
+  Result<Graph> (*graph)(Checkpoint& checkpoint, const FamilySizes& sizes);
   std::vector<std::string> (*harmless)();
 };
 

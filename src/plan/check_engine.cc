@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "op/op.h"
 #include "op/prepack.h"
@@ -95,7 +96,8 @@ class PlanCheck {
       const std::string port = cat(what, " '", ports[i].name, "'");
       if (!is_tensor(ports[i].tensor)) return bad_input(cat("there is no tensor ", ports[i].tensor)).at(port);
       const PlanTensor& t = at(ports[i].tensor);
-      if (t.storage != storage || t.index != static_cast<int64_t>(i) || t.offset_bytes != 0 || !dense_rows(t.desc)) {
+      const bool own = t.storage == storage && t.index == static_cast<int64_t>(i);
+      if ((!own && t.storage != Storage::kState) || t.offset_bytes != 0 || !dense_rows(t.desc)) {
         return bad_input(cat(place(static_cast<size_t>(ports[i].tensor)), " is not the whole of this port")).at(port);
       }
       if (info(t.desc.type.element).bits % 8 != 0)  // samples are copied in and out byte by byte
@@ -137,10 +139,14 @@ class PlanCheck {
         break;
       case Storage::kInput:
         TS_TRY(in_list(p_.inputs.size(), "input"));
+        if (is_state(p_, p_.inputs[static_cast<size_t>(t.index)]))
+          return bad_input(cat("input ", t.index, " is a state"));
         room = extents_[static_cast<size_t>(p_.inputs[static_cast<size_t>(t.index)].tensor)];
         break;
       case Storage::kOutput:
         TS_TRY(in_list(p_.outputs.size(), "output"));
+        if (is_state(p_, p_.outputs[static_cast<size_t>(t.index)]))
+          return bad_input(cat("output ", t.index, " is a state"));
         room = extents_[static_cast<size_t>(p_.outputs[static_cast<size_t>(t.index)].tensor)];
         break;
     }
@@ -309,6 +315,31 @@ Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& pl
 // Whether a bound is one: nothing accepts results that are all zero.
 bool binds(double bound) { return bound >= 0 && bound < kMostGoldenBound; }
 
+// A port in a state has its name: sessions hand states from plan to plan, and golden values set and compare them.
+Status check_states(const Engine& engine) {
+  std::set<std::string> names;
+  for (const EngineState& s : engine.states) {
+    if (s.bytes < 0 || s.bytes > kMostBytes) return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
+    if (!names.insert(s.name).second) return bad_input(cat("two states are called '", s.name, "'"));
+  }
+  return {};
+}
+
+// A schedule names graphs of the engine, and ends.
+Status check_schedule(const Engine& engine) {
+  constexpr int64_t kMostRuns = 1 << 20;
+  int64_t runs = 0;
+  for (const ScheduleItem& item : engine.schedule) {
+    const bool known = std::any_of(engine.plans.begin(), engine.plans.end(),
+                                   [&](const Plan& p) { return p.name != kGoldenPlan && p.graph == item.graph; });
+    if (!known) return bad_input(cat("the schedule runs graph '", item.graph, "', of which there is no plan"));
+    if (item.times < 1 || item.times > kMostRuns || (runs += item.times) > kMostRuns)
+      return bad_input(cat("the schedule runs graph '", item.graph, "' ", item.times, " times; 1 to ", kMostRuns,
+                           " runs in all are accepted"));
+  }
+  return {};
+}
+
 // A value inside the model, of as many samples as the golden inputs.
 Status check_golden_value(const GoldenValue& value, const Golden& golden) {
   const GoldenTensor& t = value.tensor;
@@ -330,9 +361,8 @@ Status check_golden_value(const GoldenValue& value, const Golden& golden) {
 
 Status check_engine(const Engine& engine) {
   if (engine.plans.empty()) return bad_input("it holds no plan");
-  for (const EngineState& s : engine.states) {
-    if (s.bytes < 0 || s.bytes > kMostBytes) return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
-  }
+  TS_TRY(check_states(engine));
+  TS_TRY(check_schedule(engine));
   const Golden& g = engine.golden;
   if (g.bounds.size() != g.outputs.size())
     return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));

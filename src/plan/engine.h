@@ -20,13 +20,22 @@ inline constexpr double kMostGoldenBound = 1;
 struct EngineConstant {
   std::string name;
   Bytes data;
+  std::optional<uint64_t> checksum = {};  // that the file has for it; nothing: checked already, or not of a file
 };
 
 // Memory that outlives a run: what one plan of a session writes another may read (a KV cache). Every session has its
-// own (runtime/state.h), zero when it begins.
+// own (runtime/state.h), zero when it begins. Plans have ports of its name, which lie in it (ir/graph.h, StatePair).
 struct EngineState {
   std::string name;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of the plan with the largest batch
+};
+
+// A graph's plan, so many times one after the other; graphs hand each other their numbers in states. Sampling by flow
+// matching: vision, prefix, then ten times step.
+struct ScheduleItem {
+  std::string graph;
+  int64_t times = 1;
+  bool operator==(const ScheduleItem&) const = default;
 };
 
 struct GoldenTensor {
@@ -72,7 +81,8 @@ struct Engine {
   std::string producer;              // "tessera 0.1.0"
   std::vector<EngineConstant> constants;
   std::vector<EngineState> states;
-  std::vector<Plan> plans;  // runnable ones first; the last is "golden" (arch ref)
+  std::vector<ScheduleItem> schedule;  // what one answer takes, in order; empty: one run of a plan
+  std::vector<Plan> plans;             // runnable ones first; the last is "golden" (arch ref)
   Golden golden;
 };
 

@@ -19,7 +19,12 @@ namespace {
 class Planner {
  public:
   Planner(const Graph& graph, const PlanOptions& options, ConstantPool& pool)
-      : g_(graph), options_(options), pool_(pool), producers_(graph.producers()), tensor_of_(graph.values.size(), -1) {}
+      : g_(graph),
+        options_(options),
+        pool_(pool),
+        keeps_states_(pool.has_states() && !options.as_reference),
+        producers_(graph.producers()),
+        tensor_of_(graph.values.size(), -1) {}
 
   // What no variant runs, where run() was refused for it.
   std::vector<PlanFailure> failures() { return std::move(failures_); }
@@ -27,6 +32,7 @@ class Planner {
   Result<Plan> run() {
     plan_.name = options_.name;
     plan_.arch = options_.as_reference ? Arch::ref : options_.target;
+    plan_.graph = options_.graph;
     plan_.batch = options_.batch;
     for (const std::vector<ValueId>* ports : {&g_.inputs, &g_.outputs}) {
       for (ValueId id : *ports) TS_TRY(check_port(g_.at(id)));
@@ -35,6 +41,7 @@ class Planner {
       port(g_.inputs[i], Storage::kInput, static_cast<int64_t>(i), plan_.inputs);
     for (size_t i = 0; i < g_.outputs.size(); ++i)
       port(g_.outputs[i], Storage::kOutput, static_cast<int64_t>(i), plan_.outputs);
+    if (keeps_states_) place_states();
     for (const Node& node : g_.nodes) {
       if (node.op != "view") TS_TRY(add_step(node));
     }
@@ -57,6 +64,19 @@ class Planner {
     plan_.tensors[static_cast<size_t>(t)].index = index;
     tensor_of_[static_cast<size_t>(id)] = t;
     ports.push_back({g_.at(id).name, t});
+  }
+
+  // Both ports of a state lie in it: the pass before has seen to it that the last result is written over the first.
+  void place_states() {
+    for (const StatePair& s : g_.states) {
+      PlanTensor& before = plan_.tensors[static_cast<size_t>(plan_.inputs[s.input].tensor)];
+      before.storage = Storage::kState;
+      before.index = pool_.state(before.name, packed_bytes(before.desc.type.element, elements(before.desc.shape)));
+      if (!s.output) continue;
+      PlanTensor& after = plan_.tensors[static_cast<size_t>(plan_.outputs[*s.output].tensor)];
+      after.storage = Storage::kState;
+      after.index = before.index;
+    }
   }
 
   int add_tensor(ValueId id, Operand desc, Storage storage) {
@@ -202,6 +222,11 @@ class Planner {
       step.in.push_back(tensor(node.inputs[i], choice.layouts[i]));
     }
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
+    if (keeps_states_ && node.attrs.integer(kInPlace, 0) != 0) {
+      const PlanTensor& x = plan_.tensors[static_cast<size_t>(step.in[0])];
+      PlanTensor& y = plan_.tensors[static_cast<size_t>(step.out[0])];
+      y.storage = x.storage, y.index = x.index, y.offset_bytes = x.offset_bytes;
+    }
     step.role = node.role;
     step.asked = node.asked;
     step.stored = stored_words(*op, problem_of(plan_, step));
@@ -298,6 +323,7 @@ class Planner {
   const Graph& g_;
   const PlanOptions& options_;
   ConstantPool& pool_;
+  const bool keeps_states_;
   const std::vector<int> producers_;
   Plan plan_;
   std::vector<int> tensor_of_;
@@ -321,6 +347,22 @@ int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
   const int64_t index = static_cast<int64_t>(constants_.size()) - 1;
   by_hash_.emplace(hash, index);
   return index;
+}
+
+int64_t ConstantPool::state(const std::string& name, int64_t bytes) {
+  TS_CHECK(states_ != nullptr, "a plan that keeps states needs the engine's; state ", name);
+  for (size_t i = 0; i < states_->size(); ++i) {
+    EngineState& known = (*states_)[i];
+    if (known.name != name) continue;
+    known.bytes = std::max(known.bytes, bytes);
+    return static_cast<int64_t>(i);
+  }
+  states_->push_back({name, bytes});
+  return static_cast<int64_t>(states_->size()) - 1;
+}
+
+bool is_state(const Plan& plan, const Port& port) {
+  return plan.tensors[static_cast<size_t>(port.tensor)].storage == Storage::kState;
 }
 
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,

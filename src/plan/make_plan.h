@@ -14,21 +14,28 @@
 
 namespace tessera {
 
-// Constants of an engine, each kept once however many plans use it.
+// Constants of an engine, each kept once however many plans use it; and its states, which plans find by name. Without
+// states, as in golden plans, those of a graph are inputs and outputs like any others: the plan is a function.
 class ConstantPool {
  public:
-  explicit ConstantPool(std::vector<EngineConstant>& constants) : constants_(constants) {}
+  explicit ConstantPool(std::vector<EngineConstant>& constants, std::vector<EngineState>* states = nullptr)
+      : constants_(constants), states_(states) {}
   // Index of the constant with these bytes; `name` is kept from the first one.
   int64_t add(const std::string& name, Bytes bytes);
+  bool has_states() const { return states_ != nullptr; }
+  // Index of the state of this name, with room for so many bytes.
+  int64_t state(const std::string& name, int64_t bytes);
 
  private:
   std::vector<EngineConstant>& constants_;
+  std::vector<EngineState>* states_;
   std::unordered_multimap<uint64_t, int64_t> by_hash_;
 };
 
 struct PlanOptions {
   std::string name = "main";
   Arch target = Arch::cpu;
+  std::string graph = "main";
   int64_t batch = 1;
   // Run every step by its reference instead (arch ref), over the constants as the target packs them.
   bool as_reference = false;

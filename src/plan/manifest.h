@@ -23,10 +23,13 @@ constexpr int64_t kDataAlign = 256;  // of each piece: as CUDA aligns its own al
 std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine);
 
 std::string write_manifest(const Engine& engine);
-// Pieces become slices of `data`. The result is well formed; check_engine tells whether it makes sense.
-Result<Engine> read_manifest(std::string_view text, const Bytes& data);
+// Pieces become slices of `data`. `checksums`: each piece has one; golden values and constants up to kSmallConstant
+// bytes are held against theirs, larger ones keep it (EngineConstant). The result is well formed; check_engine tells
+// whether it makes sense.
+Result<Engine> read_manifest(std::string_view text, const Bytes& data, bool checksums);
+constexpr size_t kSmallConstant = 64 << 10;
 
-// Every index, offset and size of an engine lies in range, every step's operands fit its op. The error names the plan,
-// the tensor or the step.
+// The program that wrote a manifest of any version; empty where it does not say.
+std::string producer_of(std::string_view text);
 
 }  // namespace tessera

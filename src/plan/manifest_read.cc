@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
 #include <cmath>
 #include <limits>
 
+#include "base/checksum.h"
 #include "io/json.h"
 #include "plan/manifest.h"
 #include "plan/storage_names.h"
@@ -15,7 +17,7 @@ using Json = nlohmann::json;
 // sees the error at the end.
 class Reader {
  public:
-  explicit Reader(const Bytes& data) : data_(data) {}
+  Reader(const Bytes& data, bool checksums) : data_(data), checksums_(checksums) {}
   const Status& status() const { return status_; }
 
   Engine engine(const Json& j) {
@@ -33,8 +35,10 @@ class Reader {
                                     {"divided_layers", &e.divided_layers}})
       if (j.contains(key)) each(j, key, [&, to = into, name = key](const Json& r) { to->push_back(as_text(r, name)); });
     e.producer = text(j, "producer");
-    each(j, "constants", [&](const Json& c) { e.constants.push_back({text(c, "name"), piece(c)}); });
+    each(j, "constants", [&](const Json& c) { e.constants.push_back(constant(c)); });
     each(j, "states", [&](const Json& s) { e.states.push_back({text(s, "name"), integer(s, "bytes")}); });
+    if (j.contains("schedule"))
+      each(j, "schedule", [&](const Json& i) { e.schedule.push_back({text(i, "graph"), integer(i, "times")}); });
     const Json& golden = object(j, "golden");
     each(golden, "inputs", [&](const Json& t) { e.golden.inputs.push_back(golden_tensor(t)); });
     each(golden, "outputs", [&](const Json& t) { e.golden.outputs.push_back(golden_tensor(t)); });
@@ -168,7 +172,40 @@ class Reader {
     return bytes == 0 ? Bytes() : data_.slice(static_cast<size_t>(offset), static_cast<size_t>(bytes));
   }
 
-  GoldenTensor golden_tensor(const Json& j) { return {text(j, "name"), integers(j, "shape"), type(j), piece(j)}; }
+  // The checksum of a piece that is there; nothing in files that have none.
+  std::optional<uint64_t> checksum(const Json& j) {
+    if (!checksums_) return std::nullopt;
+    const std::string digits = text(object(j, "data"), "checksum");
+    uint64_t value = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (digits.size() != 16 || read.ptr != digits.data() + digits.size())
+      fail("its checksum '", digits.substr(0, 40), "' is not 16 hexadecimal digits");
+    return value;
+  }
+
+  // A piece that is held against its checksum at once.
+  Bytes checked_piece(const Json& j, const std::string& name) {
+    Bytes bytes = piece(j);
+    if (const auto sum = checksum(j); status_.ok() && sum && checksum64(bytes.span()) != *sum)
+      fail("'", name, "' does not match its checksum: the file is damaged");
+    return bytes;
+  }
+
+  EngineConstant constant(const Json& j) {
+    EngineConstant c{.name = text(j, "name"), .data = piece(j)};
+    if (c.data.size() <= kSmallConstant) {
+      c.data = checked_piece(j, c.name);
+    } else {
+      c.checksum = checksum(j);
+    }
+    return c;
+  }
+
+  GoldenTensor golden_tensor(const Json& j) {
+    GoldenTensor t{.name = text(j, "name"), .shape = integers(j, "shape"), .type = type(j), .data = {}};
+    t.data = checked_piece(j, t.name);
+    return t;
+  }
 
   PlanTensor tensor(const Json& j) {
     PlanTensor t;
@@ -255,6 +292,7 @@ class Reader {
     p.arch = arch(j, "arch");
     p.batch = integer(j, "batch");
     p.arena_bytes = integer(j, "arena_bytes");
+    if (j.is_object() && j.contains("graph")) p.graph = text(j, "graph");
     if (j.is_object() && j.contains("tuning")) p.tuning = text(j, "tuning");
     each(j, "inputs", [&](const Json& i) {
       p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")});
@@ -268,19 +306,27 @@ class Reader {
   }
 
   const Bytes& data_;
+  const bool checksums_;
   Status status_;
   std::vector<std::string> place_;
 };
 
 }  // namespace
 
-Result<Engine> read_manifest(std::string_view text, const Bytes& data) {
+Result<Engine> read_manifest(std::string_view text, const Bytes& data, bool checksums) {
   TS_ASSIGN(const Json json, parse_json(text));
   if (!json.is_object()) return bad_input("is not a JSON object");
-  Reader reader(data);
+  Reader reader(data, checksums);
   Engine engine = reader.engine(json);
   TS_TRY(reader.status());
   return engine;
+}
+
+std::string producer_of(std::string_view text) {
+  const auto json = parse_json(text);
+  if (!json.ok() || !json->is_object()) return "";
+  const auto it = json->find("producer");
+  return it == json->end() || !it->is_string() ? std::string() : it->get<std::string>().substr(0, 80);
 }
 
 }  // namespace tessera

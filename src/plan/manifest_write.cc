@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "plan/engine_file.h"
 #include "plan/manifest.h"
 #include "plan/storage_names.h"
@@ -99,6 +102,7 @@ Json plan_json(const Plan& plan) {
               {"outputs", ports_json(plan.outputs)},
               {"steps", std::move(steps)},
               {"tensors", std::move(tensors)}};
+  if (plan.graph != Plan().graph) out["graph"] = plan.graph;
   if (!plan.tuning.empty()) out["tuning"] = plan.tuning;
   return out;
 }
@@ -106,8 +110,10 @@ Json plan_json(const Plan& plan) {
 // Hands out the places of the pieces in the order of data_pieces.
 class Places {
  public:
-  Json next(const Bytes& piece) {
-    Json place = {{"offset", at_}, {"bytes", piece.size()}};
+  Json next(const Bytes& piece, std::optional<uint64_t> checksum = {}) {
+    char digits[17];
+    std::snprintf(digits, sizeof(digits), "%016" PRIx64, checksum ? *checksum : checksum64(piece.span()));
+    Json place = {{"offset", at_}, {"bytes", piece.size()}, {"checksum", digits}};
     at_ = round_up(at_ + static_cast<int64_t>(piece.size()), kDataAlign);
     return place;
   }
@@ -152,9 +158,13 @@ std::string write_manifest(const Engine& engine) {
   Places places;
   Json& constants = out["constants"] = Json::array();
   for (const EngineConstant& c : engine.constants)
-    constants.push_back({{"name", c.name}, {"data", places.next(c.data)}});
+    constants.push_back({{"name", c.name}, {"data", places.next(c.data, c.checksum)}});
   Json& states = out["states"] = Json::array();
   for (const EngineState& s : engine.states) states.push_back({{"name", s.name}, {"bytes", s.bytes}});
+  if (!engine.schedule.empty()) {
+    Json& schedule = out["schedule"] = Json::array();
+    for (const ScheduleItem& item : engine.schedule) schedule.push_back({{"graph", item.graph}, {"times", item.times}});
+  }
   Json golden = Json::object();
   golden["inputs"] = golden_json(engine.golden.inputs, places);
   golden["outputs"] = golden_json(engine.golden.outputs, places);

@@ -46,13 +46,16 @@ struct PlanStep {
 // The model's layers that a step computes: both where a gate joined two ("gate+up"), else its own.
 std::vector<std::string> layers_of(const PlanStep& step);
 
+// A tensor that a run is given or gives. One that lies in a state of the engine is the session's: what a run finds
+// there if the caller hands it nothing, and leaves there whether or not the caller wants a copy.
 struct Port {
   std::string name;
   int tensor;
 };
 
 struct Plan {
-  std::string name;  // "main", "golden" ...
+  std::string name;            // "batch8", "golden" ...
+  std::string graph = "main";  // whose plan it is
   Arch arch = Arch::ref;
   int64_t batch = 1;
   // Hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists.
@@ -62,6 +65,9 @@ struct Plan {
   std::vector<Port> inputs, outputs;
   int64_t arena_bytes = 0;
 };
+
+// Whether a port lies in a state of the engine.
+bool is_state(const Plan& plan, const Port& port);
 
 // The problem of a step, as its variant sees it.
 Problem problem_of(const Plan& plan, const PlanStep& step);

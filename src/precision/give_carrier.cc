@@ -31,6 +31,10 @@ class CarrierGiver {
     const Element carrier = options_.carrier;
     std::set<ValueId> callers(g_.inputs.begin(), g_.inputs.end());
     callers.insert(g_.outputs.begin(), g_.outputs.end());
+    for (const StatePair& s : g_.states) {  // the session's: in the carrier, as any value inside
+      callers.erase(g_.inputs[s.input]);
+      if (s.output) callers.erase(g_.outputs[*s.output]);
+    }
     // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are
     // settled.
     for (const Node& n : g_.nodes) {

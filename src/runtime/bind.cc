@@ -11,7 +11,7 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
   for (const PlanStep& step : plan.steps) {
     const Variant* variant = find_variant(step.variant);
     if (variant == nullptr)
-      return bad_input(cat("layer ", step.layer, ": this program has no variant '", step.variant, "'"));
+      return bad_input(cat("layer ", step.layer, ": this program has no kernel '", step.variant, "'"));
     // A kernel for another machine would take this one's addresses for its own.
     if (!runs(plan.arch, variant->arch)) {
       return bad_input(cat("layer ", step.layer, ": '", step.variant, "' is for ", info(variant->arch).name,
@@ -114,7 +114,7 @@ Status check_buffers(const Plan& plan, std::span<const void* const> inputs, std:
                            ", and ", buffers.size(), buffers.size() == 1 ? " buffer was" : " buffers were", " given"));
     }
     for (size_t i = 0; i < ports.size(); ++i) {
-      if (buffers[i] == nullptr && port_bytes(plan, ports[i]) > 0)
+      if (buffers[i] == nullptr && port_bytes(plan, ports[i]) > 0 && !is_state(plan, ports[i]))
         return bad_input(cat(word, " '", ports[i].name, "' of plan '", plan.name, "' was given no buffer (null)"));
     }
     return {};

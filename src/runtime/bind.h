@@ -35,7 +35,7 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan);
 // Fills the views of every step for this memory.
 void place_views(const Plan& plan, const Memory& memory, std::vector<BoundStep>& steps);
 int64_t port_bytes(const Plan& plan, const Port& port);
-// As many buffers as ports, and none missing.
+// As many buffers as ports, and none missing but those of states.
 Status check_buffers(const Plan& plan, std::span<const void* const> inputs, std::span<void* const> outputs);
 
 }  // namespace tessera

@@ -112,6 +112,7 @@ class CudaExecutor : public Executor {
     if (!replaced_.empty()) return run_replacing(inputs, outputs);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
+      if (inputs[i] == nullptr) continue;  // a state
       TS_TRY(cuda::cuda_status("copying an input to the GPU",
                                cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyHostToDevice, stream_)));
     }
@@ -119,6 +120,7 @@ class CudaExecutor : public Executor {
     TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     for (size_t i = 0; i < outputs.size(); ++i) {
       const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.outputs[i]));
+      if (outputs[i] == nullptr) continue;  // a state
       TS_TRY(cuda::cuda_status(
           "copying an output from the GPU",
           cudaMemcpyAsync(outputs[i], staged_[inputs.size() + i], bytes, cudaMemcpyDeviceToHost, stream_)));
@@ -134,16 +136,46 @@ class CudaExecutor : public Executor {
     TS_TRY(cuda::cuda_status("asking whether the stream is under capture", cudaStreamIsCapturing(stream, &capturing)));
     if (capturing == cudaStreamCaptureStatusInvalidated)
       return bad_input("the capture of the stream has failed already: end it and begin another");
-    if (capturing == cudaStreamCaptureStatusActive) return launch_with(inputs, outputs, stream);
+    if (capturing == cudaStreamCaptureStatusActive) {
+      TS_TRY(put_states(inputs, stream));
+      TS_TRY(launch_with(inputs, outputs, stream));
+      return copy_states(outputs, stream);
+    }
     TS_TRY(state_->order().wait({stream}));
-    wanted_.clear();
-    for (const void* p : inputs) wanted_.push_back(const_cast<void*>(p));
-    wanted_.insert(wanted_.end(), outputs.begin(), outputs.end());
-    Status status = set_slots(wanted_, stream);
+    wanted_ = staged_;  // of states: where they lie
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!is_state(plan_, plan_.inputs[i])) wanted_[i] = const_cast<void*>(inputs[i]);
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!is_state(plan_, plan_.outputs[i])) wanted_[inputs.size() + i] = outputs[i];
+    }
+    Status status = put_states(inputs, stream);
+    if (status.ok()) status = set_slots(wanted_, stream);
     if (status.ok()) status = cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream));
+    if (status.ok()) status = copy_states(outputs, stream);
     // Also after an error: the table may be written already.
     TS_TRY(state_->order().note({stream}));
     return status;
+  }
+
+  // What the caller hands over for ports that lie in the state, and what it wants a copy of.
+  Status put_states(std::span<const void* const> inputs, cudaStream_t stream) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == nullptr || !is_state(plan_, plan_.inputs[i])) continue;
+      const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]));
+      TS_TRY(cuda::cuda_status("copying into a state",
+                               cudaMemcpyAsync(staged_[i], inputs[i], bytes, cudaMemcpyDeviceToDevice, stream)));
+    }
+    return {};
+  }
+  Status copy_states(std::span<void* const> outputs, cudaStream_t stream) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i] == nullptr || !is_state(plan_, plan_.outputs[i])) continue;
+      const size_t bytes = static_cast<size_t>(port_bytes(plan_, plan_.outputs[i]));
+      TS_TRY(cuda::cuda_status("copying from a state", cudaMemcpyAsync(outputs[i], staged_[plan_.inputs.size() + i],
+                                                                       bytes, cudaMemcpyDeviceToDevice, stream)));
+    }
+    return {};
   }
 
   // The steps themselves, for a capture of the caller's. The pointers are arguments of the kernels: a replay neither
@@ -210,10 +242,7 @@ class CudaExecutor : public Executor {
       }
     }
     TS_TRY(cuda::cuda_status("running the steps", cudaStreamSynchronize(stream_)));
-    for (size_t o = 0; o < outputs.size(); ++o)
-      TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o],
-                          static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
-    return {};
+    return outputs_to_host(outputs);
   }
 
   // Step by step, without the graph. After each step the arena and the outputs are brought to the host, where views
@@ -244,11 +273,17 @@ class CudaExecutor : public Executor {
       TS_TRY(copy_to_host(arena.data(), arena_.data(), arena.size()));
       for (size_t s = 0; s < states.size(); ++s)
         TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
-      for (size_t o = 0; o < outputs.size(); ++o) {
-        TS_TRY(copy_to_host(outputs[o], staged_[inputs.size() + o],
-                            static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
-      }
+      TS_TRY(outputs_to_host(outputs));
       observe_(*shown[i].step, shown[i].in, shown[i].out);
+    }
+    return {};
+  }
+
+  Status outputs_to_host(std::span<void* const> outputs) {
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (outputs[o] == nullptr) continue;  // a state
+      TS_TRY(copy_to_host(outputs[o], staged_[plan_.inputs.size() + o],
+                          static_cast<size_t>(port_bytes(plan_, plan_.outputs[o]))));
     }
     return {};
   }
@@ -278,7 +313,13 @@ class CudaExecutor : public Executor {
     return own_state_ ? state->clear() : Status();
   }
 
+  // Where run() puts a port on the device: a state's place is its own.
   Status stage(const Port& port) {
+    if (is_state(plan_, port)) {
+      const PlanTensor& t = plan_.tensors[static_cast<size_t>(port.tensor)];
+      staged_.push_back(state_->blocks()[static_cast<size_t>(t.index)]);
+      return {};
+    }
     const size_t bytes = static_cast<size_t>(port_bytes(plan_, port));
     DeviceBuffer buffer;
     TS_TRY(buffer.allocate(bytes));
@@ -290,10 +331,11 @@ class CudaExecutor : public Executor {
 
   Status stage_inputs(std::span<const void* const> inputs) {
     TS_TRY(check_buffers(plan_, inputs, std::span(staged_).subspan(plan_.inputs.size())));
+    TS_TRY(state_->order().settle());  // what is copied next is not in the order of a stream
     for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == nullptr) continue;  // a state
       TS_TRY(copy_to_device(staged_[i], inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i]))));
     }
-    TS_TRY(state_->order().wait({stream_}));
     TS_TRY(set_slots(staged_, stream_));
     TS_TRY(cuda::cuda_status("staging inputs", cudaStreamSynchronize(stream_)));
     state_->order().settled();

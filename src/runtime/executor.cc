@@ -2,6 +2,7 @@
 #include "runtime/executor.h"
 
 #include "archs/cuda/device_memory.h"
+#include "ops/ops.h"
 #include "runtime/executors.h"
 
 namespace tessera {
@@ -24,11 +25,28 @@ Status busy(bool own_state) {
                                    "state per thread, they share the weights");
 }
 
+namespace {
+
+// A kernel that was renamed or removed since the engine was built is not replaced by another: the engine says which.
+Status check_variants(const Engine& engine, const Plan& plan) {
+  for (const PlanStep& step : plan.steps) {
+    if (find_variant(step.variant) != nullptr) continue;
+    return bad_input(cat("layer ", step.layer, " wants kernel '", step.variant, "', which this program (tessera ",
+                         TS_VERSION, ") does not have; the engine was written by ",
+                         engine.producer.empty() ? "another" : engine.producer,
+                         ": build it again with this program (tessera build)"));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Executor>> bind(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
   if (const std::string why = why_not_here(plan.arch, options.device); !why.empty()) {
     return machine_error(
         cat("the plan is for ", info(plan.arch).name, " (", info(plan.arch).what, "), which cannot run here: ", why));
   }
+  TS_TRY(check_variants(engine, plan));
   if (info(plan.arch).device == DeviceKind::kHost) return bind_host(engine, plan, options);
 #ifdef TS_WITH_CUDA
   return bind_cuda(engine, plan, options);

@@ -53,6 +53,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   // Host memory in and out, in the order of the plan's ports; sizes are those of the ports' tensors. Blocks until done.
+  // Ports that lie in the session's state may be null: the run goes on from the state and leaves it changed. What is
+  // given for one is put into the state first, or copied from it afterwards.
   virtual Status run(std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
   // Device memory in and out, asynchronous on the caller's stream (CUDA plans; one graph launch). Host plans: the same
   // as run. The buffers must stay until the stream has passed the run. Runs come in the order of their calls, on

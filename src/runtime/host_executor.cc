@@ -104,6 +104,10 @@ class HostExecutor : public Executor {
   struct Scratch {
     explicit Scratch(const Plan& plan) {
       for (const Port& p : plan.outputs) {
+        if (is_state(plan, p)) {
+          pointers.push_back(nullptr);
+          continue;
+        }
         buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p)));
         pointers.push_back(buffers.back().data());
       }
@@ -126,8 +130,22 @@ class HostExecutor : public Executor {
     memory_.inputs = inputs;
     memory_.outputs = outputs;
     place_views(plan_, memory_, steps_);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (uint8_t* block = state_of(plan_.inputs[i]); block != nullptr && inputs[i] != nullptr)
+        std::memcpy(block, inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i])));
+    }
     for (size_t i = 0; i < steps_.size(); ++i) TS_TRY(run_step(i));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (const uint8_t* block = state_of(plan_.outputs[i]); block != nullptr && outputs[i] != nullptr)
+        std::memcpy(outputs[i], block, static_cast<size_t>(port_bytes(plan_, plan_.outputs[i])));
+    }
     return {};
+  }
+
+  // The state that a port lies in; null where it lies in none.
+  uint8_t* state_of(const Port& port) const {
+    const PlanTensor& t = plan_.tensors[static_cast<size_t>(port.tensor)];
+    return t.storage == Storage::kState ? memory_.states[static_cast<size_t>(t.index)] : nullptr;
   }
 
   Status run_step(size_t i) {

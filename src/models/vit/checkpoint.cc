@@ -111,12 +111,14 @@ class VitGraph {
 
 }  // namespace
 
-Result<Graph> vit_graph(Checkpoint& checkpoint, int64_t batch) {
+Result<Graph> vit_graph(Checkpoint& checkpoint, const FamilySizes& sizes) {
+  if (sizes.tokens != 0 || sizes.cache != 0)
+    return usage_error("--tokens and --cache: a vit has the tokens of its image, leave them out");
   TS_ASSIGN(const VitSettings s, read_vit_settings(checkpoint));
   Graph graph;
   Value image;
   image.name = "image";
-  image.type = {{batch, s.channels, s.image_h, s.image_w}, Element::f32};
+  image.type = {{sizes.batch, s.channels, s.image_h, s.image_w}, Element::f32};
   graph.inputs = {graph.add_value(std::move(image))};
   TS_ASSIGN(const ValueId logits, VitGraph(graph, checkpoint, s).build(graph.inputs[0]));
   graph.at(logits).name = "logits";

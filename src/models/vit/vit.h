@@ -10,6 +10,7 @@
 
 #include "import/checkpoints/checkpoint.h"
 #include "ir/graph.h"
+#include "models/zoo.h"
 
 namespace tessera {
 
@@ -27,7 +28,7 @@ struct VitConfig {
 const std::vector<VitConfig>& vit_configs();
 
 // From a checkpoint with the names of Hugging Face's ViTForImageClassification or of timm's VisionTransformer.
-Result<Graph> vit_graph(Checkpoint& checkpoint, int64_t batch);
+Result<Graph> vit_graph(Checkpoint& checkpoint, const FamilySizes& sizes);
 std::vector<std::string> vit_harmless();
 
 }  // namespace tessera

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rewrite/keep_caches.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "rewrite/edit/match.h"
+
+namespace tessera {
+namespace {
+
+// Operands of attention (ops/attention/attention.h).
+constexpr size_t kKeys = 1, kValues = 2, kLengths = 4;
+
+// What `*` stands for where the name fits the pattern.
+std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos) return name == pattern ? std::optional<std::string>("") : std::nullopt;
+  const std::string head = pattern.substr(0, star), tail = pattern.substr(star + 1);
+  if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) return std::nullopt;
+  return name.substr(head.size(), name.size() - head.size() - tail.size());
+}
+
+std::string with_star(const std::string& pattern, const std::string& text) {
+  const size_t star = pattern.find('*');
+  return star == std::string::npos ? pattern : pattern.substr(0, star) + text + pattern.substr(star + 1);
+}
+
+class CacheKeeper {
+ public:
+  explicit CacheKeeper(Graph& graph) : g_(graph) {}
+
+  Status run(const std::vector<StatePattern>& patterns) {
+    for (const StatePattern& p : patterns) TS_TRY(pair(p));
+    for (const StatePair& s : g_.states) TS_TRY(keep(s).at(cat("state '", name(g_.inputs[s.input]), "'")));
+    return finish_attention();
+  }
+
+ private:
+  const std::string& name(ValueId id) const { return g_.at(id).name; }
+
+  Status pair(const StatePattern& pattern) {
+    bool any = false;
+    for (size_t i = 0; i < g_.inputs.size(); ++i) {
+      const auto text = star_of(pattern.input, name(g_.inputs[i]));
+      if (!text) continue;
+      const std::string wanted = with_star(pattern.output, *text);
+      const auto out =
+          std::find_if(g_.outputs.begin(), g_.outputs.end(), [&](ValueId id) { return name(id) == wanted; });
+      if (out == g_.outputs.end())
+        return bad_input(cat("--state: input '", name(g_.inputs[i]), "' is to be found as output '", wanted,
+                             "', which the model does not have; it has ", names(g_.outputs)));
+      g_.states.push_back({.input = i, .output = static_cast<size_t>(out - g_.outputs.begin())});
+      any = true;
+    }
+    if (any) return {};
+    return bad_input(cat("--state: no input of the model is called '", pattern.input, "'; it has ", names(g_.inputs)));
+  }
+
+  std::string names(const std::vector<ValueId>& ids) const {
+    std::string text;
+    for (size_t i = 0; i < ids.size() && i < 8; ++i) text += cat(i == 0 ? "'" : ", '", name(ids[i]), "'");
+    return ids.size() > 8 ? cat(text, " and ", ids.size() - 8, " more") : text;
+  }
+
+  Status keep(const StatePair& s) {
+    const ValueId before = g_.inputs[s.input], after = g_.outputs[*s.output];
+    if (g_.at(before).type == g_.at(after).type) return {};
+    return keep_cache(before, after);
+  }
+
+  // present = concat(past, new), read by attention alone.
+  Status keep_cache(ValueId past, ValueId present) {
+    const Matcher match(g_);
+    const int maker = match.producers()[static_cast<size_t>(present)];
+    if (maker < 0 || g_.nodes[static_cast<size_t>(maker)].op != "concat" || !is_append(maker, past, present))
+      return bad_input(cat("its output '", name(present), "' ", to_string(g_.at(present).type.shape),
+                           " has another shape and is not the input with new rows joined to it: a state keeps its "
+                           "shape, or is a cache that grows by concat(past, new)"));
+    if (match.readers(past).size() != 1)
+      return bad_input("it is read by more than the concat that new rows are joined in; a cache has no other reader");
+    Node& node = g_.nodes[static_cast<size_t>(maker)];
+    int64_t axis = node.attrs.integer("axis");
+    if (axis < 0) axis += static_cast<int64_t>(g_.at(present).type.shape.size());
+    const int64_t rows = g_.at(node.inputs[1]).type.shape[static_cast<size_t>(axis)];
+    TS_TRY(note_readers(match, present, static_cast<size_t>(axis), rows));
+    TS_ASSIGN(const ValueId length, past_length());
+    g_.at(past).type = g_.at(present).type;
+    node.op = "write";
+    node.inputs.push_back(length);
+    node.attrs = {};
+    node.attrs.set("axis", axis);
+    return {};
+  }
+
+  bool is_append(int maker, ValueId past, ValueId present) const {
+    const Node& n = g_.nodes[static_cast<size_t>(maker)];
+    return n.then.empty() && n.inputs.size() == 2 && n.inputs[0] == past && n.inputs[1] != past &&
+           !n.attrs.has("block") && g_.at(past).type.shape.size() == g_.at(present).type.shape.size() &&
+           g_.at(past).type.quant == g_.at(present).type.quant &&
+           g_.at(n.inputs[1]).type.quant == g_.at(past).type.quant;
+  }
+
+  // Every reader of the cache is attention, which reads it as its keys or as its values, all rows in their order.
+  Status note_readers(const Matcher& match, ValueId present, size_t axis, int64_t fresh) {
+    const int64_t stride = dense_strides(g_.at(present).type.shape)[axis];
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      if (node.op == "view") continue;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId in = node.inputs[i];
+        if (in == kNoValue || g_.at(in).constant) continue;
+        const Placement p = placement_of(g_, match.producers(), in);
+        if (p.base != present) continue;
+        const Shape& shape = g_.at(in).type.shape;
+        const bool fits = node.op == "attention" && (i == kKeys || i == kValues) && shape.size() == 4 &&
+                          p.strides[1] == stride && shape[1] == g_.at(present).type.shape[axis];
+        if (!fits)
+          return bad_input(cat("it is read by layer ", node.name, " (", node.op,
+                               "), which cannot be told how many of its rows are valid; a cache is read by attention "
+                               "that Tessera recognises, as keys or values"));
+        auto& reads = caches_read_[n];
+        reads[i] = fresh;
+      }
+    }
+    return {};
+  }
+
+  // The input that says how many rows of the caches are valid; one for all of them.
+  Result<ValueId> past_length() {
+    if (length_ != kNoValue) return length_;
+    for (ValueId id : g_.inputs) {
+      if (name(id) == kPastLength)
+        return bad_input(cat("the model has an input '", kPastLength,
+                             "' already, the name of the number that says "
+                             "how much of a cache is valid"));
+    }
+    const int64_t batch = g_.at(g_.inputs[0]).type.shape.empty() ? 1 : g_.at(g_.inputs[0]).type.shape[0];
+    Value v;
+    v.name = kPastLength;
+    v.type = {{batch}, Element::i32};
+    length_ = g_.add_value(std::move(v));
+    g_.inputs.push_back(length_);
+    return length_;
+  }
+
+  Status finish_attention() {
+    for (const auto& [n, reads] : caches_read_) {
+      Node& node = g_.nodes[n];
+      if (reads.size() != 2 || reads.at(kKeys) != reads.at(kValues))
+        return bad_input(cat("layer ", node.name,
+                             ": its keys and its values must both be states, with as many new "
+                             "rows"));
+      node.inputs.resize(kLengths, kNoValue);
+      node.inputs.push_back(length_);
+      node.attrs.set("fresh", reads.at(kKeys));
+    }
+    return {};
+  }
+
+  Graph& g_;
+  ValueId length_ = kNoValue;
+  std::map<size_t, std::map<size_t, int64_t>> caches_read_;  // attention node -> operand -> new rows
+};
+
+}  // namespace
+
+Result<StatePattern> parse_state_pattern(const std::string& text) {
+  const size_t equals = text.find('=');
+  StatePattern p{text.substr(0, equals), equals == std::string::npos ? "" : text.substr(equals + 1)};
+  const auto stars = [](const std::string& s) { return std::count(s.begin(), s.end(), '*'); };
+  if (p.input.empty() || p.output.empty() || stars(p.input) > 1 || stars(p.input) != stars(p.output))
+    return usage_error(cat("--state '", text, "': wanted INPUT=OUTPUT, with a * in both or in none, for example ",
+                           "past_key_values.*=present.*"));
+  return p;
+}
+
+Status keep_caches(Graph& graph, const std::vector<StatePattern>& patterns) { return CacheKeeper(graph).run(patterns); }
+
+}  // namespace tessera

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/recording.h"
+
+#include "base/forks.h"
+
+#ifdef TS_WITH_CUDA
+#include <cuda_runtime.h>
+
+#include "archs/cuda/status.h"
+#endif
+
+namespace tessera {
+
+#ifdef TS_WITH_CUDA
+
+namespace {
+
+cudaStream_t handle(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+}  // namespace
+
+Recording::~Recording() {
+  if (stream_ == nullptr || made_under_ != forks()) return;
+  (void)cudaStreamSynchronize(handle(stream_));
+  if (graph_ != nullptr) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
+  (void)cudaStreamDestroy(handle(stream_));
+}
+
+Status Recording::record(const std::function<Status(Stream)>& body) {
+  TS_CHECK(stream_ == nullptr, "a recording is made once");
+  cudaStream_t stream = nullptr;
+  TS_TRY(cuda::cuda_status("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+  stream_ = stream;
+  made_under_ = forks();
+  TS_TRY(cuda::cuda_status("starting the capture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+  const Status put = body({stream});
+  cudaGraph_t graph = nullptr;
+  const Status ended = cuda::cuda_status("ending the capture", cudaStreamEndCapture(stream, &graph));
+  Status status = put.ok() ? ended : put;
+  cudaGraphExec_t exec = nullptr;
+  if (status.ok()) status = cuda::cuda_status("making the graph", cudaGraphInstantiate(&exec, graph, 0));
+  if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  graph_ = exec;
+  return status;
+}
+
+Status Recording::launch(Stream stream) const {
+  return cuda::cuda_status("launching the graph",
+                           cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_), handle(stream.handle)));
+}
+
+Status Recording::wait() const {
+  return cuda::cuda_status("running the graph", cudaStreamSynchronize(handle(stream_)));
+}
+
+Status copy_on_device(void* to, const void* from, size_t bytes, Stream stream) {
+  return cuda::cuda_status("copying on the GPU",
+                           cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle(stream.handle)));
+}
+
+#else
+
+Recording::~Recording() = default;
+Status Recording::record(const std::function<Status(Stream)>&) {
+  return machine_error("this program was built without CUDA");
+}
+Status Recording::launch(Stream) const { return machine_error("this program was built without CUDA"); }
+Status Recording::wait() const { return machine_error("this program was built without CUDA"); }
+Status copy_on_device(void*, const void*, size_t, Stream) {
+  return machine_error("this program was built without CUDA");
+}
+
+#endif
+
+}  // namespace tessera

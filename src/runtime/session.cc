@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "runtime/batches.h"
+#include "runtime/bind.h"
+
+namespace tessera {
+namespace {
+
+// Gives the flag back when it goes.
+class Taken {
+ public:
+  explicit Taken(std::atomic<bool>& flag) : flag_(flag), mine_(!flag.exchange(true, std::memory_order_acquire)) {}
+  ~Taken() {
+    if (mine_) flag_.store(false, std::memory_order_release);
+  }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  bool mine() const { return mine_; }
+
+ private:
+  std::atomic<bool>& flag_;
+  const bool mine_;
+};
+
+Status busy_session() {
+  return machine_error(
+      "this session is running in another thread; make one session per thread, they share the weights");
+}
+
+}  // namespace
+
+std::vector<std::string> graph_names(const Engine& engine) {
+  std::vector<std::string> names;
+  for (const Plan* p : runnable_plans(engine)) {
+    if (std::find(names.begin(), names.end(), p->graph) == names.end()) names.push_back(p->graph);
+  }
+  return names;
+}
+
+Result<std::unique_ptr<Session>> Session::make(const Engine& engine, const SessionOptions& options) {
+  auto session = std::unique_ptr<Session>(new Session(engine, options));
+  TS_TRY(session->prepare());
+  return session;
+}
+
+Status Session::prepare() {
+  const std::vector<const Plan*> plans = runnable_plans(engine_);
+  if (plans.empty()) return bad_input("the engine has no plan to run");
+  batch_ = options_.batch;
+  for (const Plan* p : plans) {
+    if (options_.batch == 0) batch_ = batch_ == 0 ? p->batch : std::min(batch_, p->batch);
+  }
+  for (const std::string& name : graph_names(engine_)) {
+    const auto named = options_.cases.find(name);
+    const auto fits = [&](const Plan* p) {
+      return p->graph == name && p->batch == batch_ && (named == options_.cases.end() || p->name == named->second);
+    };
+    const auto found = std::find_if(plans.begin(), plans.end(), fits);
+    if (found == plans.end())
+      return bad_input(cat("graph '", name, "' has no plan of batch ", batch_,
+                           named == options_.cases.end() ? "" : cat(" called '", named->second, "'")));
+    plans_[name] = *found;
+  }
+  kind_ = info(plans[0]->arch).device;
+  state_ = options_.state;
+  if (state_ == nullptr) {
+    TS_ASSIGN(state_, State::make(engine_, kind_, options_.device));
+  }
+  std::vector<ScheduleItem> schedule = engine_.schedule;
+  if (schedule.empty() && plans_.size() == 1) schedule = {{plans_.begin()->first, 1}};
+  for (const ScheduleItem& item : schedule) {
+    const Plan& p = *plans_.at(item.graph);
+    Item run{.plan = &p, .times = item.times, .in = {}, .out = {}};
+    for (size_t i = 0; i < p.inputs.size(); ++i) {
+      TS_ASSIGN(const size_t at, port_of(inputs_, p, i, true));
+      run.in.push_back(at);
+    }
+    for (size_t i = 0; i < p.outputs.size(); ++i) {
+      TS_ASSIGN(const size_t at, port_of(outputs_, p, i, false));
+      run.out.push_back(at);
+    }
+    items_.push_back(std::move(run));
+  }
+  return {};
+}
+
+Result<size_t> Session::port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input) const {
+  const Port& p = (input ? plan.inputs : plan.outputs)[port];
+  if (is_state(plan, p)) return kOwn;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (ports[i].name != p.name) continue;
+    const Port& known = (input ? ports[i].plan->inputs : ports[i].plan->outputs)[ports[i].port];
+    const Operand &a = ports[i].plan->tensors[static_cast<size_t>(known.tensor)].desc,
+                  &b = plan.tensors[static_cast<size_t>(p.tensor)].desc;
+    if (a.type != b.type || a.shape != b.shape)
+      return bad_input(cat("the schedule: ", input ? "input" : "output", " '", p.name, "' is ", to_string(a.type),
+                           to_string(a.shape), " of graph '", ports[i].plan->graph, "' and ", to_string(b.type),
+                           to_string(b.shape), " of graph '", plan.graph, "'; ports of one name are one port"));
+    return i;
+  }
+  ports.push_back({p.name, &plan, port});
+  return ports.size() - 1;
+}
+
+Result<const Plan*> Session::plan(const std::string& graph) const {
+  const auto it = plans_.find(graph);
+  if (it != plans_.end()) return it->second;
+  std::string have;
+  for (const auto& [name, plan] : plans_) have += cat(have.empty() ? "'" : ", '", name, "'");
+  return bad_input(cat("the engine has no graph '", graph, "'; it has ", have));
+}
+
+Result<Executor*> Session::graph(const std::string& name) {
+  TS_ASSIGN(const Plan* const p, plan(name));
+  std::unique_ptr<Executor>& known = executors_[p];
+  if (known == nullptr) {
+    TS_ASSIGN(known, bind(engine_, *p, {.state = state_, .threads = options_.threads, .device = options_.device}));
+  }
+  return known.get();
+}
+
+Status Session::check(std::span<const void* const> inputs, std::span<void* const> outputs) const {
+  if (items_.empty())
+    return bad_input(cat("the engine has ", plans_.size(),
+                         " graphs and no schedule that says in which order they run: run one of them"));
+  const auto side = [](const char* what, const std::vector<PortOf>& ports, auto buffers, bool input) -> Status {
+    if (buffers.size() != ports.size())
+      return bad_input(
+          cat("the schedule has ", ports.size(), " ", what, "s, and ", buffers.size(), " buffers were given"));
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const Port& p = (input ? ports[i].plan->inputs : ports[i].plan->outputs)[ports[i].port];
+      if (buffers[i] == nullptr && port_bytes(*ports[i].plan, p) > 0)
+        return bad_input(cat(what, " '", ports[i].name, "' of the schedule was given no buffer (null)"));
+    }
+    return {};
+  };
+  TS_TRY(side("input", inputs_, inputs, true));
+  return side("output", outputs_, outputs, false);
+}
+
+Status Session::put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream,
+                         bool host) {
+  for (const Item& item : items_) {
+    const Activity running("graph", item.plan->graph);
+    TS_ASSIGN(Executor* const executor, graph(item.plan->graph));
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (const size_t i : item.in) in.push_back(i == kOwn ? nullptr : inputs[i]);
+    for (const size_t o : item.out) out.push_back(o == kOwn ? nullptr : outputs[o]);
+    for (int64_t t = 0; t < item.times; ++t)
+      TS_TRY((host ? executor->run(in, out) : executor->enqueue(in, out, stream))
+                 .at(cat("graph '", item.plan->graph, "'")));
+  }
+  return {};
+}
+
+Status Session::record() {
+  if (recording_ != nullptr) return {};
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  const auto make = [&](const PortOf& p, bool input) -> Status {
+    DeviceBuffer buffer;
+    TS_TRY(
+        buffer.allocate(static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]))));
+    if (input) in.push_back(buffer.data());
+    if (!input) out.push_back(buffer.data());
+    buffers_.push_back(std::move(buffer));
+    return {};
+  };
+  buffers_.clear();
+  for (const PortOf& p : inputs_) TS_TRY(make(p, true));
+  for (const PortOf& p : outputs_) TS_TRY(make(p, false));
+  for (const Item& item : items_) TS_TRY(graph(item.plan->graph).status());  // bound before anything is captured
+  auto recording = std::make_unique<Recording>();
+  TS_TRY(recording->record([&](Stream stream) { return put_runs(in, out, stream, /*host=*/false); }));
+  recording_ = std::move(recording);
+  return {};
+}
+
+Status Session::launch(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) {
+  const auto bytes = [](const PortOf& p, bool input) {
+    return static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]));
+  };
+  for (size_t i = 0; i < inputs.size(); ++i)
+    TS_TRY(copy_on_device(buffers_[i].data(), inputs[i], bytes(inputs_[i], true), stream));
+  TS_TRY(recording_->launch(stream));
+  for (size_t o = 0; o < outputs.size(); ++o)
+    TS_TRY(copy_on_device(outputs[o], buffers_[inputs.size() + o].data(), bytes(outputs_[o], false), stream));
+  return {};
+}
+
+Status Session::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  const Taken taken(taken_);
+  if (!taken.mine()) return busy_session();
+  TS_TRY(check(inputs, outputs));
+  if (kind_ == DeviceKind::kHost) return put_runs(inputs, outputs, {}, /*host=*/true);
+  const OnDevice here(options_.device);
+  TS_TRY(here.status());
+  TS_TRY(record());
+  const Turn turn(*state_);
+  if (!turn.mine()) return busy_session();
+  TS_TRY(state_->order().settle());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    TS_TRY(copy_to_device(buffers_[i].data(), inputs[i],
+                          static_cast<size_t>(port_bytes(*inputs_[i].plan, inputs_[i].plan->inputs[inputs_[i].port]))));
+  TS_TRY(recording_->launch(recording_->stream()));
+  TS_TRY(recording_->wait());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const PortOf& p = outputs_[o];
+    TS_TRY(copy_to_host(outputs[o], buffers_[inputs.size() + o].data(),
+                        static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port]))));
+  }
+  return {};
+}
+
+Status Session::enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) {
+  if (kind_ == DeviceKind::kHost) return run(inputs, outputs);
+  const Taken taken(taken_);
+  if (!taken.mine()) return busy_session();
+  TS_TRY(check(inputs, outputs));
+  const OnDevice here(options_.device);
+  TS_TRY(here.status());
+  TS_TRY(record());
+  const Turn turn(*state_);
+  if (!turn.mine()) return busy_session();
+  TS_TRY(state_->order().wait(stream));
+  const Status launched = launch(inputs, outputs, stream);
+  TS_TRY(state_->order().note(stream));  // also after an error: part of it may be on its way
+  return launched;
+}
+
+}  // namespace tessera

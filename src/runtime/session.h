@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session: an engine's graphs over one state, and its schedule as one call. On a GPU the whole schedule is one CUDA
+// graph; each graph of it can be run by itself as well. Sessions of an engine share its weights. A program that
+// prepares the next answer while this one is computed (pipelining) makes two sessions over the same weights: each has a
+// copy of the state.
+// One call at a time, like an executor.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "archs/cuda/device_memory.h"
+#include "plan/engine.h"
+#include "runtime/executor.h"
+#include "runtime/recording.h"
+#include "runtime/state.h"
+
+namespace tessera {
+
+struct SessionOptions {
+  int threads = 0, device = 0;               // of the executors (ExecutorOptions)
+  int64_t batch = 0;                         // of the plans; 0: the smallest of the engine
+  std::map<std::string, std::string> cases;  // the plan of a graph that has several of this batch; none: its first
+  std::shared_ptr<State> state;              // null: its own, all zeros
+};
+
+// Names of an engine's graphs, in the order of their plans.
+std::vector<std::string> graph_names(const Engine& engine);
+
+class Session {
+ public:
+  // `engine` must outlive it. Plans are bound when they are first needed.
+  static Result<std::unique_ptr<Session>> make(const Engine& engine, const SessionOptions& options = {});
+
+  // The plan of a graph in this session, and its executor over the session's state.
+  Result<const Plan*> plan(const std::string& graph) const;
+  Result<Executor*> graph(const std::string& name);
+
+  // What the schedule is given and gives: ports of its graphs that lie in no state. Inputs of one name are one port;
+  // an output that several runs make is that of the last.
+  struct PortOf {
+    std::string name;
+    const Plan* plan;
+    size_t port;
+  };
+  const std::vector<PortOf>& inputs() const { return inputs_; }
+  const std::vector<PortOf>& outputs() const { return outputs_; }
+  // Host memory, in the order of these ports. Blocks until done.
+  Status run(std::span<const void* const> inputs, std::span<void* const> outputs);
+  // Device memory, asynchronous on the caller's stream; host plans: the same as run.
+  Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
+  // All zeros again: a new session.
+  Status clear() { return state_->clear(); }
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  struct Item {
+    const Plan* plan;
+    int64_t times;
+    std::vector<size_t> in, out;  // per port of the plan: index into the schedule's; kOwn: it lies in a state
+  };
+  static constexpr size_t kOwn = static_cast<size_t>(-1);
+
+  Session(const Engine& engine, SessionOptions options) : engine_(engine), options_(std::move(options)) {}
+  Status prepare();
+  Result<size_t> port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input) const;
+  Status check(std::span<const void* const> inputs, std::span<void* const> outputs) const;
+  // Every run of the schedule in order, with these buffers.
+  Status put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream, bool host);
+  Status record();
+  // Copies to the recording's buffers, its launch, and copies from them, on the stream.
+  Status launch(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
+
+  const Engine& engine_;
+  const SessionOptions options_;
+  DeviceKind kind_ = DeviceKind::kHost;
+  int64_t batch_ = 0;
+  std::shared_ptr<State> state_;
+  std::map<std::string, const Plan*> plans_;
+  std::map<const Plan*, std::unique_ptr<Executor>> executors_;
+  std::vector<Item> items_;
+  std::vector<PortOf> inputs_, outputs_;
+  std::unique_ptr<Recording> recording_;
+  std::vector<DeviceBuffer> buffers_;  // of the recording: inputs, then outputs
+  std::atomic<bool> taken_{false};
+};
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions on the host: graphs over one state, by a schedule and by hand. tests/llama_test.cc has real ones.
+#include "runtime/session.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "plan/engine_file.h"
+#include "runtime/test_engine.h"
+#include "runtime/weights.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 3, kCols = 5;
+constexpr size_t kCount = kRows * kCols;
+
+// Two graphs over one state: `begin` puts x there, `step` adds w to it and gives a copy.
+Engine counting_engine() {
+  const Shape shape = {kRows, kCols};
+  Engine e;
+  e.target = Arch::cpu;
+  Buffer w(kCount * 4);
+  for (size_t i = 0; i < kCount; ++i) {
+    const float v = test_weight(static_cast<int64_t>(i));
+    std::memcpy(w.data() + 4 * i, &v, 4);
+  }
+  e.constants = {{"w", Bytes::own(std::move(w))}};
+  e.states = {{"sum", kCount * 4}};
+  Plan begin{.name = "begin", .graph = "begin", .arch = Arch::cpu, .batch = kRows};
+  begin.tensors = {test_tensor("x", shape, Storage::kInput, 0), test_tensor("sum", shape, Storage::kState, 0),
+                   test_tensor("sum after", shape, Storage::kState, 0)};
+  begin.inputs = {{"x", 0}, {"sum", 1}};
+  begin.outputs = {{"sum after", 2}};
+  begin.steps = {{.layer = "keep", .op = "copy", .variant = "copy/cpu", .in = {0}, .out = {2}}};
+  Plan step{.name = "step", .graph = "step", .arch = Arch::cpu, .batch = kRows};
+  step.tensors = {test_tensor("sum", shape, Storage::kState, 0), test_tensor("w", shape, Storage::kConstant, 0),
+                  test_tensor("added", shape, Storage::kArena, -1), test_tensor("sum after", shape, Storage::kState, 0),
+                  test_tensor("y", shape, Storage::kOutput, 1)};
+  step.arena_bytes = static_cast<int64_t>(kCount) * 4;
+  step.inputs = {{"sum", 0}};
+  step.outputs = {{"sum after", 3}, {"y", 4}};
+  step.steps = {{.layer = "add", .op = "map", .variant = "map/cpu", .in = {0, 1}, .out = {2}},
+                {.layer = "keep", .op = "copy", .variant = "copy/cpu", .in = {2}, .out = {3}},
+                {.layer = "leave", .op = "copy", .variant = "copy/cpu", .in = {2}, .out = {4}}};
+  step.steps[0].attrs.set("fn", "add");
+  e.plans = {begin, step};
+  e.schedule = {{"begin", 1}, {"step", 10}};
+  return e;
+}
+
+std::vector<float> after(const std::vector<float>& x, int steps) {
+  std::vector<float> y = x;
+  for (size_t i = 0; i < y.size(); ++i) y[i] += static_cast<float>(steps) * test_weight(static_cast<int64_t>(i));
+  return y;
+}
+
+TEST(Session, RunsTheScheduleInOrder) {
+  const Engine e = counting_engine();
+  const Status sound = check_engine(e);
+  ASSERT_TRUE(sound.ok()) << sound.message();
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  ASSERT_EQ((*session)->inputs().size(), 1u);
+  ASSERT_EQ((*session)->outputs().size(), 1u);
+  EXPECT_EQ((*session)->inputs()[0].name, "x");
+  EXPECT_EQ((*session)->outputs()[0].name, "y");
+  for (int turn = 0; turn < 3; ++turn) {
+    const std::vector<float> x = test_input(kCount, turn);
+    std::vector<float> y(kCount, -1);
+    const void* in[] = {x.data()};
+    void* out[] = {y.data()};
+    const Status ran = (*session)->run(in, out);
+    ASSERT_TRUE(ran.ok()) << ran.message();
+    EXPECT_EQ(y, after(x, 10));
+  }
+}
+
+// Parts by hand, in two sessions by turns; what a caller hands over for a state is put there, and copied from there.
+TEST(Session, PartsOverStatesOfTheirOwn) {
+  const Engine e = counting_engine();
+  const auto weights = Weights::of(e, DeviceKind::kHost);
+  auto a = Session::make(e), b = Session::make(e);
+  ASSERT_TRUE(a.ok() && b.ok());
+  const std::vector<float> x[2] = {test_input(kCount, 1), test_input(kCount, 2)};
+  Session* sessions[2] = {a->get(), b->get()};
+  for (int s = 0; s < 2; ++s) {
+    const auto begin = sessions[s]->graph("begin");
+    ASSERT_TRUE(begin.ok());
+    const void* in[] = {x[s].data(), nullptr};
+    void* out[] = {nullptr};
+    ASSERT_TRUE((*begin)->run(in, out).ok());
+  }
+  for (int turn = 1; turn <= 4; ++turn) {
+    for (int s = 0; s < 2; ++s) {
+      const auto step = sessions[s]->graph("step");
+      ASSERT_TRUE(step.ok());
+      std::vector<float> y(kCount), kept(kCount);
+      const void* in[] = {nullptr};
+      void* out[] = {kept.data(), y.data()};
+      ASSERT_TRUE((*step)->run(in, out).ok());
+      EXPECT_EQ(y, after(x[s], turn));
+      EXPECT_EQ(kept, y);
+    }
+  }
+  const auto step = sessions[0]->graph("step");
+  std::vector<float> y(kCount);
+  const void* given[] = {x[1].data()};
+  void* out[] = {nullptr, y.data()};
+  ASSERT_TRUE((*step)->run(given, out).ok());
+  EXPECT_EQ(y, after(x[1], 1));
+  ASSERT_TRUE(sessions[0]->clear().ok());
+  const void* none[] = {nullptr};
+  ASSERT_TRUE((*step)->run(none, out).ok());
+  EXPECT_EQ(y, after(std::vector<float>(kCount, 0), 1));
+}
+
+TEST(Session, SaysWhatItCannotRun) {
+  Engine e = counting_engine();
+  EXPECT_EQ(Session::make(e, {.batch = 7}).status().message(), "graph 'begin' has no plan of batch 7");
+  const auto session = Session::make(e);
+  EXPECT_EQ((*session)->graph("end").status().message(), "the engine has no graph 'end'; it has 'begin', 'step'");
+  std::vector<float> y(kCount);
+  void* out[] = {y.data()};
+  const void* null[] = {nullptr};
+  EXPECT_EQ((*session)->run(null, out).message(), "input 'x' of the schedule was given no buffer (null)");
+  EXPECT_EQ((*session)->run({}, out).message(), "the schedule has 1 inputs, and 0 buffers were given");
+  e.schedule.clear();
+  const auto parts = Session::make(e);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_EQ((*parts)->run({}, {}).message(),
+            "the engine has 2 graphs and no schedule that says in which order they run: run one of them");
+  // A port that is no state must be given.
+  const auto begin = (*parts)->graph("begin");
+  void* kept[] = {nullptr};
+  const void* nothing[] = {nullptr, nullptr};
+  EXPECT_EQ((*begin)->run(nothing, kept).message(), "input 'x' of plan 'begin' was given no buffer (null)");
+}
+
+// A second thread is turned away or gets the right answer; never a wrong one.
+TEST(Session, TwoThreadsOnOneSession) {
+  const Engine e = counting_engine();
+  const auto session = Session::make(e);
+  std::atomic<int> wrong{0}, right{0};
+  const auto work = [&](int who) {
+    for (int turn = 0; turn < 200; ++turn) {
+      const std::vector<float> x = test_input(kCount, who * 1000 + turn);
+      std::vector<float> y(kCount, -1);
+      const void* in[] = {x.data()};
+      void* out[] = {y.data()};
+      const Status ran = (*session)->run(in, out);
+      if (!ran.ok()) continue;
+      (y == after(x, 10) ? right : wrong)++;
+    }
+  };
+  std::thread other(work, 1);
+  work(2);
+  other.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(right, 0);
+}
+
+}  // namespace
+}  // namespace tessera

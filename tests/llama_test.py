@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A small Llama with a KV cache gives what it gives without one: from ONNX with past/present pairs and from a checkpoint.
+The bound is derived: both engines state how far each may be from its own golden run. Arguments: the folder with the
+program, and the target (cpu)."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import numpy as np
+    import onnx
+
+    import checkpoint_layouts
+    import llama_models
+except ImportError as missing:
+    print(f"{missing}: skipped")
+    sys.exit(77)
+
+PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
+TARGET = sys.argv.pop(1) if len(sys.argv) > 1 else "cpu"
+BATCH, CACHE, PROMPT, TOKENS = 2, 32, 11, 17
+
+
+def distance(got, want):
+    return float(np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want))
+
+
+class Llamas(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.model = llama_models.Llama(seed=5)
+        onnx.save(cls.model.onnx(cached=False), cls.folder / "plain.onnx")
+        onnx.save(cls.model.onnx(cached=True), cls.folder / "cached.onnx")
+        cls.model.write_checkpoint(cls.folder / "llama", checkpoint_layouts.write_safetensors)
+        cls.ids = np.random.default_rng(6).integers(0, cls.model.vocab, (BATCH, TOKENS))
+        cls.positions = np.broadcast_to(np.arange(TOKENS), (BATCH, TOKENS))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def tessera(self, *words, code=0):
+        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
+        return done
+
+    def build(self, name, model, precision, *options):
+        self.tessera("build", model, "-o", name, "--precision", precision, "--target", TARGET, "--quiet", *options)
+        manifest = json.loads(self.tessera("inspect", name, "--json").stdout)
+        return {o["name"]: b for o, b in zip(manifest["golden"]["outputs"], manifest["golden"]["bounds"])}["logits"]
+
+    def run_on(self, engine, **arrays):
+        np.savez(self.folder / "in.npz", **arrays)
+        self.tessera("run", engine, "--inputs", "in.npz", "--outputs", "out.npz")
+        with np.load(self.folder / "out.npz") as out:
+            return dict(out)
+
+    def plain(self, precision, mask):
+        bound = self.build("plain.tess", "plain.onnx", precision, "--shape", f"input_ids={BATCH},{TOKENS}")
+        out = self.run_on("plain.tess", input_ids=self.ids, attention_mask=mask, position_ids=self.positions)
+        return out["logits"], bound
+
+    def decode(self, run, rows):
+        """Logits of all tokens: the prompt at once, then one by one, with what each run leaves handed to the next."""
+        logits, states = [], {}
+        for first, count in [(0, PROMPT)] + [(t, 1) for t in range(PROMPT, TOKENS)]:
+            out = run(first, count, states)
+            logits.append(out.pop("logits"))
+            states = rows(out)
+        return np.concatenate(logits, 1)
+
+    def onnx_runs(self, precision, mask):
+        bounds = {}
+        for count in (PROMPT, 1):
+            bounds[count] = self.build(
+                f"cached{count}.tess",
+                "cached.onnx",
+                precision,
+                *("--state", "past_key_values.*=present.*", "--shape", f"input_ids={BATCH},{count}"),
+                *("--shape", f"attention_mask={BATCH},{CACHE}"),
+                *("--shape", f"past_key_values.0.key={BATCH},{self.model.kv_heads},{CACHE - count},{self.model.size}"),
+            )
+
+        def run(first, count, states):
+            shown = np.random.default_rng(first).integers(0, 2, (BATCH, CACHE))  # columns that are not read
+            shown[:, :first] = mask[:, :first]
+            shown[:, CACHE - count :] = mask[:, first : first + count]
+            return self.run_on(
+                f"cached{count}.tess",
+                input_ids=self.ids[:, first : first + count],
+                position_ids=self.positions[:, first : first + count],
+                attention_mask=shown,
+                past_length=np.full(BATCH, first, np.int32),
+                **states,
+            )
+
+        logits = self.decode(run, lambda out: {k.replace("present", "past_key_values"): v for k, v in out.items()})
+        return logits, max(bounds.values())
+
+    def test_onnx_with_a_cache_equals_onnx_without(self):
+        for precision in ("fp32", "fp16"):
+            for padded in (False, True):
+                mask = np.ones((BATCH, TOKENS), np.int64)
+                if padded:
+                    mask[1, :3] = 0  # the first tokens of one prompt are padding
+                with self.subTest(precision=precision, padded=padded):
+                    want, bound = self.plain(precision, mask)
+                    got, cached = self.onnx_runs(precision, mask)
+                    seen = mask == 1
+                    self.assertLess(distance(got[seen], want[seen]), bound + cached)
+
+    def test_family_equals_onnx(self):
+        for precision in ("fp32", "fp16"):
+            want, bound = self.plain(precision, np.ones((BATCH, TOKENS), np.int64))
+            bounds = {
+                count: self.build(
+                    f"family{count}.tess",
+                    "llama",
+                    precision,
+                    *("--family", "llama", "--batch", BATCH, "--tokens", count, "--cache", CACHE),
+                )
+                for count in (PROMPT, 1)
+            }
+
+            def run(first, count, states):
+                return self.run_on(
+                    f"family{count}.tess",
+                    input_ids=self.ids[:, first : first + count],
+                    past_length=np.full(BATCH, first, np.int32),
+                    **states,
+                )
+
+            got = self.decode(run, lambda out: {k.removesuffix(".after"): v for k, v in out.items()})
+            with self.subTest(precision=precision):
+                self.assertLess(distance(got, want), bound + max(bounds.values()))
+
+    def test_a_wrong_length_is_far_off(self):
+        """What the bounds above can tell apart: one key too few, and a stale row."""
+        mask = np.ones((BATCH, TOKENS), np.int64)
+        want, bound = self.plain("fp16", mask)
+        real = np.full
+        try:
+            np.full = lambda shape, value, kind: real(shape, max(0, value - (value > PROMPT)), kind)
+            got, cached = self.onnx_runs("fp16", mask)
+        finally:
+            np.full = real
+        self.assertGreater(distance(got, want), 3 * (bound + cached))
+
+    def test_bad_states_are_refused(self):
+        shape = ("--shape", f"input_ids={BATCH},1", "--shape", f"attention_mask={BATCH},{CACHE}")
+        shape += ("--shape", f"past_key_values.0.key={BATCH},2,{CACHE - 1},16")
+        for state, says in (
+            ("past_key_values.*", "wanted INPUT=OUTPUT"),
+            ("past.*=present.*", "no input of the model is called 'past.*'"),
+            ("past_key_values.*=presents.*", "which the model does not have"),
+            ("attention_mask=logits", "a state keeps its shape, or is a cache"),
+        ):
+            done = self.tessera("build", "cached.onnx", "-o", "x.tess", "--state", state, *shape, code=2 if "*" not in state or "=" not in state else 3)
+            self.assertIn(says, " ".join(done.stderr.split()))
+
+
+if __name__ == "__main__":
+    unittest.main()
