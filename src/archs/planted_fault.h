@@ -22,6 +22,8 @@ enum class Fault : int {
   kWeightsOfBefore,  // short attention: the second product has the weights of the first
   kNoShrink,         // streaming attention: results so far are not scaled when the maximum rises
   kLowestIsNone,     // streaming attention: a bias of the lowest f32 counts as minus infinity
+  kLengthOfFirst,    // streaming attention: the length of the first batch item holds for all
+  kStaleValues,      // streaming attention: values behind the last valid key are multiplied by 0 as they are
   kTokenOrder,       // streaming attention in FP8: codes of a word in another order
   kMeanKept,         // norm: the mean is not taken off the last column of a chunk
   kCount

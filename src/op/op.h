@@ -35,6 +35,9 @@ struct OpInfo {
   bool boundary = false;  // its CUDA variants can read and write the caller's buffers through a slot
   bool takes_program = false;
   bool takes_gate = false;  // a program with a gate too: its rule halves the columns, its reference makes all of them
+  // The input whose own memory result 0 lies in, where a plan places it so: kernels then write only what differs. -1:
+  // none. Where both have memory of their own the kernel copies the rest.
+  int in_place = -1;
   // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is
   // multiplied that a precision is asked for.
   int promises = -1;

@@ -227,7 +227,9 @@ double default_min_cosine(const Plan& golden) {
     if (s.attrs.integer(kSparse24, 0) != 0) gate = std::min(gate, 0.5);
     for (const int t : s.in) {
       if (t < 0) continue;
-      const ElementInfo& e = info(golden.tensors[static_cast<size_t>(t)].desc.type.element);
+      const QuantType& type = golden.tensors[static_cast<size_t>(t)].desc.type;
+      const ElementInfo& e = info(type.element);
+      if (e.kind == ElementKind::kInteger && !type.scaled()) continue;  // lengths: counts, not codes
       if (e.kind == ElementKind::kInteger) {
         gate = std::min(gate, e.bits <= 4 ? 0.8 : 0.95);
       } else {

@@ -143,12 +143,26 @@ const OperandMutation kOfOperands[] = {
      }},
     {"last keys missing",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
-       if (p.op != "attention" || p.in[1].shape[1] < 4) return false;
+       if (p.op != "attention" || p.in[1].shape[1] < 4 || p.operand(4) != nullptr) return false;
        const int64_t keys = p.in[1].shape[1], per_key = p.in[2].shape[2] * p.in[2].shape[3],
                      from = keys > 64 ? (keys - 1) / 32 * 32 : keys / 2;
        change_numbers(in[2], [&](std::vector<double>& v, int64_t) {
          for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<int64_t>(i) / per_key % keys >= from ? 0 : v[i];
        });
+       return true;
+     }},
+    {"one key more",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.operand(4) == nullptr) return false;
+       change_numbers(in[4], [](std::vector<double>& v, int64_t) {
+         for (double& x : v) x += 1;
+       });
+       return true;
+     }},
+    {"length of the first item",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       if (p.op != "attention" || p.operand(4) == nullptr || p.in[4].shape[0] < 2) return false;
+       change_numbers(in[4], [](std::vector<double>& v, int64_t) { std::fill(v.begin(), v.end(), v[0]); });
        return true;
      }},
     {"no mask",

@@ -45,6 +45,9 @@ __device__ __forceinline__ void store_shared(uint32_t to, float a) {
 __device__ __forceinline__ void store_shared(uint32_t to, uint2 a) {
   asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a.x), "r"(a.y) : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t to, const uint4& a) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t to, const float2& a) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a.x), "f"(a.y) : "memory");
 }

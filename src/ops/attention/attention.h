@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "op/op.h"
+#include "tiles/valid_keys.h"
 
 namespace tessera {
 
@@ -23,17 +24,35 @@ namespace tessera {
 //                             scores.
 // So a sum of score and bias is rounded once, in f32 and in units of the scores, by every variant. In other units the
 // lowest number overflows (times log2 e) or rounds elsewhere; f64 keeps scores that f32 loses.
+//
+// Operand `lengths` (i32, [1] or [batch]; docs/design/0028): k and v are a cache, and how many of its keys are valid is
+// known only while running. With attr `fresh` = the number of new keys, which lie right behind the old ones:
+//   n_b = clamp(lengths[b], 0, keys - fresh)        keys j < n_b + fresh take part, the others do not exist
+// Others are not read as numbers: they may be NaN. `causal`: key j takes part where j <= i + n_b + fresh - queries. The
+// bias has the new keys at its end, as the model orders them: key j < n_b reads column j, key n_b + t column keys -
+// fresh + t. A query that sees no key gives y = 0. Decode is queries = fresh = 1, prefill into a cache queries = fresh,
+// a padded prompt fresh = 0.
 struct AttentionProblem {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0, value_size = 0;
   double scale = 1;                                     // attr `scale`
   bool causal = false;                                  // attr `causal`
   bool has_bias = false;                                // input 3
+  bool has_lengths = false;                             // input 4
+  int64_t fresh = 0;                                    // attr `fresh`
+  int64_t length_stride = 0;                            // elements between the lengths of batch items; 0: one for all
   Shape q_strides, k_strides, v_strides, bias_strides;  // elements, per axis of the operand; bias: 0 where broadcast
   QuantType q, k, v, y;
   std::optional<QuantType> p;  // attr `p`
   const Program* then = nullptr;
 
   static AttentionProblem of(const Problem& p);
+  // Of batch item b. `lengths`: the operand's numbers in host memory, decoded and dense; ignored
+  // where there is no such operand.
+  template <class Number>
+  ValidKeys<int64_t> valid_keys_of(const Number* lengths, int64_t b) const {
+    if (!has_lengths) return all_keys(keys);
+    return valid_keys(static_cast<int64_t>(lengths[b * length_stride]), keys, fresh);
+  }
 };
 
 // The types that are defined above; a product of any other ones (i8, e5m2, blocks) is two matmuls.

@@ -160,8 +160,15 @@ class AttentionKernel final : public Kernel {
     std::atomic<int64_t> next{0};
     parallel_for(std::min<int64_t>(threads(), pieces), 1, [&](int64_t, int64_t) {
       for (int64_t i = next++; i < pieces; i = next++) {
-        const int64_t first = i % cuts * rows;
-        Piece piece{in, out, i / cuts / p_.kv_heads, i / cuts % p_.kv_heads, first, std::min(rows, rows_ - first)};
+        const int64_t first = i % cuts * rows, batch = i / cuts / p_.kv_heads;
+        const auto* lengths = p_.has_lengths ? static_cast<const int32_t*>(in[4].data) : nullptr;
+        Piece piece{in,
+                    out,
+                    batch,
+                    i / cuts % p_.kv_heads,
+                    first,
+                    std::min(rows, rows_ - first),
+                    p_.valid_keys_of(lengths, batch)};
         run(piece);
       }
     });
@@ -174,6 +181,7 @@ class AttentionKernel final : public Kernel {
   struct Piece {
     std::span<const TensorView> in, out;
     int64_t batch, kv_head, first, rows;
+    ValidKeys<int64_t> keys;
   };
   int64_t head_of(const Piece& piece, int64_t row) const {
     return piece.kv_head * group_ + (piece.first + row) / p_.queries;
@@ -233,7 +241,8 @@ class AttentionKernel final : public Kernel {
       }
     };
     const auto each_block = [&](const auto& body) {
-      for (int64_t first = 0; first < p_.keys; first += keys) body(first, std::min(keys, p_.keys - first));
+      for (int64_t first = 0; first < piece.keys.all; first += keys)
+        body(first, std::min(keys, piece.keys.all - first));
     };
     if (p_.p) {
       const auto scores_of = [&](int64_t i, int64_t first) { return scores + (i * p_.keys + first) * kPanelCols; };
@@ -302,16 +311,14 @@ class AttentionKernel final : public Kernel {
     product_.pack_w(p_.q.element, piece.in[0].data, offsets, n, p_.head_size, decoded, to);
   }
 
-  // Keys that query i may see: all, or with `causal` those up to i + keys - queries.
-  int64_t seen_by(int64_t query) const {
-    return p_.causal ? std::clamp<int64_t>(query + p_.keys - p_.queries + 1, 0, p_.keys) : p_.keys;
-  }
+  // Keys that query i may see.
+  int64_t seen_by(const Piece& piece, int64_t query) const { return piece.keys.seen_by(query, p_.queries, p_.causal); }
   // Keys that some query of the panel may see.
   int64_t keys_seen(const Piece& piece, int64_t panel) const {
-    if (!p_.causal) return p_.keys;
+    if (!p_.causal) return piece.keys.all;
     int64_t most = 0;
     for (int64_t r = panel * kPanelCols; r < std::min(piece.rows, (panel + 1) * kPanelCols); ++r)
-      most = std::max(most, seen_by(query_of(piece, r)));
+      most = std::max(most, seen_by(piece, query_of(piece, r)));
     return most;
   }
 
@@ -323,17 +330,21 @@ class AttentionKernel final : public Kernel {
       const int64_t row = panel * kPanelCols + c, query = query_of(piece, row);
       if (p_.has_bias) {
         const Shape& t = p_.bias_strides;
-        const int64_t begin = piece.batch * t[0] + head_of(piece, row) * t[1] + query * t[2] + first * t[3];
-        if (t[3] == 1) {
-          decode_row(bias_element_, piece.in[3].data, begin, n, bias);
-        } else {
-          for (int64_t j = 0; j < n; ++j) decode_row(bias_element_, piece.in[3].data, begin + j * t[3], 1, bias + j);
-        }
+        const int64_t begin = piece.batch * t[0] + head_of(piece, row) * t[1] + query * t[2];
+        const int64_t old = std::clamp<int64_t>(piece.keys.old - first, 0, n);
+        read_bias(piece, begin + first * t[3], old, bias);
+        read_bias(piece, begin + piece.keys.bias_column(first + old) * t[3], n - old, bias + old);
         for (int64_t j = 0; j < n; ++j) s[j * kPanelCols + c] += bias[j];
       }
-      for (int64_t j = std::max<int64_t>(0, seen_by(query) - first); j < n; ++j)
+      for (int64_t j = std::max<int64_t>(0, seen_by(piece, query) - first); j < n; ++j)
         s[j * kPanelCols + c] = -std::numeric_limits<float>::infinity();
     }
+  }
+  // n numbers of the bias, for keys side by side.
+  void read_bias(const Piece& piece, int64_t begin, int64_t n, float* to) const {
+    const int64_t step = p_.bias_strides[3];
+    if (step == 1) return decode_row(bias_element_, piece.in[3].data, begin, n, to);
+    for (int64_t j = 0; j < n; ++j) decode_row(bias_element_, piece.in[3].data, begin + j * step, 1, to + j);
   }
 
   const Problem problem_;

@@ -88,8 +88,9 @@ struct Args {
   int head_chunks, value_chunks;  // of 8 columns
   FastDivide tiles, heads, heads_per_kv;
   Element bias_element;
+  const int32_t* lengths;    // null: all keys are valid
+  int length_stride, fresh;  // elements between batch items; new keys
   bool causal;
-  int shift;          // causal: query i sees keys up to i + shift
   float scale;        // of the scores: to units of log2 or, with a bias, to their own
   float score_scale;  // what is left of it after the bias step: `scale`, or 1
 };
@@ -117,6 +118,11 @@ struct Registers {
   uint32_t q[C::kTiles][C::kQueriesInRegisters ? C::kHead / 16 : 1][4];
 };
 
+__device__ __forceinline__ ValidKeys<int> keys_of(const Args& p, uint32_t batch) {
+  if (p.lengths == nullptr) return all_keys(p.keys);
+  return valid_keys(p.lengths[batch * p.length_stride], p.keys, p.fresh);
+}
+
 // kRows rows of kHead columns to shared memory; rows and chunks that do not exist become zeros.
 template <class C, int kRows>
 __device__ __forceinline__ void copy_rows(uint32_t to, const typename C::Half* from, int64_t stride, int rows,
@@ -135,8 +141,8 @@ __device__ __forceinline__ void copy_rows(uint32_t to, const typename C::Half* f
 // Scores with the bias added (ops/attention/attention.h). query, key: of this lane's first cell; its others are 8 rows
 // and 1 and 8 columns on.
 template <class C>
-__device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C::kKeys / 8][4], int64_t at, int query,
-                                         int key) {
+__device__ __forceinline__ void add_bias(const Args& p, const ValidKeys<int>& keys,
+                                         float (&s)[C::kTiles][C::kKeys / 8][4], int64_t at, int query, int key) {
 #pragma unroll
   for (int t = 0; t < C::kTiles; ++t) {
 #pragma unroll
@@ -150,7 +156,8 @@ __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C:
         for (int i = 0; i < 2; ++i) {
           float& v = s[t][j][2 * h + i];
           const int col = key + 8 * j + i;
-          if (col < p.keys) v = fmaf(v, p.scale, cuda::load_one(p.bias_element, p.bias, row_at + col * p.bias_key));
+          if (col < keys.all)
+            v = fmaf(v, p.scale, cuda::load_one(p.bias_element, p.bias, row_at + keys.bias_column(col) * p.bias_key));
         }
       }
     }
@@ -160,8 +167,8 @@ __device__ __forceinline__ void add_bias(const Args& p, float (&s)[C::kTiles][C:
 // One tile of keys, for one warp. kMasked: some keys or pairs may not take part, or there is a bias.
 template <class C, bool kMasked>
 __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint32_t q_shared, uint32_t k_shared,
-                                            uint32_t v_shared, int first_query, int first_key, int last_key,
-                                            int64_t bias_at, int lane) {
+                                            uint32_t v_shared, const ValidKeys<int>& keys, int first_query,
+                                            int first_key, int last_key, int64_t bias_at, int lane) {
   constexpr int kTiles = C::kTiles, kKeys = C::kKeys;
   const int valid = last_key - first_key;  // keys from here on that any row of the block sees
   const cuda::Cell a_from = cuda::a_source(lane), k_from = cuda::b_source_by_column(lane),
@@ -196,13 +203,13 @@ __device__ __forceinline__ void attend_tile(const Args& p, Registers<C>& r, uint
 
   if constexpr (kMasked) {
     const cuda::Cell corner = cuda::accumulator_cell(lane, 0);
-    if (p.bias != nullptr) add_bias<C>(p, s, bias_at, first_query + corner.row, first_key + corner.col);
+    if (p.bias != nullptr) add_bias<C>(p, keys, s, bias_at, first_query + corner.row, first_key + corner.col);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int query = first_query + corner.row + 16 * t + 8 * h;
-        const int seen = (p.causal ? min(p.keys, query + p.shift + 1) : p.keys) - first_key - corner.col;
+        const int seen = keys.seen_by(query, p.queries, p.causal) - first_key - corner.col;
 #pragma unroll
         for (int j = 0; j < kKeys / 8; ++j) {
           if (8 * j >= seen) s[t][j][2 * h] = -INFINITY;
@@ -339,14 +346,14 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
 
   // Keys that the block's last query sees, and tiles that all of its queries see in full.
   const int last_query = min(block_query + C::kQueries, p.queries) - 1;
-  const int last_key = p.causal ? min(p.keys, last_query + p.shift + 1) : p.keys;
+  const ValidKeys<int> keys = keys_of(p, batch);
+  const int last_key = keys.seen_by(last_query, p.queries, p.causal);
   const int tiles = (last_key + C::kKeys - 1) / C::kKeys;
-  const int whole_tiles =
-      p.bias != nullptr ? 0 : (p.causal ? min(p.keys, block_query + p.shift + 1) : p.keys) / C::kKeys;
+  const int whole_tiles = p.bias != nullptr ? 0 : keys.seen_by(block_query, p.queries, p.causal) / C::kKeys;
   const auto copy_keys = [&](int tile) {
     const uint32_t to = stages + (tile % 2) * 2 * C::kKeyBytes;
     const int64_t first = int64_t{tile} * C::kKeys;
-    const int rows = p.keys - static_cast<int>(first);
+    const int rows = keys.all - static_cast<int>(first);
     copy_rows<C, C::kKeys>(to, k + first * p.k_token, p.k_token, rows, p.head_chunks);
     copy_rows<C, C::kKeys>(to + C::kKeyBytes, v + first * p.v_token, p.v_token, rows, p.value_chunks);
     cuda::commit_copies();
@@ -385,10 +392,16 @@ __global__ void __launch_bounds__(32 * kWarps, C::kBlocksPerSm) attend(const __g
     }
     const uint32_t k_shared = stages + (tile % 2) * 2 * C::kKeyBytes, v_shared = k_shared + C::kKeyBytes;
     if (tile < whole_tiles) {
-      attend_tile<C, false>(p, r, warp_q, k_shared, v_shared, first_query, tile * C::kKeys, last_key, bias_at, lane);
+      attend_tile<C, false>(p, r, warp_q, k_shared, v_shared, keys, first_query, tile * C::kKeys, last_key, bias_at,
+                            lane);
     } else {
-      attend_tile<C, true>(p, r, warp_q, k_shared, v_shared, first_query, tile * C::kKeys, last_key, bias_at, lane);
+      attend_tile<C, true>(p, r, warp_q, k_shared, v_shared, keys, first_query, tile * C::kKeys, last_key, bias_at,
+                           lane);
     }
+  }
+  if (tiles == 0) {  // no key at all: results take the place of queries that may still be on their way
+    cuda::wait_copies<0>();
+    __syncthreads();
   }
   if (!working) return;
   const int64_t y_token = int64_t{p.heads.divisor} * p.value_size;
@@ -423,6 +436,10 @@ class HalfAttention final : public Kernel {
       p.bias_key = a_.bias_strides[3];
       p.bias_element = in[3].desc->type.element;
     }
+    if (a_.has_lengths) {
+      p.lengths = static_cast<const int32_t*>(in[4].data);
+      p.length_stride = static_cast<int>(a_.length_stride), p.fresh = static_cast<int>(a_.fresh);
+    }
     p.queries = static_cast<int>(a_.queries);
     p.keys = static_cast<int>(a_.keys);
     p.value_size = static_cast<int>(a_.value_size);
@@ -431,7 +448,6 @@ class HalfAttention final : public Kernel {
     p.heads = FastDivide(static_cast<uint32_t>(a_.heads));
     p.heads_per_kv = FastDivide(static_cast<uint32_t>(a_.heads / a_.kv_heads));
     p.causal = a_.causal;
-    p.shift = p.keys - p.queries;
     p.scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * 1.44269504088896341);
     p.score_scale = a_.has_bias ? 1.0f : p.scale;
     return with_config([&]<class C>(C) {

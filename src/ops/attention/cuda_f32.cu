@@ -66,8 +66,9 @@ struct Args {
   int queries, keys, head_size, value_size;
   FastDivide tiles, heads, heads_per_kv;
   Element bias_element;
+  const int32_t* lengths;    // null: all keys are valid
+  int length_stride, fresh;  // elements between batch items; new keys
   bool causal;
-  int shift;          // causal: query i sees keys up to i + shift
   float scale, unit;  // of the scores: to units of log2, and 1; with a bias: to their own units, and log2(e)
 };
 
@@ -79,6 +80,11 @@ __device__ __forceinline__ void copy_rows(float* to, int stride, int count, int 
     for (int c = threadIdx.x % 32; c < padded; c += 32)
       to[row * stride + c] = row < rows && c < columns ? from[row * from_stride + c] : 0.0f;
   }
+}
+
+__device__ __forceinline__ ValidKeys<int> keys_of(const Args& p, uint32_t batch) {
+  if (p.lengths == nullptr) return all_keys(p.keys);
+  return valid_keys(p.lengths[batch * p.length_stride], p.keys, p.fresh);
 }
 
 extern __shared__ __align__(16) float attention_floats[];
@@ -110,11 +116,12 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
     sum[r] = 0.0f;
   }
   const int last_query = min(block_query + kQueries, p.queries) - 1;
-  const int last_key = p.causal ? min(p.keys, last_query + p.shift + 1) : p.keys;
+  const ValidKeys<int> keys = keys_of(p, batch);
+  const int last_key = keys.seen_by(last_query, p.queries, p.causal);
   for (int first_key = 0; first_key < last_key; first_key += kKeys) {
     __syncthreads();  // no thread reads the previous tile any more
-    copy_rows(k_shared, stride, kKeys, padded, k + first_key * p.k_token, p.k_token, p.keys - first_key, p.head_size);
-    copy_rows(v_shared, p.value_size, kKeys, p.value_size, v + first_key * p.v_token, p.v_token, p.keys - first_key,
+    copy_rows(k_shared, stride, kKeys, padded, k + first_key * p.k_token, p.k_token, keys.all - first_key, p.head_size);
+    copy_rows(v_shared, p.value_size, kKeys, p.value_size, v + first_key * p.v_token, p.v_token, keys.all - first_key,
               p.value_size);
     __syncthreads();
 
@@ -132,11 +139,12 @@ __global__ void __launch_bounds__(32 * kWarps) attend_f32(const __grid_constant_
     for (int r = 0; r < kRows; ++r) {
       const int query = first_query + r;
       float score = s[r] * p.scale;
-      if (p.bias != nullptr && key < p.keys && query < p.queries) {
-        const int64_t at = batch * p.bias_batch + head * p.bias_head + query * p.bias_query + key * p.bias_key;
+      if (p.bias != nullptr && key < keys.all && query < p.queries) {
+        const int64_t at =
+            batch * p.bias_batch + head * p.bias_head + query * p.bias_query + keys.bias_column(key) * p.bias_key;
         score = fmaf(s[r], p.scale, cuda::load_one(p.bias_element, p.bias, at));
       }
-      if (key >= p.keys || (p.causal && key > query + p.shift)) score = -INFINITY;
+      if (key >= keys.seen_by(query, p.queries, p.causal)) score = -INFINITY;
       const float higher = fmaxf(top[r], cuda::across_warp<cuda::Max>(score));
       // A row that has seen no key yet must not compute -inf - -inf.
       const float base = higher == -INFINITY ? 0.0f : higher;
@@ -209,6 +217,10 @@ class FloatAttention final : public Kernel {
       p.bias_key = a_.bias_strides[3];
       p.bias_element = in[3].desc->type.element;
     }
+    if (a_.has_lengths) {
+      p.lengths = static_cast<const int32_t*>(in[4].data);
+      p.length_stride = static_cast<int>(a_.length_stride), p.fresh = static_cast<int>(a_.fresh);
+    }
     p.queries = static_cast<int>(a_.queries);
     p.keys = static_cast<int>(a_.keys);
     p.head_size = static_cast<int>(a_.head_size);
@@ -218,7 +230,6 @@ class FloatAttention final : public Kernel {
     p.heads = FastDivide(static_cast<uint32_t>(a_.heads));
     p.heads_per_kv = FastDivide(static_cast<uint32_t>(a_.heads / a_.kv_heads));
     p.causal = a_.causal;
-    p.shift = p.keys - p.queries;
     p.scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * kLog2e);
     p.unit = a_.has_bias ? static_cast<float>(kLog2e) : 1.0f;
     const size_t bytes = sizeof(float) * static_cast<size_t>(shared_floats(p.head_size, p.value_size));

@@ -72,6 +72,7 @@ class Rows {
     if (a_.q.scaled()) scale_ = order.fused_offset ? scale_ * q * k : scale_ * (q * k);
     if (order.fused_offset) scale_ = std::max(scale_, 0x1p-100f);
     if (a_.has_bias) bias_ = decode(in[3]);
+    if (a_.has_lengths) lengths_ = static_cast<const int32_t*>(in[4].data);
     if (a_.has_bias) {
       const Shape& shape = bias_.shape;
       const Shape dense = dense_strides(shape);
@@ -79,16 +80,19 @@ class Rows {
     }
   }
 
+  ValidKeys<int64_t> valid_of(int64_t b) const { return a_.valid_keys_of(lengths_, b); }
+
   // One row: scores in, results before the division out.
   RowState run(std::vector<float>& s, int64_t b, int64_t h, int64_t i, std::vector<CorePanel>& panels,
                const std::vector<float>& v) {
-    const int64_t keys = a_.keys, seen = a_.causal ? i + keys - a_.queries + 1 : keys;
+    const ValidKeys<int64_t> valid = valid_of(b);
+    const int64_t keys = a_.keys, seen = valid.seen_by(i, a_.queries, a_.causal);
     width_.assign(static_cast<size_t>(keys), 0.0);
     for (int64_t j = 0; j < keys; ++j) {
       float& x = s[static_cast<size_t>(j)];
-      if (a_.has_bias) {
+      if (a_.has_bias && j < valid.all) {
         const auto at = static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] +
-                                            j * bias_strides_[3]);
+                                            valid.bias_column(j) * bias_strides_[3]);
         const auto bias = static_cast<float>(bias_.v[at]);
         const double plain = static_cast<double>(x) * scale_, off = order_.loose * std::fabs(plain);
         x = std::fmaf(x, scale_, bias);
@@ -266,6 +270,7 @@ class Rows {
   bool codes_ = false;
   float scale_ = 1;  // of the scores: to units of log2 or, with a bias, to their own
   Dense bias_;
+  const int32_t* lengths_ = nullptr;
   Shape bias_strides_ = {0, 0, 0, 0};
   std::vector<float> weights_, low_, high_, row_;
   std::vector<double> width_;  // per key of the row: how far a loose score may be off, the bias added
@@ -290,9 +295,11 @@ Emulation emulate_attention(const Problem& problem, std::span<const TensorView> 
     Rows rows(problem, in, order);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / a.heads, h = item % a.heads, g = h / (a.heads / a.kv_heads);
-      const std::vector<float> queries = head_of(q, problem.in[0].shape, b, h),
-                               keys = head_of(k, problem.in[1].shape, b, g),
-                               values = head_of(v, problem.in[2].shape, b, g);
+      const std::vector<float> queries = head_of(q, problem.in[0].shape, b, h);
+      std::vector<float> keys = head_of(k, problem.in[1].shape, b, g), values = head_of(v, problem.in[2].shape, b, g);
+      // Keys that do not exist: scores that are masked, weights of 0 on values that the kernels make 0.
+      std::fill(keys.begin() + rows.valid_of(b).all * a.head_size, keys.end(), 0.0f);
+      std::fill(values.begin() + rows.valid_of(b).all * a.value_size, values.end(), 0.0f);
       std::vector<float> scores(static_cast<size_t>(a.queries * a.keys));
       const int least = info(a.q.element).min_exponent;
       emulate_sums({order.core}, {queries.data(), least}, {keys.data(), least}, scores.data(), a.queries, a.keys,

@@ -95,7 +95,8 @@ class RowErrors {
   // e[0, value_size) of query i of head h.
   void take(int64_t b, int64_t h, int64_t i, std::vector<double>& e) {
     const int64_t g = h / (a_.heads / a_.kv_heads);
-    seen_ = a_.causal ? i + a_.keys - a_.queries + 1 : a_.keys;
+    valid_ = a_.valid_keys_of(a_.has_lengths ? in_[4].v.data() : nullptr, b);
+    seen_ = valid_.seen_by(i, a_.queries, a_.causal);
     take_scores(b, h, i, g);
     if (top_ == -INFINITY) return;  // no key is seen: the result is exactly 0
     const size_t at = static_cast<size_t>(((b * a_.queries + i) * a_.heads + h) * a_.value_size);
@@ -121,7 +122,7 @@ class RowErrors {
       error = dot_ * std::fabs(a_.scale) * size + 6 * u * std::fabs(score);
       if (a_.has_bias)
         take_bias(in_[3].v[static_cast<size_t>(b * bias_strides_[0] + h * bias_strides_[1] + i * bias_strides_[2] +
-                                               j * bias_strides_[3])],
+                                               valid_.bias_column(j) * bias_strides_[3])],
                   score, error);
       top_ = std::max(top_, score);
     }
@@ -195,6 +196,7 @@ class RowErrors {
   const double exponential_;
   Shape bias_strides_ = Shape(4, 0);  // in[3] is dense here: 0 where broadcast
   // Of the row at hand.
+  ValidKeys<int64_t> valid_ = {};
   int64_t seen_ = 0;  // keys
   double top_ = 0;
   std::vector<double> weight_, error_, magnitude_, all_;

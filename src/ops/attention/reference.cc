@@ -28,6 +28,11 @@ AttentionProblem AttentionProblem::of(const Problem& p) {
     for (size_t i = 0; i < bias->shape.size(); ++i)
       a.bias_strides[lead + i] = bias->shape[i] == 1 ? 0 : bias->strides[i];
   }
+  if (const Operand* lengths = p.operand(4)) {
+    a.has_lengths = true;
+    a.length_stride = elements(lengths->shape) > 1 ? 1 : 0;
+    a.fresh = p.attrs.integer("fresh");
+  }
   a.then = &p.then;
   return a;
 }
@@ -53,6 +58,22 @@ void round_weights(const ElementInfo& element, std::span<double> v, std::vector<
 }
 
 namespace {
+
+Status check_lengths(const Problem& p, const std::string& shapes) {
+  const int64_t batch = p.in[0].shape[0], keys = p.in[1].shape[1], fresh = p.attrs.integer("fresh");
+  const Operand* lengths = p.operand(4);
+  if (lengths == nullptr) {
+    if (fresh != 0) return bad_input(cat(shapes, "fresh = ", fresh, " without lengths; it says how many keys are new"));
+    return {};
+  }
+  if (lengths->type != QuantType(Element::i32))
+    return bad_input(cat(shapes, "lengths are ", to_string(lengths->type), ", wanted i32"));
+  if (lengths->shape.size() != 1 || (lengths->shape[0] != 1 && lengths->shape[0] != batch))
+    return bad_input(cat(shapes, "lengths", to_string(lengths->shape), ", wanted [1] or [batch]"));
+  if (fresh < 0 || fresh > keys)
+    return bad_input(cat(shapes, "fresh = ", fresh, ", wanted a number of new keys from 0 to ", keys));
+  return {};
+}
 
 Result<std::vector<Type>> infer(const Problem& p) {
   for (size_t i = 0; i < 3; ++i) {
@@ -90,6 +111,7 @@ Result<std::vector<Type>> infer(const Problem& p) {
       return bad_input(
           cat(shapes, "bias", to_string(bias->shape), " does not broadcast to [batch, heads, queries, keys]"));
   }
+  TS_TRY(check_lengths(p, shapes));
   return std::vector<Type>{{.shape = {q[0], q[1], q[2], v[3]}, .quant = result_element(p.in[0])}};
 }
 
@@ -103,6 +125,7 @@ void take_head(const Dense& from, int64_t b, int64_t h, std::vector<double>& to)
 
 // `rounded`: the element of attr `p`, or null.
 void softmax_row(double* s, int64_t n, const ElementInfo* rounded, std::vector<uint8_t>& codes) {
+  if (n == 0) return;
   const double top = *std::max_element(s, s + n);
   if (top == -INFINITY) {  // every key is hidden
     std::fill_n(s, n, 0.0);
@@ -126,6 +149,7 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
     for (size_t i = 0; i < dense.size(); ++i) bias_strides[4 - dense.size() + i] = in[3].shape[i] == 1 ? 0 : dense[i];
   }
   const ElementInfo* rounded = a.p ? &info(a.p->element) : nullptr;
+  const double* lengths = a.has_lengths ? in[4].v.data() : nullptr;
   parallel_for(a.batch * a.heads, 1, [&](int64_t begin, int64_t end) {
     std::vector<uint8_t> codes;
     const auto matrix = [](int64_t rows, int64_t cols) {
@@ -136,23 +160,26 @@ void reference(const Problem& p, std::span<const Dense> in, std::span<Dense> out
     std::vector<double> v_rows = v, scores = matrix(a.queries, a.keys), y = matrix(a.queries, a.value_size);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t b = item / a.heads, h = item % a.heads, g = h / (a.heads / a.kv_heads);
+      const ValidKeys<int64_t> valid = a.valid_keys_of(lengths, b);
       take_head(in[0], b, h, q);
       take_head(in[1], b, g, k);
       take_head(in[2], b, g, v_rows);
       for (int64_t j = 0; j < a.keys; ++j) {
         for (int64_t d = 0; d < a.value_size; ++d)
-          v[static_cast<size_t>(d * a.keys + j)] = v_rows[static_cast<size_t>(j * a.value_size + d)];
+          v[static_cast<size_t>(d * a.keys + j)] =
+              j < valid.all ? v_rows[static_cast<size_t>(j * a.value_size + d)] : 0;
       }
       f64_product(q.data(), k.data(), scores.data(), a.queries, a.keys, a.head_size);
       for (int64_t i = 0; i < a.queries; ++i) {
         double* row = scores.data() + i * a.keys;
-        for (int64_t j = 0; j < a.keys; ++j) {
+        for (int64_t j = 0; j < valid.all; ++j) {
           row[j] *= a.scale;
           if (a.has_bias)
-            row[j] = add_bias(row[j], in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] +
-                                                                  i * bias_strides[2] + j * bias_strides[3])]);
+            row[j] = add_bias(
+                row[j], in[3].v[static_cast<size_t>(b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] +
+                                                    valid.bias_column(j) * bias_strides[3])]);
         }
-        const int64_t seen = a.causal ? std::min(a.keys, i + a.keys - a.queries + 1) : a.keys;
+        const int64_t seen = valid.seen_by(i, a.queries, a.causal);
         softmax_row(row, seen, rounded, codes);
         std::fill(row + seen, row + a.keys, 0.0);
       }
@@ -180,7 +207,9 @@ double flops(const Problem& p) {
 const OpInfo& attention_op() {
   static const OpInfo kInfo{
       .name = "attention",
-      .signature = "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]? -> y[b,sq,heads,e]",
+      .signature =
+          "q[b,sq,heads,d], k[b,sk,kv_heads,d], v[b,sk,kv_heads,e], bias[b,heads,sq,sk]?, lengths[b]? -> "
+          "y[b,sq,heads,e]",
       .strided = StridedInputs::kLastAxis,
       .takes_program = true,
       .promises = 1,

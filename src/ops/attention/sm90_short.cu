@@ -37,6 +37,7 @@ Verdict accepts(const Problem& problem) {
   TS_REQUIRE(p.head_size > 0 && p.value_size > 0, "a head must have a column");
   TS_REQUIRE(p.keys <= kMaxKeys, "holds at most 256 keys of a head, here ", p.keys);
   TS_REQUIRE(!p.causal && !p.has_bias, "has no causal mask and no bias");
+  TS_REQUIRE(!p.has_lengths, "lengths: holds all keys of a head at once, however few are valid");
   return accepts_for_wgmma(problem, p, kMaxHead);
 }
 

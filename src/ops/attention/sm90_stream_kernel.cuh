@@ -89,6 +89,10 @@ class StreamKernel final : public Kernel {
       p.bias_batch = a_.bias_strides[0], p.bias_head = a_.bias_strides[1], p.bias_query = a_.bias_strides[2],
       p.bias_key = a_.bias_strides[3];
     }
+    if (a_.has_lengths) {
+      p.lengths = static_cast<const int32_t*>(in[4].data);
+      p.length_stride = static_cast<int>(a_.length_stride), p.fresh = static_cast<int>(a_.fresh);
+    }
     return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(sms_, tiles),
                                     choice_.threads, choice_.shared_bytes, stream.handle, 1, maps, p);
   }

@@ -343,7 +343,10 @@ Status simplify(Graph& graph, size_t at) {
   const ValueId bias = node.inputs.size() > 3 ? node.inputs[3] : kNoValue;
   GraphBuilder builder(graph, at);
   node.attrs.set("scale", found->scores.scale);
-  TS_ASSIGN(node.inputs, operands_of(builder, *found, bias, &node.attrs));
+  // With lengths the keys are in another order than the bias's columns: it stays as it is.
+  const ValueId lengths = node.inputs.size() > 4 ? node.inputs[4] : kNoValue;
+  TS_ASSIGN(node.inputs, operands_of(builder, *found, lengths == kNoValue ? bias : kNoValue, &node.attrs));
+  if (lengths != kNoValue) node.inputs.insert(node.inputs.end(), {bias, lengths});
   graph.nodes[builder.position()] = std::move(node);
   return {};
 }

@@ -6,13 +6,16 @@
 //   warpgroup 0       loads; FP8: also transposes each block of V (archs/sm90/transposed_bytes.h)
 //   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at
 //                     the end: twice the blocks for small problems
-// Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks.
+// Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks. Where lengths
+// lie on the device (tiles/valid_keys.h), blocks behind the last valid key are not loaded.
 #pragma once
 
+#include "archs/planted_fault.h"
 #include "archs/sm90/chip.h"
 #include "tiles/cuda/device_types.h"
 #include "tiles/sm90/attention.cuh"
 #include "tiles/sm90/tile_order.h"
+#include "tiles/valid_keys.h"
 
 namespace tessera::sm90 {
 
@@ -38,6 +41,8 @@ struct StreamParams {
   const void* bias;  // null: none
   Element bias_element;
   int64_t bias_batch, bias_head, bias_query, bias_key;
+  const int32_t* lengths;    // null: all keys are valid
+  int length_stride, fresh;  // elements between batch items; new keys
 };
 
 // kHead: columns in shared memory and registers, at least head_size and value_size.
@@ -122,9 +127,15 @@ __device__ __forceinline__ void init_stream_barriers(const StreamBarriers& b) {
 
 struct StreamTile {
   int batch, head, token;  // the first head and query
-  int blocks;              // of keys that any row sees
+  int blocks;              // of keys that any row sees; one that is masked where there is none
   int whole;               // of them, from the first on: seen by every row, in full
 };
+
+// Read again where it is needed: kept, it would take registers that results need.
+__device__ __forceinline__ ValidKeys<int> stream_keys(const StreamParams& p, int batch) {
+  if (p.lengths == nullptr) return all_keys(p.keys);
+  return valid_keys(p.lengths[planted(Fault::kLengthOfFirst) ? 0 : batch * p.length_stride], p.keys, p.fresh);
+}
 
 template <class C>
 __device__ __forceinline__ StreamTile stream_tile(const StreamParams& p, int index) {
@@ -133,10 +144,10 @@ __device__ __forceinline__ StreamTile stream_tile(const StreamParams& p, int ind
   t.batch = at.head / p.head_groups;
   t.head = (at.head - t.batch * p.head_groups) << p.pack_shift;
   t.token = at.row_tile * (C::kRows >> p.pack_shift);
-  const int last = min(p.queries, t.token + (C::kRows >> p.pack_shift)) - 1, shift = p.keys - p.queries;
-  const int seen = p.causal ? min(p.keys, last + shift + 1) : p.keys;
-  t.blocks = (seen + C::kKeys - 1) / C::kKeys;
-  t.whole = p.bias != nullptr ? 0 : (p.causal ? min(p.keys, t.token + shift + 1) : p.keys) / C::kKeys;
+  const int last = min(p.queries, t.token + (C::kRows >> p.pack_shift)) - 1;
+  const ValidKeys<int> keys = stream_keys(p, t.batch);
+  t.blocks = max(1, (keys.seen_by(last, p.queries, p.causal) + C::kKeys - 1) / C::kKeys);
+  t.whole = p.bias != nullptr ? 0 : keys.seen_by(t.token, p.queries, p.causal) / C::kKeys;
   return t;
 }
 

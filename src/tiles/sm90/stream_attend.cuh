@@ -10,6 +10,8 @@
 
 namespace tessera::sm90 {
 
+constexpr int kClearBarrier = 3;  // named, one of each multiplying warpgroup
+
 // Where this warpgroup stands.
 template <class C>
 struct StreamPlace {
@@ -57,6 +59,19 @@ __device__ __forceinline__ void score_block(const StreamPlace<C>& at, int n, flo
   wait_products<0>();
   pin(s);
   at.release(at.barriers.k_empty(n));
+}
+
+// Values behind the last valid key become zeros, in the n-th block of the count. Both warpgroups clear a block that
+// both read: each needs only its own threads' zeros, and zeros over zeros change nothing.
+template <class C>
+__device__ __forceinline__ void clear_last_values(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t,
+                                                  int n) {
+  const int valid = valid_in_block<C>(p, t.batch, (t.blocks - 1) * C::kKeys);
+  if (valid >= C::kKeys) return;
+  wait(at.barriers.v_full(n), stream_parity(n));
+  clear_values<C>(at.values(n), valid, C::kKeys, static_cast<int>(threadIdx.x) % kWarpgroup, kWarpgroup);
+  fence_for_tma();  // wgmma reads by the same road
+  sync_threads(kClearBarrier + at.consumer, kWarpgroup);
 }
 
 // v with its rows along the keys: groups of eight keys are `stride` apart, chunks of columns `leading`.
@@ -110,6 +125,9 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale, s);
   soften<C, true>(p, s, r);
   pack_weights<C>(w, s);
+  if constexpr (!C::kFp8) {  // FP8: the loading warpgroup does
+    if (own == 0) clear_last_values(p, at, t, n);
+  }
 
   // The next block's scores, this block's product with V. A masked block needs registers for its masks: it waits for
   // the product first.

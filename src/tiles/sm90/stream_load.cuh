@@ -40,6 +40,25 @@ __device__ __forceinline__ void load_values(const StreamMaps& maps, uint32_t to,
   }
 }
 
+// Zeros in rows [first, last) of a block of values, by `threads` threads of which this is number `thread`. Behind the
+// last valid key the memory may hold NaN, and 0 * NaN is NaN. A row's units of 16 bytes change places among themselves.
+template <class C>
+__device__ __forceinline__ void clear_values(uint32_t v, int first, int last, int thread, int threads) {
+  if (planted(Fault::kStaleValues)) return;
+#pragma unroll 1
+  for (int chunk = 0; chunk < C::kValueChunks; ++chunk) {
+#pragma unroll 1
+    for (int at = first * C::kValueRowBytes + thread * 16; at < last * C::kValueRowBytes; at += threads * 16)
+      cuda::store_shared(v + chunk * C::kValueChunkBytes + at, uint4{0, 0, 0, 0});
+  }
+}
+// Valid keys of a block of them; kKeys where all are, or where those that are not are zeros already (TMA's, behind the
+// last key that there is memory for).
+template <class C>
+__device__ __forceinline__ int valid_in_block(const StreamParams& p, int batch, int first_key) {
+  return p.lengths == nullptr ? C::kKeys : min(C::kKeys, stream_keys(p, batch).all - first_key);
+}
+
 // 128 tokens x kHead channels become kHead rows of 128 tokens; each warp transposes 32 tokens.
 template <class C>
 __device__ __forceinline__ void transpose_values(uint32_t from, uint32_t to) {
@@ -72,6 +91,12 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
     wait(barriers.v_empty(last), stream_parity(last) ^ 1);
     if constexpr (C::kFp8) {
       wait(barriers.v_loaded(last), stream_parity(last));
+      if (const int valid = valid_in_block<C>(p, last_batch, last_key); valid < C::kKeys) {  // each warp its own tokens
+        const int begin = static_cast<int>(threadIdx.x) / 32 * ChannelsInOrder::kTokens;
+        clear_values<C>(at, max(begin, valid), begin + ChannelsInOrder::kTokens, static_cast<int>(threadIdx.x) % 32,
+                        32);
+        __syncwarp();
+      }
       transpose_values<C>(at, base + C::kTransposedAt + last % kStreamStages * C::kTransposedBytes);
       fence_for_tma();  // wgmma reads by the same road
       __syncwarp();

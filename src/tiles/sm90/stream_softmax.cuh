@@ -8,7 +8,6 @@
 // 448 P_j.
 #pragma once
 
-#include "archs/planted_fault.h"
 #include "tiles/sm90/stream.cuh"
 
 namespace tessera::sm90 {
@@ -32,15 +31,15 @@ __device__ __forceinline__ float load_bias(const uint8_t* from, Element element)
 }
 
 // Scores with the bias added, in their own units: times log2 e the lowest f32 would be minus infinity. key: of the
-// thread's first column.
-template <class C>
-__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, int row, int key, float scale,
-                                         float (&s)[C::kKeys / 2]) {
+// thread's first column. kGap: new keys read columns further on.
+template <class C, bool kGap>
+__device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, const ValidKeys<int>& valid,
+                                         int row, int key, float scale, float (&s)[C::kKeys / 2]) {
   const int bytes = p.bias_element == Element::f32 ? 4 : 2;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = row + 8 * h, token = t.token + (r >> p.pack_shift), head = t.head + (r & ((1 << p.pack_shift) - 1));
-    const int keys = token < p.queries ? p.keys - key : 0;  // from the thread's first column on
+    const int keys = token < p.queries ? valid.all - key : 0;  // from the thread's first column on
     const uint8_t* from =
         static_cast<const uint8_t*>(p.bias) +
         (t.batch * p.bias_batch + head * p.bias_head + token * p.bias_query + key * p.bias_key) * bytes;
@@ -49,7 +48,8 @@ __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = s[4 * j + 2 * h + i];
-        if (8 * j + i < keys) v = fmaf(v, scale, load_bias(from + i * p.bias_key * bytes, p.bias_element));
+        const int column = kGap && key + 8 * j + i >= valid.old ? i + valid.gap : i;
+        if (8 * j + i < keys) v = fmaf(v, scale, load_bias(from + column * p.bias_key * bytes, p.bias_element));
         if (planted(Fault::kLowestIsNone) && v < -1e38f) v = -INFINITY;
       }
       from += 8 * p.bias_key * bytes;
@@ -65,11 +65,15 @@ __device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamT
                : "+r"(row));  // what follows from it is computed here: hoisted out of the loop over blocks it would
                               // take registers that results need
   const int col = first_key + result_col(threadIdx.x % kWarpgroup);
-  if (p.bias != nullptr) add_bias<C>(p, t, row, col, scale, s);
+  const ValidKeys<int> keys = stream_keys(p, t.batch);
+  if (p.bias != nullptr) {
+    p.lengths == nullptr ? add_bias<C, false>(p, t, keys, row, col, scale, s)
+                         : add_bias<C, true>(p, t, keys, row, col, scale, s);
+  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int token = t.token + ((row + 8 * h) >> p.pack_shift);
-    const int seen = (p.causal ? min(p.keys, token + p.keys - p.queries + 1) : p.keys) - col;
+    const int seen = keys.seen_by(token, p.queries, p.causal) - col;
 #pragma unroll
     for (int j = 0; j < C::kKeys / 8; ++j) {
       if (8 * j >= seen) s[4 * j + 2 * h] = -INFINITY;

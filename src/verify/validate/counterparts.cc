@@ -12,7 +12,7 @@ namespace {
 const char* name_of_operand(const std::string& op, size_t operand) {
   if (op == "matmul") return operand == 1 ? "weight" : "input";
   if (op == "norm") return operand == 1 ? "gain" : operand == 2 ? "shift" : "input";
-  if (op == "attention") return operand == 3 ? "attention bias" : "input";
+  if (op == "attention") return operand == 3 ? "attention bias" : operand == 4 ? "attention lengths" : "input";
   if (op == "gather" || op == "rotary") return "table";
   return "constant";
 }
