@@ -6,6 +6,7 @@
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "runtime/session.h"
 #include "verify/verify.h"
 
 namespace tessera::fuzz {
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kElements = 1 << 16;  // of any tensor
 constexpr double kWork = 0x1p22;        // multiplications of all steps, and elements touched
 
+constexpr int64_t kRuns = 16;   // of a schedule
 constexpr int64_t kBatch = 64;  // runs of one sample that another plan takes at once
 
 bool small(const Plan& plan) {
@@ -34,6 +36,27 @@ bool small(const Plan& plan) {
     if (elements(t.desc.shape) > kElements) return false;
   }
   return work <= kWork;
+}
+
+// All graphs over one state, in the order of the schedule, twice: what the first run left is there in the second.
+void run_schedule(const Engine& engine) {
+  int64_t runs = 0;
+  for (const ScheduleItem& item : engine.schedule) runs += item.times;
+  if (runs > kRuns) return;
+  auto session = Session::make(engine);
+  if (!session.ok()) return;
+  std::vector<Buffer> buffers;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  for (const Session::PortOf& p : (*session)->inputs()) {
+    buffers.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->inputs[p.port])));
+    inputs.push_back(buffers.back().data());
+  }
+  for (const Session::PortOf& p : (*session)->outputs()) {
+    buffers.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port])));
+    outputs.push_back(buffers.back().data());
+  }
+  for (int turn = 0; turn < 2; ++turn) (void)(*session)->run(inputs, outputs);
 }
 
 }  // namespace
@@ -63,7 +86,9 @@ void run_small(const Engine& engine) {
     }
     (void)(*executor)->run(inputs, outputs);
   }
-  if (all) (void)verify_plans(engine);
+  if (!all) return;
+  (void)verify_plans(engine);
+  run_schedule(engine);
 }
 
 }  // namespace tessera::fuzz

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions on the host: graphs over one state, by a schedule and by hand. tests/llama_test.cc has real ones.
+// Sessions: graphs over one state, by a schedule and by hand. tests/llama_test.py has real ones.
 #include "runtime/session.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,9 @@
 #include "plan/engine_file.h"
 #include "runtime/test_engine.h"
 #include "runtime/weights.h"
+#ifdef TS_WITH_CUDA
+#include "runtime/test_device.h"
+#endif
 
 namespace tessera {
 namespace {
@@ -17,10 +20,11 @@ constexpr int64_t kRows = 3, kCols = 5;
 constexpr size_t kCount = kRows * kCols;
 
 // Two graphs over one state: `begin` puts x there, `step` adds w to it and gives a copy.
-Engine counting_engine() {
+Engine counting_engine(Arch arch = Arch::cpu) {
+  const std::string on = cat("/", info(arch).name);
   const Shape shape = {kRows, kCols};
   Engine e;
-  e.target = Arch::cpu;
+  e.target = arch;
   Buffer w(kCount * 4);
   for (size_t i = 0; i < kCount; ++i) {
     const float v = test_weight(static_cast<int64_t>(i));
@@ -28,22 +32,22 @@ Engine counting_engine() {
   }
   e.constants = {{"w", Bytes::own(std::move(w))}};
   e.states = {{"sum", kCount * 4}};
-  Plan begin{.name = "begin", .graph = "begin", .arch = Arch::cpu, .batch = kRows};
+  Plan begin{.name = "begin", .graph = "begin", .arch = arch, .batch = kRows};
   begin.tensors = {test_tensor("x", shape, Storage::kInput, 0), test_tensor("sum", shape, Storage::kState, 0),
                    test_tensor("sum after", shape, Storage::kState, 0)};
   begin.inputs = {{"x", 0}, {"sum", 1}};
   begin.outputs = {{"sum after", 2}};
-  begin.steps = {{.layer = "keep", .op = "copy", .variant = "copy/cpu", .in = {0}, .out = {2}}};
-  Plan step{.name = "step", .graph = "step", .arch = Arch::cpu, .batch = kRows};
+  begin.steps = {{.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {0}, .out = {2}}};
+  Plan step{.name = "step", .graph = "step", .arch = arch, .batch = kRows};
   step.tensors = {test_tensor("sum", shape, Storage::kState, 0), test_tensor("w", shape, Storage::kConstant, 0),
                   test_tensor("added", shape, Storage::kArena, -1), test_tensor("sum after", shape, Storage::kState, 0),
                   test_tensor("y", shape, Storage::kOutput, 1)};
   step.arena_bytes = static_cast<int64_t>(kCount) * 4;
   step.inputs = {{"sum", 0}};
   step.outputs = {{"sum after", 3}, {"y", 4}};
-  step.steps = {{.layer = "add", .op = "map", .variant = "map/cpu", .in = {0, 1}, .out = {2}},
-                {.layer = "keep", .op = "copy", .variant = "copy/cpu", .in = {2}, .out = {3}},
-                {.layer = "leave", .op = "copy", .variant = "copy/cpu", .in = {2}, .out = {4}}};
+  step.steps = {{.layer = "add", .op = "map", .variant = "map" + on, .in = {0, 1}, .out = {2}},
+                {.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {3}},
+                {.layer = "leave", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {4}}};
   step.steps[0].attrs.set("fn", "add");
   e.plans = {begin, step};
   e.schedule = {{"begin", 1}, {"step", 10}};
@@ -160,6 +164,75 @@ TEST(Session, TwoThreadsOnOneSession) {
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(right, 0);
 }
+
+#ifdef TS_WITH_CUDA
+
+#define SKIP_WITHOUT_GPU() \
+  if (const std::string why = why_not_here(Arch::cuda); !why.empty()) GTEST_SKIP() << why
+
+// The whole schedule is one graph: from host memory, and from device memory on two streams by turns.
+TEST(Session, ScheduleIsOneGraph_cuda) {
+  SKIP_WITHOUT_GPU();
+  const Engine e = counting_engine(Arch::cuda);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  for (int turn = 0; turn < 20; ++turn) {
+    const std::vector<float> x = test_input(kCount, turn);
+    std::vector<float> y(kCount, -1);
+    const void* in[] = {x.data()};
+    void* out[] = {y.data()};
+    const Status ran = (*session)->run(in, out);
+    ASSERT_TRUE(ran.ok()) << ran.message();
+    EXPECT_EQ(y, after(x, 10));
+  }
+  const TestStream streams[2];
+  std::vector<DeviceFloats> xs, ys;
+  constexpr int kTurns = 64;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    xs.emplace_back(kCount), ys.emplace_back(kCount);
+    xs.back().put(test_input(kCount, turn), nullptr);
+  }
+  ASSERT_TRUE(device_synchronise().ok());
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const void* in[] = {xs[static_cast<size_t>(turn)].data()};
+    void* out[] = {ys[static_cast<size_t>(turn)].data()};
+    const Status put = (*session)->enqueue(in, out, {streams[turn % 2].get()});
+    ASSERT_TRUE(put.ok()) << put.message();
+  }
+  ASSERT_TRUE(device_synchronise().ok());
+  for (int turn = 0; turn < kTurns; ++turn)
+    EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), after(test_input(kCount, turn), 10)) << turn;
+}
+
+// Parts by themselves, between runs of the schedule, over one state; a state is put and read on the device's side.
+TEST(Session, PartsBesideTheSchedule_cuda) {
+  SKIP_WITHOUT_GPU();
+  const Engine e = counting_engine(Arch::cuda);
+  const auto a = Session::make(e), b = Session::make(e);
+  ASSERT_TRUE(a.ok() && b.ok());
+  const std::vector<float> x = test_input(kCount, 3), other = test_input(kCount, 4);
+  std::vector<float> y(kCount), kept(kCount);
+  const void* in[] = {x.data()};
+  void* out[] = {y.data()};
+  ASSERT_TRUE((*a)->run(in, out).ok());
+  const void* in_b[] = {other.data()};
+  ASSERT_TRUE((*b)->run(in_b, out).ok());
+  EXPECT_EQ(y, after(other, 10));
+  const auto step = (*a)->graph("step");
+  ASSERT_TRUE(step.ok()) << step.status().message();
+  const void* none[] = {nullptr};
+  void* both[] = {kept.data(), y.data()};
+  for (int turn = 1; turn <= 3; ++turn) {
+    ASSERT_TRUE((*step)->run(none, both).ok());
+    EXPECT_EQ(y, after(x, 10 + turn));
+    EXPECT_EQ(kept, y);
+  }
+  const void* given[] = {other.data()};
+  ASSERT_TRUE((*step)->run(given, both).ok());
+  EXPECT_EQ(y, after(other, 1));
+}
+
+#endif
 
 }  // namespace
 }  // namespace tessera
