@@ -61,7 +61,9 @@ std::vector<OperandOf> operands_of(const std::string& op, size_t count, const st
   for (size_t i = 0; i < count; ++i) {
     if (std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.operand == static_cast<int>(i); }))
       continue;
-    all.push_back({i, op == "attention" && i < std::size(kAttention) ? kAttention[i] : i == 0 ? "input" : cat("operand ", i)});
+    all.push_back({i, op == "attention" && i < std::size(kAttention) ? kAttention[i]
+                      : i == 0                                       ? "input"
+                                                                     : cat("operand ", i)});
   }
   for (const Step& s : steps) {
     if (s.operand >= 0) all.push_back({static_cast<size_t>(s.operand), name_of(s.kind)});
