@@ -2,31 +2,23 @@
 #include "compile/compile.h"
 
 #include "compile/advise.h"
-#include "import/onnx/onnx.h"
 #include "lower/boundary.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
 #include "lower/pool_norms.h"
 #include "lower/quantize_in_epilogue.h"
-#include "models/family.h"
-#include "rewrite/canonicalise.h"
 #include "rewrite/unfuse.h"
 
 namespace tessera {
 
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  if (!options.family.empty()) {
-    if (!options.shapes.empty()) return usage_error("--shape: the inputs of a family have their shapes, leave it out");
-    return family_graph(options.family, path, batch);
-  }
-  const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
-  return import_onnx(path, reading);
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  return source.written(batch, options);
 }
 
 Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  TS_ASSIGN(Graph graph, import_model(path, batch, options));
-  TS_TRY(canonicalise(graph));
-  return graph;
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  return source.canonical(batch, options);
 }
 
 Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {

@@ -47,11 +47,15 @@ struct Node {
   std::string asked;  // the precision asked for, empty where none was
 };
 
+class DerivedConstants;
+
 struct Graph {
   std::string name;
   std::vector<Value> values;
   std::vector<Node> nodes;
   std::vector<ValueId> inputs, outputs;
+  // What was made of the model's constants, for all graphs of the model (ir/derived_constants.h); may be null.
+  std::shared_ptr<DerivedConstants> derived;
 
   ValueId add_value(Value value);
   ValueId add_constant(std::string name, Type type, Bytes data);
