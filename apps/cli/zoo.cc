@@ -38,7 +38,8 @@ Status list_models(bool json) {
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
   options.add("name", o->name, "NAME", "a model of the zoo; --list shows them");
-  options.add("-o,--output", o->output, "FILE", "the ONNX file to write (default: NAME.onnx)");
+  options.add("-o,--output", o->output, "FILE",
+              "the ONNX file to write; weights above 2 GB go to FILE.data beside it (default: NAME.onnx)");
   options.add("--seed", o->seed, "N", "of the weights (default: 1)").check = not_negative();
   options
       .add("--image", o->sizes.image, "N",
@@ -54,7 +55,10 @@ Runner add(OptionList& options, const Common& common) {
       return list_models(common.json);
     }
     if (o->name.empty()) return usage_error("zoo wants a model's name; tessera zoo --list shows them");
-    auto made = zoo_onnx(o->name, o->seed, o->sizes);
+    const std::string path = o->output.empty() ? o->name + ".onnx" : o->output;
+    if (const auto engine = is_engine_file(path); engine.ok() && *engine)
+      return usage_error(cat("-o ", path, ": is an engine, which the model would overwrite; give another name"));
+    auto made = zoo_onnx(o->name, o->seed, o->sizes, path);
     if (!made.ok() && (o->sizes.image != 0 || o->sizes.depth != 0)) return made.status();
     if (!made.ok()) {
       std::vector<std::string> names;
@@ -62,9 +66,6 @@ Runner add(OptionList& options, const Common& common) {
       return Status(made.status().code(), made.status().message() + did_you_mean(o->name, names));
     }
     const std::string bytes = std::move(made).value();
-    const std::string path = o->output.empty() ? o->name + ".onnx" : o->output;
-    if (const auto engine = is_engine_file(path); engine.ok() && *engine)
-      return usage_error(cat("-o ", path, ": is an engine, which the model would overwrite; give another name"));
     TS_TRY(write_file(path, bytes));
     if (common.json) {
       print_json({{"model", o->name}, {"seed", o->seed}, {"file", path}, {"bytes", bytes.size()}});

@@ -17,7 +17,6 @@
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
-#include "rewrite/canonicalise.h"
 #include "runtime/executor.h"
 #include "verify/model_as_written.h"
 #include "verify/padding.h"
@@ -136,7 +135,8 @@ class Builder {
     engine_.producer = cat("tessera ", TS_VERSION);
     const Stopwatch watch(t_.import_s);
     Bar bar(options_.quiet, "importing", 1);
-    TS_ASSIGN(sampled_, load_model(options_.model_path, calibration_batch(options_), any_batch()));
+    TS_ASSIGN(source_, ModelSource::open(options_.model_path, options_.family));
+    TS_ASSIGN(sampled_, source_->canonical(calibration_batch(options_), any_batch()));
     if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
     engine_.precision = lowering_.types.precision;
     engine_.weights = weights_checksum(sampled_);
@@ -312,8 +312,8 @@ class Builder {
   }
 
   // The model for one plan, with the weights that were refined.
-  Result<Graph> graph_to_plan(int64_t batch, const LoadOptions& how) const {
-    TS_ASSIGN(Graph graph, load_model(options_.model_path, batch, how));
+  Result<Graph> graph_to_plan(int64_t batch, const LoadOptions& how) {
+    TS_ASSIGN(Graph graph, source_->canonical(batch, how));
     TS_TRY(carry_over(sampled_, refined_, graph));
     return graph;
   }
@@ -448,10 +448,9 @@ class Builder {
   // The model with the golden plan's batch: as written, canonical, and as plans are made of it.
   Status load_golden_graphs(int64_t batch) {
     const Stopwatch watch(t_.import_s);
-    TS_ASSIGN(written_, import_model(options_.model_path, batch, any_batch()));
+    TS_ASSIGN(written_, source_->written(batch, any_batch()));
     note_bf16();
-    canonical_ = written_;
-    TS_TRY(prepare_model(canonical_, any_batch()));
+    TS_ASSIGN(canonical_, source_->canonical(batch, any_batch()));
     prepared_ = canonical_;
     return carry_over(sampled_, refined_, prepared_);
   }
@@ -496,6 +495,7 @@ class Builder {
   BuildTimes& t_ = built_.times;
   Engine& engine_ = built_.engine;
   LowerOptions lowering_;
+  std::optional<ModelSource> source_;
   TuningTable tuning_;        // of a file, where one is read or made; lowering_ points at it then
   Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
   Refined refined_;

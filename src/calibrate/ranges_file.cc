@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "io/json.h"
+#include "io/mmap.h"
 
 namespace tessera {
 namespace {
@@ -216,7 +217,9 @@ std::string weights_checksum(const Graph& graph) {
   Checksum64 sum;
   for (const Node& n : graph.nodes) {
     if (n.op != "matmul" || n.inputs.size() < 2 || !graph.at(n.inputs[1]).constant) continue;
-    const uint64_t one = checksum64(graph.at(n.inputs[1]).data.span());
+    const Bytes& data = graph.at(n.inputs[1]).data;
+    const uint64_t one = checksum64(data.span());
+    give_back(data.data(), data.size());
     sum.add({reinterpret_cast<const uint8_t*>(&one), sizeof(one)});
   }
   return hex(sum.value());

@@ -2,42 +2,24 @@
 #include "compile/compile.h"
 
 #include "compile/advise.h"
-#include "import/onnx/onnx.h"
-#include "ir/check.h"
 #include "lower/boundary.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
 #include "lower/keep_states.h"
 #include "lower/pool_norms.h"
 #include "lower/quantize_in_epilogue.h"
-#include "models/family.h"
-#include "rewrite/canonicalise.h"
 #include "rewrite/unfuse.h"
 
 namespace tessera {
 
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  if (!options.family.empty()) {
-    if (!options.shapes.empty()) return usage_error("--shape: the inputs of a family have their shapes, leave it out");
-    return family_graph(options.family, path, {.batch = batch, .tokens = options.tokens, .cache = options.cache});
-  }
-  if (options.tokens != 0 || options.cache != 0)
-    return usage_error("--tokens and --cache are sizes of a family (--family); an ONNX model takes --shape");
-  const OnnxOptions reading{.batch = batch, .own_batch = !options.exact, .shapes = options.shapes};
-  return import_onnx(path, reading);
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  return source.written(batch, options);
 }
 
 Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  TS_ASSIGN(Graph graph, import_model(path, batch, options));
-  TS_TRY(prepare_model(graph, options));
-  return graph;
-}
-
-Status prepare_model(Graph& graph, const LoadOptions& options) {
-  TS_TRY(canonicalise(graph));
-  if (options.states.empty()) return {};
-  TS_TRY(keep_caches(graph, options.states));
-  return check(graph);
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  return source.canonical(batch, options);
 }
 
 Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {

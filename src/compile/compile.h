@@ -3,34 +3,22 @@
 // from calibrate/ and verify/, as plain data.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "compile/model_source.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
 #include "plan/engine.h"
 #include "plan/make_plan.h"
 #include "precision/quantize.h"
-#include "rewrite/keep_caches.h"
 
 namespace tessera {
 
-struct LoadOptions {
-  bool exact = true;  // a model that fixes its batch must fix it to the one asked for
-  // Whole shapes of inputs whose axes the model leaves open; before the batch, but a first size of 0 leaves that open.
-  std::map<std::string, Shape> shapes;
-  std::vector<StatePattern> states;  // inputs that a session keeps (rewrite/keep_caches.h)
-  int64_t tokens = 0, cache = 0;     // of a family (models/zoo.h, FamilySizes)
-  std::string family;                // of models/models.inc: `path` is a checkpoint's folder; empty: an ONNX file
-};
-// The model as written, with its batch fixed: no pass has seen it.
+// One graph of a model (compile/model_source.h), as written: no pass has seen it.
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options = {});
-// An imported graph in canonical form, with its states.
-Status prepare_model(Graph& graph, const LoadOptions& options);
-// Reads a model with its batch fixed, and brings it to canonical form (f32, recognised, fused). A model that leaves its
-// batch open gets `batch`.
+// The same in canonical form.
 Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options = {});
 
 struct LowerOptions {

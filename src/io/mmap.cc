@@ -6,8 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 namespace tessera {
 namespace {
@@ -16,6 +20,53 @@ struct Map {
   void* address;
   size_t size;
   ~Map() { munmap(address, size); }
+};
+
+// Maps whose pages may be given back: first byte -> size. MADV_DONTNEED would erase any other memory.
+class Returnable {
+ public:
+  void add(const void* begin, size_t size) {
+    const std::lock_guard lock(mutex_);
+    maps_[reinterpret_cast<uintptr_t>(begin)] = size;
+    any_ = true;
+  }
+  void remove(const void* begin) {
+    const std::lock_guard lock(mutex_);
+    maps_.erase(reinterpret_cast<uintptr_t>(begin));
+    any_ = !maps_.empty();
+  }
+  bool any() const { return any_; }
+  void give_back(uintptr_t begin, uintptr_t end) {
+    const std::lock_guard lock(mutex_);
+    const auto after = maps_.upper_bound(begin);
+    if (after == maps_.begin()) return;
+    const auto map = std::prev(after);
+    if (begin >= map->first + map->second) return;
+    end = std::min(end, map->first + map->second);
+    const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    // The map's own last page ends with it; a page that other bytes share stays.
+    const uintptr_t from = (begin + page - 1) / page * page;
+    const uintptr_t to = end == map->first + map->second ? (end + page - 1) / page * page : end / page * page;
+    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<uintptr_t, size_t> maps_;
+  std::atomic<bool> any_ = false;
+};
+
+Returnable& returnable() {
+  static Returnable* maps = new Returnable;  // never destroyed: maps may outlive main
+  return *maps;
+}
+
+// Takes the map off the list before it goes.
+struct ReturnableMap {
+  explicit ReturnableMap(Bytes bytes) : file(std::move(bytes)) { returnable().add(file.data(), file.size()); }
+  ReturnableMap(const ReturnableMap&) = delete;
+  ~ReturnableMap() { returnable().remove(file.data()); }
+  const Bytes file;
 };
 
 struct Descriptor {
@@ -40,6 +91,25 @@ Result<Bytes> map_file(const std::string& path) {
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (address == MAP_FAILED) return machine_error(cat(path, ": cannot be mapped: ", std::strerror(errno)));
   return Bytes(std::shared_ptr<const Map>(new Map{address, size}), static_cast<const uint8_t*>(address), size);
+}
+
+Result<Bytes> map_part(int fd, size_t offset, size_t size) {
+  void* address = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(offset));
+  if (address == MAP_FAILED) return machine_error(cat("cannot be mapped: ", std::strerror(errno)));
+  return read_by_turns(
+      Bytes(std::shared_ptr<const Map>(new Map{address, size}), static_cast<const uint8_t*>(address), size));
+}
+
+Bytes read_by_turns(Bytes file) {
+  auto owner = std::make_shared<ReturnableMap>(file);
+  return {std::move(owner), file.data(), file.size()};
+}
+
+void give_back(const void* data, size_t size) {
+  constexpr size_t kLeast = size_t{1} << 20;
+  if (size < kLeast || !returnable().any()) return;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data);
+  returnable().give_back(begin, begin + size);
 }
 
 }  // namespace tessera

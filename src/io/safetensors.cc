@@ -174,7 +174,8 @@ Result<Safetensors> parse_safetensors(const Bytes& file) {
 }
 
 Result<Safetensors> read_safetensors(const std::string& path) {
-  TS_ASSIGN(const Bytes file, map_file(path));
+  TS_ASSIGN(Bytes map, map_file(path));
+  const Bytes file = read_by_turns(std::move(map));  // weights
   auto out = parse_safetensors(file);
   if (!out.ok()) return out.status().at(path);
   return out;

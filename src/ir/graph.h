@@ -59,6 +59,7 @@ struct StatePair {
   std::optional<size_t> output = {};  // into its outputs, of the same type; nothing: the graph only reads the state
   bool operator==(const StatePair&) const = default;
 };
+class DerivedConstants;
 
 struct Graph {
   std::string name;
@@ -66,6 +67,8 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<ValueId> inputs, outputs;
   std::vector<StatePair> states;
+  // What was made of the model's constants, for all graphs of the model (ir/derived_constants.h); may be null.
+  std::shared_ptr<DerivedConstants> derived;
 
   ValueId add_value(Value value);
   ValueId add_constant(std::string name, Type type, Bytes data);

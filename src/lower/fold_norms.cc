@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <optional>
 
 #include "base/parallel.h"
+#include "ir/derived_constants.h"
 #include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
 #include "ops/runnable.h"
@@ -163,6 +165,34 @@ std::vector<float> folded_weight(const std::vector<double>& w, const std::vector
   return made;
 }
 
+// The same as a constant of the graph, made once for all graphs of the model.
+ValueId fold_into_weight(Graph& g, const Node& norm, ValueId w, std::vector<double>& shift) {
+  const int64_t k = g.at(w).type.shape[1];
+  const bool rms = norm.attrs.word("kind", "layer") == "rms";
+  std::string recipe = rms ? "fold rms norm" : "fold layer norm";
+  std::vector<Bytes> from;
+  for (const ValueId id :
+       {w, norm.inputs.size() > 1 ? norm.inputs[1] : kNoValue, norm.inputs.size() > 2 ? norm.inputs[2] : kNoValue}) {
+    recipe +=
+        id == kNoValue ? std::string(" -") : cat(" ", to_string(g.at(id).type.quant), to_string(g.at(id).type.shape));
+    from.push_back(id == kNoValue ? Bytes() : g.at(id).data);
+  }
+  const auto make = [&]() -> Result<std::vector<Buffer>> {
+    std::vector<double> added = numbers_or(g, norm, 2, k, 0.0);
+    const std::vector<float> made = folded_weight(g.numbers(w), numbers_or(g, norm, 1, k, 1.0), added, !rms);
+    std::vector<Buffer> both;
+    both.emplace_back(made.size() * sizeof(float));
+    both.emplace_back(added.size() * sizeof(double));
+    std::memcpy(both[0].data(), made.data(), both[0].size());
+    std::memcpy(both[1].data(), added.data(), both[1].size());
+    return both;
+  };
+  const std::vector<Bytes> both = derive(g, recipe, from, make).value();
+  shift.resize(both[1].size() / sizeof(double));
+  std::memcpy(shift.data(), both[1].data(), both[1].size());
+  return g.add_constant(g.at(w).name, Type{g.at(w).type.shape, Element::f32}, both[0]);
+}
+
 // A constant that only has a shape: what is asked of kernels needs no numbers.
 ValueId shape_alone(Graph& g, const std::string& name, const Shape& shape) {
   Value v;
@@ -177,14 +207,11 @@ enum class Numbers : uint8_t { kMade, kLeftOut };
 // The layer after the norm: reads `x` with its moments.
 Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments, Numbers numbers) {
   const ValueId w = layer.inputs[1];
-  const int64_t n = g.at(w).type.shape[0], k = g.at(w).type.shape[1];
-  const bool rms = norm.attrs.word("kind", "layer") == "rms";
+  const int64_t n = g.at(w).type.shape[0];
   std::vector<double> shift(static_cast<size_t>(n));
   layer.inputs[0] = x;
   if (numbers == Numbers::kMade) {
-    shift = numbers_or(g, norm, 2, k, 0.0);
-    const std::vector<float> made = folded_weight(g.numbers(w), numbers_or(g, norm, 1, k, 1.0), shift, !rms);
-    layer.inputs[1] = g.add_constant(g.at(w).name, Shape(g.at(w).type.shape), made);
+    layer.inputs[1] = fold_into_weight(g, norm, w, shift);
   }
   Step* bias = nullptr;
   for (Step& s : layer.then.steps) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/derived_constants.h"
 #include "ops/runnable.h"
 #include "precision/roles.h"
 #include "rewrite/drop_dead.h"
@@ -167,11 +168,16 @@ class GateFuser {
     const bool one = f.gate == f.up;
     const Value *a = get(*f.gate), *b = get(*f.up);
     const size_t half = (a != nullptr ? a : b)->data.size() / (one ? 2 : 1);
-    Buffer bytes(2 * half);
-    std::memset(bytes.data(), 0, bytes.size());
-    if (a != nullptr) std::memcpy(bytes.data(), a->data.data() + (f.second ? half : 0), half);
-    if (b != nullptr) std::memcpy(bytes.data() + half, b->data.data() + (one && !f.second ? half : 0), half);
-    return Bytes::own(std::move(bytes));
+    const Bytes from[] = {a != nullptr ? a->data : Bytes(), b != nullptr ? b->data : Bytes()};
+    const auto make = [&]() -> Result<std::vector<Buffer>> {
+      std::vector<Buffer> made;
+      made.emplace_back(2 * half);
+      uint8_t* bytes = made[0].data();
+      if (a != nullptr) std::memcpy(bytes, from[0].data() + (f.second ? half : 0), half);
+      if (b != nullptr) std::memcpy(bytes + half, from[1].data() + (one && !f.second ? half : 0), half);
+      return made;
+    };
+    return derive(g_, cat("join", one ? " one" : " two", f.second ? " second" : " first"), from, make).value()[0];
   }
   std::string joined(const std::string& a, const std::string& b) const { return a == b ? a : cat(a, "+", b); }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family.h"
 
-#include "models/zoo.h"
-
 namespace tessera {
 
 #define TS_FAMILY(name) extern const Family name##_family;
@@ -29,21 +27,25 @@ std::vector<std::string> family_names() {
   return names;
 }
 
-Result<Graph> family_graph(const std::string& family, const std::string& folder, const FamilySizes& sizes) {
+Result<FamilyCheckpoint> FamilyCheckpoint::open(const std::string& family, const std::string& folder) {
   std::string names;
   for (const Named& f : kFamilies) {
     names += cat(names.empty() ? "" : ", ", f.name);
     if (family != f.name) continue;
     TS_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
-    auto graph = f.family->graph(checkpoint, sizes);
-    if (!graph.ok()) return graph.status().at(folder);
-    const auto left = checkpoint.finish(f.family->harmless());
-    if (!left.ok()) return left.status().at(folder);
-    graph->name = checkpoint.describe();
-    for (size_t i = 0; i < left->size(); ++i) graph->name += cat(i == 0 ? ", left out: " : ", ", (*left)[i]);
-    return graph;
+    return FamilyCheckpoint(*f.family, folder, std::move(checkpoint));
   }
   return usage_error(cat("family '", family, "' is unknown; there are ", names));
+}
+
+Result<Graph> FamilyCheckpoint::graph(const FamilySizes& sizes) {
+  auto graph = family_->graph(checkpoint_, sizes);
+  if (!graph.ok()) return graph.status().at(folder_);
+  const auto left = checkpoint_.finish(family_->harmless());
+  if (!left.ok()) return left.status().at(folder_);
+  graph->name = checkpoint_.describe();
+  for (size_t i = 0; i < left->size(); ++i) graph->name += cat(i == 0 ? ", left out: " : ", ", (*left)[i]);
+  return graph;
 }
 
 }  // namespace tessera

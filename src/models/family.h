@@ -13,9 +13,21 @@
 namespace tessera {
 
 std::vector<std::string> family_names();
-// f32 but for weights that the checkpoint holds in codes (models/layer_builder.h); the batch is fixed. The graph's name
-// says which files it was made from, and which of their tensors the family knows to have no effect; any other tensor
-// that it does not read is an error.
-Result<Graph> family_graph(const std::string& family, const std::string& folder, const FamilySizes& sizes);
+// A checkpoint of a family, opened once: its graphs share their constants and what is made of them.
+class FamilyCheckpoint {
+ public:
+  static Result<FamilyCheckpoint> open(const std::string& family, const std::string& folder);
+  // f32 but for weights that the checkpoint holds in codes (models/layer_builder.h); the batch is fixed. The graph's
+  // name says which files it was made from, and which of their tensors the family knows to have no effect; any other
+  // tensor that it does not read is an error.
+  Result<Graph> graph(const FamilySizes& sizes);
+
+ private:
+  FamilyCheckpoint(const Family& family, std::string folder, Checkpoint checkpoint)
+      : family_(&family), folder_(std::move(folder)), checkpoint_(std::move(checkpoint)) {}
+  const Family* family_;
+  std::string folder_;
+  Checkpoint checkpoint_;
+};
 
 }  // namespace tessera

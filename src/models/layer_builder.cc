@@ -4,8 +4,8 @@
 namespace tessera {
 
 Result<ValueId> LayerBuilder::constant(const std::string& name, const Shape& shape) {
-  TS_ASSIGN(const std::vector<float> numbers, checkpoint_.tensors().take_floats(name, {shape}));
-  return b.graph().add_constant(name, shape, numbers);
+  TS_ASSIGN(Bytes numbers, checkpoint_.tensors().take_f32(name, {shape}));
+  return b.graph().add_constant(name, Type{shape, Element::f32}, std::move(numbers));
 }
 
 ValueId LayerBuilder::add_weight(const std::string& module, LinearWeight w, int64_t outputs, int64_t inputs) {

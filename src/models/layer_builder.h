@@ -15,7 +15,9 @@ namespace tessera {
 
 class LayerBuilder {
  public:
-  LayerBuilder(Graph& graph, Checkpoint& checkpoint) : b(graph), checkpoint_(checkpoint) {}
+  LayerBuilder(Graph& graph, Checkpoint& checkpoint) : b(graph), checkpoint_(checkpoint) {
+    graph.derived = checkpoint.tensors().derived();
+  }
 
   // A tensor of floats as an f32 constant.
   Result<ValueId> constant(const std::string& name, const Shape& shape);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/onnx_writer.h"
 
-#include "base/status.h"
+#include "base/buffer.h"
 #include "onnx.pb.h"
 
 namespace tessera {
@@ -28,7 +28,22 @@ void set_type(onnx::ValueInfoProto& value, const std::string& name, const OnnxWr
 
 }  // namespace
 
-OnnxWriter::OnnxWriter(const std::string& graph_name, int opset) : proto_(std::make_unique<Proto>()) {
+Result<ExternalWeights> ExternalWeights::create(const std::string& path) {
+  TS_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  return ExternalWeights(path.substr(path.rfind('/') + 1), std::move(file));
+}
+
+Result<int64_t> ExternalWeights::add(std::span<const uint8_t> bytes) {
+  constexpr int64_t kPage = 4096;
+  const int64_t begin = round_up(end_, kPage);
+  TS_TRY(file_.write_zeros(static_cast<size_t>(begin - end_)));
+  TS_TRY(file_.write(bytes));
+  end_ = begin + static_cast<int64_t>(bytes.size());
+  return begin;
+}
+
+OnnxWriter::OnnxWriter(const std::string& graph_name, int opset, ExternalWeights* external)
+    : proto_(std::make_unique<Proto>()), external_(external) {
   onnx::ModelProto& m = proto_->model;
   m.set_ir_version(8);
   m.set_producer_name("tessera");
@@ -56,7 +71,22 @@ std::string OnnxWriter::weight(const std::string& name, const Dims& dims, std::s
     count *= d;
   }
   TS_CHECK(count == static_cast<int64_t>(numbers.size()), "weight ", name);
-  t.set_raw_data(numbers.data(), numbers.size_bytes());
+  constexpr size_t kLeastExternal = 1024;
+  if (external_ == nullptr || numbers.size_bytes() < kLeastExternal) {
+    t.set_raw_data(numbers.data(), numbers.size_bytes());
+    return name;
+  }
+  const auto at = external_->add({reinterpret_cast<const uint8_t*>(numbers.data()), numbers.size_bytes()});
+  if (!at.ok() && external_status_.ok()) external_status_ = at.status();
+  t.set_data_location(onnx::TensorProto::EXTERNAL);
+  const auto note = [&t](const char* key, const std::string& value) {
+    auto* entry = t.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  note("location", external_->location());
+  note("offset", std::to_string(at.ok() ? *at : 0));
+  note("length", std::to_string(numbers.size_bytes()));
   return name;
 }
 
@@ -96,6 +126,9 @@ std::string OnnxWriter::node(const std::string& op, const std::string& name, con
   return out;
 }
 
-std::string OnnxWriter::finish() { return proto_->model.SerializeAsString(); }
+Result<std::string> OnnxWriter::finish() {
+  TS_TRY(external_status_);
+  return proto_->model.SerializeAsString();
+}
 
 }  // namespace tessera

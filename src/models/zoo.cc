@@ -25,11 +25,11 @@ std::vector<ZooEntry> zoo_entries() {
   return all;
 }
 
-Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes) {
+Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes, const std::string& path) {
   std::string names;
   for (const Family* f : kFamilies) {
     for (const ZooEntry& e : f->entries()) {
-      if (e.name == name) return f->onnx(name, seed, sizes);
+      if (e.name == name) return f->onnx(name, seed, sizes, path);
       names += (names.empty() ? "" : ", ") + e.name;
     }
   }

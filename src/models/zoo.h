@@ -33,14 +33,17 @@ struct FamilySizes {
 // A family of models: what a folder of this room offers.
 struct Family {
   std::vector<ZooEntry> (*entries)();
-  // Bytes of a ModelProto. `name` is one of the entries. Sizes that the family cannot have are an error.
-  Result<std::string> (*onnx)(const std::string& name, uint64_t seed, const ZooSizes& sizes);
+  // Bytes of a ModelProto. `name` is one of the entries. Sizes that the family cannot have are an error. A model that
+  // is larger than an ONNX file may be writes its weights to `data` + ".data" and names that file; empty: is an error.
+  Result<std::string> (*onnx)(const std::string& name, uint64_t seed, const ZooSizes& sizes, const std::string& data);
   // The graph whose weights a checkpoint holds, and the tensors that have no effect on it (`*` matches anything).
   Result<Graph> (*graph)(Checkpoint& checkpoint, const FamilySizes& sizes);
   std::vector<std::string> (*harmless)();
 };
 
 std::vector<ZooEntry> zoo_entries();
-Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes = {});
+// For the file `path`, if weights need one of their own beside it.
+Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes = {},
+                             const std::string& path = "");
 
 }  // namespace tessera

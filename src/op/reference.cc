@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/random.h"
+#include "io/mmap.h"
 #include "op/prepack.h"
 #include "op/program_rows.h"
 #include "tiles/strided.h"
@@ -142,6 +143,7 @@ Dense decode(const TensorView& t) {
     const Buffer codes = restore_rows(o.layout.codes, o.type.element, rows, cols, t.data);
     element.decode_f64(codes.data(), 0, rows * cols, d.v.data());
   }
+  if (o.constant) give_back(t.data, static_cast<size_t>(packed_bytes(o.type.element, elements(o.shape))));
   if (const Scales scales(t); scales.any()) {
     parallel_for(rows, grain_of(cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
@@ -245,7 +247,7 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
   return {};
 }
 
-Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in) {
+Result<std::vector<Buffer>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in) {
   std::vector<Buffer> buffers;
   std::vector<TensorView> out;
   for (const Operand& o : problem.out) {
@@ -256,9 +258,7 @@ Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, st
     out.push_back({.desc = &o, .data = buffers.back().data()});
   }
   TS_TRY(run_reference(op, problem, in, out));
-  std::vector<Bytes> bytes;
-  for (Buffer& b : buffers) bytes.push_back(Bytes::own(std::move(b)));
-  return bytes;
+  return buffers;
 }
 
 }  // namespace tessera

@@ -44,6 +44,6 @@ Status run_reference(const OpInfo& op, const Problem& problem, std::span<const T
                      std::span<const TensorView> out, Noise noise = {});
 
 // Runs an op over constants: the bytes of each result, dense rows. Used to fold constants.
-Result<std::vector<Bytes>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in);
+Result<std::vector<Buffer>> evaluate(const OpInfo& op, const Problem& problem, std::span<const TensorView> in);
 
 }  // namespace tessera

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ir/derived_constants.h"
 #include "ir/gather_codes.h"
+#include "ir/text.h"
 #include "op/reference.h"
 #include "ops/ops.h"
 
@@ -21,6 +23,26 @@ constexpr double kFreeBytes = 0x1p22, kBytesPerByte = 4, kFreeFlops = 0x1p27, kF
 constexpr double kFlopsPerElement = 32;  // decoding, walking and encoding, in multiplications that take as long
 // A repeated constant is spelt out up to this size; a larger one stays a view.
 constexpr int64_t kSpeltElements = int64_t{1} << 20;
+
+std::string text_of(const Operand& o, int64_t offset) {
+  return o.present ? cat(" ", to_string(o.type), to_string(o.shape), to_string(o.strides), "+", offset) : " -";
+}
+
+// All that a folded result depends on but the operands' bytes.
+std::string recipe_of(const Problem& p, const std::vector<int64_t>& offsets) {
+  std::string text = "fold " + p.op;
+  for (size_t i = 0; i < p.in.size(); ++i) text += text_of(p.in[i], offsets[i]);
+  text += " ->" + text_of(p.out[0], 0);
+  for (const auto& [key, value] : p.attrs.all()) {
+    text += cat(" ", key, "=");
+    if (const auto* i = std::get_if<int64_t>(&value)) text += std::to_string(*i);
+    if (const auto* d = std::get_if<double>(&value)) text += number_text(*d);
+    if (const auto* s = std::get_if<std::string>(&value)) text += cat(s->size(), ":", *s);
+    if (const auto* l = std::get_if<std::vector<int64_t>>(&value)) text += to_string(*l);
+  }
+  for (const Step& step : p.then.steps) text += " " + text_of(step);
+  return text;
+}
 
 }  // namespace
 
@@ -164,6 +186,8 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
   }
   if (work > kFoldElements || (op.flops != nullptr && op.flops(problem) > kFoldFlops)) return none;
   std::vector<TensorView> in;
+  std::vector<Bytes> from;
+  std::vector<int64_t> offsets(node.inputs.size(), 0);
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     TensorView t;
     if (node.inputs[i] != kNoValue) {
@@ -172,6 +196,8 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
       t.desc = &problem.in[i];
       // Read only: evaluate() writes to its results alone.
       t.data = const_cast<uint8_t*>(base.data.data()) + p.region.offset * (info(base.type.quant.element).bits / 8);
+      from.push_back(base.data);
+      offsets[i] = p.region.offset;
     }
     in.push_back(t);
   }
@@ -179,7 +205,8 @@ Result<std::optional<ValueId>> GraphBuilder::fold(const OpInfo& op, const Node& 
                      kFlopsPerElement * static_cast<double>(work) + (op.flops != nullptr ? op.flops(problem) : 0))) {
     return none;
   }
-  TS_ASSIGN(std::vector<Bytes> bytes, evaluate(op, problem, in));
+  TS_ASSIGN(std::vector<Bytes> bytes,
+            derive(g_, recipe_of(problem, offsets), from, [&] { return evaluate(op, problem, in); }));
   return std::optional<ValueId>(g_.add_constant(node.name.empty() ? node.op : node.name,
                                                 Type{problem.out[0].shape, problem.out[0].type}, std::move(bytes[0])));
 }
@@ -235,7 +262,14 @@ std::optional<ValueId> GraphBuilder::spelt_out(ValueId constant, const Region& r
   Bytes data = g_.at(constant).data;
   if (!region.whole() || count != elements(shape(constant))) {
     if (!budget().take(packed_bytes(type.quant.element, count), 0)) return std::nullopt;
-    data = Bytes::own(gather_codes(data.data(), bits, region));
+    const std::string recipe =
+        cat("view ", bits, to_string(region.shape), to_string(region.strides), "+", region.offset);
+    auto made = derive(g_, recipe, {&data, 1}, [&]() -> Result<std::vector<Buffer>> {
+      std::vector<Buffer> one;
+      one.push_back(gather_codes(data.data(), bits, region));
+      return one;
+    });
+    data = std::move(made).value()[0];
   }
   return g_.add_constant(g_.at(constant).name, type, std::move(data));
 }

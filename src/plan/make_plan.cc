@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "io/mmap.h"
+#include "ir/derived_constants.h"
 #include "op/prepack.h"
 #include "ops/ops.h"
 #include "plan/arena.h"
@@ -128,7 +130,7 @@ class Planner {
     plan_.tensors[static_cast<size_t>(t)].scale = static_cast<int>(plan_.tensors.size()) - 1;
   }
 
-  void attach_scales(int t, const Value& v, Layout layout, Buffer packed) {
+  void attach_scales(int t, const Value& v, Layout layout, Bytes packed) {
     if (v.scale != kNoValue) {
       const int s =
           layout == Layout::kRows ? tensor(v.scale, layout) : packed_scales(t, v.scale, layout, std::move(packed));
@@ -141,12 +143,12 @@ class Planner {
   }
 
   // Block scales of constant tensor t as they were prepacked.
-  int packed_scales(int t, ValueId scales, Layout layout, Buffer packed) {
+  int packed_scales(int t, ValueId scales, Layout layout, Bytes packed) {
     const Value& v = g_.at(scales);
     Operand desc = dense_operand(block_scales_shape(plan_.tensors[static_cast<size_t>(t)].desc), v.type.quant, true);
     desc.layout = layout;
     const int made = add_tensor(scales, std::move(desc), Storage::kConstant);
-    plan_.tensors[static_cast<size_t>(made)].index = pool_.add(v.name, Bytes::own(std::move(packed)));
+    plan_.tensors[static_cast<size_t>(made)].index = pool_.add(v.name, std::move(packed));
     return made;
   }
 
@@ -154,9 +156,9 @@ class Planner {
     const auto key = std::make_pair(id, layout);
     if (auto it = constant_tensor_.find(key); it != constant_tensor_.end()) return it->second;
     const Value& v = g_.at(id);
-    Prepacked packed;
+    Packed packed;
     if (auto it = packed_.find(key); it != packed_.end()) packed = std::move(it->second), packed_.erase(it);
-    Bytes data = layout.codes == Layout::kRows ? v.data : Bytes::own(std::move(packed.codes));
+    Bytes data = layout.codes == Layout::kRows ? v.data : std::move(packed.codes);
     const int t = add_tensor(id, constant_operand(v, layout), Storage::kConstant);
     plan_.tensors[static_cast<size_t>(t)].index = pool_.add(v.name, std::move(data));
     constant_tensor_[key] = t;
@@ -176,10 +178,18 @@ class Planner {
     const auto key = std::make_pair(id, layout);
     if (layout == Layout::kRows || constant_tensor_.contains(key)) return {};
     const Value& v = g_.at(id);
-    auto packed =
-        prepack(constant_operand(v, layout), v.data.data(), v.scale == kNoValue ? nullptr : g_.at(v.scale).data.data());
+    const Bytes from[] = {v.data, v.scale == kNoValue ? Bytes() : g_.at(v.scale).data};
+    const std::string recipe = cat("pack ", to_string(v.type.quant), to_string(v.type.shape), " ",
+                                   name_of(layout.codes), " ", name_of(layout.scales));
+    auto packed = derive(g_, recipe, from, [&]() -> Result<std::vector<Buffer>> {
+      TS_ASSIGN(Prepacked made, prepack(constant_operand(v, layout), from[0].data(), from[1].data()));
+      std::vector<Buffer> both;
+      both.push_back(std::move(made.codes));
+      both.push_back(std::move(made.scales));
+      return both;
+    });
     if (!packed.ok()) return packed.status().at(cat("weight '", v.name, "'"));
-    packed_[key] = std::move(packed).value();
+    packed_[key] = {(*packed)[0], (*packed)[1]};
     return {};
   }
 
@@ -320,6 +330,10 @@ class Planner {
     }
   }
 
+  struct Packed {
+    Bytes codes, scales;  // empty: they stay in rows
+  };
+
   const Graph& g_;
   const PlanOptions& options_;
   ConstantPool& pool_;
@@ -328,14 +342,20 @@ class Planner {
   Plan plan_;
   std::vector<int> tensor_of_;
   std::map<std::pair<ValueId, OperandLayout>, int> constant_tensor_;
-  std::map<std::pair<ValueId, OperandLayout>, Prepacked> packed_;  // until their tensor is made
-  std::map<int, int> base_of_;                                     // view tensor -> tensor that owns the storage
+  std::map<std::pair<ValueId, OperandLayout>, Packed> packed_;  // until their tensor is made
+  std::map<int, int> base_of_;                                  // view tensor -> tensor that owns the storage
   std::vector<PlanFailure> failures_;
 };
 
 }  // namespace
 
 int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
+  const auto [known, fresh] = by_address_.try_emplace({bytes.data(), bytes.size()}, bytes, -1);
+  if (fresh) known->second.second = index_of(name, std::move(bytes));
+  return known->second.second;
+}
+
+int64_t ConstantPool::index_of(const std::string& name, Bytes bytes) {
   const uint64_t hash = std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
@@ -343,6 +363,7 @@ int64_t ConstantPool::add(const std::string& name, Bytes bytes) {
     if (known.size() == bytes.size() && (bytes.empty() || std::memcmp(known.data(), bytes.data(), bytes.size()) == 0))
       return it->second;
   }
+  give_back(bytes.data(), bytes.size());
   constants_.push_back({name, std::move(bytes)});
   const int64_t index = static_cast<int64_t>(constants_.size()) - 1;
   by_hash_.emplace(hash, index);

@@ -3,6 +3,7 @@
 // each layer which cannot run as asked, and why.
 #pragma once
 
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,9 +28,14 @@ class ConstantPool {
   int64_t state(const std::string& name, int64_t bytes);
 
  private:
+  int64_t index_of(const std::string& name, Bytes bytes);
+
   std::vector<EngineConstant>& constants_;
   std::vector<EngineState>* states_;
   std::unordered_multimap<uint64_t, int64_t> by_hash_;
+  // Bytes that were added, and their index: plans share them, and each is looked at once. They are kept, so that no
+  // others have their address.
+  std::map<std::pair<const uint8_t*, size_t>, std::pair<Bytes, int64_t>> by_address_;
 };
 
 struct PlanOptions {

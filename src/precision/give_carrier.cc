@@ -6,6 +6,8 @@
 #include <iterator>
 #include <map>
 
+#include "io/mmap.h"
+#include "ir/derived_constants.h"
 #include "ops/runnable.h"
 #include "precision/masks.h"
 #include "precision/reach.h"
@@ -15,12 +17,18 @@ namespace {
 
 bool is_float(Element e) { return info(e).kind == ElementKind::kFloat; }
 
-Bytes convert(const Bytes& data, Element from, Element to, int64_t count) {
-  std::vector<float> numbers(static_cast<size_t>(count));
-  info(from).decode(data.data(), 0, count, numbers.data());
-  Buffer out(static_cast<size_t>(packed_bytes(to, count)));
-  info(to).encode(numbers.data(), count, out.data(), 0);
-  return Bytes::own(std::move(out));
+Result<Bytes> convert(const Graph& g, const Bytes& data, Element from, Element to, int64_t count) {
+  const auto make = [&]() -> Result<std::vector<Buffer>> {
+    std::vector<float> numbers(static_cast<size_t>(count));
+    info(from).decode(data.data(), 0, count, numbers.data());
+    std::vector<Buffer> out;
+    out.emplace_back(static_cast<size_t>(packed_bytes(to, count)));
+    info(to).encode(numbers.data(), count, out[0].data(), 0);
+    return out;
+  };
+  TS_ASSIGN(std::vector<Bytes> made,
+            derive(g, cat("convert ", info(from).name, " ", info(to).name, " ", count), {&data, 1}, make));
+  return std::move(made[0]);
 }
 
 class CarrierGiver {
@@ -54,12 +62,16 @@ class CarrierGiver {
       keep_beyond(keep);
     }
     follow_storage(callers, keep);
+    const std::vector<int> uses = g_.use_counts();  // weights that have codes by now are read no more
     for (size_t v = 0; v < g_.values.size(); ++v) {
       Value& value = g_.values[v];
       const Element is = value.type.quant.element;
       if (!is_float(is) || value.type.quant.scaled() || is == carrier || keep.contains(static_cast<ValueId>(v)))
         continue;
-      if (value.constant) value.data = convert(value.data, is, carrier, elements(value.type.shape));
+      if (value.constant && uses[v] == 0) continue;
+      if (value.constant) {
+        TS_ASSIGN(value.data, convert(g_, value.data, is, carrier, elements(value.type.shape)));
+      }
       value.type.quant = carrier;
     }
     TS_TRY(check_readers(callers));
@@ -80,6 +92,7 @@ class CarrierGiver {
         std::vector<float> numbers(static_cast<size_t>(elements(value.type.shape)));
         info(value.type.quant.element)
             .decode(value.data.data(), 0, static_cast<int64_t>(numbers.size()), numbers.data());
+        give_back(value.data.data(), value.data.size());
         for (float x : numbers) {
           if (std::fabs(x) <= carrier.max) continue;
           if (!std::isfinite(x))

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "ir/derived_constants.h"
 #include "op/op.h"
 #include "ops/matmul/matmul.h"
 #include "ops/ops.h"
@@ -392,9 +393,11 @@ class Quantizer {
 
 }  // namespace
 
-Result<ValueId> quantize_constant(Graph& g, ValueId w, const QuantType& type, const std::string& layer) {
-  const Value& value = g.at(w);
-  const int64_t cols = value.type.shape.back(), rows = elements(value.type.shape) / std::max<int64_t>(cols, 1);
+namespace {
+
+// Codes, scales and second scales of a weight [rows, cols]; those that the type does not have are empty.
+Result<std::vector<Buffer>> codes_of(const Value& value, int64_t rows, int64_t cols, const QuantType& type,
+                                     const std::string& layer) {
   std::vector<float> numbers(static_cast<size_t>(rows * cols));
   info(value.type.quant.element).decode(value.data.data(), 0, rows * cols, numbers.data());
   const float largest = type.scaled() ? std::numeric_limits<float>::max() : static_cast<float>(info(type.element).max);
@@ -405,17 +408,28 @@ Result<ValueId> quantize_constant(Graph& g, ValueId w, const QuantType& type, co
                          "; weights must be finite and at most ", largest));
   }
   TS_ASSIGN(QuantizedArray made, quantize_array(type, numbers.data(), rows, cols));
-  const std::string name = value.name;
-  const Shape shape = value.type.shape;
-  const auto add_scales = [&](const ScaleLevel& level, const char* suffix, Buffer& bytes) {
+  std::vector<Buffer> arrays;
+  arrays.push_back(std::move(made.codes));
+  arrays.push_back(std::move(made.scale));
+  arrays.push_back(std::move(made.scale2));
+  return arrays;
+}
+
+}  // namespace
+
+Result<ValueId> quantize_constant(Graph& g, ValueId w, const QuantType& type, const std::string& layer) {
+  const Value value = g.at(w);
+  const Shape& shape = value.type.shape;
+  const int64_t cols = shape.back(), rows = elements(shape) / std::max<int64_t>(cols, 1);
+  const std::string recipe = cat("quantize ", to_string(value.type.quant), " ", to_string(type), " ", rows, " ", cols);
+  TS_ASSIGN(std::vector<Bytes> made,
+            derive(g, recipe, {&value.data, 1}, [&] { return codes_of(value, rows, cols, type, layer); }));
+  const auto add_scales = [&](const ScaleLevel& level, const char* suffix, Bytes& bytes) {
     if (level.granularity == Granularity::kNone) return kNoValue;
-    return g.add_constant(name + suffix, Type{{scale_count(level, rows, cols)}, level.element},
-                          Bytes::own(std::move(bytes)));
+    return g.add_constant(value.name + suffix, Type{{scale_count(level, rows, cols)}, level.element}, std::move(bytes));
   };
-  const ValueId scale = add_scales(type.scale, ".scale", made.scale),
-                scale2 = add_scales(type.scale2, ".scale2", made.scale2);
-  const ValueId id =
-      g.add_constant(name + "." + info(type.element).name, Type{shape, type}, Bytes::own(std::move(made.codes)));
+  const ValueId scale = add_scales(type.scale, ".scale", made[1]), scale2 = add_scales(type.scale2, ".scale2", made[2]);
+  const ValueId id = g.add_constant(value.name + "." + info(type.element).name, Type{shape, type}, std::move(made[0]));
   g.at(id).scale = scale, g.at(id).scale2 = scale2;
   return id;
 }

@@ -24,6 +24,7 @@ inline constexpr const char* kPastLength = "past_length";
 // Names of an input and of the output that the next run finds in its place; a `*` stands for the same text in both.
 struct StatePattern {
   std::string input, output;
+  bool operator==(const StatePattern&) const = default;
 };
 // "past_key_values.*=present.*"
 Result<StatePattern> parse_state_pattern(const std::string& text);

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "io/mmap.h"
 #include "ops/ops.h"
 #include "runtime/bind.h"
 #include "runtime/executors.h"
@@ -160,6 +161,11 @@ class HostExecutor : public Executor {
     }
     if (!status.ok()) return status.at(cat("layer ", b.step->layer));
     if (options_.observe) options_.observe(*b.step, b.in, b.out);
+    // Weights of a model that is being built are mapped, and each step has its own.
+    for (const TensorView& t : b.in) {
+      if (t.desc != nullptr && t.desc->constant)
+        give_back(t.data, static_cast<size_t>(packed_bytes(t.desc->type.element, elements(t.desc->shape))));
+    }
     for (size_t r = 0; r < options_.replaced.size(); ++r) {
       const ExecutorOptions::Replaced& to = options_.replaced[r];
       for (size_t o = 0; o < b.step->out.size(); ++o) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/memory.h"
+#include "io/mmap.h"
 #include "op/op.h"
 #include "op/reference.h"
 #include "ops/ops.h"
@@ -87,7 +88,9 @@ class Interpreter {
 
   void release(const std::vector<ValueId>& ids, size_t node) {
     for (ValueId id : ids) {
-      if (id == kNoValue || last_read_[base(id)] > static_cast<int64_t>(node)) continue;
+      if (id == kNoValue) continue;
+      if (const Value& v = g_.values[base(id)]; v.constant) give_back(v.data.data(), v.data.size());
+      if (last_read_[base(id)] > static_cast<int64_t>(node)) continue;
       storage_[base(id)] = Buffer();
       scales_[base(id)] = Buffer();
     }
@@ -233,6 +236,7 @@ bool is_in_bf16(const Graph& graph) {
     if (!v.constant || v.type.shape.size() < 2 || count < 64 || v.type.quant != QuantType(Element::f32)) continue;
     all += count;
     if (in_bf16(v, count)) found += count;
+    give_back(v.data.data(), v.data.size());
   }
   return found > all / 2;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/memory.h"
+#include "io/mmap.h"
 #include "ir/region.h"
 
 namespace tessera {
@@ -119,18 +120,29 @@ Result<Bytes> CheckpointTensors::take(const std::string& name, const std::vector
     return bad_input(cat("tensor '", name, "' has the shape ", to_string(t->shape), "; wanted is ", list_of(shapes)));
   taken_.insert(name);
   if (reinterpret_cast<uintptr_t>(t->data.data()) % kAlign == 0) return t->data;
+  if (const auto moved = moved_.find(name); moved != moved_.end()) return moved->second;
   TS_ASSIGN(Buffer copy, allocate(static_cast<int64_t>(t->data.size()), cat("tensor '", name, "'")));
   if (!t->data.empty()) std::memcpy(copy.data(), t->data.data(), t->data.size());
-  return Bytes::own(std::move(copy));
+  give_back(t->data.data(), t->data.size());
+  return moved_[name] = derived_->keep(std::move(copy));
+}
+
+Result<Bytes> CheckpointTensors::take_f32(const std::string& name, const std::vector<Shape>& shapes) {
+  TS_ASSIGN(const Bytes data, take(name, shapes, kFloats));
+  const SafetensorsEntry& t = *find(name);
+  if (t.type == SafetensorsType::F32) return data;
+  if (const auto wide = widened_.find(name); wide != widened_.end()) return wide->second;
+  const int64_t count = elements(t.shape);
+  TS_ASSIGN(Buffer numbers, allocate(count * static_cast<int64_t>(sizeof(float)), cat("tensor '", name, "'")));
+  info(*element_of(t.type)).decode(data.data(), 0, count, reinterpret_cast<float*>(numbers.data()));
+  give_back(data.data(), data.size());
+  return widened_[name] = derived_->keep(std::move(numbers));
 }
 
 Result<std::vector<float>> CheckpointTensors::take_floats(const std::string& name, const std::vector<Shape>& shapes) {
-  TS_ASSIGN(const Bytes data, take(name, shapes, kFloats));
-  const SafetensorsEntry& t = *find(name);
-  const int64_t count = elements(t.shape);
-  TS_TRY(check_memory(count * static_cast<int64_t>(sizeof(float)), cat("tensor '", name, "'")));
-  std::vector<float> numbers(static_cast<size_t>(count));
-  info(*element_of(t.type)).decode(data.data(), 0, count, numbers.data());
+  TS_ASSIGN(const Bytes data, take_f32(name, shapes));
+  std::vector<float> numbers(data.size() / sizeof(float));
+  if (!numbers.empty()) std::memcpy(numbers.data(), data.data(), data.size());
   return numbers;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "io/safetensors.h"
+#include "ir/derived_constants.h"
 #include "ir/shape.h"
 #include "types/element.h"
 
@@ -35,7 +37,8 @@ class CheckpointTensors {
   // `types`.
   Result<Bytes> take(const std::string& name, const std::vector<Shape>& shapes,
                      const std::vector<SafetensorsType>& types);
-  // The same of floats of any width, as f32.
+  // The same of floats of any width, as f32: those of the file where they are that, else numbers that are made once.
+  Result<Bytes> take_f32(const std::string& name, const std::vector<Shape>& shapes);
   Result<std::vector<float>> take_floats(const std::string& name, const std::vector<Shape>& shapes);
   // Scales: positive finite floats.
   Result<std::vector<float>> take_scales(const std::string& name, const std::vector<Shape>& shapes);
@@ -45,6 +48,8 @@ class CheckpointTensors {
 
   // Names that were not taken.
   std::vector<std::string> left() const;
+  // Where moved and widened tensors are kept; graphs of the checkpoint share it.
+  const std::shared_ptr<DerivedConstants>& derived() const { return derived_; }
 
  private:
   Status add(SafetensorsEntry tensor, const std::string& file);
@@ -52,6 +57,8 @@ class CheckpointTensors {
   std::map<std::string, SafetensorsEntry> tensors_;
   std::map<std::string, std::string> file_of_;
   std::set<std::string> taken_;
+  std::map<std::string, Bytes> moved_, widened_;  // tensors that do not lie in the file as they are read
+  std::shared_ptr<DerivedConstants> derived_ = std::make_shared<DerivedConstants>();
   std::vector<std::string> files_;
 };
 

@@ -16,9 +16,8 @@ Bytes as_bytes(const std::vector<float>& numbers) {
 
 Result<LinearWeight> plain_linear(CheckpointTensors& tensors, const std::string& module, int64_t outputs,
                                   int64_t inputs) {
-  TS_ASSIGN(const std::vector<float> numbers, tensors.take_floats(module + ".weight", {{outputs, inputs}}));
   LinearWeight w;
-  w.codes = as_bytes(numbers);
+  TS_ASSIGN(w.codes, tensors.take_f32(module + ".weight", {{outputs, inputs}}));
   return w;
 }
 

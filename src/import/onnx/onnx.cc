@@ -65,7 +65,10 @@ Status check_supported(const OnnxModel& model) {
 
 class Importer {
  public:
-  explicit Importer(const OnnxOptions& options) : options_(options), builder_(graph_) {}
+  Importer(const OnnxOptions& options, std::shared_ptr<DerivedConstants> derived)
+      : options_(options), builder_(graph_) {
+    graph_.derived = std::move(derived);
+  }
 
   Result<Graph> run(const OnnxModel& model) {
     TS_TRY(check_supported(model));
@@ -260,28 +263,44 @@ class Importer {
   std::unordered_set<std::string> made_;  // by any node of the file
 };
 
-Result<Graph> convert(const Bytes& file, const std::string& folder, const std::string& name,
+Result<Graph> convert(const OnnxModel& model, std::shared_ptr<DerivedConstants> derived, const std::string& name,
                       const OnnxOptions& options) {
   if (options.batch < 0) return usage_error(cat("batch ", options.batch, ": a batch is at least 1"));
-  TS_ASSIGN(const OnnxModel model, read_onnx(file, folder));
-  TS_ASSIGN(Graph graph, Importer(options).run(model));
+  TS_ASSIGN(Graph graph, Importer(options, std::move(derived)).run(model));
   graph.name = name.empty() ? model.name : name;
   return graph;
 }
 
 }  // namespace
 
-Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
-  TS_ASSIGN(const Bytes file, map_file(path));
+Result<OnnxFile> OnnxFile::open(const std::string& path) {
+  TS_ASSIGN(Bytes map, map_file(path));
+  const Bytes file = read_by_turns(std::move(map));
   const std::filesystem::path p(path);
-  const std::string folder = p.has_parent_path() ? p.parent_path().string() : ".";
-  Result<Graph> graph = convert(file, folder, as_utf8(p.stem().string()), options);
-  if (!graph.ok()) return graph.status().at(path);
+  OnnxFile out;
+  out.path_ = path;
+  out.name_ = as_utf8(p.stem().string());
+  out.derived_ = std::make_shared<DerivedConstants>();
+  auto model = read_onnx(file, p.has_parent_path() ? p.parent_path().string() : ".", out.derived_.get());
+  if (!model.ok()) return model.status().at(path);
+  out.model_ = std::make_shared<const OnnxModel>(std::move(model).value());
+  return out;
+}
+
+Result<Graph> OnnxFile::graph(const OnnxOptions& options) const {
+  Result<Graph> graph = convert(*model_, derived_, name_, options);
+  if (!graph.ok()) return graph.status().at(path_);
   return graph;
 }
 
+Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options) {
+  TS_ASSIGN(const OnnxFile file, OnnxFile::open(path));
+  return file.graph(options);
+}
+
 Result<Graph> import_onnx(const Bytes& file, const std::string& name, const OnnxOptions& options) {
-  return convert(file, "", name, options);
+  TS_ASSIGN(const OnnxModel model, read_onnx(file, ""));
+  return convert(model, nullptr, name, options);
 }
 
 }  // namespace tessera

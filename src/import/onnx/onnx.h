@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "base/buffer.h"
@@ -25,7 +26,23 @@ struct OnnxOptions {
   std::map<std::string, Shape> shapes;
 };
 
-// External data are read from the folder that the model lies in, and from nowhere else.
+struct OnnxModel;
+
+// A model file that is read once and becomes a graph for any batch: its graphs share their constants, and what is made
+// of them (ir/derived_constants.h). External data are read from the folder that the model lies in, and from nowhere
+// else.
+class OnnxFile {
+ public:
+  static Result<OnnxFile> open(const std::string& path);
+  Result<Graph> graph(const OnnxOptions& options) const;
+
+ private:
+  std::string path_, name_;
+  std::shared_ptr<const OnnxModel> model_;
+  std::shared_ptr<DerivedConstants> derived_;
+};
+
+// One graph of a file.
 Result<Graph> import_onnx(const std::string& path, const OnnxOptions& options = {});
 Result<Graph> import_onnx(const Bytes& file, const std::string& name, const OnnxOptions& options = {});
 

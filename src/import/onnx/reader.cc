@@ -2,12 +2,15 @@
 // The only file that knows protobuf.
 #include "import/onnx/reader.h"
 
+#include <atomic>
 #include <climits>
 #include <cstring>
 #include <unordered_set>
 #include <utility>
 
+#include "import/onnx/raw_fields.h"
 #include "import/onnx/tensor.h"
+#include "io/mmap.h"
 #include "ir/region.h"
 #include "onnx.pb.h"
 
@@ -19,8 +22,15 @@ TypedField as_bytes(const Field& field) {
   return {reinterpret_cast<const uint8_t*>(field.data()), static_cast<size_t>(field.size())};
 }
 
-// Hands the tensor's parts to make_tensor; frees the file's copy of the bytes.
-Result<OnnxTensor> read_tensor(onnx::TensorProto* t, ExternalFiles& files) {
+// Where the bytes of tensors come from and where those go that have to be moved.
+struct TensorSource {
+  const RawFields* raw;  // null: the message has them itself
+  ExternalFiles files;
+  DerivedConstants* derived;
+};
+
+Result<OnnxTensor> read_tensor(const onnx::TensorProto& tensor, TensorSource& source) {
+  const onnx::TensorProto* t = &tensor;
   TensorParts parts{
       .name = as_utf8(t->name()), .data_type = t->data_type(), .shape = {t->dims().begin(), t->dims().end()}};
   const std::string place = cat("tensor '", shown(t->name()), "'");
@@ -29,17 +39,22 @@ Result<OnnxTensor> read_tensor(onnx::TensorProto* t, ExternalFiles& files) {
   for (const auto& entry : t->external_data()) parts.external_data[entry.key()] = entry.value();
   parts.has_raw = t->has_raw_data();
   parts.raw = as_bytes(t->raw_data());
+  Bytes raw;  // keeps the file
+  if (parts.has_raw && source.raw != nullptr) {
+    TS_ASSIGN(raw, raw_field(*source.raw, t->raw_data()));
+    parts.raw = {raw.data(), raw.size()};
+  }
   parts.floats = as_bytes(t->float_data());
   parts.doubles = as_bytes(t->double_data());
   parts.int32s = as_bytes(t->int32_data());
   parts.int64s = as_bytes(t->int64_data());
-  Result<OnnxTensor> made = make_tensor(parts, files);
+  Result<OnnxTensor> made = make_tensor(parts, source.files, source.derived);
   if (!made.ok()) return made.status().at(place);
-  t->clear_raw_data();
+  give_back(parts.raw.data, parts.raw.count);
   return made;
 }
 
-Result<OnnxAttr> read_attr(onnx::AttributeProto* a, ExternalFiles& files) {
+Result<OnnxAttr> read_attr(const onnx::AttributeProto* a, TensorSource& source) {
   using Kind = OnnxAttr::Kind;
   OnnxAttr out;
   out.refers_to = a->ref_attr_name();
@@ -71,7 +86,7 @@ Result<OnnxAttr> read_attr(onnx::AttributeProto* a, ExternalFiles& files) {
       out.kind = Kind::kFloats, out.floats = {a->floats().begin(), a->floats().end()};
       break;
     case onnx::AttributeProto::TENSOR: {
-      TS_ASSIGN(OnnxTensor tensor, read_tensor(a->mutable_t(), files));
+      TS_ASSIGN(OnnxTensor tensor, read_tensor(a->t(), source));
       out.kind = Kind::kTensor;
       out.tensor = std::make_shared<const OnnxTensor>(std::move(tensor));
       break;
@@ -118,7 +133,7 @@ Opsets read_opsets(const Imports& imports) {
   return opsets;
 }
 
-Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, ExternalFiles& files) {
+Result<OnnxNode> read_node(const onnx::NodeProto* n, const Opsets& opsets, TensorSource& source) {
   OnnxNode out{.name = as_utf8(n->name()),
                .op = as_utf8(n->op_type()),
                .domain = n->domain() == "ai.onnx" ? "" : as_utf8(n->domain()),
@@ -131,8 +146,8 @@ Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, ExternalFil
   const auto opset = opsets.find(out.domain);
   if (opset != opsets.end()) out.opset = opset->second;
   const std::string place = cat("node '", shown(out.name), "' (", shown(out.op), ")");
-  for (auto& a : *n->mutable_attribute()) {
-    Result<OnnxAttr> attr = read_attr(&a, files);
+  for (const auto& a : n->attribute()) {
+    Result<OnnxAttr> attr = read_attr(&a, source);
     if (!attr.ok()) return attr.status().at(place);
     if (!out.attrs.emplace(a.name(), std::move(*attr)).second)
       return bad_input(cat(place, ": attribute '", shown(a.name()), "' is given twice"));
@@ -140,7 +155,7 @@ Result<OnnxNode> read_node(onnx::NodeProto* n, const Opsets& opsets, ExternalFil
   return out;
 }
 
-Result<OnnxFunction> read_function(onnx::FunctionProto* f, const Opsets& model_opsets, ExternalFiles& files) {
+Result<OnnxFunction> read_function(const onnx::FunctionProto* f, const Opsets& model_opsets, TensorSource& source) {
   OnnxFunction out{.name = as_utf8(f->name()),
                    .domain = as_utf8(f->domain()),
                    .overload = as_utf8(f->overload()),
@@ -150,12 +165,12 @@ Result<OnnxFunction> read_function(onnx::FunctionProto* f, const Opsets& model_o
                    .nodes = {}};
   Opsets opsets = read_opsets(f->opset_import());
   opsets.insert(model_opsets.begin(), model_opsets.end());  // what the function does not say, the model does
-  for (auto& a : *f->mutable_attribute_proto()) {
-    TS_ASSIGN(OnnxAttr attr, read_attr(&a, files));
+  for (const auto& a : f->attribute_proto()) {
+    TS_ASSIGN(OnnxAttr attr, read_attr(&a, source));
     out.defaults[a.name()] = std::move(attr);
   }
-  for (auto& n : *f->mutable_node()) {
-    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, files));
+  for (const auto& n : f->node()) {
+    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, source));
     out.nodes.push_back(std::move(node));
   }
   return out;
@@ -193,11 +208,15 @@ Status check_opset(const Opsets& opsets) {
   return {};
 }
 
-Status parse_model(const Bytes& file, onnx::ModelProto& model) {
+// `raw`: the raw data that the message numbers, none where it has them itself.
+Status parse_model(const Bytes& file, onnx::ModelProto& model, std::optional<RawFields>& raw) {
   if (file.size() > static_cast<size_t>(INT_MAX))
     return bad_input("the file is larger than 2 GiB, protobuf's limit; export with external data");
-  if (!model.ParseFromArray(file.data(), static_cast<int>(file.size())))
-    return bad_input("not an ONNX model: the file is damaged, cut short, or of another kind");
+  raw = split_raw_fields(file);
+  const bool parsed =
+      raw ? model.ParseFromString(raw->message) : model.ParseFromArray(file.data(), static_cast<int>(file.size()));
+  if (raw) raw->message = {};
+  if (!parsed) return bad_input("not an ONNX model: the file is damaged, cut short, or of another kind");
   if (!model.has_graph() || model.graph().output_size() == 0)
     return bad_input("not an ONNX model: it holds no graph with outputs");
   return {};
@@ -215,27 +234,34 @@ Result<std::vector<OnnxInput>> read_inputs(const onnx::GraphProto& graph,
   return inputs;
 }
 
+std::atomic<int64_t> files_read = 0;
+
 }  // namespace
+
+int64_t onnx_files_read() { return files_read; }
 
 Result<std::vector<OnnxInput>> read_onnx_inputs(const Bytes& file) {
   onnx::ModelProto model;
-  TS_TRY(parse_model(file, model));
+  std::optional<RawFields> raw;
+  TS_TRY(parse_model(file, model, raw));
   std::unordered_set<std::string> weights;
   for (const auto& t : model.graph().initializer()) weights.insert(as_utf8(t.name()));
   return read_inputs(model.graph(), weights);
 }
 
-Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
-  ExternalFiles files(folder);
+Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder, DerivedConstants* derived) {
+  ++files_read;
   onnx::ModelProto model;
-  TS_TRY(parse_model(file, model));
+  std::optional<RawFields> raw;
+  TS_TRY(parse_model(file, model, raw));
+  TensorSource source{.raw = raw ? &*raw : nullptr, .files = ExternalFiles(folder), .derived = derived};
   const Opsets opsets = read_opsets(model.opset_import());
   TS_TRY(check_opset(opsets));
-  onnx::GraphProto& graph = *model.mutable_graph();
+  const onnx::GraphProto& graph = model.graph();
   if (graph.sparse_initializer_size() > 0) return bad_input("the model holds sparse weights, which are not supported");
   OnnxModel out{.name = as_utf8(graph.name()), .tensors = {}, .inputs = {}, .outputs = {}, .nodes = {}};
-  for (auto& t : *graph.mutable_initializer()) {
-    TS_ASSIGN(OnnxTensor tensor, read_tensor(&t, files));
+  for (const auto& t : graph.initializer()) {
+    TS_ASSIGN(OnnxTensor tensor, read_tensor(t, source));
     out.tensors.push_back(std::move(tensor));
   }
   std::unordered_set<std::string> weights;
@@ -243,13 +269,13 @@ Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder) {
   TS_ASSIGN(out.inputs, read_inputs(graph, weights));
   for (const auto& v : graph.output()) out.outputs.push_back(as_utf8(v.name()));
   std::vector<OnnxFunction> functions;
-  for (auto& f : *model.mutable_functions()) {
-    TS_ASSIGN(OnnxFunction function, read_function(&f, opsets, files));
+  for (const auto& f : model.functions()) {
+    TS_ASSIGN(OnnxFunction function, read_function(&f, opsets, source));
     functions.push_back(std::move(function));
   }
   std::vector<OnnxNode> nodes;
-  for (auto& n : *graph.mutable_node()) {
-    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, files));
+  for (const auto& n : graph.node()) {
+    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, source));
     nodes.push_back(std::move(node));
   }
   TS_ASSIGN(out.nodes, inline_functions(std::move(nodes), functions));

@@ -13,6 +13,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "ir/derived_constants.h"
 #include "ir/graph.h"
 
 namespace tessera {
@@ -73,8 +74,12 @@ struct OnnxModel {
   std::vector<OnnxNode> nodes;
 };
 
-// `folder` holds the model's external data files; empty: a model with external data is refused.
-Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder);
+// `folder` holds the model's external data files; empty: a model with external data is refused. Tensors lie in the file
+// where they can be used as they are there; others (not aligned, of 16 bits, DOUBLE) are kept by `derived`, or on the
+// heap where it is null.
+Result<OnnxModel> read_onnx(const Bytes& file, const std::string& folder, DerivedConstants* derived = nullptr);
+// How many models this process has read whole: what says that a build reads its model once.
+int64_t onnx_files_read();
 // The inputs alone, as the file declares them: no weight is looked at.
 Result<std::vector<OnnxInput>> read_onnx_inputs(const Bytes& file);
 

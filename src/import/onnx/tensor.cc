@@ -45,10 +45,14 @@ int64_t bits_of(int64_t data_type) {
   }
 }
 
-Bytes owned(const uint8_t* data, size_t size) {
+Bytes kept(Buffer buffer, DerivedConstants* derived) {
+  return derived != nullptr ? derived->keep(std::move(buffer)) : Bytes::own(std::move(buffer));
+}
+
+Bytes owned(const uint8_t* data, size_t size, DerivedConstants* derived) {
   Buffer buffer(size);
   if (size > 0) std::memcpy(buffer.data(), data, size);
-  return Bytes::own(std::move(buffer));
+  return kept(std::move(buffer), derived);
 }
 
 Result<int64_t> number_of(const std::map<std::string, std::string>& entries, const std::string& key, int64_t fallback) {
@@ -73,7 +77,7 @@ bool leaves_folder(const std::string& location) {
   return leaves;
 }
 
-Result<Bytes> external_bytes(const TensorParts& parts, ExternalFiles& files, int64_t want) {
+Result<Bytes> external_bytes(const TensorParts& parts, ExternalFiles& files, int64_t want, DerivedConstants* derived) {
   const auto location = parts.external_data.find("location");
   if (location == parts.external_data.end()) return bad_input("external data without a location");
   TS_ASSIGN(const int64_t offset, number_of(parts.external_data, "offset", 0));
@@ -86,12 +90,12 @@ Result<Bytes> external_bytes(const TensorParts& parts, ExternalFiles& files, int
                          " bytes from ", offset, " are needed"));
   const Bytes slice = map.slice(static_cast<size_t>(offset), static_cast<size_t>(want));
   // Kernels and casts expect aligned numbers; a map begins on a page, so this is the file's own choice of offsets.
-  return reinterpret_cast<uintptr_t>(slice.data()) % 64 == 0 ? slice : owned(slice.data(), slice.size());
+  return reinterpret_cast<uintptr_t>(slice.data()) % 64 == 0 ? slice : owned(slice.data(), slice.size(), derived);
 }
 
 // Numbers in a list whose entries are wider than the type itself (f16, bools and bytes in int32s).
 template <class Wide, class Narrow>
-Result<Bytes> narrowed(const TypedField& field, int64_t count) {
+Result<Buffer> narrowed(const TypedField& field, int64_t count) {
   if (static_cast<int64_t>(field.count) != count)
     return bad_input(cat("holds ", field.count, " numbers, its shape takes ", count));
   Buffer buffer(static_cast<size_t>(count) * sizeof(Narrow));
@@ -101,10 +105,10 @@ Result<Bytes> narrowed(const TypedField& field, int64_t count) {
     const Narrow narrow = static_cast<Narrow>(wide);
     std::memcpy(buffer.data() + static_cast<size_t>(i) * sizeof(Narrow), &narrow, sizeof(Narrow));
   }
-  return Bytes::own(std::move(buffer));
+  return buffer;
 }
 
-Result<Bytes> typed_bytes(const TensorParts& p, int64_t count) {
+Result<Buffer> typed_bytes(const TensorParts& p, int64_t count) {
   switch (p.data_type) {
     case kFloat:
       return narrowed<float, float>(p.floats, count);
@@ -130,12 +134,12 @@ void lower_masks(std::span<float> numbers) {
   std::replace(numbers.begin(), numbers.end(), lowest, std::numeric_limits<float>::lowest());
 }
 
-Bytes widened(const Bytes& codes, Element element, int64_t count) {
+Buffer widened(const uint8_t* codes, Element element, int64_t count) {
   Buffer buffer(static_cast<size_t>(count) * sizeof(float));
   auto* numbers = reinterpret_cast<float*>(buffer.data());
-  info(element).decode(codes.data(), 0, count, numbers);
+  info(element).decode(codes, 0, count, numbers);
   if (element == Element::f16) lower_masks({numbers, static_cast<size_t>(count)});
-  return Bytes::own(std::move(buffer));
+  return buffer;
 }
 
 }  // namespace
@@ -152,9 +156,8 @@ Result<Bytes> ExternalFiles::open(const std::string& location) {
   const std::filesystem::path real = std::filesystem::canonical(path, missing);
   if (!missing && std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first != inside.end())
     return outside;
-  TS_ASSIGN(const Bytes map, map_file(path));
-  open_[location] = map;
-  return map;
+  TS_ASSIGN(Bytes map, map_file(path));
+  return open_[location] = read_by_turns(std::move(map));
 }
 
 std::optional<Element> element_of_onnx(int64_t data_type) {
@@ -196,7 +199,24 @@ std::optional<Element> code_of_onnx(int64_t data_type) {
   }
 }
 
-Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files) {
+namespace {
+
+// As the file has them, at an address that any kernel may read.
+Result<Bytes> stored_bytes(const TensorParts& parts, int64_t count, int64_t bytes, ExternalFiles& files,
+                           DerivedConstants* derived) {
+  if (parts.external) return external_bytes(parts, files, bytes, derived);
+  if (!parts.has_raw) {
+    TS_ASSIGN(Buffer list, typed_bytes(parts, count));
+    return kept(std::move(list), derived);
+  }
+  if (static_cast<int64_t>(parts.raw.count) != bytes)
+    return bad_input(cat("holds ", parts.raw.count, " bytes, its shape ", to_string(parts.shape), " takes ", bytes));
+  return owned(parts.raw.data, parts.raw.count, derived);
+}
+
+}  // namespace
+
+Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files, DerivedConstants* derived) {
   const auto code = code_of_onnx(parts.data_type), element = code ? code : element_of_onnx(parts.data_type);
   if (!element)
     return bad_input(cat("holds ", onnx_type_name(parts.data_type),
@@ -205,24 +225,21 @@ Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files) {
   const auto count = checked_elements(parts.shape, kMaxElements);
   if (!count) return bad_input(cat("has shape ", to_string(parts.shape), ": negative or too large"));
   const int64_t bytes = (*count * bits_of(parts.data_type) + 7) / 8;
-  Bytes data;
-  if (parts.external) {
-    TS_ASSIGN(data, external_bytes(parts, files, bytes));
-  } else if (parts.has_raw) {
-    if (static_cast<int64_t>(parts.raw.count) != bytes)
-      return bad_input(cat("holds ", parts.raw.count, " bytes, its shape ", to_string(parts.shape), " takes ", bytes));
-    data = owned(parts.raw.data, parts.raw.count);
-  } else {
-    TS_ASSIGN(data, typed_bytes(parts, *count));
-  }
+  const bool converted = parts.data_type == kDouble || parts.data_type == kFloat16 || parts.data_type == kBfloat16 ||
+                         parts.data_type == kBool;
+  TS_ASSIGN(Bytes data, stored_bytes(parts, *count, bytes, files, converted ? nullptr : derived));
   if (parts.data_type == kDouble) {
-    TS_ASSIGN(data, (narrowed<double, float>({data.data(), static_cast<size_t>(*count)}, *count)));
+    TS_ASSIGN(Buffer single, (narrowed<double, float>({data.data(), static_cast<size_t>(*count)}, *count)));
+    data = kept(std::move(single), derived);
   } else if (parts.data_type == kFloat16 || parts.data_type == kBfloat16) {
-    data = widened(data, parts.data_type == kFloat16 ? Element::f16 : Element::bf16, *count);
+    const Element narrow = parts.data_type == kFloat16 ? Element::f16 : Element::bf16;
+    Buffer wide = widened(data.data(), narrow, *count);
+    give_back(data.data(), data.size());
+    data = kept(std::move(wide), derived);
   } else if (parts.data_type == kBool) {  // any byte but 0 is true
     Buffer truth(data.size());
     for (size_t i = 0; i < data.size(); ++i) truth.data()[i] = data.data()[i] != 0;
-    data = Bytes::own(std::move(truth));
+    data = kept(std::move(truth), derived);
   }
   return OnnxTensor{parts.name, Type{parts.shape, *element}, std::move(data), parts.data_type == kUint8,
                     parts.data_type};

@@ -38,6 +38,7 @@ class ExternalFiles {
   std::map<std::string, Bytes> open_;
 };
 
-Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files);
+// Bytes that must be moved or widened are kept by `derived` (read_onnx).
+Result<OnnxTensor> make_tensor(const TensorParts& parts, ExternalFiles& files, DerivedConstants* derived = nullptr);
 
 }  // namespace tessera

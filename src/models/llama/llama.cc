@@ -190,7 +190,7 @@ Result<Graph> llama_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
 namespace {
 
 std::vector<ZooEntry> entries() { return {}; }
-Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&) {
+Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&, const std::string&) {
   return usage_error(cat("the zoo has no model '", name, "'"));
 }
 

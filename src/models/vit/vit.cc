@@ -16,9 +16,10 @@ constexpr float kDeviation = 0.02f, kGainDeviation = 0.1f;
 
 class VitBuilder {
  public:
-  VitBuilder(const VitConfig& config, uint64_t seed) : c_(config), seed_(seed), w_(config.name, /*opset=*/17) {}
+  VitBuilder(const VitConfig& config, uint64_t seed, ExternalWeights* external)
+      : c_(config), seed_(seed), w_(config.name, /*opset=*/17, external) {}
 
-  std::string build() {
+  Result<std::string> build() {
     w_.input("image", {0, c_.channels, c_.image, c_.image});
     w_.output("logits", {0, c_.classes});
     std::string x = embed();
@@ -139,7 +140,7 @@ std::vector<ZooEntry> entries() {
   return out;
 }
 
-Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes) {
+Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes, const std::string& data) {
   constexpr int64_t kMostBytes = int64_t{2000} << 20;  // what a protobuf message holds, with some room
   for (VitConfig c : vit_configs()) {
     if (c.name != name) continue;
@@ -154,10 +155,14 @@ Result<std::string> onnx(const std::string& name, uint64_t seed, const ZooSizes&
       c.depth = sizes.depth;
       c.name += cat("-depth", c.depth);
     }
-    if (c.parameters() * 4 > kMostBytes)
+    if (c.parameters() * 4 <= kMostBytes) return VitBuilder(c, seed, nullptr).build();
+    if (data.empty())
       return usage_error(
           cat(c.name, " has ", c.parameters() / 1000000, " M parameters in f32, more than one ONNX file holds"));
-    return VitBuilder(c, seed).build();
+    TS_ASSIGN(ExternalWeights weights, ExternalWeights::create(data + ".data"));
+    TS_ASSIGN(std::string model, VitBuilder(c, seed, &weights).build());
+    TS_TRY(weights.commit());
+    return model;
   }
   return std::string();
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model that is read once and gives a graph for each batch. Its graphs share the constants of the file, which stay
+// mapped, and whatever is made of them: folded, transposed, in codes, packed (ir/derived_constants.h). So a second
+// batch costs the passes over its nodes, and no weight is read, converted or held twice.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "import/onnx/onnx.h"
+#include "ir/graph.h"
+#include "models/family.h"
+#include "rewrite/keep_caches.h"
+
+namespace tessera {
+
+struct LoadOptions {
+  bool exact = true;  // a model that fixes its batch must fix it to the one asked for
+  // Whole shapes of inputs whose axes the model leaves open; before the batch, but a first size of 0 leaves that open.
+  std::map<std::string, Shape> shapes;
+  std::vector<StatePattern> states;  // inputs that a session keeps (rewrite/keep_caches.h)
+  int64_t tokens = 0, cache = 0;     // of a family (models/zoo.h, FamilySizes)
+  std::string family;                // of models/models.inc: the path is a checkpoint's folder; empty: an ONNX file
+  bool operator==(const LoadOptions&) const = default;
+};
+
+class ModelSource {
+ public:
+  // `family` as in LoadOptions.
+  static Result<ModelSource> open(const std::string& path, const std::string& family = "");
+
+  // The model as written, with its batch fixed: no pass has seen it. A model that leaves its batch open gets `batch`.
+  Result<Graph> written(int64_t batch, const LoadOptions& options = {});
+  // In canonical form: f32, recognised, fused. The first few are kept: a build asks for each batch several times.
+  Result<Graph> canonical(int64_t batch, const LoadOptions& options = {});
+
+ private:
+  struct Known {
+    int64_t batch;
+    LoadOptions options;
+    Graph graph;
+  };
+  std::optional<OnnxFile> onnx_;
+  std::optional<FamilyCheckpoint> family_;
+  std::vector<Known> known_;
+};
+
+}  // namespace tessera
