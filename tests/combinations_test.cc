@@ -49,7 +49,7 @@ TEST_P(Combinations, BuildAndKeepTheirPromise) {
   const auto built = build_engine(options_of(c));
   ASSERT_TRUE(built.ok()) << built.status().message();
   const Engine* engine = &built->engine;
-  const ModelReport& report = built->report;
+  const ModelReport& report = built->reports[0];
   const Precision& p = *find_precision(c.precision);
   int layers = 0, attentions = 0;
   for (const PlanStep& s : engine->plans[0].steps) {

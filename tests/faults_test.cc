@@ -133,7 +133,7 @@ TEST(Faults, TheGateIsTheUsers) {
   BuildOptions o{.model_path = tiny_vit(), .precision = "fp8", .batches = {2}, .quiet = true};
   const auto built = build_engine(o);
   ASSERT_TRUE(built.ok()) << built.status().message();
-  const ModelReport& report = built->report;
+  const ModelReport& report = built->reports[0];
   ASSERT_EQ(report.outputs.size(), 1u);
   o.min_cosine = 1;
   const auto strict = engine_from(o);

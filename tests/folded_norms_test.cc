@@ -211,7 +211,7 @@ TEST(FoldedNorms, ComputeWhatTheNormsDid) {
           if (folded && precision != "fp32") lowering.types.folded_norms = kAll;
           auto plan = lower(copy, lowering, pool);
           if (folded && precision == "fp32") {  // no kernel of the CPU: the graph itself, run by its references
-            ASSERT_TRUE(fold_norms(copy, kAll).ok());
+            ASSERT_TRUE(fold_norms(copy, kAll, {}).ok());
             lowering.plan.target = Arch::ref;
             plan = make_plan(copy, lowering.plan, pool, nullptr);
           }
@@ -222,6 +222,47 @@ TEST(FoldedNorms, ComputeWhatTheNormsDid) {
         }
         EXPECT_GT(*std::max_element(outputs[1][0].begin(), outputs[1][0].end()), 0);
         const double step = precision == "fp32" ? 0x1p-24 : precision == "fp16" ? 0x1p-11 : 0x1p-4;
+        EXPECT_LE(relative_error(outputs[0][0], outputs[1][0]), 10 * step) << precision << " " << kind;
+      }
+    }
+  }
+}
+
+// A plan that keeps the norms reads the weights of a plan that folds them, to the byte, and computes the same.
+TEST(FoldedNorms, ThatStayKernelsReadTheSameWeights) {
+  for (const char* kind : {"layer", "rms"}) {
+    for (const bool shift : {false, true}) {
+      const Graph graph = canonical(block(2, kind, shift));
+      Ranges ranges = ranges_of(graph);
+      for (const std::string& norm : norms_between_layers(graph)) ranges.values[plain_value(norm)] = 6.0f;
+      for (const std::string precision : {"fp16", "fp8"}) {
+        Engine engine;
+        ConstantPool pool(engine.constants);
+        std::vector<Outputs64> outputs;
+        std::vector<std::set<int64_t>> weights;
+        size_t first = 0;
+        for (const bool folded : {true, false}) {
+          LowerOptions lowering = asking(precision, Arch::sm90, ranges);
+          lowering.plan.batch = 2;
+          lowering.plan.as_reference = true;
+          (folded ? lowering.types.folded_norms : lowering.types.plain_norms) = kAll;
+          const auto plan = lower(graph, lowering, pool);
+          ASSERT_TRUE(plan.ok()) << plan.status().message();
+          if (folded) first = engine.constants.size();
+          const auto made = run_plan(engine, *plan, random_samples(*plan, 2, 5));
+          ASSERT_TRUE(made.ok()) << made.status().message();
+          outputs.push_back(*made);
+          weights.emplace_back();
+          for (const PlanStep& s : plan->steps) {
+            if (s.op == "matmul") weights.back().insert(plan->tensors[static_cast<size_t>(s.in[1])].index);
+            if (s.op == "norm") EXPECT_TRUE(s.in.size() == 1 || s.in[1] < 0) << s.layer;
+          }
+        }
+        EXPECT_EQ(weights[0], weights[1]) << precision << " " << kind;
+        for (size_t c = first; c < engine.constants.size(); ++c)
+          EXPECT_LE(engine.constants[c].data.size(), 4u) << "a scale: " << engine.constants[c].name;
+        const double step = precision == "fp16" ? 0x1p-11 : 0x1p-4;
+        EXPECT_GT(*std::max_element(outputs[1][0].begin(), outputs[1][0].end()), 0);
         EXPECT_LE(relative_error(outputs[0][0], outputs[1][0]), 10 * step) << precision << " " << kind;
       }
     }

@@ -169,15 +169,17 @@ TEST_P(HostileEngine, APrecisionThatNoLayerHas) {
 }
 
 TEST_P(HostileEngine, BoundsThatBindNothing) {
-  ASSERT_FALSE(engine().golden.bounds.empty());
+  ASSERT_EQ(engine().golden.forms.size(), 1u);
+  ASSERT_FALSE(engine().golden.forms[0].bounds.empty());
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bound : {infinity, -infinity, std::nan(""), -1e-9, 1.0, 2.0, 1e300}) {
-    EXPECT_NE(refusal([&](Engine& e) { e.golden.bounds[0] = bound; }).find("golden values: a bound of "),
+    EXPECT_NE(refusal([&](Engine& e) { e.golden.forms[0].bounds[0] = bound; }).find("golden values: a bound of "),
               std::string::npos)
         << bound;
-    if (engine().golden.values.empty()) continue;
-    EXPECT_NE(refusal([&](Engine& e) { e.golden.values[0].bound = bound; }).find("is none; bounds are relative"),
-              std::string::npos)
+    if (engine().golden.forms[0].values.empty()) continue;
+    EXPECT_NE(
+        refusal([&](Engine& e) { e.golden.forms[0].values[0].bound = bound; }).find("is none; bounds are relative"),
+        std::string::npos)
         << bound;
   }
 }

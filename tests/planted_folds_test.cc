@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "op/extra_results.h"
 #include "precision/quantize.h"
@@ -146,6 +147,77 @@ TEST(PlantedFolds, NothingIsFoundInNormsThatAreFoldedRight) {
     EXPECT_GE(expect_none_found(m, kFolded), 6);
     const Lowered l = lowered_with(m, "fp8", Arch::sm90);
     EXPECT_GE(l.found.computed, 2) << "both folded layers are shown by computing";
+  }
+}
+
+// The same norms as kernels, over weights that have their gain and centring: another plan of the engine folds them.
+std::vector<PlantedModel> plain_models() {
+  std::vector<PlantedModel> all = folded_models();
+  for (PlantedModel& m : all) m.plain = std::exchange(m.folded, {});
+  return all;
+}
+
+Fault plain(const std::string& name, const std::function<std::string(Graph&, Node&)>& body) {
+  return {name, [=](Graph& g) -> std::string {
+            for (Node& n : g.nodes) {
+              if (n.name != "norm1" || n.inputs.size() != 1) continue;
+              for (Node& layer : g.nodes) {
+                if (layer.name == "fc1") return body(g, layer);
+              }
+            }
+            return "";
+          }};
+}
+
+Node& norm1(Graph& g) {
+  return *std::find_if(g.nodes.begin(), g.nodes.end(), [](const Node& n) { return n.name == "norm1"; });
+}
+
+bool centred(Graph& g) { return norm1(g).attrs.word("kind", "layer") != "rms"; }
+
+std::vector<Fault> plain_faults() {
+  return {plain("plain: gain not in the weight", [](Graph& g, Node& n) { return put(g, n, 1, seeded("w1")); }),
+          plain("plain: centring left out or too much",
+                [](Graph& g, Node& n) { return put(g, n, 1, times_gain(!centred(g))); }),
+          plain("plain: bias without shift", [](Graph& g, Node& n) { return put(g, n, bias_of(n), seeded("b1")); }),
+          plain("plain: gain in norm and weight",
+                [](Graph& g, Node& n) {
+                  const std::string layer = n.name;
+                  const std::vector<double> gain = seeded("gain");
+                  const ValueId vector = g.add_constant("gain", {96}, std::vector<float>(gain.begin(), gain.end()));
+                  norm1(g).inputs.push_back(vector);
+                  return layer;
+                }),
+          plain("plain: the other kind of norm",
+                [](Graph& g, Node& n) {
+                  norm1(g).attrs.set("kind", std::string(centred(g) ? "rms" : "layer"));
+                  return n.name;
+                }),
+          plain("plain: eps x1000", [](Graph& g, Node&) {
+            norm1(g).attrs.set("eps", 1000 * norm1(g).attrs.number("eps"));
+            return std::string("norm1");
+          })};
+}
+
+TEST(PlantedFolds, NormsWhoseGainIsInTheWeights) { expect_caught(plain_faults(), plain_models(), kFolded); }
+
+TEST(PlantedFolds, TheScaleOfThePlainValueIsItsOwn) {
+  for (PlantedModel m : plain_models()) {
+    EXPECT_GE(expect_none_found(m, kFolded), 6);
+    // Scales are made of the ranges and compared with them: other ranges at the second look.
+    const Fault scale{"scale", [&](Graph& g) -> std::string {
+                        Value& codes = g.at(norm1(g).outputs[0]);
+                        if (codes.scale == kNoValue) return "";
+                        const float other = 1.5f * static_cast<float>(g.numbers(codes.scale)[0]);
+                        const ValueId made = g.add_constant("planted", {1}, {other});
+                        g.at(norm1(g).outputs[0]).scale = made;
+                        return "norm1";
+                      }};
+    const Lowered l = lowered_with(m, "fp8", Arch::sm90, &scale);
+    ASSERT_TRUE(l.status.ok() && !l.layer.empty()) << l.status.message();
+    ASSERT_FALSE(l.found.faults.empty());
+    EXPECT_NE(l.found.faults[0].find("the activation scale of 'norm1.plain' is "), std::string::npos)
+        << l.found.faults[0];
   }
 }
 

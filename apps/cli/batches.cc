@@ -26,7 +26,7 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   Progress progress("running", samples.count);
   BatchOptions options;
   options.progress = [&](int64_t done) { progress.advance(done); };
-  if (check_golden_first && !engine.golden.outputs.empty()) {
+  if (check_golden_first && !engine.golden.forms.empty()) {
     options.admit = [&](const Plan& p) {
       const Status s = require_golden(engine, p);
       if (s.code() != Code::kVerifyFailed) return s;

@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 std::string golden_sentence(const Engine& engine, bool ran) {
-  if (engine.golden.outputs.empty()) return "no golden values (--no-verify)";
+  if (engine.golden.forms.empty()) return "no golden values (--no-verify)";
   if (ran) return "golden values reproduced here";
   return "golden values stored; not run on its target: " + why_not_here(engine.target);
 }
@@ -65,12 +65,31 @@ Json quality_json(const ModelReport& report) {
   return outputs;
 }
 
-Json samples_json(const ModelReport& report) {
-  if (report.samples == 0) return {};
-  return {{"samples", report.samples},
-          {"cosine_mean", report.on_samples.cosine_mean},
-          {"cosine_worst", report.on_samples.cosine_worst},
-          {"relative_l2", report.on_samples.relative_l2}};
+Json samples_json(const std::vector<ModelReport>& reports) {
+  for (const ModelReport& report : reports) {
+    if (report.samples == 0) continue;
+    return {{"samples", report.samples},
+            {"cosine_mean", report.on_samples.cosine_mean},
+            {"cosine_worst", report.on_samples.cosine_worst},
+            {"relative_l2", report.on_samples.relative_l2}};
+  }
+  return {};
+}
+
+// Plans that are fused alike, and how far they are from the model as written.
+Json forms_json(const std::vector<ModelReport>& reports) {
+  Json forms = Json::array();
+  for (const ModelReport& r : reports) forms.push_back({{"plans", r.plans}, {"outputs", quality_json(r)}});
+  return forms;
+}
+
+template <class List>
+Json all_of(const std::vector<ModelReport>& reports, List ModelReport::*list) {
+  Json all = Json::array();
+  for (const ModelReport& r : reports) {
+    for (const std::string& s : r.*list) all.push_back(s);
+  }
+  return all;
 }
 
 Json plans_json(const Engine& engine) {
@@ -131,24 +150,24 @@ void print_chosen(const AutoChoice& chosen) {
              megabytes(static_cast<int64_t>(chosen.bytes_of_carrier))));
 }
 
-// `as_run`: what the measurement on samples leaves out.
-void print_quality(const Engine& engine, const ModelReport& quality, const char* as_run) {
+// `as_run`: what the measurement on samples leaves out. `of`: the plans that it is about, where others differ.
+void print_quality(const Engine& engine, const ModelReport& quality, const char* as_run, const std::string& of) {
   if (quality.samples > 0) {
-    say(2, fmt::format("on {} of --calib: mean cosine {:.5f} of the quantized model with the model in fp32, at least "
+    say(2, fmt::format("{}on {} of --calib: mean cosine {:.5f} of the quantized model with the model in fp32, at least "
                        "{:.6g} wanted; worst sample {:.5f}, relative L2 {:.1e}{}",
-                       plural(quality.samples, "sample"), quality.on_samples.cosine_mean, quality.min_cosine,
+                       of, plural(quality.samples, "sample"), quality.on_samples.cosine_mean, quality.min_cosine,
                        quality.on_samples.cosine_worst, quality.on_samples.relative_l2, as_run));
   }
   for (const OutputQuality& q : quality.outputs) {
     if (q.whole) {
       say(2, fmt::format(
-                 "on the golden inputs ({}): output '{}': {} of {} whole numbers are those of the model as written",
-                 engine.golden.from, q.name, q.whole->same, q.whole->all));
+                 "{}on the golden inputs ({}): output '{}': {} of {} whole numbers are those of the model as written",
+                 of, engine.golden.from, q.name, q.whole->same, q.whole->all));
       continue;
     }
-    say(2, fmt::format("on the golden inputs ({}): mean cosine {:.5f} of output '{}' of the quantized model with the "
-                       "model as written, at least {:.6g} wanted",
-                       engine.golden.from, q.closeness.cosine_mean, q.name, quality.min_cosine));
+    say(2, fmt::format("{}on the golden inputs ({}): mean cosine {:.5f} of output '{}' of the quantized model with "
+                       "the model as written, at least {:.6g} wanted",
+                       of, engine.golden.from, q.closeness.cosine_mean, q.name, quality.min_cosine));
   }
   if (!quality.padding.empty())
     say(2, cat("padding: what '", quality.padding, "' hides does not change the outputs (other numbers stood there)"));
@@ -160,7 +179,8 @@ void print_quality(const Engine& engine, const ModelReport& quality, const char*
 
 void print_build_json(const WrittenEngine& written) {
   const Engine& engine = written.built.engine;
-  const ModelReport& quality = written.built.report;
+  const std::vector<ModelReport>& reports = written.built.reports;
+  const ModelReport quality = reports.empty() ? ModelReport() : reports[0];
   const BuildTimes& times = written.built.times;
   const bool ran = written.built.ran_on_target;
   print_json({{"file", written.path},
@@ -176,12 +196,13 @@ void print_build_json(const WrittenEngine& written) {
               {"auto", chosen_json(written.built.chosen)},
               {"golden", golden_sentence(engine, ran)},
               {"golden_inputs", engine.golden.from},
-              {"on_samples", samples_json(quality)},
+              {"on_samples", samples_json(reports)},
               {"min_cosine", quality.outputs.empty() ? Json() : Json(quality.min_cosine)},
               {"outputs", quality_json(quality)},
+              {"forms", forms_json(reports)},
               {"padding", quality.padding},
-              {"warnings", quality.warnings},
-              {"validated", quality.validated},
+              {"warnings", all_of(reports, &ModelReport::warnings)},
+              {"validated", all_of(reports, &ModelReport::validated)},
               {"ran_on_target", ran},
               {"seconds",
                {{"import", times.import_s},
@@ -215,7 +236,9 @@ void print_build_report(const WrittenEngine& written) {
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
-  print_quality(engine, written.built.report, as_run);
+  const std::vector<ModelReport>& reports = written.built.reports;
+  for (const ModelReport& r : reports)
+    print_quality(engine, r, as_run, reports.size() > 1 ? cat("plans ", r.plans, ": ") : "");
   say(2, golden_sentence(engine, written.built.ran_on_target));
   const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.tune_s + times.compile_s +
                          times.golden_s + written.write_s;

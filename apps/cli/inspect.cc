@@ -63,6 +63,21 @@ void print_plan(const Plan& p) {
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));
 }
 
+void print_golden(const Engine& e, const GoldenForm& form) {
+  const std::string which = e.golden.forms.size() > 1 ? cat("plan ", shorten(printable(form.plan), 40), ", ") : "";
+  if (!form.values.empty()) {
+    double widest = 0;
+    for (const GoldenValue& v : form.values) widest = std::max(widest, v.bound);
+    print_record("golden", fmt::format("{}{} values inside the model: relative L2 error of at most {:.2e}, each in a "
+                                       "run that starts from the value before it",
+                                       which, form.values.size(), widest));
+  }
+  for (size_t i = 0; i < form.outputs.size(); ++i) {
+    print_record("golden", fmt::format("{}{} {}: relative L2 error of at most {:.2e}", which, form.outputs[i].name,
+                                       to_string(form.outputs[i].shape), form.bounds[i]));
+  }
+}
+
 void print_summary(const Options& o, const Engine& e) {
   int64_t constants = 0;
   for (const EngineConstant& c : e.constants) constants += static_cast<int64_t>(c.data.size());
@@ -90,18 +105,8 @@ void print_summary(const Options& o, const Engine& e) {
   }
   for (const std::string& r : e.refinements) print_record("weights", r);
   for (const std::string& a : e.allowed) print_record("allowed", a);
-  if (e.golden.outputs.empty()) print_record("golden", "none (built with --no-verify)");
-  if (!e.golden.values.empty()) {
-    double widest = 0;
-    for (const GoldenValue& v : e.golden.values) widest = std::max(widest, v.bound);
-    print_record("golden", fmt::format("{} values inside the model: relative L2 error of at most {:.2e}, each in a run "
-                                       "that starts from the value before it",
-                                       e.golden.values.size(), widest));
-  }
-  for (size_t i = 0; i < e.golden.outputs.size(); ++i) {
-    print_record("golden", fmt::format("{} {}: relative L2 error of at most {:.2e}", e.golden.outputs[i].name,
-                                       to_string(e.golden.outputs[i].shape), e.golden.bounds[i]));
-  }
+  if (e.golden.forms.empty()) print_record("golden", "none (built with --no-verify)");
+  for (const GoldenForm& form : e.golden.forms) print_golden(e, form);
   if (!e.plans.empty()) {
     print_ports(e.plans[0], "input", e.plans[0].inputs);
     print_ports(e.plans[0], "output", e.plans[0].outputs);

@@ -149,7 +149,7 @@ Status run(const Options& o, const Common& common) {
     const char* wider = samples.clamped.empty() ? "; bf16 and fp32 hold them" : "";  // else the port itself is narrow
     warn(after(18, cat(o.inputs, ": ", clamped, wider)));
   }
-  if (engine.golden.outputs.empty() && !o.flags.no_verify) warn(kNoGoldenValues);
+  if (engine.golden.forms.empty() && !o.flags.no_verify) warn(kNoGoldenValues);
   TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
   const bool sound = not_finite.empty() && clamped.empty();
   const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;

@@ -17,6 +17,7 @@
 #include "cli/verify_tables.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
+#include "plan/golden_plans.h"
 #include "runtime/batches.h"
 
 namespace tessera {
@@ -49,9 +50,8 @@ Status refuse_ignored(const Options& o, const Common& common) {
 
 // Numbers that are not finite make every comparison fail: that is the inputs' fault, and said of them.
 Status check_inputs(const Engine& engine, const Options& o) {
-  const auto golden =
-      std::find_if(engine.plans.begin(), engine.plans.end(), [](const Plan& p) { return p.name == kGoldenPlan; });
-  if (o.inputs.empty() || golden == engine.plans.end()) return {};
+  const Plan* const golden = golden_plan(engine);
+  if (o.inputs.empty() || golden == nullptr) return {};
   TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
   const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : kSamplesOfFile);
   const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
@@ -111,10 +111,9 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
   return options;
 }
 
-// The model in f32 with the golden plan's shapes.
-Result<F32Model> f32_model_of(const Engine& engine, const std::string& model, const std::string& family) {
-  const Plan& golden = engine.plans.back();
-  if (golden.name != kGoldenPlan) return bad_input("the engine has no golden plan to compare with");
+// The model in f32 with a golden plan's shapes.
+Result<F32Model> f32_model_of(const Engine& engine, const Plan& golden, const std::string& model,
+                              const std::string& family) {
   TS_ASSIGN(const Graph graph, load_model(model, golden.batch, loading_of(engine, golden, family)));
   for (const Port& p : golden.outputs) {
     const bool there = std::any_of(graph.outputs.begin(), graph.outputs.end(),
@@ -165,17 +164,34 @@ struct Findings {
 };
 
 Status compare_golden_values(const Engine& engine, const Options& o, Findings& found) {
-  if (engine.golden.outputs.empty()) warn(kNoGoldenValues);
+  if (engine.golden.forms.empty()) warn(kNoGoldenValues);
   for (const Plan* plan : runnable_plans(engine)) {
-    if (engine.golden.outputs.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
+    if (engine.golden.forms.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
     TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
     found.checks.push_back({"golden values", std::move(report)});
   }
   return {};
 }
 
-Status compare_inputs(const Engine& engine, const Options& o, InputKind kind, const F32Model* model, bool quiet,
-                      Findings& found) {
+// The golden plans that quantization error is measured with: of the plan that was asked for, else all.
+std::vector<const Plan*> goldens_of(const Engine& engine, const Options& o) {
+  std::vector<const Plan*> goldens;
+  for (const Plan* golden : golden_plans(engine)) {
+    const std::vector<const Plan*> plans = plans_of(engine, *golden);
+    if (o.plan.empty() || std::any_of(plans.begin(), plans.end(), [&](const Plan* p) { return p->name == o.plan; }))
+      goldens.push_back(golden);
+  }
+  return goldens;
+}
+
+// A golden plan, and the model in f32 with its shapes.
+struct WithModel {
+  const Plan* golden;
+  F32Model model;
+};
+
+Status compare_inputs(const Engine& engine, const Options& o, InputKind kind, const std::vector<WithModel>& models,
+                      bool quiet, Findings& found) {
   const VerifyOptions options{.layers = !o.outputs_only,
                               .seed = o.seed,
                               .kind = kind,
@@ -187,10 +203,11 @@ Status compare_inputs(const Engine& engine, const Options& o, InputKind kind, co
   const std::string what =
       o.inputs.empty() ? cat(name_of(kind), ", seed ", o.seed) : o.inputs.substr(o.inputs.rfind('/') + 1);
   for (VerifyReport& r : reports) found.checks.push_back({what, std::move(r)});
-  if (model == nullptr) return {};
-  TS_ASSIGN(QuantizationReport report, measure_quantization(engine, model, options));
-  const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
-  found.quantization.push_back({std::move(report), gated});
+  for (const WithModel& m : models) {
+    TS_ASSIGN(QuantizationReport report, measure_quantization(engine, &m.model, options, m.golden));
+    const bool gated = report.fitting || !o.kinds.empty() || kind == InputKind::kNormal;
+    found.quantization.push_back({std::move(report), gated});
+  }
   return {};
 }
 
@@ -201,17 +218,21 @@ Result<Findings> compare(const Engine& engine, const Options& o, bool quiet) {
   if (!o.inputs.empty()) kinds.resize(1);
   found.one_kind = o.inputs.empty() && takes_integers_only(engine);
   if (found.one_kind) kinds = {InputKind::kNormal};
-  std::optional<F32Model> f32_model;
-  if (!o.model.empty()) {
-    TS_ASSIGN(f32_model, f32_model_of(engine, o.model, o.family));
+  const std::vector<const Plan*> goldens = goldens_of(engine, o);
+  if (goldens.empty() && !o.model.empty()) return bad_input("the engine has no golden plan to compare with");
+  std::vector<WithModel> models;
+  for (const Plan* golden : goldens) {
+    if (o.model.empty()) break;
+    TS_ASSIGN(F32Model model, f32_model_of(engine, *golden, o.model, o.family));
+    models.push_back({golden, std::move(model)});
   }
-  if (!engine.golden.original.empty()) {
-    TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}));
+  for (const Plan* golden : goldens) {
+    if (engine.golden.original.empty()) break;
+    TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}, golden));
     found.quantization.push_back({std::move(stored), true});
   }
-  if (o.min_cosine && !f32_model) TS_TRY(check_gate(found.quantization));
-  for (const InputKind kind : kinds)
-    TS_TRY(compare_inputs(engine, o, kind, f32_model ? &*f32_model : nullptr, quiet, found));
+  if (o.min_cosine && models.empty()) TS_TRY(check_gate(found.quantization));
+  for (const InputKind kind : kinds) TS_TRY(compare_inputs(engine, o, kind, models, quiet, found));
   if (o.min_cosine) TS_TRY(check_gate(found.quantization));
   return found;
 }

@@ -8,6 +8,7 @@
 
 #include "assemble/choose_norms.h"
 #include "assemble/choose_types.h"
+#include "assemble/golden_forms.h"
 #include "assemble/tuning.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -17,6 +18,8 @@
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
 #include "plan/engine_file.h"
+#include "plan/golden_plans.h"
+#include "runtime/batches.h"
 #include "runtime/executor.h"
 #include "verify/model_as_written.h"
 #include "verify/padding.h"
@@ -113,11 +116,10 @@ class Builder {
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
       return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
     note_calib_without_scales();
-    TS_TRY(choose_norms_of_all_plans());
-    Status made = make_engine();
-    if (made.code() == Code::kVerifyFailed && !lowering_.types.folded_norms.empty())
-      made = make_engine_with_its_norms(made);
-    TS_TRY(made);
+    TS_TRY(choose_norms_of_plans());
+    if (options_.golden) TS_TRY(judge_folded_norms());
+    TS_TRY(make_engine());
+    for (const std::string& why : why_kept_) note_kept_norms(why);
     return std::move(built_);
   }
 
@@ -238,17 +240,21 @@ class Builder {
   }
 
   // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of
-  // their norms: where some are folded the golden run alone says it.
+  // their norms: of plans that fold some the golden run alone says it.
   Status measure_on_samples() {
-    if (options_.calib_path.empty() || ranges_given_ || !lowering_.types.folded_norms.empty()) return {};
+    const std::vector<int64_t> all = batches();
+    const auto whole = std::find_if(all.begin(), all.end(), [&](int64_t b) { return folds_.at(b).empty(); });
+    if (options_.calib_path.empty() || ranges_given_ || whole == all.end()) return {};
     const Stopwatch watch(t_.golden_s);
     CalibrateOptions few = calibration();
     few.samples = std::min<int64_t>(few.samples, 32);
     TS_ASSIGN(CalibrationSamples data, samples_of(original_, few));
     const auto trials = Trials::make(original_, std::move(data.samples));
     if (!trials.ok()) return {};  // no floating-point output: the gate counts whole numbers
-    TS_ASSIGN(built_.report.on_samples, trials->measure(sampled_, lowering_.types));
-    built_.report.samples = trials->samples();
+    QuantizeOptions types = lowering_.types;
+    folds_.apply(*whole, types);
+    TS_ASSIGN(on_samples_.on_samples, trials->measure(sampled_, types));
+    on_samples_.samples = trials->samples();
     return {};
   }
 
@@ -263,9 +269,9 @@ class Builder {
 
   // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error
   // (precision/give_carrier.h).
-  void note_bf16() const {
+  void note_bf16(const Graph& written) const {
     const auto base = base_precision(lowering_.types.precision);
-    if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written_)) return;
+    if (options_.quiet || !base.ok() || (*base)->carrier != Element::f16 || !is_in_bf16(written)) return;
     note(cat("most weights of the model are bf16 numbers; ",
              (*base)->weight.scaled() ? cat("what is not ", (*base)->name) : "the engine",
              " is in fp16, whose largest number is 65504 (--precision bf16 keeps bf16)"));
@@ -275,23 +281,14 @@ class Builder {
     if (options_.golden) TS_TRY(measure_on_samples());
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
-    return options_.golden ? make_golden_values() : check_samples_alone(canonical_, options_.seed);
-  }
-
-  // What folded norms cost in accuracy shows where the golden plan has run, and not before: all plans mirror it, so
-  // they are made anew.
-  Status make_engine_with_its_norms(const Status& failed) {
-    engine_.plans.clear(), engine_.constants.clear();
-    built_.report = {};
-    TS_TRY(share_norms({}));  // whether all plans can pool theirs was asked with the others folded
-    TS_TRY(make_engine());
-    note_kept_norms(failed.message());
-    return {};
+    if (options_.golden) return make_golden_values();
+    TS_ASSIGN(const GoldenModel* const model, forms_.model_of(*golden_plan(engine_)));
+    return check_samples_alone(model->canonical, options_.seed);
   }
 
   void note_kept_norms(const std::string& why) const {
     if (!options_.quiet)
-      note(cat("norms stay kernels of their own; had they been folded or pooled: ", why.substr(0, why.find('\n'))));
+      note(cat("norms stay kernels of their own; had they been folded: ", why.substr(0, why.find('\n'))));
   }
 
   // In order, each once.
@@ -323,47 +320,34 @@ class Builder {
     return shapes_give_batch(options_) ? largest : std::min(largest, options_.golden_samples);
   }
 
-  Status choose_norms_of_all_plans() {
+  Status choose_norms_of_plans() {
     lowering_.types.target = options_.target;
     const bool cuda = info(options_.target).device == DeviceKind::kCuda;
     if (options_.keep_norms && !cuda)
       return usage_error(
           cat("--keep-norms: norms are never folded for ", info(options_.target).name, "; leave it out"));
-    if (!cuda) return {};
-    std::set<std::string> folded;
     // Weights that were refined have their norms' gains as they are.
-    if (!options_.keep_norms && engine_.precision != kAuto && refined_.layers.empty()) {
-      TS_ASSIGN(folded, norms_to_fold());
-    }
-    return share_norms(std::move(folded));
-  }
-
-  // What all plans can share of these folded norms, and of pooled ones.
-  Status share_norms(std::set<std::string> folded) {
-    GraphsToPlan plans{.batches = batches(), .graph = {}};
-    const int64_t golden = golden_batch(plans.batches.back());
-    const bool own_graph = std::find(plans.batches.begin(), plans.batches.end(), golden) == plans.batches.end();
-    if (own_graph) plans.batches.push_back(golden);
-    plans.graph = [&](int64_t batch) {
-      return graph_to_plan(batch, own_graph && batch == golden ? any_batch() : this_batch());
-    };
+    if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
+    TS_ASSIGN(FoldedNorms folded, norms_to_fold());
     const Stopwatch watch(t_.compile_s);
+    const GraphsToPlan plans{.batches = batches(),
+                             .graph = [&](int64_t batch) { return graph_to_plan(batch, this_batch()); }};
     TS_ASSIGN(NormChoice norms, choose_norms(plans, std::move(folded), lowering_));
-    if (!norms.why_kept.empty()) note_kept_norms(norms.why_kept);
-    lowering_.types.folded_norms = std::move(norms.folded);
-    lowering_.types.pooled_norms = norms.pooled;
+    folds_ = std::move(norms.folded);
+    why_kept_ = std::move(norms.why_kept);
     return {};
   }
 
-  // At the largest batch, where kernels of the target say so and the rows of the samples allow it.
-  Result<std::set<std::string>> norms_to_fold() {
+  // At each batch, where kernels of the target say so and the rows of the samples allow it.
+  Result<FoldedNorms> norms_to_fold() {
     constexpr int64_t kSamples = 8;
     std::optional<RowOffsets> offsets;
     const Stopwatch watch(t_.import_s);
-    const auto at = [&](int64_t batch) -> Result<std::set<std::string>> {
+    FoldedNorms folded;
+    for (const int64_t batch : batches()) {
       TS_ASSIGN(const Graph graph, graph_to_plan(batch, this_batch()));
       TS_ASSIGN(const std::set<std::string> any, foldable_norms(graph, lowering_.types, {}));
-      if (any.empty()) return any;
+      if (any.empty()) continue;
       if (!offsets) {
         CalibrateOptions few = calibration();
         few.samples = std::min(few.samples, kSamples);
@@ -371,25 +355,55 @@ class Builder {
         TS_ASSIGN(const CalibrationSamples data, samples_of(sampled_, few));
         TS_ASSIGN(offsets, measure_row_offsets(sampled_, data.samples));
       }
-      return foldable_norms(graph, lowering_.types, *offsets);
-    };
-    const std::vector<int64_t> all = batches();
-    TS_ASSIGN(std::set<std::string> folded, at(all.back()));
-    if (all.size() == 1 || options_.quiet) return folded;
-    TS_ASSIGN(const std::set<std::string> alone, at(all.front()));
-    if (alone.size() > folded.size())
-      note(cat("batch ", all.front(), " keeps ", alone.size() - folded.size(), " of ", alone.size(),
-               " norms as kernels because batch ", all.back(),
-               " is in the same engine; for the shortest time build it alone: --batch ", all.front()));
+      TS_ASSIGN(folded.at(batch), foldable_norms(graph, lowering_.types, *offsets));
+    }
     return folded;
   }
 
-  // One plan per batch size, and the golden plan.
+  // How the plan of this batch is made, and what is known of it.
+  PlanToMirror to_mirror(int64_t batch) {
+    PlanToMirror plan{.batch = batch, .lowering = lowering_};
+    folds_.apply(batch, plan.lowering.types);
+    if (plan.lowering.types.folded_norms.empty()) plan.report = on_samples_;
+    return plan;
+  }
+  std::vector<PlanToMirror> plans_to_mirror() {
+    std::vector<PlanToMirror> plans;
+    for (const int64_t batch : batches()) plans.push_back(to_mirror(batch));
+    return plans;
+  }
+
+  // Whether folded norms cost too much accuracy, before any plan is made with them: their golden plans are run, and
+  // where one misses the gate its norms stay kernels. That changes weights which all plans share: the others are asked
+  // again.
+  Status judge_folded_norms() {
+    std::set<std::set<std::string>> sound;
+    for (const int64_t batch : batches()) {
+      const std::set<std::string> folded = folds_.at(batch);
+      if (folded.empty() || sound.contains(folded)) continue;
+      std::vector<PlanToMirror> alike;
+      for (const PlanToMirror& p : plans_to_mirror()) {
+        if (p.lowering.types.folded_norms == folded) alike.push_back(p);
+      }
+      const Stopwatch watch(t_.golden_s);
+      const Status status = forms_.judge(alike, lowering_.types.ranges);
+      if (status.ok()) {
+        sound.insert(folded);
+        continue;
+      }
+      if (status.code() != Code::kVerifyFailed) return status;
+      why_kept_.push_back(status.message());
+      for (const PlanToMirror& p : alike) folds_.at(p.batch).clear();
+      forms_.forget();
+      return judge_folded_norms();
+    }
+    return {};
+  }
+
+  // One plan per batch size, and the golden plans.
   Status make_plans() {
     ConstantPool pool(engine_.constants, &engine_.states);
-    validated_.clear();
     const std::vector<int64_t> all = batches();
-    int64_t largest = 1;
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
     for (int64_t batch : all) {
       const std::string planned = cat("batch", batch);
@@ -400,19 +414,12 @@ class Builder {
         TS_ASSIGN(graph, graph_to_plan(batch, this_batch()));
       }
       bar.advance();
-      largest = std::max(largest, batch_of(graph));
       TS_TRY(make_plan_of(std::move(graph), batch, pool));
       bar.advance();
     }
-    TS_TRY(load_golden_graphs(golden_batch(largest)));
-    bar.advance();
     const Stopwatch watch(t_.compile_s);
-    LowerOptions golden = lowering_;
-    golden.plan.batch = batch_of(prepared_);
-    golden.plan.name = kGoldenPlan;
-    golden.plan.as_reference = true;
-    TS_ASSIGN(Plan plan, lower(prepared_, golden, pool));
-    engine_.plans.push_back(std::move(plan));
+    TS_TRY(forms_.add_plans(engine_, pool, plans_to_mirror()));
+    bar.advance();
     // A table that grew from plan to plan has one hash in the end; what was chosen by it stays, since entries are only
     // added.
     for (Plan& p : engine_.plans) {
@@ -423,7 +430,7 @@ class Builder {
 
   Status make_plan_of(Graph graph, int64_t asked_batch, ConstantPool& pool) {
     engine_.model = graph.name;
-    LowerOptions lowering = lowering_;
+    LowerOptions lowering = to_mirror(asked_batch).lowering;
     lowering.plan.batch = batch_of(graph);
     lowering.plan.name = cat("batch", lowering.plan.batch);
     if (this_batch().exact && lowering.plan.batch != asked_batch) {
@@ -445,44 +452,52 @@ class Builder {
     return check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering.types.ranges}, &validated_);
   }
 
-  // The model with the golden plan's batch: as written, canonical, and as plans are made of it.
-  Status load_golden_graphs(int64_t batch) {
+  Result<GoldenModel> load_golden_model(int64_t batch) {
     const Stopwatch watch(t_.import_s);
-    TS_ASSIGN(written_, source_->written(batch, any_batch()));
-    note_bf16();
-    TS_ASSIGN(canonical_, source_->canonical(batch, any_batch()));
-    prepared_ = canonical_;
-    return carry_over(sampled_, refined_, prepared_);
+    GoldenModel model;
+    TS_ASSIGN(model.written, source_->written(batch, any_batch()));
+    if (!std::exchange(bf16_noted_, true)) note_bf16(model.written);
+    TS_ASSIGN(model.canonical, source_->canonical(batch, any_batch()));
+    model.prepared = model.canonical;
+    model.refined = !refined_.layers.empty();
+    TS_TRY(carry_over(sampled_, refined_, model.prepared));
+    return model;
+  }
+
+  GoldenOptions golden_options() const {
+    const std::string data = ranges_given_ ? std::string() : options_.calib_path;
+    return {.seed = options_.seed,
+            .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
+            .preprocess = options_.preprocess,
+            .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
+            .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
+            .quiet = options_.quiet};
   }
 
   Status make_golden_values() {
-    ModelReport& report = built_.report;
     const Stopwatch watch(t_.golden_s);
-    const ModelGraphs graphs{.written = &written_,
-                             .canonical = &canonical_,
-                             .prepared = refined_.layers.empty() ? &canonical_ : &prepared_,
-                             .ranges = lowering_.types.ranges};
-    const std::string data = ranges_given_ ? std::string() : options_.calib_path;
-    const GoldenOptions golden{.seed = options_.seed,
-                               .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
-                               .preprocess = options_.preprocess,
-                               .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
-                               .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
-                               .quiet = options_.quiet};
-    TS_ASSIGN(engine_.golden, make_golden(engine_, golden, &graphs, &report));
+    std::vector<ModelReport>& reports = built_.reports;
+    TS_ASSIGN(engine_.golden, forms_.make_values(engine_, plans_to_mirror(), lowering_.types.ranges, reports));
     // Ranges of a file may be of these samples or of others: then nothing is said, and scales are judged as any others.
-    if (!ranges_given_ || golden.inputs.empty()) {
+    const std::string data = ranges_given_ ? std::string() : options_.calib_path, inputs = golden_options().inputs;
+    if (!ranges_given_ || inputs.empty()) {
       engine_.golden.within_amax = !ranges_.values.empty() && ranges_.method.kind == RangeMethod::kAmax &&
-                                   !data.empty() && golden.inputs == data && batch_of(prepared_) <= ranges_.samples;
+                                   !data.empty() && inputs == data && golden_samples(engine_).count <= ranges_.samples;
     }
-    report.validated.insert(report.validated.begin(), validated_.begin(), validated_.end());
+    reports[0].validated.insert(reports[0].validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
-    TS_ASSIGN(const PaddingReport padding, check_padding(engine_, graphs, options_.seed, here));
-    report.padding = padding.mask;
+    const std::vector<const Plan*> goldens = golden_plans(engine_);
+    for (size_t i = 0; i < goldens.size(); ++i) {
+      TS_ASSIGN(const GoldenModel* const model, forms_.model_of(*goldens[i]));
+      const ModelGraphs graphs = model->graphs(lowering_.types.ranges);
+      TS_ASSIGN(const PaddingReport padding, check_padding(engine_, *goldens[i], graphs, options_.seed, here));
+      reports[i].padding = padding.mask;
+    }
     if (!here) return {};
-    Bar checking(options_.quiet, "checking", static_cast<int64_t>(engine_.plans.size()) - 1);
-    for (size_t i = 0; i + 1 < engine_.plans.size(); ++i) {
-      TS_ASSIGN(const VerifyReport checked, check_golden(engine_, engine_.plans[i]));
+    const std::vector<const Plan*> plans = runnable_plans(engine_);
+    Bar checking(options_.quiet, "checking", static_cast<int64_t>(plans.size()));
+    for (const Plan* plan : plans) {
+      TS_ASSIGN(const VerifyReport checked, check_golden(engine_, *plan));
       if (!checked.ok) return Status(Code::kVerifyFailed, golden_failure(engine_, checked));
       checking.advance();
     }
@@ -501,8 +516,13 @@ class Builder {
   Refined refined_;
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
-  std::vector<std::string> validated_;    // how plans were held against the model
-  Graph written_, canonical_, prepared_;  // with the golden plan's batch
+  std::vector<std::string> validated_;  // how plans were held against the model
+  FoldedNorms folds_;
+  std::vector<std::string> why_kept_;  // norms that could have been folded
+  ModelReport on_samples_;             // of plans that fold none: only what was measured on samples
+  bool bf16_noted_ = false;
+  GoldenForms forms_{[this](int64_t batch) { return load_golden_model(batch); },
+                     [this](int64_t largest) { return golden_batch(largest); }, [this] { return golden_options(); }};
 };
 
 }  // namespace

@@ -43,7 +43,7 @@ struct BuildOptions {
                        // one; "none": no table
   // Time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning.
   bool tune = false;
-  bool keep_norms = false;  // none becomes a factor per row of the layers behind it (lower/fold_norms.h)
+  bool keep_norms = false;  // none becomes a factor per row of the next layers (lower/fold_norms.h)
   bool golden = true;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
@@ -66,8 +66,8 @@ struct BuildTimes {
 struct Built {
   Engine engine;
   BuildTimes times;
-  // How far the quantized model is from the model as written, where golden values are made.
-  ModelReport report;
+  // How far the quantized model is from the model as written, one for each golden plan, where golden values are made.
+  std::vector<ModelReport> reports;
   // Whether the golden values were reproduced on the target here. It is no part of the engine: the same model and
   // options give the same bytes on every machine.
   bool ran_on_target = false;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which norms of a GPU's engine have no kernel of their own: folded into the layers around them (lower/fold_norms.h),
-// or in one kernel with the mean over their tokens (lower/pool_norms.h). All plans of an engine mirror one golden plan,
-// so this holds for all of them or for none, and is asked of every plan's graph before the first plan is made.
+// Which norms each plan of a GPU's engine folds into the layers around them (lower/fold_norms.h): every plan for
+// itself, as its batch and the target's kernels allow. Weights are stored once: a norm that any plan folds has its gain
+// and centring in the weights of all of them, and is a plain kernel where it is not folded.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,19 +17,35 @@
 
 namespace tessera {
 
-// The model at each batch that the engine has a plan for, the golden plan's among them; each once.
+// Norms that are folded, by the batch of the plan.
+class FoldedNorms {
+ public:
+  std::set<std::string>& at(int64_t batch) { return by_batch_[batch]; }
+  // Those that some plan folds.
+  std::set<std::string> any() const;
+  bool none() const { return any().empty(); }
+  // Types of a plan as it is lowered with this.
+  void apply(int64_t batch, QuantizeOptions& types) const;
+  // Folds this norm in no plan.
+  void drop(const std::string& norm);
+
+ private:
+  std::map<int64_t, std::set<std::string>> by_batch_;
+};
+
+// The model at each batch that the engine has a plan for; each once, in order.
 struct GraphsToPlan {
   std::vector<int64_t> batches;
   std::function<Result<Graph>(int64_t batch)> graph;
 };
 
 struct NormChoice {
-  std::set<std::string> folded;
-  bool pooled = true;
-  std::string why_kept;  // a sentence, where norms that could be folded or pooled in one plan are not
+  FoldedNorms folded;
+  std::vector<std::string> why_kept;  // sentences, where norms that could be folded are not
 };
-// What of `folded` and of pooling all plans can share: nothing of both where their graphs would differ, none folded
-// where a layer then has no kernel. `lowering` is what they are lowered with otherwise.
-Result<NormChoice> choose_norms(const GraphsToPlan& plans, std::set<std::string> folded, LowerOptions lowering);
+// What of `folded` the plans run: none at a batch where a layer then has no kernel. A norm that one plan folds and
+// another does not has a range of its own there; where calibration has none of it, it is folded nowhere. `lowering` is
+// what plans are lowered with otherwise.
+Result<NormChoice> choose_norms(const GraphsToPlan& plans, FoldedNorms folded, LowerOptions lowering);
 
 }  // namespace tessera

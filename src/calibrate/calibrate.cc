@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/progress.h"
 #include "calibrate/magnitudes.h"
 #include "calibrate/ranges_file.h"
@@ -14,6 +15,8 @@
 #include "inputs/image_samples.h"
 #include "inputs/sample_faults.h"
 #include "io/mmap.h"
+#include "lower/fold_norms.h"
+#include "op/reference.h"
 #include "runtime/executor.h"
 
 namespace tessera {
@@ -30,6 +33,29 @@ class Recorder {
  public:
   explicit Recorder(const Graph& graph) {
     for (const std::string& name : ranged_values(graph)) values_[name];
+    for (const std::string& norm : norms_between_layers(graph)) values_[plain_value(norm)];
+  }
+
+  // A norm's result before gain and shift, which plans that have these in the next layers' weights round instead.
+  void add_plain(const PlanStep& step, const std::string& name, const TensorView& x, int64_t batch, int64_t counted,
+                 int64_t first) {
+    if (step.op != "norm" || !values_.contains(plain_value(name))) return;
+    const Dense in = decode(x);
+    if (in.v.empty()) return;
+    const size_t cols = static_cast<size_t>(in.shape.back());
+    const bool rms = step.attrs.word("kind", "layer") == "rms";
+    std::vector<float> plain(in.v.size());
+    parallel_for(static_cast<int64_t>(in.v.size() / cols), 16, [&](int64_t begin, int64_t end) {
+      for (size_t at = static_cast<size_t>(begin) * cols; at < static_cast<size_t>(end) * cols; at += cols) {
+        double mean = 0, var = 0;
+        for (size_t c = 0; c < cols && !rms; ++c) mean += in.v[at + c] / static_cast<double>(cols);
+        for (size_t c = 0; c < cols; ++c) var += (in.v[at + c] - mean) * (in.v[at + c] - mean);
+        const double deviation = std::sqrt(var / static_cast<double>(cols) + step.attrs.number("eps"));
+        for (size_t c = 0; c < cols; ++c) plain[at + c] = static_cast<float>((in.v[at + c] - mean) / deviation);
+      }
+    });
+    const Operand desc = dense_operand(in.shape, Element::f32);
+    add(plain_value(name), {.desc = &desc, .data = plain.data()}, batch, counted, first);
   }
 
   // Of the `batch` samples that the tensor holds, the first `counted`; they are samples first, first + 1, ... of all.
@@ -90,7 +116,7 @@ void warn_of_zeros(const Graph& graph, Ranges& ranges) {
     const auto it = ranges.values.find(name);
     return it != ranges.values.end() && it->second.amax == 0;
   };
-  for (const auto& [name, range] : ranges.values) zeros += range.amax == 0;
+  for (const std::string& name : ranged_values(graph)) zeros += is_zero(name);
   const std::vector<int> producers = graph.producers();
   for (const Node& n : graph.nodes) {
     if (n.op != "matmul" || !is_zero(graph.at(placement_of(graph, producers, n.inputs[0]).base).name)) continue;
@@ -165,9 +191,10 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
   Recorder recorder(graph);
   int64_t first = 0, counted = 0;
   ExecutorOptions observing;
-  observing.observe = [&](const PlanStep& step, std::span<const TensorView>, std::span<const TensorView> out) {
-    for (size_t i = 0; i < out.size(); ++i)
-      recorder.add(plan.tensors[static_cast<size_t>(step.out[i])].name, out[i], plan.batch, counted, first);
+  observing.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
+    const auto name = [&](size_t i) { return plan.tensors[static_cast<size_t>(step.out[i])].name; };
+    for (size_t i = 0; i < out.size(); ++i) recorder.add(name(i), out[i], plan.batch, counted, first);
+    recorder.add_plain(step, name(0), in[0], plan.batch, counted, first);
   };
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, observing));
   std::optional<Progress> progress;

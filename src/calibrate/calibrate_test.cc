@@ -78,7 +78,12 @@ TEST_F(Calibrate, AFilledUpBatchCountsNoSampleTwice) {
   EXPECT_EQ(one.samples, 5);
   EXPECT_EQ(one.values.at("image").amax, 9);
   for (const char* name : {"image", "e", "n", "h", "y"}) EXPECT_TRUE(one.values.contains(name)) << name;
-  EXPECT_EQ(one.values.size(), 5u);
+  EXPECT_EQ(one.values.size(), 6u);
+  // The norm before its gain: a row of 32 whose deviation is 1.
+  const float plain = one.values.at("n.plain").amax;
+  EXPECT_GT(plain, 1);
+  EXPECT_LT(plain, std::sqrt(32.0f));
+  EXPECT_NE(plain, one.values.at("n").amax);
   EXPECT_EQ(one.how, "amax over 5 samples of in.npz");
   EXPECT_TRUE(one.warnings.empty()) << one.warnings[0];
 }
@@ -216,6 +221,12 @@ TEST_F(Calibrate, WrongFilesOfRangesGetOneSentence) {
   ASSERT_TRUE(write_file(path("r.json"), text).ok());
   EXPECT_NE(calibrate(block(2), {.path = path("r.json")}).status().message().find("has no range for 'h'"),
             std::string::npos);
+  // Files that were made without the plain norms have ranges of all that the model has.
+  text = good;
+  const size_t plain = text.find("    \"n.plain\": {");
+  text.erase(plain, text.find('\n', plain) - plain + 1);
+  ASSERT_TRUE(write_file(path("r.json"), text).ok());
+  EXPECT_TRUE(calibrate(block(2), {.path = path("r.json")}).ok());
 }
 
 }  // namespace

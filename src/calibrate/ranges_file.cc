@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "io/json.h"
 #include "io/mmap.h"
+#include "lower/fold_norms.h"
 
 namespace tessera {
 namespace {
@@ -227,9 +228,11 @@ std::string weights_checksum(const Graph& graph) {
 
 Status check_ranges(const Ranges& ranges, const Graph& graph) {
   const std::vector<std::string> wanted = ranged_values(graph);
+  std::set<std::string> plain;
+  for (const std::string& norm : norms_between_layers(graph)) plain.insert(plain_value(norm));
   std::vector<std::string> unknown, missing, incomplete;
   for (const auto& [name, range] : ranges.values) {
-    if (!std::binary_search(wanted.begin(), wanted.end(), name)) unknown.push_back(name);
+    if (!std::binary_search(wanted.begin(), wanted.end(), name) && !plain.contains(name)) unknown.push_back(name);
     for (const Element e : kClippedElements) {
       if (ranges.clip(name, e)) continue;
       incomplete.push_back(name);

@@ -25,16 +25,15 @@ Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptio
 Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   QuantizeOptions types = options.types;
   types.target = options.plan.target;
-  TS_TRY(fold_norms(graph, types.folded_norms));
+  TS_TRY(fold_norms(graph, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(graph, types));
   quantize_in_epilogue(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
-  if (cuda && types.pooled_norms)
-    TS_TRY(
-        pool_norms(graph, options.plan.target));  // the CPU keeps every value of the model: calibration looks at them
+  // The CPU keeps every value of the model: calibration looks at them.
+  if (cuda) TS_TRY(pool_norms(graph, options.plan.target));
   keep_states(graph);
   if (cuda) add_boundary_copies(graph);
   return graph;

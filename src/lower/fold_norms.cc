@@ -204,36 +204,42 @@ ValueId shape_alone(Graph& g, const std::string& name, const Shape& shape) {
 
 enum class Numbers : uint8_t { kMade, kLeftOut };
 
-// The layer after the norm: reads `x` with its moments.
-Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments, Numbers numbers) {
+// The layer after the norm with gain and centring in its weight, and the shift in its bias: what is left of the norm is
+// the division by the deviation, whoever does it.
+Node with_gain(Graph& g, const Node& norm, Node layer, Numbers numbers) {
   const ValueId w = layer.inputs[1];
   const int64_t n = g.at(w).type.shape[0];
   std::vector<double> shift(static_cast<size_t>(n));
-  layer.inputs[0] = x;
   if (numbers == Numbers::kMade) {
     layer.inputs[1] = fold_into_weight(g, norm, w, shift);
   }
+  if (norm.inputs.size() <= 2 || norm.inputs[2] == kNoValue) return layer;
   Step* bias = nullptr;
   for (Step& s : layer.then.steps) {
     if (s.kind == StepKind::bias) bias = &s;
   }
-  if (norm.inputs.size() > 2 && norm.inputs[2] != kNoValue) {
-    std::string name = norm.name + ".shift";
-    if (bias != nullptr) {
-      name = g.at(layer.inputs[static_cast<size_t>(bias->operand)]).name;
-      const std::vector<double> own = g.numbers(layer.inputs[static_cast<size_t>(bias->operand)]);
-      for (size_t r = 0; r < shift.size(); ++r) shift[r] += own[r];
-    }
-    const std::vector<float> sum(shift.begin(), shift.end());
-    const ValueId vector = numbers == Numbers::kMade ? g.add_constant(name, {n}, sum) : shape_alone(g, name, {n});
-    if (bias != nullptr) {
-      layer.inputs[static_cast<size_t>(bias->operand)] = vector;
-    } else {
-      layer.then.steps.insert(layer.then.steps.begin(),
-                              {StepKind::bias, Unary::identity, static_cast<int>(layer.inputs.size())});
-      layer.inputs.push_back(vector);
-    }
+  std::string name = norm.name + ".shift";
+  if (bias != nullptr) {
+    name = g.at(layer.inputs[static_cast<size_t>(bias->operand)]).name;
+    const std::vector<double> own = g.numbers(layer.inputs[static_cast<size_t>(bias->operand)]);
+    for (size_t r = 0; r < shift.size(); ++r) shift[r] += own[r];
   }
+  const std::vector<float> sum(shift.begin(), shift.end());
+  const ValueId vector = numbers == Numbers::kMade ? g.add_constant(name, {n}, sum) : shape_alone(g, name, {n});
+  if (bias != nullptr) {
+    layer.inputs[static_cast<size_t>(bias->operand)] = vector;
+  } else {
+    layer.then.steps.insert(layer.then.steps.begin(),
+                            {StepKind::bias, Unary::identity, static_cast<int>(layer.inputs.size())});
+    layer.inputs.push_back(vector);
+  }
+  return layer;
+}
+
+// That, and the division: the layer reads `x` with its moments.
+Node with_factors(Graph& g, const Node& norm, Node layer, ValueId x, ValueId moments, Numbers numbers) {
+  layer = with_gain(g, norm, std::move(layer), numbers);
+  layer.inputs[0] = x;
   layer.then.steps.insert(layer.then.steps.begin(),
                           {StepKind::normalise, Unary::identity, static_cast<int>(layer.inputs.size())});
   layer.inputs.push_back(moments);
@@ -272,6 +278,18 @@ void fold(Graph& g, const Fold& f, Numbers numbers) {
   // Views of the norm's result were its readers' only.
   std::erase_if(nodes, [&](const Node& n) { return n.op == "view" && n.inputs[0] == norm.outputs[0]; });
   g.nodes = std::move(nodes);
+}
+
+// The norm stays a kernel, which only divides by the deviation.
+void make_plain(Graph& g, const Fold& f) {
+  const Node norm = g.nodes[f.norm];
+  for (const size_t layer : f.behind) {
+    Node made = with_gain(g, norm, g.nodes[layer], Numbers::kMade);
+    g.nodes[layer] = std::move(made);
+  }
+  g.nodes[f.norm].inputs = {norm.inputs[0]};
+  Value& y = g.at(norm.outputs[0]);
+  y.name = plain_value(y.name);
 }
 
 // The layer as it will be asked for, with everything in the carrier but what its precision says; a result of the model
@@ -346,15 +364,30 @@ Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions&
   return names;
 }
 
-Status fold_norms(Graph& graph, const std::set<std::string>& norms) {
-  for (const std::string& name : norms) {
-    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
-                                   [&](const Node& n) { return n.op == "norm" && n.name == name; });
-    const auto f = node == graph.nodes.end() ? std::nullopt
-                                             : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
-    if (!f) return refused(cat("norm ", name, ": it cannot be folded into the layers around it"));
-    fold(graph, *f, Numbers::kMade);
+std::vector<std::string> norms_between_layers(const Graph& graph) {
+  std::vector<std::string> values;
+  const NormFinder find(graph);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (find.find(n)) values.push_back(graph.at(graph.nodes[n].outputs[0]).name);
   }
+  return values;
+}
+
+Status fold_norms(Graph& graph, const std::set<std::string>& folded, const std::set<std::string>& plain) {
+  const auto each = [&](const std::set<std::string>& norms, const auto& body) -> Status {
+    for (const std::string& name : norms) {
+      const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                     [&](const Node& n) { return n.op == "norm" && n.name == name; });
+      const auto f = node == graph.nodes.end()
+                         ? std::nullopt
+                         : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
+      if (!f) return refused(cat("norm ", name, ": it cannot be folded into the layers around it"));
+      body(*f);
+    }
+    return {};
+  };
+  TS_TRY(each(plain, [&](const Fold& f) { make_plain(graph, f); }));
+  TS_TRY(each(folded, [&](const Fold& f) { fold(graph, f, Numbers::kMade); }));
   return drop_dead(graph);
 }
 

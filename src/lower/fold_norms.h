@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "ir/graph.h"
@@ -27,8 +28,14 @@ using RowOffsets = std::map<std::string, double>;
 // badly, and none whose result has a range that was set by hand. Contract: the graph is canonical; options name a
 // target.
 Result<std::set<std::string>> foldable_norms(Graph graph, const QuantizeOptions& options, const RowOffsets& offsets);
-// Folds those of options.folded_norms. Contract: as foldable_norms found them, in this graph or one of another batch;
-// types are not given yet.
-Status fold_norms(Graph& graph, const std::set<std::string>& norms);
+// Folds the norms of `folded`; those of `plain` stay kernels that only divide by the deviation, over the same weights
+// and biases: an engine whose plans fold different norms stores its weights once. Contract: as foldable_norms found
+// them, in this graph or one of another batch; types are not given yet.
+Status fold_norms(Graph& graph, const std::set<std::string>& folded, const std::set<std::string>& plain);
+
+// The value of a plain norm, whose range is another than that of the norm's result in the model.
+inline std::string plain_value(const std::string& value) { return value + ".plain"; }
+// The results of norms that stand where a norm may be folded, for any target and precision.
+std::vector<std::string> norms_between_layers(const Graph& graph);
 
 }  // namespace tessera

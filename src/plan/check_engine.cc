@@ -7,6 +7,7 @@
 #include "op/prepack.h"
 #include "ops/ops.h"
 #include "plan/check_scales.h"
+#include "plan/golden_plans.h"
 #include "plan/manifest.h"
 #include "plan/promise.h"
 #include "plan/storage_names.h"
@@ -331,7 +332,7 @@ Status check_schedule(const Engine& engine) {
   int64_t runs = 0;
   for (const ScheduleItem& item : engine.schedule) {
     const bool known = std::any_of(engine.plans.begin(), engine.plans.end(),
-                                   [&](const Plan& p) { return p.name != kGoldenPlan && p.graph == item.graph; });
+                                   [&](const Plan& p) { return !is_golden(p) && p.graph == item.graph; });
     if (!known) return bad_input(cat("the schedule runs graph '", item.graph, "', of which there is no plan"));
     if (item.times < 1 || item.times > kMostRuns || (runs += item.times) > kMostRuns)
       return bad_input(cat("the schedule runs graph '", item.graph, "' ", item.times, " times; 1 to ", kMostRuns,
@@ -340,14 +341,13 @@ Status check_schedule(const Engine& engine) {
   return {};
 }
 
-// A value inside the model, of as many samples as the golden inputs.
-Status check_golden_value(const GoldenValue& value, const Golden& golden) {
+// A value inside the model, of as many samples as the golden plan's outputs.
+Status check_golden_value(const GoldenValue& value, int64_t samples) {
   const GoldenTensor& t = value.tensor;
   const auto refuse = [&](const auto&... why) {
     return bad_input(cat("golden value '", t.name, "' ", to_string(t.type), to_string(t.shape), ": ", why...));
   };
   const auto count = checked_elements(t.shape);
-  const int64_t samples = golden.inputs.empty() || golden.inputs[0].shape.empty() ? 0 : golden.inputs[0].shape[0];
   if (!count || t.shape.empty() || samples < 1 || *count < 1 || *count % samples != 0)
     return refuse("its first axis does not hold ", samples, " samples");
   if (info(t.type.element).bits < 8 || packed_bytes(t.type.element, *count) != static_cast<int64_t>(t.data.size()))
@@ -357,45 +357,87 @@ Status check_golden_value(const GoldenValue& value, const Golden& golden) {
   return {};
 }
 
+// What one golden plan gave, by itself.
+Status check_golden_form(const GoldenForm& form, const Golden& golden) {
+  if (form.bounds.size() != form.outputs.size())
+    return bad_input(cat("golden values: ", form.bounds.size(), " bounds for ", form.outputs.size(), " outputs"));
+  for (const double bound : form.bounds) {
+    if (!binds(bound)) {
+      return bad_input(cat("golden values: a bound of ", bound, "; a relative error is not negative and below ",
+                           kMostGoldenBound, ", which results of nothing but zeros have"));
+    }
+  }
+  const int64_t samples = golden.inputs.empty() || golden.inputs[0].shape.empty() ? 0 : golden.inputs[0].shape[0];
+  if (form.samples() < 1 || form.samples() > samples)
+    return bad_input(cat("golden values: outputs of ", form.samples(), " samples, and inputs of ", samples));
+  for (const GoldenValue& v : form.values) TS_TRY(check_golden_value(v, form.samples()));
+  return {};
+}
+
+// Golden values fit every plan's ports: the inputs, and the outputs of the golden plan that it is held against.
+Status check_golden_values(const Engine& engine) {
+  const Golden& g = engine.golden;
+  if (g.min_cosine && !(*g.min_cosine >= -1 && *g.min_cosine <= 1))
+    return bad_input(cat("golden values: a gate of ", *g.min_cosine, "; a cosine is from -1 to 1"));
+  for (const GoldenForm& form : g.forms) TS_TRY(check_golden_form(form, g));
+  if (g.forms.empty() && g.inputs.empty()) return {};
+  for (const Plan& p : engine.plans) {
+    TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
+    const Plan* golden = golden_plan(engine, p);
+    const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
+    if (form == nullptr) return bad_input(cat("plan '", p.name, "' has no golden values"));
+    TS_TRY(check_golden_side(form->outputs, p, p.outputs).at("golden outputs"));
+    if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
+  }
+  if (!g.original.empty() && g.original[0].shape[0] != g.inputs[0].shape[0])
+    return bad_input(cat("outputs of the model as written: ", g.original[0].shape[0], " samples, and inputs of ",
+                         g.inputs[0].shape[0]));
+  return {};
+}
+
+// Golden plans come last, each once; a plan is held against one that has its steps and ports.
+Status check_golden_plans(const Engine& engine) {
+  const std::vector<const Plan*> goldens = golden_plans(engine);
+  const Plan* first_golden = goldens.empty() ? nullptr : goldens[0];
+  for (const Plan& p : engine.plans) {
+    const std::string where = cat("plan '", p.name, "'");
+    if (is_golden(p)) {
+      if (std::count_if(goldens.begin(), goldens.end(), [&](const Plan* g) { return g->name == p.name; }) > 1)
+        return bad_input(where + ": there are two of this name");
+      if (!p.golden.empty()) return bad_input(where + ": it is a golden plan, and names another");
+    } else if (first_golden != nullptr && &p > first_golden) {
+      return bad_input("the golden plan is not the last one");
+    }
+    const Plan* golden = golden_plan(engine, p);
+    if (golden == nullptr && (!p.golden.empty() || first_golden != nullptr))
+      return bad_input(cat(where, ": it is held against '", p.golden.empty() ? kGoldenPlan : p.golden,
+                           "', which is no golden plan of the engine"));
+    if (golden == nullptr) continue;
+    TS_TRY(check_same_ports(p, p.inputs, *golden, golden->inputs).at(where + ": inputs"));
+    TS_TRY(check_same_ports(p, p.outputs, *golden, golden->outputs).at(where + ": outputs"));
+    if (goldens.size() > 1 && !same_form(p, *golden))
+      return bad_input(cat(where, ": it is held against '", golden->name, "', which has other steps"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_engine(const Engine& engine) {
   if (engine.plans.empty()) return bad_input("it holds no plan");
   TS_TRY(check_states(engine));
   TS_TRY(check_schedule(engine));
-  const Golden& g = engine.golden;
-  if (g.bounds.size() != g.outputs.size())
-    return bad_input(cat("golden values: ", g.bounds.size(), " bounds for ", g.outputs.size(), " outputs"));
-  for (const double bound : g.bounds) {
-    if (!binds(bound)) {
-      return bad_input(cat("golden values: a bound of ", bound, "; a relative error is not negative and below ",
-                           kMostGoldenBound, ", which results of nothing but zeros have"));
-    }
-  }
-  if (g.min_cosine && !(*g.min_cosine >= -1 && *g.min_cosine <= 1))
-    return bad_input(cat("golden values: a gate of ", *g.min_cosine, "; a cosine is from -1 to 1"));
   for (const Plan& p : engine.plans) {
-    const Arch arch = p.name == kGoldenPlan ? Arch::ref : engine.target;
+    const Arch arch = is_golden(p) ? Arch::ref : engine.target;
     if (p.arch != arch)
       return bad_input(
           cat("plan '", p.name, "' is for ", info(p.arch).name, ", and the engine wants it for ", info(arch).name));
-    if (p.name == kGoldenPlan && &p != &engine.plans.back()) return bad_input("the golden plan is not the last one");
     TS_TRY(PlanCheck(engine, p).run().at(cat("plan '", p.name, "'")));
-    if (g.outputs.empty() && g.inputs.empty()) continue;
-    TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
-    TS_TRY(check_golden_side(g.outputs, p, p.outputs).at("golden outputs"));
-    if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
   }
-  for (const GoldenValue& v : g.values) TS_TRY(check_golden_value(v, g));
+  TS_TRY(check_golden_values(engine));
   TS_TRY(check_precision(engine));
   TS_TRY(check_scale_numbers(engine));
-  const Plan& golden = engine.plans.back();
-  if (golden.name != kGoldenPlan) return {};
-  for (const Plan& p : engine.plans) {
-    TS_TRY(check_same_ports(p, p.inputs, golden, golden.inputs).at(cat("plan '", p.name, "': inputs")));
-    TS_TRY(check_same_ports(p, p.outputs, golden, golden.outputs).at(cat("plan '", p.name, "': outputs")));
-  }
-  return {};
+  return check_golden_plans(engine);
 }
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// The plan that golden values come from: the last one, on `ref`.
+// The first plan that golden values come from, on `ref` (golden_plans.h).
 inline constexpr const char* kGoldenPlan = "golden";
 // Golden values allow less than this relative L2 error: results that are all zero are as far away.
 inline constexpr double kMostGoldenBound = 1;
@@ -52,12 +52,21 @@ struct GoldenValue {
   double bound = 0;
 };
 
-// Inputs (a few samples, repeated to fill a plan's batch), the `golden` plan's outputs and how far an engine may be
-// from them; and what the model as written gives, before any pass: outputs beside it show the quantization error.
+// What one golden plan gave on the first of the golden inputs, as many as its batch, and how far the plans that are
+// held against it may be from that.
+struct GoldenForm {
+  std::string plan = kGoldenPlan;  // the golden plan
+  std::vector<GoldenTensor> outputs;
+  std::vector<double> bounds;       // relative L2 error allowed, per output
+  std::vector<GoldenValue> values;  // in the order in which the golden plan makes them
+  int64_t samples() const { return outputs.empty() || outputs[0].shape.empty() ? 0 : outputs[0].shape[0]; }
+};
+
+// Inputs (a few samples, repeated to fill a plan's batch), what the golden plans made of them, in their order; and what
+// the model as written gives, before any pass: outputs beside it show the quantization error.
 struct Golden {
-  std::vector<GoldenTensor> inputs, outputs;
-  std::vector<double> bounds;             // relative L2 error allowed, per output
-  std::vector<GoldenValue> values;        // in the order in which the golden plan makes them
+  std::vector<GoldenTensor> inputs;
+  std::vector<GoldenForm> forms;          // empty: no golden values
   std::vector<GoldenTensor> original;     // per output; empty where the model was not at hand
   std::string from;                       // where the inputs come from, in words: "seed 1", "2 samples of calib.npz"
   std::optional<bool> within_amax = {};   // static scales are the amax of samples that the inputs are among
@@ -82,7 +91,7 @@ struct Engine {
   std::vector<EngineConstant> constants;
   std::vector<EngineState> states;
   std::vector<ScheduleItem> schedule;  // what one answer takes, in order; empty: one run of a plan
-  std::vector<Plan> plans;             // runnable ones first; the last is "golden" (arch ref)
+  std::vector<Plan> plans;             // runnable ones first, then golden ones (arch ref)
   Golden golden;
 };
 

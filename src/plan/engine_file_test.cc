@@ -124,9 +124,10 @@ Engine one_of_everything() {
   e.plans[1].graph = "prefix";
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)},
                      {"kept", {2, 8}, Element::f32, random_bytes(64, 7)}};
-  e.golden.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)},
-                      {"kept after", {2, 8}, Element::f32, random_bytes(64, 8)}};
-  e.golden.bounds = {0.1 + 0.2, 0.25};
+  e.golden.forms = {{.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)},
+                                 {"kept after", {2, 8}, Element::f32, random_bytes(64, 8)}},
+                     .bounds = {0.1 + 0.2, 0.25},
+                     .values = {}}};
   e.golden.from = "2 samples of x.npz", e.golden.min_cosine = 0.95, e.golden.within_amax = true;
   return e;
 }
@@ -205,13 +206,15 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   EXPECT_EQ(got->states[0].bytes, 64);
   ASSERT_EQ(got->plans.size(), 3u);
   for (size_t i = 0; i < 3; ++i) expect_same(got->plans[i], want.plans[i]);
+  ASSERT_EQ(got->golden.forms.size(), 1u);
+  const GoldenForm &form = got->golden.forms[0], &wanted = want.golden.forms[0];
   for (const auto& [g, w] :
-       {std::pair(got->golden.inputs, want.golden.inputs), std::pair(got->golden.outputs, want.golden.outputs)}) {
+       {std::pair(got->golden.inputs, want.golden.inputs), std::pair(form.outputs, wanted.outputs)}) {
     ASSERT_EQ(g.size(), w.size());
     EXPECT_EQ(std::tie(g[0].name, g[0].shape, g[0].type), std::tie(w[0].name, w[0].shape, w[0].type));
     expect_same_bytes(g[0].data, w[0].data);
   }
-  EXPECT_EQ(got->golden.bounds, want.golden.bounds);
+  EXPECT_EQ(form.bounds, wanted.bounds);
   // The same engine gives the same bytes, and so does what was read.
   ASSERT_TRUE(write_engine(one_of_everything(), again).ok());
   EXPECT_EQ(read_all(again), read_all(path));
@@ -432,7 +435,9 @@ constexpr struct {
     {"\"arch\":\"sm90\"", "\"arch\":\"cpu\"", "plan 'batch4' is for cpu, and the engine wants it for sm90"},
     {"\"arch\":\"ref\"", "\"arch\":\"sm90\"", "plan 'golden' is for sm90, and the engine wants it for ref"},
     {"\"name\":\"batch4\",\"arch\":\"sm90\"", "\"name\":\"golden\",\"arch\":\"ref\"",
-     "the golden plan is not the last one"},
+     "plan 'golden': there are two of this name"},
+    {"\"name\":\"golden\",\"arch\":\"ref\"", "\"name\":\"golden.batch4\",\"arch\":\"ref\"",
+     "plan 'batch4' has no golden values"},
     {"\"offset\":256}", "\"offset\":256,\"constant\":true}",
      "tensor 3 ('h'): it is said to be constant, and lies in the arena"},
     {",\"constant\":true", "", "tensor 1 ('w'): it is not said to be constant, and lies in the constant"},

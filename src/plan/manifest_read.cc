@@ -41,14 +41,16 @@ class Reader {
       each(j, "schedule", [&](const Json& i) { e.schedule.push_back({text(i, "graph"), integer(i, "times")}); });
     const Json& golden = object(j, "golden");
     each(golden, "inputs", [&](const Json& t) { e.golden.inputs.push_back(golden_tensor(t)); });
-    each(golden, "outputs", [&](const Json& t) { e.golden.outputs.push_back(golden_tensor(t)); });
-    each(golden, "bounds", [&](const Json& b) { e.golden.bounds.push_back(as_number(b, "bounds")); });
+    GoldenForm first = golden_form(golden);
+    if (!first.outputs.empty() || !first.bounds.empty() || !first.values.empty())
+      e.golden.forms.push_back(std::move(first));
+    if (golden.contains("forms"))
+      each(golden, "forms", [&](const Json& f) {
+        e.golden.forms.push_back(golden_form(f));
+        e.golden.forms.back().plan = text(f, "plan");
+      });
     if (golden.contains("original"))  // engines that were built without the model's own outputs
       each(golden, "original", [&](const Json& t) { e.golden.original.push_back(golden_tensor(t)); });
-    if (golden.contains("values"))
-      each(golden, "values", [&](const Json& t) {
-        e.golden.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")});
-      });
     if (golden.contains("from")) e.golden.from = text(golden, "from");
     if (golden.contains("within_amax")) e.golden.within_amax = truth(golden, "within_amax");
     if (golden.contains("min_cosine")) e.golden.min_cosine = as_number(field(golden, "min_cosine"), "min_cosine");
@@ -206,6 +208,16 @@ class Reader {
     t.data = checked_piece(j, t.name);
     return t;
   }
+  GoldenForm golden_form(const Json& j) {
+    GoldenForm form;
+    each(j, "outputs", [&](const Json& t) { form.outputs.push_back(golden_tensor(t)); });
+    each(j, "bounds", [&](const Json& b) { form.bounds.push_back(as_number(b, "bounds")); });
+    if (j.is_object() && j.contains("values"))
+      each(j, "values", [&](const Json& t) {
+        form.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")});
+      });
+    return form;
+  }
 
   PlanTensor tensor(const Json& j) {
     PlanTensor t;
@@ -294,6 +306,7 @@ class Reader {
     p.arena_bytes = integer(j, "arena_bytes");
     if (j.is_object() && j.contains("graph")) p.graph = text(j, "graph");
     if (j.is_object() && j.contains("tuning")) p.tuning = text(j, "tuning");
+    if (j.is_object() && j.contains("golden")) p.golden = text(j, "golden");
     each(j, "inputs", [&](const Json& i) {
       p.inputs.push_back({text(i, "name"), as_index(field(i, "tensor"), "tensor")});
     });

@@ -104,6 +104,7 @@ Json plan_json(const Plan& plan) {
               {"tensors", std::move(tensors)}};
   if (plan.graph != Plan().graph) out["graph"] = plan.graph;
   if (!plan.tuning.empty()) out["tuning"] = plan.tuning;
+  if (!plan.golden.empty()) out["golden"] = plan.golden;
   return out;
 }
 
@@ -130,15 +131,58 @@ Json golden_json(const std::vector<GoldenTensor>& tensors, Places& places) {
   return out;
 }
 
+void add_outputs(const GoldenForm& form, Places& places, Json& out) {
+  out["outputs"] = golden_json(form.outputs, places);
+  Json& bounds = out["bounds"] = Json::array();
+  for (double b : form.bounds) bounds.push_back(number(b));
+}
+
+void add_values(const GoldenForm& form, Places& places, Json& out) {
+  std::vector<GoldenTensor> values;
+  for (const GoldenValue& v : form.values) values.push_back(v.tensor);
+  out["values"] = golden_json(values, places);
+  for (size_t i = 0; i < values.size(); ++i) out["values"][i]["bound"] = number(form.values[i].bound);
+}
+
+// The first form stands beside what all of them share.
+Json golden_json(const Golden& golden, Places& places) {
+  const GoldenForm none, &first = golden.forms.empty() ? none : golden.forms[0];
+  Json out = Json::object();
+  out["inputs"] = golden_json(golden.inputs, places);
+  add_outputs(first, places, out);
+  out["original"] = golden_json(golden.original, places);
+  add_values(first, places, out);
+  out["from"] = golden.from;
+  if (golden.within_amax) out["within_amax"] = *golden.within_amax;
+  if (golden.min_cosine) out["min_cosine"] = number(*golden.min_cosine);
+  for (size_t i = 1; i < golden.forms.size(); ++i) {
+    Json form = {{"plan", golden.forms[i].plan}};
+    add_outputs(golden.forms[i], places, form);
+    add_values(golden.forms[i], places, form);
+    out["forms"].push_back(std::move(form));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine) {
   std::vector<std::span<const uint8_t>> pieces;
   for (const EngineConstant& c : engine.constants) pieces.push_back(c.data.span());
   for (const GoldenTensor& t : engine.golden.inputs) pieces.push_back(t.data.span());
-  for (const GoldenTensor& t : engine.golden.outputs) pieces.push_back(t.data.span());
+  const auto add_outputs = [&](const GoldenForm& form) {
+    for (const GoldenTensor& t : form.outputs) pieces.push_back(t.data.span());
+  };
+  const auto add_values = [&](const GoldenForm& form) {
+    for (const GoldenValue& v : form.values) pieces.push_back(v.tensor.data.span());
+  };
+  const auto& forms = engine.golden.forms;
+  if (!forms.empty()) add_outputs(forms[0]);
   for (const GoldenTensor& t : engine.golden.original) pieces.push_back(t.data.span());
-  for (const GoldenValue& v : engine.golden.values) pieces.push_back(v.tensor.data.span());
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (i > 0) add_outputs(forms[i]);
+    add_values(forms[i]);
+  }
   return pieces;
 }
 
@@ -165,20 +209,7 @@ std::string write_manifest(const Engine& engine) {
     Json& schedule = out["schedule"] = Json::array();
     for (const ScheduleItem& item : engine.schedule) schedule.push_back({{"graph", item.graph}, {"times", item.times}});
   }
-  Json golden = Json::object();
-  golden["inputs"] = golden_json(engine.golden.inputs, places);
-  golden["outputs"] = golden_json(engine.golden.outputs, places);
-  Json& bounds = golden["bounds"] = Json::array();
-  for (double b : engine.golden.bounds) bounds.push_back(number(b));
-  golden["original"] = golden_json(engine.golden.original, places);
-  std::vector<GoldenTensor> values;
-  for (const GoldenValue& v : engine.golden.values) values.push_back(v.tensor);
-  golden["values"] = golden_json(values, places);
-  for (size_t i = 0; i < values.size(); ++i) golden["values"][i]["bound"] = number(engine.golden.values[i].bound);
-  golden["from"] = engine.golden.from;
-  if (engine.golden.within_amax) golden["within_amax"] = *engine.golden.within_amax;
-  if (engine.golden.min_cosine) golden["min_cosine"] = number(*engine.golden.min_cosine);
-  out["golden"] = std::move(golden);
+  out["golden"] = golden_json(engine.golden, places);
   Json& plans = out["plans"] = Json::array();
   for (const Plan& p : engine.plans) plans.push_back(plan_json(p));
   // Names come from other people's models: bytes that are no UTF-8 are replaced, not an error.

@@ -60,6 +60,7 @@ struct Plan {
   int64_t batch = 1;
   // Hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists.
   std::string tuning;
+  std::string golden;  // the golden plan that it is held against (golden_plans.h); empty: "golden"
   std::vector<PlanTensor> tensors;
   std::vector<PlanStep> steps;
   std::vector<Port> inputs, outputs;

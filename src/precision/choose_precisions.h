@@ -28,10 +28,9 @@ struct QuantizeOptions {
   bool sparse = false;    // 2:4 in every layer of the blocks, unless a rule says otherwise
   // FP8 products are summed in f32, or promoted to f32 at least every 128 products (ops/matmul/matmul.h).
   bool promoted = false;
-  std::set<std::string> folded_norms;  // folded norms (lower/fold_norms.h); the same in all plans of an
-                                       // engine, which mirror one another
-  // A norm and the mean over its tokens are one kernel where there is one (lower/pool_norms.h).
-  bool pooled_norms = true;
+  // Norms that this plan folds, and those that only other plans of the engine fold: kernels here, over the same weights
+  // (lower/fold_norms.h).
+  std::set<std::string> folded_norms, plain_norms;
   const Ranges* ranges = nullptr;
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };

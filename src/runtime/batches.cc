@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "plan/golden_plans.h"
 #include "runtime/bind.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ size_t sample_bytes(const Plan& plan, const Port& port) {
 std::vector<const Plan*> runnable_plans(const Engine& engine) {
   std::vector<const Plan*> plans;
   for (const Plan& p : engine.plans) {
-    if (p.name != kGoldenPlan) plans.push_back(&p);
+    if (!is_golden(p)) plans.push_back(&p);
   }
   return plans;
 }

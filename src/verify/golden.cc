@@ -11,6 +11,7 @@
 #include "inputs/image_samples.h"
 #include "op/op.h"
 #include "ops/matmul/matmul.h"
+#include "plan/golden_plans.h"
 #include "verify/f32_model.h"
 #include "verify/golden_run.h"
 #include "verify/golden_values.h"
@@ -191,24 +192,44 @@ GoldenTensor stored_input(const std::string& name, const Operand& port, const By
   return stored;
 }
 
-Result<Samples> golden_inputs(const Plan& golden, const GoldenOptions& options, std::string& from) {
+Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options,
+                                   std::string& from) {
   from = cat("seed ", options.seed);
-  if (options.inputs.empty()) return random_samples(golden, golden.batch, options.seed);
+  if (options.inputs.empty()) return random_samples(golden, count, options.seed);
   Samples samples;
   std::error_code none;
   if (std::filesystem::is_directory(options.inputs, none)) {
     TS_ASSIGN(ImageSamples images,
-              read_image_samples(golden, options.inputs, options.preprocess, golden.batch, /*quiet=*/true));
+              read_image_samples(golden, options.inputs, options.preprocess, count, /*quiet=*/true));
     samples = std::move(images.samples);
   } else {
     TS_ASSIGN(samples, read_samples(golden, options.inputs));
   }
-  samples = samples.part(0, std::min(samples.count, golden.batch));
+  samples = samples.part(0, std::min(samples.count, count));
   const std::string faulty = non_finite_inputs(golden, samples);
   if (!faulty.empty()) return bad_input(cat(options.inputs, ": ", faulty, "; golden inputs must be finite"));
   from = cat(samples.count, samples.count == 1 ? " sample of " : " samples of ",
              std::filesystem::path(options.inputs).filename().string());
-  return samples.repeated(golden.batch);
+  return samples.repeated(count);
+}
+
+// The first and second question: the passes, then the golden plan itself. Returns the outputs of the model as written.
+Result<Outputs64> check_model(const Engine& engine, const Plan& golden, const Samples& samples,
+                              const ModelGraphs& model, const F32Model& f32_model, const F32Run& f32,
+                              ModelReport& report) {
+  TS_ASSIGN(Outputs64 written, run_as_written(*model.written, samples));
+  if (const std::string foreign = foreign_activation(*model.written, *model.canonical); !foreign.empty())
+    return failed(cat("the passes changed the model: ", foreign, kOurFault));
+  const double coarseness = coarseness_of(*model.written);
+  if (model.prepared == model.canonical) {
+    TS_TRY(check_passes(f32_model, f32.outputs, written, samples, coarseness, report));
+  } else {
+    TS_ASSIGN(const F32Model canonical, make_f32_model(*model.canonical));
+    TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
+    TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, report));
+  }
+  TS_TRY(check_plan(engine.constants, golden, *model.prepared, {.ranges = model.ranges}, &report.validated));
+  return written;
 }
 
 }  // namespace
@@ -271,11 +292,11 @@ std::string samples_gate_sentence(const ModelReport& report) {
   return cat(samples_in_words(report), ", where ", number("%.6g", report.min_cosine), " is the least (--min-cosine)");
 }
 
-std::vector<OutputQuality> stored_quality(const Golden& golden) {
+std::vector<OutputQuality> stored_quality(const Golden& golden, const GoldenForm& form) {
   std::vector<OutputQuality> out;
-  for (size_t i = 0; i < golden.original.size() && i < golden.outputs.size(); ++i) {
-    const GoldenTensor &got = golden.outputs[i], &want = golden.original[i];
-    if (elements(got.shape) != elements(want.shape)) continue;
+  for (size_t i = 0; i < golden.original.size() && i < form.outputs.size(); ++i) {
+    const GoldenTensor &got = form.outputs[i], &want = golden.original[i];
+    if (elements(got.shape) > elements(want.shape)) continue;  // (check_engine: of the first samples, and as large)
     const int64_t n = elements(got.shape);
     std::vector<double> g(static_cast<size_t>(n)), w(static_cast<size_t>(n));
     info(got.type.element).decode_f64(got.data.data(), 0, n, g.data());
@@ -286,66 +307,80 @@ std::vector<OutputQuality> stored_quality(const Golden& golden) {
   return out;
 }
 
-Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, const ModelGraphs* model,
-                           ModelReport* report) {
-  const Plan* golden = golden_plan(engine);
-  TS_CHECK(golden != nullptr, "an engine's last plan is its golden plan");
-  Golden g;
-  TS_ASSIGN(Samples samples, golden_inputs(*golden, options, g.from));
-  round_to_f16(*golden, samples);
-  ModelReport unused;
-  ModelReport& r = report != nullptr ? *report : unused;
-  r.min_cosine = options.min_cosine.value_or(default_min_cosine(*golden));
-  std::optional<Progress> progress;
-  if (!options.quiet) progress.emplace("golden values", 3 * static_cast<int64_t>(golden->steps.size()));
+Result<GoldenInputs> golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options) {
+  GoldenInputs inputs;
+  TS_ASSIGN(inputs.samples, read_golden_inputs(golden, count, options, inputs.from));
+  round_to_f16(golden, inputs.samples);
+  return inputs;
+}
 
-  Outputs64 written;
+Result<Outputs64> judge_golden(const Engine& engine, const Plan& golden, const GoldenInputs& inputs,
+                               const GoldenOptions& options, const ModelGraphs* model, ModelReport& report) {
+  const Samples samples = inputs.samples.part(0, golden.batch);
+  report.min_cosine = options.min_cosine.value_or(default_min_cosine(golden));
+  std::optional<Progress> progress;
+  if (!options.quiet) progress.emplace("judging", static_cast<int64_t>(golden.steps.size()));
   std::optional<F32Model> f32_model;
-  std::optional<F32Run> f32;
   if (model != nullptr) {
-    TS_ASSIGN(written, run_as_written(*model->written, samples));
     TS_ASSIGN(f32_model, make_f32_model(*model->prepared));
   }
-  QuantizationJudge judge(engine, *golden, f32_model ? &*f32_model : nullptr);
+  QuantizationJudge judge(engine, golden, f32_model ? &*f32_model : nullptr);
+  F32Run f32;
+  Outputs64 written;
   if (model != nullptr) {
     TS_ASSIGN(f32, run_f32_model(*f32_model, samples, judge.wanted()));
-    judge.hold_against(&*f32);
-    if (const std::string foreign = foreign_activation(*model->written, *model->canonical); !foreign.empty())
-      return failed(cat("the passes changed the model: ", foreign, kOurFault));
-    const double coarseness = coarseness_of(*model->written);
-    if (model->prepared == model->canonical) {
-      TS_TRY(check_passes(*f32_model, f32->outputs, written, samples, coarseness, r));
-    } else {
-      TS_ASSIGN(const F32Model canonical, make_f32_model(*model->canonical));
-      TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
-      TS_TRY(check_passes(canonical, outputs, written, samples, coarseness, r));
-    }
-    TS_TRY(check_plan(engine.constants, *golden, *model->prepared, {.ranges = model->ranges}, &r.validated));
-    g.original = as_golden(*golden, written);
+    judge.hold_against(&f32);
+    TS_ASSIGN(written, check_model(engine, golden, samples, *model, *f32_model, f32, report));
   }
   ExecutorOptions watching;
   watching.observe = [&](const PlanStep& step, std::span<const TensorView> in, std::span<const TensorView> out) {
     if (f32_model) judge.see(step, in, out);
     if (progress) progress->advance();
   };
-  TS_ASSIGN(const Outputs64 clean, run_plan(engine, *golden, samples, watching));
+  TS_ASSIGN(const Outputs64 clean, run_plan(engine, golden, samples, watching));
   for (size_t i = 0; i < clean.size(); ++i) {
-    if (!all_finite(clean[i])) return failed(not_finite(golden->outputs[i].name, judge.reports()));
+    if (!all_finite(clean[i])) return failed(not_finite(golden.outputs[i].name, judge.reports()));
   }
-  if (model != nullptr) {
-    r.layers = judge.reports();
-    TS_TRY(check_precision(*golden, clean, written, options, r));
-    g.min_cosine = r.min_cosine;
+  if (model == nullptr) return written;
+  report.layers = judge.reports();
+  TS_TRY(check_precision(golden, clean, written, options, report));
+  return written;
+}
+
+Golden begin_golden(const Plan& golden, const GoldenInputs& inputs, const Outputs64& written) {
+  Golden g;
+  g.from = inputs.from;
+  for (size_t i = 0; i < golden.inputs.size(); ++i) {
+    const Operand& d = port_desc(golden, golden.inputs[i]);
+    g.inputs.push_back(stored_input(golden.inputs[i].name, d, inputs.samples.data[i]));
   }
-  TS_ASSIGN(GoldenTruth truth, run_golden(engine, std::span(engine.plans).first(engine.plans.size() - 1), *golden,
-                                          samples, progress ? &*progress : nullptr));
-  for (size_t i = 0; i < golden->inputs.size(); ++i) {
-    const Operand& d = port_desc(*golden, golden->inputs[i]);
-    g.inputs.push_back(stored_input(golden->inputs[i].name, d, samples.data[i]));
-  }
-  g.outputs = as_golden(*golden, truth.outputs);
-  g.bounds = std::move(truth.bounds);
-  g.values = std::move(truth.values);
+  if (!written.empty()) g.original = as_golden(golden, written);
+  return g;
+}
+
+Result<GoldenForm> make_form(const Engine& engine, const Plan& golden, const GoldenInputs& inputs, bool quiet) {
+  std::optional<Progress> progress;
+  if (!quiet) progress.emplace("golden values", 2 * static_cast<int64_t>(golden.steps.size()));
+  TS_ASSIGN(GoldenTruth truth, run_golden(engine, plans_of(engine, golden), golden,
+                                          inputs.samples.part(0, golden.batch), progress ? &*progress : nullptr));
+  return GoldenForm{.plan = golden.name,
+                    .outputs = as_golden(golden, truth.outputs),
+                    .bounds = std::move(truth.bounds),
+                    .values = std::move(truth.values)};
+}
+
+Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, const ModelGraphs* model,
+                           ModelReport* report) {
+  const Plan* golden = golden_plan(engine);
+  TS_CHECK(golden != nullptr, "the engine has a golden plan");
+  ModelReport unused;
+  ModelReport& r = report != nullptr ? *report : unused;
+  TS_ASSIGN(const GoldenInputs inputs, golden_inputs(*golden, golden->batch, options));
+  TS_ASSIGN(const Outputs64 written, judge_golden(engine, *golden, inputs, options, model, r));
+  Golden g = begin_golden(*golden, inputs, written);
+  if (model != nullptr) g.min_cosine = r.min_cosine;
+  TS_ASSIGN(GoldenForm form, make_form(engine, *golden, inputs, options.quiet));
+  g.forms.push_back(std::move(form));
   return g;
 }
 

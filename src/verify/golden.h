@@ -21,6 +21,7 @@
 #include "ir/ranges.h"
 #include "plan/engine.h"
 #include "verify/closeness.h"
+#include "verify/golden_run.h"
 #include "verify/quantization.h"
 
 namespace tessera {
@@ -50,8 +51,9 @@ struct OutputQuality {
 // Numbers of an output of the golden plan beside the model's, which hold `samples` rows each.
 OutputQuality output_quality(const Plan& golden, size_t output, std::span<const double> got,
                              std::span<const double> want, int64_t samples);
-// What was measured while golden values were made.
+// What was measured while golden values of one golden plan were made.
 struct ModelReport {
+  std::string plans;  // that are held against it: "batch8, batch64"
   double min_cosine = 0;
   std::vector<OutputQuality> outputs, passes;  // golden plan, canonical f32: both beside the model as written
   std::vector<double> pass_bounds;             // relative L2 allowed of `passes`
@@ -69,14 +71,28 @@ struct ModelReport {
 //   f32 0.9999   f16 0.999   bf16 0.99   e4m3, i8 0.95   e2m1 0.8   with 2:4 sparsity no more than 0.5
 double default_min_cosine(const Plan& golden);
 
-// Golden inputs, outputs and bounds for an engine whose plans are made (the last one is the golden plan); with the
-// model's own outputs, and the build's questions answered, where `model` is given. kVerifyFailed where an answer is
-// no.
+// The samples that golden plans run on, `count` of them: as many as the largest batch of a golden plan.
+struct GoldenInputs {
+  Samples samples;
+  std::string from;  // Golden::from
+};
+Result<GoldenInputs> golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options);
+// The build's questions, asked of one golden plan over the first of the samples; of the engine only constants are read:
+// no other plan has to be made. Returns the outputs of the model as written, none where `model` is null. kVerifyFailed
+// where an answer is no.
+Result<Outputs64> judge_golden(const Engine& engine, const Plan& golden, const GoldenInputs& inputs,
+                               const GoldenOptions& options, const ModelGraphs* model, ModelReport& report);
+// What is stored of the inputs and of `written`; forms are added to it. `golden` has the inputs' batch.
+Golden begin_golden(const Plan& golden, const GoldenInputs& inputs, const Outputs64& written);
+// Golden outputs, values and bounds of one golden plan, in the arithmetic of the plans that are held against it.
+Result<GoldenForm> make_form(const Engine& engine, const Plan& golden, const GoldenInputs& inputs, bool quiet);
+
+// All of that for an engine with one golden plan, whose plans are made.
 Result<Golden> make_golden(const Engine& engine, const GoldenOptions& options, const ModelGraphs* model = nullptr,
                            ModelReport* report = nullptr);
 
-// Golden outputs beside the stored outputs of the model as written; nothing where they are not stored.
-std::vector<OutputQuality> stored_quality(const Golden& golden);
+// Golden outputs of a form beside the stored outputs of the model as written; nothing where they are not stored.
+std::vector<OutputQuality> stored_quality(const Golden& golden, const GoldenForm& form);
 // The gate's sentence where an output is below it; empty where none is.
 std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_cosine);
 // The same of the mean cosine over calibration samples; empty too where none were measured.

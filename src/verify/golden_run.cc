@@ -41,11 +41,6 @@ double typical_error(const Plan& plan, const PlanStep& step) {
 
 }  // namespace
 
-const Plan* golden_plan(const Engine& engine) {
-  if (engine.plans.empty() || engine.plans.back().name != kGoldenPlan) return nullptr;
-  return &engine.plans.back();
-}
-
 std::vector<double> noise_of_steps(const Plan& plan) {
   std::vector<double> noise;
   for (const PlanStep& s : plan.steps) noise.push_back(typical_error(plan, s));

@@ -16,9 +16,6 @@ namespace tessera {
 
 using Outputs64 = std::vector<std::vector<double>>;  // numbers per port
 
-// The last plan, where it is called "golden"; null where there is none.
-const Plan* golden_plan(const Engine& engine);
-
 // Relative error that each step's arithmetic typically leaves on its results. Steps of a plan and of its golden plan
 // correspond one to one.
 std::vector<double> noise_of_steps(const Plan& plan);

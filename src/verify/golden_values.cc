@@ -12,6 +12,7 @@
 #include "op/reference.h"
 #include "op/whole_numbers.h"
 #include "ops/ops.h"
+#include "plan/golden_plans.h"
 #include "verify/closeness.h"
 #include "verify/judged_step.h"
 #include "verify/step_reads.h"
@@ -132,7 +133,8 @@ std::vector<int> choose_values(const Engine& engine, const Plan& golden) {
     for (const int t : golden.steps[i].out) all += bytes_of(golden.tensors[static_cast<size_t>(t)].desc);
   }
   for (const EngineConstant& c : engine.constants) constants += static_cast<int64_t>(c.data.size());
-  const int64_t room = std::max(kLeastBytes, static_cast<int64_t>(kShare * static_cast<double>(constants)));
+  const double share = kShare / static_cast<double>(std::max<size_t>(1, golden_plans(engine).size()));
+  const int64_t room = std::max(kLeastBytes, static_cast<int64_t>(share * static_cast<double>(constants)));
   const int64_t every = std::max<int64_t>(1, (all + room - 1) / room);
   std::vector<int> tensors;
   for (size_t i = static_cast<size_t>(every) - 1; i < steps.size(); i += static_cast<size_t>(every))
@@ -145,7 +147,9 @@ namespace {
 // The tensors of the values that the engine holds already.
 std::vector<int> known_values(const Engine& engine, const Plan& golden) {
   std::vector<int> tensors;
-  for (const GoldenValue& value : engine.golden.values) {
+  const GoldenForm* form = golden_form(engine, golden);
+  if (form == nullptr) return tensors;
+  for (const GoldenValue& value : form->values) {
     for (size_t t = 0; t < golden.tensors.size(); ++t) {
       if (golden.tensors[t].name == value.tensor.name && golden.tensors[t].storage == Storage::kArena)
         tensors.push_back(static_cast<int>(t));
@@ -270,11 +274,11 @@ class GoldenRuns {
 
 }  // namespace
 
-Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden,
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan* const> plans, const Plan& golden,
                                const Samples& samples, Progress* progress) {
   std::vector<GoldenArithmetic> ways;
-  for (const Plan& p : plans) {
-    GoldenArithmetic way(p, golden);
+  for (const Plan* p : plans) {
+    GoldenArithmetic way(*p, golden);
     if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(std::move(way));
   }
   std::vector<int> tensors = known_values(engine, golden);

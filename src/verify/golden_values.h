@@ -48,7 +48,7 @@ struct GoldenTruth {
 };
 // The golden run in the arithmetic of the first of `plans`, and how far runs with the noise of any of them are from it
 // at each value: plans may split sums otherwise. Advances `progress` twice per golden step.
-Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan> plans, const Plan& golden,
+Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan* const> plans, const Plan& golden,
                                const Samples& samples, Progress* progress);
 
 // One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "plan/golden_plans.h"
 #include "precision/masks.h"
 #include "verify/golden_run.h"
 #include "verify/model_as_written.h"
@@ -150,14 +151,14 @@ double moved(const Unmoved& u, const std::vector<double>& a, const std::vector<d
 
 class Check {
  public:
-  Check(const Engine& engine, const ModelGraphs& model, uint64_t seed, bool run_plans)
-      : engine_(engine), golden_(engine.plans.back()), model_(model), seed_(seed), run_plans_(run_plans) {
+  Check(const Engine& engine, const Plan& golden, const ModelGraphs& model, uint64_t seed, bool run_plans)
+      : engine_(engine), golden_(golden), model_(model), seed_(seed), run_plans_(run_plans) {
     for (ValueId in : mask_inputs(*model.canonical)) masks_.insert(model.canonical->at(in).name);
   }
 
   Result<PaddingReport> run() {
     if (masks_.empty() || engine_.golden.inputs.empty()) return report_;
-    const Samples samples = golden_samples(engine_).repeated(golden_.batch);
+    const Samples samples = golden_samples(engine_).part(0, golden_.batch);
     for (size_t i = 0; i < golden_.inputs.size(); ++i) {
       if (!masks_.contains(golden_.inputs[i].name)) continue;
       const Padding padding(golden_, samples, i, seed_);
@@ -191,8 +192,8 @@ class Check {
     if (!best) return {};
     report_.mask = port.name;
     TS_TRY(check_plan(golden_, *best, best_rows, port.name));
-    for (size_t plan = 0; run_plans_ && plan + 1 < engine_.plans.size(); ++plan)
-      TS_TRY(check_plan(engine_.plans[plan], *best, best_rows, port.name));
+    if (!run_plans_) return {};
+    for (const Plan* plan : plans_of(engine_, golden_)) TS_TRY(check_plan(*plan, *best, best_rows, port.name));
     return {};
   }
 
@@ -201,7 +202,7 @@ class Check {
     TS_ASSIGN(const Outputs64 b, run_plan(engine_, plan, p.second));
     for (size_t o = 0; o < a.size(); ++o) {
       const double apart = moved(rows[o], a[o], b[o]),
-                   bound = &plan == &golden_ ? kGoldenBound : engine_.golden.bounds[o];
+                   bound = &plan == &golden_ ? kGoldenBound : golden_form(engine_, golden_)->bounds[o];
       report_.farthest = std::max(report_.farthest, apart);
       if (apart <= bound) continue;
       return {Code::kVerifyFailed,
@@ -224,8 +225,9 @@ class Check {
 
 }  // namespace
 
-Result<PaddingReport> check_padding(const Engine& engine, const ModelGraphs& model, uint64_t seed, bool run_plans) {
-  return Check(engine, model, seed, run_plans).run();
+Result<PaddingReport> check_padding(const Engine& engine, const Plan& golden, const ModelGraphs& model, uint64_t seed,
+                                    bool run_plans) {
+  return Check(engine, golden, model, seed, run_plans).run();
 }
 
 }  // namespace tessera

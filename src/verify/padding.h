@@ -25,8 +25,9 @@ struct PaddingReport {
 };
 
 // kVerifyFailed, with a sentence that names the input and the output, where what is hidden shows. `run_plans`: the
-// target is here, so all plans run, not only the golden one. Contract: the engine holds its golden values, `model` is
-// the one that they were made of.
-Result<PaddingReport> check_padding(const Engine& engine, const ModelGraphs& model, uint64_t seed, bool run_plans);
+// target is here, so all plans that are held against the golden one run too. Contract: the engine holds its golden
+// values, `model` is the one that they were made of, with this golden plan's batch.
+Result<PaddingReport> check_padding(const Engine& engine, const Plan& golden, const ModelGraphs& model, uint64_t seed,
+                                    bool run_plans);
 
 }  // namespace tessera

@@ -67,14 +67,14 @@ TEST_P(PaddingTest, ALostMaskIsSeen) {
 
   const Engine sound = engine_of(model);
   ASSERT_FALSE(sound.plans.empty());
-  const auto found = check_padding(sound, graphs, 1, true);
+  const auto found = check_padding(sound, sound.plans.back(), graphs, 1, true);
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(found->mask, "mask");
   EXPECT_EQ(found->farthest, 0);
 
   const Engine lost = engine_of(without_mask(model));
   ASSERT_FALSE(lost.plans.empty());
-  const auto failed = check_padding(lost, graphs, 1, true);
+  const auto failed = check_padding(lost, lost.plans.back(), graphs, 1, true);
   EXPECT_EQ(failed.status().code(), Code::kVerifyFailed);
   for (const char* words : {"input 'mask' hides tokens", "output 'hidden' still changes", "in 'ids'"})
     EXPECT_NE(failed.status().message().find(words), std::string::npos) << failed.status().message();

@@ -73,6 +73,8 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
       const std::string& own = plan.tensors[static_cast<size_t>(t)].name;
       names_[t] = have.contains(own) ? own : whole_name(plan, names_, t);
     }
+    if (s.op == "norm" && !have.contains(plan.tensors[static_cast<size_t>(s.out[0])].name))
+      plain_.insert(plan.tensors[static_cast<size_t>(s.out[0])].name);
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
       const bool codes = o > 0 && static_cast<int>(o) ==
@@ -156,7 +158,7 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   const bool known =
       !step.then.gated() &&
       step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
-      f32_model != layers_.end() && f32_model->second->op == "matmul" &&
+      !plain_.contains(names_[step.in[0]]) && f32_model != layers_.end() && f32_model->second->op == "matmul" &&
       is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));

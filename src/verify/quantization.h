@@ -57,6 +57,8 @@ class QuantizationJudge {
   std::map<int, std::string> names_;               // of a tensor's value in the f32 model
   std::map<std::string, const PlanStep*> layers_;  // of the f32 model
   std::set<std::string> wanted_;
+  std::set<std::string>
+      plain_;  // norms without the gain and shift that they have there: their readers' weights hold it
   std::set<std::string> dividing_;
   std::map<int, int> divided_;     // tensors that are not the f32 model's, with the result that each is or lies in
   std::map<int, double> carried_;  // relative L2 that came into such a result

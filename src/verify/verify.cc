@@ -9,6 +9,7 @@
 
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "plan/golden_plans.h"
 #include "verify/golden_run.h"
 #include "verify/golden_values.h"
 #include "verify/validate/validate_plan.h"
@@ -74,12 +75,18 @@ std::string depends_sentence(const std::string& output) {
 
 // What one plan gave over all samples, beside the golden run in its arithmetic.
 struct Gathered {
-  const Plan* plan;
+  const Plan *plan, *golden;
   LayerJudge judge;
-  Outputs64 got, want;
-  std::vector<double> bounds;  // per output, the widest of all groups of samples
+  Outputs64 got = {}, want = {};
+  std::vector<double> bounds = {};  // per output, the widest of all groups of samples
   int64_t rows = 0;
-  VerifyReport report;
+  VerifyReport report = {};
+
+  // Of the progress, per group of samples.
+  int64_t advances(bool layers) const {
+    return 2 * static_cast<int64_t>(golden->steps.size()) +
+           divide_up(golden->batch, plan->batch) * static_cast<int64_t>(layers ? plan->steps.size() : 0);
+  }
 };
 
 void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
@@ -128,7 +135,7 @@ Samples golden_samples(const Engine& engine) {
     samples.names.push_back(t.name);
     samples.data.push_back(t.data);
     // (check_engine: a port of f32 may have its golden input in f16.)
-    const Plan& plan = engine.plans.back();
+    const Plan& plan = engine.plans[0];
     if (t.type == plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type) continue;
     Buffer wide(static_cast<size_t>(elements(t.shape)) * sizeof(float));
     info(t.type.element).decode(t.data.data(), 0, elements(t.shape), reinterpret_cast<float*>(wide.data()));
@@ -141,22 +148,26 @@ namespace {
 
 constexpr size_t kMostSentences = 5;
 
+std::string names_of(const std::vector<const Plan*>& plans) {
+  std::string names;
+  for (const Plan* p : plans) names += (names.empty() ? "" : ", ") + p->name;
+  return names;
+}
+
 // The samples to measure on, and what the report says of them.
 Result<Samples> quantization_samples(const Engine& engine, const Plan& golden, const F32Model* f32_model,
                                      const VerifyOptions& options, QuantizationReport& report) {
   if (f32_model == nullptr) {
-    if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
-    report.what = "golden inputs";
-    report.samples = golden_samples(engine).count;
+    const GoldenForm* form = golden_form(engine, golden);
+    if (form == nullptr) return bad_input("the engine holds no golden values (built with --no-verify)");
+    report.samples = form->samples();
     report.fitting = true;
-    report.outputs = stored_quality(engine.golden);
-    return golden_samples(engine).repeated(golden.batch);
+    report.outputs = stored_quality(engine.golden, *form);
+    return golden_samples(engine).part(0, form->samples()).repeated(golden.batch);
   }
   TS_ASSIGN(Samples samples, samples_asked(golden, options, report.of));
   report.samples = samples.count;
   report.fitting = !options.inputs.empty();
-  report.what = options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
-                                       : options.inputs.substr(options.inputs.rfind('/') + 1);
   if (f32_model->plan().batch != golden.batch) {
     return bad_input(
         cat("the model has a batch of ", f32_model->plan().batch, ", the engine's golden plan ", golden.batch));
@@ -200,7 +211,8 @@ void drop_findings(const Engine& engine, bool with_model, std::vector<LayerQuali
 std::vector<std::string> differences(const Engine& engine, const Plan& golden, const Graph& model) {
   std::vector<std::string> wrong = validate_plan(engine.constants, golden, model, refined_of(engine)).faults;
   for (const Plan& plan : engine.plans) {
-    if (!wrong.empty() || &plan == &golden || plan.batch != golden.batch) continue;
+    if (!wrong.empty() || golden_plan(engine, plan) != &golden || &plan == &golden || plan.batch != golden.batch)
+      continue;
     for (const std::string& fault : validate_plan(engine.constants, plan, model, refined_of(engine)).faults)
       wrong.push_back(cat("plan ", plan.name, ": ", fault));
   }
@@ -211,10 +223,14 @@ std::vector<std::string> differences(const Engine& engine, const Plan& golden, c
 }  // namespace
 
 Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
-                                                const VerifyOptions& options) {
-  const Plan* golden = golden_plan(engine);
+                                                const VerifyOptions& options, const Plan* golden) {
+  if (golden == nullptr) golden = golden_plan(engine);
   if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   QuantizationReport report;
+  report.what = f32_model == nullptr     ? "golden inputs"
+                : options.inputs.empty() ? cat(name_of(options.kind), ", seed ", options.seed)
+                                         : options.inputs.substr(options.inputs.rfind('/') + 1);
+  if (golden_plans(engine).size() > 1) report.what += cat(" (", names_of(plans_of(engine, *golden)), ")");
   TS_ASSIGN(const Samples samples, quantization_samples(engine, *golden, f32_model, options, report));
   QuantizationJudge judge(engine, *golden, f32_model, {engine.divided_layers.begin(), engine.divided_layers.end()});
   ExecutorOptions watching;
@@ -272,9 +288,11 @@ Status check_graph(const Engine& engine, const Plan& plan, const Samples& sample
 }  // namespace
 
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
-  if (engine.golden.outputs.empty()) return bad_input("the engine holds no golden values (built with --no-verify)");
-  const Golden& g = engine.golden;
-  const Samples samples = golden_samples(engine);
+  const Plan* golden = golden_plan(engine, plan);
+  const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
+  if (form == nullptr) return bad_input("the engine holds no golden values (built with --no-verify)");
+  const GoldenForm& g = *form;
+  const Samples samples = golden_samples(engine).part(0, g.samples());
   VerifyReport report;
   report.plan = plan.name;
   report.samples = samples.count;
@@ -312,7 +330,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
 }
 
 Status require_golden(const Engine& engine, const Plan& plan) {
-  if (engine.golden.outputs.empty()) return {};
+  if (engine.golden.forms.empty()) return {};
   TS_ASSIGN(const VerifyReport report, check_golden(engine, plan));
   if (report.ok) return {};
   return {Code::kVerifyFailed,
@@ -324,7 +342,8 @@ namespace {
 // One group of samples through one plan: free, with its layers looked at, and value by value.
 Status verify_group(const Engine& engine, const Plan& golden, const Samples& group, Gathered& g, Progress* bar) {
   const Plan& plan = *g.plan;
-  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, {&plan, 1}, golden, group, bar));
+  const Plan* const one[] = {&plan};
+  TS_ASSIGN(const GoldenTruth truth, run_golden(engine, one, golden, group, bar));
   g.bounds.resize(truth.bounds.size());
   for (size_t i = 0; i < truth.bounds.size(); ++i) g.bounds[i] = std::max(g.bounds[i], truth.bounds[i]);
   ExecutorOptions watching;
@@ -361,31 +380,36 @@ Status verify_group(const Engine& engine, const Plan& golden, const Samples& gro
 }  // namespace
 
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options) {
-  const Plan* golden = golden_plan(engine);
-  if (golden == nullptr) return bad_input("the engine has no golden plan to compare with");
   std::vector<Gathered> all;
   std::string names;
-  int64_t advances = 0;  // of every plan, per group of samples
+  const Plan* largest = golden_plan(engine);
+  if (largest == nullptr) return bad_input("the engine has no golden plan to compare with");
   for (const Plan& plan : engine.plans) {
-    if (&plan == golden) continue;
+    const Plan* golden = golden_plan(engine, plan);
+    if (golden == nullptr || golden == &plan) continue;
     names += (names.empty() ? "" : ", ") + plan.name;
     if (!options.plan.empty() && plan.name != options.plan) continue;
     TS_ASSIGN(LayerJudge judge, LayerJudge::make(engine, plan, *golden));
-    Gathered g{.plan = &plan, .judge = std::move(judge), .got = {}, .want = {}, .bounds = {}, .report = {}};
+    Gathered g{.plan = &plan, .golden = golden, .judge = std::move(judge)};
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
-    advances += 2 * static_cast<int64_t>(golden->steps.size()) +
-                divide_up(golden->batch, plan.batch) * static_cast<int64_t>(options.layers ? plan.steps.size() : 0);
+    if (golden->batch > largest->batch) largest = golden;
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
   int64_t of = 0;
-  TS_ASSIGN(const Samples samples, samples_asked(*golden, options, of));
+  TS_ASSIGN(const Samples samples, samples_asked(*largest, options, of));
   std::optional<Progress> progress;
-  if (!options.quiet) progress.emplace("verifying", divide_up(samples.count, golden->batch) * advances);
-  for (int64_t first = 0; first < samples.count; first += golden->batch) {
-    const Samples group = samples.part(first, std::min(golden->batch, samples.count - first));
-    for (Gathered& g : all) TS_TRY(verify_group(engine, *golden, group, g, progress ? &*progress : nullptr));
+  if (!options.quiet) {
+    int64_t advances = 0;
+    for (const Gathered& g : all) advances += divide_up(samples.count, g.golden->batch) * g.advances(options.layers);
+    progress.emplace("verifying", advances);
+  }
+  for (Gathered& g : all) {
+    for (int64_t first = 0; first < samples.count; first += g.golden->batch) {
+      const Samples group = samples.part(first, std::min(g.golden->batch, samples.count - first));
+      TS_TRY(verify_group(engine, *g.golden, group, g, progress ? &*progress : nullptr));
+    }
   }
   std::vector<VerifyReport> reports;
   for (Gathered& g : all) {

@@ -70,8 +70,9 @@ struct QuantizationReport {
   std::vector<LayerQuality> layers;
   std::vector<std::string> faults, notes;  // scales that cannot be meant; those that might be better
 };
+// `golden`: which golden plan, whose batch the f32 model has; null: the first.
 Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
-                                                const VerifyOptions& options);
+                                                const VerifyOptions& options, const Plan* golden = nullptr);
 // The golden inputs of the engine as samples; none where it holds no golden values.
 Samples golden_samples(const Engine& engine);
 

@@ -40,8 +40,8 @@ Status lower_all(const PlantedModel& model, const std::string& precision, Arch t
   types.ranges = &model.ranges;
   types.target = target;
   const bool cuda = info(target).device == DeviceKind::kCuda;
-  if (cuda) types.folded_norms = model.folded;
-  TS_TRY(fold_norms(g, types.folded_norms));
+  if (cuda) types.folded_norms = model.folded, types.plain_norms = model.plain;
+  TS_TRY(fold_norms(g, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(g, types));
   if (fault != nullptr && fault->typed) out.layer = fault->typed(g);
   quantize_in_epilogue(g, target);

@@ -20,7 +20,8 @@ struct PlantedModel {
   std::string name;
   Graph canonical;
   Ranges ranges;
-  std::set<std::string> folded;  // norms that lowering folds where the target is sm90
+  // Norms that lowering folds where the target is sm90, and those whose gain and shift it moves into the next layers.
+  std::set<std::string> folded, plain = {};
 };
 // An ONNX file; one of tests/data/models by its stem (its shapes are those of its npz); a graph as text.
 PlantedModel planted_model(const std::string& name, const std::string& path, int64_t batch = 2);

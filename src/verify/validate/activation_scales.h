@@ -18,8 +18,8 @@ class ActivationScales {
   // `ranges`: null where they are not known. Both outlive this.
   ActivationScales(const ModelValues& model, const Ranges* ranges);
   // What is wrong with the scale of a value's codes in a type (the second level of a dynamic one); empty: nothing, or
-  // nothing is known.
-  std::string misfit(ValueId value, const QuantType& type, float stored) const;
+  // nothing is known. `plain`: the value is a norm's result, and these are codes of it before gain and shift.
+  std::string misfit(ValueId value, bool plain, const QuantType& type, float stored) const;
 
  private:
   const ModelValues& model_;

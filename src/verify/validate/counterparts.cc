@@ -155,22 +155,35 @@ const Node* norm_before(const ModelValues& model, const Node& layer) {
   return norm != nullptr && norm->op == "norm" ? norm : nullptr;
 }
 
-std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand,
-                                      const Node& layer) {
+bool is_plain(const Node& norm) {
+  return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [](ValueId v) { return v == kNoValue; });
+}
+
+std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
+                                      bool plain) {
   if (step.then.gated() && !layer.then.gated()) return of_gate(model, step, operand);
   if (step.op == "map" && layer.op != "map") return of_unfused(model, step, layer);
   if (step.op != layer.op) return {};
   const ProgramRole role = role_of(step.then, operand);
-  if (step.then.find(StepKind::normalise) != nullptr && layer.then.find(StepKind::normalise) == nullptr) {
-    const Node* norm = norm_before(model, layer);
-    if (norm == nullptr) return {};
-    if (operand == 1) return folded_weight(model, layer, *norm);
-    if (role.step != nullptr && role.step->kind == StepKind::bias) return folded_bias(model, layer, *norm);
+  const auto as_written = [&] {
+    if (role.step != nullptr)
+      return constant(model, vector_of(layer, role.step->kind, role.nth), operand_name(role.step->kind));
+    return operand < layer.inputs.size() ? constant(model, layer.inputs[operand], name_of_operand(step.op, operand))
+                                         : std::vector<Counterpart>();
+  };
+  const bool folded = step.then.find(StepKind::normalise) != nullptr && layer.then.find(StepKind::normalise) == nullptr;
+  if (!folded && !(plain && step.op == "matmul")) return as_written();
+  const Node* norm = norm_before(model, layer);
+  if (norm == nullptr) return {};
+  const bool weight = operand == 1, bias = role.step != nullptr && role.step->kind == StepKind::bias;
+  if (!weight && !bias) return as_written();
+  std::vector<Counterpart> made = weight ? folded_weight(model, layer, *norm) : folded_bias(model, layer, *norm);
+  // A norm of the model that has neither: nothing tells whether the weights are centred, which its rows are already.
+  if (!folded && is_plain(*norm)) {
+    std::vector<Counterpart> own = as_written();
+    made.insert(made.begin(), own.begin(), own.end());
   }
-  if (role.step != nullptr)
-    return constant(model, vector_of(layer, role.step->kind, role.nth), operand_name(role.step->kind));
-  return operand < layer.inputs.size() ? constant(model, layer.inputs[operand], name_of_operand(step.op, operand))
-                                       : std::vector<Counterpart>();
+  return made;
 }
 
 }  // namespace tessera

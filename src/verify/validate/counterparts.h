@@ -3,6 +3,7 @@
 // the step's layer and the operand's role, never by the constant's own name. Where passes make one constant of several,
 // it is made again here, in f64:
 //   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (steps/row_moments.h)
+//   plain norm     the same: the norm's kernel has neither gain nor shift                        (lower/fold_norms.h)
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
 #pragma once
@@ -17,10 +18,13 @@ namespace tessera {
 
 // The norm whose result a layer of the model reads; null where it reads something else.
 const Node* norm_before(const ModelValues& model, const Node& layer);
+// Whether the norm has neither gain nor shift.
+bool is_plain(const Node& norm);
 
 // Those that operand `operand` may stand for, the likeliest first; none where the model has no such constant there.
-// `layer`: the layer of the model that the step computes, whole or in part.
-std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand,
-                                      const Node& layer);
+// `layer`: the layer of the model that the step computes, whole or in part. `plain`: it reads a norm without gain and
+// shift.
+std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
+                                      bool plain);
 
 }  // namespace tessera

@@ -20,6 +20,9 @@ struct Held {
   // it first, what was done so far ("matmul then bias"), and how it differs from the value that its name promises.
   const Node* layer = nullptr;
   std::string maker = {}, done = {}, differs = {};
+  // A norm without gain and shift: the result of the model's norm, whose readers have these in their weights and
+  // biases.
+  ValueId plain = kNoValue;
 };
 
 struct ReadPlace {

@@ -111,10 +111,11 @@ class Walk {
     return maker;
   }
 
-  // The plan's result that a step goes on with: one that is no value of the model.
+  // The plan's result that a step goes on with: one that is no value of the model, and no plain norm, which is a layer
+  // of its own.
   static const Held* partial(const Reads& reads) {
     for (const auto& r : reads) {
-      if (r && !r->held->place && !r->held->maker.empty()) return r->held;
+      if (r && !r->held->place && !r->held->maker.empty() && r->held->plain == kNoValue) return r->held;
     }
     return nullptr;
   }
@@ -161,7 +162,7 @@ class Walk {
     const bool divided = among(options_.divided_layers),
                refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
     std::vector<Counterpart> known =
-        layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer);
+        layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer, reads_plain_ != kNoValue);
     if (known.empty()) {
       if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
       fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
@@ -190,6 +191,8 @@ class Walk {
       fault(step.layer, cat("it reads '", tensor(step.in[i]).name, "' where no layer before it has written all of it"));
     }
     const Node *layer = layer_of(step, y, guessed, reads), *maker = model_.maker(y);
+    reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
+    makes_plain_ = plain_made(step, y, layer);
     const std::string name = label(step, y, reads);
     std::vector<Dense> in = exact_constants(step, layer, name);
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
@@ -200,6 +203,15 @@ class Walk {
     if (maker != nullptr && unlike.empty()) return settle(step, y);
     if (step.op == "copy" && hand_on(step, y, guessed, reads)) return;
     compute(step, y, guessed, layer, unlike, name, reads, std::move(in));
+  }
+
+  // The norm of the model that the step's result is, without gain and shift; a copy of such a result is one too.
+  ValueId plain_made(const PlanStep& step, ValueId y, const Node* layer) const {
+    if (step.op == "copy") return reads_plain_;
+    const auto absent = [&](size_t i) { return i >= step.in.size() || step.in[i] < 0; };
+    const bool plain = step.op == "norm" && layer != nullptr && layer->op == "norm" && absent(1) && absent(2) &&
+                       step.attrs.integer("pooled") == 0;
+    return plain ? y : kNoValue;
   }
 
   // A copy into another type: the same elements. False where they are to be those of another value.
@@ -275,12 +287,17 @@ class Walk {
 
   // The first result, and those beside it, which are made of it.
   void write(const PlanStep& step, Held held) {
+    held.plain = makes_plain_;
     const ExtraResults extra = ExtraResults::of(step.attrs);
     std::vector<Held> others;
     for (size_t o = 1; o < step.out.size(); ++o) {
       others.push_back(static_cast<int>(o) == extra.codes ? held : Held{.numbers = extra_result_of(step, o, held)});
     }
-    if (held.place) check_scale(step, step.out[0], held.place->base);
+    if (makes_plain_ != kNoValue) {
+      check_scale(step, step.out[0], makes_plain_);
+    } else if (held.place) {
+      check_scale(step, step.out[0], held.place->base);
+    }
     for (size_t o = 1; o < step.out.size(); ++o) {
       if (others[o - 1].place) check_scale(step, step.out[o], held.place->base);
       memory_.write(step.out[o], std::move(others[o - 1]));
@@ -307,7 +324,11 @@ class Walk {
     if (!type.scaled() || !is_constant(scale)) return;
     float stored = 0;
     info(tensor(scale).desc.type.element).decode(view(scale).data, 0, 1, &stored);
-    if (const std::string text = scales_.misfit(value, type, stored); !text.empty()) fault(step.layer, text);
+    const bool plain = value == makes_plain_;
+    std::string text = scales_.misfit(value, plain, type, stored);
+    // A norm that is plain in the model has two names for one range.
+    if (!text.empty() && plain && is_plain(*model_.maker(value))) text = scales_.misfit(value, false, type, stored);
+    if (!text.empty()) fault(step.layer, text);
   }
 
   void check_output(size_t i) {
@@ -330,6 +351,7 @@ class Walk {
   const ActivationScales scales_;
   PlanMemory memory_;
   Validation* out_ = nullptr;
+  ValueId reads_plain_ = kNoValue, makes_plain_ = kNoValue;  // of the step that is visited
   bool stuck_ = false;
 };
 

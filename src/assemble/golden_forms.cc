@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "assemble/golden_forms.h"
+
+#include <algorithm>
+
+#include "plan/golden_plans.h"
+
+namespace tessera {
+namespace {
+
+// A plan over constants of its own becomes one over the pool's.
+Plan adopted(Plan plan, const std::vector<EngineConstant>& constants, ConstantPool& pool) {
+  std::vector<int64_t> places;
+  for (const EngineConstant& c : constants) places.push_back(pool.add(c.name, c.data));
+  for (PlanTensor& t : plan.tensors) {
+    if (t.storage == Storage::kConstant) t.index = places[static_cast<size_t>(t.index)];
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<const GoldenModel*> GoldenForms::model(int64_t batch) {
+  if (const auto it = models_.find(batch); it != models_.end()) return &it->second;
+  TS_ASSIGN(GoldenModel made, load_(batch));
+  return &models_.emplace(batch, std::move(made)).first->second;
+}
+
+// Few samples are as good as many and cost less; where such a batch is fused in another way, one of the plans' own.
+std::vector<int64_t> GoldenForms::batches_to_try(const std::vector<PlanToMirror>& plans) const {
+  std::vector<int64_t> all;
+  for (const int64_t batch : {samples_(plans.back().batch), int64_t{1}, plans.front().batch}) {
+    if (std::find(all.begin(), all.end(), batch) == all.end()) all.push_back(batch);
+  }
+  return all;
+}
+
+Result<GoldenForms::Alone> GoldenForms::lower_alone(const LowerOptions& lowering, int64_t batch) {
+  TS_ASSIGN(const GoldenModel* const made, model(batch));
+  LowerOptions golden = lowering;
+  golden.plan.batch = batch_of(made->prepared);
+  golden.plan.name = kGoldenPlan;
+  golden.plan.as_reference = true;
+  Alone alone;
+  ConstantPool pool(alone.engine.constants);
+  TS_ASSIGN(Plan plan, lower(made->prepared, golden, pool));
+  alone.engine.plans.push_back(std::move(plan));
+  return alone;
+}
+
+Status GoldenForms::ask_inputs(const Plan& golden, int64_t count) {
+  if (inputs_.samples.count == count) return {};
+  TS_ASSIGN(inputs_, golden_inputs(golden, count, options_()));
+  return {};
+}
+
+Result<GoldenForms::Judged> GoldenForms::judged(const Engine& engine, const Plan& golden, int64_t batch,
+                                                const ModelReport& begun, const Ranges* ranges) {
+  TS_ASSIGN(const GoldenModel* const of, model(batch));
+  const ModelGraphs graphs = of->graphs(ranges);
+  Judged j{.plan = golden, .report = begun, .written = {}};
+  TS_ASSIGN(j.written, judge_golden(engine, golden, inputs_, options_(), &graphs, j.report));
+  return j;
+}
+
+Status GoldenForms::judge(const std::vector<PlanToMirror>& plans, const Ranges* ranges) {
+  Status refusal;
+  for (const int64_t batch : batches_to_try(plans)) {
+    const auto alone = lower_alone(plans[0].lowering, batch);
+    if (alone.status().code() == Code::kRefused) {
+      refusal = alone.status();
+      continue;
+    }
+    TS_TRY(alone.status());
+    TS_TRY(ask_inputs(alone->plan(), std::max(inputs_.samples.count, alone->plan().batch)));
+    TS_ASSIGN(Judged j, judged(alone->engine, alone->plan(), batch, plans[0].report, ranges));
+    judged_.push_back(std::move(j));
+    return {};
+  }
+  return refusal;
+}
+
+std::vector<std::vector<size_t>> GoldenForms::groups_of(const Engine& engine, size_t plans) {
+  std::vector<std::vector<size_t>> groups;
+  for (size_t p = 0; p < plans; ++p) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const std::vector<size_t>& group) {
+      return same_form(engine.plans[group[0]], engine.plans[p]);
+    });
+    if (same == groups.end()) {
+      groups.push_back({p});
+    } else {
+      same->push_back(p);
+    }
+  }
+  return groups;
+}
+
+Status GoldenForms::add_plans(Engine& engine, ConstantPool& pool, const std::vector<PlanToMirror>& plans) {
+  for (const std::vector<size_t>& group : groups_of(engine, plans.size())) {
+    std::vector<PlanToMirror> of;
+    for (const size_t p : group) of.push_back(plans[p]);
+    std::string name = kGoldenPlan;
+    if (!batch_of_.empty()) {
+      name += cat(".", engine.plans[group[0]].name);
+      for (const size_t p : group) engine.plans[p].golden = name;
+    }
+    Alone found;
+    Status refusal;
+    for (const int64_t batch : batches_to_try(of)) {
+      auto alone = lower_alone(of[0].lowering, batch);
+      if (!alone.ok() && alone.status().code() != Code::kRefused) return alone.status();
+      if (!alone.ok()) {
+        refusal = alone.status();
+        continue;
+      }
+      const bool same = same_form(alone->plan(), engine.plans[group[0]]);
+      if (!same && !found.engine.plans.empty()) continue;
+      found = std::move(alone).value();
+      batch_of_[name] = batch;
+      if (same) break;
+    }
+    if (found.engine.plans.empty()) return refusal;
+    Plan golden = adopted(found.plan(), found.engine.constants, pool);
+    golden.name = name;
+    first_plan_[name] = group[0];
+    engine.plans.push_back(std::move(golden));
+  }
+  return {};
+}
+
+Result<Golden> GoldenForms::make_values(const Engine& engine, const std::vector<PlanToMirror>& plans,
+                                        const Ranges* ranges, std::vector<ModelReport>& reports) {
+  const std::vector<const Plan*> goldens = golden_plans(engine);
+  const Plan* largest = *std::max_element(goldens.begin(), goldens.end(),
+                                          [](const Plan* a, const Plan* b) { return a->batch < b->batch; });
+  TS_TRY(ask_inputs(*largest, largest->batch));
+  Golden made;
+  for (const Plan* golden : goldens) {
+    auto known = std::find_if(judged_.begin(), judged_.end(), [&](const Judged& j) {
+      return j.plan.batch == golden->batch && same_form(j.plan, *golden);
+    });
+    if (known == judged_.end()) {
+      TS_ASSIGN(Judged j, judged(engine, *golden, batch_of_.at(golden->name),
+                                 plans[first_plan_.at(golden->name)].report, ranges));
+      known = judged_.insert(judged_.end(), std::move(j));
+    }
+    for (const Plan* p : plans_of(engine, *golden))
+      known->report.plans += cat(known->report.plans.empty() ? "" : ", ", p->name);
+    reports.push_back(known->report);
+    if (golden == largest) made = begin_golden(*golden, inputs_, known->written);
+  }
+  made.min_cosine = reports[0].min_cosine;
+  for (const Plan* golden : goldens) {
+    TS_ASSIGN(GoldenForm form, make_form(engine, *golden, inputs_, options_().quiet));
+    made.forms.push_back(std::move(form));
+  }
+  return made;
+}
+
+}  // namespace tessera
