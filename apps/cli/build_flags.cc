@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "calibrate/calibrate.h"
 #include "cli/help.h"
@@ -132,6 +133,12 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
   options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
+  options.add("--graph", flags.graphs, "NAME:SIZES",
+              "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
+              "has them, or tokens=N and cache=N of a family, with ; between; repeatable: 'prefill:input_ids=1,16'");
+  options.add("--schedule", flags.schedule, "NAMES",
+              "the order in which graphs run for one answer, with commas between, and *N for several times: "
+              "'prefix,step*10'");
   options.group("Golden values");
   options.add("--no-verify", flags.no_verify, "make and check no golden values");
 }
@@ -166,6 +173,70 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
   return ranges ? usage_error(cat(samples_flag, ": ", calib, " holds ranges and no samples; leave it out")) : Status();
 }
 
+namespace {
+
+// "input_ids=1,128"
+std::optional<std::pair<std::string, Shape>> parse_shape(const std::string& text) {
+  const size_t equals = std::min(text.rfind('='), text.size());
+  const auto sizes = parse_list(text.substr(std::min(equals + 1, text.size())), int64_t{1} << 40);
+  if (equals == 0 || !sizes) return std::nullopt;
+  return std::pair(text.substr(0, equals), *sizes);
+}
+
+// "prefill:input_ids=1,16;attention_mask=1,64", "decode:tokens=1"
+Result<GraphOptions> parse_graph_flag(const std::string& text) {
+  const size_t colon = text.find(':');
+  GraphOptions graph{.name = text.substr(0, colon), .shapes = {}};
+  bool right = colon != std::string::npos && !graph.name.empty() &&
+               graph.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+                   std::string::npos;
+  for (size_t at = colon + 1; right && at < text.size();) {
+    const size_t end = std::min(text.find(';', at), text.size());
+    const auto size = parse_shape(text.substr(at, end - at));
+    right = size.has_value();
+    if (!right) break;
+    if ((size->first == "tokens" || size->first == "cache") && size->second.size() == 1) {
+      (size->first == "tokens" ? graph.tokens : graph.cache) = size->second[0];
+    } else if (!graph.shapes.insert(*size).second) {
+      return usage_error(cat("--graph '", text, "': input '", size->first, "' has two shapes"));
+    }
+    at = end + 1;
+  }
+  if (right) return graph;
+  return usage_error(cat("--graph '", text, "': wanted NAME:INPUT=N,...;INPUT=N,..., for example ",
+                         "'decode:input_ids=1,1;attention_mask=1,64', or NAME:tokens=N of a family"));
+}
+
+Status check_graph_names(const std::vector<GraphOptions>& graphs) {
+  std::set<std::string> names;
+  for (const GraphOptions& g : graphs) {
+    if (!names.insert(g.name).second) return usage_error(cat("--graph: two graphs are called '", g.name, "'"));
+  }
+  return {};
+}
+
+// "prefix,step*10"
+Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text) {
+  std::vector<ScheduleItem> schedule;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    const size_t star = word.find('*');
+    ScheduleItem item{.graph = word.substr(0, star)};
+    if (star != std::string::npos) {
+      const auto times = parse_list(word.substr(star + 1), int64_t{1} << 20);
+      if (!times || times->size() != 1)
+        return usage_error(cat("--schedule '", text, "': wanted names with commas between, *N for several times"));
+      item.times = (*times)[0];
+    }
+    schedule.push_back(std::move(item));
+    at = end + 1;
+  }
+  return schedule;
+}
+
+}  // namespace
+
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet) {
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
@@ -190,18 +261,21 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   if (flags.calibration.samples > 0) o.calib_samples = flags.calibration.samples;
   o.preprocess = flags.calibration.preprocess;
   for (const std::string& text : flags.shapes) {
-    const size_t equals = std::min(text.rfind('='), text.size());
-    const auto sizes = parse_list(text.substr(std::min(equals + 1, text.size())), int64_t{1} << 40);
-    if (equals == 0 || !sizes)
-      return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
-    if (!o.shapes.emplace(text.substr(0, equals), *sizes).second)
-      return usage_error(cat("--shape '", text, "': the input has a shape already"));
+    const auto shape = parse_shape(text);
+    if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
+    if (!o.shapes.insert(*shape).second) return usage_error(cat("--shape '", text, "': the input has a shape already"));
   }
   for (const std::string& text : flags.states) {
     TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
     o.states.push_back(std::move(pattern));
   }
   o.tokens = flags.tokens, o.cache = flags.cache;
+  for (const std::string& text : flags.graphs) {
+    TS_ASSIGN(GraphOptions graph, parse_graph_flag(text));
+    o.graphs.push_back(std::move(graph));
+  }
+  TS_TRY(check_graph_names(o.graphs));
+  TS_ASSIGN(o.schedule, parse_schedule(flags.schedule));
   o.allow = flags.allow;
   o.golden = !flags.no_verify;
   o.quiet = quiet;

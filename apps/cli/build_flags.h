@@ -28,7 +28,8 @@ struct BuildFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
-  std::vector<std::string> allow, shapes, states;
+  std::vector<std::string> allow, shapes, states, graphs;
+  std::string schedule;
   int64_t tokens = 0, cache = 0;
   std::string family;  // the model is a checkpoint's folder
   bool keep_norms = false, no_verify = false;

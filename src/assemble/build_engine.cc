@@ -19,6 +19,7 @@
 #include "compile/compile.h"
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
+#include "plan/join_engines.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
 #include "verify/model_as_written.h"
@@ -98,10 +99,17 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
   return types;
 }
 
+Result<std::shared_ptr<ModelSource>> open_source(const BuildOptions& options) {
+  TS_ASSIGN(ModelSource source, ModelSource::open(options.model_path, options.family));
+  return std::make_shared<ModelSource>(std::move(source));
+}
+
 // The stages of a build, in order; each leaves what the next needs.
 class Builder {
  public:
-  explicit Builder(const BuildOptions& options) : options_(options) {}
+  // `source`: the model, where it is open already.
+  explicit Builder(const BuildOptions& options, std::shared_ptr<ModelSource> source = nullptr)
+      : options_(options), source_(std::move(source)) {}
 
   Result<Built> run() {
     TS_ASSIGN(lowering_.types, types_asked(options_));
@@ -137,7 +145,9 @@ class Builder {
     engine_.producer = cat("tessera ", TS_VERSION);
     const Stopwatch watch(t_.import_s);
     Bar bar(options_.quiet, "importing", 1);
-    TS_ASSIGN(source_, ModelSource::open(options_.model_path, options_.family));
+    if (source_ == nullptr) {
+      TS_ASSIGN(source_, open_source(options_));
+    }
     TS_ASSIGN(sampled_, source_->canonical(calibration_batch(options_), any_batch()));
     if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
     engine_.precision = lowering_.types.precision;
@@ -432,7 +442,8 @@ class Builder {
     engine_.model = graph.name;
     LowerOptions lowering = to_mirror(asked_batch).lowering;
     lowering.plan.batch = batch_of(graph);
-    lowering.plan.name = cat("batch", lowering.plan.batch);
+    lowering.plan.graph = options_.graph;
+    lowering.plan.name = cat(options_.graph == Plan().graph ? "" : options_.graph + ".", "batch", lowering.plan.batch);
     if (this_batch().exact && lowering.plan.batch != asked_batch) {
       return usage_error(
           cat("--shape gives a batch of ", lowering.plan.batch, ", --batch ", asked_batch, ": leave --batch out"));
@@ -482,7 +493,8 @@ class Builder {
     const std::string data = ranges_given_ ? std::string() : options_.calib_path, inputs = golden_options().inputs;
     if (!ranges_given_ || inputs.empty()) {
       engine_.golden.within_amax = !ranges_.values.empty() && ranges_.method.kind == RangeMethod::kAmax &&
-                                   !data.empty() && inputs == data && golden_samples(engine_).count <= ranges_.samples;
+                                   !data.empty() && inputs == data &&
+                                   golden_samples(engine_, engine_.plans[0]).count <= ranges_.samples;
     }
     reports[0].validated.insert(reports[0].validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
@@ -510,7 +522,7 @@ class Builder {
   BuildTimes& t_ = built_.times;
   Engine& engine_ = built_.engine;
   LowerOptions lowering_;
-  std::optional<ModelSource> source_;
+  std::shared_ptr<ModelSource> source_;
   TuningTable tuning_;        // of a file, where one is read or made; lowering_ points at it then
   Graph sampled_, original_;  // with the batch of calibration: refined, and as it was
   Refined refined_;
@@ -532,6 +544,42 @@ Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
   return calib_path.empty() || ranges ? SparsityMethod::kMagnitude : SparsityMethod::kHessian;
 }
 
-Result<Built> build_engine(const BuildOptions& options) { return Builder(options).run(); }
+namespace {
+
+// Each graph is built by itself, over one model that was read once, and then they are joined.
+Result<Built> build_graphs(const BuildOptions& options) {
+  Built all;
+  std::vector<Engine> engines;
+  TS_ASSIGN(const std::shared_ptr<ModelSource> source, open_source(options));
+  for (const GraphOptions& g : options.graphs) {
+    const Activity building("graph", g.name);
+    BuildOptions one = options;
+    one.graphs.clear(), one.schedule.clear();
+    one.graph = g.name;
+    for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
+    if (g.tokens != 0) one.tokens = g.tokens;
+    if (g.cache != 0) one.cache = g.cache;
+    auto built = Builder(one, source).run();
+    if (!built.ok()) return built.status().at(cat("graph '", g.name, "'"));
+    engines.push_back(std::move(built->engine));
+    all.times += built->times;
+    all.ran_on_target = built->ran_on_target;
+    for (ModelReport& r : built->reports) all.reports.push_back(std::move(r));
+  }
+  TS_ASSIGN(all.engine, join_engines(std::move(engines)));
+  all.engine.schedule = options.schedule;
+  TS_TRY(check_engine(all.engine));
+  return all;
+}
+
+}  // namespace
+
+Result<Built> build_engine(const BuildOptions& options) {
+  if (!options.schedule.empty() && options.graphs.empty())
+    return usage_error("--schedule orders graphs, which --graph names: give some");
+  if (options.graphs.empty()) return Builder(options).run();
+  if (options.precision == kAuto) return usage_error("--precision auto chooses for one graph: leave --graph out");
+  return build_graphs(options);
+}
 
 }  // namespace tessera

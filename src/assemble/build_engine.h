@@ -19,6 +19,13 @@
 
 namespace tessera {
 
+// One graph of an engine that has several: the model with these sizes.
+struct GraphOptions {
+  std::string name;
+  std::map<std::string, Shape> shapes;  // beside BuildOptions::shapes
+  int64_t tokens = 0, cache = 0;        // where they are not 0: in the place of BuildOptions'
+};
+
 struct BuildOptions {
   std::string model_path;
   std::string family;     // the model is a checkpoint's folder, of this family; empty: an ONNX file
@@ -32,6 +39,9 @@ struct BuildOptions {
   std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open: see LoadOptions
   std::vector<StatePattern> states;     // inputs that a session keeps: see LoadOptions
   int64_t tokens = 0, cache = 0;        // of a family: see LoadOptions
+  std::string graph = "main";           // what the model is called in the engine
+  std::vector<GraphOptions> graphs;     // several graphs of the model, over the same weights and states; none: one
+  std::vector<ScheduleItem> schedule;   // of these
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;
@@ -61,6 +71,10 @@ Result<SparsityMethod> default_sparsity_method(const std::string& calib_path);
 
 struct BuildTimes {
   double import_s = 0, refine_s = 0, calibrate_s = 0, tune_s = 0, compile_s = 0, golden_s = 0;
+  void operator+=(const BuildTimes& t) {
+    import_s += t.import_s, refine_s += t.refine_s, calibrate_s += t.calibrate_s;
+    tune_s += t.tune_s, compile_s += t.compile_s, golden_s += t.golden_s;
+  }
 };
 
 struct Built {

@@ -89,8 +89,12 @@ TEST_F(ChooseNormsTest, EachPlanFoldsForItself) {
   };
   EXPECT_EQ(weight(few), weight(many));
   for (const Node& n : many.nodes) {
-    if (n.name == "norm1") EXPECT_EQ(n.inputs.size(), 1u);
-    if (n.name == "norm2") EXPECT_EQ(n.inputs.size(), 2u) << "no plan folds it";
+    if (n.name == "norm1") {
+      EXPECT_EQ(n.inputs.size(), 1u);
+    }
+    if (n.name == "norm2") {
+      EXPECT_EQ(n.inputs.size(), 2u) << "no plan folds it";
+    }
   }
   EXPECT_NE(weight(few), weight(lowered({}, 64))) << "as the model has it, where none is folded";
 }

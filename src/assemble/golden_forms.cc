@@ -4,22 +4,9 @@
 #include <algorithm>
 
 #include "plan/golden_plans.h"
+#include "plan/join_engines.h"
 
 namespace tessera {
-namespace {
-
-// A plan over constants of its own becomes one over the pool's.
-Plan adopted(Plan plan, const std::vector<EngineConstant>& constants, ConstantPool& pool) {
-  std::vector<int64_t> places;
-  for (const EngineConstant& c : constants) places.push_back(pool.add(c.name, c.data));
-  for (PlanTensor& t : plan.tensors) {
-    if (t.storage == Storage::kConstant) t.index = places[static_cast<size_t>(t.index)];
-  }
-  return plan;
-}
-
-}  // namespace
-
 Result<const GoldenModel*> GoldenForms::model(int64_t batch) {
   if (const auto it = models_.find(batch); it != models_.end()) return &it->second;
   TS_ASSIGN(GoldenModel made, load_(batch));

@@ -367,7 +367,11 @@ Status check_golden_form(const GoldenForm& form, const Golden& golden) {
                            kMostGoldenBound, ", which results of nothing but zeros have"));
     }
   }
-  const int64_t samples = golden.inputs.empty() || golden.inputs[0].shape.empty() ? 0 : golden.inputs[0].shape[0];
+  const std::vector<GoldenTensor>&inputs = inputs_of(golden, form), &original = original_of(golden, form);
+  const int64_t samples = inputs.empty() || inputs[0].shape.empty() ? 0 : inputs[0].shape[0];
+  if (!original.empty() && (original[0].shape.empty() || original[0].shape[0] != samples))
+    return bad_input(cat("outputs of the model as written: ", to_string(original[0].shape), ", and inputs of ", samples,
+                         " samples"));
   if (form.samples() < 1 || form.samples() > samples)
     return bad_input(cat("golden values: outputs of ", form.samples(), " samples, and inputs of ", samples));
   for (const GoldenValue& v : form.values) TS_TRY(check_golden_value(v, form.samples()));
@@ -382,16 +386,14 @@ Status check_golden_values(const Engine& engine) {
   for (const GoldenForm& form : g.forms) TS_TRY(check_golden_form(form, g));
   if (g.forms.empty() && g.inputs.empty()) return {};
   for (const Plan& p : engine.plans) {
-    TS_TRY(check_golden_side(g.inputs, p, p.inputs).at("golden inputs"));
     const Plan* golden = golden_plan(engine, p);
     const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
     if (form == nullptr) return bad_input(cat("plan '", p.name, "' has no golden values"));
+    TS_TRY(check_golden_side(inputs_of(g, *form), p, p.inputs).at("golden inputs"));
     TS_TRY(check_golden_side(form->outputs, p, p.outputs).at("golden outputs"));
-    if (!g.original.empty()) TS_TRY(check_golden_side(g.original, p, p.outputs).at("outputs of the model as written"));
+    if (const auto& original = original_of(g, *form); !original.empty())
+      TS_TRY(check_golden_side(original, p, p.outputs).at("outputs of the model as written"));
   }
-  if (!g.original.empty() && g.original[0].shape[0] != g.inputs[0].shape[0])
-    return bad_input(cat("outputs of the model as written: ", g.original[0].shape[0], " samples, and inputs of ",
-                         g.inputs[0].shape[0]));
   return {};
 }
 

@@ -59,6 +59,8 @@ struct GoldenForm {
   std::vector<GoldenTensor> outputs;
   std::vector<double> bounds;       // relative L2 error allowed, per output
   std::vector<GoldenValue> values;  // in the order in which the golden plan makes them
+  // Of another graph than the engine's first: its own inputs, and outputs of the model as written. Else empty.
+  std::vector<GoldenTensor> inputs = {}, original = {};
   int64_t samples() const { return outputs.empty() || outputs[0].shape.empty() ? 0 : outputs[0].shape[0]; }
 };
 
@@ -72,6 +74,14 @@ struct Golden {
   std::optional<bool> within_amax = {};   // static scales are the amax of samples that the inputs are among
   std::optional<double> min_cosine = {};  // the gate of the build: the least mean cosine of an output with the model's
 };
+
+// The inputs that a form was made of, and what the model as written gives.
+inline const std::vector<GoldenTensor>& inputs_of(const Golden& golden, const GoldenForm& form) {
+  return form.inputs.empty() ? golden.inputs : form.inputs;
+}
+inline const std::vector<GoldenTensor>& original_of(const Golden& golden, const GoldenForm& form) {
+  return form.inputs.empty() ? golden.original : form.original;
+}
 
 struct Engine {
   std::string model;      // name of the graph

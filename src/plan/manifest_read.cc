@@ -47,7 +47,11 @@ class Reader {
     if (golden.contains("forms"))
       each(golden, "forms", [&](const Json& f) {
         e.golden.forms.push_back(golden_form(f));
-        e.golden.forms.back().plan = text(f, "plan");
+        GoldenForm& form = e.golden.forms.back();
+        form.plan = text(f, "plan");
+        if (!f.is_object() || !f.contains("inputs")) return;
+        each(f, "inputs", [&](const Json& t) { form.inputs.push_back(golden_tensor(t)); });
+        each(f, "original", [&](const Json& t) { form.original.push_back(golden_tensor(t)); });
       });
     if (golden.contains("original"))  // engines that were built without the model's own outputs
       each(golden, "original", [&](const Json& t) { e.golden.original.push_back(golden_tensor(t)); });

@@ -159,6 +159,10 @@ Json golden_json(const Golden& golden, Places& places) {
     Json form = {{"plan", golden.forms[i].plan}};
     add_outputs(golden.forms[i], places, form);
     add_values(golden.forms[i], places, form);
+    if (!golden.forms[i].inputs.empty()) {
+      form["inputs"] = golden_json(golden.forms[i].inputs, places);
+      form["original"] = golden_json(golden.forms[i].original, places);
+    }
     out["forms"].push_back(std::move(form));
   }
   return out;
@@ -182,6 +186,8 @@ std::vector<std::span<const uint8_t>> data_pieces(const Engine& engine) {
   for (size_t i = 0; i < forms.size(); ++i) {
     if (i > 0) add_outputs(forms[i]);
     add_values(forms[i]);
+    for (const GoldenTensor& t : forms[i].inputs) pieces.push_back(t.data.span());
+    for (const GoldenTensor& t : forms[i].original) pieces.push_back(t.data.span());
   }
   return pieces;
 }

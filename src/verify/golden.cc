@@ -192,8 +192,7 @@ GoldenTensor stored_input(const std::string& name, const Operand& port, const By
   return stored;
 }
 
-Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options,
-                                   std::string& from) {
+Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options, std::string& from) {
   from = cat("seed ", options.seed);
   if (options.inputs.empty()) return random_samples(golden, count, options.seed);
   Samples samples;
@@ -294,8 +293,9 @@ std::string samples_gate_sentence(const ModelReport& report) {
 
 std::vector<OutputQuality> stored_quality(const Golden& golden, const GoldenForm& form) {
   std::vector<OutputQuality> out;
-  for (size_t i = 0; i < golden.original.size() && i < form.outputs.size(); ++i) {
-    const GoldenTensor &got = form.outputs[i], &want = golden.original[i];
+  const std::vector<GoldenTensor>& original = original_of(golden, form);
+  for (size_t i = 0; i < original.size() && i < form.outputs.size(); ++i) {
+    const GoldenTensor &got = form.outputs[i], &want = original[i];
     if (elements(got.shape) > elements(want.shape)) continue;  // (check_engine: of the first samples, and as large)
     const int64_t n = elements(got.shape);
     std::vector<double> g(static_cast<size_t>(n)), w(static_cast<size_t>(n));

@@ -158,7 +158,7 @@ class Check {
 
   Result<PaddingReport> run() {
     if (masks_.empty() || engine_.golden.inputs.empty()) return report_;
-    const Samples samples = golden_samples(engine_).part(0, golden_.batch);
+    const Samples samples = golden_samples(engine_, golden_).part(0, golden_.batch);
     for (size_t i = 0; i < golden_.inputs.size(); ++i) {
       if (!masks_.contains(golden_.inputs[i].name)) continue;
       const Padding padding(golden_, samples, i, seed_);

@@ -127,15 +127,16 @@ Status check_samples_alone(const Graph& graph, uint64_t seed) {
   return {};
 }
 
-Samples golden_samples(const Engine& engine) {
-  const Golden& g = engine.golden;
-  Samples samples{.count = g.inputs.empty() ? 1 : g.inputs[0].shape[0], .names = {}, .data = {}};
-  for (const GoldenTensor& t : g.inputs) {
+Samples golden_samples(const Engine& engine, const Plan& plan) {
+  const Plan* golden = golden_plan(engine, plan);
+  const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
+  const std::vector<GoldenTensor>& inputs = form == nullptr ? engine.golden.inputs : inputs_of(engine.golden, *form);
+  Samples samples{.count = inputs.empty() ? 1 : inputs[0].shape[0], .names = {}, .data = {}};
+  for (const GoldenTensor& t : inputs) {
     const size_t i = samples.names.size();
     samples.names.push_back(t.name);
     samples.data.push_back(t.data);
     // (check_engine: a port of f32 may have its golden input in f16.)
-    const Plan& plan = engine.plans[0];
     if (t.type == plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type) continue;
     Buffer wide(static_cast<size_t>(elements(t.shape)) * sizeof(float));
     info(t.type.element).decode(t.data.data(), 0, elements(t.shape), reinterpret_cast<float*>(wide.data()));
@@ -163,7 +164,7 @@ Result<Samples> quantization_samples(const Engine& engine, const Plan& golden, c
     report.samples = form->samples();
     report.fitting = true;
     report.outputs = stored_quality(engine.golden, *form);
-    return golden_samples(engine).part(0, form->samples()).repeated(golden.batch);
+    return golden_samples(engine, golden).part(0, form->samples()).repeated(golden.batch);
   }
   TS_ASSIGN(Samples samples, samples_asked(golden, options, report.of));
   report.samples = samples.count;
@@ -292,7 +293,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
   if (form == nullptr) return bad_input("the engine holds no golden values (built with --no-verify)");
   const GoldenForm& g = *form;
-  const Samples samples = golden_samples(engine).part(0, g.samples());
+  const Samples samples = golden_samples(engine, plan).part(0, g.samples());
   VerifyReport report;
   report.plan = plan.name;
   report.samples = samples.count;

@@ -74,7 +74,7 @@ struct QuantizationReport {
 Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
                                                 const VerifyOptions& options, const Plan* golden = nullptr);
 // The golden inputs of the engine as samples; none where it holds no golden values.
-Samples golden_samples(const Engine& engine);
+Samples golden_samples(const Engine& engine, const Plan& plan);
 
 // The golden values stored in the engine, reproduced by one plan on this machine.
 Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
