@@ -163,6 +163,7 @@ class Walk {
       const auto most = largest_code(n.outputs[0]);
       return most ? Reach{std::max(x.low, -*most), std::min(x.high, *most)} : x;
     }
+    if (n.op == "write") return joined(of_operand(n.inputs[0]), of_operand(n.inputs[1]));
     if (n.op == "concat") {
       Reach r = of_operand(n.inputs[0]);
       for (ValueId in : n.inputs) r = joined(r, of_operand(in));

@@ -5,7 +5,9 @@ namespace tessera {
 namespace {
 
 // Ops that hand a value on: its role is that of whoever reads their result.
-bool hands_on(const Node& n) { return n.op == "view" || n.op == "copy" || n.op == "rotary" || n.op == "concat"; }
+bool hands_on(const Node& n) {
+  return n.op == "view" || n.op == "copy" || n.op == "rotary" || n.op == "concat" || n.op == "write";
+}
 
 // What a product multiplies; what its program adds or scales by passes through as it is.
 bool multiplies(size_t input) { return input < 2; }
@@ -112,7 +114,7 @@ void assign_roles(Graph& g) {
       if (in == kNoValue) continue;
       if (coming || n.op == "attention" || (is_linear(g, n) && multiplies(k))) before[static_cast<size_t>(in)] = true;
       // Norms of single queries and keys stand between; an attention's fourth operand is its mask.
-      const bool first = k == 0 || n.op == "concat";
+      const bool first = k == 0 || n.op == "concat" || (n.op == "write" && k == 1);
       const bool reaches = n.op == "attention" ? k < 3 : to_attention && first && (hands_on(n) || n.op == "norm");
       if (reaches) attends[static_cast<size_t>(in)] = true;
     }

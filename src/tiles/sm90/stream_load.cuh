@@ -44,9 +44,8 @@ __device__ __forceinline__ void load_values(const StreamMaps& maps, uint32_t to,
 // last valid key the memory may hold NaN, and 0 * NaN is NaN. A row's units of 16 bytes change places among themselves.
 template <class C>
 __device__ __forceinline__ void clear_values(uint32_t v, int first, int last, int thread, int threads) {
-  if (planted(Fault::kStaleValues)) return;
 #pragma unroll 1
-  for (int chunk = 0; chunk < C::kValueChunks; ++chunk) {
+  for (int chunk = planted(Fault::kStaleValues) ? C::kValueChunks : 0; chunk < C::kValueChunks; ++chunk) {
 #pragma unroll 1
     for (int at = first * C::kValueRowBytes + thread * 16; at < last * C::kValueRowBytes; at += threads * 16)
       cuda::store_shared(v + chunk * C::kValueChunkBytes + at, uint4{0, 0, 0, 0});
