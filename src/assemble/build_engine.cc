@@ -16,6 +16,7 @@
 #include "calibrate/refine.h"
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
+#include "io/mmap.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 #include "verify/model_as_written.h"
@@ -118,6 +119,8 @@ class Builder {
     if (made.code() == Code::kVerifyFailed && !lowering_.types.folded_norms.empty())
       made = make_engine_with_its_norms(made);
     TS_TRY(made);
+    // Whoever runs the engine without writing it reads its weights all the time.
+    for (const EngineConstant& c : engine_.constants) keep_pages(c.data.data());
     return std::move(built_);
   }
 

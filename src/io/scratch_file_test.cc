@@ -58,6 +58,17 @@ TEST(ScratchFile, PagesThatAreGivenBackAreReadAgain) {
   EXPECT_TRUE(is_counted(kept));
 }
 
+TEST(ScratchFile, PagesThatAreKeptStay) {
+  ScratchFile scratch;
+  constexpr size_t kBytes = size_t{64} << 20;
+  const Bytes kept = scratch.keep(counted(kBytes));
+  const int64_t empty = resident_file_bytes();
+  keep_pages(kept.data() + kBytes / 2);
+  EXPECT_TRUE(is_counted(kept));
+  give_back(kept.data(), kept.size());
+  EXPECT_GE(resident_file_bytes() - empty, static_cast<int64_t>(kBytes / 2));
+}
+
 TEST(ScratchFile, OtherMemoryIsLeftAlone) {
   ScratchFile scratch;
   const Bytes mapped = scratch.keep(counted(size_t{4} << 20));
