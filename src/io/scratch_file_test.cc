@@ -23,7 +23,7 @@ Buffer counted(size_t bytes) {
 
 bool is_counted(const Bytes& b) {
   const Buffer want = counted(b.size());
-  return std::memcmp(b.data(), want.data(), b.size()) == 0;
+  return b.empty() || std::memcmp(b.data(), want.data(), b.size()) == 0;
 }
 
 // Bytes of this process that lie in pages of files, from the kernel.
