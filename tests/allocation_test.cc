@@ -3,6 +3,9 @@
 // program's own malloc family counts.
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -51,6 +54,16 @@ int posix_memalign(void** out, size_t alignment, size_t n) {
 void free(void* p) {
   bytes_held -= static_cast<int64_t>(malloc_usable_size(p));
   __libc_free(p);
+}
+// Large buffers are maps of their own.
+void* mmap(void* address, size_t n, int protection, int flags, int fd, off_t offset) noexcept {
+  ++allocations;
+  bytes_held += static_cast<int64_t>(n);
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, n, protection, flags, fd, offset));
+}
+int munmap(void* address, size_t n) noexcept {
+  bytes_held -= static_cast<int64_t>(n);
+  return static_cast<int>(syscall(SYS_munmap, address, n));
 }
 }
 #endif

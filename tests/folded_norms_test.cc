@@ -255,7 +255,9 @@ TEST(FoldedNorms, ThatStayKernelsReadTheSameWeights) {
           weights.emplace_back();
           for (const PlanStep& s : plan->steps) {
             if (s.op == "matmul") weights.back().insert(plan->tensors[static_cast<size_t>(s.in[1])].index);
-            if (s.op == "norm") EXPECT_TRUE(s.in.size() == 1 || s.in[1] < 0) << s.layer;
+            if (s.op == "norm") {
+              EXPECT_TRUE(s.in.size() == 1 || s.in[1] < 0) << s.layer;
+            }
           }
         }
         EXPECT_EQ(weights[0], weights[1]) << precision << " " << kind;

@@ -101,11 +101,15 @@ TEST(FusedForms, WeightsAreStoredOnce) {
     ++shared;
   }
   EXPECT_GT(shared, 0u);
-  if (shared == few.size()) EXPECT_EQ(weight_bytes(both), weight_bytes(one));
+  if (shared == few.size()) {
+    EXPECT_EQ(weight_bytes(both), weight_bytes(one));
+  }
   EXPECT_LE(weight_bytes(both), weight_bytes(one) + weight_bytes(many));
   // Where none is folded the weights are the model's own.
   for (const PlanStep& s : many.plans[0].steps) {
-    if (s.op == "norm") EXPECT_GE(s.in.size(), 3u) << s.layer;
+    if (s.op == "norm") {
+      EXPECT_GE(s.in.size(), 3u) << s.layer;
+    }
   }
 }
 

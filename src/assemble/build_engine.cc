@@ -17,6 +17,7 @@
 #include "calibrate/refine.h"
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
+#include "io/mmap.h"
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 #include "plan/join_engines.h"
@@ -128,6 +129,8 @@ class Builder {
     if (options_.golden) TS_TRY(judge_folded_norms());
     TS_TRY(make_engine());
     for (const std::string& why : why_kept_) note_kept_norms(why);
+    // Whoever runs the engine without writing it reads its weights all the time.
+    for (const EngineConstant& c : engine_.constants) keep_pages(c.data.data());
     return std::move(built_);
   }
 

@@ -35,6 +35,13 @@ class Returnable {
     maps_.erase(reinterpret_cast<uintptr_t>(begin));
     any_ = !maps_.empty();
   }
+  void remove_around(uintptr_t byte) {
+    const std::lock_guard lock(mutex_);
+    const auto after = maps_.upper_bound(byte);
+    if (after == maps_.begin() || byte >= std::prev(after)->first + std::prev(after)->second) return;
+    maps_.erase(std::prev(after));
+    any_ = !maps_.empty();
+  }
   bool any() const { return any_; }
   void give_back(uintptr_t begin, uintptr_t end) {
     const std::lock_guard lock(mutex_);
@@ -111,5 +118,7 @@ void give_back(const void* data, size_t size) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(data);
   returnable().give_back(begin, begin + size);
 }
+
+void keep_pages(const void* data) { returnable().remove_around(reinterpret_cast<uintptr_t>(data)); }
 
 }  // namespace tessera

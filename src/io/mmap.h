@@ -21,5 +21,7 @@ Bytes read_by_turns(Bytes file);
 // The pages of these bytes leave memory until they are touched again, where they lie in such a file; small pieces and
 // other memory stay as they are.
 void give_back(const void* data, size_t size);
+// The file that holds this byte is not read by turns any more: from now on give_back leaves it alone.
+void keep_pages(const void* data);
 
 }  // namespace tessera

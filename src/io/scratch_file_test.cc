@@ -23,7 +23,7 @@ Buffer counted(size_t bytes) {
 
 bool is_counted(const Bytes& b) {
   const Buffer want = counted(b.size());
-  return std::memcmp(b.data(), want.data(), b.size()) == 0;
+  return b.empty() || std::memcmp(b.data(), want.data(), b.size()) == 0;
 }
 
 // Bytes of this process that lie in pages of files, from the kernel.
@@ -56,6 +56,17 @@ TEST(ScratchFile, PagesThatAreGivenBackAreReadAgain) {
   give_back(kept.data(), kept.size());
   EXPECT_LE(resident_file_bytes() - empty, static_cast<int64_t>(kBytes / 8));
   EXPECT_TRUE(is_counted(kept));
+}
+
+TEST(ScratchFile, PagesThatAreKeptStay) {
+  ScratchFile scratch;
+  constexpr size_t kBytes = size_t{64} << 20;
+  const Bytes kept = scratch.keep(counted(kBytes));
+  const int64_t empty = resident_file_bytes();
+  keep_pages(kept.data() + kBytes / 2);
+  EXPECT_TRUE(is_counted(kept));
+  give_back(kept.data(), kept.size());
+  EXPECT_GE(resident_file_bytes() - empty, static_cast<int64_t>(kBytes / 2));
 }
 
 TEST(ScratchFile, OtherMemoryIsLeftAlone) {
