@@ -192,8 +192,7 @@ GoldenTensor stored_input(const std::string& name, const Operand& port, const By
   return stored;
 }
 
-Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options,
-                                   std::string& from) {
+Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const GoldenOptions& options, std::string& from) {
   from = cat("seed ", options.seed);
   if (options.inputs.empty()) return random_samples(golden, count, options.seed);
   Samples samples;
