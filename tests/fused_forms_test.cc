@@ -17,6 +17,7 @@
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 #include "rewrite/canonicalise.h"
+#include "sensitivity/sensitivity.h"
 #include "testing/faulty_build.h"
 #include "verify/validate/validate_plan.h"
 #include "verify/verify.h"
@@ -61,6 +62,16 @@ std::map<std::string, std::pair<int64_t, Layout>> weights_of(const Plan& p) {
     all[s.layer] = {w.index, w.desc.layout.codes};
   }
   return all;
+}
+
+std::set<std::string> norms_between(const Graph& graph) {
+  const std::vector<std::string> values = norms_between_layers(graph);
+  std::set<std::string> names;
+  for (const Node& n : graph.nodes) {
+    if (n.op == "norm" && std::count(values.begin(), values.end(), graph.at(n.outputs[0]).name) > 0)
+      names.insert(n.name);
+  }
+  return names;
 }
 
 TEST(FusedForms, EachPlanIsAsIfBuiltAlone) {
@@ -155,11 +166,36 @@ TEST(FusedForms, AFormThatMissesTheGateKeepsItsNorms) {
   EXPECT_EQ(constants_of(gated.engine).size(), gated.engine.constants.size()) << "nothing of the other form is left";
 }
 
+// What a plain norm costs, on a trained model and its own samples: the normalised stream is rounded before its gain,
+// and weights with their gain, which changes where roundings fall and not how many there are.
+TEST(FusedForms, APlainNormCostsNoAccuracy) {
+  const std::string digits = std::string(TS_SOURCE_DIR) + "/assets/digits";
+  const auto graph = load_model(digits + "/vit.onnx", 16, {.exact = false});
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const CalibrateOptions calib{.path = digits + "/calib.npz"};
+  const auto ranges = calibrate(*graph, calib);
+  auto data = samples_of(*graph, calib);
+  ASSERT_TRUE(ranges.ok() && data.ok());
+  const auto trials = Trials::make(*graph, std::move(data->samples));
+  ASSERT_TRUE(trials.ok()) << trials.status().message();
+  QuantizeOptions types;
+  types.precision = "fp8", types.ranges = &*ranges;
+  const auto as_written = trials->measure(types);
+  types.plain_norms = norms_between(*graph);
+  ASSERT_GE(types.plain_norms.size(), 5u);
+  const auto plain = trials->measure(types);
+  ASSERT_TRUE(as_written.ok() && plain.ok());
+  EXPECT_NE(plain->cosine_mean, as_written->cosine_mean);
+  EXPECT_GT(as_written->cosine_mean, 0.9998);
+  EXPECT_GT(plain->cosine_mean, 0.9998);
+  EXPECT_LT(plain->relative_l2, 1.5 * as_written->relative_l2);
+}
+
 // Two forms that run here: norms as the model has them, and plain ones over weights with their gain.
 class TwoForms : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto load = [this](int64_t batch) -> Result<GoldenModel> {
+    const auto load = [](int64_t batch) -> Result<GoldenModel> {
       GoldenModel m;
       TS_ASSIGN(m.written, import_model(tiny_vit(), batch));
       m.canonical = m.written;
@@ -180,11 +216,7 @@ class TwoForms : public ::testing::Test {
       p.lowering.types.precision = "fp8", p.lowering.types.ranges = &ranges_;
       p.lowering.plan.target = Arch::cpu;
       if (batch == 1) {
-        for (const Node& n : model->canonical.nodes) {
-          const std::vector<std::string> between = norms_between_layers(model->canonical);
-          if (n.op == "norm" && std::count(between.begin(), between.end(), model->canonical.at(n.outputs[0]).name) > 0)
-            p.lowering.types.plain_norms.insert(n.name);
-        }
+        p.lowering.types.plain_norms = norms_between(model->canonical);
         ASSERT_FALSE(p.lowering.types.plain_norms.empty());
       }
       plans.push_back(p);
