@@ -169,7 +169,7 @@ TEST_P(HostileEngine, APrecisionThatNoLayerHas) {
 }
 
 TEST_P(HostileEngine, BoundsThatBindNothing) {
-  ASSERT_EQ(engine().golden.forms.size(), 1u);
+  ASSERT_FALSE(engine().golden.forms.empty());
   ASSERT_FALSE(engine().golden.forms[0].bounds.empty());
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bound : {infinity, -infinity, std::nan(""), -1e-9, 1.0, 2.0, 1e300}) {

@@ -238,7 +238,9 @@ void print_build_report(const WrittenEngine& written) {
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);
   const std::vector<ModelReport>& reports = written.built.reports;
   for (const ModelReport& r : reports)
-    print_quality(engine, r, as_run, reports.size() > 1 ? cat("plans ", r.plans, ": ") : "");
+    print_quality(
+        engine, r, as_run,
+        reports.size() < 2 ? "" : cat(r.plans.find(',') == std::string::npos ? "plan " : "plans ", r.plans, ": "));
   say(2, golden_sentence(engine, written.built.ran_on_target));
   const double seconds = times.import_s + times.refine_s + times.calibrate_s + times.tune_s + times.compile_s +
                          times.golden_s + written.write_s;

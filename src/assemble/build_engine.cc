@@ -255,6 +255,7 @@ class Builder {
   // What the quantized model is worth on the user's own samples, beside fp32. Both run as CPU plans, which have all of
   // their norms: of plans that fold some the golden run alone says it.
   Status measure_on_samples() {
+    on_samples_ = {};
     const std::vector<int64_t> all = batches();
     const auto whole = std::find_if(all.begin(), all.end(), [&](int64_t b) { return folds_.at(b).empty(); });
     if (options_.calib_path.empty() || ranges_given_ || whole == all.end()) return {};
@@ -291,7 +292,6 @@ class Builder {
   }
 
   Status make_engine() {
-    if (options_.golden) TS_TRY(measure_on_samples());
     TS_TRY(make_plans());
     TS_TRY(check_engine(engine_));
     if (options_.golden) return make_golden_values();
@@ -386,14 +386,15 @@ class Builder {
     return plans;
   }
 
-  // Whether folded norms cost too much accuracy, before any plan is made with them: their golden plans are run, and
-  // where one misses the gate its norms stay kernels. That changes weights which all plans share: the others are asked
-  // again.
+  // Whether folded norms cost too much accuracy, before any plan is made with them: the golden plans of all forms are
+  // run, and where one misses the gate its norms stay kernels; where it has none folded itself, those of the others do,
+  // whose gains are in its weights. Either changes weights that all plans share: all are asked again.
   Status judge_folded_norms() {
+    TS_TRY(measure_on_samples());
     std::set<std::set<std::string>> sound;
     for (const int64_t batch : batches()) {
       const std::set<std::string> folded = folds_.at(batch);
-      if (folded.empty() || sound.contains(folded)) continue;
+      if (folds_.none() || sound.contains(folded)) continue;
       std::vector<PlanToMirror> alike;
       for (const PlanToMirror& p : plans_to_mirror()) {
         if (p.lowering.types.folded_norms == folded) alike.push_back(p);
@@ -406,6 +407,7 @@ class Builder {
       }
       if (status.code() != Code::kVerifyFailed) return status;
       why_kept_.push_back(status.message());
+      if (folded.empty()) folds_ = {};
       for (const PlanToMirror& p : alike) folds_.at(p.batch).clear();
       forms_.forget();
       return judge_folded_norms();

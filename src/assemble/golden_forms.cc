@@ -131,6 +131,11 @@ Result<Golden> GoldenForms::make_values(const Engine& engine, const std::vector<
                                  plans[first_plan_.at(golden->name)].report, ranges));
       known = judged_.insert(judged_.end(), std::move(j));
     }
+    // What was judged early did not know what it would be called.
+    const std::string then = cat("plan ", known->plan.name, ":");
+    for (std::string& sentence : known->report.validated) {
+      if (sentence.starts_with(then)) sentence.replace(0, then.size(), cat("plan ", golden->name, ":"));
+    }
     for (const Plan* p : plans_of(engine, *golden))
       known->report.plans += cat(known->report.plans.empty() ? "" : ", ", p->name);
     reports.push_back(known->report);

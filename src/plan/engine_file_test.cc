@@ -139,6 +139,7 @@ void expect_same(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.batch, b.batch);
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
   EXPECT_EQ(a.tuning, b.tuning);
+  EXPECT_EQ(a.golden, b.golden);
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const PlanTensor &s = a.tensors[i], &t = b.tensors[i];
