@@ -4,8 +4,12 @@
 import json
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError:
+    onnx = None
 
 LOWEST = np.finfo(np.float32).min
 

@@ -9,8 +9,10 @@
 
 namespace tessera {
 
-Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first) {
-  const std::vector<const Plan*> plans = runnable_plans(engine);
+Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
+                               const std::string& graph) {
+  TS_ASSIGN(const std::string name, pick_graph(engine, graph));
+  const std::vector<const Plan*> plans = runnable_plans(engine, name);
   if (plans.empty()) return bad_input("the engine has no plan to run");
   TS_TRY(check_target(engine));
   const Plan& plan = *plans[0];
@@ -25,6 +27,7 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   }
   Progress progress("running", samples.count);
   BatchOptions options;
+  options.graph = name;
   options.progress = [&](int64_t done) { progress.advance(done); };
   if (check_golden_first && !engine.golden.forms.empty()) {
     options.admit = [&](const Plan& p) {

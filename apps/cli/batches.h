@@ -19,6 +19,7 @@ struct BatchedRun {
   std::vector<const Plan*> used;
 };
 // `check_golden_first`: each plan reproduces its golden values before it serves, where the engine has them.
-Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first);
+Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
+                               const std::string& graph = "");
 
 }  // namespace tessera

@@ -133,9 +133,11 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
   options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
-  options.add("--graph", flags.graphs, "NAME:SIZES",
-              "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
-              "has them, or tokens=N and cache=N of a family, with ; between; repeatable: 'prefill:input_ids=1,16'");
+  options.add(
+      "--graph", flags.graphs, "NAME:SIZES",
+      "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
+      "has them, or tokens=N and cache=N of a family, with ; between; repeatable: 'prefill:input_ids=1,16'. run: "
+      "the name of the graph that runs");
   options.add("--schedule", flags.schedule, "NAMES",
               "the order in which graphs run for one answer, with commas between, and *N for several times: "
               "'prefix,step*10'");

@@ -35,9 +35,10 @@ std::string after(size_t column, const std::string& line) { return wrap(printabl
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by",
-                           "--refine", "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
-                           "--calib", "--allow", "--shape", "--batch"}) {
+  for (const char* name :
+       {"--precision",    "--recipe",        "--attention",  "--accumulate", "--sparsity", "--sparsity-by", "--refine",
+        "--calib-method", "--calib-samples", "--preprocess", "--family",     "--target",   "--calib",       "--allow",
+        "--shape",        "--state",         "--tokens",     "--cache",      "--schedule", "--batch"}) {
     if (o.options->given(name)) return name;
   }
   return "";
@@ -92,6 +93,10 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
     }
     return open_engine(o.model, load_seconds);
   }
+  if (!o.flags.graphs.empty())
+    return usage_error(cat("--graph: ", o.model,
+                           " is a model; build an engine of several graphs with tessera build, "
+                           "and name the one that runs here"));
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {}, common.quiet || common.json));
   auto from_inputs = read_sizes(o, options.shapes);
   if (!from_inputs.ok()) return from_inputs.status();
@@ -135,10 +140,12 @@ Status run(const Options& o, const Common& common) {
     if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none))
       return usage_error(cat("--outputs would overwrite ", in));
   }
+  if (o.flags.graphs.size() > 1) return usage_error("--graph: one graph runs at a time; give one");
   double load_seconds = 0;
   TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));
-  const std::vector<const Plan*> plans = runnable_plans(engine);
-  if (plans.empty()) return bad_input(cat(o.model, ": the engine has no plan to run"));
+  const auto graph = pick_graph(engine, o.flags.graphs.empty() ? "" : o.flags.graphs[0]);
+  if (!graph.ok()) return graph.status().at(o.model);
+  const std::vector<const Plan*> plans = runnable_plans(engine, *graph);
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
   if (!samples.unread.empty()) warn(after(18, cat(o.inputs, ": ", samples.unread)));
   const std::string not_finite = non_finite_inputs(*plans[0], samples);
@@ -150,7 +157,7 @@ Status run(const Options& o, const Common& common) {
     warn(after(18, cat(o.inputs, ": ", clamped, wider)));
   }
   if (engine.golden.forms.empty() && !o.flags.no_verify) warn(kNoGoldenValues);
-  TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify));
+  TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify, *graph));
   const bool sound = not_finite.empty() && clamped.empty();
   const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;
   const std::string lost = sound ? faulty_outputs(done.outputs, largest) : "";

@@ -24,10 +24,29 @@ size_t sample_bytes(const Plan& plan, const Port& port) {
 
 }  // namespace
 
-std::vector<const Plan*> runnable_plans(const Engine& engine) {
+std::vector<std::string> graph_names(const Engine& engine) {
+  std::vector<std::string> names;
+  for (const Plan* p : runnable_plans(engine)) {
+    if (std::find(names.begin(), names.end(), p->graph) == names.end()) names.push_back(p->graph);
+  }
+  return names;
+}
+
+Result<std::string> pick_graph(const Engine& engine, const std::string& asked) {
+  const std::vector<std::string> names = graph_names(engine);
+  if (names.empty()) return bad_input("the engine has no plan to run");
+  if (asked.empty() && names.size() == 1) return names[0];
+  if (std::find(names.begin(), names.end(), asked) != names.end()) return asked;
+  std::string have;
+  for (const std::string& n : names) have += cat(have.empty() ? "'" : ", '", n, "'");
+  return bad_input(asked.empty() ? cat("the engine has the graphs ", have, ": say which one runs")
+                                 : cat("the engine has no graph '", asked, "'; it has ", have));
+}
+
+std::vector<const Plan*> runnable_plans(const Engine& engine, const std::string& graph) {
   std::vector<const Plan*> plans;
   for (const Plan& p : engine.plans) {
-    if (!is_golden(p)) plans.push_back(&p);
+    if (!is_golden(p) && (graph.empty() || p.graph == graph)) plans.push_back(&p);
   }
   return plans;
 }
@@ -68,8 +87,7 @@ struct BatchRunner::Bound {
   }
 };
 
-BatchRunner::BatchRunner(const Engine& engine, BatchOptions options)
-    : engine_(engine), options_(std::move(options)), plans_(runnable_plans(engine)) {}
+BatchRunner::BatchRunner(const Engine& engine, BatchOptions options) : engine_(engine), options_(std::move(options)) {}
 BatchRunner::~BatchRunner() = default;
 
 Result<BatchRunner::Bound*> BatchRunner::bound(const Plan& plan) {
@@ -124,7 +142,10 @@ Status BatchRunner::run_chunk(const Chunk& chunk, int64_t samples, std::span<con
 }
 
 Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs) {
-  if (plans_.empty()) return bad_input("the engine has no plan to run");
+  if (plans_.empty()) {
+    TS_ASSIGN(const std::string graph, pick_graph(engine_, options_.graph));
+    plans_ = runnable_plans(engine_, graph);
+  }
   TS_TRY(check_buffers(*plans_[0], inputs, outputs));
   for (const Chunk& c : split_into_chunks(plans_, samples)) {
     TS_TRY(run_chunk(c, samples, inputs, outputs));

@@ -16,8 +16,13 @@
 
 namespace tessera {
 
-// Plans that users run: all but the golden one.
-std::vector<const Plan*> runnable_plans(const Engine& engine);
+// Names of an engine's graphs, in the order of their plans.
+std::vector<std::string> graph_names(const Engine& engine);
+// The one that is asked for, or the only one; an error where it is not there or several could be meant.
+Result<std::string> pick_graph(const Engine& engine, const std::string& asked);
+
+// Plans that users run: all but golden ones; of one graph where it is named.
+std::vector<const Plan*> runnable_plans(const Engine& engine, const std::string& graph = "");
 
 struct Chunk {
   const Plan* plan;
@@ -27,6 +32,7 @@ struct Chunk {
 std::vector<Chunk> split_into_chunks(const std::vector<const Plan*>& plans, int64_t samples);
 
 struct BatchOptions {
+  std::string graph;            // empty: the only one
   int threads = 0, device = 0;  // of the executors (ExecutorOptions)
   // Asked before a plan's executor is made, and what it returns if that is an error: the golden check.
   std::function<Status(const Plan& plan)> admit;
@@ -59,7 +65,7 @@ class BatchRunner {
 
   const Engine& engine_;
   const BatchOptions options_;
-  const std::vector<const Plan*> plans_;
+  std::vector<const Plan*> plans_;          // of the graph, from the first run on
   std::shared_ptr<const Weights> weights_;  // one copy from the first plan's check to the last one's run
   std::map<const Plan*, std::unique_ptr<Bound>> bound_;
   BatchTimes times_;

@@ -33,14 +33,6 @@ Status busy_session() {
 
 }  // namespace
 
-std::vector<std::string> graph_names(const Engine& engine) {
-  std::vector<std::string> names;
-  for (const Plan* p : runnable_plans(engine)) {
-    if (std::find(names.begin(), names.end(), p->graph) == names.end()) names.push_back(p->graph);
-  }
-  return names;
-}
-
 Result<std::unique_ptr<Session>> Session::make(const Engine& engine, const SessionOptions& options) {
   auto session = std::unique_ptr<Session>(new Session(engine, options));
   TS_TRY(session->prepare());

@@ -28,9 +28,6 @@ struct SessionOptions {
   std::shared_ptr<State> state;              // null: its own, all zeros
 };
 
-// Names of an engine's graphs, in the order of their plans.
-std::vector<std::string> graph_names(const Engine& engine);
-
 class Session {
  public:
   // `engine` must outlive it. Plans are bound when they are first needed.
