@@ -383,7 +383,7 @@ class Builder {
   // One plan per batch size, and the golden plan.
   Status make_plans() {
     ConstantPool pool(engine_.constants);
-    validated_.clear();
+    validated_.clear(), compared_.clear();
     const std::vector<int64_t> all = batches();
     int64_t largest = 1;
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
@@ -438,7 +438,8 @@ class Builder {
     }
     if (!options_.golden) return {};
     const Stopwatch watch(t_.golden_s);  // while the model with this batch is at hand
-    return check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering.types.ranges}, &validated_);
+    const ValidateOptions how{.ranges = lowering.types.ranges, .compared = &compared_};
+    return check_plan(engine_.constants, engine_.plans.back(), graph, how, &validated_);
   }
 
   // The model with the golden plan's batch: as written, canonical, and as plans are made of it.
@@ -498,6 +499,7 @@ class Builder {
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
   std::vector<std::string> validated_;    // how plans were held against the model
+  ComparedConstants compared_;            // by them
   Graph written_, canonical_, prepared_;  // with the golden plan's batch
 };
 
