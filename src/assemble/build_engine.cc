@@ -465,7 +465,8 @@ class Builder {
     }
     if (!options_.golden) return {};
     const Stopwatch watch(t_.golden_s);  // while the model with this batch is at hand
-    return check_plan(engine_.constants, engine_.plans.back(), graph, {.ranges = lowering.types.ranges}, &validated_);
+    const ValidateOptions how{.ranges = lowering.types.ranges, .compared = &compared_};
+    return check_plan(engine_.constants, engine_.plans.back(), graph, how, &validated_);
   }
 
   Result<GoldenModel> load_golden_model(int64_t batch) {
@@ -534,6 +535,7 @@ class Builder {
   Ranges ranges_;
   bool calib_used_ = false, ranges_given_ = false;
   std::vector<std::string> validated_;  // how plans were held against the model
+  ComparedConstants compared_;          // by them
   FoldedNorms folds_;
   std::vector<std::string> why_kept_;  // norms that could have been folded
   ModelReport on_samples_;             // of plans that fold none: only what was measured on samples

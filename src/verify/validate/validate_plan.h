@@ -10,11 +10,13 @@
 // A plan that reads a value and computes it a second time is not understood: drawn numbers do not follow each other.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/status.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
@@ -28,12 +30,16 @@ struct Validation {
   bool followed = true;  // false: too large to compute and not the same step by step; only constants were compared
   std::string sentence(const Plan& plan) const;  // "plan batch8: 62 constants, 74 steps, 6 of them computed"
 };
+// Stored constants that were held against the model's and are right: what says which, and both arrays, so that others
+// never have their addresses. Plans of an engine share most of their constants.
+using ComparedConstants = std::map<std::string, std::vector<Bytes>>;
 struct ValidateOptions {
   const Ranges* ranges = nullptr;  // what activation scales were made from; null: they are not compared
   // Of an engine that was built with refinements, beside the model's file: layers whose weights are not the model's,
   // and those none of whose constants are. What they compute is compared with the model's constants in their place; a
   // factor that the model does not have counts as 1.
   std::set<std::string> refined_weights = {}, divided_layers = {};
+  ComparedConstants* compared = nullptr;  // of the engine's plans before this one; constants that it holds are right
 };
 ValidateOptions refined_of(const Engine& engine);
 // Contract: plan and constants are as make_plan made them, or check_engine found nothing wrong with them.

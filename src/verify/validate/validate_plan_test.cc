@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <utility>
+
 #include "compile/compile.h"
 #include "ir/text.h"
 #include "rewrite/canonicalise.h"
@@ -155,6 +158,35 @@ TEST(ValidatePlan, AnErrorOfOursWithTheFirstSentences) {
             "of the precision");
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].find("plan main: 7 constants and "), 0u) << said[0];
+}
+
+// What another plan has shown to be right is passed over, and nothing else is.
+TEST(ValidatePlan, ConstantsThatWereComparedAreKnownByTheirBytes) {
+  Planned p = planned(Arch::cpu, 2);
+  ComparedConstants compared;
+  const auto run = [&](ComparedConstants* known) {
+    return validate_plan(p.engine.constants, p.plan, p.graph, {.compared = known});
+  };
+  const Validation first = run(&compared);
+  EXPECT_TRUE(first.faults.empty());
+  const size_t known = compared.size();
+  EXPECT_GE(known, 4u);
+  const Validation again = run(&compared);
+  EXPECT_TRUE(again.faults.empty());
+  EXPECT_EQ(again.constants, first.constants);
+  EXPECT_EQ(compared.size(), known);
+  const PlanStep& step = step_of(p.plan, "down");
+  Bytes& stored = p.engine.constants[static_cast<size_t>(p.plan.tensors[static_cast<size_t>(step.in[1])].index)].data;
+  Buffer other(stored.size());
+  std::memcpy(other.data(), stored.data(), stored.size());
+  other.data()[1] ^= 0x40;  // one number
+  const Bytes right = std::exchange(stored, Bytes::own(std::move(other)));
+  EXPECT_EQ(run(&compared).faults.size(), 1u);
+  EXPECT_EQ(run(&compared).faults.size(), 1u);  // what is wrong is not remembered as right
+  stored = right;
+  const_cast<uint8_t*>(stored.data())[1] ^= 0x40;  // behind its back
+  EXPECT_TRUE(run(&compared).faults.empty());
+  EXPECT_EQ(run(nullptr).faults.size(), 1u);
 }
 
 }  // namespace
