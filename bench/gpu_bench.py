@@ -198,7 +198,10 @@ def merged_steps(steps):
 def kernels_per_block(manifest, batch):
     """Steps from the QKV layer of a block in the middle to that of the next: the first and the last block may be
     cut."""
-    plan = next((p for p in (manifest or {}).get("plans", []) if p["batch"] == batch and p["name"] != "golden"), None)
+    plan = next(
+        (p for p in (manifest or {}).get("plans", []) if p["batch"] == batch and not p["name"].startswith("golden")),
+        None,
+    )
     starts = [
         i for i, s in enumerate(plan["steps"] if plan else []) if re.fullmatch(r"blocks\.\d+\.attn\.qkv", s["layer"])
     ]

@@ -31,14 +31,27 @@
 namespace tessera {
 namespace {
 
+// Adds the time until it goes to `seconds`, but for what another one counts meanwhile.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  explicit Stopwatch(double& seconds) : seconds_(seconds), around_(running_) {
+    if (around_ != nullptr) around_->add();
+    running_ = this;
+  }
+  ~Stopwatch() {
+    add();
+    running_ = around_;
+    if (around_ != nullptr) around_->start_ = Clock::now();
+  }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  void add() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  static inline thread_local Stopwatch* running_ = nullptr;
   double& seconds_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Stopwatch* const around_;
+  Clock::time_point start_ = Clock::now();
 };
 
 // A bar where one is wanted; goes when it goes out of scope.

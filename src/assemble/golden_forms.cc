@@ -85,7 +85,10 @@ std::vector<std::vector<size_t>> GoldenForms::groups_of(const Engine& engine, si
 Status GoldenForms::add_plans(Engine& engine, ConstantPool& pool, const std::vector<PlanToMirror>& plans) {
   for (const std::vector<size_t>& group : groups_of(engine, plans.size())) {
     std::vector<PlanToMirror> of;
-    for (const size_t p : group) of.push_back(plans[p]);
+    for (const size_t p : group) {
+      of.push_back(plans[p]);
+      of.back().batch = engine.plans[p].batch;  // a model may have one of its own
+    }
     std::string name = kGoldenPlan;
     if (!batch_of_.empty()) {
       name += cat(".", engine.plans[group[0]].name);
