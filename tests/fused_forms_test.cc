@@ -270,6 +270,16 @@ TEST_F(TwoForms, EachReproducesItsOwnGoldenValues) {
     ASSERT_EQ(stored->outputs.size(), 1u);
     EXPECT_GT(stored->outputs[0].closeness.cosine_mean, 0.99) << stored->what;
     EXPECT_TRUE(stored->faults.empty()) << stored->faults[0];
+    const auto model = load_model(tiny_vit(), golden->batch);
+    ASSERT_TRUE(model.ok());
+    const auto f32_model = make_f32_model(*model);
+    ASSERT_TRUE(f32_model.ok());
+    const auto measured = measure_quantization(engine_, &*f32_model, {.samples = 3}, golden);
+    ASSERT_TRUE(measured.ok()) << measured.status().message();
+    EXPECT_EQ(measured->not_the_model, 0u) << measured->faults[0];
+    EXPECT_GT(measured->outputs[0].closeness.cosine_mean, 0.99) << measured->what;
+    EXPECT_NE(measured->what.find("(batch"), std::string::npos) << measured->what;
+    for (const LayerQuality& q : measured->layers) EXPECT_LT(q.weight_error, 0.1) << q.layer;
   }
 }
 

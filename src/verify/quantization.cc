@@ -8,6 +8,7 @@
 #include "op/extra_results.h"
 #include "op/reference.h"
 #include "precision/choose_precisions.h"
+#include "verify/step_reads.h"
 
 namespace tessera {
 namespace {
@@ -73,8 +74,6 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
       const std::string& own = plan.tensors[static_cast<size_t>(t)].name;
       names_[t] = have.contains(own) ? own : whole_name(plan, names_, t);
     }
-    if (s.op == "norm" && !have.contains(plan.tensors[static_cast<size_t>(s.out[0])].name))
-      plain_.insert(plan.tensors[static_cast<size_t>(s.out[0])].name);
     for (size_t o = 0; o < s.out.size(); ++o) {
       const std::string& own = plan.tensors[static_cast<size_t>(s.out[o])].name;
       const bool codes = o > 0 && static_cast<int>(o) ==
@@ -85,7 +84,27 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
   for (const auto& [tensor, name] : names_) {
     if (have.contains(name)) wanted_.insert(name);
   }
+  find_gained();
   if (f32_model != nullptr && !dividing_.empty()) find_divided();
+}
+
+void QuantizationJudge::find_gained() {
+  const auto has_vectors = [](const PlanStep& s) {
+    return std::any_of(s.in.begin() + 1, s.in.end(), [](int t) { return t >= 0; });
+  };
+  std::vector<bool> plain(plan_.steps.size(), false);
+  const std::vector<std::vector<StepRead>> reads = reads_of_steps(plan_);
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    const PlanStep& s = plan_.steps[i];
+    const auto there = layers_.find(s.layer);
+    plain[i] = s.op == "norm" && !has_vectors(s) && there != layers_.end() && there->second->op == "norm" &&
+               has_vectors(*there->second);
+    for (const StepRead& r : reads[i]) {
+      if (r.operand != 0 || !plain[r.step]) continue;
+      if (s.op == "copy") plain[i] = true;
+      if (s.op == "matmul") gained_.insert(i);
+    }
+  }
 }
 
 // Views have no steps: which value a tensor reads shows in the memory that it lies in.
@@ -158,7 +177,7 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
   const bool known =
       !step.then.gated() &&
       step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
-      !plain_.contains(names_[step.in[0]]) && f32_model != layers_.end() && f32_model->second->op == "matmul" &&
+      !gained_.contains(index) && f32_model != layers_.end() && f32_model->second->op == "matmul" &&
       is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));

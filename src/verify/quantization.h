@@ -46,6 +46,7 @@ class QuantizationJudge {
   const std::vector<LayerQuality>& reports() const { return reports_; }
 
  private:
+  void find_gained();
   void find_divided();
   const std::vector<float>* f32_value(int tensor) const;
   void judge_weights(const PlanStep& step, size_t index, std::span<const TensorView> in);
@@ -57,8 +58,7 @@ class QuantizationJudge {
   std::map<int, std::string> names_;               // of a tensor's value in the f32 model
   std::map<std::string, const PlanStep*> layers_;  // of the f32 model
   std::set<std::string> wanted_;
-  std::set<std::string>
-      plain_;  // norms without the gain and shift that they have there: their readers' weights hold it
+  std::set<size_t> gained_;  // steps that read a norm without its gain and shift, which their weights hold
   std::set<std::string> dividing_;
   std::map<int, int> divided_;     // tensors that are not the f32 model's, with the result that each is or lies in
   std::map<int, double> carried_;  // relative L2 that came into such a result
