@@ -123,9 +123,15 @@ class Llamas(unittest.TestCase):
                     seen = mask == 1
                     self.assertLess(distance(got[seen], want[seen]), bound + cached)
 
-    def test_family_equals_onnx(self):
+    def test_family_with_a_cache_equals_one_run(self):
+        """In fp32 it is the ONNX model, too; in fp16 that rounds at other places."""
         for precision in ("fp32", "fp16"):
-            want, bound = self.plain(precision, np.ones((BATCH, TOKENS), np.int64))
+            sizes = ("--batch", BATCH, "--tokens", TOKENS, "--cache", CACHE)
+            bound = self.build("whole.tess", "llama", precision, "--family", "llama", *sizes)
+            want = self.run_on("whole.tess", input_ids=self.ids, past_length=np.zeros(BATCH, np.int32))["logits"]
+            if precision == "fp32":
+                plain, of_plain = self.plain(precision, np.ones((BATCH, TOKENS), np.int64))
+                self.assertLess(distance(want, plain), bound + of_plain)
             bounds = {
                 count: self.build(
                     f"family{count}.tess",
@@ -192,7 +198,7 @@ class Llamas(unittest.TestCase):
             ("past_key_values.*=presents.*", "which the model does not have"),
             ("attention_mask=logits", "a state keeps its shape, or is a cache"),
         ):
-            done = self.tessera("build", "cached.onnx", "-o", "x.tess", "--state", state, *shape, code=2 if "*" not in state or "=" not in state else 3)
+            done = self.tessera("build", "cached.onnx", "-o", "x.tess", "--state", state, *shape, code=3 if "=" in state else 2)
             self.assertIn(says, " ".join(done.stderr.split()))
 
 

@@ -129,6 +129,7 @@ class Builder {
     TS_ASSIGN(lowering_.types, types_asked(options_));
     TS_ASSIGN(lowering_.plan.tuning, load_tuning(options_, tuning_));
     lowering_.plan.target = options_.target;
+    lowering_.plan.graph = options_.graph;
     TS_TRY(load_samples_graph());
     if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity());
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
@@ -460,7 +461,6 @@ class Builder {
     engine_.model = graph.name;
     LowerOptions lowering = to_mirror(asked_batch).lowering;
     lowering.plan.batch = batch_of(graph);
-    lowering.plan.graph = options_.graph;
     lowering.plan.name = cat(options_.graph == Plan().graph ? "" : options_.graph + ".", "batch", lowering.plan.batch);
     if (this_batch().exact && lowering.plan.batch != asked_batch) {
       return usage_error(

@@ -383,8 +383,8 @@ Status verify_group(const Engine& engine, const Plan& golden, const Samples& gro
 Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const VerifyOptions& options) {
   std::vector<Gathered> all;
   std::string names;
-  const Plan* largest = golden_plan(engine);
-  if (largest == nullptr) return bad_input("the engine has no golden plan to compare with");
+  if (golden_plan(engine) == nullptr) return bad_input("the engine has no golden plan to compare with");
+  std::map<std::string, const Plan*> largest;  // golden plan of each graph
   for (const Plan& plan : engine.plans) {
     const Plan* golden = golden_plan(engine, plan);
     if (golden == nullptr || golden == &plan) continue;
@@ -394,21 +394,27 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     Gathered g{.plan = &plan, .golden = golden, .judge = std::move(judge)};
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
-    if (golden->batch > largest->batch) largest = golden;
+    const Plan*& known = largest[golden->graph];
+    if (known == nullptr || golden->batch > known->batch) known = golden;
     all.push_back(std::move(g));
   }
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
   int64_t of = 0;
-  TS_ASSIGN(const Samples samples, samples_asked(*largest, options, of));
+  std::map<std::string, Samples> samples;  // of each graph
+  for (const auto& [graph, golden] : largest) {
+    TS_ASSIGN(samples[graph], samples_asked(*golden, options, of));
+  }
   std::optional<Progress> progress;
   if (!options.quiet) {
     int64_t advances = 0;
-    for (const Gathered& g : all) advances += divide_up(samples.count, g.golden->batch) * g.advances(options.layers);
+    for (const Gathered& g : all)
+      advances += divide_up(samples.at(g.golden->graph).count, g.golden->batch) * g.advances(options.layers);
     progress.emplace("verifying", advances);
   }
   for (Gathered& g : all) {
-    for (int64_t first = 0; first < samples.count; first += g.golden->batch) {
-      const Samples group = samples.part(first, std::min(g.golden->batch, samples.count - first));
+    const Samples& drawn = samples.at(g.golden->graph);
+    for (int64_t first = 0; first < drawn.count; first += g.golden->batch) {
+      const Samples group = drawn.part(first, std::min(g.golden->batch, drawn.count - first));
       TS_TRY(verify_group(engine, *g.golden, group, g, progress ? &*progress : nullptr));
     }
   }
@@ -416,7 +422,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   for (Gathered& g : all) {
     for (size_t i = 0; i < g.got.size(); ++i)
       g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
-    g.report.samples = samples.count, g.report.of = of;
+    g.report.samples = samples.at(g.golden->graph).count, g.report.of = of;
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);
     reports.push_back(std::move(g.report));
