@@ -270,7 +270,8 @@ TEST(EngineFile, LargeConstantsAreReadWhenAsked) {
   Engine large = one_of_everything();
   large.constants.push_back({"large", random_bytes(kSmallConstant + 1, 9)});
   const std::string path = scratch("large.tess");
-  ASSERT_TRUE(write_engine(large, path).ok());
+  const Status written = write_engine(large, path);
+  ASSERT_TRUE(written.ok()) << written.message();
   std::string bytes = read_all(path);
   const auto good = read_engine(path);
   ASSERT_TRUE(good.ok()) << good.status().message();
@@ -361,7 +362,8 @@ constexpr struct {
     {"\"offset\":256,\"bytes\":80", "\"offset\":-256,\"bytes\":80", "constants[1]: its 80 bytes at offset -256"},
     {"\"offset\":256,\"bytes\":80", "\"offset\":9223372036854775552,\"bytes\":80", "constants[1]: its 80 bytes"},
     {"\"offset\":256,\"bytes\":80", "\"offset\":18446744073709551615,\"bytes\":80", "'offset' is not a whole number"},
-    {"\"offset\":256,\"bytes\":80", "\"offset\":256,\"bytes\":64", "its 80 bytes at offset 0 do not fit the 64 bytes"},
+    {"\"offset\":256,\"bytes\":80", "\"offset\":256,\"bytes\":64",
+     "constants[1]: 'w scale' does not match its checksum"},
     {"\"cache\",\"bytes\":64}", "\"cache\",\"bytes\":63}",
      "tensor 5 ('cache'): its 32 bytes at offset 32 do not fit the 63 bytes"},
     {"\"batch\":4", "\"batch\":0", "plan 'batch4': batch 0"},
@@ -422,13 +424,13 @@ constexpr struct {
     {"\"config\":\"128x192\"", "\"config\":128", "'config' is not text"},
     {"\"slow\":\"slow below 512 rows\"", "\"slow\":128", "'slow' is not text"},
     {"{\"int\":-3}", "{\"bool\":1}", "kind of attribute 'bool'"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[]", "golden values: 0 bounds for 1 outputs"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[\"inf\"]", "golden values: a bound of inf"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[\"-inf\"]", "golden values: a bound of -inf"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[\"nan\"]", "golden values: a bound of nan"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[-0.001]", "golden values: a bound of -0.001"},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[1]", "golden values: a bound of 1; "},
-    {"\"bounds\":[0.30000000000000004]", "\"bounds\":[1e300]", "golden values: a bound of 1e+300"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[]", "golden values: 0 bounds for 2 outputs"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[\"inf\",0.25]", "golden values: a bound of inf"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[\"-inf\",0.25]", "golden values: a bound of -inf"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[\"nan\",0.25]", "golden values: a bound of nan"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[-0.001,0.25]", "golden values: a bound of -0.001"},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[1,0.25]", "golden values: a bound of 1; "},
+    {"\"bounds\":[0.30000000000000004,0.25]", "\"bounds\":[1e300,0.25]", "golden values: a bound of 1e+300"},
     {"\"min_cosine\":0.95", "\"min_cosine\":2", "golden values: a gate of 2; a cosine is from -1 to 1"},
     {"\"min_cosine\":0.95", "\"min_cosine\":\"nan\"", "golden values: a gate of "},
     {"\"min_cosine\":0.95", "\"min_cosine\":[]", "min_cosine"},

@@ -125,7 +125,9 @@ TEST_P(WriteVariant, InPlaceWritesTheNewRowsAlone) {
     const auto kernel = GetParam()->bind(p);
     ASSERT_TRUE(kernel.ok());
     ASSERT_TRUE((*kernel)->launch(in, out, nullptr, {}).ok());
-    if (on_device) ASSERT_TRUE(copy_to_host(x.data, out[0].data, c.in[0].data.size()).ok());
+    if (on_device) {
+      ASSERT_TRUE(copy_to_host(x.data, out[0].data, c.in[0].data.size()).ok());
+    }
     const Dense y = decode(x);
     for (size_t i = 0; i < y.v.size(); ++i) {
       const size_t item = i / 40, row = i / 8 % 5, first = item == 0 ? 1 : 3;
