@@ -547,12 +547,16 @@ class CliEngines(CliTest):
         field = lambda at: int.from_bytes(data[at : at + 8], "little")
         manifest = json.loads(data[64 : 64 + field(24)])
         self.assertEqual(checksum64(bytes(data[64 : 64 + field(24)])), field(32))
-        self.assertEqual(checksum64(bytes(data[field(40) :])), field(56))
+        self.assertEqual(field(56), 0)
         largest = max(manifest["constants"], key=lambda c: c["data"]["bytes"])["data"]
         begin = field(40) + largest["offset"]
         weight = np.frombuffer(bytes(data[begin : begin + largest["bytes"]]), "<f2")
         data[begin : begin + largest["bytes"]] = weight[::-1].tobytes()
-        data[56:64] = checksum64(bytes(data[field(40) :])).to_bytes(8, "little")
+        self.assertEqual(f"{checksum64(weight.tobytes()):016x}", largest["checksum"])
+        changed = f"{checksum64(weight[::-1].tobytes()):016x}".encode()
+        manifest = bytes(data[64 : 64 + field(24)]).replace(largest["checksum"].encode(), changed)
+        data[64 : 64 + field(24)] = manifest
+        data[32:40] = checksum64(manifest).to_bytes(8, "little")
         (self.folder / "tampered.tess").write_bytes(data)
         tessera("inspect", "tampered.tess")  # a well-formed file
         said = failure("run", "tampered.tess", "-i", "in.npz", "-o", "tampered.npz", code=1)

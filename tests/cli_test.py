@@ -281,7 +281,8 @@ class Cli(CliTest):
         newer[8] = 7
         (self.folder / "newer.tess").write_bytes(newer)
         self.assertIn(
-            "engine file version 7 is newer than this program reads (1)", failure("inspect", "newer.tess", code=3)
+            "is engine file version 7, written by tessera 0.1.0; this program (tessera 0.1.0) reads versions 1 to 2",
+            failure("inspect", "newer.tess", code=3),
         )
         error = json.loads(tessera("inspect", "cut.tess", "--json", code=3).stdout)
         self.assertEqual(error["code"], 3)

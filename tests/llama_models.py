@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama as ONNX, spelt as exporters spell it: with past/present pairs, or without a cache. Random weights from a seed."""
+"""A small Llama as ONNX, spelt as exporters spell it, with past/present pairs or without a cache, and as a checkpoint.
+Random weights from a seed."""
 
 import json
 
@@ -15,7 +16,7 @@ LOWEST = np.finfo(np.float32).min
 
 
 class Llama:
-    """vocab, width, layers, heads, kv_heads, head size and the longest position; weights are the same with and without a cache."""
+    """Its sizes and weights, which are the same with and without a cache."""
 
     def __init__(self, seed=0, vocab=97, width=64, layers=2, heads=4, kv_heads=2, size=16, hidden=96, positions=128):
         self.vocab, self.width, self.layers, self.heads, self.kv_heads = vocab, width, layers, heads, kv_heads
@@ -128,11 +129,13 @@ class _Writer:
         m = self.m
         x = self.op("Gather", "embed", "input_ids", axis=0)
         mask = self.mask("input_ids")
-        cos, sin = (self.op("Unsqueeze", self.op("Gather", t, "position_ids", axis=0), self.const([1])) for t in ("cos", "sin"))
+        angles = (self.op("Gather", t, "position_ids", axis=0) for t in ("cos", "sin"))
+        cos, sin = (self.op("Unsqueeze", a, self.const([1])) for a in angles)
         pairs = []
         for i in range(m.layers):
             h = self.norm(x, f"{i}.norm1")
-            q, k, v = self.heads(h, f"{i}.q", m.heads), self.heads(h, f"{i}.k", m.kv_heads), self.heads(h, f"{i}.v", m.kv_heads)
+            q = self.heads(h, f"{i}.q", m.heads)
+            k, v = (self.heads(h, f"{i}.{w}", m.kv_heads) for w in "kv")
             q, k = self.rotate(q, cos, sin), self.rotate(k, cos, sin)
             if self.cached:
                 k = self.op("Concat", f"past_key_values.{i}.key", k, name=f"present.{i}.key", axis=2)
@@ -150,7 +153,8 @@ class _Writer:
             x = self.op("Add", x, self.op("MatMul", self.op("Mul", gate, self.op("MatMul", h, f"{i}.up")), f"{i}.down"))
         self.op("MatMul", self.norm(x, "norm"), "head", name="logits")
         total = "total" if self.cached else "sequence"
-        inputs = [(n, TensorProto.INT64, ["batch", a]) for n, a in (("input_ids", "sequence"), ("attention_mask", total), ("position_ids", "sequence"))]
+        axes = {"input_ids": "sequence", "attention_mask": total, "position_ids": "sequence"}
+        inputs = [(name, TensorProto.INT64, ["batch", axis]) for name, axis in axes.items()]
         outputs = [("logits", TensorProto.FLOAT, ["batch", "sequence", m.vocab])]
         for past, present in pairs:
             inputs.append((past, TensorProto.FLOAT, ["batch", m.kv_heads, "past", m.size]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A small Llama with a KV cache gives what it gives without one: from ONNX with past/present pairs and from a checkpoint.
+"""A small Llama with a KV cache gives what it gives without one: from ONNX with past/present pairs, from a checkpoint.
 The bound is derived: both engines state how far each may be from its own golden run. Arguments: the folder with the
 program, and the target (cpu)."""
 
@@ -156,16 +156,19 @@ class Llamas(unittest.TestCase):
 
     def test_two_graphs_of_one_engine_share_their_weights(self):
         """Prefill and decode in one engine: the same numbers as in two, the weights once, states of one size."""
-        model = ("llama", "--family", "llama", "--batch", BATCH, "--cache", CACHE, "--precision", "fp16", "--target", TARGET)
+        model = ("llama", "--family", "llama", "--batch", BATCH, "--cache", CACHE)
+        model += ("--precision", "fp16", "--target", TARGET)
         graphs = ("--graph", f"prefill:tokens={PROMPT}", "--graph", "decode:tokens=1", "--schedule", "prefill,decode*2")
         self.tessera("build", *model, *graphs, "-o", "both.tess", "--quiet")
         self.tessera("build", *model, "--tokens", 1, "-o", "one.tess", "--quiet")
         self.tessera("build", *model, "--tokens", PROMPT, "-o", "many.tess", "--quiet")
-        manifests = {n: json.loads(self.tessera("inspect", f"{n}.tess", "--json").stdout) for n in ("both", "one", "many")}
+        names = ("both", "one", "many")
+        manifests = {n: json.loads(self.tessera("inspect", f"{n}.tess", "--json").stdout) for n in names}
         size = {n: sum(c["data"]["bytes"] for c in m["constants"]) for n, m in manifests.items()}
         self.assertLess(size["both"], max(size["one"], size["many"]) + 0.2 * size["one"])
         self.assertEqual(manifests["both"]["states"], manifests["one"]["states"])
-        self.assertEqual(manifests["both"]["schedule"], [{"graph": "prefill", "times": 1}, {"graph": "decode", "times": 2}])
+        schedule = [{"graph": "prefill", "times": 1}, {"graph": "decode", "times": 2}]
+        self.assertEqual(manifests["both"]["schedule"], schedule)
         self.tessera("verify", "both.tess")
         inputs = {"input_ids": self.ids[:, :1], "past_length": np.full(BATCH, 0, np.int32)}
         alone = self.run_on("one.tess", **inputs)
@@ -175,7 +178,8 @@ class Llamas(unittest.TestCase):
             for name, want in alone.items():
                 np.testing.assert_array_equal(out[name], want)
         done = self.tessera("run", "both.tess", "--inputs", "in.npz", code=3)
-        self.assertIn("the engine has the graphs 'prefill', 'decode': say which one runs", " ".join(done.stderr.split()))
+        says = "the engine has the graphs 'prefill', 'decode': say which one runs"
+        self.assertIn(says, " ".join(done.stderr.split()))
 
     def test_a_wrong_length_is_far_off(self):
         """What the bounds above can tell apart: one key too few, and a stale row."""
@@ -198,7 +202,8 @@ class Llamas(unittest.TestCase):
             ("past_key_values.*=presents.*", "which the model does not have"),
             ("attention_mask=logits", "a state keeps its shape, or is a cache"),
         ):
-            done = self.tessera("build", "cached.onnx", "-o", "x.tess", "--state", state, *shape, code=3 if "=" in state else 2)
+            code = 3 if "=" in state else 2
+            done = self.tessera("build", "cached.onnx", "-o", "x.tess", "--state", state, *shape, code=code)
             self.assertIn(says, " ".join(done.stderr.split()))
 
 

@@ -33,7 +33,8 @@ Result<Engine> open_engine(const std::string& path, double* seconds) {
   if (engine.ok()) return engine;
   std::error_code error;
   std::string hint = hint_for_missing(path);
-  if (hint.empty() && fs::is_regular_file(path, error)) {
+  const bool told = engine.status().message().find("build the engine again") != std::string::npos;
+  if (hint.empty() && !told && fs::is_regular_file(path, error)) {
     hint = fs::path(path).extension() == ".onnx" ? cat("; build it first: tessera build ", path)
                                                  : "; build it again with tessera build";
   }

@@ -428,7 +428,6 @@ Status check_golden_plans(const Engine& engine) {
 Status check_engine(const Engine& engine) {
   if (engine.plans.empty()) return bad_input("it holds no plan");
   TS_TRY(check_states(engine));
-  TS_TRY(check_schedule(engine));
   for (const Plan& p : engine.plans) {
     const Arch arch = is_golden(p) ? Arch::ref : engine.target;
     if (p.arch != arch)
@@ -439,7 +438,8 @@ Status check_engine(const Engine& engine) {
   TS_TRY(check_golden_values(engine));
   TS_TRY(check_precision(engine));
   TS_TRY(check_scale_numbers(engine));
-  return check_golden_plans(engine);
+  TS_TRY(check_golden_plans(engine));
+  return check_schedule(engine);
 }
 
 }  // namespace tessera
