@@ -212,19 +212,23 @@ Result<GraphOptions> parse_graph_flag(const std::string& text) {
 Status check_graph_names(const std::vector<GraphOptions>& graphs) {
   std::set<std::string> names;
   for (const GraphOptions& g : graphs) {
+    if (g.name == kGoldenPlan) return usage_error("--graph: 'golden' is the name of golden plans; choose another");
     if (!names.insert(g.name).second) return usage_error(cat("--graph: two graphs are called '", g.name, "'"));
   }
   return {};
 }
 
 // "prefix,step*10"
-Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text) {
+Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const std::vector<GraphOptions>& graphs) {
   std::vector<ScheduleItem> schedule;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string word = text.substr(at, end - at);
     const size_t star = word.find('*');
     ScheduleItem item{.graph = word.substr(0, star)};
+    const bool known =
+        std::any_of(graphs.begin(), graphs.end(), [&](const GraphOptions& g) { return g.name == item.graph; });
+    if (!known) return usage_error(cat("--schedule '", text, "': no --graph is called '", item.graph, "'"));
     if (star != std::string::npos) {
       const auto times = parse_list(word.substr(star + 1), int64_t{1} << 20);
       if (!times || times->size() != 1)
@@ -233,6 +237,7 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text) {
     }
     schedule.push_back(std::move(item));
     at = end + 1;
+    if (end + 1 == text.size()) return usage_error(cat("--schedule '", text, "': it ends with a comma"));
   }
   return schedule;
 }
@@ -277,7 +282,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
     o.graphs.push_back(std::move(graph));
   }
   TS_TRY(check_graph_names(o.graphs));
-  TS_ASSIGN(o.schedule, parse_schedule(flags.schedule));
+  TS_ASSIGN(o.schedule, parse_schedule(flags.schedule, o.graphs));
   o.allow = flags.allow;
   o.golden = !flags.no_verify;
   o.quiet = quiet;

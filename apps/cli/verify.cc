@@ -50,8 +50,13 @@ Status refuse_ignored(const Options& o, const Common& common) {
 
 // Numbers that are not finite make every comparison fail: that is the inputs' fault, and said of them.
 Status check_inputs(const Engine& engine, const Options& o) {
-  const Plan* const golden = golden_plan(engine);
-  if (o.inputs.empty() || golden == nullptr) return {};
+  if (o.inputs.empty()) return {};
+  const auto named =
+      std::find_if(engine.plans.begin(), engine.plans.end(), [&](const Plan& p) { return p.name == o.plan; });
+  if (o.plan.empty() && graph_names(engine).size() > 1)
+    return usage_error("--inputs holds arrays of one graph, and the engine has several: name a plan with --plan");
+  const Plan* const golden = named == engine.plans.end() ? golden_plan(engine) : golden_plan(engine, *named);
+  if (golden == nullptr) return {};
   TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
   const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : kSamplesOfFile);
   const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
@@ -80,9 +85,10 @@ Result<std::vector<InputKind>> kinds_asked(const std::string& text) {
 
 // Random whole numbers are the same in every kind: ids and masks have no size that a kind could change.
 bool takes_integers_only(const Engine& engine) {
-  const Plan& plan = engine.plans.back();
-  return !plan.inputs.empty() && std::all_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) {
-    return info(plan.tensors[static_cast<size_t>(p.tensor)].desc.type.element).kind == ElementKind::kInteger;
+  return std::all_of(engine.plans.begin(), engine.plans.end(), [](const Plan& plan) {
+    return !plan.inputs.empty() && std::all_of(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) {
+      return info(plan.tensors[static_cast<size_t>(p.tensor)].desc.type.element).kind == ElementKind::kInteger;
+    });
   });
 }
 
@@ -100,9 +106,9 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
       const int64_t rows = golden.tensors[static_cast<size_t>(s.in[1])].desc.shape[axis];
       int64_t& all = options.shapes[in.name][axis];
       options.states.push_back({in.name, out->name});
-      if (rows == all) continue;  // a state of its output's own shape
       options.tokens = rows, options.cache = all;
-      all -= rows;  // the past without the new rows
+      if (rows == all) continue;  // a state of its output's own shape
+      all -= rows;                // the past without the new rows
       options.shapes.erase(kPastLength);
     }
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "base/random.h"
 #include "io/npz.h"
@@ -59,18 +60,18 @@ std::string wanted_inputs(const Plan& plan) {
   return text;
 }
 
-// The largest length of a cache that attention reads, or new rows are written to, by this number; -1: it is none.
+// The largest length of a cache that attention reads, or new rows are written to, by this number or a copy of it; -1:
+// it is none.
 int64_t longest_cache(const Plan& plan, int tensor) {
   const auto desc = [&](int t) -> const Operand& { return plan.tensors[static_cast<size_t>(t)].desc; };
+  std::set<int> holds = {tensor};
   int64_t longest = -1;
   const auto note = [&](int64_t rows) { longest = longest < 0 ? rows : std::min(longest, rows); };
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "copy" && s.in[0] == tensor) {
-      if (const int64_t rows = longest_cache(plan, s.out[0]); rows >= 0) note(rows);
-    }
-    if (s.op == "attention" && s.in.size() > 4 && s.in[4] == tensor)
+    if (s.op == "copy" && holds.contains(s.in[0])) holds.insert(s.out[0]);
+    if (s.op == "attention" && s.in.size() > 4 && holds.contains(s.in[4]))
       note(desc(s.in[1]).shape[1] - s.attrs.integer("fresh", 0));
-    if (s.op == "write" && s.in.size() > 2 && s.in[2] == tensor) {
+    if (s.op == "write" && s.in.size() > 2 && holds.contains(s.in[2])) {
       const size_t axis = static_cast<size_t>(s.attrs.integer("axis"));
       note(desc(s.in[0]).shape[axis] - desc(s.in[1]).shape[axis]);
     }

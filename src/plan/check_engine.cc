@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -316,12 +317,45 @@ Status check_golden_side(const std::vector<GoldenTensor>& golden, const Plan& pl
 // Whether a bound is one: nothing accepts results that are all zero.
 bool binds(double bound) { return bound >= 0 && bound < kMostGoldenBound; }
 
-// A port in a state has its name: sessions hand states from plan to plan, and golden values set and compare them.
+// An input in a state has its name and, in all plans, its type: sessions hand states from plan to plan.
 Status check_states(const Engine& engine) {
   std::set<std::string> names;
+  int64_t bytes = 0;
   for (const EngineState& s : engine.states) {
-    if (s.bytes < 0 || s.bytes > kMostBytes) return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
+    if (s.bytes < 0 || s.bytes > kMostBytes || (bytes += s.bytes) > kMostBytes)
+      return bad_input(cat("state '", s.name, "' of ", s.bytes, " bytes"));
     if (!names.insert(s.name).second) return bad_input(cat("two states are called '", s.name, "'"));
+  }
+  return {};
+}
+
+// Contract: PlanCheck found nothing wrong with the plans.
+Status check_states_of_plans(const Engine& engine) {
+  std::map<int64_t, QuantType> types;
+  for (const Plan& p : engine.plans) {
+    for (const Port& port : p.inputs) {
+      if (!is_state(p, port)) continue;
+      const PlanTensor& t = p.tensors[static_cast<size_t>(port.tensor)];
+      const std::string& name = engine.states[static_cast<size_t>(t.index)].name;
+      if (port.name != name)
+        return bad_input(cat("plan '", p.name, "': input '", port.name, "' lies in state '", name, "'"));
+      if (types.emplace(t.index, t.desc.type).first->second != t.desc.type)
+        return bad_input(
+            cat("state '", name, "' has two types; one is ", to_string(t.desc.type), " of plan '", p.name, "'"));
+    }
+  }
+  return {};
+}
+
+// Plans of one graph take and give the same, but for the batch: samples are handed to any of them.
+Status check_graphs(const Engine& engine) {
+  std::map<std::string, const Plan*> first;
+  for (const Plan& p : engine.plans) {
+    if (is_golden(p)) continue;
+    const Plan& other = *first.emplace(p.graph, &p).first->second;
+    const std::string where = cat("plan '", p.name, "' beside '", other.name, "'");
+    TS_TRY(check_same_ports(p, p.inputs, other, other.inputs).at(where + ": inputs"));
+    TS_TRY(check_same_ports(p, p.outputs, other, other.outputs).at(where + ": outputs"));
   }
   return {};
 }
@@ -415,6 +449,9 @@ Status check_golden_plans(const Engine& engine) {
       return bad_input(cat(where, ": it is held against '", p.golden.empty() ? kGoldenPlan : p.golden,
                            "', which is no golden plan of the engine"));
     if (golden == nullptr) continue;
+    if (golden->graph != p.graph)
+      return bad_input(cat(where, " is of graph '", p.graph, "', and held against '", golden->name, "' of graph '",
+                           golden->graph, "'"));
     TS_TRY(check_same_ports(p, p.inputs, *golden, golden->inputs).at(where + ": inputs"));
     TS_TRY(check_same_ports(p, p.outputs, *golden, golden->outputs).at(where + ": outputs"));
     if (goldens.size() > 1 && !same_form(p, *golden))
@@ -439,6 +476,8 @@ Status check_engine(const Engine& engine) {
   TS_TRY(check_precision(engine));
   TS_TRY(check_scale_numbers(engine));
   TS_TRY(check_golden_plans(engine));
+  TS_TRY(check_graphs(engine));
+  TS_TRY(check_states_of_plans(engine));
   return check_schedule(engine);
 }
 

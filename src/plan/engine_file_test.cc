@@ -120,14 +120,20 @@ Engine one_of_everything() {
                  {"m", random_bytes(20 * 64, 6)}, {"m scale", Bytes::own(Buffer(512))}};
   e.states = {{"cache", 64}, {"kept", 32 * 4}};
   e.schedule = {{"prefix", 1}, {"main", 10}};
-  e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("prefix4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2)};
-  e.plans[1].graph = "prefix";
+  e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("prefix4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2),
+             one_plan("golden.prefix", Arch::ref, 2)};
+  e.plans[1].graph = e.plans[3].graph = "prefix", e.plans[1].golden = "golden.prefix";
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)},
                      {"kept", {2, 8}, Element::f32, random_bytes(64, 7)}};
   e.golden.forms = {{.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)},
                                  {"kept after", {2, 8}, Element::f32, random_bytes(64, 8)}},
                      .bounds = {0.1 + 0.2, 0.25},
                      .values = {}}};
+  e.golden.forms.push_back(e.golden.forms[0]);
+  e.golden.forms[1].plan = "golden.prefix";
+  e.golden.forms[1].inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 14)},
+                              {"kept", {2, 8}, Element::f32, random_bytes(64, 17)}};
+  e.golden.forms[1].original = e.golden.forms[0].outputs;
   e.golden.from = "2 samples of x.npz", e.golden.min_cosine = 0.95, e.golden.within_amax = true;
   return e;
 }
@@ -205,9 +211,13 @@ TEST(EngineFile, RoundTripsOneOfEverything) {
   ASSERT_EQ(got->states.size(), 2u);
   EXPECT_EQ(got->states[0].name, "cache");
   EXPECT_EQ(got->states[0].bytes, 64);
-  ASSERT_EQ(got->plans.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) expect_same(got->plans[i], want.plans[i]);
-  ASSERT_EQ(got->golden.forms.size(), 1u);
+  ASSERT_EQ(got->plans.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) expect_same(got->plans[i], want.plans[i]);
+  ASSERT_EQ(got->golden.forms.size(), 2u);
+  EXPECT_EQ(got->golden.forms[1].plan, "golden.prefix");
+  ASSERT_EQ(got->golden.forms[1].inputs.size(), 2u);
+  expect_same_bytes(got->golden.forms[1].inputs[1].data, want.golden.forms[1].inputs[1].data);
+  ASSERT_EQ(got->golden.forms[1].original.size(), 2u);
   const GoldenForm &form = got->golden.forms[0], &wanted = want.golden.forms[0];
   for (const auto& [g, w] :
        {std::pair(got->golden.inputs, want.golden.inputs), std::pair(form.outputs, wanted.outputs)}) {
@@ -370,6 +380,10 @@ constexpr struct {
     {"\"name\":\"kept\",\"bytes\":128", "\"name\":\"cache\",\"bytes\":128", "two states are called 'cache'"},
     {"\"name\":\"kept\",\"bytes\":128", "\"name\":\"kept\",\"bytes\":120",
      "tensor 10 ('kept'): its 128 bytes at offset 0 do not fit the 120 bytes"},
+    {"\"name\":\"kept\",\"bytes\":128", "\"name\":\"kapt\",\"bytes\":128",
+     "plan 'batch4': input 'kept' lies in state 'kapt'"},
+    {"\"name\":\"kept\",\"bytes\":128", "\"name\":\"kept\",\"bytes\":281474976710656",
+     "state 'kept' of 281474976710656 bytes"},
     {"\"graph\":\"prefix\",\"times\":1", "\"graph\":\"suffix\",\"times\":1",
      "the schedule runs graph 'suffix', of which there is no plan"},
     {"\"graph\":\"prefix\",\"times\":1", "\"graph\":\"prefix\",\"times\":0",
@@ -498,12 +512,14 @@ TEST(EngineFile, WritingRefusesWhatCouldNotBeRead) {
 TEST(EngineFile, LoadsALargeEngine) {
   const std::string path = scratch("large.tess");
   Engine e = one_of_everything();
-  Plan& plan = e.plans[0];
   for (int i = 0; i < 50; ++i) {
     const int64_t bytes = (7 << 20) + i, index = static_cast<int64_t>(e.constants.size());
     e.constants.push_back({cat("weight ", i), random_bytes(static_cast<size_t>(bytes), 1)});
-    plan.steps[0].in.push_back(static_cast<int>(plan.tensors.size()));
-    plan.tensors.push_back(tensor(cat("weight ", i), {bytes}, Element::u8, Storage::kConstant, index));
+    for (const size_t p : {0, 2}) {  // a plan and its golden plan
+      Plan& plan = e.plans[p];
+      plan.steps[0].in.push_back(static_cast<int>(plan.tensors.size()));
+      plan.tensors.push_back(tensor(cat("weight ", i), {bytes}, Element::u8, Storage::kConstant, index));
+    }
   }
   const Status written = write_engine(e, path);
   ASSERT_TRUE(written.ok()) << written.message();

@@ -147,6 +147,14 @@ Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, st
     plans_ = runnable_plans(engine_, graph);
   }
   TS_TRY(check_buffers(*plans_[0], inputs, outputs));
+  const auto is_null_state = [&](const std::vector<Port>& ports, auto buffers) {
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (buffers[i] == nullptr && is_state(*plans_[0], ports[i])) return true;
+    }
+    return false;
+  };
+  if (is_null_state(plans_[0]->inputs, inputs) || is_null_state(plans_[0]->outputs, outputs))
+    return bad_input("samples that run in batches bring their states with them: give a buffer for each port");
   for (const Chunk& c : split_into_chunks(plans_, samples)) {
     TS_TRY(run_chunk(c, samples, inputs, outputs));
     if (options_.progress) options_.progress(c.count);

@@ -53,6 +53,13 @@ Status Recording::wait() const {
   return cuda::cuda_status("running the graph", cudaStreamSynchronize(handle(stream_)));
 }
 
+Result<bool> is_capturing(Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  TS_TRY(cuda::cuda_status("asking whether the stream is under capture",
+                           cudaStreamIsCapturing(handle(stream.handle), &status)));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 Status copy_on_device(void* to, const void* from, size_t bytes, Stream stream) {
   return cuda::cuda_status("copying on the GPU",
                            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle(stream.handle)));
@@ -66,6 +73,7 @@ Status Recording::record(const std::function<Status(Stream)>&) {
 }
 Status Recording::launch(Stream) const { return machine_error("this program was built without CUDA"); }
 Status Recording::wait() const { return machine_error("this program was built without CUDA"); }
+Result<bool> is_capturing(Stream) { return false; }
 Status copy_on_device(void*, const void*, size_t, Stream) {
   return machine_error("this program was built without CUDA");
 }

@@ -31,6 +31,8 @@ class Recording {
   int64_t made_under_ = 0;  // forks()
 };
 
+// Whether what is put on the stream becomes part of a graph of the caller's.
+Result<bool> is_capturing(Stream stream);
 // In the order of the stream, from device memory to device memory.
 Status copy_on_device(void* to, const void* from, size_t bytes, Stream stream);
 

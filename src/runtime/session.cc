@@ -39,23 +39,27 @@ Result<std::unique_ptr<Session>> Session::make(const Engine& engine, const Sessi
   return session;
 }
 
+Session::~Session() {
+  if (state_ == nullptr || recording_ == nullptr) return;
+  const Turn turn(*state_);
+  if (turn.mine()) (void)state_->order().settle();  // the recording's buffers may be in use on a stream of the caller's
+}
+
 Status Session::prepare() {
   const std::vector<const Plan*> plans = runnable_plans(engine_);
   if (plans.empty()) return bad_input("the engine has no plan to run");
-  batch_ = options_.batch;
-  for (const Plan* p : plans) {
-    if (options_.batch == 0) batch_ = batch_ == 0 ? p->batch : std::min(batch_, p->batch);
-  }
   for (const std::string& name : graph_names(engine_)) {
     const auto named = options_.cases.find(name);
-    const auto fits = [&](const Plan* p) {
-      return p->graph == name && p->batch == batch_ && (named == options_.cases.end() || p->name == named->second);
-    };
-    const auto found = std::find_if(plans.begin(), plans.end(), fits);
-    if (found == plans.end())
-      return bad_input(cat("graph '", name, "' has no plan of batch ", batch_,
-                           named == options_.cases.end() ? "" : cat(" called '", named->second, "'")));
-    plans_[name] = *found;
+    for (const Plan* p : plans) {
+      const bool fits =
+          named != options_.cases.end() ? p->name == named->second : options_.batch == 0 || p->batch == options_.batch;
+      if (p->graph != name || !fits) continue;
+      const Plan*& known = plans_[name];
+      if (known == nullptr || p->batch < known->batch) known = p;
+    }
+    if (plans_.contains(name)) continue;
+    return bad_input(named != options_.cases.end() ? cat("graph '", name, "' has no plan called '", named->second, "'")
+                                                   : cat("graph '", name, "' has no plan of batch ", options_.batch));
   }
   kind_ = info(plans[0]->arch).device;
   state_ = options_.state;
@@ -110,6 +114,7 @@ Result<Executor*> Session::graph(const std::string& name) {
   TS_ASSIGN(const Plan* const p, plan(name));
   std::unique_ptr<Executor>& known = executors_[p];
   if (known == nullptr) {
+    if (options_.admit) TS_TRY(options_.admit(*p));
     TS_ASSIGN(known, bind(engine_, *p, {.state = state_, .threads = options_.threads, .device = options_.device}));
   }
   return known.get();
@@ -216,6 +221,14 @@ Status Session::enqueue(std::span<const void* const> inputs, std::span<void* con
   TS_TRY(check(inputs, outputs));
   const OnDevice here(options_.device);
   TS_TRY(here.status());
+  TS_ASSIGN(const bool capturing, is_capturing(stream));
+  if (capturing) {
+    if (recording_ == nullptr)
+      return bad_input(
+          "a session whose first run is under the caller's capture would bind its kernels there: run it "
+          "once before");
+    return put_runs(inputs, outputs, stream, /*host=*/false);
+  }
   TS_TRY(record());
   const Turn turn(*state_);
   if (!turn.mine()) return busy_session();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -22,15 +23,21 @@
 namespace tessera {
 
 struct SessionOptions {
-  int threads = 0, device = 0;               // of the executors (ExecutorOptions)
-  int64_t batch = 0;                         // of the plans; 0: the smallest of the engine
-  std::map<std::string, std::string> cases;  // the plan of a graph that has several of this batch; none: its first
-  std::shared_ptr<State> state;              // null: its own, all zeros
+  int threads = 0, device = 0;  // of the executors (ExecutorOptions)
+  int64_t batch = 0;            // of the plans; 0: the smallest that each graph has
+  // The plan of a graph by its name, whatever its batch.
+  std::map<std::string, std::string> cases;
+  // Null: its own, all zeros. Sessions that are handed the same one do not run at the same time.
+  std::shared_ptr<State> state;
+  // Asked before a plan's executor is made, and what it returns if that is an error: the golden check
+  // (verify::require_golden), which reads constants that a load does not.
+  std::function<Status(const Plan& plan)> admit;
 };
 
 class Session {
  public:
   // `engine` must outlive it. Plans are bound when they are first needed.
+  ~Session();
   static Result<std::unique_ptr<Session>> make(const Engine& engine, const SessionOptions& options = {});
 
   // The plan of a graph in this session, and its executor over the session's state.
@@ -75,7 +82,6 @@ class Session {
   const Engine& engine_;
   const SessionOptions options_;
   DeviceKind kind_ = DeviceKind::kHost;
-  int64_t batch_ = 0;
   std::shared_ptr<State> state_;
   std::map<std::string, const Plan*> plans_;
   std::map<const Plan*, std::unique_ptr<Executor>> executors_;

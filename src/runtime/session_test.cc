@@ -120,6 +120,25 @@ TEST(Session, PartsOverStatesOfTheirOwn) {
   EXPECT_EQ(y, after(std::vector<float>(kCount, 0), 1));
 }
 
+// Each graph has its own smallest batch; a plan is asked for before it runs, and may be refused.
+TEST(Session, GraphsOfOtherBatchesAndPlansThatAreNotAdmitted) {
+  Engine e = counting_engine();
+  for (PlanTensor& t : e.plans[0].tensors) t.desc = dense_operand({1, kRows * kCols}, Element::f32);
+  e.plans[0].batch = 1;
+  std::vector<std::string> asked;
+  const auto session = Session::make(e, {.admit = [&](const Plan& p) {
+                                       asked.push_back(p.name);
+                                       return p.name == "step" ? bad_input("not this one") : Status();
+                                     }});
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const std::vector<float> x = test_input(kCount, 1);
+  std::vector<float> y(kCount, -1);
+  const void* in[] = {x.data()};
+  void* out[] = {y.data()};
+  EXPECT_EQ((*session)->run(in, out).message(), "not this one");
+  EXPECT_EQ(asked, (std::vector<std::string>{"begin", "step"}));
+}
+
 TEST(Session, SaysWhatItCannotRun) {
   Engine e = counting_engine();
   EXPECT_EQ(Session::make(e, {.batch = 7}).status().message(), "graph 'begin' has no plan of batch 7");

@@ -137,7 +137,9 @@ Samples golden_samples(const Engine& engine, const Plan& plan) {
     samples.names.push_back(t.name);
     samples.data.push_back(t.data);
     // (check_engine: a port of f32 may have its golden input in f16.)
-    if (t.type == plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type) continue;
+    const QuantType& port = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type;
+    samples.elements.push_back(port.element);
+    if (t.type == port) continue;
     Buffer wide(static_cast<size_t>(elements(t.shape)) * sizeof(float));
     info(t.type.element).decode(t.data.data(), 0, elements(t.shape), reinterpret_cast<float*>(wide.data()));
     samples.data.back() = Bytes::own(std::move(wide));

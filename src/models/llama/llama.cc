@@ -18,7 +18,33 @@ struct Settings {
   bool tied, attention_bias, mlp_bias;
 };
 
+// Models that have a Llama's tensors and compute something else with them are refused, not read as one.
+Status check_plain_llama(const nlohmann::json& c) {
+  TS_ASSIGN(const std::string type, json_word(c, "model_type", "llama"));
+  if (type != "llama")
+    return bad_input(cat("config.json: model_type '", shown_name(type), "' is no plain Llama; 'llama' is read"));
+  for (const char* key : {"rope_scaling", "sliding_window"}) {
+    if (const auto it = c.find(key); it != c.end() && !it->is_null())
+      return bad_input(cat("config.json: '", key,
+                           "' is not supported; plain rotary positions and attention over all "
+                           "keys are"));
+  }
+  return {};
+}
+
+// As older files have it, or in `rope_parameters`.
+Result<double> rope_theta(const nlohmann::json& c) {
+  const auto it = c.find("rope_parameters");
+  if (it == c.end() || it->is_null()) return json_number(c, "rope_theta", 10000.0);
+  if (!it->is_object()) return bad_input("config.json: 'rope_parameters' is not an object");
+  TS_ASSIGN(const std::string type, json_word(*it, "rope_type", "default"));
+  if (type != "default")
+    return bad_input(cat("config.json: rope_type '", shown_name(type), "' is not supported; 'default' is"));
+  return json_number(*it, "rope_theta", 10000.0);
+}
+
 Result<Settings> read_settings(const nlohmann::json& c) {
+  TS_TRY(check_plain_llama(c));
   Settings s{};
   const auto size = [&](const char* key, int64_t fallback, int64_t* into) -> Status {
     TS_ASSIGN(*into, json_integer(c, key, fallback));
@@ -38,14 +64,12 @@ Result<Settings> read_settings(const nlohmann::json& c) {
     return bad_input(cat("config.json: ", s.heads, " heads over ", s.kv_heads, " key heads of ", s.head,
                          " numbers; heads must be a multiple of key heads, and a head has an even size"));
   TS_ASSIGN(s.eps, json_number(c, "rms_norm_eps", 1e-6));
-  TS_ASSIGN(s.theta, json_number(c, "rope_theta", 10000.0));
+  TS_ASSIGN(s.theta, rope_theta(c));
   TS_ASSIGN(s.tied, json_truth(c, "tie_word_embeddings", false));
   TS_ASSIGN(s.attention_bias, json_truth(c, "attention_bias", false));
   TS_ASSIGN(s.mlp_bias, json_truth(c, "mlp_bias", false));
   TS_ASSIGN(const std::string act, json_word(c, "hidden_act", "silu"));
   if (act != "silu") return bad_input(cat("config.json: hidden_act '", shown_name(act), "' is not known; silu is"));
-  if (const auto it = c.find("rope_scaling"); it != c.end() && !it->is_null())
-    return bad_input("config.json: 'rope_scaling' is not supported; plain rotary positions are");
   return s;
 }
 

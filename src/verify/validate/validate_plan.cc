@@ -159,9 +159,10 @@ class Walk {
   }
 
   // A stored constant and the layer's own, with all that says how they belong together. Empty where more than the layer
-  // itself says what it should be: a gate's halves, a folded norm.
+  // itself says what it should be: a gate's halves, a folded norm, or a plain one, whose gain is in the weight.
   std::string pair_of(const PlanStep& step, size_t i, const Node* layer, std::vector<Bytes>& pair) const {
-    if (layer == nullptr || step.op != layer->op || step.then.gated() || step.then.find(StepKind::normalise) != nullptr)
+    if (layer == nullptr || step.op != layer->op || step.then.gated() ||
+        step.then.find(StepKind::normalise) != nullptr || reads_plain_ != kNoValue)
       return "";
     const PlanTensor& t = tensor(step.in[i]);
     std::string key = cat(step.op, " ", layer->name, " ", i, " ", to_string(t.desc.type), to_string(t.desc.shape), " ",
