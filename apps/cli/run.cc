@@ -147,6 +147,8 @@ Status run(const Options& o, const Common& common) {
   if (!graph.ok()) return graph.status().at(o.model);
   const std::vector<const Plan*> plans = runnable_plans(engine, *graph);
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
+  if (const std::string misfit = misfit_lengths(*plans[0], samples); !misfit.empty())
+    return bad_input(cat(o.inputs, ": ", misfit));
   if (!samples.unread.empty()) warn(after(18, cat(o.inputs, ": ", samples.unread)));
   const std::string not_finite = non_finite_inputs(*plans[0], samples);
   if (!not_finite.empty())

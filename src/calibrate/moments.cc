@@ -147,6 +147,7 @@ Status PiecewiseRun::advance(const Graph& graph, size_t end) {
   const std::set<ValueId> before = reads(graph, producers, at_, end);
   const std::set<ValueId> after = reads(graph, producers, end, graph.nodes.size());
   piece.inputs.assign(before.begin(), before.end());
+  piece.states.clear();  // of the whole graph
   piece.outputs.clear();
   for (ValueId id : after) {
     const int maker = producers[static_cast<size_t>(id)];

@@ -196,6 +196,38 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
   return s;
 }
 
+void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const int64_t longest = longest_cache(plan, plan.inputs[i].tensor);
+    if (longest < 0) continue;
+    const ElementInfo& e = info(desc_of(plan, plan.inputs[i]).type.element);
+    const int64_t n = sample_elements(plan, plan.inputs[i]) * samples.count;
+    std::vector<double> lengths(static_cast<size_t>(n));
+    for (size_t j = 0; j < lengths.size(); ++j)
+      lengths[j] = static_cast<double>(mix64(seed * 31 + j) % static_cast<uint64_t>(longest + 1));
+    Buffer b(samples.data[i].size());
+    e.encode_f64(lengths.data(), n, b.data(), 0);
+    samples.data[i] = Bytes::own(std::move(b));
+  }
+}
+
+std::string misfit_lengths(const Plan& plan, const Samples& samples) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const int64_t longest = longest_cache(plan, plan.inputs[i].tensor);
+    if (longest < 0) continue;
+    const int64_t n = sample_elements(plan, plan.inputs[i]) * samples.count;
+    std::vector<double> lengths(static_cast<size_t>(n));
+    info(desc_of(plan, plan.inputs[i]).type.element).decode_f64(samples.data[i].data(), 0, n, lengths.data());
+    for (size_t j = 0; j < lengths.size(); ++j) {
+      if (lengths[j] < 0 || lengths[j] > static_cast<double>(longest))
+        return cat("input '", plan.inputs[i].name, "' is ", lengths[j], " in sample ",
+                   static_cast<int64_t>(j) / sample_elements(plan, plan.inputs[i]), "; the cache has room for 0 to ",
+                   longest, " rows before the new ones");
+    }
+  }
+  return "";
+}
+
 namespace {
 
 std::string unread_arrays(const Plan& plan, const std::vector<Array>& arrays, const std::string& path) {

@@ -52,6 +52,10 @@ std::optional<InputKind> find_input_kind(std::string_view name);
 
 // Seeded random numbers (integers: rows of the tables that read them, else 0 or 1), the same on every machine.
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind kind = InputKind::kNormal);
+// Lengths of caches from 0 to the longest, at random, in the place of the longest: plans hold at all of them.
+void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed);
+// What is wrong with a length of a cache, in a sentence; empty: nothing.
+std::string misfit_lengths(const Plan& plan, const Samples& samples);
 // Arrays by input name from an npz file (a .npy: the only input), converted to the ports' types; shapes must be those
 // of the plan but for the batch.
 Result<Samples> read_samples(const Plan& plan, const std::string& path);

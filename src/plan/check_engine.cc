@@ -331,7 +331,7 @@ Status check_states(const Engine& engine) {
 
 // Contract: PlanCheck found nothing wrong with the plans.
 Status check_states_of_plans(const Engine& engine) {
-  std::map<int64_t, QuantType> types;
+  std::map<int64_t, const Operand*> first;
   for (const Plan& p : engine.plans) {
     for (const Port& port : p.inputs) {
       if (!is_state(p, port)) continue;
@@ -339,9 +339,12 @@ Status check_states_of_plans(const Engine& engine) {
       const std::string& name = engine.states[static_cast<size_t>(t.index)].name;
       if (port.name != name)
         return bad_input(cat("plan '", p.name, "': input '", port.name, "' lies in state '", name, "'"));
-      if (types.emplace(t.index, t.desc.type).first->second != t.desc.type)
-        return bad_input(
-            cat("state '", name, "' has two types; one is ", to_string(t.desc.type), " of plan '", p.name, "'"));
+      const Operand& known = *first.emplace(t.index, &t.desc).first->second;
+      if (known.type != t.desc.type || known.shape.size() != t.desc.shape.size() ||
+          !std::equal(known.shape.begin() + 1, known.shape.end(), t.desc.shape.begin() + 1))
+        return bad_input(cat("state '", name, "' is ", to_string(known.type), to_string(known.shape), " and, in plan '",
+                             p.name, "', ", to_string(t.desc.type), to_string(t.desc.shape),
+                             "; plans share a state of one form, but for the batch"));
     }
   }
   return {};
@@ -360,10 +363,32 @@ Status check_graphs(const Engine& engine) {
   return {};
 }
 
+// Ports of one name are one port of the schedule: plans of the same batch have them in one form.
+Status check_schedule_ports(const Engine& engine, std::vector<Port> Plan::*side, const char* what) {
+  std::map<std::pair<std::string, int64_t>, const Operand*> first;
+  for (const ScheduleItem& item : engine.schedule) {
+    for (const Plan& p : engine.plans) {
+      if (is_golden(p) || p.graph != item.graph) continue;
+      for (const Port& port : p.*side) {
+        if (is_state(p, port)) continue;
+        const Operand& desc = p.tensors[static_cast<size_t>(port.tensor)].desc;
+        const Operand& known = *first.emplace(std::pair(port.name, p.batch), &desc).first->second;
+        if (known.type != desc.type || known.shape != desc.shape)
+          return bad_input(cat("the schedule: ", what, " '", port.name, "' is ", to_string(known.type),
+                               to_string(known.shape), " and, of graph '", p.graph, "', ", to_string(desc.type),
+                               to_string(desc.shape), "; ports of one name are one port"));
+      }
+    }
+  }
+  return {};
+}
+
 // A schedule names graphs of the engine, and ends.
 Status check_schedule(const Engine& engine) {
   constexpr int64_t kMostRuns = 1 << 20;
   int64_t runs = 0;
+  TS_TRY(check_schedule_ports(engine, &Plan::inputs, "input"));
+  TS_TRY(check_schedule_ports(engine, &Plan::outputs, "output"));
   for (const ScheduleItem& item : engine.schedule) {
     const bool known = std::any_of(engine.plans.begin(), engine.plans.end(),
                                    [&](const Plan& p) { return !is_golden(p) && p.graph == item.graph; });

@@ -22,10 +22,11 @@ std::string golden_name(const std::string& name, const std::string& graph) {
 }
 
 void rename_golden(Engine& e, const std::string& graph) {
+  const bool any = golden_plan(e) != nullptr;
   for (Plan& p : e.plans) {
     if (is_golden(p)) {
       p.name = golden_name(p.name, graph);
-    } else if (!e.golden.forms.empty()) {
+    } else if (any) {
       p.golden = golden_name(p.golden.empty() ? kGoldenPlan : p.golden, graph);
     }
   }

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 // Operands of attention (ops/attention/attention.h).
-constexpr size_t kKeys = 1, kValues = 2, kLengths = 4;
+constexpr size_t kKeys = 1, kValues = 2, kBias = 3, kLengths = 4;
 
 // What `*` stands for where the name fits the pattern.
 std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
@@ -131,11 +131,10 @@ class CacheKeeper {
   // The input that says how many rows of the caches are valid; one for all of them.
   Result<ValueId> past_length() {
     if (length_ != kNoValue) return length_;
-    for (ValueId id : g_.inputs) {
-      if (name(id) == kPastLength)
-        return bad_input(cat("the model has an input '", kPastLength,
-                             "' already, the name of the number that says "
-                             "how much of a cache is valid"));
+    for (const std::vector<ValueId>* ports : {&g_.inputs, &g_.outputs}) {
+      if (std::none_of(ports->begin(), ports->end(), [&](ValueId id) { return name(id) == kPastLength; })) continue;
+      return bad_input(cat("the model has an input or output '", kPastLength,
+                           "' already, the name of the number that says how much of a cache is valid"));
     }
     const int64_t batch = g_.at(g_.inputs[0]).type.shape.empty() ? 1 : g_.at(g_.inputs[0]).type.shape[0];
     Value v;
@@ -153,11 +152,59 @@ class CacheKeeper {
         return bad_input(cat("layer ", node.name,
                              ": its keys and its values must both be states, with as many new "
                              "rows"));
+      if (node.inputs.size() > kBias && node.inputs[kBias] != kNoValue)
+        TS_TRY(check_mask(node.inputs[kBias], reads.at(kKeys)).at(cat("layer ", node.name)));
       node.inputs.resize(kLengths, kNoValue);
       node.inputs.push_back(length_);
       node.attrs.set("fresh", reads.at(kKeys));
     }
     return {};
+  }
+
+  // A mask that belongs to a full cache is right for a shorter one only if it does not know where a column is: it may
+  // depend on inputs that say it of each key, and on constants that are the same for all keys of the past.
+  Status check_mask(ValueId mask, int64_t fresh) const {
+    const Matcher match(g_);
+    const int64_t keys = g_.at(mask).type.shape.back();
+    std::set<ValueId> seen;
+    std::vector<ValueId> open = {mask};
+    while (!open.empty()) {
+      const ValueId id = open.back();
+      open.pop_back();
+      if (id == kNoValue || !seen.insert(id).second) continue;
+      const Value& v = g_.at(id);
+      const int64_t last = v.type.shape.empty() ? 1 : v.type.shape.back();
+      if (v.constant) {
+        if (last == keys && keys > 1 && !same_for_past(id, keys - fresh))
+          return bad_input(
+              cat("its mask has other numbers for some keys of the past than for others ('", v.name,
+                  "'): with a shorter past these are other keys; a causal mask, or one that is given as an "
+                  "input for each key, is accepted"));
+        continue;
+      }
+      const Node* maker = match.maker(id);
+      if (maker != nullptr) {
+        open.insert(open.end(), maker->inputs.begin(), maker->inputs.end());
+      } else if (last != keys) {
+        return bad_input(cat("its mask depends on input '", v.name, "' ", to_string(v.type.shape),
+                             ", which does not say it of each key: with a shorter past it would hide other keys; masks "
+                             "of inputs of ",
+                             keys, " columns are accepted"));
+      }
+    }
+    return {};
+  }
+
+  bool same_for_past(ValueId constant, int64_t past) const {
+    const std::vector<double> v = g_.numbers(constant);
+    const int64_t cols = g_.at(constant).type.shape.back();
+    for (size_t row = 0; row * static_cast<size_t>(cols) < v.size(); ++row) {
+      for (int64_t c = 1; c < past; ++c) {
+        if (v[row * static_cast<size_t>(cols) + static_cast<size_t>(c)] != v[row * static_cast<size_t>(cols)])
+          return false;
+      }
+    }
+    return true;
   }
 
   Graph& g_;

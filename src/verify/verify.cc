@@ -97,8 +97,12 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
 // `of`: how many the file holds; 0 where the samples are random.
 Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, int64_t& of) {
   of = 0;
-  if (options.inputs.empty())
-    return random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
+  if (options.inputs.empty()) {
+    Samples drawn =
+        random_samples(golden, options.samples > 0 ? options.samples : golden.batch, options.seed, options.kind);
+    draw_lengths(golden, drawn, options.seed);
+    return drawn;
+  }
   TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
   of = samples.count;
   if (options.samples > samples.count)

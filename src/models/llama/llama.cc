@@ -23,8 +23,11 @@ Status check_plain_llama(const nlohmann::json& c) {
   TS_ASSIGN(const std::string type, json_word(c, "model_type", "llama"));
   if (type != "llama")
     return bad_input(cat("config.json: model_type '", shown_name(type), "' is no plain Llama; 'llama' is read"));
-  for (const char* key : {"rope_scaling", "sliding_window"}) {
-    if (const auto it = c.find(key); it != c.end() && !it->is_null())
+  for (const char* key : {"rope_scaling", "sliding_window", "partial_rotary_factor"}) {
+    const auto it = c.find(key);
+    const bool plain = it == c.end() || it->is_null() || (it->is_number() && it->get<double>() == 1) ||
+                       (it->is_object() && it->contains("rope_type") && (*it)["rope_type"] == "default");
+    if (!plain)
       return bad_input(cat("config.json: '", key,
                            "' is not supported; plain rotary positions and attention over all "
                            "keys are"));
@@ -65,6 +68,7 @@ Result<Settings> read_settings(const nlohmann::json& c) {
                          " numbers; heads must be a multiple of key heads, and a head has an even size"));
   TS_ASSIGN(s.eps, json_number(c, "rms_norm_eps", 1e-6));
   TS_ASSIGN(s.theta, rope_theta(c));
+  if (!(s.theta > 0)) return bad_input(cat("config.json: 'rope_theta' is ", s.theta, "; a positive number is wanted"));
   TS_ASSIGN(s.tied, json_truth(c, "tie_word_embeddings", false));
   TS_ASSIGN(s.attention_bias, json_truth(c, "attention_bias", false));
   TS_ASSIGN(s.mlp_bias, json_truth(c, "mlp_bias", false));
