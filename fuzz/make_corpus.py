@@ -454,8 +454,17 @@ def image_seeds():
     write("image", "cut_jpg", (folder / "rgb.jpg").read_bytes()[:900])
 
 
+def write_engine_seeds(name, file, whole=False):
+    """As manifest, zero byte, data; with `whole` also as the file."""
+    (manifest_bytes,) = struct.unpack_from("<Q", file, 24)
+    (data_offset,) = struct.unpack_from("<Q", file, 40)
+    if whole:
+        write("engine", f"file_{name}", file)
+    write("engine", f"parts_{name}", file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:])
+
+
 def engine_seeds(program):
-    """Small engines of every precision, each as a file and as manifest, zero byte, data."""
+    """Small engines of every precision."""
     rng = np.random.default_rng(3)
     block = onnx.load_from_string((CORPUS / "onnx" / "block").read_bytes())
     mlp = onnx.parser.parse_model("""
@@ -467,38 +476,68 @@ def engine_seeds(program):
         for precision, target in (("fp32", "cpu"), ("fp16", "cpu"), ("fp8", "cpu"), ("fp16", "ref")):
             if name != "block" and precision == "fp8":
                 continue  # no layer that would be fp8
+            if name == "mixed" and target == "ref":
+                precision = "fp32"  # one of its values is infinite, and no kernel of ref reads it in f32
             with tempfile.TemporaryDirectory() as scratch:
                 source, out = pathlib.Path(scratch) / "m.onnx", pathlib.Path(scratch) / "m.tess"
                 onnx.save(model, source)
                 dims = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
                 np.savez(source.with_suffix(".npz"), x=rng.standard_normal(dims).astype(np.float32))
-                command = [
-                    program,
-                    "build",
-                    source,
-                    "--precision",
-                    precision,
-                    "--target",
-                    target,
-                    "--batch",
-                    str(dims[0]),
-                    "-o",
-                    out,
-                    "--json",
-                ]
+                command = [program, "build", source, "--precision", precision, "--target", target]
+                command += ["--batch", str(dims[0]), "-o", out, "--json"]
                 if precision == "fp8":
                     command += ["--calib", source.with_suffix(".npz")]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-                file = out.read_bytes()
-            (manifest_bytes,) = struct.unpack_from("<Q", file, 24)
-            (data_offset,) = struct.unpack_from("<Q", file, 40)
-            if name == "mlp":
-                write("engine", f"file_{name}_{precision}_{target}", file)
-            write(
-                "engine",
-                f"parts_{name}_{precision}_{target}",
-                file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:],
-            )
+                write_engine_seeds(f"{name}_{precision}_{target}", out.read_bytes(), whole=name == "mlp")
+
+
+def state_seeds(program):
+    """A state that is read and written, two graphs over one KV cache, and a schedule."""
+    rng = np.random.default_rng(4)
+    sum_of_all = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        sums (float[1,4] x, float[1,4] before) => (float[1,4] z, float[1,4] after)
+        { after = Add(x, before)  z = Relu(after) }""")
+    llama = {
+        "model_type": "llama",
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e4,
+        "max_position_embeddings": 16,
+    }
+    shapes = {"model.embed_tokens.weight": (8, 8), "model.norm.weight": (8,), "lm_head.weight": (8, 8)}
+    layer = {"self_attn.q_proj": (8, 8), "self_attn.k_proj": (4, 8), "self_attn.v_proj": (4, 8)}
+    layer |= {"self_attn.o_proj": (8, 8), "mlp.gate_proj": (8, 8), "mlp.up_proj": (8, 8), "mlp.down_proj": (8, 8)}
+    layer |= {"input_layernorm": (8,), "post_attention_layernorm": (8,)}
+    shapes |= {f"model.layers.0.{k}.weight": v for k, v in layer.items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        out = scratch / "m.tess"
+
+        def build(name, *words):
+            subprocess.run([program, "build", *words, "-o", out, "--json"], check=True, stdout=subprocess.DEVNULL)
+            write_engine_seeds(name, out.read_bytes())
+
+        onnx.save(sum_of_all, scratch / "sums.onnx")
+        build("state", scratch / "sums.onnx", "--state", "before=after", "--precision", "fp32", "--target", "cpu")
+        folder = scratch / "llama"  # its name becomes the model's
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(llama))
+        header, data = {}, b""
+        for name, shape in shapes.items():
+            values = rng.standard_normal(shape).astype(np.float32).tobytes()
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+            data += values
+        text = json.dumps(header).encode()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        model = (folder, "--family", "llama", "--cache", "6", "--precision", "fp32", "--target", "cpu")
+        build("graphs", *model, "--graph", "prefill:tokens=3", "--graph", "decode:tokens=1")
+        build("schedule", *model, "--graph", "a:tokens=1", "--graph", "b:tokens=1", "--schedule", "a,b*2")
 
 
 def main():
@@ -512,6 +551,7 @@ def main():
     image_seeds()
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])
+        state_seeds(sys.argv[1])
     for target in sorted(CORPUS.iterdir()):
         sizes = [f.stat().st_size for f in target.iterdir()]
         print(f"{target.name}: {len(sizes)} files, {sum(sizes)} bytes")
