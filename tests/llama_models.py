@@ -46,8 +46,10 @@ class Llama:
         scale = shape[0] ** -0.5 if scale is None else scale
         return (scale * self.random.standard_normal(shape)).astype(np.float32)
 
-    def onnx(self, cached):
-        return _Writer(self, cached).model()
+    def onnx(self, cached, positions="input"):
+        """positions: "input": position_ids; "past": computed from the length of the past, as exporters do without it;
+        "learned": and rows of a table are added, too."""
+        return _Writer(self, cached, positions).model()
 
     def write_checkpoint(self, folder, write_safetensors):
         """The same weights under the names of LlamaForCausalLM."""
@@ -69,8 +71,8 @@ class Llama:
 
 
 class _Writer:
-    def __init__(self, llama, cached):
-        self.m, self.cached = llama, cached
+    def __init__(self, llama, cached, positions):
+        self.m, self.cached, self.positions = llama, cached, positions
         self.nodes, self.constants = [], {k: v for k, v in llama.weights.items()}
         self.count = 0
 
@@ -129,7 +131,17 @@ class _Writer:
         m = self.m
         x = self.op("Gather", "embed", "input_ids", axis=0)
         mask = self.mask("input_ids")
-        angles = (self.op("Gather", t, "position_ids", axis=0) for t in ("cos", "sin"))
+        positions = "position_ids"
+        if self.positions != "input":
+            new = self.op("Gather", self.op("Shape", "input_ids"), self.const(1), axis=0)
+            past = self.op("Gather", self.op("Shape", "past_key_values.0.key"), self.const(2), axis=0)
+            past = self.op("Range", past, self.op("Add", past, new), self.const(1))
+            if self.positions == "past":
+                positions = self.op("Unsqueeze", past, self.const([0]))
+            else:
+                table = self.const(m.draw(m.positions, m.width), np.float32)
+                x = self.op("Add", x, self.op("Gather", table, past, axis=0))
+        angles = (self.op("Gather", t, positions, axis=0) for t in ("cos", "sin"))
         cos, sin = (self.op("Unsqueeze", a, self.const([1])) for a in angles)
         pairs = []
         for i in range(m.layers):
@@ -154,6 +166,8 @@ class _Writer:
         self.op("MatMul", self.norm(x, "norm"), "head", name="logits")
         total = "total" if self.cached else "sequence"
         axes = {"input_ids": "sequence", "attention_mask": total, "position_ids": "sequence"}
+        if self.positions == "past":
+            del axes["position_ids"]
         inputs = [(name, TensorProto.INT64, ["batch", axis]) for name, axis in axes.items()]
         outputs = [("logits", TensorProto.FLOAT, ["batch", "sequence", m.vocab])]
         for past, present in pairs:

@@ -193,6 +193,37 @@ class Llamas(unittest.TestCase):
             np.full = real
         self.assertGreater(distance(got, want), 3 * (bound + cached))
 
+    @unittest.skipIf(llama_models.onnx is None, "no onnx")
+    def test_positions_of_a_full_cache_are_refused(self):
+        """Computed from the length of the past, they would be wrong at every other length."""
+        words = ("--state", "past_key_values.*=present.*", "--shape", f"input_ids={BATCH},1")
+        words += ("--shape", f"attention_mask={BATCH},{CACHE}")
+        words += ("--shape", f"past_key_values.0.key={BATCH},2,{CACHE - 1},16")
+        for positions, says in (
+            ("past", "turns by constant angles, those of a full cache"),
+            ("learned", "depends on the length of the past, which is known only while running"),
+        ):
+            llama_models.onnx.save(self.model.onnx(True, positions), self.folder / f"{positions}.onnx")
+            done = self.tessera("build", f"{positions}.onnx", "-o", "x.tess", *words, code=3)
+            self.assertIn(says, " ".join(done.stderr.split()))
+            self.assertIn("export it with position_ids", " ".join(done.stderr.split()))
+
+    @unittest.skipIf(llama_models.onnx is None, "no onnx")
+    def test_golden_inputs_have_full_caches(self):
+        names = {"input_ids": self.ids[:, :1], "position_ids": self.positions[:, :1]}
+        names["attention_mask"] = np.ones((BATCH, CACHE), np.int64)
+        for i in range(self.model.layers):
+            for which in ("key", "value"):
+                names[f"past_key_values.{i}.{which}"] = np.zeros((BATCH, 2, CACHE, 16), np.float32)
+        words = ("--state", "past_key_values.*=present.*", "--shape", f"input_ids={BATCH},1")
+        words += ("--shape", f"attention_mask={BATCH},{CACHE}", "--golden-inputs", "golden.npz")
+        words += ("--shape", f"past_key_values.0.key={BATCH},2,{CACHE - 1},16", "-o", "x.tess")
+        np.savez(self.folder / "golden.npz", past_length=np.full(BATCH, 3, np.int32), **names)
+        done = self.tessera("build", "cached.onnx", *words, code=3)
+        self.assertIn("the model can be compared at 31 alone", " ".join(done.stderr.split()))
+        np.savez(self.folder / "golden.npz", past_length=np.full(BATCH, CACHE - 1, np.int32), **names)
+        self.tessera("build", "cached.onnx", *words)
+
     def test_bad_states_are_refused(self):
         shape = ("--shape", f"input_ids={BATCH},1", "--shape", f"attention_mask={BATCH},{CACHE}")
         shape += ("--shape", f"past_key_values.0.key={BATCH},2,{CACHE - 1},16")

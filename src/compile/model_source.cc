@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/model_source.h"
 
+#include <algorithm>
+#include <set>
+
+#include "compile/check_positions.h"
 #include "ir/check.h"
 #include "rewrite/canonicalise.h"
 
@@ -27,15 +31,46 @@ Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
   return onnx_->graph({.batch = batch, .own_batch = !options.exact, .shapes = options.shapes});
 }
 
+Status ModelSource::check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept) {
+  LoadOptions shorter = options;
+  const auto shape_of = [&](ValueId input) -> Shape& {
+    return shorter.shapes.insert_or_assign(written.at(input).name, written.at(input).type.shape).first->second;
+  };
+  std::set<ValueId> pasts;
+  int64_t keys = 0;  // old and new ones
+  for (const Node& n : kept.nodes) {
+    if (n.op != "write") continue;
+    const auto past = std::find_if(written.inputs.begin(), written.inputs.end(),
+                                   [&](ValueId id) { return written.at(id).name == kept.at(n.inputs[0]).name; });
+    if (past == written.inputs.end()) continue;
+    const size_t axis = static_cast<size_t>(n.attrs.integer("axis"));
+    keys = kept.at(n.inputs[0]).type.shape[axis];
+    pasts.insert(*past);
+    if (--shape_of(*past)[axis] < 1) return {};
+  }
+  if (keys == 0) return {};
+  for (const ValueId id : written.inputs) {
+    const Shape& is = written.at(id).type.shape;
+    const auto columns = std::find(is.begin() + !is.empty(), is.end(), keys);
+    if (columns != is.end() && !pasts.contains(id)) --shape_of(id)[columns - is.begin()];
+  }
+  const auto other = this->written(batch, shorter);
+  return other.ok() ? check_positions(written, *other) : Status();  // a model whose past has one length alone
+}
+
 Result<Graph> ModelSource::canonical(int64_t batch, const LoadOptions& options) {
   for (const Known& k : known_) {
     if (k.batch == batch && k.options == options) return k.graph;
   }
   TS_ASSIGN(Graph graph, written(batch, options));
-  TS_TRY(canonicalise(graph));
-  if (!options.states.empty()) {
+  if (options.states.empty()) {
+    TS_TRY(canonicalise(graph));
+  } else {
+    const Graph as_written = graph;
+    TS_TRY(canonicalise(graph));
     TS_TRY(keep_caches(graph, options.states));
     TS_TRY(check(graph));
+    TS_TRY(check_lengths(batch, options, as_written, graph));
   }
   // Nodes and names alone are this graph's own; a build has a few batches.
   constexpr size_t kMostKnown = 16;

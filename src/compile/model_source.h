@@ -38,6 +38,8 @@ class ModelSource {
   Result<Graph> canonical(int64_t batch, const LoadOptions& options = {});
 
  private:
+  // That nothing in the model but its caches and masks depends on how long its past is (check_positions.h).
+  Status check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept);
   struct Known {
     int64_t batch;
     LoadOptions options;

@@ -145,6 +145,18 @@ class CacheKeeper {
     return length_;
   }
 
+  // Queries that are turned by angles which no input has a part in are those of one position: of a full cache.
+  Status check_rotary(ValueId queries) const {
+    const Matcher match(g_);
+    const Node* turn = match.maker(placement_of(g_, match.producers(), queries).base);
+    if (turn == nullptr || turn->op != "rotary") return {};
+    if (!g_.at(placement_of(g_, match.producers(), turn->inputs[1]).base).constant) return {};
+    return bad_input(
+        cat("layer ", turn->name,
+            " (rotary) turns by constant angles, those of a full cache: with a shorter past they would be another "
+            "position's. Positions must be an input of the model: export it with position_ids"));
+  }
+
   Status finish_attention() {
     for (const auto& [n, reads] : caches_read_) {
       Node& node = g_.nodes[n];
@@ -154,6 +166,7 @@ class CacheKeeper {
                              "rows"));
       if (node.inputs.size() > kBias && node.inputs[kBias] != kNoValue)
         TS_TRY(check_mask(node.inputs[kBias], reads.at(kKeys)).at(cat("layer ", node.name)));
+      TS_TRY(check_rotary(node.inputs[0]));
       node.inputs.resize(kLengths, kNoValue);
       node.inputs.push_back(length_);
       node.attrs.set("fresh", reads.at(kKeys));

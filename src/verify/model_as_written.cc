@@ -13,6 +13,7 @@
 #include "op/op.h"
 #include "op/reference.h"
 #include "ops/ops.h"
+#include "rewrite/keep_caches.h"
 
 namespace tessera {
 namespace {
@@ -155,9 +156,36 @@ Result<Bytes> without_new_rows(const Graph& graph, const Value& past, Bytes data
                            elements(past.type.shape)));
 }
 
+// The model as written has no input for the length of its past: it is as long as the model was imported with.
+Status check_full_caches(const Graph& graph, const Samples& samples) {
+  const auto named = std::find(samples.names.begin(), samples.names.end(), kPastLength);
+  if (named == samples.names.end()) return {};
+  for (const ValueId id : graph.inputs) {
+    if (graph.at(id).name == kPastLength) return {};
+  }
+  const Bytes& lengths = samples.data[static_cast<size_t>(named - samples.names.begin())];
+  for (const Node& n : graph.nodes) {
+    if (n.op != "concat" || n.inputs.empty() || n.inputs[0] == kNoValue) continue;
+    if (std::find(graph.inputs.begin(), graph.inputs.end(), n.inputs[0]) == graph.inputs.end()) continue;
+    const Shape& past = graph.at(n.inputs[0]).type.shape;
+    const int64_t axis = n.attrs.integer("axis");
+    const int64_t rows = past[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(past.size()) : axis)];
+    for (size_t at = 0; at + sizeof(int32_t) <= lengths.size(); at += sizeof(int32_t)) {
+      int32_t length;
+      std::memcpy(&length, lengths.data() + at, sizeof(length));
+      if (length != rows)
+        return bad_input(cat("input '", kPastLength, "' has ", length, " and input '", graph.at(n.inputs[0]).name,
+                             "' of the model as written ", rows, " rows: the model can be compared at ", rows,
+                             " alone; leave ", kPastLength, " at it, or out"));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Outputs64> run_as_written(const Graph& graph, const Samples& samples) {
+  TS_TRY(check_full_caches(graph, samples));
   Interpreter interpreter(graph);
   for (ValueId id : graph.inputs) {
     const auto named = std::find(samples.names.begin(), samples.names.end(), graph.at(id).name);
