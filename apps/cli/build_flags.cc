@@ -123,16 +123,7 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   add_calibration_flags(options, flags.calibration, "--calib-method", "--calib-samples");
   options.add("--allow", flags.allow, "LAYER=NAME",
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
-  options.add("--shape", flags.shapes, "INPUT=N,...",
-              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
-  options.add("--state", flags.states, "INPUT=OUTPUT",
-              "an input that a session keeps: the next run finds this run's output there; * matches; repeatable: "
-              "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
-  options.group("Model");
-  options.add("--family", flags.family, "NAME",
-              "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
-  options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
-  options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
+  add_model_flags(options, flags);
   options.add(
       "--graph", flags.graphs, "NAME:SIZES",
       "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
@@ -143,6 +134,19 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
               "'prefix,step*10'");
   options.group("Golden values");
   options.add("--no-verify", flags.no_verify, "make and check no golden values");
+}
+
+void add_model_flags(OptionList& options, ModelFlags& flags) {
+  options.group("Model");
+  options.add("--shape", flags.shapes, "INPUT=N,...",
+              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.add("--state", flags.states, "INPUT=OUTPUT",
+              "an input that a session keeps: the next run finds this run's output there; * matches; repeatable: "
+              "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
+  options.add("--family", flags.family, "NAME",
+              "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
+  options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
+  options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
 }
 
 void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const std::string& method_flag,
@@ -244,6 +248,21 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const 
 
 }  // namespace
 
+Result<LoadOptions> load_options(const ModelFlags& flags) {
+  LoadOptions o{
+      .exact = false, .shapes = {}, .states = {}, .tokens = flags.tokens, .cache = flags.cache, .family = flags.family};
+  for (const std::string& text : flags.shapes) {
+    const auto shape = parse_shape(text);
+    if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
+    if (!o.shapes.insert(*shape).second) return usage_error(cat("--shape '", text, "': the input has a shape already"));
+  }
+  for (const std::string& text : flags.states) {
+    TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
+    o.states.push_back(std::move(pattern));
+  }
+  return o;
+}
+
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,
                                    bool quiet) {
   TS_ASSIGN(const Arch target, parse_arch(flags.target));
@@ -267,16 +286,9 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.calib_method = flags.calibration.method;
   if (flags.calibration.samples > 0) o.calib_samples = flags.calibration.samples;
   o.preprocess = flags.calibration.preprocess;
-  for (const std::string& text : flags.shapes) {
-    const auto shape = parse_shape(text);
-    if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
-    if (!o.shapes.insert(*shape).second) return usage_error(cat("--shape '", text, "': the input has a shape already"));
-  }
-  for (const std::string& text : flags.states) {
-    TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
-    o.states.push_back(std::move(pattern));
-  }
-  o.tokens = flags.tokens, o.cache = flags.cache;
+  TS_ASSIGN(LoadOptions load, load_options(flags));
+  o.shapes = std::move(load.shapes), o.states = std::move(load.states);
+  o.tokens = load.tokens, o.cache = load.cache;
   for (const std::string& text : flags.graphs) {
     TS_ASSIGN(GraphOptions graph, parse_graph_flag(text));
     o.graphs.push_back(std::move(graph));

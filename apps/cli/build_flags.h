@@ -9,6 +9,7 @@
 #include "assemble/build_engine.h"
 #include "base/status.h"
 #include "cli/options.h"
+#include "compile/model_source.h"
 
 namespace tessera {
 
@@ -24,14 +25,22 @@ void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const s
 Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,
                                const std::string& samples_flag);
 
-struct BuildFlags {
+// How a model is read; also of commands that build nothing.
+struct ModelFlags {
+  std::string family;  // the model is a checkpoint's folder
+  std::vector<std::string> shapes, states;
+  int64_t tokens = 0, cache = 0;
+};
+// In a group of its own.
+void add_model_flags(OptionList& options, ModelFlags& flags);
+Result<LoadOptions> load_options(const ModelFlags& flags);
+
+struct BuildFlags : ModelFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
-  std::vector<std::string> allow, shapes, states, graphs;
+  std::vector<std::string> allow, graphs;
   std::string schedule;
-  int64_t tokens = 0, cache = 0;
-  std::string family;  // the model is a checkpoint's folder
   bool keep_norms = false, no_verify = false;
 };
 void add_build_flags(OptionList& options, BuildFlags& flags);

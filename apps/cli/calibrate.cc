@@ -22,8 +22,8 @@ namespace {
 constexpr size_t kShown = 8;
 
 struct Options {
-  std::string model, calib, output, family;
-  std::vector<std::string> shapes;
+  std::string model, calib, output;
+  ModelFlags load;
   CalibrationFlags flags;
 };
 
@@ -66,14 +66,12 @@ void print_widest(const Ranges& ranges) {
 
 Status run_calibrate(const Options& o, const Common& common) {
   TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
-  const std::string path = o.output.empty() ? model_stem(o.model, o.family) + ".ranges.json" : o.output;
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.family));
+  const std::string path = o.output.empty() ? model_stem(o.model, o.load.family) + ".ranges.json" : o.output;
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.load.family));
   if (engine_file)
     return usage_error(cat(o.model, " is an engine, whose scales are made; calibrate takes an ONNX model"));
   TS_TRY(check_output(path));
-  BuildFlags shapes_only;
-  shapes_only.shapes = o.shapes;
-  TS_ASSIGN(const BuildOptions build, build_options(shapes_only, o.model, {}, common.quiet));
+  TS_ASSIGN(const LoadOptions load, load_options(o.load));
   CalibrateOptions options{.path = o.calib,
                            .samples = o.flags.samples > 0 ? o.flags.samples : 512,
                            .method = {},
@@ -83,9 +81,7 @@ Status run_calibrate(const Options& o, const Common& common) {
     TS_ASSIGN(options.method, parse_range_method(o.flags.method));
   }
   // As many samples at once as build takes, which changes no number: shapes that are given whole have their own.
-  const int64_t batch = o.shapes.empty() ? 16 : 1;
-  TS_ASSIGN(const Graph graph,
-            load_model(o.model, batch, {.exact = false, .shapes = build.shapes, .family = o.family}));
+  TS_ASSIGN(const Graph graph, load_model(o.model, load.shapes.empty() ? 16 : 1, load));
   TS_ASSIGN(const Ranges ranges, calibrate(graph, options));
   TS_TRY(write_file(path, print_ranges(ranges)));
   if (common.json) {
@@ -121,11 +117,7 @@ Runner add(OptionList& options, const Common& common) {
   options.add("-o,--output", o->output, "FILE", "the file to write (default: MODEL.ranges.json in the working folder)");
   options.group("Ranges");
   add_calibration_flags(options, o->flags, "--method", "--samples");
-  options.add("--shape", o->shapes, "INPUT=N,...",
-              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
-  options.group("Model");
-  options.add("--family", o->family, "NAME",
-              "the model is a folder with a checkpoint of this family: " + family_list());
+  add_model_flags(options, o->load);
   return [o, &common] { return run_calibrate(*o, common); };
 }
 

@@ -19,7 +19,7 @@ constexpr size_t kNameColumns = 60;
 
 struct Options {
   std::string model, tool = "tensorrt";
-  BuildFlags flags;  // shapes and family
+  ModelFlags flags;
 };
 
 std::string joined(const std::vector<std::string>& words) {
@@ -66,11 +66,11 @@ Status check(const Options& o, const Common& common) {
   if (std::find(tools.begin(), tools.end(), o.tool) == tools.end())
     return usage_error(
         cat("--for ", o.tool, ": no rules of it are known; accepted: ", joined(tools), did_you_mean(o.tool, tools)));
-  TS_ASSIGN(const BuildOptions shapes, build_options(o.flags, o.model, {}, true));
+  TS_ASSIGN(const LoadOptions load, load_options(o.flags));
+  if (!load.states.empty()) return usage_error("--state: check looks at the model as written, leave it out");
   TS_ASSIGN(const bool engine, is_engine_file(o.model, o.flags.family));
   if (engine) return usage_error(cat(o.model, " is an engine, already built; check takes an ONNX model"));
-  TS_ASSIGN(const Graph graph,
-            import_model(o.model, 1, {.exact = false, .shapes = shapes.shapes, .family = o.flags.family}));
+  TS_ASSIGN(const Graph graph, import_model(o.model, 1, load));
   const std::vector<RuleReport> reports = check_portability(graph, o.tool);
   const auto broken = std::count_if(reports.begin(), reports.end(), [](const RuleReport& r) { return r.broken(); });
   if (common.json) {
@@ -90,10 +90,7 @@ Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
   options.add("model", o->model, "MODEL", "an ONNX model, or with --family a folder").required = true;
   options.add("--for", o->tool, "TOOL", "whose design rules: " + joined(portability_names()) + " (default: tensorrt)");
-  options.add("--shape", o->flags.shapes, "INPUT=N,...",
-              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
-  options.add("--family", o->flags.family, "NAME",
-              "the model is a folder with a checkpoint of this family: " + family_list());
+  add_model_flags(options, o->flags);
   return [o, &common] { return check(*o, common); };
 }
 

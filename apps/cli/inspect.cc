@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "cli/build_flags.h"
 #include "cli/command.h"
@@ -107,9 +108,12 @@ void print_summary(const Options& o, const Engine& e) {
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.forms.empty()) print_record("golden", "none (built with --no-verify)");
   for (const GoldenForm& form : e.golden.forms) print_golden(e, form);
-  if (!e.plans.empty()) {
-    print_ports(e.plans[0], "input", e.plans[0].inputs);
-    print_ports(e.plans[0], "output", e.plans[0].outputs);
+  std::set<std::string> shown;  // plans of one graph have the same ports
+  for (const Plan& p : e.plans) {
+    if (!shown.insert(p.graph).second) continue;
+    if (p.graph != Plan().graph) print_record("graph", p.graph);
+    print_ports(p, "input", p.inputs);
+    print_ports(p, "output", p.outputs);
   }
   for (const Plan& p : e.plans) print_plan(p);
 }

@@ -22,7 +22,7 @@ constexpr size_t kShown = 20;
 
 struct Options {
   std::string model, calib, precision, attention;
-  std::vector<std::string> shapes;
+  ModelFlags load;
   CalibrationFlags flags;
   bool all = false;
 };
@@ -85,23 +85,20 @@ void print(const Options& o, const Sensitivity& s) {
 Status sensitivity(const Options& o, const Common& common) {
   if (o.all && common.json) return usage_error("--json holds every layer: leave --all out");
   TS_TRY(check_calibration_flags(o.flags, o.calib, "--method", "--samples"));
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
+  TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.load.family));
   if (engine_file)
     return usage_error(cat(o.model, " is an engine, whose precisions are chosen; sensitivity takes an ONNX model"));
   TS_ASSIGN(const bool ranges_given, is_ranges_file(o.calib));
   if (ranges_given)
     return usage_error(
         cat("--calib ", o.calib, ": holds ranges and no samples to measure on; give an npz or a folder of images"));
-  BuildFlags shapes_only;
-  shapes_only.shapes = o.shapes;
-  TS_ASSIGN(const BuildOptions build, build_options(shapes_only, o.model, {}, true));
+  TS_ASSIGN(const LoadOptions load, load_options(o.load));
   const bool quiet = common.quiet || common.json;
   SensitivityOptions options{.types = {}, .quiet = quiet};
   options.types.precision = o.precision;
   options.types.attention = o.attention;
   TS_ASSIGN(const Precision* precision, base_precision(o.precision));
-  TS_ASSIGN(const Graph graph,
-            load_model(o.model, o.shapes.empty() ? 16 : 1, {.exact = false, .shapes = build.shapes}));
+  TS_ASSIGN(const Graph graph, load_model(o.model, load.shapes.empty() ? 16 : 1, load));
   CalibrateOptions calibration{.path = o.calib,
                                .samples = o.flags.samples > 0 ? o.flags.samples : kSamples,
                                .method = {},
@@ -140,9 +137,8 @@ Runner add(OptionList& options, const Common& common) {
   options.group("Samples");
   add_calibration_flags(options, o->flags, "--method", "--samples", kSamples);
   options.group(kPlainGroup);
-  options.add("--shape", o->shapes, "INPUT=N,...",
-              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
   options.add("--all", o->all, "show every layer (default: the 20 costliest)");
+  add_model_flags(options, o->load);
   return [o, &common] { return sensitivity(*o, common); };
 }
 
