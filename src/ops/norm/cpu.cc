@@ -31,27 +31,50 @@ struct Sums {
   float deviation, square;
 };
 
-// Sums of v[i] - center and of its square. Two vectors of each: additions wait for one another otherwise, and more
-// partial sums lose fewer bits.
+// Partial sums: element i is added to number i % 32, and at the end the upper half is added to the lower, five times.
+// So a row has the same sums to the last bit on every machine with FMA, however long its vectors; and additions do not
+// wait for one another.
+constexpr int64_t kPartial = 32, kVectors = kPartial / kLanes;
+
+template <int kCount>
+HWY_INLINE float sum_of(V (&v)[kCount]) {
+  const D d;
+  for (int half = kCount / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) v[i] = hn::Add(v[i], v[i + half]);
+  }
+  HWY_ALIGN float lane[kLanes];
+  hn::Store(v[0], d, lane);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) lane[i] += lane[i + half];
+  }
+  return lane[0];
+}
+
+// Sums of v[i] - center and of its square.
 Sums sum_deviations(const float* v, int64_t n, float center) {
   const D d;
   const V c = hn::Set(d, center);
-  V s0 = hn::Zero(d), s1 = hn::Zero(d), q0 = hn::Zero(d), q1 = hn::Zero(d);
+  V s[kVectors], q[kVectors];
+  for (int64_t j = 0; j < kVectors; ++j) s[j] = q[j] = hn::Zero(d);
   int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    const V a = hn::Sub(hn::LoadU(d, v + i), c), b = hn::Sub(hn::LoadU(d, v + i + kLanes), c);
-    s0 = hn::Add(s0, a);
-    s1 = hn::Add(s1, b);
-    q0 = hn::MulAdd(a, a, q0);
-    q1 = hn::MulAdd(b, b, q1);
+  for (; i + kPartial <= n; i += kPartial) {
+#pragma GCC unroll 32
+    for (int64_t j = 0; j < kVectors; ++j) {
+      const V a = hn::Sub(hn::LoadU(d, v + i + j * kLanes), c);
+      s[j] = hn::Add(s[j], a);
+      q[j] = hn::MulAdd(a, a, q[j]);
+    }
   }
-  Sums sums{hn::ReduceSum(d, hn::Add(s0, s1)), hn::ReduceSum(d, hn::Add(q0, q1))};
-  for (; i < n; ++i) {
-    const float a = v[i] - center;
-    sums.deviation += a;
-    sums.square += a * a;
+#pragma GCC unroll 32
+  for (int64_t j = 0; j < kVectors; ++j) {
+    const int64_t left = n - i - j * kLanes;
+    if (left <= 0) continue;
+    const size_t count = static_cast<size_t>(std::min(left, kLanes));
+    const V a = hn::IfThenElseZero(hn::FirstN(d, count), hn::Sub(hn::LoadN(d, v + i + j * kLanes, count), c));
+    s[j] = hn::Add(s[j], a);
+    q[j] = hn::MulAdd(a, a, q[j]);
   }
-  return sums;
+  return {sum_of(s), sum_of(q)};
 }
 
 // v = (v - mean) * inverse [* gain] [+ shift], in place.
