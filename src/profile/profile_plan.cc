@@ -6,6 +6,7 @@
 #include "archs/cuda/device_memory.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "inputs/samples.h"
 #include "profile/ceilings.h"
 #include "profile/cupti.h"
@@ -17,6 +18,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr double kOverlapWorthSaying = 0.01;  // of the span
 
 class Profiler {
  public:
@@ -46,7 +49,8 @@ class Profiler {
   Status run_on_host(Executor& executor, Profile& p) {
     std::vector<double> ms, cost, rest;
     std::vector<StepTimes> stamped;
-    for (int i = 0; i < options_.runs; ++i) {
+    Progress progress("profiling", options_.runs);
+    for (int i = 0; i < options_.runs; ++i, progress.advance()) {
       const int warmup = i == 0 ? options_.warmup : 0;
       TS_ASSIGN(const std::vector<double> plain, executor.time_runs(inputs_.pointers, 1, warmup));
       TS_ASSIGN(std::vector<StepTimes> with, executor.time_steps(inputs_.pointers, 1, warmup));
@@ -54,6 +58,7 @@ class Profiler {
       cost.push_back(with.at(0).run_us * 1e-3 / plain[0]);
       stamped.push_back(std::move(with[0]));
     }
+    progress.done();
     p.latency = latency_of(std::move(ms));
     p.profiled_ms = p.latency->median_ms * median_of(std::move(cost));
     take_stamps(stamped, p);
@@ -104,6 +109,11 @@ class Profiler {
     p.profiled_ms = median_of(std::move(ms));
     take_times(*runs, p);
     p.residual_us = p.latency->median_ms * 1e3 - *p.span_us;
+    if (*p.overlap_us > kOverlapWorthSaying * *p.span_us) {
+      p.notes.push_back(
+          "kernels that are launched programmatically begin while the one before still runs, and wait for it: the time "
+          "in which more than one ran is in the times of both");
+    }
     return {};
   }
 
