@@ -87,9 +87,9 @@ Result<double> device_bandwidth() {
   return 2.0 * kBytes * kCopies / seconds;
 }
 
-// The fastest kernel that this arch has for the problem; an infinite time: none runs here.
+// The fastest kernel that this arch has for the problem.
 struct Best {
-  double us = 0;  // 0: none
+  double us = 0;  // 0: none runs here
   std::string computed;
 };
 Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
@@ -106,10 +106,21 @@ Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
   return best;
 }
 
-// Large enough that products, not the ends of tiles, take the time; a few milliseconds each.
-int64_t size_for(Arch arch) {
-  if (info(arch).device == DeviceKind::kCuda) return 8192;
-  return threads() > 8 ? 2048 : 1024;
+// Large enough that products, not the ends of tiles, take the time: eight waves of the largest tiles on 132 SMs.
+struct Sizes {
+  int64_t m, n, k;
+};
+Sizes sizes_for(Arch arch) {
+  if (info(arch).device == DeviceKind::kCuda) return {8192, 4096, 4096};
+  return threads() > 8 ? Sizes{2048, 2048, 2048} : Sizes{1024, 1024, 1024};
+}
+
+Problem product(const Precision& p, const Sizes& size) {
+  return {.op = "matmul",
+          .in = {dense_operand({size.m, size.k}, p.activation), dense_operand({size.n, size.k}, p.weight, true)},
+          .out = {dense_operand({size.m, size.n}, p.carrier)},
+          .attrs = {},
+          .then = {}};
 }
 
 }  // namespace
@@ -125,14 +136,9 @@ Result<Ceilings> measure_ceilings(Arch arch, const std::string& machine) {
     if (best.us > 0) c.bytes_per_s = std::max(c.bytes_per_s, moved_bytes(copy) / best.us * 1e6);
   }
   const OpInfo& matmul = *find_op("matmul");
-  const int64_t n = size_for(arch);
+  const Sizes size = sizes_for(arch);
   for (const char* name : {"fp32", "fp16", "bf16", "fp8", "int8"}) {
-    const Precision& p = *find_precision(name);
-    const Problem problem{.op = "matmul",
-                          .in = {dense_operand({n, n}, p.activation), dense_operand({n, n}, p.weight, true)},
-                          .out = {dense_operand({n, n}, p.carrier)},
-                          .attrs = {},
-                          .then = {}};
+    const Problem problem = product(*find_precision(name), size);
     const Best best = best_kernel(matmul, problem, arch);
     if (best.us <= 0) continue;
     const double rate = matmul.flops(problem) / best.us * 1e6;

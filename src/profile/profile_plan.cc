@@ -92,14 +92,16 @@ class Profiler {
 
   // Inside the CUDA graph, which is made anew: CUPTI times those that are made while it records.
   Status take_activities(Profile& p) {
-    std::vector<int> launches;
+    const OnDevice here(options_.device);
+    TS_TRY(here.status());
+    std::unique_ptr<Executor> traced;  // outlives the trace: its graph is there until every record is
     std::vector<double> ms;
     TS_ASSIGN(CuptiTrace trace, trace_with_cupti([&]() -> Status {
-                TS_ASSIGN(const std::unique_ptr<Executor> traced, bind_here());
-                launches = traced->launches();
+                TS_ASSIGN(traced, bind_here());
                 TS_ASSIGN(ms, traced->time_runs(inputs_.pointers, options_.runs, options_.warmup));
                 return {};
               }));
+    const std::vector<int> launches = traced->launches();
     if (launches.empty()) return machine_error("the nodes of the CUDA graph could not be counted");
     const Result<std::vector<RunTrace>> runs = match_activities(std::move(trace.activities), launches, options_.runs);
     if (!runs.ok()) {
