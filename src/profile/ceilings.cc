@@ -43,14 +43,14 @@ Result<double> host_bandwidth() {
   TS_ASSIGN(Buffer to, allocate(kBytes, "the array that bandwidth is measured with"));
   std::memset(from.data(), 1, from.size());  // pages of its own, not the one of zeros
   std::memset(to.data(), 2, to.size());
-  const double copied = fastest(4, [&] {
+  const double copied = fastest(8, [&] {
     parallel_for(kBytes / kPiece, 1, [&](int64_t begin, int64_t end) {
       std::memcpy(to.data() + begin * kPiece, from.data() + begin * kPiece,
                   static_cast<size_t>((end - begin) * kPiece));
     });
   });
   std::atomic<uint64_t> all{0};
-  const double read = fastest(4, [&] {
+  const double read = fastest(8, [&] {
     parallel_for(kBytes / kPiece, 1, [&](int64_t begin, int64_t end) {
       uint64_t sum[8] = {};
       const auto* words = reinterpret_cast<const uint64_t*>(from.data() + begin * kPiece);
@@ -98,7 +98,7 @@ Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
   for (const Candidate& c : candidates(op, problem, arch)) {
     Problem as = problem;
     as.config = c.config;
-    const Result<KernelTimes> times = time_kernel(*c.variant, as, bytes, {.calls = 4, .replays = 5, .warm_ms = 2});
+    const Result<KernelTimes> times = time_kernel(*c.variant, as, bytes, {.calls = 4, .replays = 9, .warm_ms = 2});
     if (!times.ok()) continue;  // a library that is not here: another kernel is the best then
     if (best.us > 0 && times->fastest_us >= best.us) continue;
     best = {times->fastest_us, precision_word(arithmetic_name(c.variant->arithmetic(as).computed))};

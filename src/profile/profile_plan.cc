@@ -15,6 +15,7 @@
 #include "profile/timeline.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -44,19 +45,24 @@ class Profiler {
     return bind(engine_, plan_, {.threads = options_.threads, .device = options_.device});
   }
 
-  // Plain runs and runs with stamps in turn: what else the machine does disturbs both alike, and what stamps cost is
-  // the median over the pairs.
+  // Plain runs and runs with stamps in pairs, either one first in turn: what else the machine does disturbs both alike,
+  // and what stamps cost is the median over the pairs.
   Status run_on_host(Executor& executor, Profile& p) {
     std::vector<double> ms, cost, rest;
     std::vector<StepTimes> stamped;
     Progress progress("profiling", options_.runs);
     for (int i = 0; i < options_.runs; ++i, progress.advance()) {
-      const int warmup = i == 0 ? options_.warmup : 0;
-      TS_ASSIGN(const std::vector<double> plain, executor.time_runs(inputs_.pointers, 1, warmup));
-      TS_ASSIGN(std::vector<StepTimes> with, executor.time_steps(inputs_.pointers, 1, warmup));
-      ms.push_back(plain.at(0));
-      cost.push_back(with.at(0).run_us * 1e-3 / plain[0]);
-      stamped.push_back(std::move(with[0]));
+      for (const bool plain : {i % 2 == 0, i % 2 != 0}) {
+        const int warmup = i == 0 ? options_.warmup : 0;
+        if (plain) {
+          TS_ASSIGN(const std::vector<double> one, executor.time_runs(inputs_.pointers, 1, warmup));
+          ms.push_back(one.at(0));
+        } else {
+          TS_ASSIGN(std::vector<StepTimes> one, executor.time_steps(inputs_.pointers, 1, warmup));
+          stamped.push_back(std::move(one.at(0)));
+        }
+      }
+      cost.push_back(stamped.back().run_us * 1e-3 / ms.back());
     }
     progress.done();
     p.latency = latency_of(std::move(ms));
@@ -137,6 +143,13 @@ Status take_ceilings(const Plan& plan, const ProfileOptions& options, Profile& p
   const std::shared_ptr<ThreadPool> pool = options.threads > 0 ? make_pool(options.threads) : nullptr;
   const UsePool use(pool.get());
   TS_ASSIGN(p.ceilings, machine_ceilings(plan.arch, p.machine, options.ceilings == CeilingsUse::kAgain, p.notes));
+  constexpr double kBeyond = 1.1;
+  for (const KernelTime& k : p.kernels) {
+    if (achieved(k, *p.ceilings).of_products.value_or(0) <= kBeyond) continue;
+    p.notes.push_back(cat("layer ", k.layer, " is faster than this machine's ceiling for ", k.precision,
+                          ", which something else must have disturbed: --ceilings again measures it anew"));
+    break;
+  }
   return {};
 }
 
