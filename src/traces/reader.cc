@@ -57,7 +57,7 @@ std::string accepted() {
 Result<Source> open_source(const std::string& path) {
   auto bytes = map_file(path);
   if (!bytes.ok()) return bytes.status();
-  return make_source(path, std::move(bytes).value());
+  return make_source(path, read_by_turns(std::move(bytes).value()));
 }
 
 }  // namespace
