@@ -116,6 +116,20 @@ TEST_F(NsightMade, RangesThatCountRunsAreNoLayers) {
   EXPECT_NE(p->notes[0].find("differ from run to run"), std::string::npos);
 }
 
+TEST_F(NsightMade, TheRangeAroundAGraphIsNoLayer) {
+  const auto p = read(database(std::string(kTables) + R"(
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2), (4000, 6000, 0, 1, 16777216, 2, 2),
+      (7000, 8000, 0, 2, 16777216, 2, 2);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (110, 120, 16777217, 1), (130, 140, 16777217, 2);
+    INSERT INTO NVTX_EVENTS VALUES (100, 200, 59, 'run', 16777217, NULL);
+  )"));
+  ASSERT_TRUE(p.ok()) << p.status().message();
+  ASSERT_EQ(p->kernels.size(), 3u);
+  EXPECT_EQ(p->kernels[0].layer, "");
+  EXPECT_EQ(p->kernels[1].layer, "");
+  EXPECT_EQ(p->kernels[2].layer, "run") << "launched alone";
+}
+
 TEST_F(NsightMade, OlderAndBareSchemasAreRead) {
   // No NVTX, no copies, no device, short names only.
   const auto p = read(database(R"(

@@ -118,4 +118,13 @@ Result<Profile> read_profile(const std::string& path, const Rules& rules, const 
   return profile;
 }
 
+Result<Rules> read_rules(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  TS_ASSIGN(const Bytes bytes, map_file(path));
+  if (bytes.size() > kMostBytes)
+    return bad_input(cat(path, ": has ", bytes.size(), " bytes; rules may have ", kMostBytes));
+  TS_ASSIGN(Rules rules, parse_rules({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path));
+  return with_built_in(std::move(rules));
+}
+
 }  // namespace tessera
