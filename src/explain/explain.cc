@@ -104,8 +104,8 @@ std::string short_kernel(const std::string& name) {
 }
 
 std::string duration(double ms, double scale_ms) {
-  if (scale_ms >= 1000) return fixed(ms, 1) + " ms";
-  return scale_ms >= 1 ? fixed(ms, 2) + " ms" : fixed(ms * 1000, 1) + " us";
+  if (scale_ms < 0.2) return fixed(ms * 1000, 1) + " us";
+  return fixed(ms, scale_ms >= 1000 ? 1 : scale_ms >= 2 ? 2 : 3) + " ms";
 }
 
 Explanation explain(const Profile& a, const ExplainOptions& options) {

@@ -74,7 +74,7 @@ std::optional<Recommendation> recommend_fusing_all(const Case& c) {
              std::string(quantized ? "quantization and " : "") + "conversions";
   Recommendation r{.id = "fuse",
                    .what = "fuse " + words + " into the kernels around them",
-                   .why = "they take " + c.time(us) + ", " + percent(us / c.in_b.kernels) + " of the time",
+                   .why = "these kernels take " + c.time(us) + ", " + percent(us / c.in_b.kernels) + " of the time",
                    .part = Part::kRest};
   r.arithmetic = c.time(c.in_b.kernels) + " - " + c.time(us);
   r.confidence = Confidence::kLow;

@@ -59,13 +59,15 @@ std::optional<Recommendation> higher_products(const Case& c, const char* id, con
 }  // namespace
 
 std::string names_of_higher_products(const Case& c, KernelClass kind) {
-  LayerNames layers, kernels;
+  LayerNames layers, patterns, kernels;
   for (const KernelTime& k : c.b.kernels) {
     if (k.kernel_class != kind || k.us <= 0 || !is_lower(c.low, multiplied_in(k.precision))) continue;
-    if (k.layer != k.name) layers.add(layer_pattern(k.layer));
+    if (k.layer != k.name) layers.add(k.layer), patterns.add(layer_pattern(k.layer));
     kernels.add(short_kernel(k.name));
   }
-  const std::vector<std::string>& names = layers.all.empty() ? kernels.all : layers.all;
+  const std::vector<std::string>& names = layers.all.empty()            ? kernels.all
+                                          : layers.all.size() <= kNamed ? layers.all
+                                                                        : patterns.all;
   std::string text;
   for (size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + names[i];
   return text + (names.size() > kNamed ? cat(" and ", names.size() - kNamed, " more") : "");
