@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "fuzz/feed_profile.h"
 #include "fuzz/feeds.h"
 
@@ -9,6 +11,7 @@ namespace tessera::fuzz {
 
 // SQLite reads files, so that the bytes become one without a name.
 void feed_nsight(std::span<const uint8_t> input) {
+  if (input.size() < 16 || std::memcmp(input.data(), "SQLite format 3", 16) != 0) return;
   static const int kFile = memfd_create("nsight", MFD_CLOEXEC);
   TS_CHECK(kFile >= 0 && ftruncate(kFile, 0) == 0, "no file in memory");
   TS_CHECK(pwrite(kFile, input.data(), input.size(), 0) == static_cast<ssize_t>(input.size()), input.size());
