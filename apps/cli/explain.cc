@@ -73,7 +73,7 @@ Runner add(OptionList& options, const Common& common) {
   options.add("--all", o->all, "show every layer and fallback (default: 10)");
   options.group("Profiles of other tools");
   options.add("--rules", o->rules, "FILE",
-              "rules that tell kernels by their names, before those of the program (docs/explain.md)");
+              "rules that tell kernels by their names, before those of the program (docs/foreign-profiles.md)");
   for (size_t i = 0; i < kMost; ++i) {
     const std::string letter(1, "abc"[i]);
     options

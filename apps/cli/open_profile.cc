@@ -35,10 +35,9 @@ bool begins_as_engine(const Bytes& file) { return file.size() >= 7 && std::memcm
 
 Result<Rules> open_rules(const std::string& path) {
   if (path.empty()) return with_built_in({});
-  const auto file = map_file(path);
-  if (!file.ok()) return Status(file.status().code(), "--rules " + file.status().message() + hint_for_missing(path));
-  TS_ASSIGN(Rules first, parse_rules({reinterpret_cast<const char*>(file->data()), file->size()}, path));
-  return with_built_in(std::move(first));
+  Result<Rules> rules = read_rules(path);
+  if (rules.ok()) return rules;
+  return Status(rules.status().code(), "--rules " + rules.status().message() + hint_for_missing(path));
 }
 
 Result<Profile> open_profile(const std::string& path, const Rules& rules, const ReadOptions& options,
