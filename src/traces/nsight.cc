@@ -42,6 +42,19 @@ struct Range {
   std::string text;
 };
 
+// Correlation ids count per process.
+struct Id {
+  int64_t process, correlation;
+  bool operator==(const Id&) const = default;
+};
+struct HashId {
+  size_t operator()(const Id& id) const {
+    return static_cast<size_t>(id.process) * 0x9e3779b97f4a7c15u ^ static_cast<size_t>(id.correlation);
+  }
+};
+template <class Value>
+using ById = std::unordered_map<Id, Value, HashId>;
+
 Status too_many(const char* what) { return bad_input(cat("holds more than ", kMostRows, " ", what)); }
 
 class Export {
@@ -57,7 +70,7 @@ class Export {
   Status read_ranges();
   Status read_strings();
   Status read_machine(Profile& profile) const;
-  std::unordered_map<int64_t, const Range*> range_of_launches();
+  ById<const Range*> range_of_launches();
   Result<Timeline::Text> layer_of(const Range* range);
   Status fill_timeline(Profile& profile);
   Status keep_text(size_t bytes);
@@ -184,18 +197,15 @@ Status Export::read_machine(Profile& profile) const {
   });
 }
 
-// Key of a launch: correlation ids count per process.
-int64_t key_of(int64_t process, int64_t correlation) { return process * 0x100000001b3 ^ correlation; }
-
 // The innermost range around each launch, thread by thread: ranges that are pushed and popped nest.
-std::unordered_map<int64_t, const Range*> Export::range_of_launches() {
+ById<const Range*> Export::range_of_launches() {
   std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {
     return std::tuple(a.thread, a.begin_ns, b.end_ns) < std::tuple(b.thread, b.begin_ns, a.end_ns);
   });
   std::sort(launches_.begin(), launches_.end(), [](const Launch& a, const Launch& b) {
     return std::pair(a.thread, a.at_ns) < std::pair(b.thread, b.at_ns);
   });
-  std::unordered_map<int64_t, const Range*> found;
+  ById<const Range*> found;
   std::vector<const Range*> open;
   size_t next = 0;
   for (const Launch& l : launches_) {
@@ -203,7 +213,7 @@ std::unordered_map<int64_t, const Range*> Export::range_of_launches() {
            std::pair(ranges_[next].thread, ranges_[next].begin_ns) <= std::pair(l.thread, l.at_ns))
       open.push_back(&ranges_[next++]);
     while (!open.empty() && (open.back()->thread != l.thread || open.back()->end_ns < l.at_ns)) open.pop_back();
-    if (!open.empty()) found.emplace(key_of(l.thread >> kProcessBits, l.correlation), open.back());
+    if (!open.empty()) found.emplace(Id{l.thread >> kProcessBits, l.correlation}, open.back());
   }
   return found;
 }
@@ -228,12 +238,12 @@ Status Export::fill_timeline(Profile& profile) {
   }
   const auto ranges = range_of_launches();
   // A launch of many kernels is that of a graph, and the range around it none of their layers.
-  std::unordered_map<int64_t, size_t> started;
-  for (const Kernel& k : kernels_) ++started[key_of(k.process, k.correlation)];
+  ById<size_t> started;
+  for (const Kernel& k : kernels_) ++started[{k.process, k.correlation}];
   for (size_t i = 0; i < kernels_.size(); ++i) {
-    const int64_t key = key_of(kernels_[i].process, kernels_[i].correlation);
-    const auto at = ranges.find(key);
-    if (at == ranges.end() || started[key] > 1) continue;
+    const Id id{kernels_[i].process, kernels_[i].correlation};
+    const auto at = ranges.find(id);
+    if (at == ranges.end() || started[id] > 1) continue;
     const auto layer = layer_of(at->second);
     if (!layer.ok()) {
       for (Timeline::Launch& l : timeline_.launches()) l.layer = 0;
