@@ -141,7 +141,9 @@ class Explain(CliTest):
             self.assertIn(name, failure("explain", name, code=3))
         self.assertIn("there is no profile B", failure("explain", FP16, "--runs-b", 3, code=2))
         self.assertIn("there is no profile C", failure("explain", FP16, NVFP4, "--beside-c", "x.json", code=2))
-        self.assertIn("leave --all out", json.loads(tessera("explain", FP16, "--all", "--json", code=2).stdout)["error"])
+        self.assertIn(
+            "leave --all out", json.loads(tessera("explain", FP16, "--all", "--json", code=2).stdout)["error"]
+        )
 
 
 if __name__ == "__main__":
