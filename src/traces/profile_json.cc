@@ -191,6 +191,7 @@ std::string profile_json(const Profile& p) {
   put(j, "precision", p.precision);
   put(j, "machine", p.machine);
   put(j, "plan", p.plan);
+  if (p.predicted) j["predicted"] = true;
   if (p.batch > 0) j["batch"] = p.batch;
   j["runs"] = p.runs;
   if (p.latency) j["latency"] = latency_json(*p.latency);
@@ -198,6 +199,7 @@ std::string profile_json(const Profile& p) {
   put(j, "enqueue_us", p.enqueue_us);
   put(j, "gap_us", p.gap_us);
   put(j, "overlap_us", p.overlap_us);
+  put(j, "span_us", p.span_us);
   put(j, "host_to_device_us", p.host_to_device_us);
   put(j, "device_to_host_us", p.device_to_host_us);
   put(j, "profiled_ms", p.profiled_ms);
@@ -234,6 +236,7 @@ Result<Profile> parse_profile(std::string_view text) {
   f.number("enqueue_us", p.enqueue_us);
   f.number("gap_us", p.gap_us);
   f.number("overlap_us", p.overlap_us);
+  f.number("span_us", p.span_us);
   f.number("host_to_device_us", p.host_to_device_us);
   f.number("device_to_host_us", p.device_to_host_us);
   f.number("profiled_ms", p.profiled_ms);
@@ -242,6 +245,7 @@ Result<Profile> parse_profile(std::string_view text) {
   f.count("arena_bytes", p.arena_bytes);
   f.texts("notes", p.notes);
   TS_TRY(f.status());
+  if (const auto* v = f.find("predicted"); v != nullptr && v->is_boolean()) p.predicted = v->get<bool>();
   if (const auto* v = f.find("latency")) {
     TS_ASSIGN(p.latency, parse_latency(*v));
   }
