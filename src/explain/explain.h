@@ -38,8 +38,8 @@ struct PrecisionTime {
 struct ClassTime {
   std::string name;  // name_of(KernelClass)
   double a_ms = 0, b_ms = 0;
-  double a_share = 0, b_share = 0;          // of the kernel time
-  std::vector<PrecisionTime> precisions{};  // of products only, highest first
+  double a_share = 0, b_share = 0;        // of the kernel time
+  std::vector<PrecisionTime> precisions;  // of products only, highest first
 };
 
 // Which share of the products has which precision. The three say different things; none stands for another.
@@ -142,14 +142,16 @@ struct Combination {
 
 // A recommendation of A and B that profile C shows as applied.
 struct Check {
-  std::string id, what, seen;                          // seen: how C shows it
+  std::string id, what, seen;  // seen: how C shows it
+  Part part = Part::kProducts;
   double predicted_gain_ms = 0, measured_gain_ms = 0;  // of the recommendation's part, B to C
 };
 struct Applied {
   ProfileFacts c;
   std::vector<Check> checks;
-  std::vector<std::string> not_seen;          // recommendations that C does not show
-  std::optional<double> predicted, measured;  // speedup on kernel time, A to C; predicted: of all that was applied
+  std::vector<std::string> not_seen;  // recommendations that C does not show
+  // Speedup on kernel time, A to C; predicted: of all that was applied.
+  std::optional<double> predicted, measured;
 };
 
 struct Explanation {
@@ -157,6 +159,7 @@ struct Explanation {
   ProfileFacts a, b;
   std::string answer;  // one sentence
   std::optional<double> speedup, latency_speedup;
+  bool per_sample = false;         // batch sizes differ: both speedups are per sample, and there is no ladder
   std::vector<ClassTime> classes;  // in the order of KernelClass, without empty ones
   Coverage a_coverage, b_coverage;
   Changes changes;
@@ -164,7 +167,8 @@ struct Explanation {
   Growth growth;
   std::optional<Outside> a_outside, b_outside;  // where the latency is known
   Sizes a_sizes, b_sizes;
-  std::string asked, asked_how;  // precision that fallbacks are held against, and who says so; of B, or of A alone
+  // Precision that fallbacks are held against, and who says so; of B, or of A alone.
+  std::string asked, asked_how;
   std::vector<Fallback> fallbacks;
   std::vector<Rung> ladder;
   std::vector<Recommendation> recommendations;  // most gained first
@@ -181,6 +185,9 @@ Explanation explain(const Profile& a, const ExplainOptions& options = {});
 Explanation explain(const Profile& a, const Profile& b, const ExplainOptions& options = {});
 // `c` was made after something that the explanation of A and B recommends was applied.
 Explanation explain(const Profile& a, const Profile& b, const Profile& c, const ExplainOptions& options = {});
+
+// A time, in the unit that suits `scale_ms`, the largest of its table: "6.36 ms", "47.5 us".
+std::string duration(double ms, double scale_ms);
 
 std::string explanation_json(const Explanation& explanation);
 
