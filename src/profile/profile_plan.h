@@ -8,7 +8,9 @@
 #include <string>
 
 #include "base/status.h"
+#include "inputs/samples.h"
 #include "plan/engine.h"
+#include "runtime/executor.h"
 #include "traces/profile.h"
 
 namespace tessera {
@@ -17,9 +19,10 @@ namespace tessera {
 enum class CeilingsUse : uint8_t { kCached, kAgain, kNone };
 
 struct ProfileOptions {
-  int runs = 50, warmup = 10;
-  int device = 0;   // of a CUDA plan
-  int threads = 0;  // of a host plan (ExecutorOptions)
+  int runs = 20;            // at least 1
+  int warmup = kOwnWarmup;  // runs before the first that counts
+  int device = 0;           // of a CUDA plan
+  int threads = 0;          // of a host plan (ExecutorOptions)
   CeilingsUse ceilings = CeilingsUse::kCached;
   std::string path = {};  // the engine's file, for Profile::path and engine_bytes; empty: not told
 };
@@ -27,7 +30,10 @@ struct ProfileOptions {
 // The plan of this name; an empty name: the first that users run. The error lists those that there are.
 Result<const Plan*> pick_plan(const Engine& engine, const std::string& name);
 
-// On seeded random inputs, and states that are zero when the first run begins. An engine whose target is not here is an
+// Seeded random inputs for runs that are timed; null for ports that lie in a state, so that no run copies into it.
+Filled resident_inputs(const Plan& plan);
+
+// On these inputs, and states that are zero when the first run begins. An engine whose target is not here is an
 // error.
 Result<Profile> profile_plan(const Engine& engine, const Plan& plan, const ProfileOptions& options = {});
 

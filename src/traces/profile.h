@@ -55,6 +55,7 @@ struct Latency {
 // `ms` is not empty; it need not be sorted. Percentiles are linear between neighbours.
 Latency latency_of(std::vector<double> ms);
 double percentile(const std::vector<double>& sorted, double share);
+double median_of(std::vector<double> values);  // not empty
 
 // What this machine can do, measured (profile/ceilings.h) or from the data of its arch (archs/chip.h).
 struct Ceilings {
@@ -84,7 +85,11 @@ struct Profile {
   bool predicted = false;          // times are computed from a chip's data (profile/predict.h), not measured
   std::vector<std::string> notes;  // what the reader of the tables should know, a sentence each
 
-  double kernel_us() const;  // sum over kernels
+  double kernel_us() const;                  // sum over kernels
+  std::optional<double> per_second() const;  // samples, by the median latency
+  // Of the median run, what lies outside its span: launch, and what profiling adds to the span, which makes it less
+  // than 0.
+  std::optional<double> residual_us() const;
 };
 
 // The project's own form: what `profile --json` prints and `explain` reads. `format` and `version` come first in it.

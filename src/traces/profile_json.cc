@@ -3,6 +3,7 @@
 
 #include "io/json.h"
 #include "traces/profile.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,8 @@ Json ceilings_json(const Ceilings& c) {
   return {{"machine", c.machine}, {"measured", c.measured}, {"bytes_per_s", c.bytes_per_s}, {"flops_per_s", rates}};
 }
 
-Json kernel_json(const KernelTime& k) {
+// What is made of other fields stands there for people and scripts; parse_profile makes it again.
+Json kernel_json(const KernelTime& k, const std::optional<Ceilings>& ceilings) {
   Json j;
   j["name"] = k.name;
   put(j, "layer", k.layer);
@@ -43,6 +45,10 @@ Json kernel_json(const KernelTime& k) {
   j["us"] = k.us;
   put(j, "flops", k.flops);
   put(j, "bytes", k.bytes);
+  const Achieved a = achieved(k, ceilings.value_or(Ceilings{}));
+  put(j, "bytes_per_s", a.bytes_per_s);
+  put(j, "flops_per_s", a.flops_per_s);
+  if (a.bound) j["bound"] = name_of(*a.bound);
   if (!k.begin_us.empty()) j["begin_us"] = k.begin_us;
   if (!k.end_us.empty()) j["end_us"] = k.end_us;
   return j;
@@ -195,11 +201,13 @@ std::string profile_json(const Profile& p) {
   if (p.batch > 0) j["batch"] = p.batch;
   j["runs"] = p.runs;
   if (p.latency) j["latency"] = latency_json(*p.latency);
+  put(j, "per_second", p.per_second());
   j["kernel_us"] = p.kernel_us();
   put(j, "enqueue_us", p.enqueue_us);
   put(j, "gap_us", p.gap_us);
   put(j, "overlap_us", p.overlap_us);
   put(j, "span_us", p.span_us);
+  put(j, "residual_us", p.residual_us());
   put(j, "host_to_device_us", p.host_to_device_us);
   put(j, "device_to_host_us", p.device_to_host_us);
   put(j, "profiled_ms", p.profiled_ms);
@@ -208,7 +216,7 @@ std::string profile_json(const Profile& p) {
   put(j, "arena_bytes", p.arena_bytes);
   if (p.ceilings) j["ceilings"] = ceilings_json(*p.ceilings);
   j["kernels"] = Json::array();
-  for (const KernelTime& k : p.kernels) j["kernels"].push_back(kernel_json(k));
+  for (const KernelTime& k : p.kernels) j["kernels"].push_back(kernel_json(k, p.ceilings));
   j["notes"] = p.notes;
   return j.dump(1, ' ', false, Json::error_handler_t::replace);
 }
