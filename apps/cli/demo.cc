@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +8,12 @@
 
 #include "base/progress.h"
 #include "cli/batches.h"
+#include "cli/build_file.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"
+#include "cli/scratch_folder.h"
 #include "plan/engine_file.h"
 #include "precision/quantize.h"
 #include "verify/golden.h"
@@ -46,23 +47,6 @@ struct Row {
   int64_t bytes = 0;
   double ms_per_image = 0;
   std::string verdict;  // empty: fine
-};
-
-// A folder of our own that goes when we go.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_demo_XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 struct TestSet {
@@ -118,11 +102,10 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   // Through the file, as users do it.
   const std::string path = scratch + "/" + precision + ".tess";
   {
-    TS_ASSIGN(const Built built, build_engine(options));
-    TS_TRY(write_engine(built.engine, path));
+    TS_ASSIGN(const BuiltFile file, build_file(options, path));
+    row.bytes = file.bytes;
   }
   TS_ASSIGN(const Engine engine, read_engine(path));
-  row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   row.stored = words_of(engine.plans[0], precision, &PromiseGroup::stored);
   row.computed = words_of(engine.plans[0], precision, &PromiseGroup::computed);
   TS_ASSIGN(const VerifyReport verified, verify_engine(engine, {.layers = false}));

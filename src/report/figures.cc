@@ -7,26 +7,26 @@
 
 namespace tessera {
 
-std::string fixed(double value, int decimals) {
+std::string decimals(double value, int digits) {
   if (!std::isfinite(value)) return "-";
   char text[64];
   // Beyond 1e15 no decimal is exact, and a hostile file may hold 1e300.
-  const int length = std::fabs(value) < 1e15 ? std::snprintf(text, sizeof text, "%.*f", decimals, value)
+  const int length = std::fabs(value) < 1e15 ? std::snprintf(text, sizeof text, "%.*f", digits, value)
                                              : std::snprintf(text, sizeof text, "%.2e", value);
   return std::string(text, static_cast<size_t>(length));
 }
 
 std::string rounded(double value, int digits) {
-  if (value == 0 || !std::isfinite(value)) return fixed(value, 0);
+  if (value == 0 || !std::isfinite(value)) return decimals(value, 0);
   const int before = static_cast<int>(std::floor(std::log10(std::fabs(value)))) + 1;
-  return fixed(value, std::clamp(digits - before, 0, 9));
+  return decimals(value, std::clamp(digits - before, 0, 9));
 }
 
-std::string percent(double share) { return std::isfinite(share) ? fixed(100 * share, 1) + " %" : "-"; }
+std::string share_words(double share) { return std::isfinite(share) ? decimals(100 * share, 1) + " %" : "-"; }
 
-std::string times(double ratio) { return std::isfinite(ratio) ? fixed(ratio, 2) + " x" : "-"; }
+std::string ratio_words(double ratio) { return std::isfinite(ratio) ? decimals(ratio, 2) + "x" : "-"; }
 
-std::string in_ms(double us) { return fixed(us / 1e3, us < 1e3 ? 4 : 3); }
+std::string in_ms(double us) { return decimals(us / 1e3, us < 1e3 ? 4 : 3); }
 
 std::string time_words(double us) {
   if (!std::isfinite(us)) return "-";
@@ -35,9 +35,9 @@ std::string time_words(double us) {
 
 std::string size_words(double bytes) {
   if (!std::isfinite(bytes)) return "-";
-  return bytes < 1e6   ? fixed(bytes / 1e3, 1) + " kB"
-         : bytes < 1e9 ? fixed(bytes / 1e6, 1) + " MB"
-                       : fixed(bytes / 1e9, 2) + " GB";
+  return bytes < 1e6   ? decimals(bytes / 1e3, 1) + " kB"
+         : bytes < 1e9 ? decimals(bytes / 1e6, 1) + " MB"
+                       : decimals(bytes / 1e9, 2) + " GB";
 }
 
 std::string count_words(double value, const std::string& unit) {

@@ -46,6 +46,7 @@ Document make_report(const ReportInput& input) {
   };
   add(summary_section(input));
   add(comparison_section(input));
+  add(versions_section(input));
   for (const Explanation& e : input.explained) add(explanation_section(input, e));
   add(time_section(input));
   add(kernels_section(input));

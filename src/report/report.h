@@ -55,11 +55,24 @@ struct ComparedEngine {
   std::string refused = {};  // why it was not built or not measured; empty: it was
 };
 
+// A step of two versions of one engine; nothing: that version has no such step.
+struct StepChange {
+  std::string layer, kernel_before, kernel_after;
+  std::optional<double> us_before, us_after;
+  double change_us() const { return us_after.value_or(0) - us_before.value_or(0); }
+};
+struct VersionPair {
+  std::string before, after;      // names of their entries
+  double ms_before, ms_after;     // latency, or kernel time where one has none
+  std::vector<StepChange> steps;  // the largest change first
+};
+
 struct ReportInput {
   std::string title, date, program;    // program: "tessera 0.1.0"
   std::vector<ReportEntry> entries;    // the first is what the others are compared with
   std::vector<Explanation> explained;  // of the first entry and each further one, in their order; or of the first alone
   std::vector<ComparedEngine> compared = {};
+  std::vector<VersionPair> versions = {};
   std::vector<std::string> commands = {};  // that make the same report
 };
 

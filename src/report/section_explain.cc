@@ -21,7 +21,7 @@ ChartBlock ladder_chart(const Explanation& e) {
         e.compared && e.speedup && r.base == 'B' &&
         &r == &*std::find_if(e.ladder.begin(), e.ladder.end(), [](const Rung& x) { return x.base == 'B'; });
     chart.rows.push_back({.name = r.name,
-                          .value = cat(times(r.speedup), r.nominal ? ", nominal" : ""),
+                          .value = cat(ratio_words(r.speedup), r.nominal ? ", nominal" : ""),
                           .segments = {{fill::k8Bits, r.speedup, ""}},
                           .predicted = !measured});
   }
@@ -36,8 +36,8 @@ TableBlock ladder_table(const Explanation& e) {
                .columns = {{"step", false}, {"from", false}, {"arithmetic", false}, {"ms", true}, {"speedup", true}},
                .rows = {}};
   for (const Rung& r : e.ladder)
-    t.rows.push_back({r.name, r.base == 'A' ? e.a.name : e.b.name, r.arithmetic, TableCell(fixed(r.ms, 3), r.ms),
-                      TableCell(cat(times(r.speedup), r.nominal ? " (nominal)" : ""), r.speedup)});
+    t.rows.push_back({r.name, r.base == 'A' ? e.a.name : e.b.name, r.arithmetic, TableCell(decimals(r.ms, 3), r.ms),
+                      TableCell(cat(ratio_words(r.speedup), r.nominal ? " (nominal)" : ""), r.speedup)});
   return t;
 }
 
@@ -54,8 +54,8 @@ TableBlock recommendation_table(const Explanation& e) {
   for (const Recommendation& r : e.recommendations) {
     std::vector<TableCell> row = {r.what,
                                   r.why,
-                                  TableCell(times(r.predicted), r.predicted),
-                                  TableCell(fixed(r.gain_ms, 3), r.gain_ms),
+                                  TableCell(ratio_words(r.predicted), r.predicted),
+                                  TableCell(decimals(r.gain_ms, 3), r.gain_ms),
                                   cat(name_of(r.confidence), r.because.empty() ? "" : ": ", r.because),
                                   TableCell::code(r.flag)};
     row[0].strong = true;
@@ -74,8 +74,8 @@ TableBlock fallback_table(const Explanation& e) {
   for (const Fallback& f : e.fallbacks)
     t.rows.push_back({TableCell::code(cut_middle(f.kernel, kNameLength)),
                       TableCell::code(cut_middle(f.layer, kNameLength)), f.precision,
-                      TableCell(std::to_string(f.calls), static_cast<double>(f.calls)), TableCell(fixed(f.ms, 3), f.ms),
-                      TableCell(percent(f.share), f.share)});
+                      TableCell(std::to_string(f.calls), static_cast<double>(f.calls)),
+                      TableCell(decimals(f.ms, 3), f.ms), TableCell(share_words(f.share), f.share)});
   return t;
 }
 
@@ -97,9 +97,9 @@ TableBlock change_table(const Explanation& e) {
     const std::string to =
         c.b_precision == c.a_precision ? "" : cat(c.a_precision.empty() ? "" : " to ", c.b_precision);
     t.rows.push_back({TableCell::code(cut_middle(c.name, kNameLength)),
-                      c.in_a ? TableCell(fixed(c.a_ms, 4), c.a_ms) : TableCell("-"),
-                      c.in_b ? TableCell(fixed(c.b_ms, 4), c.b_ms) : TableCell("-"),
-                      TableCell(cat(by > 0 ? "+" : "", fixed(by, 4)), by), cat(c.a_precision, to)});
+                      c.in_a ? TableCell(decimals(c.a_ms, 4), c.a_ms) : TableCell("-"),
+                      c.in_b ? TableCell(decimals(c.b_ms, 4), c.b_ms) : TableCell("-"),
+                      TableCell(cat(by > 0 ? "+" : "", decimals(by, 4)), by), cat(c.a_precision, to)});
   }
   return t;
 }
@@ -107,9 +107,12 @@ TableBlock change_table(const Explanation& e) {
 // What was seen, a sentence each.
 std::vector<std::string> findings(const Explanation& e) {
   std::vector<std::string> out;
+  if (e.compared) out.push_back(cat("A is ", e.a.name, ", B is ", e.b.name, "."));
   if (e.speedup) {
-    out.push_back(cat("Kernel time: ", fixed(e.a.kernel_ms, 3), " ms / ", fixed(e.b.kernel_ms, 3), " ms = ",
-                      times(*e.speedup), e.latency_speedup ? cat("; latency: ", times(*e.latency_speedup)) : "", "."));
+    out.push_back(cat("Kernel time: ", decimals(e.a.kernel_ms, 3), " ms / ", decimals(e.b.kernel_ms, 3),
+                      " ms = ", ratio_words(*e.speedup),
+                      e.latency_speedup ? cat("; latency: ", ratio_words(*e.latency_speedup)) : "",
+                      e.per_sample ? ", both per sample." : "."));
   }
   if (e.attention) {
     const AttentionChange& a = *e.attention;
@@ -123,17 +126,17 @@ std::vector<std::string> findings(const Explanation& e) {
     std::string most;
     for (const ClassTime& c : e.growth.grown) {
       if (most.size() > 80) break;
-      most += cat(most.empty() ? "" : ", ", c.name, " ", fixed(c.a_ms, 3), " to ", fixed(c.b_ms, 3), " ms");
+      most += cat(most.empty() ? "" : ", ", c.name, " ", decimals(c.a_ms, 3), " to ", decimals(c.b_ms, 3), " ms");
     }
-    out.push_back(cat("Work outside the products: ", fixed(e.growth.a_ms, 3), " ms in ", e.a.name, ", ",
-                      fixed(e.growth.b_ms, 3), " ms in ", e.b.name, " (", times(e.growth.b_ms / e.growth.a_ms), ")",
-                      most.empty() ? "" : "; what grew: ", most, "."));
+    out.push_back(cat("Work outside the products: ", decimals(e.growth.a_ms, 3), " ms in ", e.a.name, ", ",
+                      decimals(e.growth.b_ms, 3), " ms in ", e.b.name, " (", ratio_words(e.growth.b_ms / e.growth.a_ms),
+                      ")", most.empty() ? "" : "; what grew: ", most, "."));
   }
   for (const auto& [name, outside] : {std::pair(e.a.name, e.a_outside), std::pair(e.b.name, e.b_outside)}) {
     if (!outside) continue;
-    out.push_back(cat(name, ": latency ", fixed(outside->latency_ms, 3), " ms, kernels busy ",
-                      fixed(outside->busy_ms, 3), " ms, so ", fixed(outside->outside_ms, 3),
-                      " ms outside of them, of which ", fixed(outside->unexplained_ms, 3),
+    out.push_back(cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
+                      decimals(outside->busy_ms, 3), " ms, so ", decimals(outside->outside_ms, 3),
+                      " ms outside of them, of which ", decimals(outside->unexplained_ms, 3),
                       " ms are not explained by gaps and copies."));
   }
   return out;
@@ -144,8 +147,8 @@ TableBlock check_table(const Applied& applied) {
                .columns = {{"what", false}, {"seen", false}, {"predicted gain, ms", true}, {"measured gain, ms", true}},
                .rows = {}};
   for (const auto& c : applied.checks)
-    t.rows.push_back({c.what, c.seen, TableCell(fixed(c.predicted_gain_ms, 3), c.predicted_gain_ms),
-                      TableCell(fixed(c.measured_gain_ms, 3), c.measured_gain_ms)});
+    t.rows.push_back({c.what, c.seen, TableCell(decimals(c.predicted_gain_ms, 3), c.predicted_gain_ms),
+                      TableCell(decimals(c.measured_gain_ms, 3), c.measured_gain_ms)});
   return t;
 }
 
@@ -154,9 +157,10 @@ TableBlock check_table(const Applied& applied) {
 Section explanation_section(const ReportInput& input, const Explanation& e) {
   Section s{.heading = "What limits the speed", .blocks = {}};
   if (e.compared) {
-    s.heading = input.explained.size() > 1
-                    ? cat("Why ", e.b.name, " is ", e.speedup ? times(*e.speedup) : "not", " as fast as ", e.a.name)
-                    : cat("Why ", e.speedup ? times(*e.speedup) : "not faster", " and not more");
+    s.heading =
+        input.explained.size() > 1
+            ? cat("Why ", e.b.name, " is ", e.speedup ? ratio_words(*e.speedup) : "not", " as fast as ", e.a.name)
+            : cat("Why ", e.speedup ? ratio_words(*e.speedup) : "not faster", " and not more");
   }
   if (ListBlock found{.items = findings(e)}; !found.items.empty()) s.blocks.push_back(std::move(found));
   if (!e.fallbacks.empty()) s.blocks.push_back(fallback_table(e));
@@ -170,7 +174,7 @@ Section explanation_section(const ReportInput& input, const Explanation& e) {
     for (const size_t i : c.of) {
       if (i < e.recommendations.size()) what += cat(what.empty() ? "" : "; ", e.recommendations[i].what);
     }
-    s.blocks.push_back(TextBlock{cat("Together (", what, "): ", times(c.predicted), ", ", c.arithmetic, ".")});
+    s.blocks.push_back(TextBlock{cat("Together (", what, "): ", ratio_words(c.predicted), ", ", c.arithmetic, ".")});
   }
   if (e.applied && !e.applied->checks.empty()) s.blocks.push_back(check_table(*e.applied));
   if (e.compared && !e.changes.all.empty()) s.blocks.push_back(change_table(e));

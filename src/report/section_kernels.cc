@@ -15,9 +15,10 @@ namespace {
 
 // Rows of a table: more make no reader wiser, and a file of another tool may hold a million kernels.
 constexpr size_t kGroupRows = 60, kLayerRows = 250, kNameLength = 110, kPoints = 80;
+constexpr size_t kOpenTables = 2;  // with more entries, the reader opens those that interest
 
 std::string left_out(size_t count, double us, double all) {
-  return cat(count, count == 1 ? " further row" : " further rows", " with ", percent(all > 0 ? us / all : 0),
+  return cat(count, count == 1 ? " further row" : " further rows", " with ", share_words(all > 0 ? us / all : 0),
              " of the time left out.");
 }
 
@@ -32,7 +33,7 @@ void add_achieved(const KernelTime& k, const std::optional<Ceilings>& ceilings, 
   std::string bound = "-";
   if (a.bound) {
     const double share = std::max(a.of_memory.value_or(0), a.of_products.value_or(0));
-    bound = cat(name_of(*a.bound), ", ", percent(share));
+    bound = cat(name_of(*a.bound), ", ", share_words(share));
   }
   row.emplace_back(bound);
 }
@@ -66,8 +67,8 @@ TableBlock kernel_table(const ReportEntry& e, const std::vector<KernelGroup>& gr
     row.emplace_back(name_of(k.kernel_class));
     row.emplace_back(k.precision.empty() ? "-" : k.precision);
     row.emplace_back(std::to_string(k.calls), static_cast<double>(k.calls));
-    row.emplace_back(fixed(k.us, 1), k.us);
-    row.emplace_back(percent(all > 0 ? k.us / all : 0), k.us);
+    row.emplace_back(decimals(k.us, 1), k.us);
+    row.emplace_back(share_words(all > 0 ? k.us / all : 0), k.us);
     if (work) add_achieved(k, e.profile.ceilings, row);
     t.rows.push_back(std::move(row));
   }
@@ -98,8 +99,8 @@ TableBlock layer_table(const ReportEntry& e) {
     const auto or_none = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
     t.rows.push_back({TableCell::code(cut_middle(k.layer, kNameLength)),
                       TableCell::code(cut_middle(k.name, kNameLength)), or_none(k.asked), or_none(k.precision),
-                      or_none(cut_middle(k.arithmetic, kNameLength)), TableCell(fixed(k.us, 2), k.us),
-                      TableCell(percent(all > 0 ? k.us / all : 0), k.us)});
+                      or_none(cut_middle(k.arithmetic, kNameLength)), TableCell(decimals(k.us, 2), k.us),
+                      TableCell(share_words(all > 0 ? k.us / all : 0), k.us)});
   }
   if (count > kLayerRows) t.caption += " " + left_out(count - kLayerRows, rest, all);
   return t;
@@ -135,7 +136,7 @@ void add_points(const ReportEntry& e, int shape, ScatterChart& chart, std::set<s
     if (!k.precision.empty()) precisions.insert(k.precision);
     const std::string what = k.layer.empty() ? cut_middle(k.name, 24) : cut_middle(g.short_kind, 24);
     chart.points.push_back({*k.flops / *k.bytes, *k.flops / k.us * 1e6, all > 0 ? k.us / all : 0, shape, what,
-                            cat(e.name, ": ", what, ", ", k.name, ", ", percent(k.us / all), " of the time")});
+                            cat(e.name, ": ", what, ", ", k.name, ", ", share_words(k.us / all), " of the time")});
   }
 }
 
@@ -178,7 +179,10 @@ Section kernels_section(const ReportInput& input) {
   Section s{.heading = "Kernels", .blocks = {}};
   for (ChartBlock& chart : rooflines(input)) s.blocks.push_back(std::move(chart));
   for (const ReportEntry& e : input.entries) {
-    if (!e.profile.kernels.empty()) s.blocks.push_back(kernel_table(e, group_kernels(e.profile)));
+    if (e.profile.kernels.empty()) continue;
+    TableBlock t = kernel_table(e, group_kernels(e.profile));
+    t.folded = input.entries.size() > kOpenTables;
+    s.blocks.push_back(std::move(t));
   }
   for (const ReportEntry& e : input.entries) {
     TableBlock t = layer_table(e);

@@ -17,7 +17,7 @@ TableBlock percentile_table(const ReportInput& input) {
     const Latency& l = *e.profile.latency;
     std::vector<TableCell> row = {e.name};
     for (const double v : {l.mean_ms, l.median_ms, l.p90_ms, l.p95_ms, l.p99_ms, l.least_ms, l.most_ms})
-      row.emplace_back(fixed(v, 3), v);
+      row.emplace_back(decimals(v, 3), v);
     row.emplace_back(std::to_string(l.runs), static_cast<double>(l.runs));
     t.rows.push_back(std::move(row));
   }
@@ -51,9 +51,9 @@ TableBlock rest_table(const ReportInput& input) {
   if (used.empty() && !profiled) return t;
   if (profiled) t.columns.push_back({"profiled", true});
   for (const ReportEntry& e : input.entries) {
-    std::vector<TableCell> row = {e.name, TableCell(fixed(e.profile.kernel_us(), 1), e.profile.kernel_us())};
+    std::vector<TableCell> row = {e.name, TableCell(decimals(e.profile.kernel_us(), 1), e.profile.kernel_us())};
     const auto add = [&](const std::optional<double>& v) {
-      row.push_back(v ? TableCell(fixed(*v, 1), *v) : TableCell("-"));
+      row.push_back(v ? TableCell(decimals(*v, 1), *v) : TableCell("-"));
     };
     for (const auto field : used) add(e.profile.*field);
     if (profiled) add(e.profile.profiled_ms ? std::optional(*e.profile.profiled_ms * 1e3) : std::nullopt);
@@ -86,7 +86,7 @@ Section latency_section(const ReportInput& input) {
     const double cost = *p.profiled_ms / p.latency->median_ms - 1;
     if (cost > 0.05)
       s.blocks.push_back(
-          TextBlock{cat(e.name, ": a run takes ", percent(cost),
+          TextBlock{cat(e.name, ": a run takes ", share_words(cost),
                         " longer while it is profiled, so its kernel times are that much too long at most."),
                     TextBlock::Kind::kWarning});
   }

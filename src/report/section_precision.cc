@@ -13,6 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMapRows = 40, kMapColumns = 64;
+constexpr size_t kMaps = 4;  // of more engines the table must do
 
 std::optional<double> share_of(const ShareTable& t, const std::string& precision) { return t.of(precision); }
 
@@ -31,7 +32,8 @@ void add_coverage(const std::string& name, const Coverage& c, TableBlock& t, std
     for (const ShareTable* table : {&c.time, &c.flops, &c.bytes}) {
       const std::optional<double> share = share_of(*table, p);
       const bool estimated = table->origin == Origin::kEstimated;
-      row.push_back(share ? TableCell(cat(percent(*share), estimated ? " (estimated)" : ""), *share) : TableCell("-"));
+      row.push_back(share ? TableCell(cat(share_words(*share), estimated ? " (estimated)" : ""), *share)
+                          : TableCell("-"));
     }
     t.rows.push_back(std::move(row));
   }
@@ -141,6 +143,7 @@ TableBlock promise_table(const ReportInput& input) {
 }
 
 void add_maps(const ReportInput& input, Section& s) {
+  if (input.entries.size() > kMaps) return;
   for (const ReportEntry& e : input.entries) {
     const std::vector<LayerPrecision> layers = layers_of_entry(e);
     if (layers.empty()) continue;

@@ -30,7 +30,7 @@ namespace {
 
 std::string cosine_words(const ReportEntry& e) {
   const std::optional<double> c = e.accuracy ? e.accuracy->cosine() : std::nullopt;
-  return or_dash(c, [](double v) { return fixed(v, 5); });
+  return or_dash(c, [](double v) { return decimals(v, 5); });
 }
 
 TableBlock summary_table(const ReportInput& input) {
@@ -49,13 +49,18 @@ TableBlock summary_table(const ReportInput& input) {
                            {"cosine", true},
                            {"speedup", true}},
                .rows = {}};
+  // Where batch sizes differ, times are compared per sample.
+  const auto samples_of = [&](const Profile& p) {
+    const int64_t first = input.entries[0].profile.batch;
+    return first > 0 && p.batch > 0 ? static_cast<double>(p.batch) / static_cast<double>(first) : 1;
+  };
   const auto time = [&](const Profile& p) { return latency ? p.latency->median_ms : p.kernel_us() / 1e3; };
   for (const ReportEntry& e : input.entries) {
     const Profile& p = e.profile;
     std::vector<TableCell> row = {e.name};
     row[0].strong = true;
-    row.push_back(p.latency ? TableCell(fixed(p.latency->median_ms, 3), p.latency->median_ms) : TableCell("-"));
-    row.push_back(p.latency ? TableCell(fixed(p.latency->p99_ms, 3), p.latency->p99_ms) : TableCell("-"));
+    row.push_back(p.latency ? TableCell(decimals(p.latency->median_ms, 3), p.latency->median_ms) : TableCell("-"));
+    row.push_back(p.latency ? TableCell(decimals(p.latency->p99_ms, 3), p.latency->p99_ms) : TableCell("-"));
     row.emplace_back(in_ms(p.kernel_us()), p.kernel_us());
     const bool rate = p.batch > 0 && time(p) > 0;
     const double per_second = rate ? 1e3 * static_cast<double>(p.batch) / time(p) : 0;
@@ -64,8 +69,8 @@ TableBlock summary_table(const ReportInput& input) {
                                              static_cast<double>(*p.engine_bytes))
                                  : TableCell("-"));
     row.emplace_back(cosine_words(e), e.accuracy ? e.accuracy->cosine() : std::nullopt);
-    const double speedup = time(input.entries[0].profile) / time(p);
-    row.emplace_back(times(speedup), std::isfinite(speedup) ? std::optional(speedup) : std::nullopt);
+    const double speedup = time(input.entries[0].profile) / time(p) * samples_of(p);
+    row.emplace_back(ratio_words(speedup), std::isfinite(speedup) ? std::optional(speedup) : std::nullopt);
     row.back().strong = true;
     t.rows.push_back(std::move(row));
   }

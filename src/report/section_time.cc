@@ -50,7 +50,7 @@ ChartBlock class_chart(const ReportInput& input, const std::vector<ClassRow>& ro
     BarChart::Row bar{.name = input.entries[e].name, .value = time_words(all), .segments = {}};
     bar.predicted = false;
     for (const ClassRow& r : rows) {
-      if (r.us[e] > 0) bar.segments.push_back({r.fill, r.us[e], cat(r.name, " ", percent(r.us[e] / all))});
+      if (r.us[e] > 0) bar.segments.push_back({r.fill, r.us[e], cat(r.name, " ", share_words(r.us[e] / all))});
     }
     chart.rows.push_back(std::move(bar));
   }
@@ -73,12 +73,12 @@ TableBlock class_table(const ReportInput& input, const std::vector<ClassRow>& ro
     row[0].fill = r.fill;
     for (size_t e = 0; e < r.us.size(); ++e) {
       const double all = input.entries[e].profile.kernel_us();
-      row.emplace_back(fixed(r.us[e] / 1e3, 3), r.us[e]);
-      row.emplace_back(percent(all > 0 ? r.us[e] / all : 0), r.us[e]);
+      row.emplace_back(decimals(r.us[e] / 1e3, 3), r.us[e]);
+      row.emplace_back(share_words(all > 0 ? r.us[e] / all : 0), r.us[e]);
     }
     if (change) {
       const double by = (r.us[1] - r.us[0]) / 1e3;
-      row.emplace_back(cat(by > 0 ? "+" : "", fixed(by, 3)), by);
+      row.emplace_back(cat(by > 0 ? "+" : "", decimals(by, 3)), by);
     }
     t.rows.push_back(std::move(row));
   }
@@ -98,7 +98,7 @@ Section time_section(const ReportInput& input) {
     double us = 0;
     for (const KernelTime& k : e.profile.kernels) us += k.kernel_class == KernelClass::kUnknown ? k.us : 0;
     const double all = e.profile.kernel_us();
-    unknown += cat(unknown.empty() ? "" : ", ", e.name, " ", percent(all > 0 ? us / all : 0));
+    unknown += cat(unknown.empty() ? "" : ", ", e.name, " ", share_words(all > 0 ? us / all : 0));
   }
   s.blocks.push_back(TextBlock{cat("Time of kernels whose name no rule knows: ", unknown, ".")});
   return s;

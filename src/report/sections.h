@@ -11,6 +11,7 @@ namespace tessera {
 
 Section summary_section(const ReportInput& input);
 Section comparison_section(const ReportInput& input);                         // engines side by side, Pareto front
+Section versions_section(const ReportInput& input);                           // what a new version changed
 Section explanation_section(const ReportInput& input, const Explanation& e);  // why not faster: ladder, what to do
 Section time_section(const ReportInput& input);                               // share by class
 Section kernels_section(const ReportInput& input);                            // tables and roofline

@@ -16,7 +16,7 @@ constexpr double kCharWidth = 7.2;  // of text at 12 px: wide fonts take so much
 
 // Tenths of a pixel.
 std::string number(double v) {
-  std::string text = fixed(v, 1);
+  std::string text = decimals(v, 1);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text;
 }

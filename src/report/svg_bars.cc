@@ -92,9 +92,9 @@ void draw_spread(SvgPen& pen, const Scale& s, double y, const SpreadChart::Row& 
   pen.line(at(r.p95), y + 3, at(r.p95), y + 17, "tick-line");
   pen.line(at(r.p99), y + 1, at(r.p99), y + 19, "tick-line");
   const double m = at(r.mean);
-  pen.path(cat("M", fixed(m - 4, 1), " ", fixed(middle, 1), "l4 -4 4 4 -4 4z"), "mean");
+  pen.path(cat("M", decimals(m - 4, 1), " ", decimals(middle, 1), "l4 -4 4 4 -4 4z"), "mean");
   if (r.most > s.high * r.median)
-    pen.path(cat("M", fixed(s.right - 6, 1), " ", fixed(middle - 4, 1), "l6 4 -6 4z"), "ink");
+    pen.path(cat("M", decimals(s.right - 6, 1), " ", decimals(middle - 4, 1), "l6 4 -6 4z"), "ink");
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ std::string svg_of(const SpreadChart& chart, int width, const std::string& name)
   const Ticks ticks = ticks_between(100 * s.low, 100 * s.high, false, width > 400 ? 8 : 4);
   for (const double t : ticks.at) {
     pen.line(s.at(t / 100), kLine, s.at(t / 100), bottom, "grid");
-    pen.text(s.at(t / 100), bottom + 13, fixed(t, ticks.decimals), "tick", SvgPen::Anchor::kMiddle);
+    pen.text(s.at(t / 100), bottom + 13, decimals(t, ticks.decimals), "tick", SvgPen::Anchor::kMiddle);
   }
   double y = 0;
   for (const SpreadChart::Row& r : chart.rows) {

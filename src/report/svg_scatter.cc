@@ -79,14 +79,14 @@ class Plot {
   }
   static double radius(const ScatterChart::Point& p) { return 4 + 7 * std::sqrt(std::clamp(p.weight, 0.0, 1.0)); }
 
-  static std::string tick_words(double v, const ScatterChart::Axis& axis, int decimals) {
-    if (!axis.log) return fixed(v, decimals);
+  static std::string tick_words(double v, const ScatterChart::Axis& axis, int digits) {
+    if (!axis.log) return decimals(v, digits);
     if (v >= 1e4) {  // "100 T"
       constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T", " P", " E"};
       const int power = std::min(static_cast<int>(std::floor(std::log10(v) / 3 + 1e-9)), 6);
-      return fixed(v / std::pow(1e3, power), 0) + kPrefixes[power];
+      return decimals(v / std::pow(1e3, power), 0) + kPrefixes[power];
     }
-    if (v >= 1) return fixed(v, 0);
+    if (v >= 1) return decimals(v, 0);
     return v >= 1e-3 ? rounded(v, 1) : cat("1e", static_cast<int>(std::lround(std::log10(v))));
   }
 
@@ -113,7 +113,7 @@ class Plot {
 
   void draw_line(const ScatterChart::Line& l, size_t index) {
     std::string d;
-    for (const auto& [x, y] : l.points) d += cat(d.empty() ? "M" : "L", fixed(px(x), 1), " ", fixed(py(y), 1));
+    for (const auto& [x, y] : l.points) d += cat(d.empty() ? "M" : "L", decimals(px(x), 1), " ", decimals(py(y), 1));
     if (d.empty()) return;
     pen_.path(d, cat("roof d", index % 3));
     if (l.label.empty()) return;
@@ -130,7 +130,7 @@ class Plot {
   void draw_point(const ScatterChart::Point& p) {
     if (!shown(p)) return;
     const double x = px(p.x), y = py(p.y), r = radius(p);
-    const auto n = [](double v) { return fixed(v, 1); };
+    const auto n = [](double v) { return decimals(v, 1); };
     std::string d;
     switch (p.shape % 4) {
       case 0:

@@ -15,21 +15,19 @@ std::string typeset(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < escaped.size(); ++i) {
     const bool after_digit = i > 0 && std::isdigit(static_cast<unsigned char>(escaped[i - 1])) != 0;
-    if (escaped[i] != ' ' || !after_digit) {
-      out += escaped[i];
-      continue;
-    }
-    const std::string_view rest = std::string_view(escaped).substr(i + 1);
+    const std::string_view rest = std::string_view(escaped).substr(i + (escaped[i] == ' ' ? 1 : 0));
+    const auto ends = [&](std::string_view unit) { return rest.size() == unit.size() || !is_word(rest[unit.size()]); };
     const auto unit = std::find_if(std::begin(kUnits), std::end(kUnits), [&](std::string_view u) {
-      return rest.starts_with(u) && (rest.size() == u.size() || !is_word(rest[u.size()]));
+      // "1.38x" is one word; other units have a blank before them.
+      return rest.starts_with(u) && ends(u) && (escaped[i] == ' ' || u == "x");
     });
-    if (unit == std::end(kUnits)) {
-      out += ' ';
+    if (!after_digit || unit == std::end(kUnits)) {
+      out += escaped[i];
       continue;
     }
     out += "\u00A0";
     out += *unit == "x" ? "\u00D7" : std::string(*unit);
-    i += unit->size();
+    i += unit->size() - (escaped[i] == ' ' ? 0 : 1);
   }
   return out;
 }

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-std::string typeset(std::string_view text);           // "1.59 x" becomes 1.59 and a times sign
+std::string typeset(std::string_view text);           // "1.59x" becomes 1.59 and a times sign
 std::string typeset_number(const std::string& text);  // with a minus as wide as a plus; "-" alone is a dash
 
 }  // namespace tessera
