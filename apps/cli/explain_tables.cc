@@ -22,7 +22,12 @@ class Printer {
 
  private:
   std::string ms(double x) const { return duration(x, scale_); }
-  std::string change(double a, double b) const { return (b < a ? "-" : "+") + duration(std::fabs(b - a), scale_); }
+  // "-3.54 ms"; no sign where it rounds to nothing.
+  std::string change(double a, double b) const {
+    const std::string text = duration(std::fabs(b - a), scale_);
+    if (text.find_first_of("123456789") == std::string::npos) return text;
+    return (b < a ? "-" : "+") + text;
+  }
   std::string signed_ms(double x) const { return (x < 0 ? "-" : "") + ms(std::fabs(x)); }
   static std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
   static void title(const std::string& text) { fmt::print("\n{}\n", text); }
@@ -65,10 +70,11 @@ void Printer::files() const {
 }
 
 void Printer::class_row(Table& table, const std::string& name, const PrecisionTime& t) const {
-  const auto share = [](double part, double whole) { return whole > 0 ? percent(part / whole) : std::string("-"); };
-  std::vector<std::string> row{name, ms(t.a_ms), share(t.a_ms, e_.a.kernel_ms)};
+  const auto share = [](double part, double whole) { return part > 0 ? percent(part / whole) : std::string("-"); };
+  const auto time = [&](double x) { return x > 0 ? ms(x) : std::string("-"); };
+  std::vector<std::string> row{name, time(t.a_ms), share(t.a_ms, e_.a.kernel_ms)};
   if (e_.compared) {
-    for (const std::string& cell : {ms(t.b_ms), share(t.b_ms, e_.b.kernel_ms), change(t.a_ms, t.b_ms)})
+    for (const std::string& cell : {time(t.b_ms), share(t.b_ms, e_.b.kernel_ms), change(t.a_ms, t.b_ms)})
       row.push_back(cell);
   }
   table.add(std::move(row));
@@ -118,14 +124,14 @@ void Printer::coverage() const {
 
 void Printer::fallbacks() const {
   if (e_.asked.empty()) return;
-  title("Asked " + e_.asked + " (by " + e_.asked_how + ")");
+  title("Precision asked for: " + e_.asked + " (" + e_.asked_how + ")");
   if (e_.fallbacks.empty()) return say("no GEMM runs in a higher precision than it was asked to", 2, 4);
   const size_t shown = all_ ? e_.fallbacks.size() : std::min(kShown, e_.fallbacks.size());
   for (size_t i = 0; i < shown; ++i) {
     const Fallback& f = e_.fallbacks[i];
-    std::string text = fmt::format("FALLBACK  asked {}; {} of the time is an {} GEMM: {}", f.asked, percent(f.share),
-                                   f.precision, shorten(f.kernel, kNameColumns));
-    if (!f.layer.empty() && f.layer != f.kernel) text += " in " + shorten(f.layer, kNameColumns);
+    std::string text = fmt::format("FALLBACK  asked {}; {} of the time is an {} {}: {}", f.asked, percent(f.share),
+                                   f.precision, f.kind, short_kernel(f.kernel));
+    if (!f.layer.empty() && f.layer != f.kernel) text += ", layer " + shorten(f.layer, kNameColumns);
     say(text + fmt::format(" ({}, {})", plural(f.calls, "call"), ms(f.ms)), 2, 12);
   }
   if (shown < e_.fallbacks.size()) say(fmt::format("and {} more (--all)", e_.fallbacks.size() - shown), 2, 4);
@@ -190,7 +196,7 @@ void Printer::ladder() const {
     const std::string from = e_.compared ? fmt::format("from {}: ", r.base) : "";
     say(fmt::format("{:5.2f}x  {}{}", r.speedup, from, r.name), 2, 10);
     if (r.arithmetic.find(' ') != std::string::npos && r.name != "now")
-      say(r.arithmetic + (r.nominal ? "   (nominal rates)" : ""), 10, 12);
+      say(r.arithmetic + (r.nominal ? " (nominal)" : ""), 10, 12);
   }
 }
 
@@ -213,15 +219,19 @@ void Printer::changes() const {
 
 void Printer::recommendations() const {
   if (e_.recommendations.empty()) return;
-  title(e_.compared ? "What to do, most gained first (predicted speedups are over A, each alone)"
-                    : "What to do, most gained first (predicted speedups, each alone)");
+  title(e_.compared ? "What to do, most gained first (predicted speedup on kernel time over A, each alone)"
+                    : "What to do, most gained first (predicted speedup on kernel time, each alone)");
   for (size_t i = 0; i < e_.recommendations.size(); ++i) {
     const Recommendation& r = e_.recommendations[i];
-    say(fmt::format("{}. {}: {:.2f}x on {}, saves {}", i + 1, r.what, r.predicted, r.basis, ms(r.gain_ms)), 0, kIndent);
-    say(r.why, kIndent, kIndent + 2);
-    say(r.arithmetic, kIndent, kIndent + 2);
-    say(fmt::format("confidence {}: {}", name_of(r.confidence), r.because), kIndent, kIndent + 2);
-    say("do: " + r.flag, kIndent, kIndent + 2);
+    const std::string on = r.basis == "kernel time" ? "" : " on " + r.basis;
+    say(fmt::format("{}. {:.2f}x{}  {} (saves {})", i + 1, r.predicted, on, r.what, ms(r.gain_ms)), 0, kIndent);
+    const auto line = [](const char* name, const std::string& text) {
+      say(fmt::format("{:<12}{}", name, text), kIndent, kIndent + 12);
+    };
+    line("why", r.why);
+    line("arithmetic", r.arithmetic);
+    line("confidence", fmt::format("{}: {}", name_of(r.confidence), r.because));
+    line("how", r.flag);
   }
   for (const Combination& c : e_.combinations) {
     std::string numbers;

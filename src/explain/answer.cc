@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer in one sentence, the reasons that cost most first, and what the numbers do not tell.
+// The answer in one sentence, the reasons that cost most first.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,6 @@ namespace tessera {
 namespace {
 
 constexpr double kSame = 0.01;  // of the time
-constexpr double kManyUnclassified = 0.05;
 constexpr size_t kReasons = 3;
 
 struct Reason {
@@ -24,8 +23,19 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Why a lower precision brought less than its ratio of rates.
-std::vector<std::string> reasons_of(const Case& c, const Explanation& e) {
+// How many times as fast the GEMMs in the lowest precision are as A's; none: not known.
+std::optional<double> reached_ratio(const Case& c) {
+  const std::optional<double> share = c.b_coverage.flops.of(c.low);
+  double low_us = 0;
+  for (const PrecisionSum& p : c.in_b.covered_precisions) {
+    if (p.precision == c.low) low_us = p.us;
+  }
+  if (!share || low_us <= 0 || c.in_a.covered <= 0) return {};
+  return c.in_a.covered * *share / low_us;
+}
+
+// Why a lower precision brought less than its ratio of rates, what costs most first.
+std::vector<std::string> reasons_of(const Case& c, const Explanation& e, double promised) {
   std::vector<Reason> reasons;
   const double grown = c.in_b.rest - c.in_a.rest;
   if (grown > kSame * c.in_b.kernels) {
@@ -39,9 +49,14 @@ std::vector<std::string> reasons_of(const Case& c, const Explanation& e) {
         {p.us - p.us / (ratio ? ratio->value : 1),
          percent(p.us / c.in_b.kernels) + " of the time is still " + p.precision + " " + c.products_word()});
   }
+  if (const auto reached = reached_ratio(c); reached && *reached < 0.9 * promised) {
+    const double us = c.in_a.covered * *c.b_coverage.flops.of(c.low);
+    reasons.push_back({us / *reached - us / promised, c.low + " " + c.covered_word() + " are " + times(*reached) +
+                                                          " as fast as A's " + c.in_a.main_precision() + " ones"});
+  }
   if (e.attention && e.attention->unchanged) {
-    reasons.push_back({c.in_b.attention / 2, "attention did not change (" + c.time(e.attention->a_us) + " and " +
-                                                 c.time(e.attention->b_us) + ")"});
+    reasons.push_back({c.in_b.attention / 2, "attention did not change (" + fixed(e.attention->a_us, 0) + " and " +
+                                                 fixed(e.attention->b_us, 0) + " us)"});
   }
   std::stable_sort(reasons.begin(), reasons.end(),
                    [](const Reason& x, const Reason& y) { return x.lost_us > y.lost_us; });
@@ -94,54 +109,17 @@ std::string answer_of(const Case& c, const Explanation& e) {
   const std::optional<Ratio> promised = c.rates.ratio(c.in_a.main_precision(), c.low);
   const bool lower = c.lowered() && promised && promised->value > 1;
   if (lower && *e.speedup < 0.95 * promised->value) {
-    const std::vector<std::string> reasons = reasons_of(c, e);
+    const std::vector<std::string> reasons = reasons_of(c, e, promised->value);
     std::string text = head + ", not " + ratio_text(promised->value) + "x";
     if (!reasons.empty()) text += ": " + joined(reasons);
     if (!e.ladder.empty() && e.ladder[0].base == 'A')
-      text += "; with all " + c.products_word() + " at " + ratio_text(promised->value) +
-              "x and the rest as in A it would be " + times(e.ladder[0].speedup);
+      text += "; " + c.products_word() + " are " + percent(c.in_a.products / c.in_a.kernels) + " of A, so " +
+              times(e.ladder[0].speedup) + " is the most that they alone can give";
     return text + ".";
   }
   if (std::fabs(*e.speedup - 1) <= kSame) return head + ": no difference beyond 1 %.";
   if (*e.speedup < 1) return head + ": B is slower" + most_slowed(e) + ".";
   return head + (lower ? ", about what " + c.low + " promises." : ".");
-}
-
-std::vector<std::string> notes_of(const Case& c, const Explanation& e) {
-  std::vector<std::string> notes;
-  const auto both_told = [](const auto& x, const auto& y) {
-    return x != decltype(x){} && y != decltype(y){} && x != y;
-  };
-  if (e.per_sample)
-    notes.push_back(cat("A has batch ", c.a.batch, " and B ", c.b.batch,
-                        ": tables are of one run, speedups per sample, and there is no ladder"));
-  if (both_told(c.a.machine, c.b.machine))
-    notes.push_back("A ran on " + c.a.machine + " and B on " + c.b.machine +
-                    ": the speedup is of both, model and machine");
-  if (both_told(c.a.model, c.b.model)) notes.push_back("A is of model " + c.a.model + " and B of " + c.b.model);
-  for (const Profile* p : {&c.a, &c.b}) {
-    if (p == &c.b && !c.compared) break;
-    const std::string name = !c.compared ? "" : p == &c.a ? "A: " : "B: ";
-    const ProfileFacts& facts = p == &c.a ? e.a : e.b;
-    if (facts.unclassified_share > kManyUnclassified)
-      notes.push_back(name + percent(facts.unclassified_share) +
-                      " of the time is in kernels that no rule knows; they count as work outside " + c.products_word() +
-                      " (--rules FILE adds names)");
-    for (const std::string& note : p->notes) notes.push_back(name + note);
-  }
-  if (c.lowered() && !at_reached_rate(c)) {
-    const auto share = c.b_coverage.flops.of(c.low);
-    if (share && *share > 0 && *share < 1)
-      notes.push_back(c.low +
-                      " GEMMs run no faster here than those in a higher precision: quantizing more would not help");
-  }
-  const bool nominal = std::any_of(e.ladder.begin(), e.ladder.end(), [](const Rung& r) { return r.nominal; });
-  if (nominal) notes.push_back("the chip's rates are nominal: fp16 and bf16 1, fp8 and int8 2, fp4 4");
-  if (runs_on_cpu(c.b))
-    notes.push_back(
-        "a CPU stores codes and multiplies in bf16, int8 or fp32: asked precisions are not held against its "
-        "arithmetic");
-  return notes;
 }
 
 }  // namespace tessera

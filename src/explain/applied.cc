@@ -47,6 +47,11 @@ std::string seen_in(const Case& c, const Recommendation& r, const Profile& made,
     const double before = higher_than(c.in_b, c.low), after = higher_than(sums, c.low);
     return after < 0.5 * before ? "GEMMs in a higher precision: " + c.time(before) + " -> " + c.time(after) : "";
   }
+  if (r.id == "convolution") {
+    const size_t i = static_cast<size_t>(KernelClass::kConvolution);
+    const double before = c.in_b.by_class[i], after = sums.by_class[i];
+    return before - after >= kSeen * r.gain_ms * 1000 ? "convolutions: " + c.time(before) + " -> " + c.time(after) : "";
+  }
   if (r.id == "precision") return sums.in(r.precision) > 0.1 * sums.products ? "GEMMs in " + r.precision : "";
   if (r.id == "attention") {
     const std::string precision = attention_of_profile(made);

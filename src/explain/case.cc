@@ -17,22 +17,21 @@ void add(std::optional<double>& sum, const std::optional<double>& more) {
   if (!more) sum.reset();
 }
 
-void add_product(Sums& s, const KernelTime& k) {
+void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k) {
   std::string precision = multiplied_in(k.precision);
   if (precision.empty()) precision = kUnknownPrecision;
-  auto at = std::find_if(s.precisions.begin(), s.precisions.end(),
-                         [&](const PrecisionSum& p) { return p.precision == precision; });
-  if (at == s.precisions.end()) at = s.precisions.insert(at, {.precision = precision});
+  auto at = std::find_if(sums.begin(), sums.end(), [&](const PrecisionSum& p) { return p.precision == precision; });
+  if (at == sums.end()) at = sums.insert(at, {.precision = precision});
   at->us += k.us;
   add(at->flops, k.flops);
   add(at->bytes, k.bytes);
 }
 
 Asked asked_of(const Profile& b, const Sums& sums, const std::string& flag) {
-  if (const std::string p = multiplied_in(flag); !p.empty()) return {p, "--asked"};
-  if (const std::string p = multiplied_in(b.precision); !p.empty()) return {p, "the profile"};
+  if (const std::string p = multiplied_in(flag); !p.empty()) return {p, "said by --asked"};
+  if (const std::string p = multiplied_in(b.precision); !p.empty()) return {p, "said by the profile"};
   const std::string low = sums.lowest_precision();
-  return low.empty() ? Asked{} : Asked{low, "the lowest precision that 10 % of the GEMM time has"};
+  return low.empty() ? Asked{} : Asked{low, "not told: the lowest precision that 10 % of the GEMM time has"};
 }
 
 // Where the chip is known and has no arithmetic for what was asked, codes are only stored in it.
@@ -74,7 +73,7 @@ Sums sums_of(const Profile& profile) {
     s.by_class[static_cast<size_t>(k.kernel_class)] += k.us;
     if (is_product(k.kernel_class)) {
       s.products += k.us;
-      add_product(s, k);
+      add_product(s.precisions, k);
     } else if (k.kernel_class == KernelClass::kAttention) {
       s.attention += k.us;
     } else {
@@ -82,9 +81,17 @@ Sums sums_of(const Profile& profile) {
     }
   }
   s.conversions = s.by_class[static_cast<size_t>(KernelClass::kConversion)];
-  std::stable_sort(s.precisions.begin(), s.precisions.end(), [](const PrecisionSum& x, const PrecisionSum& y) {
-    return bits_of(x.precision) > bits_of(y.precision);
-  });
+  const double gemms = s.by_class[static_cast<size_t>(KernelClass::kGemm)];
+  s.covered = gemms > 0 ? gemms : s.products;
+  for (const KernelTime& k : profile.kernels) {
+    if (k.kernel_class == KernelClass::kGemm || (gemms <= 0 && is_product(k.kernel_class)))
+      add_product(s.covered_precisions, k);
+  }
+  for (std::vector<PrecisionSum>* all : {&s.precisions, &s.covered_precisions}) {
+    std::stable_sort(all->begin(), all->end(), [](const PrecisionSum& x, const PrecisionSum& y) {
+      return bits_of(x.precision) > bits_of(y.precision);
+    });
+  }
   return s;
 }
 
@@ -109,12 +116,22 @@ std::string Case::products_word() const {
   return in_a.by_class[convolution] + in_b.by_class[convolution] > 0 ? "GEMMs and convolutions" : "GEMMs";
 }
 
-std::optional<AtChipRate> at_chip_rate(const Case& c, const Sums& sums, std::string_view to) {
+std::string Case::products_and_attention() const {
+  const std::string products = products_word();
+  return products == "GEMMs" ? "GEMMs and attention" : "GEMMs, convolutions and attention";
+}
+
+std::string Case::covered_word() const {
+  return in_b.by_class[static_cast<size_t>(KernelClass::kGemm)] > 0 || in_b.products <= 0 ? "GEMMs" : "convolutions";
+}
+
+std::optional<AtChipRate> at_chip_rate(const Case& c, const std::vector<PrecisionSum>& products, std::string_view to) {
   AtChipRate at;
-  double unknown = 0, most = 0;
+  double unknown = 0, most = 0, all = 0;
   bool faster = false;
-  for (const PrecisionSum& p : sums.precisions) {
+  for (const PrecisionSum& p : products) {
     if (p.us <= 0) continue;
+    all += p.us;
     const std::optional<Ratio> known = c.rates.ratio(p.precision, to);
     if (!known) unknown += p.us;
     const double ratio = known ? std::max(1.0, known->value) : 1.0;
@@ -123,7 +140,7 @@ std::optional<AtChipRate> at_chip_rate(const Case& c, const Sums& sums, std::str
     if (p.us > most) most = p.us, at.ratio = ratio;
     if (ratio > 1) at.nominal |= known->nominal, faster = true;
   }
-  if (!faster || unknown > kUnknownShare * sums.products) return {};
+  if (!faster || unknown > kUnknownShare * all) return {};
   return at;
 }
 

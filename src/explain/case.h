@@ -27,6 +27,10 @@ struct Sums {
   double conversions = 0;  // part of the rest
   std::array<double, kClassCount> by_class{};
   std::vector<PrecisionSum> precisions;  // of the products, highest first, unknown last
+  // The products that coverage is about: GEMMs, or convolutions where there are no others. Convolutions run at other
+  // rates than GEMMs, so that neither time stands for the other's flops.
+  double covered = 0;
+  std::vector<PrecisionSum> covered_precisions;
   double in(std::string_view precision) const;
   std::string main_precision() const;    // that has most time; empty: not known
   std::string lowest_precision() const;  // that has at least 10 % of the products' time; empty: not known
@@ -58,6 +62,9 @@ struct Case {
   bool has_times() const { return in_a.kernels > 0 && in_b.kernels > 0; }
   // "GEMMs", or "GEMMs and convolutions" where there are any.
   std::string products_word() const;
+  std::string products_and_attention() const;
+  // Of those that coverage is about.
+  std::string covered_word() const;
 };
 
 // Products at the rate that the chip has for `to`: each precision's time divided by its ratio, at least 1. None where
@@ -68,6 +75,6 @@ struct AtChipRate {
   double ratio = 1;        // of the precision with most time
   bool nominal = false;
 };
-std::optional<AtChipRate> at_chip_rate(const Case& c, const Sums& sums, std::string_view to);
+std::optional<AtChipRate> at_chip_rate(const Case& c, const std::vector<PrecisionSum>& products, std::string_view to);
 
 }  // namespace tessera

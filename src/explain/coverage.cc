@@ -15,17 +15,24 @@ using Measure = std::optional<double> PrecisionSum::*;
 
 std::vector<const PrecisionSum*> running(const Sums& sums) {
   std::vector<const PrecisionSum*> all;
-  for (const PrecisionSum& p : sums.precisions) {
+  for (const PrecisionSum& p : sums.covered_precisions) {
     if (p.us > 0) all.push_back(&p);
   }
   return all;
+}
+
+double us_in(const Sums& sums, const std::string& precision) {
+  for (const PrecisionSum& p : sums.covered_precisions) {
+    if (p.precision == precision) return p.us;
+  }
+  return 0;
 }
 
 ShareTable not_known(std::string why) { return {.origin = Origin::kNotKnown, .why = std::move(why), .shares = {}}; }
 
 ShareTable by_time(const Sums& sums) {
   ShareTable table{.origin = Origin::kFromFiles, .why = "", .shares = {}};
-  for (const PrecisionSum* p : running(sums)) table.shares.push_back({p->precision, p->us / sums.products});
+  for (const PrecisionSum* p : running(sums)) table.shares.push_back({p->precision, p->us / sums.covered});
   return table;
 }
 
@@ -54,7 +61,7 @@ std::string why_not_estimated(const Case& c, const std::vector<const PrecisionSu
   for (const PrecisionSum* p : in_b) {
     if (p->precision == kUnknownPrecision) return "B has GEMMs whose precision is not known";
   }
-  if (c.in_b.in(in_a[0]->precision) >= c.in_a.products)
+  if (us_in(c.in_b, in_a[0]->precision) >= c.in_a.covered)
     return "B spends as much time as A, or more, in " + in_a[0]->precision + " GEMMs alone";
   return "";
 }
@@ -64,7 +71,7 @@ ShareTable estimated_flops(const Case& c) {
   if (const std::string why = why_not_estimated(c, in_a, in_b); !why.empty())
     return not_known("the files have no flops, and they cannot be estimated: " + why);
   const std::string& high = in_a[0]->precision;
-  const double high_us = c.in_b.in(high), share = high_us / c.in_a.products;
+  const double high_us = us_in(c.in_b, high), share = high_us / c.in_a.covered;
   std::string others;
   for (const PrecisionSum* p : in_b) {
     if (p->precision != high) others += (others.empty() ? "" : " and ") + p->precision;
@@ -72,7 +79,7 @@ ShareTable estimated_flops(const Case& c) {
   ShareTable table{.origin = Origin::kEstimated, .why = "", .shares = {{others, 1 - share}}};
   const bool first = bits_of(high) >= bits_of(in_b[0]->precision);
   if (high_us > 0) table.shares.insert(first ? table.shares.begin() : table.shares.end(), {high, share});
-  table.why = high + " GEMMs run at A's rate: " + c.time(high_us) + " of " + c.time(c.in_a.products) + " = " +
+  table.why = high + " GEMMs run at A's rate: " + c.time(high_us) + " of " + c.time(c.in_a.covered) + " = " +
               percent(share) + " of the flops";
   return table;
 }
@@ -116,12 +123,12 @@ Coverage coverage_of(const Case& c) {
 }
 
 std::optional<AtReachedRate> at_reached_rate(const Case& c) {
-  const double low_us = c.in_b.in(c.low);
+  const double low_us = us_in(c.in_b, c.low), others = c.in_b.products - c.in_b.covered;
   const std::optional<double> share = c.b_coverage.flops.of(c.low);
   if (low_us <= 0 || !share || *share <= 0 || *share >= 1) return {};
-  const double us = low_us / *share;
+  const double us = low_us / *share + others;
   if (us >= c.in_b.products) return {};
-  return AtReachedRate{us, c.time(low_us) + " / " + fixed(*share, 3)};
+  return AtReachedRate{us, c.time(low_us) + " / " + fixed(*share, 3) + (others > 0 ? " + " + c.time(others) : "")};
 }
 
 }  // namespace tessera

@@ -78,6 +78,16 @@ const char* name_of(Confidence confidence) {
   return "high";
 }
 
+std::string short_kernel(const std::string& name) {
+  constexpr size_t kLongest = 64;
+  std::string text = name.starts_with("void ") ? name.substr(5) : name;
+  const std::string anonymous = "(anonymous namespace)::";
+  for (size_t at; (at = text.find(anonymous)) != text.npos;) text.erase(at, anonymous.size());
+  text = text.substr(0, text.find('('));
+  if (text.size() > kLongest) text = text.substr(0, kLongest - 2) + "..";
+  return text.empty() ? name : text;
+}
+
 std::string duration(double ms, double scale_ms) {
   if (scale_ms >= 1000) return fixed(ms, 1) + " ms";
   return scale_ms >= 1 ? fixed(ms, 2) + " ms" : fixed(ms * 1000, 1) + " us";

@@ -97,6 +97,7 @@ struct Sizes {
 // A product kernel in a higher precision than was asked for.
 struct Fallback {
   std::string kernel, layer;  // layer: empty where not told; the first of several
+  std::string kind;           // "GEMM", "convolution"
   std::string asked, precision;
   int64_t calls = 0;
   double ms = 0, share = 0;  // of the whole kernel time
@@ -118,7 +119,8 @@ const char* name_of(Confidence confidence);
 enum class Part : uint8_t { kProducts, kAttention, kRest, kOutside };
 
 struct Recommendation {
-  std::string id;    // "fuse", "quantize", "attention", "batch", "graph", "sparsity", "precision", "tune"
+  // "fuse", "quantize", "convolution", "attention", "batch", "graph", "sparsity", "precision", "tune"
+  std::string id;
   std::string what;  // "fuse GELU, quantization and conversions into the GEMMs"
   std::string why;
   Part part = Part::kProducts;
@@ -186,6 +188,8 @@ Explanation explain(const Profile& a, const Profile& b, const ExplainOptions& op
 // `c` was made after something that the explanation of A and B recommends was applied.
 Explanation explain(const Profile& a, const Profile& b, const Profile& c, const ExplainOptions& options = {});
 
+// The name of a kernel without its parameters and at most 64 characters long, for sentences.
+std::string short_kernel(const std::string& name);
 // A time, in the unit that suits `scale_ms`, the largest of its table: "6.36 ms", "47.5 us".
 std::string duration(double ms, double scale_ms);
 

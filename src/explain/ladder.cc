@@ -23,38 +23,40 @@ class Ladder {
 
   void now() { add("now", c_.time(total()), false); }
   void products(const std::string& name, double us, const std::string& arithmetic, bool nominal) {
-    if (us >= products_) return;
+    if (!is_gain(products_, us)) return;
     products_ = us;
     nominal_ |= nominal;
     add(name, arithmetic + " + " + c_.time(total() - us), true);
   }
   void attention(const std::string& name, double us, const std::string& arithmetic, bool nominal) {
-    if (us >= attention_) return;
+    if (!is_gain(attention_, us)) return;
     attention_ = us;
     nominal_ |= nominal;
     add(name, c_.time(products_) + " + " + arithmetic + " + " + c_.time(conversions_ + others_), true);
   }
   void drop_conversions() {
-    if (conversions_ <= 0) return;
+    if (!is_gain(conversions_, 0)) return;
     const std::string arithmetic = c_.time(total()) + " - " + c_.time(conversions_);
     conversions_ = 0;
     add("conversions gone", arithmetic, true);
   }
   void others_as_in_a(double us) {
-    if (us >= others_) return;
+    if (!is_gain(others_, us)) return;
     const std::string arithmetic = c_.time(total() - others_) + " + " + c_.time(us);
     others_ = us;
-    add("no more work outside " + c_.products_word() + " and attention than in A", arithmetic, true);
+    add("no more work outside " + c_.products_and_attention() + " than in A", arithmetic, true);
   }
   void products_and_attention_alone() {
     if (conversions_ + others_ <= 0 || products_ + attention_ <= 0) return;
     conversions_ = others_ = 0;
     const std::string arithmetic = c_.time(products_) + (attention_ > 0 ? " + " + c_.time(attention_) : "");
-    add("nothing memory-bound: " + c_.products_word() + " and attention alone", arithmetic, attention_ > 0);
+    add("nothing memory-bound: " + c_.products_and_attention() + " alone", arithmetic, attention_ > 0);
   }
   std::vector<Rung> take() { return std::move(rungs_); }
 
  private:
+  // A rung that would print the speedup of the one before says nothing.
+  bool is_gain(double from, double to) const { return from - to > 0.001 * total(); }
   double total() const { return products_ + attention_ + conversions_ + others_; }
   void add(std::string name, std::string arithmetic, bool is_sum) {
     if (total() <= 0) return;
@@ -89,7 +91,7 @@ void attention_too(Ladder& ladder, const Case& c, const std::string& to) {
 // B runs in a lower precision than A.
 std::vector<Rung> lowered(const Case& c) {
   const std::string products = "all " + c.products_word();
-  const std::optional<AtChipRate> chip = at_chip_rate(c, c.in_a, c.low);
+  const std::optional<AtChipRate> chip = at_chip_rate(c, c.in_a.precisions, c.low);
   Ladder ceiling(c, c.in_a, 'A');
   if (chip)
     ceiling.products(products + " at the chip's rate" + factor(chip->ratio) + ", the rest as in A", chip->us,
@@ -98,7 +100,8 @@ std::vector<Rung> lowered(const Case& c) {
   Ladder ladder(c, c.in_b, 'B');
   ladder.now();
   if (const auto reached = at_reached_rate(c))
-    ladder.products(products + " at the rate that " + c.low + " reaches here", reached->us, reached->arithmetic, false);
+    ladder.products("all " + c.covered_word() + " at the rate that " + c.low + " reaches here", reached->us,
+                    reached->arithmetic, false);
   if (chip)
     ladder.products(products + " at the chip's rate" + factor(chip->ratio), chip->us, chip->arithmetic, chip->nominal);
   attention_too(ladder, c, c.low);
@@ -114,11 +117,11 @@ std::vector<Rung> not_lowered(const Case& c) {
   Ladder ladder(c, c.in_b, base);
   ladder.now();
   if (const auto reached = at_reached_rate(c))
-    ladder.products("all " + c.products_word() + " at the rate that " + c.low + " reaches here", reached->us,
+    ladder.products("all " + c.covered_word() + " at the rate that " + c.low + " reaches here", reached->us,
                     reached->arithmetic, false);
   for (const std::string to : {"fp8", "fp4"}) {
     if (!is_lower(to, c.low)) continue;
-    if (const auto chip = at_chip_rate(c, c.in_b, to))
+    if (const auto chip = at_chip_rate(c, c.in_b.precisions, to))
       ladder.products("all " + c.products_word() + " at the chip's rate of " + to + factor(chip->ratio), chip->us,
                       chip->arithmetic, chip->nominal);
   }

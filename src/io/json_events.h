@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct JsonEventLimits {
-  uint64_t text_bytes = uint64_t{8} << 30;   // unpacked
+  uint64_t text_bytes = uint64_t{4} << 30;   // unpacked
   uint64_t token_bytes = uint64_t{1} << 20;  // of one string or number
   size_t depth = 64;
 };

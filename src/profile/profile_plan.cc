@@ -28,15 +28,11 @@ class Profiler {
     p.runs = options_.runs;
     TS_ASSIGN(const std::unique_ptr<Executor> executor, bind_here());
     p.machine = executor->machine();
-    TS_ASSIGN(std::vector<double> ms, executor->time_runs(inputs_.pointers, options_.runs, options_.warmup));
-    p.latency = latency_of(std::move(ms));
-    TS_ASSIGN(const auto around, time_around(*executor, plan_, inputs_.pointers, options_.device, options_.runs));
-    if (around) {
-      p.enqueue_us = around->enqueue_us;
-      p.host_to_device_us = around->host_to_device_us;
-      p.device_to_host_us = around->device_to_host_us;
+    if (info(plan_.arch).device == DeviceKind::kHost) {
+      TS_TRY(run_on_host(*executor, p));
+    } else {
+      TS_TRY(run_on_device(*executor, p));
     }
-    if (!around || !take_activities(p)) TS_TRY(take_stamps(*executor, p));
     return p;
   }
 
@@ -45,48 +41,76 @@ class Profiler {
     return bind(engine_, plan_, {.threads = options_.threads, .device = options_.device});
   }
 
-  // Inside the CUDA graph, which is made anew: CUPTI times those that are made while it records. False, with a note:
-  // it cannot be had.
-  bool take_activities(Profile& p) {
+  // Plain runs and runs with stamps in turn: what else the machine does disturbs both alike, and what stamps cost is
+  // the median over the pairs.
+  Status run_on_host(Executor& executor, Profile& p) {
+    std::vector<double> ms, cost, rest;
+    std::vector<StepTimes> stamped;
+    for (int i = 0; i < options_.runs; ++i) {
+      const int warmup = i == 0 ? options_.warmup : 0;
+      TS_ASSIGN(const std::vector<double> plain, executor.time_runs(inputs_.pointers, 1, warmup));
+      TS_ASSIGN(std::vector<StepTimes> with, executor.time_steps(inputs_.pointers, 1, warmup));
+      ms.push_back(plain.at(0));
+      cost.push_back(with.at(0).run_us * 1e-3 / plain[0]);
+      stamped.push_back(std::move(with[0]));
+    }
+    p.latency = latency_of(std::move(ms));
+    p.profiled_ms = p.latency->median_ms * median_of(std::move(cost));
+    take_stamps(stamped, p);
+    for (const StepTimes& run : stamped) rest.push_back(run.run_us - coverage_of(trace_of(run)).span_us);
+    p.residual_us = median_of(std::move(rest));
+    return {};
+  }
+
+  Status run_on_device(Executor& executor, Profile& p) {
+    TS_ASSIGN(std::vector<double> ms, executor.time_runs(inputs_.pointers, options_.runs, options_.warmup));
+    p.latency = latency_of(std::move(ms));
+    TS_ASSIGN(const auto around, time_around(executor, plan_, inputs_.pointers, options_.device, options_.runs));
+    if (around) {
+      p.enqueue_us = around->enqueue_us;
+      p.host_to_device_us = around->host_to_device_us;
+      p.device_to_host_us = around->device_to_host_us;
+    }
+    const Status traced = take_activities(p);
+    if (traced.ok()) return {};
+    p.notes.push_back(cat("kernels were timed with events between the steps, outside the CUDA graph: ",
+                          traced.message(), "; gaps and overlap are not known"));
+    TS_ASSIGN(const std::vector<StepTimes> stamped,
+              executor.time_steps(inputs_.pointers, options_.runs, options_.warmup));
+    std::vector<double> stamped_ms;
+    for (const StepTimes& run : stamped) stamped_ms.push_back(run.run_us * 1e-3);
+    p.profiled_ms = median_of(std::move(stamped_ms));
+    take_stamps(stamped, p);
+    p.gap_us = {}, p.overlap_us = {}, p.span_us = {};
+    return {};
+  }
+
+  // Inside the CUDA graph, which is made anew: CUPTI times those that are made while it records.
+  Status take_activities(Profile& p) {
     std::vector<int> launches;
     std::vector<double> ms;
-    const Result<CuptiTrace> trace = trace_with_cupti([&]() -> Status {
-      TS_ASSIGN(const std::unique_ptr<Executor> traced, bind_here());
-      launches = traced->launches();
-      TS_ASSIGN(ms, traced->time_runs(inputs_.pointers, options_.runs, options_.warmup));
-      return {};
-    });
-    const Result<std::vector<RunTrace>> runs = !trace.ok() ? Result<std::vector<RunTrace>>(trace.status())
-                                               : launches.empty()
-                                                   ? machine_error("the nodes of the CUDA graph could not be counted")
-                                                   : match_activities(trace->activities, launches, options_.runs);
+    TS_ASSIGN(CuptiTrace trace, trace_with_cupti([&]() -> Status {
+                TS_ASSIGN(const std::unique_ptr<Executor> traced, bind_here());
+                launches = traced->launches();
+                TS_ASSIGN(ms, traced->time_runs(inputs_.pointers, options_.runs, options_.warmup));
+                return {};
+              }));
+    if (launches.empty()) return machine_error("the nodes of the CUDA graph could not be counted");
+    const Result<std::vector<RunTrace>> runs = match_activities(std::move(trace.activities), launches, options_.runs);
     if (!runs.ok()) {
-      const std::string lost =
-          trace.ok() && trace->untimed + trace->dropped > 0
-              ? cat(" (", trace->untimed, " activities had no times, ", trace->dropped, " were dropped)")
-              : "";
-      p.notes.push_back(cat("kernels were timed with events between the steps, outside the CUDA graph: ",
-                            runs.status().message(), lost, "; gaps and overlap are not known"));
-      return false;
+      return machine_error(cat(runs.status().message(), " (", trace.untimed, " activities had no times, ",
+                               trace.dropped, " were dropped)"));
     }
     p.profiled_ms = median_of(std::move(ms));
     take_times(*runs, p);
-    return true;
+    p.residual_us = p.latency->median_ms * 1e3 - *p.span_us;
+    return {};
   }
 
-  // Between the steps of runs on the host, or of runs on the GPU without the graph.
-  Status take_stamps(Executor& executor, Profile& p) {
-    TS_ASSIGN(const std::vector<StepTimes> runs, executor.time_steps(inputs_.pointers, options_.runs, options_.warmup));
+  static void take_stamps(const std::vector<StepTimes>& runs, Profile& p) {
     std::vector<RunTrace> traces;
-    std::vector<double> ms;
-    for (const StepTimes& r : runs) {
-      traces.push_back(trace_of(r));
-      ms.push_back(r.run_us * 1e-3);
-    }
-    p.profiled_ms = median_of(std::move(ms));
+    for (const StepTimes& r : runs) traces.push_back(trace_of(r));
     take_times(traces, p);
-    if (info(plan_.arch).device == DeviceKind::kCuda) p.gap_us = {}, p.overlap_us = {}, p.span_us = {};
-    return {};
   }
 
   const Engine& engine_;

@@ -2,6 +2,7 @@
 #include "profile/timeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -21,7 +22,9 @@ double duration(const std::vector<Interval>& launches) {
 
 }  // namespace
 
-Coverage coverage_of(std::vector<Interval> all) {
+Coverage coverage_of(const RunTrace& run) { return coverage_of(all_of(run)); }
+
+Coverage coverage_of(const std::vector<Interval>& all) {
   Coverage c;
   if (all.empty()) return c;
   // Begins and ends in order; between two of them the number of intervals is constant.
@@ -47,31 +50,35 @@ RunTrace trace_of(const StepTimes& times) {
 
 void take_times(const std::vector<RunTrace>& runs, Profile& profile) {
   std::vector<Coverage> coverage;
-  for (const RunTrace& r : runs) coverage.push_back(coverage_of(all_of(r)));
-  const auto middle = [&](auto member) {
+  for (const RunTrace& r : runs) coverage.push_back(coverage_of(r));
+  const auto median = [&](const auto& of) {
     std::vector<double> v;
-    for (const Coverage& c : coverage) v.push_back(c.*member);
+    for (size_t r = 0; r < runs.size(); ++r) v.push_back(of(r));
     return median_of(std::move(v));
   };
-  profile.gap_us = middle(&Coverage::gap_us);
-  profile.overlap_us = middle(&Coverage::overlap_us);
-  profile.span_us = middle(&Coverage::span_us);
-  size_t shown = 0;  // the run whose span is nearest to the median one
+  profile.gap_us = median([&](size_t r) { return coverage[r].gap_us; });
+  profile.overlap_us = median([&](size_t r) { return coverage[r].overlap_us; });
+  profile.span_us = median([&](size_t r) { return coverage[r].span_us; });
+  size_t middle = 0;
   for (size_t r = 0; r < runs.size(); ++r) {
     const auto away = [&](size_t i) { return std::abs(coverage[i].span_us - *profile.span_us); };
-    if (away(r) < away(shown)) shown = r;
+    if (away(r) < away(middle)) middle = r;
   }
   for (size_t k = 0; k < profile.kernels.size(); ++k) {
     KernelTime& kernel = profile.kernels[k];
-    std::vector<double> us;
-    for (const RunTrace& r : runs) us.push_back(duration(r.steps[k]));
-    kernel.us = median_of(std::move(us));
-    kernel.calls = static_cast<int64_t>(runs[shown].steps[k].size());
-    for (const Interval& i : runs[shown].steps[k]) {
+    kernel.us = median([&](size_t r) { return duration(runs[r].steps[k]); });
+    kernel.calls = static_cast<int64_t>(runs[middle].steps[k].size());
+    for (const Interval& i : runs[middle].steps[k]) {
       kernel.begin_us.push_back(i.begin_us);
       kernel.end_us.push_back(i.end_us);
     }
   }
+  constexpr double kApart = 0.05;
+  const double sum = profile.kernel_us() + *profile.gap_us - *profile.overlap_us;
+  if (std::abs(sum - *profile.span_us) <= kApart * *profile.span_us) return;
+  profile.notes.push_back(cat("runs differ from each other: steps, each the median of its own times, add up to ",
+                              std::llround(sum), " us, and the median run takes ", std::llround(*profile.span_us),
+                              " us from its first step to its last; something else may use this machine"));
 }
 
 Result<std::vector<RunTrace>> match_activities(std::vector<GraphActivity> activities, const std::vector<int>& launches,

@@ -23,13 +23,15 @@ struct RunTrace {
 struct Coverage {
   double span_us = 0, gap_us = 0, overlap_us = 0;
 };
-Coverage coverage_of(std::vector<Interval> all);
+Coverage coverage_of(const std::vector<Interval>& all);
+Coverage coverage_of(const RunTrace& run);
 
 RunTrace trace_of(const StepTimes& times);
 
-// Fills times of `profile.kernels`, one per step: medians over the runs; when each launch ran, from the run whose span
-// is the median one. Also gap_us, overlap_us and span_us. Contract: at least one run, each with as many steps as the
-// profile has kernels.
+// Fills times of `profile.kernels`, one per step, and gap_us, overlap_us and span_us: medians over the runs, each of
+// its own, so that what else the machine does in some runs is in none of them. When each launch ran is that of the run
+// whose span is in the middle. A note says where the medians do not add up to the span. Contract: at least one run,
+// each with as many steps as the profile has kernels.
 void take_times(const std::vector<RunTrace>& runs, Profile& profile);
 
 // What a device did for a CUDA graph, as CUPTI tells it.

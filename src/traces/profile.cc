@@ -57,9 +57,4 @@ std::optional<double> Profile::per_second() const {
   return static_cast<double>(batch) / latency->median_ms * 1e3;
 }
 
-std::optional<double> Profile::residual_us() const {
-  if (!latency || !span_us) return {};
-  return latency->median_ms * 1e3 - *span_us;
-}
-
 }  // namespace tessera

@@ -77,6 +77,9 @@ struct Profile {
   // Of one run, from its first kernel to its last: time in which no kernel ran, and in which more than one did.
   std::optional<double> gap_us = {}, overlap_us = {};
   std::optional<double> span_us = {};  // from the begin of its first kernel to the end of its last
+  // What a run takes beside its span: launch, what comes before the first and after the last kernel. Less than 0 where
+  // profiling has made the span longer than a run without it.
+  std::optional<double> residual_us = {};
   std::optional<double> host_to_device_us = {},
                         device_to_host_us = {};  // copies of inputs and outputs, not in `kernels`
   std::optional<double> profiled_ms = {};        // a whole run while it was profiled: what profiling costs
@@ -87,9 +90,6 @@ struct Profile {
 
   double kernel_us() const;                  // sum over kernels
   std::optional<double> per_second() const;  // samples, by the median latency
-  // Of the median run, what lies outside its span: launch, and what profiling adds to the span, which makes it less
-  // than 0.
-  std::optional<double> residual_us() const;
 };
 
 // The project's own form: what `profile --json` prints and `explain` reads. `format` and `version` come first in it.

@@ -89,6 +89,13 @@ class Fields {
     number(key, value);
     if (value >= 0) to = value;
   }
+  void difference(const char* key, std::optional<double>& to) {
+    const nlohmann::json* v = find(key);
+    if (v == nullptr) return;
+    if (!v->is_number() || !std::isfinite(v->get<double>()))
+      return fail(cat(where_, ": \"", key, "\" is not a number"));
+    to = v->get<double>();
+  }
   void numbers(const char* key, std::vector<double>& to) {
     const nlohmann::json* v = find(key);
     if (v == nullptr) return;
@@ -207,7 +214,7 @@ std::string profile_json(const Profile& p) {
   put(j, "gap_us", p.gap_us);
   put(j, "overlap_us", p.overlap_us);
   put(j, "span_us", p.span_us);
-  put(j, "residual_us", p.residual_us());
+  put(j, "residual_us", p.residual_us);
   put(j, "host_to_device_us", p.host_to_device_us);
   put(j, "device_to_host_us", p.device_to_host_us);
   put(j, "profiled_ms", p.profiled_ms);
@@ -245,6 +252,7 @@ Result<Profile> parse_profile(std::string_view text) {
   f.number("gap_us", p.gap_us);
   f.number("overlap_us", p.overlap_us);
   f.number("span_us", p.span_us);
+  f.difference("residual_us", p.residual_us);
   f.number("host_to_device_us", p.host_to_device_us);
   f.number("device_to_host_us", p.device_to_host_us);
   f.number("profiled_ms", p.profiled_ms);

@@ -90,8 +90,15 @@ std::optional<double> stacked(const EngineTensor& x, const EngineTensor& w, cons
   return of_w;
 }
 
+// Whether k is a dimension of t, or its last ones together (heads that were not merged).
+bool has_depth(const EngineTensor& t, double k) {
+  double last = 1;
+  for (size_t i = t.dims.size(); i-- > 0 && last < k;) last *= static_cast<double>(t.dims[i]);
+  return last == k || std::find(t.dims.begin(), t.dims.end(), static_cast<int64_t>(k)) != t.dims.end();
+}
+
 // 2 M N K of one product of the first two inputs, where their shapes leave no doubt: of one matrix each, in whatever
-// order their dimensions are, |x| |w| / |y| = MK KN / MN = K^2, and K must divide what it should.
+// order their dimensions are, |x| |w| / |y| = MK KN / MN = K^2, and both must have this K.
 std::optional<double> product_flops(const EngineLayer& layer) {
   std::vector<const EngineTensor*> operands;
   for (const EngineTensor& t : layer.inputs) {
@@ -103,7 +110,7 @@ std::optional<double> product_flops(const EngineLayer& layer) {
   if (!count) return {};
   const double xs = *x.numbers / *count, ws = *w.numbers / *count, ys = *y.numbers / *count;
   const double k = std::round(std::sqrt(xs * ws / ys));
-  if (k < 1 || std::fmod(xs, k) != 0 || std::fmod(ws, k) != 0 || (xs / k) * (ws / k) != ys) return {};
+  if (k < 1 || !has_depth(x, k) || !has_depth(w, k) || (xs / k) * (ws / k) != ys) return {};
   return 2 * *y.numbers * k;
 }
 
