@@ -244,7 +244,7 @@ void Printer::applied() const {
   if (!e_.applied) return;
   title("What was applied in C, predicted against measured");
   Table table({"applied", ">predicted gain", ">measured", ">reached", "seen"});
-  for (const Check& c : e_.applied->checks) {
+  for (const AppliedCheck& c : e_.applied->checks) {
     table.add({c.id, ms(c.predicted_gain_ms), signed_ms(c.measured_gain_ms),
                c.predicted_gain_ms > 0 ? percent(c.measured_gain_ms / c.predicted_gain_ms) : "-", c.seen});
   }

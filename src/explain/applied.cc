@@ -96,7 +96,7 @@ Applied applied_in(const Case& c, const std::vector<Recommendation>& recommendat
   for (const Recommendation& r : recommendations) {
     const std::string seen = seen_in(c, r, made, sums);
     const bool same_part = std::any_of(applied.checks.begin(), applied.checks.end(),
-                                       [&](const Check& check) { return check.part == r.part; });
+                                       [&](const AppliedCheck& check) { return check.part == r.part; });
     if (seen.empty() || same_part) {
       applied.not_seen.push_back(r.what);
       continue;

@@ -27,15 +27,15 @@ void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k) {
   add(at->bytes, k.bytes);
 }
 
-Asked asked_of(const Profile& b, const Sums& sums, const std::string& flag) {
+AskedOfB asked_of(const Profile& b, const Sums& sums, const std::string& flag) {
   if (const std::string p = multiplied_in(flag); !p.empty()) return {p, "said by --asked"};
   if (const std::string p = multiplied_in(b.precision); !p.empty()) return {p, "said by the profile"};
   const std::string low = sums.lowest_precision();
-  return low.empty() ? Asked{} : Asked{low, "not told: the lowest precision that 10 % of the GEMM time has"};
+  return low.empty() ? AskedOfB{} : AskedOfB{low, "not told: the lowest precision that 10 % of the GEMM time has"};
 }
 
 // Where the chip is known and has no arithmetic for what was asked, codes are only stored in it.
-std::string lowest_of(const Sums& sums, const Asked& asked, const Rates& rates) {
+std::string lowest_of(const Sums& sums, const AskedOfB& asked, const Rates& rates) {
   const std::string low = sums.lowest_precision();
   if (low.empty()) return asked.precision;
   return is_lower(asked.precision, low) && rates.ratio(low, asked.precision) ? asked.precision : low;

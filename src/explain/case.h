@@ -38,7 +38,7 @@ struct Sums {
 Sums sums_of(const Profile& profile);
 
 // The precision that B was asked to have.
-struct Asked {
+struct AskedOfB {
   std::string precision;  // empty: B has no products of a known precision
   std::string how;        // "--asked", "the profile", "lowest precision of at least 10 % of the products' time"
 };
@@ -48,7 +48,7 @@ struct Case {
   const Profile &a, &b;
   bool compared;
   Sums in_a, in_b;
-  Asked asked;
+  AskedOfB asked;
   // Lowest precision that products of B have for at least 10 % of their time, or were asked to have where the chip is
   // not known to lack it; empty: not known.
   std::string low;

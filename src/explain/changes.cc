@@ -139,12 +139,12 @@ std::string attention_precision(const Case& c) {
   return before.empty() ? c.in_a.main_precision() : before;
 }
 
-Growth growth_of(const Case& c) {
-  Growth growth{.a_ms = (c.in_a.rest + c.in_a.attention) / 1000,
-                .b_ms = c.compared ? (c.in_b.rest + c.in_b.attention) / 1000 : 0,
-                .a_rest_ms = c.in_a.rest / 1000,
-                .b_rest_ms = c.compared ? c.in_b.rest / 1000 : 0,
-                .grown = {}};
+GrownWork growth_of(const Case& c) {
+  GrownWork growth{.a_ms = (c.in_a.rest + c.in_a.attention) / 1000,
+                   .b_ms = c.compared ? (c.in_b.rest + c.in_b.attention) / 1000 : 0,
+                   .a_rest_ms = c.in_a.rest / 1000,
+                   .b_rest_ms = c.compared ? c.in_b.rest / 1000 : 0,
+                   .grown = {}};
   for (size_t i = 0; i < kClassCount; ++i) {
     const auto kind = static_cast<KernelClass>(i);
     if (is_product(kind) || kind == KernelClass::kAttention || !c.compared) continue;

@@ -75,7 +75,7 @@ struct AttentionChange {
 };
 
 // Work that a lower precision should not change.
-struct Growth {
+struct GrownWork {
   double a_ms = 0, b_ms = 0;            // all but products
   double a_rest_ms = 0, b_rest_ms = 0;  // without attention too
   std::vector<ClassTime> grown;         // classes of the rest that grew, most first
@@ -143,14 +143,14 @@ struct Combination {
 };
 
 // A recommendation of A and B that profile C shows as applied.
-struct Check {
+struct AppliedCheck {
   std::string id, what, seen;  // seen: how C shows it
   Part part = Part::kProducts;
   double predicted_gain_ms = 0, measured_gain_ms = 0;  // of the recommendation's part, B to C
 };
 struct Applied {
   ProfileFacts c;
-  std::vector<Check> checks;
+  std::vector<AppliedCheck> checks;
   std::vector<std::string> not_seen;  // recommendations that C does not show
   // Speedup on kernel time, A to C; predicted: of all that was applied.
   std::optional<double> predicted, measured;
@@ -166,7 +166,7 @@ struct Explanation {
   Coverage a_coverage, b_coverage;
   Changes changes;
   std::optional<AttentionChange> attention;  // where one of both has any
-  Growth growth;
+  GrownWork growth;
   std::optional<Outside> a_outside, b_outside;  // where the latency is known
   Sizes a_sizes, b_sizes;
   // Precision that fallbacks are held against, and who says so; of B, or of A alone.

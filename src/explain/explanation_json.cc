@@ -142,7 +142,7 @@ Json combinations_json(const Explanation& e) {
 
 Json applied_json(const Applied& a) {
   Json checks = Json::array();
-  for (const Check& c : a.checks) {
+  for (const AppliedCheck& c : a.checks) {
     checks.push_back({{"id", c.id},
                       {"what", c.what},
                       {"seen", c.seen},

@@ -15,7 +15,7 @@ Coverage coverage_of(const Case& c);
 std::vector<ClassTime> classes_of(const Case& c);
 Changes changes_of(const Case& c);
 std::optional<AttentionChange> attention_of(const Case& c);
-Growth growth_of(const Case& c);
+GrownWork growth_of(const Case& c);
 std::optional<Outside> outside_of(const Profile& profile);
 std::vector<Fallback> fallbacks_of(const Case& c);
 std::vector<Rung> ladder_of(const Case& c);

@@ -126,7 +126,7 @@ TEST(Recommend, AppliedRecommendationsAreChecked) {
   expect_sound(e);
   ASSERT_TRUE(e.applied);
   ASSERT_EQ(e.applied->checks.size(), 2u);
-  const Check &fuse = e.applied->checks[0], &quantize = e.applied->checks[1];
+  const AppliedCheck &fuse = e.applied->checks[0], &quantize = e.applied->checks[1];
   EXPECT_EQ(fuse.id, "fuse");
   EXPECT_NEAR(fuse.predicted_gain_ms, 1.447, 0.001);
   EXPECT_NEAR(fuse.measured_gain_ms, 0.533, 0.001);

@@ -22,10 +22,10 @@ double duration(const std::vector<Interval>& launches) {
 
 }  // namespace
 
-Coverage coverage_of(const RunTrace& run) { return coverage_of(all_of(run)); }
+SpanTimes coverage_of(const RunTrace& run) { return coverage_of(all_of(run)); }
 
-Coverage coverage_of(const std::vector<Interval>& all) {
-  Coverage c;
+SpanTimes coverage_of(const std::vector<Interval>& all) {
+  SpanTimes c;
   if (all.empty()) return c;
   // Begins and ends in order; between two of them the number of intervals is constant.
   std::vector<std::pair<double, int>> turns;
@@ -49,7 +49,7 @@ RunTrace trace_of(const StepTimes& times) {
 }
 
 void take_times(const std::vector<RunTrace>& runs, Profile& profile) {
-  std::vector<Coverage> coverage;
+  std::vector<SpanTimes> coverage;
   for (const RunTrace& r : runs) coverage.push_back(coverage_of(r));
   const auto median = [&](const auto& of) {
     std::vector<double> v;

@@ -20,11 +20,11 @@ struct RunTrace {
 };
 
 // Of all intervals: from the first begin to the last end, time that none covers, and that more than one covers.
-struct Coverage {
+struct SpanTimes {
   double span_us = 0, gap_us = 0, overlap_us = 0;
 };
-Coverage coverage_of(const std::vector<Interval>& all);
-Coverage coverage_of(const RunTrace& run);
+SpanTimes coverage_of(const std::vector<Interval>& all);
+SpanTimes coverage_of(const RunTrace& run);
 
 RunTrace trace_of(const StepTimes& times);
 

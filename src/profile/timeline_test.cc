@@ -7,11 +7,11 @@ namespace tessera {
 namespace {
 
 TEST(Timeline, CoverageTellsGapsAndOverlapsApart) {
-  const Coverage c = coverage_of(std::vector<Interval>{{10, 20}, {15, 30}, {15, 18}, {30, 35}, {40, 50}});
+  const SpanTimes c = coverage_of(std::vector<Interval>{{10, 20}, {15, 30}, {15, 18}, {30, 35}, {40, 50}});
   EXPECT_DOUBLE_EQ(c.span_us, 40);
   EXPECT_DOUBLE_EQ(c.gap_us, 5);      // 35 to 40; 30 follows 30 without a gap
   EXPECT_DOUBLE_EQ(c.overlap_us, 5);  // 15 to 20, however many run
-  const Coverage none = coverage_of(std::vector<Interval>{});
+  const SpanTimes none = coverage_of(std::vector<Interval>{});
   EXPECT_EQ(none.span_us + none.gap_us + none.overlap_us, 0);
 }
 
@@ -69,7 +69,7 @@ TEST(Timeline, NodesOfAGraphBecomeSteps) {
     EXPECT_DOUBLE_EQ(r.steps[1][0].begin_us, 12);
     EXPECT_DOUBLE_EQ(r.steps[1][1].end_us, 31);
     EXPECT_DOUBLE_EQ(r.steps[2][0].begin_us, 30);
-    const Coverage c = coverage_of(r);
+    const SpanTimes c = coverage_of(r);
     EXPECT_DOUBLE_EQ(c.overlap_us, 3);
     EXPECT_DOUBLE_EQ(c.gap_us, 2);
   }

@@ -46,11 +46,11 @@ std::string classes() {
   return listed(names);
 }
 
-Result<Rule> parse_rule(const std::vector<std::string>& words) {
+Result<KernelRule> parse_rule(const std::vector<std::string>& words) {
   if (words.size() != 3)
     return bad_input(
         cat("has ", words.size(), " words; want three: a pattern (? for a blank), a class or -, a precision or -"));
-  Rule rule{.pattern = lowered(words[0]), .kernel_class = {}, .precision = {}};
+  KernelRule rule{.pattern = lowered(words[0]), .kernel_class = {}, .precision = {}};
   if (words[1] != "-") {
     rule.kernel_class = class_of_name(words[1]);
     if (!rule.kernel_class)
@@ -101,7 +101,7 @@ Classified classify(std::string_view name, const Rules& rules) {
   const std::string whole = lowered(name), low(without_hash(whole));
   Classified found;
   bool has_class = false;
-  for (const Rule& rule : rules) {
+  for (const KernelRule& rule : rules) {
     const bool wants_class = !has_class && rule.kernel_class,
                wants_precision = found.precision.empty() && !rule.precision.empty();
     if (!(wants_class || wants_precision) || !matches(rule.pattern.c_str(), low.c_str())) continue;

@@ -14,12 +14,12 @@
 
 namespace tessera {
 
-struct Rule {
+struct KernelRule {
   std::string pattern;  // of base/wildcard.h; upper and lower case are the same
   std::optional<KernelClass> kernel_class = {};
   std::string precision = {};  // empty: not told
 };
-using Rules = std::vector<Rule>;
+using Rules = std::vector<KernelRule>;
 
 // The error names the line. `where` is the file's name in it.
 Result<Rules> parse_rules(std::string_view text, std::string_view where);

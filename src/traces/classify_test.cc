@@ -300,7 +300,7 @@ TEST(Classify, OwnKernelsAndOthers) { expect_all(kOwn); }
 TEST(Classify, EveryRuleOfTheProgramIsReached) {
   const Rules rules = with_built_in({});
   EXPECT_GE(rules.size(), 200u);
-  for (const Rule& rule : rules) {
+  for (const KernelRule& rule : rules) {
     std::string name = rule.pattern;
     for (char& c : name) {
       if (c == '*' || c == '?') c = '~';
