@@ -250,7 +250,7 @@ Status compare(const Options& o, const Common& common) {
 
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  options.add("files", o->paths, "PATH", "folders, engines and profiles; with --precisions one model that is built")
+  options.add("path", o->paths, "PATH", "folders, engines and profiles; with --precisions one model that is built")
       .required = true;
   options.add("-o,--output", o->output, "PATH",
               "a report to write (.html, .md); with --precisions also a folder that keeps the engines and gets "

@@ -7,6 +7,7 @@
 #include "cli/open_engine.h"
 #include "cli/report_file.h"
 #include "cli/verify_tables.h"
+#include "explain/rates.h"
 #include "plan/golden_plans.h"
 #include "profile/profile_plan.h"
 #include "verify/verify.h"
@@ -90,7 +91,8 @@ EngineWords words_of(const Engine& engine, const Plan& plan) {
   std::set<std::string> attention;
   bool sparse = false, paired = false;
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "attention") attention.insert(s.asked.empty() ? s.computed : s.asked);
+    // Where none was asked for, it has the carrier's type.
+    if (s.op == "attention") attention.insert(s.asked.empty() ? multiplied_in(s.stored) : s.asked);
     sparse = sparse || s.stored.find("2:4") != std::string::npos;
     paired = paired || s.stored.find("4:8") != std::string::npos;
   }

@@ -92,7 +92,7 @@ Status make(const Options& o, const Common& common) {
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
   options
-      .add("files", o->paths, "FILE",
+      .add("file", o->paths, "FILE",
            "engines, which are profiled here, and profiles of any tool; the first is what "
            "the others are compared with")
       .required = true;

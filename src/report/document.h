@@ -19,8 +19,12 @@ struct TextBlock {
   Kind kind = Kind::kPlain;
 };
 
+struct ListItem {
+  ListItem(std::string text, std::string code = "") : text(std::move(text)), code(std::move(code)) {}  // NOLINT
+  std::string text, code;  // code: a command or flag, below the text
+};
 struct ListBlock {
-  std::vector<std::string> items;
+  std::vector<ListItem> items;
   bool numbered = false;
 };
 

@@ -2,6 +2,7 @@
 #include "report/escape.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 
 namespace tessera {
@@ -110,6 +111,7 @@ std::string html_text(std::string_view text) {
 
 std::string markdown_text(std::string_view text) {
   const std::string clean = clean_text(text);
+  const auto is_word = [&](size_t i) { return i < clean.size() && std::isalnum(static_cast<unsigned char>(clean[i])); };
   std::string out;
   for (size_t i = 0; i < clean.size(); ++i) {
     const char c = clean[i];
@@ -117,18 +119,25 @@ std::string markdown_text(std::string_view text) {
       out += "&lt;";
     } else if (c == '&') {
       out += "&amp;";
-    } else if (std::string_view("\\`*_[]|~#!").find(c) != std::string_view::npos) {
-      (out += '\\') += c;
-    } else if (i == 0 && (c == '>' || c == '-' || c == '+' || c == '=')) {  // would begin a quote, a list, a rule
+    } else if (c == '_') {
+      out += i > 0 && is_word(i - 1) && is_word(i + 1) ? "_" : "\\_";  // inside a word it is only itself
+    } else if (std::string_view("\\`*[]|~").find(c) != std::string_view::npos) {
       (out += '\\') += c;
     } else {
       out += c;
     }
   }
-  // "1." and "1)" begin a numbered list.
-  const size_t digits = clean.find_first_not_of("0123456789");
-  if (digits != std::string::npos && digits > 0 && (clean[digits] == '.' || clean[digits] == ')'))
-    out.insert(digits, "\\");
+  return out;
+}
+
+std::string markdown_line(std::string_view text) {
+  std::string out = markdown_text(text);
+  // What would begin a heading, a quote, a list or a rule.
+  const size_t digits = out.find_first_not_of("0123456789");
+  if (digits == std::string::npos) return out;
+  const bool ends = digits + 1 >= out.size() || out[digits + 1] == ' ' || out[digits + 1] == out[digits];
+  const std::string_view marks = digits > 0 ? ".)" : "#>-+=";
+  if (marks.find(out[digits]) != std::string_view::npos && (ends || out[digits] == '>')) out.insert(digits, "\\");
   return out;
 }
 

@@ -13,8 +13,9 @@ std::string clean_text(std::string_view text);
 // No longer than `most` characters: the middle is left out, since names differ at both ends.
 std::string cut_middle(std::string_view text, size_t most);
 
-std::string html_text(std::string_view text);  // of an element or of an attribute in double quotes
-std::string markdown_text(std::string_view text);
+std::string html_text(std::string_view text);      // of an element or of an attribute in double quotes
+std::string markdown_text(std::string_view text);  // inside a line
+std::string markdown_line(std::string_view text);  // that begins one
 // A code span; `in_table`: strokes are escaped too.
 std::string markdown_code(std::string_view text, bool in_table);
 

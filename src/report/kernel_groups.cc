@@ -57,10 +57,10 @@ std::vector<KernelGroup> group_kernels(const Profile& profile) {
   return groups;
 }
 
-int bits_of(std::string_view precision) {
-  constexpr std::pair<std::string_view, int> kWords[] = {{"w4", 4},   {"fp4", 4}, {"e2m1", 4}, {"int4", 4},
-                                                         {"fp6", 8},  {"fp8", 8}, {"e4m3", 8}, {"e5m2", 8},
-                                                         {"int8", 8}, {"16", 16}, {"32", 32},  {"64", 64}};
+int stored_bits(std::string_view precision) {
+  constexpr std::pair<std::string_view, int> kWords[] = {{"w4", 4},  {"fp4", 4}, {"e2m1", 4}, {"int4", 4}, {"i4", 4},
+                                                         {"fp6", 8}, {"fp8", 8}, {"e4m3", 8}, {"e5m2", 8}, {"int8", 8},
+                                                         {"i8", 8},  {"16", 16}, {"32", 32},  {"64", 64}};
   for (const auto& [word, bits] : kWords) {
     if (precision.find(word) != std::string_view::npos) return bits;
   }
@@ -87,7 +87,7 @@ int fill_of(const KernelTime& kernel) {
   switch (kernel.kernel_class) {
     case KernelClass::kGemm:
     case KernelClass::kConvolution:
-      return fill_of_bits(bits_of(kernel.precision));
+      return fill_of_bits(stored_bits(kernel.precision));
     case KernelClass::kAttention:
     case KernelClass::kSoftmax:
       return fill::kAttention;

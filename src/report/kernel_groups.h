@@ -26,8 +26,8 @@ struct KernelGroup {
 // The longest first.
 std::vector<KernelGroup> group_kernels(const Profile& profile);
 
-// Bits of a precision by its name, "nvfp4": 4; 0 where the name says none.
-int bits_of(std::string_view precision);
+// Bits that a number is stored in, by the words of a precision or a type: "nvfp4", "e2m1 2:4": 4; 0: not told.
+int stored_bits(std::string_view precision);
 int fill_of_bits(int bits);
 int fill_of(const KernelTime& kernel);
 // "fp8 GEMM", "attention".

@@ -31,7 +31,7 @@ Section accuracy_section(const ReportInput& input) {
   const bool latency = all_have_latency(input);
   for (const ReportEntry& e : input.entries) {
     if (!e.accuracy) {
-      if (!e.no_accuracy.empty()) verdicts.items.push_back(cat(e.name, ": ", e.no_accuracy));
+      if (!e.no_accuracy.empty()) verdicts.items.emplace_back(cat(e.name, ": ", e.no_accuracy));
       continue;
     }
     for (const OutputAccuracy& o : e.accuracy->outputs) {
@@ -47,9 +47,9 @@ Section accuracy_section(const ReportInput& input) {
       t.rows.push_back(std::move(row));
     }
     if (!e.accuracy->arithmetic.empty())
-      verdicts.items.push_back(cat(e.name, ", arithmetic: ", e.accuracy->arithmetic));
+      verdicts.items.emplace_back(cat(e.name, ", arithmetic: ", e.accuracy->arithmetic));
     if (!e.accuracy->quantization.empty())
-      verdicts.items.push_back(cat(e.name, ", quantization: ", e.accuracy->quantization));
+      verdicts.items.emplace_back(cat(e.name, ", quantization: ", e.accuracy->quantization));
     const double ms = latency ? time_of(e.profile) : e.profile.kernel_us() / 1e3;
     if (const auto cosine = e.accuracy->cosine()) placed.push_back({e.name, ms, *cosine, false});
   }

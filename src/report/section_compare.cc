@@ -19,7 +19,7 @@ TableCell number_cell(const std::optional<double>& v, int digits) {
 }
 
 std::vector<TableCell> row_of(const ComparedEngine& c) {
-  const auto bytes = c.bytes ? std::optional(static_cast<double>(*c.bytes)) : std::nullopt;
+  const double bytes = c.bytes ? static_cast<double>(*c.bytes) : 0;
   std::vector<TableCell> row = {c.name,
                                 or_none(c.precision),
                                 or_none(c.attention),
@@ -27,7 +27,7 @@ std::vector<TableCell> row_of(const ComparedEngine& c) {
                                 c.batch > 0 ? TableCell(std::to_string(c.batch), static_cast<double>(c.batch)) : "-",
                                 number_cell(c.latency_ms, 3),
                                 number_cell(c.per_second, 1),
-                                bytes ? TableCell(size_words(*bytes), *bytes) : TableCell("-"),
+                                c.bytes ? TableCell(size_words(bytes), bytes) : TableCell("-"),
                                 number_cell(c.cosine, 6),
                                 !c.refused.empty() ? "refused"
                                 : c.on_front       ? "front"
@@ -64,7 +64,7 @@ Section comparison_section(const ReportInput& input) {
   std::vector<PlacedEngine> placed;
   for (const ComparedEngine& c : input.compared) {
     t.rows.push_back(row_of(c));
-    if (!c.refused.empty()) refused.items.push_back(cat(c.name, ": ", c.refused));
+    if (!c.refused.empty()) refused.items.emplace_back(cat(c.name, ": ", c.refused));
     if (c.latency_ms && c.cosine) {
       const double ms = *c.latency_ms / (per_sample ? static_cast<double>(c.batch) : 1);
       placed.push_back({per_sample ? cat(c.name, ", batch ", c.batch) : c.name, ms, *c.cosine, c.on_front});

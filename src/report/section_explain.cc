@@ -42,26 +42,33 @@ TableBlock ladder_table(const Explanation& e) {
 }
 
 TableBlock recommendation_table(const Explanation& e) {
-  TableBlock t{
-      .caption = "What would help, the most gained first. Gains of rows that change the same part do not add up.",
-      .columns = {{"what", false},
-                  {"why", false},
-                  {"predicted", true},
-                  {"saves, ms", true},
-                  {"confidence", false},
-                  {"flag", false}},
-      .rows = {}};
+  TableBlock t{.caption = "What would help, the most gained first. Rows that change the same part do not add up.",
+               .columns = {{"", false},
+                           {"what", false},
+                           {"predicted", true},
+                           {"of", false},
+                           {"saves, ms", true},
+                           {"confidence", false}},
+               .rows = {}};
   for (const Recommendation& r : e.recommendations) {
-    std::vector<TableCell> row = {r.what,
-                                  r.why,
-                                  TableCell(ratio_words(r.predicted), r.predicted),
-                                  TableCell(decimals(r.gain_ms, 3), r.gain_ms),
-                                  cat(name_of(r.confidence), r.because.empty() ? "" : ": ", r.because),
-                                  TableCell::code(r.flag)};
-    row[0].strong = true;
-    t.rows.push_back(std::move(row));
+    t.rows.push_back({cat(t.rows.size() + 1, "."), r.what, TableCell(ratio_words(r.predicted), r.predicted), r.basis,
+                      TableCell(decimals(r.gain_ms, 3), r.gain_ms), name_of(r.confidence)});
+    t.rows.back()[1].strong = true;
   }
   return t;
+}
+
+// Why each is recommended, how sure that is, and what does it.
+ListBlock recommendation_list(const Explanation& e) {
+  ListBlock list{.items = {}, .numbered = true};
+  for (const Recommendation& r : e.recommendations) {
+    const bool is_command = r.flag.starts_with("--") || r.flag.starts_with("tessera ");
+    std::string text = r.why;
+    if (!r.because.empty()) text += cat("; confidence ", name_of(r.confidence), ": ", r.because);
+    if (!is_command && !r.flag.empty()) text += cat(". ", r.flag);
+    list.items.emplace_back(cat(text, "."), is_command ? r.flag : "");
+  }
+  return list;
 }
 
 TableBlock fallback_table(const Explanation& e) {
@@ -72,10 +79,11 @@ TableBlock fallback_table(const Explanation& e) {
           {{"kernel", false}, {"layer", false}, {"precision", false}, {"calls", true}, {"ms", true}, {"share", true}},
       .rows = {}};
   for (const Fallback& f : e.fallbacks)
-    t.rows.push_back({TableCell::code(cut_middle(f.kernel, kNameLength)),
-                      TableCell::code(cut_middle(f.layer, kNameLength)), f.precision,
-                      TableCell(std::to_string(f.calls), static_cast<double>(f.calls)),
-                      TableCell(decimals(f.ms, 3), f.ms), TableCell(share_words(f.share), f.share)});
+    t.rows.push_back(
+        {TableCell::code(cut_middle(f.kernel, kNameLength)),
+         f.layer == f.kernel || f.layer.empty() ? TableCell("-") : TableCell::code(cut_middle(f.layer, kNameLength)),
+         f.precision, TableCell(std::to_string(f.calls), static_cast<double>(f.calls)),
+         TableCell(decimals(f.ms, 3), f.ms), TableCell(share_words(f.share), f.share)});
   return t;
 }
 
@@ -105,22 +113,22 @@ TableBlock change_table(const Explanation& e) {
 }
 
 // What was seen, a sentence each.
-std::vector<std::string> findings(const Explanation& e) {
-  std::vector<std::string> out;
-  if (e.compared) out.push_back(cat("A is ", e.a.name, ", B is ", e.b.name, "."));
+std::vector<ListItem> findings(const Explanation& e) {
+  std::vector<ListItem> out;
+  if (e.compared) out.emplace_back(cat("A is ", e.a.name, ", B is ", e.b.name, "."));
   if (e.speedup) {
-    out.push_back(cat("Kernel time: ", decimals(e.a.kernel_ms, 3), " ms / ", decimals(e.b.kernel_ms, 3),
-                      " ms = ", ratio_words(*e.speedup),
-                      e.latency_speedup ? cat("; latency: ", ratio_words(*e.latency_speedup)) : "",
-                      e.per_sample ? ", both per sample." : "."));
+    out.emplace_back(cat("Kernel time: ", decimals(e.a.kernel_ms, 3), " ms / ", decimals(e.b.kernel_ms, 3),
+                         " ms = ", ratio_words(*e.speedup),
+                         e.latency_speedup ? cat("; latency: ", ratio_words(*e.latency_speedup)) : "",
+                         e.per_sample ? ", both per sample." : "."));
   }
   if (e.attention) {
     const AttentionChange& a = *e.attention;
     const bool same = a.a_precision == a.b_precision;
     const auto in = [&](const std::string& p) { return p.empty() || same ? std::string() : cat(" as ", p); };
-    out.push_back(cat("Attention", a.unchanged ? " is unchanged: " : ": ", time_words(a.a_us), in(a.a_precision),
-                      " in ", e.a.name, ", ", time_words(a.b_us), in(a.b_precision), " in ", e.b.name,
-                      same && !a.a_precision.empty() ? cat(", both computed in ", a.a_precision) : "", "."));
+    out.emplace_back(cat("Attention", a.unchanged ? " is unchanged: " : ": ", time_words(a.a_us), in(a.a_precision),
+                         " in ", e.a.name, ", ", time_words(a.b_us), in(a.b_precision), " in ", e.b.name,
+                         same && !a.a_precision.empty() ? cat(", both computed in ", a.a_precision) : "", "."));
   }
   if (e.compared && e.growth.a_ms > 0) {
     std::string most;
@@ -128,16 +136,17 @@ std::vector<std::string> findings(const Explanation& e) {
       if (most.size() > 80) break;
       most += cat(most.empty() ? "" : ", ", c.name, " ", decimals(c.a_ms, 3), " to ", decimals(c.b_ms, 3), " ms");
     }
-    out.push_back(cat("Work outside the products: ", decimals(e.growth.a_ms, 3), " ms in ", e.a.name, ", ",
-                      decimals(e.growth.b_ms, 3), " ms in ", e.b.name, " (", ratio_words(e.growth.b_ms / e.growth.a_ms),
-                      ")", most.empty() ? "" : "; what grew: ", most, "."));
+    out.emplace_back(cat("Work outside the products: ", decimals(e.growth.a_ms, 3), " ms in ", e.a.name, ", ",
+                         decimals(e.growth.b_ms, 3), " ms in ", e.b.name, " (",
+                         ratio_words(e.growth.b_ms / e.growth.a_ms), ")", most.empty() ? "" : "; what grew: ", most,
+                         "."));
   }
   for (const auto& [name, outside] : {std::pair(e.a.name, e.a_outside), std::pair(e.b.name, e.b_outside)}) {
     if (!outside) continue;
-    out.push_back(cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
-                      decimals(outside->busy_ms, 3), " ms, so ", decimals(outside->outside_ms, 3),
-                      " ms outside of them, of which ", decimals(outside->unexplained_ms, 3),
-                      " ms are not explained by gaps and copies."));
+    out.emplace_back(cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
+                         decimals(outside->busy_ms, 3), " ms, so ", decimals(outside->outside_ms, 3),
+                         " ms outside of them, of which ", decimals(outside->unexplained_ms, 3),
+                         " ms are not explained by gaps and copies."));
   }
   return out;
 }
@@ -168,17 +177,19 @@ Section explanation_section(const ReportInput& input, const Explanation& e) {
     s.blocks.push_back(ladder_chart(e));
     s.blocks.push_back(ladder_table(e));
   }
-  if (!e.recommendations.empty()) s.blocks.push_back(recommendation_table(e));
+  if (!e.recommendations.empty()) {
+    s.blocks.push_back(recommendation_table(e));
+    s.blocks.push_back(recommendation_list(e));
+  }
   for (const Combination& c : e.combinations) {
-    std::string what;
-    for (const size_t i : c.of) {
-      if (i < e.recommendations.size()) what += cat(what.empty() ? "" : "; ", e.recommendations[i].what);
-    }
-    s.blocks.push_back(TextBlock{cat("Together (", what, "): ", ratio_words(c.predicted), ", ", c.arithmetic, ".")});
+    std::string which;
+    for (size_t i = 0; i < c.of.size(); ++i)
+      which += cat(i == 0 ? "" : i + 1 == c.of.size() ? " and " : ", ", c.of[i] + 1);
+    s.blocks.push_back(TextBlock{cat(which, " together: ", ratio_words(c.predicted), ", ", c.arithmetic, ".")});
   }
   if (e.applied && !e.applied->checks.empty()) s.blocks.push_back(check_table(*e.applied));
   if (e.compared && !e.changes.all.empty()) s.blocks.push_back(change_table(e));
-  if (!e.notes.empty()) s.blocks.push_back(ListBlock{.items = e.notes});
+  if (!e.notes.empty()) s.blocks.push_back(ListBlock{.items = {e.notes.begin(), e.notes.end()}});
   return s;
 }
 

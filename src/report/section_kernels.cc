@@ -39,8 +39,9 @@ void add_achieved(const KernelTime& k, const std::optional<Ceilings>& ceilings, 
 }
 
 TableBlock kernel_table(const ReportEntry& e, const std::vector<KernelGroup>& groups) {
-  const bool layers =
-      std::any_of(groups.begin(), groups.end(), [](const KernelGroup& g) { return !g.kernel.layer.empty(); });
+  const bool layers = std::any_of(groups.begin(), groups.end(), [](const KernelGroup& g) {
+    return !g.kernel.layer.empty() && g.kernel.layer != g.kernel.name;
+  });
   const bool work =
       std::any_of(groups.begin(), groups.end(), [](const KernelGroup& g) { return g.kernel.flops || g.kernel.bytes; });
   TableBlock t{.caption = cat("Kernels of ", e.name, layers ? ", the same work of each block in one row." : "."),
@@ -91,7 +92,7 @@ TableBlock layer_table(const ReportEntry& e) {
   size_t count = 0;
   double rest = 0;
   for (const KernelTime& k : e.profile.kernels) {
-    if (k.layer.empty()) continue;
+    if (k.layer.empty() || k.layer == k.name) continue;
     if (++count > kLayerRows) {
       rest += k.us;
       continue;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "explain/rates.h"
 #include "report/escape.h"
 #include "report/figures.h"
 #include "report/kernel_groups.h"
@@ -28,7 +29,7 @@ void add_coverage(const std::string& name, const Coverage& c, TableBlock& t, std
   }
   for (const std::string& p : precisions) {
     std::vector<TableCell> row = {name, p};
-    row[1].fill = fill_of_bits(bits_of(p));
+    row[1].fill = fill_of_bits(stored_bits(p));
     for (const ShareTable* table : {&c.time, &c.flops, &c.bytes}) {
       const std::optional<double> share = share_of(*table, p);
       const bool estimated = table->origin == Origin::kEstimated;
@@ -54,7 +55,7 @@ std::vector<LayerPrecision> layers_of_entry(const ReportEntry& e) {
 }
 
 std::string short_word(const std::string& precision) {
-  const int bits = bits_of(precision);
+  const int bits = stored_bits(precision);
   if (bits == 0) return "?";
   const bool integer = precision.find("int") != std::string::npos, brain = precision.find("bf16") != std::string::npos;
   return cat(integer ? "i" : brain ? "b" : "", bits);
@@ -68,8 +69,8 @@ MapChart::CellOfMap cell_of(const LayerPrecision& l) {
   if (!l.asked.empty()) hint += cat(", asked ", l.asked);
   if (!l.stored.empty()) hint += cat(", stored ", l.stored);
   if (!l.computed.empty()) hint += cat(", computed ", l.computed);
-  const bool higher = !l.asked.empty() && bits_of(l.computed) > bits_of(l.asked) && bits_of(l.asked) > 0;
-  return {fill_of_bits(bits_of(shown)), short_word(shown), hint, higher};
+  const bool higher = is_lower(l.asked, l.computed);
+  return {fill_of_bits(stored_bits(shown)), short_word(shown), hint, higher};
 }
 
 // A row per kind of layer, a column per block; layers outside the blocks have a row each and the first column.

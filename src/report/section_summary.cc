@@ -162,7 +162,7 @@ Section configuration_section(const ReportInput& input) {
   std::set<std::string> said;
   for (const ReportEntry& e : input.entries) {
     for (const std::string& note : e.profile.notes) {
-      if (said.insert(note).second) notes.items.push_back(input.entries.size() > 1 ? cat(e.name, ": ", note) : note);
+      if (said.insert(note).second) notes.items.emplace_back(input.entries.size() > 1 ? cat(e.name, ": ", note) : note);
     }
   }
   if (!notes.items.empty()) s.blocks.push_back(std::move(notes));

@@ -26,7 +26,7 @@ std::vector<ClassRow> class_rows(const ReportInput& input) {
       const std::string name = class_words(k);
       const auto [place, is_new] = places.try_emplace(name, rows.size());
       // Products by precision, the lowest first, then the classes as profile.h has them.
-      const int bits = is_product(k.kernel_class) ? bits_of(k.precision) : 0;
+      const int bits = is_product(k.kernel_class) ? stored_bits(k.precision) : 0;
       if (is_new) {
         rows.push_back({name, fill_of(k), static_cast<int>(k.kernel_class) * 100 + (bits > 0 ? bits : 99),
                         std::vector<double>(input.entries.size())});

@@ -8,6 +8,15 @@
 
 namespace tessera {
 
+namespace {
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
 std::string typeset(std::string_view text) {
   constexpr std::string_view kUnits[] = {"%", "x", "ms", "us", "s", "kB", "MB", "GB", "TB/s", "GB/s", "MB/s"};
   const std::string escaped = html_text(text);
@@ -28,6 +37,12 @@ std::string typeset(std::string_view text) {
     out += "\u00A0";
     out += *unit == "x" ? "\u00D7" : std::string(*unit);
     i += unit->size() - (escaped[i] == ' ' ? 0 : 1);
+  }
+  replace_all(out, " -&gt; ", " \u2192 ");
+  // A difference in arithmetic: "5.50 ms - 1.45 ms".
+  for (size_t at = out.find(" - "); at != std::string::npos; at = out.find(" - ", at + 1)) {
+    if (at + 3 < out.size() && std::isdigit(static_cast<unsigned char>(out[at + 3])) != 0)
+      out.replace(at + 1, 1, "\u2212");
   }
   return out;
 }

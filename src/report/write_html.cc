@@ -113,7 +113,11 @@ class HtmlWriter {
   void put(const ListBlock& b) {
     const char* tag = b.numbered ? "ol" : "ul";
     out_ += cat("<", tag, ">");
-    for (const std::string& item : b.items) out_ += cat("<li>", typeset(item), "</li>");
+    for (const ListItem& item : b.items) {
+      out_ += cat("<li>", typeset(item.text));
+      if (!item.code.empty()) out_ += cat("<br><code>", html_text(item.code), "</code>");
+      out_ += "</li>";
+    }
     out_ += cat("</", tag, ">\n");
   }
 

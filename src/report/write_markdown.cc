@@ -65,7 +65,8 @@ class MarkdownWriter {
     out_ = cat("# ", markdown_text(d.title), "\n\n");
     if (!d.subtitle.empty()) out_ += cat("**", markdown_text(d.subtitle), "**\n\n");
     for (size_t i = 0; i < d.facts.size(); ++i)
-      out_ += cat(markdown_text(d.facts[i]), i + 1 < d.facts.size() ? " · " : "\n\n");
+      out_ +=
+          cat(i == 0 ? markdown_line(d.facts[i]) : markdown_text(d.facts[i]), i + 1 < d.facts.size() ? " · " : "\n\n");
     for (size_t i = 0; i < d.sections.size(); ++i) {
       out_ += cat("## ", i + 1, " ", markdown_text(d.sections[i].heading), "\n\n");
       for (const Block& b : d.sections[i].blocks) std::visit([&](const auto& block) { put(block); }, b);
@@ -79,12 +80,13 @@ class MarkdownWriter {
     const char* before = b.kind == TextBlock::Kind::kFinding   ? "> "
                          : b.kind == TextBlock::Kind::kWarning ? "> **Note.** "
                                                                : "";
-    out_ += cat(before, markdown_text(b.text), "\n\n");
+    out_ += cat(before, *before == '\0' ? markdown_line(b.text) : markdown_text(b.text), "\n\n");
   }
 
   void put(const ListBlock& b) {
     for (size_t i = 0; i < b.items.size(); ++i)
-      out_ += cat(b.numbered ? cat(i + 1, ". ") : std::string("- "), markdown_text(b.items[i]), "\n");
+      out_ += cat(b.numbered ? cat(i + 1, ". ") : std::string("- "), markdown_line(b.items[i].text),
+                  b.items[i].code.empty() ? "" : cat(" ", markdown_code(b.items[i].code, false)), "\n");
     out_ += "\n";
   }
 
