@@ -242,10 +242,11 @@ Status compare(const Options& o, const Common& common) {
     if (!common.json) fmt::print("\n{}: {}\n", places.report, megabytes(bytes));
   }
   if (common.json) print_json(json);
+  // A row that could be built or read is a result; a machine without the engine's target still has its size.
   for (const ComparedRow& r : rows) {
-    if (r.entry) return {};
+    if (r.entry || r.facts.bytes) return {};
   }
-  return Status(Code::kRefused, common.json ? "" : "nothing could be measured: each row has its reason");
+  return Status(Code::kRefused, common.json ? "" : "nothing could be compared: each row has its reason");
 }
 
 Runner add(OptionList& options, const Common& common) {
