@@ -16,7 +16,9 @@ inline void feed_profile(const Source& main, std::span<const Source> beside) {
     const ReadOptions options{.runs = runs};
     auto profile = read_sources({.main = main, .beside = beside, .rules = kRules, .options = options});
     if (!profile.ok()) {
-      TS_CHECK(!profile.status().message().empty(), "an error without a sentence");
+      const std::string& said = profile.status().message();
+      TS_CHECK(!said.empty(), "an error without a sentence");
+      TS_CHECK(said.find("unable to open") == std::string::npos, "nothing was read: ", said);
       return;
     }
     TS_CHECK(profile->runs >= 1 && !profile->kernels.empty() && profile->kernel_us() > 0, profile->runs);

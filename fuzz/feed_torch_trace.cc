@@ -6,7 +6,7 @@ namespace tessera::fuzz {
 
 void feed_torch_trace(std::span<const uint8_t> input) {
   const Source file = make_source("x", Bytes({}, input.data(), input.size()));
-  feed_profile(file, {});
+  if (looks_like_torch_trace(file.opening)) feed_profile(file, {});
 }
 
 }  // namespace tessera::fuzz

@@ -17,7 +17,7 @@ void feed_trtexec(std::span<const uint8_t> input) {
     if (size == input.size()) break;
     input = input.subspan(size + 1);
   }
-  feed_profile(files[0], std::span(files).subspan(1));
+  if (looks_like_trtexec(files[0].opening)) feed_profile(files[0], std::span(files).subspan(1));
 }
 
 }  // namespace tessera::fuzz

@@ -13,7 +13,7 @@ import subprocess
 
 from cli_program import PROGRAM, CliTest, failure, np, on_terminal, run_tests, sentence, tessera
 
-COMMANDS = "demo build calibrate sensitivity run verify check inspect bench explain kernels zoo version".split()
+COMMANDS = "demo build calibrate sensitivity run verify check inspect bench profile explain kernels zoo version".split()
 
 
 class Cli(CliTest):

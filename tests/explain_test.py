@@ -4,6 +4,7 @@
 the folder with the program."""
 
 import json
+import os
 import pathlib
 
 from cli_program import CliTest, failure, run_tests, tessera
@@ -17,6 +18,11 @@ def explained(*words):
 
 
 class Explain(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        os.environ["XDG_CACHE_HOME"] = str(cls.folder / "cache")  # ceilings: not the user's
+
     def test_the_published_case(self):
         e = explained(FP16, NVFP4)
         self.assertAlmostEqual(e["speedup"], 7.6 / 5.5, places=3)
@@ -100,8 +106,34 @@ class Explain(CliTest):
         (self.folder / "broken.rules").write_text("pattern  nonsense  fp16\n")
         self.assertIn("broken.rules", failure("explain", FP16, "--rules", "broken.rules", code=3))
 
+    def test_engines_are_profiled_here(self):
+        tessera("build", "tiny.onnx", "-o", "fp8.tess", "--precision", "fp8", "--calib", "in.npz", "--batch", "1,3")
+        e = explained("tiny.tess", "fp8.tess", "--plan", "batch3")
+        self.assertEqual((e["a"]["precision"], e["b"]["precision"], e["b"]["batch"]), ("fp16", "fp8", 3))
+        self.assertAlmostEqual(e["speedup"], e["a"]["kernel_ms"] / e["b"]["kernel_ms"], places=9)
+        self.assertAlmostEqual(e["latency_speedup"], e["a"]["latency_ms"] / e["b"]["latency_ms"], places=9)
+        self.assertEqual(e["changes"]["by"], "layer")
+        self.assertEqual(e["fallbacks"], [], "a CPU computes fp8 codes in another type, as its engine promises")
+        self.assertTrue(e["coverage"]["how"]["flops"].startswith("from the files"), e["coverage"]["how"])
+        self.assertTrue(all(r["id"] != "tune" for r in e["recommendations"]))
+        self.expect_narrow(tessera("explain", "tiny.tess", "fp8.tess").stdout)
+        self.assertIn("; did you mean batch3?", failure("explain", "tiny.tess", "--plan", "bach3", code=2))
+        self.assertIn("is an engine: runs and further", failure("explain", "tiny.tess", "--runs-a", 3, code=2))
+
+    def test_predictions_are_marked(self):
+        words = ("--target", "sm90", "--batch", 64, "--no-verify")
+        tessera("build", "tiny.onnx", "-o", "gpu16.tess", *words, "--precision", "fp16")
+        tessera("build", "tiny.onnx", "-o", "gpu8.tess", *words, "--precision", "fp8", "--calib", "in.npz")
+        for name in ("gpu16", "gpu8"):
+            predicted = tessera("profile", f"{name}.tess", "--chip", "h200", "--json").stdout
+            (self.folder / f"{name}.json").write_text(predicted)
+        e = explained("gpu16.json", "gpu8.json")
+        self.assertIn("B: times are predicted from a chip's data, not measured", e["notes"])
+        self.assertEqual(e["fallbacks"], [], "embedding and head were asked to be fp16")
+        self.assertFalse(any(r["nominal"] for r in e["ladder"]), "rates of the H200 are known")
+        self.assertIn("a profile that can be explained anywhere", failure("explain", "gpu8.tess", code=5))
+
     def test_files_that_cannot_be_explained(self):
-        self.assertIn("tessera profile", failure("explain", "tiny.tess", code=2))
         self.assertIn("missing.json", failure("explain", FP16, "missing.json", code=3))
         (self.folder / "empty.json").write_text("")
         (self.folder / "foreign.json").write_text('{"a": 1}')
@@ -109,7 +141,9 @@ class Explain(CliTest):
             self.assertIn(name, failure("explain", name, code=3))
         self.assertIn("there is no profile B", failure("explain", FP16, "--runs-b", 3, code=2))
         self.assertIn("there is no profile C", failure("explain", FP16, NVFP4, "--beside-c", "x.json", code=2))
-        self.assertIn("leave --all out", json.loads(tessera("explain", FP16, "--all", "--json", code=2).stdout)["error"])
+        self.assertIn(
+            "leave --all out", json.loads(tessera("explain", FP16, "--all", "--json", code=2).stdout)["error"]
+        )
 
 
 if __name__ == "__main__":

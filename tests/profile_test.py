@@ -123,8 +123,9 @@ class Profile(CliTest):
         for a, b in zip(steps, steps[1:]):
             self.assertLessEqual(round((a["ts"] + a["dur"]) * 1e3), round(b["ts"] * 1e3))
         self.assertEqual({e["name"] for e in trace["traceEvents"] if e["ph"] == "M"}, {"process_name", "thread_name"})
-        self.assertIn("cannot be written", failure(
-            "profile", "tiny.tess", "--runs", 1, "--ceilings", "none", "--trace", "no/such/folder/x.json", code=3))  # fmt: skip
+        lost = ("--trace", "no/such/folder/x.json")
+        said = failure("profile", "tiny.tess", "--runs", 1, "--ceilings", "none", *lost, code=3)
+        self.assertIn("cannot be written", said)
 
     def test_predictions(self):
         said = failure("profile", "gpu.tess", code=5) if "without CUDA" in tessera("version").stdout else None

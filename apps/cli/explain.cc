@@ -19,7 +19,7 @@ constexpr size_t kMost = 3;  // A, B, C
 struct Options {
   std::array<std::string, kMost> paths;
   std::array<ReadOptions, kMost> read;
-  std::string rules, asked;
+  std::string rules, asked, plan;
   bool all = false;
 };
 
@@ -44,7 +44,7 @@ Status run_explain(const Options& o, const Common& common) {
   TS_ASSIGN(const Rules rules, open_rules(o.rules));
   std::vector<Profile> profiles;
   for (size_t i = 0; i < kMost && !o.paths[i].empty(); ++i) {
-    TS_ASSIGN(Profile p, open_profile(o.paths[i], rules, o.read[i]));
+    TS_ASSIGN(Profile p, open_profile(o.paths[i], rules, o.read[i], o.plan));
     if (p.path.empty()) p.path = o.paths[i];
     profiles.push_back(std::move(p));
   }
@@ -62,16 +62,18 @@ Status run_explain(const Options& o, const Common& common) {
 
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  options.add("a", o->paths[0], "PROFILE", "the profile before, or the only one").required = true;
+  options.add("a", o->paths[0], "PROFILE", "the profile before, or the only one: a file of a profiler, or an engine")
+      .required = true;
   options.add("b", o->paths[1], "PROFILE", "the profile after: what is explained");
   options.add("c", o->paths[2], "PROFILE", "made after a recommendation was applied: predicted against measured");
   options.add("--asked", o->asked, "PRECISION",
               "the precision that B was to have (default: as the profile says, else the lowest that 10 % of the GEMM "
               "time has)");
+  options.add("--plan", o->plan, "NAME", "of engines: the plan that is profiled (default: the first)");
   options.add("--all", o->all, "show every layer and fallback (default: 10)");
   options.group("Profiles of other tools");
   options.add("--rules", o->rules, "FILE",
-              "rules that tell kernels by their names, before those of the program (docs/explain.md)");
+              "rules that tell kernels by their names, before those of the program (docs/foreign-profiles.md)");
   for (size_t i = 0; i < kMost; ++i) {
     const std::string letter(1, "abc"[i]);
     options
@@ -93,14 +95,16 @@ const Command explain_command{
     "which precision (by time, by flops and by bytes, never one for another), kernels that fell back to a higher "
     "precision, the speedup that would be reached if one limit after the other fell, with its arithmetic, and what to "
     "do, ranked by what it saves. Profiles are of tessera profile --json, of trtexec (--exportProfile), Nsight Systems "
-    "(exported SQLite) or PyTorch (profiler trace). One profile alone gives its classes, coverage and fallbacks; a "
+    "(exported SQLite) or PyTorch (profiler trace); an engine file is profiled here. One profile alone gives its "
+    "classes, coverage and fallbacks; a "
     "third one, made after a recommendation was applied, checks the prediction.",
     "  tessera explain vit_fp16.json vit_nvfp4.json\n"
+    "  tessera explain vit_fp16.tess vit_fp8.tess --plan batch64\n"
     "  tessera explain fp16.sqlite nvfp4.sqlite --runs-a 100 --runs-b 100 --asked nvfp4\n"
     "  tessera explain before.json after.json again.json\n"
     "  tessera explain trace.json.gz --json | jq '.fallbacks'\n",
     "",
-    false,
+    true,
     add};
 
 }  // namespace tessera

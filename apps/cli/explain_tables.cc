@@ -200,13 +200,36 @@ void Printer::ladder() const {
   }
 }
 
+// Layers of the same place in every block as one row.
+std::vector<LayerChange> by_pattern(const std::vector<LayerChange>& layers) {
+  std::vector<LayerChange> rows;
+  for (const LayerChange& l : layers) {
+    const std::string pattern = layer_pattern(l.name);
+    auto at = std::find_if(rows.begin(), rows.end(), [&](const LayerChange& r) {
+      return r.name == pattern && r.a_precision == l.a_precision && r.b_precision == l.b_precision;
+    });
+    if (at == rows.end()) {
+      rows.push_back(l);
+      rows.back().name = pattern;
+      continue;
+    }
+    at->a_ms += l.a_ms, at->b_ms += l.b_ms;
+    at->in_a |= l.in_a, at->in_b |= l.in_b;
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const LayerChange& x, const LayerChange& y) {
+    return std::fabs(x.b_ms - x.a_ms) > std::fabs(y.b_ms - y.a_ms);
+  });
+  return rows;
+}
+
 void Printer::changes() const {
   if (e_.changes.all.empty()) return;
   title("What changed most, by " + e_.changes.by);
   Table table({e_.changes.by, ">A", ">B", ">change", "precision"});
-  const size_t shown = all_ ? e_.changes.all.size() : std::min(kShown, e_.changes.all.size());
+  const std::vector<LayerChange> rows = all_ ? e_.changes.all : by_pattern(e_.changes.all);
+  const size_t shown = all_ ? rows.size() : std::min(kShown, rows.size());
   for (size_t i = 0; i < shown; ++i) {
-    const LayerChange& l = e_.changes.all[i];
+    const LayerChange& l = rows[i];
     std::string precision = l.a_precision == l.b_precision ? l.a_precision : l.a_precision + " -> " + l.b_precision;
     if (!l.in_a || l.a_precision.empty()) precision = l.b_precision;
     if (!l.in_b || l.b_precision.empty()) precision = l.a_precision;
@@ -214,7 +237,7 @@ void Printer::changes() const {
                change(l.a_ms, l.b_ms), precision});
   }
   fmt::print("{}", table.text());
-  if (shown < e_.changes.all.size()) fmt::print("and {} more (--all)\n", e_.changes.all.size() - shown);
+  if (shown < rows.size()) fmt::print("and {} more (--all: each layer)\n", rows.size() - shown);
 }
 
 void Printer::recommendations() const {

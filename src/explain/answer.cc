@@ -74,6 +74,11 @@ std::string of_alone(const Case& c, const Explanation& e) {
   for (size_t i = 0; i < std::min(kReasons, largest.size()); ++i)
     words.push_back(percent(largest[i]->a_share) + " " + largest[i]->name);
   std::string text = c.time(c.in_b.kernels) + " of kernel time: " + joined(words);
+  if (!e.fallbacks.empty()) {
+    double share = 0;
+    for (const Fallback& f : e.fallbacks) share += f.share;
+    text += "; asked " + e.asked + ", but " + percent(share) + " of the time is in a higher precision";
+  }
   for (const Rung& r : e.ladder) {
     if (r.speedup > 1.005) return text + "; next rung: " + r.name + ", " + times(r.speedup) + ".";
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "explain/explain.h"
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "explain/numbers.h"
@@ -78,6 +80,19 @@ const char* name_of(Confidence confidence) {
   return "high";
 }
 
+std::string layer_pattern(const std::string& layer) {
+  const auto is_word = [&](size_t i) { return i < layer.size() && std::isalnum(static_cast<unsigned char>(layer[i])); };
+  std::string out;
+  for (size_t at = 0; at < layer.size();) {
+    const size_t end = std::min(layer.find_first_not_of("0123456789", at), layer.size());
+    const bool number = end > at && !(at > 0 && is_word(at - 1)) && !is_word(end);
+    const size_t next = std::max(end, at + 1);
+    out += number ? "*" : layer.substr(at, next - at);
+    at = next;
+  }
+  return out;
+}
+
 std::string short_kernel(const std::string& name) {
   constexpr size_t kLongest = 64;
   std::string text = name.starts_with("void ") ? name.substr(5) : name;
@@ -89,8 +104,8 @@ std::string short_kernel(const std::string& name) {
 }
 
 std::string duration(double ms, double scale_ms) {
-  if (scale_ms >= 1000) return fixed(ms, 1) + " ms";
-  return scale_ms >= 1 ? fixed(ms, 2) + " ms" : fixed(ms * 1000, 1) + " us";
+  if (scale_ms < 0.2) return fixed(ms * 1000, 1) + " us";
+  return fixed(ms, scale_ms >= 1000 ? 1 : scale_ms >= 2 ? 2 : 3) + " ms";
 }
 
 Explanation explain(const Profile& a, const ExplainOptions& options) {

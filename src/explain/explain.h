@@ -188,6 +188,8 @@ Explanation explain(const Profile& a, const Profile& b, const ExplainOptions& op
 // `c` was made after something that the explanation of A and B recommends was applied.
 Explanation explain(const Profile& a, const Profile& b, const Profile& c, const ExplainOptions& options = {});
 
+// "blocks.11.attn.fc1" -> "blocks.*.attn.fc1", the pattern that flags of build take: layers of the same place.
+std::string layer_pattern(const std::string& layer);
 // The name of a kernel without its parameters and at most 64 characters long, for sentences.
 std::string short_kernel(const std::string& name);
 // A time, in the unit that suits `scale_ms`, the largest of its table: "6.36 ms", "47.5 us".

@@ -125,6 +125,7 @@ std::vector<Rung> not_lowered(const Case& c) {
       ladder.products("all " + c.products_word() + " at the chip's rate of " + to + factor(chip->ratio), chip->us,
                       chip->arithmetic, chip->nominal);
   }
+  if (!attention_precision(c).empty()) attention_too(ladder, c, "fp8");
   ladder.drop_conversions();
   ladder.products_and_attention_alone();
   return ladder.take();

@@ -17,6 +17,7 @@ void add_of_profile(std::vector<std::string>& notes, const std::string& name, co
     notes.push_back(name + percent(facts.unclassified_share) +
                     " of the time is in kernels that no rule knows: it counts as work outside GEMMs (--rules FILE adds "
                     "names)");
+  if (p.predicted) notes.push_back(name + "times are predicted from a chip's data, not measured");
   for (const std::string& note : p.notes) notes.push_back(name + note);
 }
 

@@ -14,10 +14,10 @@ inline std::string fixed(double x, int digits) {
 }
 inline std::string percent(double share) { return fixed(100 * share, 1) + " %"; }  // "26.4 %"
 inline std::string times(double factor) { return fixed(factor, 2) + "x"; }         // "1.38x"
-// "4", "1.9": ratios of rates, whose further digits say nothing.
+// "4", "1.82": ratios of rates.
 inline std::string ratio_text(double ratio) {
-  const std::string text = fixed(ratio, 1);
-  return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+  const std::string text = fixed(ratio, 2);
+  return text.ends_with(".00") ? text.substr(0, text.size() - 3) : text;
 }
 
 }  // namespace tessera

@@ -47,12 +47,17 @@ void say_confidence_of_fusing(const Case& c, Recommendation& r) {
     if (!is_product(kind) && kind != KernelClass::kAttention) grown += growth_in(c, kind);
   }
   const double unnamed = (growth_in(c, KernelClass::kOther) + growth_in(c, KernelClass::kUnknown)) / grown;
-  r.confidence = unnamed > 1 - kUnnamedShare ? Confidence::kLow
-                 : unnamed > kUnnamedShare   ? Confidence::kMedium
-                                             : Confidence::kHigh;
+  const double fusable = (growth_in(c, KernelClass::kElementwise) + growth_in(c, KernelClass::kConversion)) / grown;
   r.because = "A runs the same model with " + c.time(c.in_a.rest) + " of such work";
-  if (unnamed > kUnnamedShare)
+  if (unnamed + fusable < 0.5) {
+    r.confidence = Confidence::kLow;
+    r.because += ", but less than half of the growth is elementwise work or conversions";
+  } else if (unnamed > kUnnamedShare) {
+    r.confidence = fusable > kUnnamedShare ? Confidence::kMedium : Confidence::kLow;
     r.because += ", but " + percent(unnamed) + " of the growth is in kernels of no known kind";
+  } else {
+    r.confidence = Confidence::kHigh;
+  }
 }
 
 // Without growth against another profile: elementwise work and conversions are what epilogues can take in.
@@ -69,7 +74,7 @@ std::optional<Recommendation> recommend_fusing_all(const Case& c) {
              std::string(quantized ? "quantization and " : "") + "conversions";
   Recommendation r{.id = "fuse",
                    .what = "fuse " + words + " into the kernels around them",
-                   .why = "they take " + c.time(us) + ", " + percent(us / c.in_b.kernels) + " of the time",
+                   .why = "these kernels take " + c.time(us) + ", " + percent(us / c.in_b.kernels) + " of the time",
                    .part = Part::kRest};
   r.arithmetic = c.time(c.in_b.kernels) + " - " + c.time(us);
   r.confidence = Confidence::kLow;

@@ -40,8 +40,9 @@ double weights_us(const Case& c) {
 std::optional<Recommendation> recommend_batch(const Case& c) {
   const RunTimes run = run_times(c);
   const std::optional<Outside> outside = run.latency ? outside_of(c.b) : std::nullopt;
-  // Copies of inputs and outputs grow with the batch.
-  const double idle = outside ? std::max(0.0, outside->outside_ms - outside->copies_ms.value_or(0)) * 1000 : 0;
+  // Copies of inputs and outputs grow with the batch. Threads of a CPU that wait for each other are no fixed cost.
+  const double idle =
+      outside && !runs_on_cpu(c.b) ? std::max(0.0, outside->outside_ms - outside->copies_ms.value_or(0)) * 1000 : 0;
   const double weights = weights_us(c), still = idle + weights;
   if (run.b_us <= 0 || still < kRules * run.b_us) return {};
   Recommendation r{.id = "batch", .what = "a larger batch, twice the present one", .part = Part::kOutside};

@@ -18,20 +18,6 @@ struct LayerNames {
   }
 };
 
-// "blocks.11.attn.qkv" -> "blocks.*.attn.qkv": the pattern that build's flags take. "fc1" stays.
-std::string pattern_of(const std::string& layer) {
-  const auto is_word = [&](size_t i) { return i < layer.size() && std::isalnum(static_cast<unsigned char>(layer[i])); };
-  std::string out;
-  for (size_t at = 0; at < layer.size();) {
-    const size_t end = std::min(layer.find_first_not_of("0123456789", at), layer.size());
-    const bool number = end > at && !(at > 0 && is_word(at - 1)) && !is_word(end);
-    const size_t next = std::max(end, at + 1);
-    out += number ? "*" : layer.substr(at, next - at);
-    at = next;
-  }
-  return out;
-}
-
 // "1.45 ms / 4 + 1.37 ms": products at the chip's rate of the lowest precision, where the profiles cannot tell the
 // reached one.
 std::optional<Recommendation> quantize_at_chip_rate(const Case& c, Recommendation r,
@@ -73,13 +59,15 @@ std::optional<Recommendation> higher_products(const Case& c, const char* id, con
 }  // namespace
 
 std::string names_of_higher_products(const Case& c, KernelClass kind) {
-  LayerNames layers, kernels;
+  LayerNames layers, patterns, kernels;
   for (const KernelTime& k : c.b.kernels) {
     if (k.kernel_class != kind || k.us <= 0 || !is_lower(c.low, multiplied_in(k.precision))) continue;
-    if (k.layer != k.name) layers.add(pattern_of(k.layer));
+    if (k.layer != k.name) layers.add(k.layer), patterns.add(layer_pattern(k.layer));
     kernels.add(short_kernel(k.name));
   }
-  const std::vector<std::string>& names = layers.all.empty() ? kernels.all : layers.all;
+  const std::vector<std::string>& names = layers.all.empty()            ? kernels.all
+                                          : layers.all.size() <= kNamed ? layers.all
+                                                                        : patterns.all;
   std::string text;
   for (size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i == 0 ? "" : ", ") + names[i];
   return text + (names.size() > kNamed ? cat(" and ", names.size() - kNamed, " more") : "");
@@ -148,7 +136,7 @@ std::optional<Recommendation> recommend_precision(const Case& c) {
   if (!best) return {};
   Recommendation r{
       .id = "precision", .what = "run " + c.products_word() + " in " + to, .part = Part::kProducts, .precision = to};
-  r.why = "this chip multiplies " + to + " " + ratio_text(best->ratio) + " times as fast as " +
+  r.why = "this machine multiplies " + to + " " + ratio_text(best->ratio) + " times as fast as " +
           c.in_b.main_precision() + " (" + c.rates.source() + ")";
   r.arithmetic = best->arithmetic + " + " + c.time(c.in_b.kernels - c.in_b.products);
   r.confidence = Confidence::kLow;
@@ -162,7 +150,7 @@ std::optional<Recommendation> recommend_sparsity(const Case& c) {
   const double us = c.in_b.in(c.low);
   if (!ratio || *ratio <= 1 || us <= 0) return {};
   Recommendation r{.id = "sparsity", .what = "2:4 sparse weights of the " + c.low + " layers", .part = Part::kProducts};
-  r.why = "this chip multiplies them " + ratio_text(*ratio) + " times as fast (" + c.rates.source() + ")";
+  r.why = "this machine multiplies them " + ratio_text(*ratio) + " times as fast (" + c.rates.source() + ")";
   r.arithmetic = c.time(us) + " / " + ratio_text(*ratio) + " + " + c.time(c.in_b.kernels - us);
   r.confidence = Confidence::kLow;
   r.because = "at most, and half of the weights become zero: accuracy decides";
@@ -173,6 +161,7 @@ std::optional<Recommendation> recommend_sparsity(const Case& c) {
 // GEMMs of less than half the rate that another one of their precision reaches in this profile, and that memory does
 // not bound.
 std::optional<Recommendation> recommend_tuning(const Case& c) {
+  if (runs_on_cpu(c.b)) return {};  // tuning times kernels of a GPU
   const auto rate_of = [](const KernelTime& k) { return k.flops && k.us > 0 ? *k.flops / k.us : 0; };
   const auto is_candidate = [&](const KernelTime& k) {
     return k.kernel_class == KernelClass::kGemm && multiplied_in(k.precision) == c.low && rate_of(k) > 0;
@@ -187,7 +176,7 @@ std::optional<Recommendation> recommend_tuning(const Case& c) {
     const double least = std::max(*k.flops / best, *k.bytes / *c.rates.bytes_per_s() * 1e6);  // us
     if (least >= kFarBelow * k.us) continue;
     slow += k.us, after += least;
-    names.add(k.layer.empty() ? short_kernel(k.name) : pattern_of(k.layer));
+    names.add(k.layer.empty() ? short_kernel(k.name) : k.layer);
   }
   if (slow <= 0) return {};
   Recommendation r{.id = "tune", .what = "tune the slow GEMMs: " + names.all[0], .part = Part::kProducts};

@@ -172,6 +172,15 @@ TEST(Recommend, WithoutGrowthEpiloguesTakeInWhatTheyCan) {
   EXPECT_EQ(r->confidence, Confidence::kLow);
 }
 
+TEST(Recommend, GrowthOfNormsIsAWeakReason) {
+  Profile b = nvfp4();
+  b.kernels[4].us += 5000;
+  const Explanation e = explain(fp16(), b);
+  ASSERT_NE(recommended(e, "fuse"), nullptr);
+  EXPECT_EQ(recommended(e, "fuse")->confidence, Confidence::kLow) << recommended(e, "fuse")->because;
+  EXPECT_NE(recommended(e, "fuse")->what.find("norms"), std::string::npos);
+}
+
 TEST(Recommend, TesserasLineSaysWhereItHasNoGpuKernels) {
   const Explanation e = explain(fp16(), nvfp4());
   EXPECT_NE(recommended(e, "quantize")->flag.find("no GPU kernels for fp4"), std::string::npos);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "io/gzip.h"
+#include "io/mmap.h"
 
 namespace tessera {
 namespace {
@@ -30,7 +31,9 @@ class BoundedTokens : public std::streambuf {
 
  private:
   std::span<char> next_plain() {
-    const size_t size = std::min(file_.size() - at_, size_t{1} << 18);
+    constexpr size_t kPiece = size_t{4} << 20;
+    if (at_ >= kPiece) give_back(file_.data() + at_ - kPiece, kPiece);  // what was read is not needed again
+    const size_t size = std::min(file_.size() - at_, kPiece);
     // A streambuf's area is not const; nothing writes to it.
     char* begin = const_cast<char*>(reinterpret_cast<const char*>(file_.data())) + at_;
     if ((at_ += size) > limits_.text_bytes) {

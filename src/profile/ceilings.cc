@@ -43,14 +43,14 @@ Result<double> host_bandwidth() {
   TS_ASSIGN(Buffer to, allocate(kBytes, "the array that bandwidth is measured with"));
   std::memset(from.data(), 1, from.size());  // pages of its own, not the one of zeros
   std::memset(to.data(), 2, to.size());
-  const double copied = fastest(4, [&] {
+  const double copied = fastest(8, [&] {
     parallel_for(kBytes / kPiece, 1, [&](int64_t begin, int64_t end) {
       std::memcpy(to.data() + begin * kPiece, from.data() + begin * kPiece,
                   static_cast<size_t>((end - begin) * kPiece));
     });
   });
   std::atomic<uint64_t> all{0};
-  const double read = fastest(4, [&] {
+  const double read = fastest(8, [&] {
     parallel_for(kBytes / kPiece, 1, [&](int64_t begin, int64_t end) {
       uint64_t sum[8] = {};
       const auto* words = reinterpret_cast<const uint64_t*>(from.data() + begin * kPiece);
@@ -87,9 +87,9 @@ Result<double> device_bandwidth() {
   return 2.0 * kBytes * kCopies / seconds;
 }
 
-// The fastest kernel that this arch has for the problem; an infinite time: none runs here.
+// The fastest kernel that this arch has for the problem.
 struct Best {
-  double us = 0;  // 0: none
+  double us = 0;  // 0: none runs here
   std::string computed;
 };
 Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
@@ -98,7 +98,7 @@ Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
   for (const Candidate& c : candidates(op, problem, arch)) {
     Problem as = problem;
     as.config = c.config;
-    const Result<KernelTimes> times = time_kernel(*c.variant, as, bytes, {.calls = 4, .replays = 5, .warm_ms = 2});
+    const Result<KernelTimes> times = time_kernel(*c.variant, as, bytes, {.calls = 4, .replays = 9, .warm_ms = 2});
     if (!times.ok()) continue;  // a library that is not here: another kernel is the best then
     if (best.us > 0 && times->fastest_us >= best.us) continue;
     best = {times->fastest_us, precision_word(arithmetic_name(c.variant->arithmetic(as).computed))};
@@ -106,10 +106,21 @@ Best best_kernel(const OpInfo& op, const Problem& problem, Arch arch) {
   return best;
 }
 
-// Large enough that products, not the ends of tiles, take the time; a few milliseconds each.
-int64_t size_for(Arch arch) {
-  if (info(arch).device == DeviceKind::kCuda) return 8192;
-  return threads() > 8 ? 2048 : 1024;
+// Large enough that products, not the ends of tiles, take the time: eight waves of the largest tiles on 132 SMs.
+struct Sizes {
+  int64_t m, n, k;
+};
+Sizes sizes_for(Arch arch) {
+  if (info(arch).device == DeviceKind::kCuda) return {8192, 4096, 4096};
+  return threads() > 8 ? Sizes{2048, 2048, 2048} : Sizes{1024, 1024, 1024};
+}
+
+Problem product(const Precision& p, const Sizes& size) {
+  return {.op = "matmul",
+          .in = {dense_operand({size.m, size.k}, p.activation), dense_operand({size.n, size.k}, p.weight, true)},
+          .out = {dense_operand({size.m, size.n}, p.carrier)},
+          .attrs = {},
+          .then = {}};
 }
 
 }  // namespace
@@ -125,14 +136,9 @@ Result<Ceilings> measure_ceilings(Arch arch, const std::string& machine) {
     if (best.us > 0) c.bytes_per_s = std::max(c.bytes_per_s, moved_bytes(copy) / best.us * 1e6);
   }
   const OpInfo& matmul = *find_op("matmul");
-  const int64_t n = size_for(arch);
+  const Sizes size = sizes_for(arch);
   for (const char* name : {"fp32", "fp16", "bf16", "fp8", "int8"}) {
-    const Precision& p = *find_precision(name);
-    const Problem problem{.op = "matmul",
-                          .in = {dense_operand({n, n}, p.activation), dense_operand({n, n}, p.weight, true)},
-                          .out = {dense_operand({n, n}, p.carrier)},
-                          .attrs = {},
-                          .then = {}};
+    const Problem problem = product(*find_precision(name), size);
     const Best best = best_kernel(matmul, problem, arch);
     if (best.us <= 0) continue;
     const double rate = matmul.flops(problem) / best.us * 1e6;

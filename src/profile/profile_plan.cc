@@ -6,6 +6,7 @@
 #include "archs/cuda/device_memory.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "inputs/samples.h"
 #include "profile/ceilings.h"
 #include "profile/cupti.h"
@@ -14,9 +15,12 @@
 #include "profile/timeline.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
+
+constexpr double kOverlapWorthSaying = 0.01;  // of the span
 
 class Profiler {
  public:
@@ -41,19 +45,26 @@ class Profiler {
     return bind(engine_, plan_, {.threads = options_.threads, .device = options_.device});
   }
 
-  // Plain runs and runs with stamps in turn: what else the machine does disturbs both alike, and what stamps cost is
-  // the median over the pairs.
+  // Plain runs and runs with stamps in pairs, either one first in turn: what else the machine does disturbs both alike,
+  // and what stamps cost is the median over the pairs.
   Status run_on_host(Executor& executor, Profile& p) {
     std::vector<double> ms, cost, rest;
     std::vector<StepTimes> stamped;
-    for (int i = 0; i < options_.runs; ++i) {
-      const int warmup = i == 0 ? options_.warmup : 0;
-      TS_ASSIGN(const std::vector<double> plain, executor.time_runs(inputs_.pointers, 1, warmup));
-      TS_ASSIGN(std::vector<StepTimes> with, executor.time_steps(inputs_.pointers, 1, warmup));
-      ms.push_back(plain.at(0));
-      cost.push_back(with.at(0).run_us * 1e-3 / plain[0]);
-      stamped.push_back(std::move(with[0]));
+    Progress progress("profiling", options_.runs);
+    for (int i = 0; i < options_.runs; ++i, progress.advance()) {
+      for (const bool plain : {i % 2 == 0, i % 2 != 0}) {
+        const int warmup = i == 0 ? options_.warmup : 0;
+        if (plain) {
+          TS_ASSIGN(const std::vector<double> one, executor.time_runs(inputs_.pointers, 1, warmup));
+          ms.push_back(one.at(0));
+        } else {
+          TS_ASSIGN(std::vector<StepTimes> one, executor.time_steps(inputs_.pointers, 1, warmup));
+          stamped.push_back(std::move(one.at(0)));
+        }
+      }
+      cost.push_back(stamped.back().run_us * 1e-3 / ms.back());
     }
+    progress.done();
     p.latency = latency_of(std::move(ms));
     p.profiled_ms = p.latency->median_ms * median_of(std::move(cost));
     take_stamps(stamped, p);
@@ -87,14 +98,16 @@ class Profiler {
 
   // Inside the CUDA graph, which is made anew: CUPTI times those that are made while it records.
   Status take_activities(Profile& p) {
-    std::vector<int> launches;
+    const OnDevice here(options_.device);
+    TS_TRY(here.status());
+    std::unique_ptr<Executor> traced;  // outlives the trace: its graph is there until every record is
     std::vector<double> ms;
     TS_ASSIGN(CuptiTrace trace, trace_with_cupti([&]() -> Status {
-                TS_ASSIGN(const std::unique_ptr<Executor> traced, bind_here());
-                launches = traced->launches();
+                TS_ASSIGN(traced, bind_here());
                 TS_ASSIGN(ms, traced->time_runs(inputs_.pointers, options_.runs, options_.warmup));
                 return {};
               }));
+    const std::vector<int> launches = traced->launches();
     if (launches.empty()) return machine_error("the nodes of the CUDA graph could not be counted");
     const Result<std::vector<RunTrace>> runs = match_activities(std::move(trace.activities), launches, options_.runs);
     if (!runs.ok()) {
@@ -104,6 +117,11 @@ class Profiler {
     p.profiled_ms = median_of(std::move(ms));
     take_times(*runs, p);
     p.residual_us = p.latency->median_ms * 1e3 - *p.span_us;
+    if (*p.overlap_us > kOverlapWorthSaying * *p.span_us) {
+      p.notes.push_back(
+          "kernels that are launched programmatically begin while the one before still runs, and wait for it: the time "
+          "in which more than one ran is in the times of both");
+    }
     return {};
   }
 
@@ -125,6 +143,13 @@ Status take_ceilings(const Plan& plan, const ProfileOptions& options, Profile& p
   const std::shared_ptr<ThreadPool> pool = options.threads > 0 ? make_pool(options.threads) : nullptr;
   const UsePool use(pool.get());
   TS_ASSIGN(p.ceilings, machine_ceilings(plan.arch, p.machine, options.ceilings == CeilingsUse::kAgain, p.notes));
+  constexpr double kBeyond = 1.1;
+  for (const KernelTime& k : p.kernels) {
+    if (achieved(k, *p.ceilings).of_products.value_or(0) <= kBeyond) continue;
+    p.notes.push_back(cat("layer ", k.layer, " is faster than this machine's ceiling for ", k.precision,
+                          ", which something else must have disturbed: --ceilings again measures it anew"));
+    break;
+  }
   return {};
 }
 

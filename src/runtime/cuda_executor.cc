@@ -211,9 +211,11 @@ class CudaExecutor : public Executor {
     return launched;
   }
 
+  static int warmup_of(int asked) { return asked == kOwnWarmup ? 20 : asked; }
+
   Result<std::vector<double>> time_runs_now(std::span<const void* const> inputs, int repeats, int warmup) {
     TS_TRY(stage_inputs(inputs));
-    for (int i = 0; i < (warmup == kOwnWarmup ? 20 : warmup); ++i)
+    for (int i = 0; i < warmup_of(warmup); ++i)
       TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     std::vector<double> times;
     for (int i = 0; i < repeats; ++i) {
@@ -232,7 +234,7 @@ class CudaExecutor : public Executor {
     Events between;
     TS_TRY(between.make(steps_.size() + 1));
     std::vector<StepTimes> runs;
-    for (int i = -(warmup == kOwnWarmup ? 3 : warmup); i < repeats; ++i) {
+    for (int i = -warmup_of(warmup); i < repeats; ++i) {
       TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(between.all[0], stream_)));
       for (size_t s = 0; s < steps_.size(); ++s) {
         TS_TRY(launch(steps_[s], stream_));

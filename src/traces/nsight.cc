@@ -25,7 +25,8 @@ constexpr const char* kStrings = "StringIds";
 
 constexpr int64_t kHostToDevice = 1, kDeviceToHost = 2;  // of copyKind, CUPTI's numbers
 constexpr int64_t kPushPopRange = 59;                    // of NVTX_EVENTS.eventType
-constexpr size_t kMostRows = 20'000'000;                 // of launches or ranges
+constexpr size_t kMostRows = 5'000'000;                  // of kernels, launches or ranges
+constexpr size_t kTextBytes = size_t{256} << 20;         // of all names together
 constexpr int64_t kProcessBits = 24;                     // globalTid: process above, thread in these bits
 
 using Row = SqliteFile::Row;
@@ -40,6 +41,19 @@ struct Range {
   int64_t begin_ns, end_ns, thread, name;
   std::string text;
 };
+
+// Correlation ids count per process.
+struct Id {
+  int64_t process, correlation;
+  bool operator==(const Id&) const = default;
+};
+struct HashId {
+  size_t operator()(const Id& id) const {
+    return static_cast<size_t>(id.process) * 0x9e3779b97f4a7c15u ^ static_cast<size_t>(id.correlation);
+  }
+};
+template <class Value>
+using ById = std::unordered_map<Id, Value, HashId>;
 
 Status too_many(const char* what) { return bad_input(cat("holds more than ", kMostRows, " ", what)); }
 
@@ -56,9 +70,10 @@ class Export {
   Status read_ranges();
   Status read_strings();
   Status read_machine(Profile& profile) const;
-  std::unordered_map<int64_t, const Range*> range_of_launches();
+  ById<const Range*> range_of_launches();
   Result<Timeline::Text> layer_of(const Range* range);
-  Status fill_timeline();
+  Status fill_timeline(Profile& profile);
+  Status keep_text(size_t bytes);
 
   const SqliteFile& file_;
   const Rules& rules_;
@@ -67,6 +82,7 @@ class Export {
   std::vector<Launch> launches_;
   std::vector<Range> ranges_;
   std::unordered_map<int64_t, std::string> strings_;  // the ones that are asked for
+  size_t text_bytes_ = 0;
 };
 
 Status Export::check_schema() const {
@@ -142,7 +158,7 @@ Status Export::read_ranges() {
     if (ranges_.size() >= kMostRows) return too_many("NVTX ranges");
     ranges_.push_back({r.number(0), r.number(1), r.number(2), r.number(3), std::string(r.text(4).substr(0, 1024))});
     if (ranges_.back().text.empty()) strings_.try_emplace(r.number(3));
-    return {};
+    return keep_text(ranges_.back().text.size());
   }));
   if (ranges_.empty()) return {};
   std::unordered_set<int64_t> started;
@@ -155,14 +171,17 @@ Status Export::read_ranges() {
   });
 }
 
+Status Export::keep_text(size_t bytes) {
+  if ((text_bytes_ += bytes) <= kTextBytes) return {};
+  return bad_input(cat("holds more than ", kTextBytes, " bytes of names"));
+}
+
 Status Export::read_strings() {
-  size_t bytes = 0;
   return file_.scan(kStrings, {"id", "value"}, [&](const Row& r) -> Status {
     const auto at = strings_.find(r.number(0));
     if (at == strings_.end() || !at->second.empty()) return {};
     at->second = std::string(r.text(1).substr(0, 16'384));
-    if ((bytes += at->second.size()) > size_t{256} << 20) return bad_input("holds more text in names than is read");
-    return {};
+    return keep_text(at->second.size());
   });
 }
 
@@ -178,18 +197,15 @@ Status Export::read_machine(Profile& profile) const {
   });
 }
 
-// Key of a launch: correlation ids count per process.
-int64_t key_of(int64_t process, int64_t correlation) { return process * 0x100000001b3 ^ correlation; }
-
 // The innermost range around each launch, thread by thread: ranges that are pushed and popped nest.
-std::unordered_map<int64_t, const Range*> Export::range_of_launches() {
+ById<const Range*> Export::range_of_launches() {
   std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {
     return std::tuple(a.thread, a.begin_ns, b.end_ns) < std::tuple(b.thread, b.begin_ns, a.end_ns);
   });
   std::sort(launches_.begin(), launches_.end(), [](const Launch& a, const Launch& b) {
     return std::pair(a.thread, a.at_ns) < std::pair(b.thread, b.at_ns);
   });
-  std::unordered_map<int64_t, const Range*> found;
+  ById<const Range*> found;
   std::vector<const Range*> open;
   size_t next = 0;
   for (const Launch& l : launches_) {
@@ -197,7 +213,7 @@ std::unordered_map<int64_t, const Range*> Export::range_of_launches() {
            std::pair(ranges_[next].thread, ranges_[next].begin_ns) <= std::pair(l.thread, l.at_ns))
       open.push_back(&ranges_[next++]);
     while (!open.empty() && (open.back()->thread != l.thread || open.back()->end_ns < l.at_ns)) open.pop_back();
-    if (!open.empty()) found.emplace(key_of(l.thread >> kProcessBits, l.correlation), open.back());
+    if (!open.empty()) found.emplace(Id{l.thread >> kProcessBits, l.correlation}, open.back());
   }
   return found;
 }
@@ -209,22 +225,32 @@ Result<Timeline::Text> Export::layer_of(const Range* range) {
   return timeline_.keep(text.substr(0, text.find(", seq = ")));
 }
 
-Status Export::fill_timeline() {
-  const auto ranges = range_of_launches();
+Status Export::fill_timeline(Profile& profile) {
   for (size_t i = 0; i < kernels_.size(); ++i) {
     const Kernel& k = kernels_[i];
     const std::string& name = strings_[k.name];
     TS_ASSIGN(const Timeline::Text id, timeline_.keep(name.empty() ? std::string_view("(no name)") : name));
-    Timeline::Text layer = 0;
-    if (const auto at = ranges.find(key_of(k.process, k.correlation)); at != ranges.end()) {
-      TS_ASSIGN(layer, layer_of(at->second));
-    }
     TS_TRY(timeline_.add({.begin_us = static_cast<double>(k.begin_ns) / 1000,
                           .us = (static_cast<double>(k.end_ns) - static_cast<double>(k.begin_ns)) / 1000,
                           .name = id,
-                          .layer = layer,
                           .device = k.device},
                          cat("row ", i + 1, " of ", kKernels)));
+  }
+  const auto ranges = range_of_launches();
+  // A launch of many kernels is that of a graph, and the range around it none of their layers.
+  ById<size_t> started;
+  for (const Kernel& k : kernels_) ++started[{k.process, k.correlation}];
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    const Id id{kernels_[i].process, kernels_[i].correlation};
+    const auto at = ranges.find(id);
+    if (at == ranges.end() || started[id] > 1) continue;
+    const auto layer = layer_of(at->second);
+    if (!layer.ok()) {
+      for (Timeline::Launch& l : timeline_.launches()) l.layer = 0;
+      profile.notes.push_back("There are too many different NVTX ranges to be layers; they are left out.");
+      break;
+    }
+    timeline_.launches()[i].layer = *layer;
   }
   return {};
 }
@@ -234,10 +260,10 @@ Result<Profile> Export::read(int64_t runs) {
   TS_TRY(read_kernels());
   TS_TRY(read_ranges());
   TS_TRY(read_strings());
-  TS_TRY(fill_timeline());
-  TS_TRY(read_copies());
   Profile profile;
   profile.source = "nsight systems";
+  TS_TRY(fill_timeline(profile));
+  TS_TRY(read_copies());
   TS_TRY(read_machine(profile));
   timeline_.put_into(profile, settle_runs(runs, 0, profile), rules_);
   return profile;

@@ -28,7 +28,8 @@ constexpr const char* kTables = R"(
   CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER,
     correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
   CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER);
-  CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER);
+  CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,
+    textId INTEGER);
   INSERT INTO StringIds VALUES (1, 'sm80_xmma_gemm_f16f16_f16f32_f32_x'), (2, 'softmax'), (3, 'layer two');
 )";
 
@@ -80,7 +81,8 @@ TEST_F(Nsight, RunsAreTheUsersToTell) {
 TEST_F(NsightMade, TheInnermostRangeOfTheThreadIsTheLayer) {
   // Two threads; nested ranges; an instant mark; the same correlation id in another process.
   const auto p = read(database(std::string(kTables) + R"(
-    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 11, 16777216, 1, 2), (4000, 5000, 0, 12, 16777216, 2, 2),
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 11, 16777216, 1, 2),
+      (4000, 5000, 0, 12, 16777216, 2, 2),
       (6000, 7000, 0, 13, 16777216, 1, 2), (8000, 9000, 0, 11, 33554432, 1, 2), (9500, 9600, 0, 99, 16777216, 2, 2);
     INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (110, 120, 16777217, 11), (150, 160, 16777217, 12),
       (130, 140, 16777218, 13), (115, 120, 33554433, 11);
@@ -103,7 +105,8 @@ TEST_F(NsightMade, TheInnermostRangeOfTheThreadIsTheLayer) {
 
 TEST_F(NsightMade, RangesThatCountRunsAreNoLayers) {
   const auto p = read(database(std::string(kTables) + R"(
-    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2), (4000, 6000, 0, 2, 16777216, 1, 2);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2),
+      (4000, 6000, 0, 2, 16777216, 1, 2);
     INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (110, 120, 16777217, 1), (210, 220, 16777217, 2);
     INSERT INTO NVTX_EVENTS VALUES (100, 200, 59, 'run 1', 16777217, NULL), (200, 300, 59, 'run 2', 16777217, NULL);
   )"),
@@ -114,6 +117,21 @@ TEST_F(NsightMade, RangesThatCountRunsAreNoLayers) {
   EXPECT_EQ(p->kernels[0].calls, 1);
   ASSERT_EQ(p->notes.size(), 1u);
   EXPECT_NE(p->notes[0].find("differ from run to run"), std::string::npos);
+}
+
+TEST_F(NsightMade, TheRangeAroundAGraphIsNoLayer) {
+  const auto p = read(database(std::string(kTables) + R"(
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2),
+      (4000, 6000, 0, 1, 16777216, 2, 2),
+      (7000, 8000, 0, 2, 16777216, 2, 2);
+    INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (110, 120, 16777217, 1), (130, 140, 16777217, 2);
+    INSERT INTO NVTX_EVENTS VALUES (100, 200, 59, 'run', 16777217, NULL);
+  )"));
+  ASSERT_TRUE(p.ok()) << p.status().message();
+  ASSERT_EQ(p->kernels.size(), 3u);
+  EXPECT_EQ(p->kernels[0].layer, "");
+  EXPECT_EQ(p->kernels[1].layer, "");
+  EXPECT_EQ(p->kernels[2].layer, "run") << "launched alone";
 }
 
 TEST_F(NsightMade, OlderAndBareSchemasAreRead) {

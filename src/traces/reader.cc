@@ -57,7 +57,7 @@ std::string accepted() {
 Result<Source> open_source(const std::string& path) {
   auto bytes = map_file(path);
   if (!bytes.ok()) return bytes.status();
-  return make_source(path, std::move(bytes).value());
+  return make_source(path, read_by_turns(std::move(bytes).value()));
 }
 
 }  // namespace
@@ -116,6 +116,15 @@ Result<Profile> read_profile(const std::string& path, const Rules& rules, const 
   if (!profile.ok()) return profile.status().at(path);
   profile->path = path;
   return profile;
+}
+
+Result<Rules> read_rules(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  TS_ASSIGN(const Bytes bytes, map_file(path));
+  if (bytes.size() > kMostBytes)
+    return bad_input(cat(path, ": has ", bytes.size(), " bytes; rules may have ", kMostBytes));
+  TS_ASSIGN(Rules rules, parse_rules({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path));
+  return with_built_in(std::move(rules));
 }
 
 }  // namespace tessera

@@ -63,6 +63,20 @@ TEST_F(Reader, TheNameOfTheFileDoesNotMatter) {
   }
 }
 
+TEST_F(Reader, RulesOfAFileComeFirst) {
+  const auto rules = read_rules(write("my.rules", "_gemm_mha* gemm int4\n"));
+  ASSERT_TRUE(rules.ok()) << rules.status().message();
+  const auto p = read_profile(fixture("seed_fp16.json"), *rules);
+  ASSERT_TRUE(p.ok());
+  EXPECT_NEAR(us_of(*p, KernelClass::kGemm, "int4"), 534, 1e-6);
+  EXPECT_NEAR(us_of(*p, KernelClass::kGemm, "fp16"), 6362.4, 1e-6);
+  EXPECT_NE(read_rules(write("my.rules", "a b c")).status().message().find("my.rules:1: 'b' is no class"),
+            std::string::npos);
+  EXPECT_NE(read_rules(write("my.rules", std::string(2 << 20, '\n'))).status().message().find("rules may have"),
+            std::string::npos);
+  EXPECT_FALSE(read_rules(path("missing")).ok());
+}
+
 TEST(Timeline, RefusesWhatNoGpuMeasures) {
   Timeline t;
   const double inf = std::numeric_limits<double>::infinity();

@@ -161,7 +161,7 @@ void describe(const EngineLayer& layer, const Rules& rules, KernelTime& kernel) 
     if (name->empty()) continue;
     const Classified c = classify(*name, rules);
     if (kernel.kernel_class == KernelClass::kUnknown) kernel.kernel_class = c.kernel_class;
-    if (kernel.precision.empty() && name == &layer.tactic) kernel.precision = c.precision;
+    if (kernel.precision.empty() && *name == kernel.name) kernel.precision = c.precision;
   }
   const bool product = is_product(kernel.kernel_class) || kernel.kernel_class == KernelClass::kAttention;
   if (kernel.precision.empty()) kernel.precision = operand_precision(layer, product ? 2 : 1);
