@@ -164,7 +164,7 @@ std::string quantization_failure(const std::vector<Measured>& measured, std::opt
 constexpr const char* kOneKind = "integer inputs: one kind";
 
 struct Findings {
-  std::vector<Check> checks;           // arithmetic
+  std::vector<VerifyCheck> checks;     // arithmetic
   std::vector<Measured> quantization;  // precision
   bool one_kind = false;
 };
@@ -265,7 +265,7 @@ Verdicts judge(const Engine& engine, const Findings& found, std::optional<double
 
 void print_verify_json(const Options& o, const Engine& engine, const Findings& found, const Verdicts& verdicts) {
   Json all = Json::array(), errors = Json::array();
-  for (const Check& c : found.checks) all.push_back(check_json(c));
+  for (const VerifyCheck& c : found.checks) all.push_back(check_json(c));
   for (const Measured& m : found.quantization) errors.push_back(quantization_json(m.report));
   Json of_quantization = verdicts.quantization.json();
   of_quantization["ok"] = verdicts.precision.empty();

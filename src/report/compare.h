@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engines side by side: which of them no other beats, and what one version changed against another, step by step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/report.h"
+
+namespace tessera {
+
+// Sets on_front of those engines that no other of the same batch beats: at least as good in cosine, latency and bytes,
+// and better in one. An engine of which one of the three is not known is not on the front and beats none.
+void mark_front(std::vector<ComparedEngine>& engines);
+
+// Steps of two profiles of one engine: the same layer and the same turn in it. What changed most comes first.
+std::vector<StepChange> changed_steps(const Profile& before, const Profile& after);
+
+}  // namespace tessera
