@@ -11,6 +11,7 @@
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/compare_rows.h"
+#include "cli/open_engine.h"
 #include "cli/open_profile.h"
 #include "cli/output.h"
 #include "cli/report_file.h"
@@ -93,6 +94,9 @@ Result<std::vector<ComparedRow>> found_rows(const Options& o) {
   std::error_code none;
   for (const std::string& path : o.paths) {
     if (!std::filesystem::is_directory(path, none)) {
+      if (!std::filesystem::exists(path, none)) return bad_input(cat(path, ": no such file", hint_for_missing(path)));
+      if (path.ends_with(".onnx"))
+        return usage_error(cat(path, " is a model: say what to build with --precisions, for example fp16,fp8"));
       files.push_back(path);
       continue;
     }
@@ -149,10 +153,7 @@ void print_rows(const std::vector<ComparedRow>& rows) {
     const auto or_none = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
     table.add({printable(f.name), printable(or_none(f.precision)), or_none(f.attention), or_none(f.sparsity),
                f.batch > 0 ? std::to_string(f.batch) : "-", number(f.latency_ms, 3), number(f.per_second, 1),
-               f.bytes ? megabytes(*f.bytes) : "-", number(f.cosine, 6),
-               !f.refused.empty() ? "refused"
-               : f.on_front       ? "front"
-                                  : ""});
+               f.bytes ? megabytes(*f.bytes) : "-", number(f.cosine, 6), verdict_words(f)});
   }
   fmt::print("{}", table.text());
   fmt::print("{}\n",
@@ -160,14 +161,16 @@ void print_rows(const std::vector<ComparedRow>& rows) {
                   "latency and size, and better in one",
                   0, 2));
   for (const ComparedRow& r : rows) {
-    if (!r.facts.refused.empty()) fmt::print("{}\n", wrap(printable(cat(r.facts.name, ": ", r.facts.refused)), 0, 2));
+    if (!r.facts.refused.empty())
+      fmt::print("{}\n", wrap(printable(cat(r.facts.name, ": ", short_reason(r.facts.refused))), 0, 2));
   }
 }
 
 void print_version(const VersionPair& v) {
-  fmt::print("\n{}\n", wrap(printable(fmt::format("{} beside {}: {:.3f} ms to {:.3f} ms; the steps that changed most",
-                                                  v.after, v.before, v.ms_before, v.ms_after)),
-                            0, 2));
+  fmt::print("\n{}\n",
+             wrap(printable(fmt::format("{} beside {}: {:.3f} ms to {:.3f} ms; {}; the steps that changed most",
+                                        v.after, v.before, v.ms_before, v.ms_after, kernel_words(v))),
+                  0, 2));
   Table table({"layer", "kernel", ">before us", ">after us", ">change"});
   const auto number = [](const std::optional<double>& us) {
     return us ? fmt::format("{:.1f}", *us) : std::string("-");
@@ -193,6 +196,7 @@ ReportInput report_of(const Options& o, const std::vector<ComparedRow>& rows, st
   const ReportEntry* fastest = nullptr;
   for (const ComparedRow& r : rows) {
     input.compared.push_back(r.facts);
+    input.compared.back().refused = short_reason(r.facts.refused);
     if (!r.command.empty() && (input.commands.empty() || input.commands.back() != r.command))
       input.commands.push_back(r.command);
     if (!r.entry) continue;

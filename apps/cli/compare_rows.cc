@@ -136,6 +136,7 @@ std::vector<ComparedRow> engine_rows(const std::string& path, const std::string&
       take_measured(*entry, row.facts);
       entry->name = plans.size() > 1 ? cat(name, ", ", plan->name) : name;
       row.entry = std::move(entry).value();
+      row.measured_here = true;
     } else {
       take_stored(path, *engine, *plan, options.verify, row.facts);
       row.facts.refused = entry.status().message();
@@ -228,6 +229,19 @@ std::vector<ComparedRow> file_rows(const std::string& path, const Rules& rules, 
   return {row};
 }
 
+std::string short_reason(const std::string& reason) {
+  constexpr size_t kWhole = 4;  // lines that are shown as they are
+  const std::vector<std::string> lines = split(reason, '\n');
+  if (lines.size() <= kWhole) return reason;
+  const auto trimmed = [](const std::string& line) {
+    const size_t begin = line.find_first_not_of(' ');
+    return begin == std::string::npos ? std::string() : line.substr(begin);
+  };
+  std::string first = trimmed(lines[0]);
+  if (first.ends_with(':')) first.pop_back();
+  return cat(first, "; ", trimmed(lines[lines.size() - 2]), "; ", trimmed(lines.back()));
+}
+
 Result<std::vector<std::string>> list_comparable(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> paths;
@@ -264,7 +278,8 @@ std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
                        .after = rows[b].entry->name,
                        .ms_before = latency ? old_one.latency->median_ms : old_one.kernel_us() / 1e3,
                        .ms_after = latency ? new_one.latency->median_ms : new_one.kernel_us() / 1e3,
-                       .steps = changed_steps(old_one, new_one)});
+                       .steps = changed_steps(old_one, new_one),
+                       .same_program = rows[a].measured_here && rows[b].measured_here});
       break;
     }
   }

@@ -27,6 +27,7 @@ struct ComparedRow {
   ComparedEngine facts;
   std::optional<ReportEntry> entry;  // of a row that was measured
   std::string path, command;         // command: that built it; empty: it was there
+  bool measured_here = false;        // an engine that this program ran
 };
 
 struct RowOptions {
@@ -40,6 +41,9 @@ Result<std::vector<ComparedRow>> build_rows(const BuildCombination& combination,
                                             const RowOptions& options);
 // An engine or a profile.
 std::vector<ComparedRow> file_rows(const std::string& path, const Rules& rules, const RowOptions& options);
+
+// A refusal of many layers and kernels in a few words: its first line, and what would be accepted.
+std::string short_reason(const std::string& reason);
 
 // Engines and profiles of a folder by their endings, sorted by name.
 Result<std::vector<std::string>> list_comparable(const std::string& folder);

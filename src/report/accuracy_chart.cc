@@ -21,10 +21,10 @@ std::optional<ChartBlock> accuracy_chart(std::vector<PlacedEngine> all, const st
     chart.points.push_back({p.ms, distance, 0.1, shape, p.name,
                             cat(p.name, ": ", decimals(p.ms, 3), " ms, cosine ", decimals(p.cosine, 7))});
   }
-  std::string caption = "Accuracy against speed: the lower left corner is best. ";
-  if (any_front) caption += "Filled: on the Pareto front of accuracy, latency and size. ";
+  std::string caption = "Accuracy against speed, both better where they are lower.";
+  if (any_front) caption += " The Pareto front is of accuracy, latency and size.";
   if (std::any_of(all.begin(), all.end(), [](const PlacedEngine& p) { return 1 - p.cosine < kLeastDistance; }))
-    caption += "Distances below 1e-8 are drawn there.";
+    caption += " Distances below 1e-8 are taken for that.";
   return ChartBlock{std::move(caption), std::move(chart)};
 }
 

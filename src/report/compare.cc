@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+#include "base/status.h"
+
 namespace tessera {
 namespace {
 
@@ -53,6 +55,20 @@ std::vector<StepChange> changed_steps(const Profile& before, const Profile& afte
     return std::fabs(a.change_us()) > std::fabs(b.change_us());
   });
   return steps;
+}
+
+std::string kernel_words(const VersionPair& versions) {
+  const auto changed = std::count_if(versions.steps.begin(), versions.steps.end(),
+                                     [](const StepChange& s) { return s.kernel_before != s.kernel_after; });
+  if (changed == 0)
+    return cat("every step has the same kernel",
+               versions.same_program ? ", so that what differs is the noise of the machine" : "");
+  return cat(changed, " of ", versions.steps.size(), changed == 1 ? " steps has" : " steps have", " another kernel");
+}
+
+std::string verdict_words(const ComparedEngine& engine) {
+  if (!engine.refused.empty()) return engine.bytes ? "not run" : "refused";
+  return engine.on_front ? "front" : "";
 }
 
 }  // namespace tessera

@@ -17,4 +17,9 @@ void mark_front(std::vector<ComparedEngine>& engines);
 // Steps of two profiles of one engine: the same layer and the same turn in it. What changed most comes first.
 std::vector<StepChange> changed_steps(const Profile& before, const Profile& after);
 
+// "3 of 64 steps have another kernel"; where none has, and one program ran both, times differ by noise alone.
+std::string kernel_words(const VersionPair& versions);
+// "front", "refused" (not built), "not run" (its target is not here), or nothing.
+std::string verdict_words(const ComparedEngine& engine);
+
 }  // namespace tessera

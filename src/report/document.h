@@ -135,6 +135,7 @@ struct MapChart {
 struct ChartBlock {
   std::string caption;
   std::variant<BarChart, ScatterChart, SpreadChart, MapChart> chart;
+  std::string drawing = {};  // how the drawing is read; of no use where it becomes text
 };
 
 using Block = std::variant<TextBlock, ListBlock, CodeBlock, TableBlock, ChartBlock>;

@@ -18,7 +18,8 @@ std::string decimals(double value, int digits) {
 
 std::string rounded(double value, int digits) {
   if (value == 0 || !std::isfinite(value)) return decimals(value, 0);
-  const int before = static_cast<int>(std::floor(std::log10(std::fabs(value)))) + 1;
+  const double up = 1 + 0.5 * std::pow(10.0, -digits);  // 0.9996 is rounded to 1.00, which has a digit before the point
+  const int before = static_cast<int>(std::floor(std::log10(std::fabs(value) * up))) + 1;
   return decimals(value, std::clamp(digits - before, 0, 9));
 }
 

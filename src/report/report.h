@@ -65,6 +65,7 @@ struct VersionPair {
   std::string before, after;      // names of their entries
   double ms_before, ms_after;     // latency, or kernel time where one has none
   std::vector<StepChange> steps;  // the largest change first
+  bool same_program = false;      // both were run by this program: kernels of one name are the same code
 };
 
 struct ReportInput {

@@ -3,6 +3,7 @@
 
 #include "base/status.h"
 #include "report/accuracy_chart.h"
+#include "report/compare.h"
 #include "report/escape.h"
 #include "report/figures.h"
 #include "report/sections.h"
@@ -29,9 +30,7 @@ std::vector<TableCell> row_of(const ComparedEngine& c) {
                                 number_cell(c.per_second, 1),
                                 c.bytes ? TableCell(size_words(bytes), bytes) : TableCell("-"),
                                 number_cell(c.cosine, 6),
-                                !c.refused.empty() ? "refused"
-                                : c.on_front       ? "front"
-                                                   : ""};
+                                verdict_words(c)};
   row[0].strong = c.on_front;
   return row;
 }
@@ -85,8 +84,8 @@ Section versions_section(const ReportInput& input) {
   for (const VersionPair& v : input.versions) {
     TableBlock t{
         .caption = cat(v.after, " beside ", v.before, ", both of one model and precision: ", decimals(v.ms_before, 3),
-                       " ms to ", decimals(v.ms_after, 3), " ms (", ratio_words(v.ms_before / v.ms_after),
-                       "). Steps, the largest change first."),
+                       " ms to ", decimals(v.ms_after, 3), " ms (", ratio_words(v.ms_before / v.ms_after), "); ",
+                       kernel_words(v), ". Steps, the largest change first."),
         .columns =
             {{"layer", false}, {"kernel", false}, {"before, us", true}, {"after, us", true}, {"change, us", true}},
         .rows = {}};

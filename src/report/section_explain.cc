@@ -25,8 +25,8 @@ ChartBlock ladder_chart(const Explanation& e) {
                           .segments = {{fill::k8Bits, r.speedup, ""}},
                           .predicted = !measured});
   }
-  return {cat("What the speedup over ", e.a.name, " would be, step by step. Open bars are predictions."),
-          std::move(chart)};
+  return {cat("What the speedup over ", e.a.name, " would be, step by step."), std::move(chart),
+          "Open bars are predictions."};
 }
 
 TableBlock ladder_table(const Explanation& e) {

@@ -166,10 +166,10 @@ std::vector<ChartBlock> rooflines(const ReportInput& input) {
     add_roofs(c, precisions, chart);
     charts.push_back({cat("Roofline of ", c.machine.empty() ? "the machine" : c.machine,
                           ". Each point is a kernel of one "
-                          "kind of layer; its area is its share of the time. The slope is memory at ",
+                          "kind of layer; the slope is memory at ",
                           count_words(c.bytes_per_s, "B/s"), ", the level lines are the rates of products, ",
                           c.measured ? "both measured." : "both of the data sheet."),
-                      std::move(chart)});
+                      std::move(chart), "The area of a point is its share of the time."});
   }
   return charts;
 }

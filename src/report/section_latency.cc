@@ -73,10 +73,10 @@ Section latency_section(const ReportInput& input) {
     chart.rows.push_back({e.name, l.least_ms, l.median_ms, l.mean_ms, l.p90_ms, l.p95_ms, l.p99_ms, l.most_ms});
   }
   if (!chart.rows.empty()) {
-    s.blocks.push_back(ChartBlock{
-        "How latency is spread: pale from the least to the median, dark from there to p90; thin marks at p95 and p99, "
-        "a diamond at the mean, a line to the slowest run, an arrow where that lies beyond the axis.",
-        std::move(chart)});
+    s.blocks.push_back(ChartBlock{"How latency is spread.", std::move(chart),
+                                  "Pale from the least to the median, dark from there to p90; thin marks at p95 and "
+                                  "p99, a diamond at the mean, a "
+                                  "line to the slowest run, an arrow where that lies beyond the axis."});
     s.blocks.push_back(percentile_table(input));
   }
   if (TableBlock rest = rest_table(input); !rest.rows.empty()) s.blocks.push_back(std::move(rest));
@@ -85,10 +85,9 @@ Section latency_section(const ReportInput& input) {
     if (!p.latency || !p.profiled_ms || p.latency->median_ms <= 0) continue;
     const double cost = *p.profiled_ms / p.latency->median_ms - 1;
     if (cost > 0.05)
-      s.blocks.push_back(
-          TextBlock{cat(e.name, ": a run takes ", share_words(cost),
-                        " longer while it is profiled, so its kernel times are that much too long at most."),
-                    TextBlock::Kind::kWarning});
+      s.blocks.push_back(TextBlock{cat(e.name, ": a run takes ", share_words(cost),
+                                       " longer while it is profiled; its kernel times may be too long by as much."),
+                                   TextBlock::Kind::kWarning});
   }
   return s;
 }

@@ -155,9 +155,9 @@ void add_maps(const ReportInput& input, Section& s) {
     s.blocks.push_back(ChartBlock{
         cat("Precision of each layer of ", e.name, ": rows are kinds of layers, columns are blocks, numbers are bits ",
             e.layers.empty() ? "of the operands." : "stored.",
-            marked ? " Thick frames: computed with more bits than asked for." : "",
+
             map.cut ? cat(" Only the first ", kMapRows, " kinds and ", kMapColumns, " blocks are drawn.") : ""),
-        std::move(map.chart)});
+        std::move(map.chart), marked ? "Thick frames: computed with more bits than asked for." : ""});
   }
 }
 

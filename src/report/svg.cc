@@ -119,7 +119,7 @@ std::vector<std::string> wrap_text(std::string_view text, double width, size_t m
 
 Ticks ticks_between(double low, double high, bool log, int about) {
   Ticks ticks;
-  if (!(high > low)) return ticks;
+  if (!(high > low) || !std::isfinite(low) || !std::isfinite(high) || (log && low <= 0)) return ticks;
   if (log) {
     const double decades = std::log10(high / low);
     const int every = std::max(1, static_cast<int>(std::ceil(decades / about)));
@@ -139,7 +139,9 @@ Ticks ticks_between(double low, double high, bool log, int about) {
   const double rough = (high - low) / about, power = std::pow(10.0, std::floor(std::log10(rough)));
   const double step = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
   ticks.decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step) + 1e-9)), 0, 6);
-  for (double v = std::ceil(low / step - 1e-9) * step; v <= high + step * 1e-9; v += step) ticks.at.push_back(v);
+  const double first = std::ceil(low / step - 1e-9);
+  for (int i = 0; i < 3 * about && (first + i) * step <= high + step * 1e-9; ++i)
+    ticks.at.push_back((first + i) * step);
   return ticks;
 }
 

@@ -18,8 +18,13 @@ struct Range {
   }
 };
 
+// Nothing that can be measured lies beyond; a hostile file has such numbers.
+constexpr double kLargest = 1e30;
+
+bool is_drawn(double v, bool log) { return std::isfinite(v) && std::fabs(v) < kLargest && (!log || v > 1 / kLargest); }
+
 void widen(double v, bool log, bool& any, double& low, double& high) {
-  if (!std::isfinite(v) || (log && v <= 0)) return;
+  if (!is_drawn(v, log)) return;
   low = any ? std::min(low, v) : v;
   high = any ? std::max(high, v) : v;
   any = true;
@@ -74,9 +79,7 @@ class Plot {
  private:
   double px(double x) const { return area_.x + x_.place(x) * area_.width; }
   double py(double y) const { return area_.y + (1 - y_.place(y)) * area_.height; }
-  bool shown(const ScatterChart::Point& p) const {
-    return std::isfinite(p.x) && std::isfinite(p.y) && (!chart_.x.log || p.x > 0) && (!chart_.y.log || p.y > 0);
-  }
+  bool shown(const ScatterChart::Point& p) const { return is_drawn(p.x, chart_.x.log) && is_drawn(p.y, chart_.y.log); }
   static double radius(const ScatterChart::Point& p) { return 4 + 7 * std::sqrt(std::clamp(p.weight, 0.0, 1.0)); }
 
   static std::string tick_words(double v, const ScatterChart::Axis& axis, int digits) {
@@ -113,7 +116,10 @@ class Plot {
 
   void draw_line(const ScatterChart::Line& l, size_t index) {
     std::string d;
-    for (const auto& [x, y] : l.points) d += cat(d.empty() ? "M" : "L", decimals(px(x), 1), " ", decimals(py(y), 1));
+    for (const auto& [x, y] : l.points) {
+      if (is_drawn(x, chart_.x.log) && is_drawn(y, chart_.y.log))
+        d += cat(d.empty() ? "M" : "L", decimals(px(x), 1), " ", decimals(py(y), 1));
+    }
     if (d.empty()) return;
     pen_.path(d, cat("roof d", index % 3));
     if (l.label.empty()) return;

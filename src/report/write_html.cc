@@ -185,7 +185,8 @@ class HtmlWriter {
           put_legend(chart);
         },
         b.chart);
-    out_ += cat("<figcaption><b>", name, "</b> ", typeset(b.caption), "</figcaption>\n</figure>\n");
+    out_ += cat("<figcaption><b>", name, "</b> ", typeset(b.caption), b.drawing.empty() ? "" : " ", typeset(b.drawing),
+                "</figcaption>\n</figure>\n");
   }
 
   void put_legend(const std::vector<std::pair<int, std::string>>& legend) {

@@ -191,6 +191,10 @@ class MarkdownWriter {
       out_ += "\n";
     }
     out_ += "\n";
+    const bool marked = std::any_of(chart.rows.begin(), chart.rows.end(), [](const MapChart::Row& r) {
+      return std::any_of(r.cells.begin(), r.cells.end(), [](const auto& c) { return c.marked; });
+    });
+    if (marked) out_ += "!: computed with more bits than asked for.\n\n";
   }
 
   const Document& document_;
