@@ -649,7 +649,7 @@ def state_seeds(program):
             data += values
         text = json.dumps(header).encode()
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-        model = (folder, "--family", "llama", "--cache", "6", "--precision", "fp32", "--target", "cpu")
+        model = (folder, "--family", "llama", "--size", "cache=6", "--precision", "fp32", "--target", "cpu")
         scheduled = (*model, "--graph", "a:tokens=1", "--graph", "b:tokens=1", "--schedule", "a,b*2")
         build("schedule", *scheduled)
         build("schedule_no_golden", *scheduled, "--no-verify")

@@ -106,13 +106,12 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
       const int64_t rows = golden.tensors[static_cast<size_t>(s.in[1])].desc.shape[axis];
       int64_t& all = options.shapes[in.name][axis];
       options.states.push_back({in.name, out->name});
-      options.tokens = rows, options.cache = all;
+      if (!family.empty()) options.sizes = {{"tokens", rows}, {"cache", all}};
       if (rows == all) continue;  // a state of its output's own shape
       all -= rows;                // the past without the new rows
       options.shapes.erase(kPastLength);
     }
   }
-  if (family.empty()) options.tokens = options.cache = 0;
   if (!family.empty()) options.shapes.clear(), options.states.clear();  // a family has its own
   return options;
 }
