@@ -170,28 +170,40 @@ class Engines:
                 say(self.clock, f"{name}: {job['error']}")
         say(self.clock, f"{len(self.jobs)} engines built")
 
-    def timed(self, name, repeats, steps=False):
+    def timed(self, name, repeats):
         """([plan], error)"""
         job = self.jobs[name]
         if job["error"]:
             return None, job["error"]
-        done, error = call_json(
-            [PROGRAM, "bench", job["file"], "--repeats", repeats, "--json"] + (["--steps"] if steps else []),
-            self.clock.left(),
-        )
+        done, error = call_json([PROGRAM, "bench", job["file"], "--repeats", repeats, "--json"], self.clock.left())
         return (done["plans"], None) if not error else (None, error)
 
+    def profiled(self, name, plan, repeats):
+        """([kernel], error): every step of a plan, timed inside its CUDA graph"""
+        words = ["profile", self.jobs[name]["file"], "--plan", plan, "--runs", repeats, "--ceilings", "none", "--json"]
+        done, error = call_json([PROGRAM, *words], self.clock.left())
+        return (done["kernels"], None) if not error else ([], error)
 
-def merged_steps(steps):
+
+def merged_steps(kernels):
     """Layers that differ in numbers alone are one line, with their times summed."""
     lines = {}
-    for s in steps:
-        key = (re.sub(r"\d+", "*", re.sub(r"_\d+$", "", s["layer"])), s["op"], s["variant"], s.get("config", ""))
+    for k in kernels:
+        variant, _, config = k["name"].partition(" ")
+        layer = re.sub(r"\d+", "*", re.sub(r"_\d+$", "", k["layer"]))
         line = lines.setdefault(
-            key, {"layer": key[0], "op": key[1], "variant": key[2], "config": key[3], "steps": 0, "ms": 0.0}
+            (layer, variant, config),
+            {
+                "layer": layer,
+                "op": variant.partition("/")[0],
+                "variant": variant,
+                "config": config,
+                "steps": 0,
+                "ms": 0.0,
+            },
         )
-        line["steps"] += s["steps"]
-        line["ms"] += s["ms"]
+        line["steps"] += 1
+        line["ms"] += k["us"] / 1e3
     return sorted(lines.values(), key=lambda x: -x["ms"])
 
 
@@ -212,7 +224,7 @@ def vit_rows(engines, args, chosen):
     rows = []
     for model, precision, batch in chosen:
         name = f"vit:{model}:{precision}:{batch}"
-        plans, error = engines.timed(name, args.repeats, steps=True)
+        plans, error = engines.timed(name, args.repeats)
         manifest = (
             None
             if error
@@ -223,6 +235,9 @@ def vit_rows(engines, args, chosen):
         if plan is None:
             rows.append(row | {"error": error or "no such plan"})
             continue
+        kernels, error = engines.profiled(name, plan["plan"], args.repeats)
+        if error:
+            say(engines.clock, f"{name}: not profiled: {error}")
         rows.append(
             row
             | {
@@ -231,7 +246,7 @@ def vit_rows(engines, args, chosen):
                 "p90_ms": plan["p90_ms"],
                 "repeats": args.repeats,
                 "kernels_per_block": kernels_per_block(manifest, batch),
-                "steps": merged_steps(plan["steps"]),
+                "steps": merged_steps(kernels),
             }
         )
     return rows

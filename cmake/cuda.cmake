@@ -45,6 +45,17 @@ if(NOT TESSERA_CUDA STREQUAL "OFF")
   endif()
 endif()
 
+# Headers alone: the library is opened when `profile` asks for it. Without them kernels are timed with events.
+set(TS_CUPTI_INCLUDE "")
+if(TS_CUDA_FOUND)
+  find_path(TS_CUPTI_FOUND cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include)
+  if(TS_CUPTI_FOUND)
+    set(TS_CUPTI_INCLUDE ${TS_CUPTI_FOUND})
+  else()
+    message(STATUS "CUPTI: no cupti.h beside the CUDA toolkit; profile times kernels with events")
+  endif()
+endif()
+
 set(TS_CUDA_ARCHS "")
 set(TS_CUDA_NOTE "no CUDA toolkit: GPU plans can be built, not run")
 if(TS_CUDA_FOUND)

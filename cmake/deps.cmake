@@ -22,6 +22,16 @@ if(NOT JPEG_FOUND OR NOT PNG_FOUND)
   message(STATUS "Images: libjpeg found: ${JPEG_FOUND}, libpng found: ${PNG_FOUND}; what is missing is not built in")
 endif()
 
+# Reads exports of Nsight Systems; without it such a file is refused, by name.
+add_library(sqlite_reader INTERFACE)
+find_package(SQLite3 QUIET)
+if(SQLite3_FOUND)
+  target_link_libraries(sqlite_reader INTERFACE SQLite::SQLite3)
+  target_compile_definitions(sqlite_reader INTERFACE TS_WITH_SQLITE=1)
+else()
+  message(STATUS "Profiles: libsqlite3 was not found; exports of Nsight Systems are not read")
+endif()
+
 foreach(needed highway/hwy/highway.h onnx/onnx.proto)
   if(NOT EXISTS ${TESSERA_DEPS}/${needed})
     message(FATAL_ERROR

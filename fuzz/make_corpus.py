@@ -7,9 +7,11 @@ a telling way.
 Inputs that once broke a reader are kept beside them under found_*; this script never touches those.
 """
 
+import gzip
 import io
 import json
 import pathlib
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -463,6 +465,118 @@ def write_engine_seeds(name, file, whole=False):
     write("engine", f"parts_{name}", file[64 : 64 + manifest_bytes] + b"\0" + file[data_offset:])
 
 
+def torch_trace_seeds():
+    def event(category, name, begin, us, **args):
+        return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": us, "args": {"device": 0, **args}}
+
+    def trace(*events):
+        properties = [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]
+        return json.dumps({"schemaVersion": 1, "deviceProperties": properties, "traceEvents": events})
+
+    run = (
+        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 4, bytes=64),
+        event("gpu_memset", "Memset (Device)", 5, 1),
+        event("kernel", "nvjet_sm90_qqhsh_192x192", 7, 10, grid=[1, 2, 3]),
+        event("kernel", "triton_per_fused_native_layer_norm_0", 16, 3),
+        event("cpu_op", "aten::linear", 1, 30),
+        event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 30, 2),
+    )
+    steps = [event("user_annotation", f"ProfilerStep#{i}", 40 * i, 40) for i in range(3)]
+    write("torch_trace", "one_run", trace(*run))
+    write("torch_trace", "three_steps", trace(*run, *run, *run, *steps))
+    write("torch_trace", "a_list", json.dumps(run))
+    write("torch_trace", "packed", gzip.compress(trace(*run).encode(), mtime=0))
+    write("torch_trace", "packed_cut", gzip.compress(trace(*run).encode(), mtime=0)[:150])
+    write("torch_trace", "two_devices", trace(*run, event("kernel", "softmax", 3, 9, device=1)))
+    write("torch_trace", "negative", trace(event("kernel", "a", 0, -1)))
+    write("torch_trace", "no_kernel", trace(run[4]))
+    write(
+        "torch_trace",
+        "odd",
+        '{"traceEvents": [[{"ts": []}], 7, {"cat": {}, "name": [1]}, {"args": [{"device": "x"}]}]}',
+    )
+
+
+def trtexec_seeds():
+    profile = json.dumps(
+        [{"count": 4}]
+        + [{"name": n, "timeMs": ms, "averageMs": ms / 4, "medianMs": 1} for n, ms in (("a", 4), ("b", 2), ("a", 1))]
+    )
+
+    def tensor(dims, datatype):
+        return {"Name": "t", "Dimensions": dims, "Format/Datatype": datatype}
+
+    layers = json.dumps(
+        {
+            "Layers": [
+                {
+                    "Name": "a",
+                    "LayerType": "gemm",
+                    "Inputs": [tensor([4, 8, 16], "FP8"), tensor([16, 32], "FP8")],
+                    "Outputs": [tensor([4, 8, 32], "Half")],
+                    "TacticName": "sm90_xmma_gemm_e4m3f16_e4m3f32_f32",
+                },
+                "b",
+            ],
+            "Bindings": ["x"],
+        }
+    )
+    times = json.dumps(
+        [{"startEnqMs": 0, "endEnqMs": 1, "h2dMs": 1, "computeMs": 2, "d2hMs": 1, "latencyMs": 4 + i} for i in range(3)]
+    )
+    write("trtexec", "profile", profile)
+    write("trtexec", "all", "\0".join((profile, layers, times)))
+    write("trtexec", "times_first", "\0".join((times, profile)))
+    write("trtexec", "layers_alone", layers)
+    write("trtexec", "twice", profile + "\0" + profile)
+    write("trtexec", "negative", '[{"count": 4}, {"name": "a", "timeMs": -1}]')
+    write("trtexec", "dynamic", profile + "\0" + layers.replace("[4, 8, 16]", "[-1, 8, 16]"))
+
+
+def nsight_seeds():
+    def file(*sql):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = pathlib.Path(scratch) / "x.sqlite"
+            db = sqlite3.connect(path)
+            db.executescript("PRAGMA page_size=512;" + ";".join(sql))
+            db.close()
+            return path.read_bytes()
+
+    strings = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)"
+    kernels = (
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER,"
+        " globalPid INTEGER, demangledName INTEGER)"
+    )
+    rows = (
+        "INSERT INTO StringIds VALUES (1, 'nvjet_sm90_hsh_x'), (2, 'softmax'), (3, 'layer')",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 1, 16777216, 1), (15, 30, 0, 2, 16777216, 2)",
+    )
+    write("nsight", "kernels", file(strings, kernels, *rows))
+    write(
+        "nsight",
+        "all",
+        file(
+            strings,
+            kernels,
+            *rows,
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, copyKind INTEGER)",
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1, 5, 0, 1), (40, 45, 0, 2), (31, 32, 0, 8)",
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER, end INTEGER, deviceId INTEGER)",
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (6, 7, 0)",
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, globalTid INTEGER, correlationId INTEGER)",
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (2, 16777217, 1), (5, 16777217, 2)",
+            "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"
+            " textId INTEGER)",
+            "INSERT INTO NVTX_EVENTS VALUES (1, 9, 59, 'outer', 16777217, NULL), (4, 6, 59, NULL, 16777217, 3)",
+            "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT)",
+            "INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H200')",
+        ),
+    )
+    write("nsight", "a_view", file(strings, "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end"))
+    write("nsight", "graphs", file("CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER)"))
+    write("nsight", "cut", file(strings, kernels, *rows)[:1000])
+
+
 def engine_seeds(program):
     """Small engines of every precision."""
     rng = np.random.default_rng(3)
@@ -535,7 +649,7 @@ def state_seeds(program):
             data += values
         text = json.dumps(header).encode()
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-        model = (folder, "--family", "llama", "--cache", "6", "--precision", "fp32", "--target", "cpu")
+        model = (folder, "--family", "llama", "--size", "cache=6", "--precision", "fp32", "--target", "cpu")
         scheduled = (*model, "--graph", "a:tokens=1", "--graph", "b:tokens=1", "--schedule", "a,b*2")
         build("schedule", *scheduled)
         build("schedule_no_golden", *scheduled, "--no-verify")
@@ -551,6 +665,9 @@ def main():
     ranges_seeds()
     tuning_seeds()
     image_seeds()
+    torch_trace_seeds()
+    trtexec_seeds()
+    nsight_seeds()
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])
         state_seeds(sys.argv[1])

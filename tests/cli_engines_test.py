@@ -530,17 +530,20 @@ class CliEngines(CliTest):
                 self.assertIn("--min-cosine", failure(*command, "--min-cosine", word, code=2))
         for option in ("--refine", "--calib-method", "--precision", "--recipe", "--calib", "--sparsity", "--allow"):
             self.assertIn(f"{option}: Value is empty", failure("build", "tiny.onnx", option, "", code=2))
-        text = tessera("bench", "tiny.tess", "--repeats", 3, "--steps", "--threads", 1).stdout
+        text = tessera("bench", "tiny.tess", "--repeats", 3, "--warmup", 0, "--threads", 1).stdout
         self.expect_narrow(text)
         self.assertRegex(text, r"loaded in 0\.\d+ s, bound in 0\.\d+ s; at most [\d.]+ MB of memory")
-        self.assertIn("the 10 slowest of ", text)
+        self.assertRegex(text, r"plan +batch +mean ms +median ms +p10 ms +p90 ms +p95 ms +p99 ms +samples/s\n")
         self.assertIn("loaded in 0.", tessera("run", "tiny.tess", "-i", "in.npz", "--verbose").stdout)
-        said = json.loads(tessera("bench", "tiny.tess", "--repeats", 5, "--steps", "--plan", "batch3", "--json").stdout)
+        said = json.loads(tessera("bench", "tiny.tess", "--repeats", 5, "--plan", "batch3", "--json").stdout)
         (plan,) = said["plans"]
-        self.assertTrue(0 < plan["p10_ms"] <= plan["median_ms"] <= plan["p90_ms"])
+        self.assertTrue(0 < plan["p10_ms"] <= plan["median_ms"] <= plan["p90_ms"] <= plan["p95_ms"] <= plan["p99_ms"])
+        self.assertTrue(plan["p10_ms"] <= plan["mean_ms"])
+        self.assertNotIn("enqueue_us", plan, "a run on the CPU is not enqueued")
         self.assertAlmostEqual(plan["per_second"] * plan["median_ms"], 3000, places=3)
-        self.assertTrue(plan["steps"])
         failure("bench", "tiny.tess", "--plan", "none", code=2)
+        for option in ("--warmup", "--repeats"):
+            self.assertIn(option, failure("bench", "tiny.tess", option, "-1", code=2))
 
     def test_an_engine_with_other_weights_does_not_serve(self):
         data = bytearray((self.folder / "tiny.tess").read_bytes())

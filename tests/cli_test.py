@@ -13,7 +13,7 @@ import subprocess
 
 from cli_program import PROGRAM, CliTest, failure, np, on_terminal, run_tests, sentence, tessera
 
-COMMANDS = "demo build calibrate sensitivity run verify check inspect bench kernels zoo version".split()
+COMMANDS = "demo build calibrate sensitivity run verify check inspect bench profile explain kernels zoo version".split()
 
 
 class Cli(CliTest):
@@ -87,7 +87,8 @@ class Cli(CliTest):
             ),
             (("verify", "tiny.tess", "-i", "in.npz", "--seed", 3), "--seed draws inputs, --inputs brings them"),
             (("verify", "tiny.tess", "--all", "--outputs-only"), "--all shows layers, --outputs-only compares none"),
-            (("bench", "tiny.tess", "--all"), "--all shows every layer of --steps"),
+            (("profile", "tiny.tess", "--chip", "h200", "--trace", "x.json"), "--chip only predicts: leave one out"),
+            (("profile", "tiny.tess", "--chip", "h200", "--ceilings", "again"), "--ceilings is about this machine"),
             (("zoo", "--list", "vit-b-16"), "--list writes no model: leave name out"),
             (("zoo", "--list", "-o", "x.onnx"), "--list writes no model: leave --output out"),
         ]
@@ -98,12 +99,10 @@ class Cli(CliTest):
             ("verify", "tiny.tess", "--all"),
             ("inspect", "tiny.tess", "--plan", "golden"),
             ("inspect", "tiny.tess", "--verbose"),
-            ("bench", "tiny.tess", "--steps", "--all"),
+            ("profile", "tiny.tess", "--all"),
+            ("profile", "tiny.tess", "--intensity"),
         ):
-            self.assertIn(
-                f"leave {words[2] if words[0] != 'bench' else '--all'} out",
-                json.loads(tessera(*words, "--json", code=2).stdout)["error"],
-            )
+            self.assertIn(f"leave {words[2]} out", json.loads(tessera(*words, "--json", code=2).stdout)["error"])
 
     def test_progress_on_a_terminal_only(self):
         build = ("build", "tiny.onnx", "-o", "bar.tess", "--precision", "fp8", "--calib", "in.npz")
@@ -183,8 +182,8 @@ class Cli(CliTest):
             ("inspect", "long.tess", "--verbose"),
             ("verify", "long.tess"),
             ("verify", "long.tess", "--all"),
-            ("bench", "long.tess", "--repeats", 1, "--steps"),
-            ("bench", "long.tess", "--repeats", 1, "--steps", "--all"),
+            ("profile", "long.tess", "--runs", 1, "--ceilings", "none"),
+            ("profile", "long.tess", "--runs", 1, "--ceilings", "none", "--intensity", "--all"),
         ):
             text = tessera(*words).stdout
             for line in text.splitlines():

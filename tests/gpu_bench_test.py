@@ -31,13 +31,16 @@ elif words[0] == "build":
     open(after("-o"), "w").write(after("--batch") + " " + after("--precision"))
 elif words[0] == "bench":
     batches, precision = open(words[1]).read().split()
-    steps = [{{"layer": f"blocks.{{b}}.{{l}}", "op": "matmul", "variant": "matmul/x", "steps": 1, "ms": 0.1}}
-             for b in range(12) for l in ("attn.qkv", "mlp.fc1")]
-    steps.append({{"layer": "head", "op": "matmul", "variant": "matmul/y", "steps": 1, "ms": 0.01}})
     ms = 0.04 if precision == "fp8" else 0.08
-    plans = [{{"plan": f"batch{{b}}", "batch": int(b), "median_ms": int(b) * ms + 0.2, "p10_ms": 1, "p90_ms": 2,
-               "steps": steps}} for b in batches.split(",")]
+    plans = [{{"plan": f"batch{{b}}", "batch": int(b), "median_ms": int(b) * ms + 0.2, "p10_ms": 1, "p90_ms": 2}}
+             for b in batches.split(",")]
     print(json.dumps({{"repeats": 5, "plans": plans}}))
+elif words[0] == "profile":
+    assert after("--plan").startswith("batch") and after("--runs") == "5", words
+    kernels = [{{"layer": f"blocks.{{b}}.{{l}}", "name": "matmul/x 128x192", "us": 100}}
+               for b in range(12) for l in ("attn.qkv", "mlp.fc1")]
+    kernels.append({{"layer": "head", "name": "matmul/y", "us": 10}})
+    print(json.dumps({{"kernels": kernels}}))
 elif words[0] == "inspect":
     parts = ("norm1", "attn.qkv", "attention", "mlp.fc1")
     steps = [{{"layer": l}} for l in [f"blocks.{{b}}.{{p}}" for b in range(12) for p in parts] + ["head"]]
@@ -361,7 +364,11 @@ class GpuBench(unittest.TestCase):
         by = {(r["model"], r["precision"], r["batch"]): r for r in vit["rows"]}
         self.assertAlmostEqual(by["vit-b-16", "fp8", 64]["ms"], 64 * 0.04 + 0.2)
         self.assertEqual(by["vit-b-16", "fp8", 64]["kernels_per_block"], 4)
-        self.assertEqual(len(by["vit-b-16", "fp8", 64]["steps"]), 3)
+        steps = by["vit-b-16", "fp8", 64]["steps"]
+        self.assertEqual(
+            [(s["layer"], s["steps"], s["config"]) for s in steps[:1]], [("blocks.*.attn.qkv", 12, "128x192")]
+        )
+        self.assertEqual([round(s["ms"], 9) for s in steps], [1.2, 1.2, 0.01])
         self.assertIn("cannot run as asked", by["vit-b-16", "int8", 64]["error"])
         self.assertEqual({r["precision"] for r in vit["cosine"]}, {"fp16", "fp8", "int8", "torch fp8"})
         for row in vit["cosine"]:

@@ -126,7 +126,7 @@ class Llamas(unittest.TestCase):
     def test_family_with_a_cache_equals_one_run(self):
         """In fp32 it is the ONNX model, too; in fp16 that rounds at other places."""
         for precision in ("fp32", "fp16"):
-            sizes = ("--batch", BATCH, "--tokens", TOKENS, "--cache", CACHE)
+            sizes = ("--batch", BATCH, "--size", f"tokens={TOKENS}", "--size", f"cache={CACHE}")
             bound = self.build("whole.tess", "llama", precision, "--family", "llama", *sizes)
             want = self.run_on("whole.tess", input_ids=self.ids, past_length=np.zeros(BATCH, np.int32))["logits"]
             if precision == "fp32":
@@ -137,7 +137,7 @@ class Llamas(unittest.TestCase):
                     f"family{count}.tess",
                     "llama",
                     precision,
-                    *("--family", "llama", "--batch", BATCH, "--tokens", count, "--cache", CACHE),
+                    *("--family", "llama", "--batch", BATCH, "--size", f"tokens={count}", "--size", f"cache={CACHE}"),
                 )
                 for count in (PROMPT, 1)
             }
@@ -156,12 +156,12 @@ class Llamas(unittest.TestCase):
 
     def test_two_graphs_of_one_engine_share_their_weights(self):
         """Prefill and decode in one engine: the same numbers as in two, the weights once, states of one size."""
-        model = ("llama", "--family", "llama", "--batch", BATCH, "--cache", CACHE)
+        model = ("llama", "--family", "llama", "--batch", BATCH, "--size", f"cache={CACHE}")
         model += ("--precision", "fp16", "--target", TARGET)
         graphs = ("--graph", f"prefill:tokens={PROMPT}", "--graph", "decode:tokens=1")
         self.tessera("build", *model, *graphs, "-o", "both.tess", "--quiet")
-        self.tessera("build", *model, "--tokens", 1, "-o", "one.tess", "--quiet")
-        self.tessera("build", *model, "--tokens", PROMPT, "-o", "many.tess", "--quiet")
+        self.tessera("build", *model, "--size", "tokens=1", "-o", "one.tess", "--quiet")
+        self.tessera("build", *model, "--size", f"tokens={PROMPT}", "-o", "many.tess", "--quiet")
         names = ("both", "one", "many")
         manifests = {n: json.loads(self.tessera("inspect", f"{n}.tess", "--json").stdout) for n in names}
         size = {n: sum(c["data"]["bytes"] for c in m["constants"]) for n, m in manifests.items()}

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
-#include "assemble/build_engine.h"
+#include "cli/build_file.h"
 #include "cli/build_flags.h"
 #include "cli/build_report.h"
 #include "cli/command.h"
-#include "plan/engine_file.h"
 
 namespace tessera {
 namespace {
@@ -35,33 +32,6 @@ Status refuse_ignored(const Options& o) {
   return {};
 }
 
-Status check_model(const Options& o) {
-  std::error_code none;
-  if (!o.flags.family.empty()) return {};
-  if (std::filesystem::is_directory(o.model, none))
-    return usage_error(cat(o.model, " is a folder; one with a checkpoint is built with --family NAME"));
-  TS_ASSIGN(const bool engine_file, is_engine_file(o.model));
-  return engine_file ? usage_error(cat(o.model, " is an engine, already built; build takes an ONNX model")) : Status();
-}
-
-// Only an engine is overwritten: whatever else has that name, calibration data or weights beside a model, is not ours.
-Status check_output(const std::string& path, const std::string& model) {
-  std::error_code none;
-  if (std::filesystem::equivalent(model, path, none))
-    return usage_error(cat("the engine would overwrite the model ", path, ": give another -o"));
-  if (std::filesystem::is_regular_file(path, none) && std::filesystem::file_size(path, none) > 0) {
-    const auto was_engine = is_engine_file(path);
-    if (!was_engine.ok() && was_engine.status().code() != Code::kBadInput) return was_engine.status();
-    if (!was_engine.ok() || !*was_engine)
-      return usage_error(cat("-o ", path, ": is no engine and would be overwritten; give another name"));
-  }
-  if (const auto folder = std::filesystem::path(path).parent_path();
-      !folder.empty() && !std::filesystem::is_directory(folder, none)) {
-    return usage_error(cat("-o ", path, ": there is no folder ", folder.string(), "; make it first"));
-  }
-  return {};
-}
-
 Result<BuildOptions> options_of(const Options& o, std::vector<int64_t> batches, bool quiet) {
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, std::move(batches), quiet));
   options.golden_samples = o.golden_samples;
@@ -79,15 +49,12 @@ Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
   TS_TRY(refuse_ignored(o));
   const std::string path = o.output.empty() ? model_stem(o.model, o.flags.family) + ".tess" : o.output;
-  TS_TRY(check_model(o));
+  TS_TRY(check_model(o.model, o.flags.family));
   TS_TRY(check_output(path, o.model));
   TS_ASSIGN(const BuildOptions options, options_of(o, std::move(batches), common.quiet || common.json));
-  TS_ASSIGN(const Built built, build_engine(options));
-  const auto start = std::chrono::steady_clock::now();
-  TS_TRY(write_engine(built.engine, path));
-  WrittenEngine written{.built = built, .options = options, .path = path};
-  written.write_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  written.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  TS_ASSIGN(const BuiltFile file, build_file(options, path));
+  const WrittenEngine written{
+      .built = file.built, .options = options, .path = path, .bytes = file.bytes, .write_s = file.write_s};
   if (common.json) {
     print_build_json(written);
   } else {

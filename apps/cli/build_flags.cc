@@ -124,11 +124,10 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--allow", flags.allow, "LAYER=NAME",
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
   add_model_flags(options, flags);
-  options.add(
-      "--graph", flags.graphs, "NAME:SIZES",
-      "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
-      "has them, or tokens=N and cache=N of a family, with ; between; repeatable: 'prefill:input_ids=1,16'. run: "
-      "the name of the graph that runs");
+  options.add("--graph", flags.graphs, "NAME:SIZES",
+              "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
+              "or --size has them, with ; between; repeatable: 'prefill:input_ids=1,16'. run: "
+              "the name of the graph that runs");
   options.add("--schedule", flags.schedule, "NAMES",
               "the order in which graphs run for one answer, with commas between, and *N for several times: "
               "'prefix,step*10'");
@@ -145,8 +144,8 @@ void add_model_flags(OptionList& options, ModelFlags& flags) {
               "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
   options.add("--family", flags.family, "NAME",
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
-  options.add("--tokens", flags.tokens, "N", "of a family with KV caches: new tokens in a run (default: 1)");
-  options.add("--cache", flags.cache, "N", "and rows of the caches (default: as many as the model has positions)");
+  options.add("--size", flags.sizes, "NAME=N",
+              "a size that the family leaves open; repeatable: tokens=1. Of " + family_sizes());
 }
 
 void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const std::string& method_flag,
@@ -190,7 +189,7 @@ std::optional<std::pair<std::string, Shape>> parse_shape(const std::string& text
 }
 
 // "prefill:input_ids=1,16;attention_mask=1,64", "decode:tokens=1"
-Result<GraphOptions> parse_graph_flag(const std::string& text) {
+Result<GraphOptions> parse_graph_flag(const std::string& text, bool family) {
   const size_t colon = text.find(':');
   GraphOptions graph{.name = text.substr(0, colon), .shapes = {}};
   bool right = colon != std::string::npos && !graph.name.empty() &&
@@ -201,11 +200,10 @@ Result<GraphOptions> parse_graph_flag(const std::string& text) {
     const auto size = parse_shape(text.substr(at, end - at));
     right = size.has_value();
     if (!right) break;
-    if ((size->first == "tokens" || size->first == "cache") && size->second.size() == 1) {
-      (size->first == "tokens" ? graph.tokens : graph.cache) = size->second[0];
-    } else if (!graph.shapes.insert(*size).second) {
-      return usage_error(cat("--graph '", text, "': input '", size->first, "' has two shapes"));
-    }
+    if (family && size->second.size() != 1)
+      return usage_error(cat("--graph '", text, "': '", size->first, "' is one number for a family"));
+    if (family ? !graph.sizes.insert({size->first, size->second[0]}).second : !graph.shapes.insert(*size).second)
+      return usage_error(cat("--graph '", text, "': '", size->first, "' stands there twice"));
     at = end + 1;
   }
   if (right) return graph;
@@ -249,8 +247,7 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const 
 }  // namespace
 
 Result<LoadOptions> load_options(const ModelFlags& flags) {
-  LoadOptions o{
-      .exact = false, .shapes = {}, .states = {}, .tokens = flags.tokens, .cache = flags.cache, .family = flags.family};
+  LoadOptions o{.exact = false, .shapes = {}, .states = {}, .family = flags.family, .graph = {}, .sizes = {}};
   for (const std::string& text : flags.shapes) {
     const auto shape = parse_shape(text);
     if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
@@ -259,6 +256,12 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
   for (const std::string& text : flags.states) {
     TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
     o.states.push_back(std::move(pattern));
+  }
+  for (const std::string& text : flags.sizes) {
+    const auto size = parse_shape(text);
+    if (!size || size->second.size() != 1) return usage_error(cat("--size '", text, "': wanted NAME=N, as tokens=1"));
+    if (!o.sizes.insert({size->first, size->second[0]}).second)
+      return usage_error(cat("--size '", text, "': it has a number already"));
   }
   return o;
 }
@@ -288,9 +291,9 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.preprocess = flags.calibration.preprocess;
   TS_ASSIGN(LoadOptions load, load_options(flags));
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
-  o.tokens = load.tokens, o.cache = load.cache;
+  o.sizes = std::move(load.sizes);
   for (const std::string& text : flags.graphs) {
-    TS_ASSIGN(GraphOptions graph, parse_graph_flag(text));
+    TS_ASSIGN(GraphOptions graph, parse_graph_flag(text, !flags.family.empty()));
     o.graphs.push_back(std::move(graph));
   }
   TS_TRY(check_graph_names(o.graphs));

@@ -29,7 +29,7 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
 struct ModelFlags {
   std::string family;  // the model is a checkpoint's folder
   std::vector<std::string> shapes, states;
-  int64_t tokens = 0, cache = 0;
+  std::vector<std::string> sizes;
 };
 // In a group of its own.
 void add_model_flags(OptionList& options, ModelFlags& flags);

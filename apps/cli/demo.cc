@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +8,14 @@
 
 #include "base/progress.h"
 #include "cli/batches.h"
+#include "cli/build_file.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
+#include "cli/measure_engine.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"
+#include "cli/report_file.h"
+#include "cli/scratch_folder.h"
 #include "plan/engine_file.h"
 #include "precision/quantize.h"
 #include "verify/golden.h"
@@ -46,23 +49,6 @@ struct Row {
   int64_t bytes = 0;
   double ms_per_image = 0;
   std::string verdict;  // empty: fine
-};
-
-// A folder of our own that goes when we go.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tessera_demo_XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 struct TestSet {
@@ -118,11 +104,10 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   // Through the file, as users do it.
   const std::string path = scratch + "/" + precision + ".tess";
   {
-    TS_ASSIGN(const Built built, build_engine(options));
-    TS_TRY(write_engine(built.engine, path));
+    TS_ASSIGN(const BuiltFile file, build_file(options, path));
+    row.bytes = file.bytes;
   }
   TS_ASSIGN(const Engine engine, read_engine(path));
-  row.bytes = static_cast<int64_t>(std::filesystem::file_size(path));
   row.stored = words_of(engine.plans[0], precision, &PromiseGroup::stored);
   row.computed = words_of(engine.plans[0], precision, &PromiseGroup::computed);
   TS_ASSIGN(const VerifyReport verified, verify_engine(engine, {.layers = false}));
@@ -145,9 +130,36 @@ Result<Row> try_precision(const std::string& precision, const std::string& asset
   return row;
 }
 
-Status demo(const std::string& given, const Common& common) {
+struct Options {
+  std::string assets, report;
+};
+
+// fp16 beside fp8, as they were just built.
+Status write_demo_report(const std::string& path, const std::string& scratch) {
+  ReportInput input{.title = "A ViT that reads digits: fp16 beside fp8",
+                    .date = today(),
+                    .program = "tessera " TS_VERSION,
+                    .entries = {},
+                    .explained = {}};
+  for (const char* precision : {"fp16", "fp8"}) {
+    const std::string file = cat(precision, ".tess");
+    TS_ASSIGN(const Engine engine, read_engine(cat(scratch, "/", file)));
+    TS_ASSIGN(ReportEntry entry, measure_engine(cat(scratch, "/", file), engine, engine.plans[0], {.runs = 50}));
+    entry.profile.path = file;
+    input.entries.push_back(std::move(entry));
+    input.commands.push_back(cat("tessera build assets/digits/vit.onnx -o ", file, " --precision ", precision,
+                                 " --batch ", kBatch, " --calib assets/digits/calib.npz"));
+  }
+  input.commands.push_back(cat("tessera report fp16.tess fp8.tess -o ", quoted(path)));
+  name_entries(input.entries);
+  input.explained = explain_entries(input.entries, {});
+  return write_report(path, input).status();
+}
+
+Status demo(const Options& o, const Common& common) {
   const auto start = std::chrono::steady_clock::now();
-  const std::string assets = given.empty() ? find_bundled("assets/digits") : given;
+  if (!o.report.empty()) TS_TRY(check_report_name(o.report));
+  const std::string assets = o.assets.empty() ? find_bundled("assets/digits") : o.assets;
   if (assets.empty())
     return bad_input("the bundled model (assets/digits) is not beside the program; give --assets DIR");
   TS_ASSIGN(const TestSet tests, read_tests(assets + "/test.npz"));
@@ -162,6 +174,7 @@ Status demo(const std::string& given, const Common& common) {
     progress.advance();
   }
   progress.done();
+  if (!o.report.empty()) TS_TRY(write_demo_report(o.report, scratch.path()));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Json all = Json::array();
   Table table({"precision", "stored", "computed", ">top-1", ">cosine mean", ">worst", ">engine", ">ms/image", ""});
@@ -183,8 +196,12 @@ Status demo(const std::string& given, const Common& common) {
                megabytes(r.bytes), fmt::format("{:.3f}", r.ms_per_image), r.verdict.empty() ? "ok" : "FAILED"});
   }
   if (common.json) {
-    print_json(
-        {{"images", tests.labels.size()}, {"top1_fp32", tests.top1}, {"rows", all}, {"seconds", seconds}, {"ok", ok}});
+    print_json({{"images", tests.labels.size()},
+                {"top1_fp32", tests.top1},
+                {"rows", all},
+                {"seconds", seconds},
+                {"report", o.report.empty() ? Json() : Json(o.report)},
+                {"ok", ok}});
     return ok ? Status() : verification_failed();
   }
   fmt::print(
@@ -195,13 +212,16 @@ Status demo(const std::string& given, const Common& common) {
   for (const Row& r : rows) {
     if (!r.verdict.empty()) return Status(Code::kVerifyFailed, cat("demo: ", r.precision, ": ", r.verdict));
   }
+  if (!o.report.empty()) fmt::print("where the time of fp16 and fp8 goes: {}\n", o.report);
   return {};
 }
 
 Runner add(OptionList& options, const Common& common) {
-  auto assets = std::make_shared<std::string>();
-  options.add("--assets", *assets, "DIR", "folder with vit.onnx, calib.npz and test.npz (default: bundled)");
-  return [assets, &common] { return demo(*assets, common); };
+  auto o = std::make_shared<Options>();
+  options.add("--assets", o->assets, "DIR", "folder with vit.onnx, calib.npz and test.npz (default: bundled)");
+  options.add("--report", o->report, "FILE",
+              "also write a report of fp16 beside fp8 (.html, .md), as tessera report does (default: none)");
+  return [o, &common] { return demo(*o, common); };
 }
 
 }  // namespace
@@ -213,7 +233,7 @@ const Command demo_command{
     "through engine files as users do it, runs the test images "
     "and shows top-1, the cosine to fp32 logits, sizes and times. Exit code 1 where a row is not good enough: a "
     "mean cosine below the gate of build for its types, or more than 1 % of top-1 lost.",
-    "  tessera demo\n"
+    "  tessera demo --report demo.html\n"
     "  tessera demo --assets assets/digits --json\n",
     "Files:\n"
     "  assets/digits  vit.onnx, calib.npz, test.npz; looked for beside the program, above it, and here\n",

@@ -33,7 +33,7 @@ std::string spelling(const Option& option) {
   std::string text;
   if (option.is_argument()) {
     for (const char c : option.names) text += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    return text;
+    return std::holds_alternative<std::vector<std::string>*>(option.into) ? text + " ..." : text;
   }
   for (const std::string& s : option.spellings()) text += (text.empty() ? "" : ", ") + s;
   return option.value.empty() ? text : text + " " + option.value;

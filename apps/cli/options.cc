@@ -110,7 +110,7 @@ class LineReader {
           Overloaded{[](std::monostate) -> CLI::Option* { return nullptr; },  // --help, which the parser has by itself
                      [&](bool* flag) { return sub->add_flag(o.names, *flag); },
                      [&](std::vector<std::string>* words) {
-                       return sub->add_option(o.names, *words)->allow_extra_args(false);
+                       return sub->add_option(o.names, *words)->allow_extra_args(o.is_argument());
                      },
                      [&](auto* variable) { return sub->add_option(o.names, *variable); }},
           o.into);

@@ -27,7 +27,8 @@ inline constexpr const char* kCommonGroup = "Common options";
 
 struct Option {
   std::string names;  // "-o,--output"; without a dash: an argument, by its place
-  // Where its words go. bool: a flag, which has none; a vector: may be given again, one word each time.
+  // Where its words go. bool: a flag, which has none; a vector: may be given again, one word each time, or is an
+  // argument of several words.
   using Variable = std::variant<std::monostate, bool*, int*, int64_t*, uint64_t*, std::optional<double>*, std::string*,
                                 std::vector<std::string>*>;
   Variable into;

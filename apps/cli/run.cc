@@ -35,10 +35,9 @@ std::string after(size_t column, const std::string& line) { return wrap(printabl
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name :
-       {"--precision",    "--recipe",        "--attention",  "--accumulate", "--sparsity", "--sparsity-by", "--refine",
-        "--calib-method", "--calib-samples", "--preprocess", "--family",     "--target",   "--calib",       "--allow",
-        "--shape",        "--state",         "--tokens",     "--cache",      "--schedule", "--batch"}) {
+  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by",
+                           "--refine", "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
+                           "--calib", "--allow", "--shape", "--state", "--size", "--schedule", "--batch"}) {
     if (o.options->given(name)) return name;
   }
   return "";

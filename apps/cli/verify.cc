@@ -106,13 +106,12 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
       const int64_t rows = golden.tensors[static_cast<size_t>(s.in[1])].desc.shape[axis];
       int64_t& all = options.shapes[in.name][axis];
       options.states.push_back({in.name, out->name});
-      options.tokens = rows, options.cache = all;
+      if (!family.empty()) options.sizes = {{"tokens", rows}, {"cache", all}};
       if (rows == all) continue;  // a state of its output's own shape
       all -= rows;                // the past without the new rows
       options.shapes.erase(kPastLength);
     }
   }
-  if (family.empty()) options.tokens = options.cache = 0;
   if (!family.empty()) options.shapes.clear(), options.states.clear();  // a family has its own
   return options;
 }
@@ -164,7 +163,7 @@ std::string quantization_failure(const std::vector<Measured>& measured, std::opt
 constexpr const char* kOneKind = "integer inputs: one kind";
 
 struct Findings {
-  std::vector<Check> checks;           // arithmetic
+  std::vector<VerifyCheck> checks;     // arithmetic
   std::vector<Measured> quantization;  // precision
   bool one_kind = false;
 };
@@ -265,7 +264,7 @@ Verdicts judge(const Engine& engine, const Findings& found, std::optional<double
 
 void print_verify_json(const Options& o, const Engine& engine, const Findings& found, const Verdicts& verdicts) {
   Json all = Json::array(), errors = Json::array();
-  for (const Check& c : found.checks) all.push_back(check_json(c));
+  for (const VerifyCheck& c : found.checks) all.push_back(check_json(c));
   for (const Measured& m : found.quantization) errors.push_back(quantization_json(m.report));
   Json of_quantization = verdicts.quantization.json();
   of_quantization["ok"] = verdicts.precision.empty();

@@ -27,7 +27,7 @@ Json closeness_json(const Closeness& c) {
 
 double of_bound(const LayerReport& l) { return !l.ok() ? INFINITY : l.bound > 0 ? l.relative_l2 / l.bound : 0; }
 
-void print_layers(const Check& check, bool all) {
+void print_layers(const VerifyCheck& check, bool all) {
   const VerifyReport& report = check.report;
   std::vector<size_t> shown;
   for (size_t i = 0; i < report.layers.size(); ++i) shown.push_back(i);
@@ -68,8 +68,8 @@ double largest_share(const VerifyReport& report) {
 }
 
 // Of the checks of one plan, the first of those that come nearest to a bound: one table per plan tells enough.
-bool nearest_to_bound(const std::vector<Check>& checks, const Check& check) {
-  for (const Check& c : checks) {
+bool nearest_to_bound(const std::vector<VerifyCheck>& checks, const VerifyCheck& check) {
+  for (const VerifyCheck& c : checks) {
     if (c.report.plan != check.report.plan || c.report.layers.empty() || &c == &check) continue;
     const double there = largest_share(c.report), here = largest_share(check.report);
     if (there > here || (there == here && &c < &check)) return false;
@@ -130,7 +130,7 @@ std::string samples_words(int64_t samples, int64_t of) {
   return of > 0 ? cat(samples, " of ", of) : std::to_string(samples);
 }
 
-Json check_json(const Check& c) {
+Json check_json(const VerifyCheck& c) {
   Json outputs = Json::array(), layers = Json::array();
   for (const OutputReport& o : c.report.outputs) {
     outputs.push_back({{"name", o.name},
@@ -208,9 +208,9 @@ Json quantization_json(const QuantizationReport& report) {
           {"notes", report.notes}};
 }
 
-void print_checks(const std::vector<Check>& checks, bool all) {
+void print_checks(const std::vector<VerifyCheck>& checks, bool all) {
   Table table({"plan", "inputs", ">samples", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
-  for (const Check& c : checks) {
+  for (const VerifyCheck& c : checks) {
     const std::string samples = samples_words(c.report.samples, c.report.of);
     for (const OutputReport& o : c.report.outputs) {
       table.add({c.report.plan, c.what, samples, o.name, fmt::format("{:.7f}", o.cosine_mean),
@@ -229,7 +229,7 @@ void print_checks(const std::vector<Check>& checks, bool all) {
                       "errors do not add up"),
                   0, 2),
              table.text());
-  for (const Check& c : checks) {
+  for (const VerifyCheck& c : checks) {
     if (!c.report.layers_note.empty() && &c == &checks.back()) fmt::print("\n{}\n", wrap(c.report.layers_note, 0, 2));
     if (!c.report.layers.empty() && (all || c.report.first_stray >= 0 || nearest_to_bound(checks, c)))
       print_layers(c, all);
@@ -300,10 +300,10 @@ Json QuantizationVerdict::json() const {
   return j;
 }
 
-std::string failure_of(const std::vector<Check>& checks) {
-  const Check* failed = nullptr;
+std::string failure_of(const std::vector<VerifyCheck>& checks) {
+  const VerifyCheck* failed = nullptr;
   bool agree = false;
-  for (const Check& c : checks) {
+  for (const VerifyCheck& c : checks) {
     if (c.report.first_stray >= 0) return cat("plan ", c.report.plan, ", ", c.what, ": ", c.report.sentence);
     if (!c.report.ok && failed == nullptr) failed = &c;
     agree = agree || (c.report.ok && !c.report.layers.empty());

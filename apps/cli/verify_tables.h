@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-struct Check {
+struct VerifyCheck {
   std::string what;  // "golden values", "normal, seed 2", "in.npz"
   VerifyReport report;
 };
@@ -20,16 +20,16 @@ struct Check {
 // "16 of 100" samples of the user's file; "2" of others.
 std::string samples_words(int64_t samples, int64_t of);
 
-Json check_json(const Check& check);
+Json check_json(const VerifyCheck& check);
 Json quantization_json(const QuantizationReport& report);
 
 // `all`: every layer; else the few that are worst.
-void print_checks(const std::vector<Check>& checks, bool all);
+void print_checks(const std::vector<VerifyCheck>& checks, bool all);
 void print_quantization(const std::vector<QuantizationReport>& reports, bool all);
 
 // The failure that says most: a layer, else golden values that layers do not explain, else an output; empty where there
 // is none.
-std::string failure_of(const std::vector<Check>& checks);
+std::string failure_of(const std::vector<VerifyCheck>& checks);
 
 // The output that is farthest from the model's among the reports that are given, beside the gate; and that as a
 // sentence.

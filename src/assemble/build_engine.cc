@@ -330,9 +330,9 @@ class Builder {
     return {.exact = !options_.batches.empty() && options_.exact_batches,
             .shapes = options_.shapes,
             .states = options_.states,
-            .tokens = options_.tokens,
-            .cache = options_.cache,
-            .family = options_.family};
+            .family = options_.family,
+            .graph = options_.graph == BuildOptions().graph ? std::string() : options_.graph,
+            .sizes = options_.sizes};
   }
 
   // The model for one plan, with the weights that were refined.
@@ -567,18 +567,16 @@ Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
 namespace {
 
 // Each graph is built by itself, over one model that was read once, and then they are joined.
-Result<Built> build_graphs(const BuildOptions& options) {
+Result<Built> build_graphs(const BuildOptions& options, const std::shared_ptr<ModelSource>& source) {
   Built all;
   std::vector<Engine> engines;
-  TS_ASSIGN(const std::shared_ptr<ModelSource> source, open_source(options));
   for (const GraphOptions& g : options.graphs) {
     const Activity building("graph", g.name);
     BuildOptions one = options;
     one.graphs.clear(), one.schedule.clear();
     one.graph = g.name;
     for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
-    if (g.tokens != 0) one.tokens = g.tokens;
-    if (g.cache != 0) one.cache = g.cache;
+    for (const auto& [name, size] : g.sizes) one.sizes[name] = size;
     auto built = Builder(one, source).run();
     if (!built.ok()) return built.status().at(cat("graph '", g.name, "'"));
     engines.push_back(std::move(built->engine));
@@ -595,11 +593,18 @@ Result<Built> build_graphs(const BuildOptions& options) {
 }  // namespace
 
 Result<Built> build_engine(const BuildOptions& options) {
-  if (!options.schedule.empty() && options.graphs.empty())
-    return usage_error("--schedule orders graphs, which --graph names: give some");
-  if (options.graphs.empty()) return Builder(options).run();
+  TS_ASSIGN(const std::shared_ptr<ModelSource> source, open_source(options));
+  BuildOptions all = options;
+  if (options.graphs.empty()) {
+    TS_ASSIGN(const FamilySchedule own, source->schedule(options.sizes));
+    for (const std::string& name : own.graphs) all.graphs.push_back({.name = name, .shapes = {}, .sizes = {}});
+    for (const auto& [graph, times] : own.runs) all.schedule.push_back({graph, times});
+    if (!options.schedule.empty())
+      return usage_error("--schedule orders graphs, which --graph names: give some");
+  }
+  if (all.graphs.empty()) return Builder(options, source).run();
   if (options.precision == kAuto) return usage_error("--precision auto chooses for one graph: leave --graph out");
-  return build_graphs(options);
+  return build_graphs(all, source);
 }
 
 }  // namespace tessera

@@ -22,8 +22,8 @@ namespace tessera {
 // One graph of an engine that has several: the model with these sizes.
 struct GraphOptions {
   std::string name;
-  std::map<std::string, Shape> shapes;  // beside BuildOptions::shapes
-  int64_t tokens = 0, cache = 0;        // where they are not 0: in the place of BuildOptions'
+  std::map<std::string, Shape> shapes;   // beside BuildOptions::shapes
+  std::map<std::string, int64_t> sizes;  // of a family, in the place of BuildOptions' or beside them
 };
 
 struct BuildOptions {
@@ -34,14 +34,14 @@ struct BuildOptions {
   std::string attention;  // fp16, fp8; empty: as recipe or model say
   bool promoted = false;  // sums of FP8 products: see QuantizeOptions
   Refinements refine;     // of weights, and 2:4 sparsity (precision/refine.h); which layers: precision and recipe
-  std::vector<int64_t> batches;         // one plan each; empty: the model's own, 1 where it is open
-  bool exact_batches = true;            // false: a model that fixes its batch keeps it
-  std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open: see LoadOptions
-  std::vector<StatePattern> states;     // inputs that a session keeps: see LoadOptions
-  int64_t tokens = 0, cache = 0;        // of a family: see LoadOptions
-  std::string graph = "main";           // what the model is called in the engine
-  std::vector<GraphOptions> graphs;     // several graphs of the model, over the same weights and states; none: one
-  std::vector<ScheduleItem> schedule;   // of these
+  std::vector<int64_t> batches;          // one plan each; empty: the model's own, 1 where it is open
+  bool exact_batches = true;             // false: a model that fixes its batch keeps it
+  std::map<std::string, Shape> shapes;   // of inputs whose axes the model leaves open: see LoadOptions
+  std::vector<StatePattern> states;      // inputs that a session keeps: see LoadOptions
+  std::map<std::string, int64_t> sizes;  // of a family: see LoadOptions
+  std::string graph = "main";            // what the model is called in the engine
+  std::vector<GraphOptions> graphs;      // several graphs of the model, over the same weights and states; none: one
+  std::vector<ScheduleItem> schedule;    // of these
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;

@@ -24,11 +24,16 @@ Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
   if (family_) {
     if (!options.shapes.empty() || !options.states.empty())
       return usage_error("--shape and --state: a family has its inputs and states, leave them out");
-    return family_->graph({.batch = batch, .tokens = options.tokens, .cache = options.cache});
+    return family_->graph({.batch = batch, .graph = options.graph, .named = options.sizes});
   }
-  if (options.tokens != 0 || options.cache != 0)
-    return usage_error("--tokens and --cache are sizes of a family (--family); an ONNX model takes --shape");
+  if (!options.sizes.empty())
+    return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
   return onnx_->graph({.batch = batch, .own_batch = !options.exact, .shapes = options.shapes});
+}
+
+Result<FamilySchedule> ModelSource::schedule(const std::map<std::string, int64_t>& sizes) {
+  if (!family_) return FamilySchedule{};
+  return family_->schedule({.named = sizes});
 }
 
 Status ModelSource::check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept) {

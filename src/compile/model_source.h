@@ -22,8 +22,9 @@ struct LoadOptions {
   // Whole shapes of inputs whose axes the model leaves open; before the batch, but a first size of 0 leaves that open.
   std::map<std::string, Shape> shapes;
   std::vector<StatePattern> states;  // inputs that a session keeps (rewrite/keep_caches.h)
-  int64_t tokens = 0, cache = 0;     // of a family (models/zoo.h, FamilySizes)
   std::string family;                // of models/models.inc: the path is a checkpoint's folder; empty: an ONNX file
+  std::string graph;                 // of a family that has several (models/zoo.h, FamilySizes)
+  std::map<std::string, int64_t> sizes;
   bool operator==(const LoadOptions&) const = default;
 };
 
@@ -36,6 +37,8 @@ class ModelSource {
   Result<Graph> written(int64_t batch, const LoadOptions& options = {});
   // In canonical form: f32, recognised, fused. The first few are kept: a build asks for each batch several times.
   Result<Graph> canonical(int64_t batch, const LoadOptions& options = {});
+  // The graphs of a family that has several; empty for every other model.
+  Result<FamilySchedule> schedule(const std::map<std::string, int64_t>& sizes);
 
  private:
   // That nothing in the model but its caches and masks depends on how long its past is (check_positions.h).

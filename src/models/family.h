@@ -13,6 +13,8 @@
 namespace tessera {
 
 std::vector<std::string> family_names();
+// "tokens: new tokens in a run; ..." of every family that has sizes.
+std::string family_sizes();
 // A checkpoint of a family, opened once: its graphs share their constants and what is made of them.
 class FamilyCheckpoint {
  public:
@@ -21,8 +23,11 @@ class FamilyCheckpoint {
   // name says which files it was made from, and which of their tensors the family knows to have no effect; any other
   // tensor that it does not read is an error.
   Result<Graph> graph(const FamilySizes& sizes);
+  // Empty where the family has one graph.
+  Result<FamilySchedule> schedule(const FamilySizes& sizes);
 
  private:
+  Status check(const FamilySizes& sizes) const;
   FamilyCheckpoint(const Family& family, std::string folder, Checkpoint checkpoint)
       : family_(&family), folder_(std::move(folder)), checkpoint_(std::move(checkpoint)) {}
   const Family* family_;

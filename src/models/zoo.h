@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -23,11 +25,27 @@ struct ZooSizes {
   int64_t depth = 0;  // blocks
 };
 
-// Sizes of a graph that its checkpoint leaves open. 0: the family's own choice, and the only one where it has none.
+// What a checkpoint leaves open of a graph.
 struct FamilySizes {
   int64_t batch = 1;
-  int64_t tokens = 0;  // new ones in a run
-  int64_t cache = 0;   // rows of KV caches
+  std::string graph = {};  // of a family that has several; empty: its only one
+  // By name, as the family calls them (Family::sizes); those that are not there are the family's own choice.
+  std::map<std::string, int64_t> named = {};
+  int64_t get(const std::string& name, int64_t otherwise) const {
+    const auto it = named.find(name);
+    return it == named.end() ? otherwise : it->second;
+  }
+};
+
+// A size that a family's graphs may be given.
+struct SizeName {
+  const char *name, *what;  // "tokens", "new tokens in a run"
+};
+
+// The graphs that make one answer of a model, and how often each runs, in order.
+struct FamilySchedule {
+  std::vector<std::string> graphs;
+  std::vector<std::pair<std::string, int64_t>> runs;
 };
 
 // A family of models: what a folder of this room offers.
@@ -39,6 +57,9 @@ struct Family {
   // The graph whose weights a checkpoint holds, and the tensors that have no effect on it (`*` matches anything).
   Result<Graph> (*graph)(Checkpoint& checkpoint, const FamilySizes& sizes);
   std::vector<std::string> (*harmless)();
+  std::vector<SizeName> sizes = {};
+  // Null: one graph.
+  Result<FamilySchedule> (*schedule)(Checkpoint& checkpoint, const FamilySizes& sizes) = nullptr;
 };
 
 std::vector<ZooEntry> zoo_entries();

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "archs/cuda/device_memory.h"
 #include "archs/cuda/status.h"
@@ -13,11 +14,27 @@
 #include "runtime/bind.h"
 #include "runtime/cuda_slots.h"
 #include "runtime/executors.h"
+#include "runtime/layer_range.h"
 #include "runtime/state.h"
 #include "runtime/weights.h"
 
 namespace tessera {
 namespace {
+
+struct Events {
+  std::vector<cudaEvent_t> all;
+  ~Events() {
+    for (const cudaEvent_t e : all) (void)cudaEventDestroy(e);
+  }
+  Status make(size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      cudaEvent_t event = nullptr;
+      TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&event)));
+      all.push_back(event);
+    }
+    return {};
+  }
+};
 
 class CudaExecutor : public Executor {
  public:
@@ -82,13 +99,15 @@ class CudaExecutor : public Executor {
     return call([&] { return enqueue_now(inputs, outputs, static_cast<cudaStream_t>(stream.handle)); });
   }
 
-  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
-    return call([&] { return time_runs_now(inputs, repeats); });
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats, int warmup) override {
+    return call([&] { return time_runs_now(inputs, repeats, warmup); });
   }
 
-  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
-    return call([&] { return time_steps_now(inputs); });
+  Result<std::vector<StepTimes>> time_steps(std::span<const void* const> inputs, int repeats, int warmup) override {
+    return call([&] { return time_steps_now(inputs, repeats, warmup); });
   }
+
+  std::vector<int> launches() const override { return launches_; }
 
   std::string machine() const override { return device_name(device_); }
 
@@ -192,36 +211,47 @@ class CudaExecutor : public Executor {
     return launched;
   }
 
-  Result<std::vector<double>> time_runs_now(std::span<const void* const> inputs, int repeats) {
+  static int warmup_of(int asked) { return asked == kOwnWarmup ? 20 : asked; }
+
+  Result<std::vector<double>> time_runs_now(std::span<const void* const> inputs, int repeats, int warmup) {
     TS_TRY(stage_inputs(inputs));
-    for (int i = 0; i < 20; ++i) TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
+    for (int i = 0; i < warmup_of(warmup); ++i)
+      TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
     std::vector<double> times;
     for (int i = 0; i < repeats; ++i) {
       TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start_, stream_)));
       TS_TRY(cuda::cuda_status("launching the graph", cudaGraphLaunch(exec_, stream_)));
       TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop_, stream_)));
       TS_TRY(cuda::cuda_status("running the graph", cudaEventSynchronize(stop_)));
-      TS_ASSIGN(const double ms, elapsed());
+      TS_ASSIGN(const double ms, elapsed(start_, stop_));
       times.push_back(ms);
     }
     return times;
   }
 
-  Result<std::vector<double>> time_steps_now(std::span<const void* const> inputs) {
-    constexpr int kRepeats = 20;  // steps are idempotent: results never overlap operands
+  Result<std::vector<StepTimes>> time_steps_now(std::span<const void* const> inputs, int repeats, int warmup) {
     TS_TRY(stage_inputs(inputs));
-    TS_TRY(launch_all(stream_));
-    std::vector<double> times;
-    for (BoundStep& b : steps_) {
-      TS_TRY(launch(b, stream_));
-      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start_, stream_)));
-      for (int i = 0; i < kRepeats; ++i) TS_TRY(launch(b, stream_));
-      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop_, stream_)));
-      TS_TRY(cuda::cuda_status("running a step", cudaEventSynchronize(stop_)));
-      TS_ASSIGN(const double ms, elapsed());
-      times.push_back(ms / kRepeats);
+    Events between;
+    TS_TRY(between.make(steps_.size() + 1));
+    std::vector<StepTimes> runs;
+    for (int i = -warmup_of(warmup); i < repeats; ++i) {
+      TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(between.all[0], stream_)));
+      for (size_t s = 0; s < steps_.size(); ++s) {
+        TS_TRY(launch(steps_[s], stream_));
+        TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(between.all[s + 1], stream_)));
+      }
+      TS_TRY(cuda::cuda_status("running the steps", cudaStreamSynchronize(stream_)));
+      if (i < 0) continue;
+      StepTimes t;
+      for (size_t s = 0; s < steps_.size(); ++s) {
+        TS_ASSIGN(const double end, elapsed(between.all[0], between.all[s + 1]));
+        t.begin_us.push_back(s == 0 ? 0 : t.end_us.back());
+        t.end_us.push_back(end * 1e3);
+      }
+      t.run_us = t.end_us.empty() ? 0 : t.end_us.back();
+      runs.push_back(std::move(t));
     }
-    return times;
+    return runs;
   }
 
   // Step by step, without the graph; only what is replaced, and the outputs, come to the host.
@@ -352,6 +382,7 @@ class CudaExecutor : public Executor {
   }
 
   Status launch(BoundStep& b, cudaStream_t stream) {
+    const LayerRange range(b.step->layer);
     const Status s = b.kernel->launch(b.in, b.out, memory_.arena + b.step->workspace_offset, {stream});
     return s.ok() ? s : s.at(cat("layer ", b.step->layer));
   }
@@ -364,7 +395,7 @@ class CudaExecutor : public Executor {
   Status capture() {
     TS_TRY(
         cuda::cuda_status("starting the capture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal)));
-    const Status launched = launch_all(stream_);
+    const Status launched = capture_steps();
     cudaGraph_t graph = nullptr;
     const Status ended = cuda::cuda_status("ending the capture", cudaStreamEndCapture(stream_, &graph));
     Status status = launched.ok() ? ended : launched;
@@ -373,9 +404,39 @@ class CudaExecutor : public Executor {
     return status;
   }
 
-  Result<double> elapsed() const {
+  // Also counts the nodes that each step adds to the graph; without a count there are no launches() to tell.
+  Status capture_steps() {
+    std::vector<int> counts;
+    std::optional<size_t> before = 0;
+    for (BoundStep& b : steps_) {
+      TS_TRY(launch(b, stream_));
+      const std::optional<size_t> nodes = before ? captured_nodes() : std::nullopt;
+      if (nodes) counts.push_back(static_cast<int>(*nodes - *before));
+      before = nodes;
+    }
+    if (before) launches_ = std::move(counts);
+    return {};
+  }
+
+  std::optional<size_t> captured_nodes() const {
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;
+    size_t nodes = 0;
+#if CUDART_VERSION >= 13000
+    cudaError_t error = cudaStreamGetCaptureInfo(stream_, &capturing, nullptr, &graph, nullptr, nullptr, nullptr);
+#else
+    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream_, &capturing, nullptr, &graph, nullptr, nullptr);
+#endif
+    if (error == cudaSuccess && capturing == cudaStreamCaptureStatusActive)
+      error = cudaGraphGetNodes(graph, nullptr, &nodes);
+    if (error == cudaSuccess && capturing == cudaStreamCaptureStatusActive) return nodes;
+    (void)cudaGetLastError();
+    return {};
+  }
+
+  static Result<double> elapsed(cudaEvent_t start, cudaEvent_t stop) {
     float ms = 0;
-    TS_TRY(cuda::cuda_status("reading events", cudaEventElapsedTime(&ms, start_, stop_)));
+    TS_TRY(cuda::cuda_status("reading events", cudaEventElapsedTime(&ms, start, stop)));
     return static_cast<double>(ms);
   }
 
@@ -392,6 +453,7 @@ class CudaExecutor : public Executor {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
   cudaGraphExec_t exec_ = nullptr;
+  std::vector<int> launches_;  // per step, in the graph
   DeviceBuffer arena_, slots_;
   std::vector<DeviceBuffer> staging_;
   std::vector<void*> staged_;   // device buffers of run(): inputs, then outputs

@@ -49,6 +49,14 @@ struct ExecutorOptions {
   int device = 0;
 };
 
+// When the steps of one run began and ended.
+struct StepTimes {
+  std::vector<double> begin_us, end_us;  // per step, from the begin of the run
+  double run_us = 0;
+};
+// As many runs as the kind of device needs: 1 on the host (pages, caches), 20 on a GPU (its clock).
+inline constexpr int kOwnWarmup = -1;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -63,11 +71,16 @@ class Executor {
   // caller's business that the executor outlives the graph, and that no replay meets another replay or another run of
   // this executor or state: they use the same arena.
   virtual Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream) = 0;
-  // Milliseconds of each of `repeats` runs after a warm-up, inputs resident where the plan runs (CUDA: events around
-  // graph launches).
-  virtual Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) = 0;
-  // Milliseconds per step of one run, measured step by step (CUDA: without the graph).
-  virtual Result<std::vector<double>> time_steps(std::span<const void* const> inputs) = 0;
+  // Milliseconds of each of `repeats` runs after `warmup` others, inputs resident where the plan runs (CUDA: events
+  // around graph launches).
+  virtual Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats,
+                                                int warmup = kOwnWarmup) = 0;
+  // The same runs with a stamp before and after each step, inside the run. CUDA: events between the steps, without the
+  // graph; profile/ has a better way where CUPTI is at hand.
+  virtual Result<std::vector<StepTimes>> time_steps(std::span<const void* const> inputs, int repeats,
+                                                    int warmup = kOwnWarmup) = 0;
+  // Kernels, copies and fills of each step in the plan's CUDA graph, in the order of the steps; empty: there is none.
+  virtual std::vector<int> launches() const { return {}; }
   virtual std::string machine() const = 0;  // "NVIDIA H200", "Neoverse-V1, 2 threads"
 };
 

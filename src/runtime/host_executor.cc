@@ -23,8 +23,10 @@ constexpr const char* kUnnamed = "aarch64 CPU";
 constexpr const char* kUnnamed = "CPU";
 #endif
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 class HostExecutor : public Executor {
@@ -61,30 +63,20 @@ class HostExecutor : public Executor {
     return run(inputs, outputs);
   }
 
-  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats) override {
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats, int warmup) override {
     return call([&]() -> Result<std::vector<double>> {
-      Scratch outputs(plan_);
       std::vector<double> times;
-      for (int i = -1; i < repeats; ++i) {  // the first run warms caches and pages up
-        const auto start = std::chrono::steady_clock::now();
-        TS_TRY(run_now(inputs, outputs.pointers));
-        if (i >= 0) times.push_back(milliseconds_since(start));
-      }
+      TS_TRY(repeat(inputs, repeats, warmup, nullptr, [&](double ms) { times.push_back(ms); }));
       return times;
     });
   }
 
-  Result<std::vector<double>> time_steps(std::span<const void* const> inputs) override {
-    return call([&]() -> Result<std::vector<double>> {
-      Scratch outputs(plan_);
-      TS_TRY(run_now(inputs, outputs.pointers));
-      std::vector<double> times;
-      for (size_t i = 0; i < steps_.size(); ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        TS_TRY(run_step(i));
-        times.push_back(milliseconds_since(start));
-      }
-      return times;
+  Result<std::vector<StepTimes>> time_steps(std::span<const void* const> inputs, int repeats, int warmup) override {
+    return call([&]() -> Result<std::vector<StepTimes>> {
+      std::vector<StepTimes> runs;
+      Stamps stamps(steps_.size());
+      TS_TRY(repeat(inputs, repeats, warmup, &stamps, [&](double ms) { runs.push_back(stamps.times(ms * 1e3)); }));
+      return runs;
     });
   }
 
@@ -117,6 +109,36 @@ class HostExecutor : public Executor {
     std::vector<void*> pointers;
   };
 
+  // Taken while a run goes on, and made into times after it.
+  struct Stamps {
+    explicit Stamps(size_t steps) : begin(steps), end(steps) {}
+    Clock::time_point start;
+    std::vector<Clock::time_point> begin, end;
+    StepTimes times(double run_us) const {
+      StepTimes t{.begin_us = {}, .end_us = {}, .run_us = run_us};
+      const auto since = [&](Clock::time_point at) {
+        return std::chrono::duration<double, std::micro>(at - start).count();
+      };
+      for (const Clock::time_point at : begin) t.begin_us.push_back(since(at));
+      for (const Clock::time_point at : end) t.end_us.push_back(since(at));
+      return t;
+    }
+  };
+
+  // Runs, of which `each` is told the time of those that count.
+  template <class F>
+  Status repeat(std::span<const void* const> inputs, int repeats, int warmup, Stamps* stamps, const F& each) {
+    if (scratch_ == nullptr) scratch_ = std::make_unique<Scratch>(plan_);
+    for (int i = -(warmup == kOwnWarmup ? 1 : warmup); i < repeats; ++i) {
+      const auto start = Clock::now();
+      if (stamps != nullptr) stamps->start = start;
+      TS_TRY(run_now(inputs, scratch_->pointers, stamps));
+      const double ms = milliseconds_since(start);
+      if (i >= 0) each(ms);
+    }
+    return {};
+  }
+
   // What every call is wrapped in: nothing of the executor is touched before it is this thread's turn.
   template <class F>
   auto call(const F& body) -> decltype(body()) {
@@ -126,7 +148,7 @@ class HostExecutor : public Executor {
     return body();
   }
 
-  Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs, Stamps* stamps = nullptr) {
     TS_TRY(check_buffers(plan_, inputs, outputs));
     memory_.inputs = inputs;
     memory_.outputs = outputs;
@@ -135,7 +157,11 @@ class HostExecutor : public Executor {
       if (uint8_t* block = state_of(plan_.inputs[i]); block != nullptr && inputs[i] != nullptr)
         std::memcpy(block, inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i])));
     }
-    for (size_t i = 0; i < steps_.size(); ++i) TS_TRY(run_step(i));
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (stamps != nullptr) stamps->begin[i] = Clock::now();
+      TS_TRY(run_step(i));
+      if (stamps != nullptr) stamps->end[i] = Clock::now();
+    }
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (const uint8_t* block = state_of(plan_.outputs[i]); block != nullptr && outputs[i] != nullptr)
         std::memcpy(outputs[i], block, static_cast<size_t>(port_bytes(plan_, plan_.outputs[i])));
@@ -185,6 +211,7 @@ class HostExecutor : public Executor {
   Buffer arena_;
   Memory memory_;
   std::vector<BoundStep> steps_;
+  std::unique_ptr<Scratch> scratch_;  // results of runs that are timed: their pages are there after the first
 };
 
 }  // namespace

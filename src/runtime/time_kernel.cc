@@ -2,6 +2,7 @@
 #include "runtime/time_kernel.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -80,6 +81,72 @@ void prune(Buffer& codes, Element element, int64_t cols) {
   }
 }
 
+int64_t result_bytes(const Operand& o) { return packed_bytes(o.type.element, elements(o.shape)); }
+
+// Weights in the layouts that the variant wants.
+Result<ProblemBytes> arranged(const Problem& problem, const ProblemBytes& plain) {
+  ProblemBytes out = plain;
+  for (size_t i = 0; i < problem.in.size(); ++i) {
+    const Operand& o = problem.in[i];
+    if (!o.present || o.layout == Layout::kRows) continue;
+    TS_ASSIGN(Prepacked packed, prepack(o, plain.in[i].data.data(), plain.in[i].scale.data()));
+    if (packed.codes.size() > 0) out.in[i].data = Bytes::own(std::move(packed.codes));
+    if (packed.scales.size() > 0) out.in[i].scale = Bytes::own(std::move(packed.scales));
+  }
+  return out;
+}
+
+// The problem as the variant runs it: its config named, its operands in the layouts that it wants.
+Result<Problem> prepared(const Variant& variant, const Problem& asked) {
+  if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
+  Problem problem = asked;
+  TS_ASSIGN(problem.config, checked_config(variant, problem));
+  const std::vector<OperandLayout> layouts = layouts_of(variant, problem);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (problem.in[i].present) problem.in[i].layout = layouts[i];
+  }
+  return problem;
+}
+
+// One set of operands, one call after the other.
+Result<KernelTimes> time_on_host(const Variant& variant, const Problem& asked, const ProblemBytes& plain,
+                                 const TimingOptions& options) {
+  TS_ASSIGN(const Problem problem, prepared(variant, asked));
+  TS_ASSIGN(const ProblemBytes bytes, arranged(problem, plain));
+  std::vector<TensorView> in, out;
+  std::vector<Buffer> results;
+  const auto view = [](const Operand& desc, const OperandBytes& b, const uint8_t* data) {
+    const auto memory = [](const Bytes& from) {
+      return from.size() == 0 ? nullptr : const_cast<uint8_t*>(from.data());
+    };
+    TensorView v;
+    v.desc = &desc, v.data = const_cast<uint8_t*>(data), v.scale = memory(b.scale), v.scale2 = memory(b.scale2);
+    return v;
+  };
+  for (size_t i = 0; i < problem.in.size(); ++i)
+    in.push_back(problem.in[i].present ? view(problem.in[i], bytes.in[i], bytes.in[i].data.data()) : TensorView{});
+  for (size_t i = 0; i < problem.out.size(); ++i) {
+    results.emplace_back(static_cast<size_t>(result_bytes(problem.out[i])));
+    out.push_back(view(problem.out[i], bytes.out[i], results.back().data()));
+  }
+  Buffer workspace(static_cast<size_t>(variant.workspace_bytes != nullptr ? variant.workspace_bytes(problem) : 0));
+  TS_ASSIGN(const std::unique_ptr<Kernel> kernel, variant.bind(problem));
+  std::vector<double> all;
+  for (int r = -1; r < options.replays; ++r) {  // the first call warms pages and caches up
+    const auto start = std::chrono::steady_clock::now();
+    TS_TRY(kernel->launch(in, out, workspace.data(), {}));
+    if (r >= 0)
+      all.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(all.begin(), all.end());
+  return KernelTimes{.us = all[all.size() / 2],
+                     .fastest_us = all.front(),
+                     .calls = 1,
+                     .replays = options.replays,
+                     .sets = 1,
+                     .bytes = operand_bytes(problem)};
+}
+
 }  // namespace
 
 ProblemBytes random_bytes(const Problem& problem, uint64_t seed, double result_amax) {
@@ -121,8 +188,6 @@ double operand_bytes(const Problem& problem) {
 
 #ifdef TS_WITH_CUDA
 namespace {
-
-int64_t result_bytes(const Operand& o) { return packed_bytes(o.type.element, elements(o.shape)); }
 
 // A set of operands on the device, in one allocation; each piece begins at a multiple of 256 bytes, as CUDA aligns its
 // own.
@@ -239,30 +304,12 @@ Result<int> sets_for(int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, room), 1, kMost));
 }
 
-// Weights in the layouts that the variant wants.
-Result<ProblemBytes> arranged(const Problem& problem, const ProblemBytes& plain) {
-  ProblemBytes out = plain;
-  for (size_t i = 0; i < problem.in.size(); ++i) {
-    const Operand& o = problem.in[i];
-    if (!o.present || o.layout == Layout::kRows) continue;
-    TS_ASSIGN(Prepacked packed, prepack(o, plain.in[i].data.data(), plain.in[i].scale.data()));
-    if (packed.codes.size() > 0) out.in[i].data = Bytes::own(std::move(packed.codes));
-    if (packed.scales.size() > 0) out.in[i].scale = Bytes::own(std::move(packed.scales));
-  }
-  return out;
-}
-
 }  // namespace
 
 Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, const ProblemBytes& plain,
                                 const TimingOptions& options, std::vector<Buffer>* results) {
-  if (variant.bind == nullptr) return machine_error(cat(variant.name, ": this build holds only its contract"));
-  Problem problem = asked;
-  TS_ASSIGN(problem.config, checked_config(variant, problem));
-  const std::vector<OperandLayout> layouts = layouts_of(variant, problem);
-  for (size_t i = 0; i < layouts.size(); ++i) {
-    if (problem.in[i].present) problem.in[i].layout = layouts[i];
-  }
+  if (info(variant.arch).device == DeviceKind::kHost) return time_on_host(variant, asked, plain, options);
+  TS_ASSIGN(const Problem problem, prepared(variant, asked));
   TS_ASSIGN(const ProblemBytes bytes, arranged(problem, plain));
 
   Timer timer;
@@ -329,8 +376,9 @@ Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, co
 
 #else
 
-Result<KernelTimes> time_kernel(const Variant& variant, const Problem&, const ProblemBytes&, const TimingOptions&,
-                                std::vector<Buffer>*) {
+Result<KernelTimes> time_kernel(const Variant& variant, const Problem& asked, const ProblemBytes& plain,
+                                const TimingOptions& options, std::vector<Buffer>*) {
+  if (info(variant.arch).device == DeviceKind::kHost) return time_on_host(variant, asked, plain, options);
   return machine_error(cat(variant.name, ": ", why_no_device(Arch::cuda)));
 }
 

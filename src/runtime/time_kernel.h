@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one variant on one problem, alone: operands with random numbers (zeros would run faster: the chip's clock
 // follows its power), as many sets of them as exceed the L2 twice, one CUDA graph of at least 20 calls that take the
-// sets in turn; the median over replays of that graph. Tuning and the benches of ops measure with it.
+// sets in turn; the median over replays of that graph. Tuning and the benches of ops measure with it. Host variants:
+// one set, call after call; ceilings (profile/) are measured so.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ struct TimingOptions {
 // Bytes that one run of the problem must move: every operand and result once.
 double operand_bytes(const Problem& problem);
 
-// Contract: the variant runs on a GPU that is present and accepts the problem; problem.config is one of its configs
-// (empty: the first). `results`: codes of each result after one run on set 0, where wanted.
+// Contract: the variant runs here and accepts the problem; problem.config is one of its configs (empty: the first).
+// `results`, on a GPU: codes of each result after one run on set 0, where wanted.
 Result<KernelTimes> time_kernel(const Variant& variant, const Problem& problem, const ProblemBytes& bytes,
                                 const TimingOptions& options = {}, std::vector<Buffer>* results = nullptr);
 

@@ -31,6 +31,11 @@ double percentile(const std::vector<double>& sorted, double share) {
   return sorted[low] + (sorted[high] - sorted[low]) * (at - static_cast<double>(low));
 }
 
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return percentile(values, 0.5);
+}
+
 Latency latency_of(std::vector<double> ms) {
   std::sort(ms.begin(), ms.end());
   return {.mean_ms = std::accumulate(ms.begin(), ms.end(), 0.0) / static_cast<double>(ms.size()),
@@ -45,6 +50,11 @@ Latency latency_of(std::vector<double> ms) {
 
 double Profile::kernel_us() const {
   return std::accumulate(kernels.begin(), kernels.end(), 0.0, [](double s, const KernelTime& k) { return s + k.us; });
+}
+
+std::optional<double> Profile::per_second() const {
+  if (batch <= 0 || !latency || latency->median_ms <= 0) return {};
+  return static_cast<double>(batch) / latency->median_ms * 1e3;
 }
 
 }  // namespace tessera

@@ -39,7 +39,7 @@ struct KernelTime {
   KernelClass kernel_class = KernelClass::kUnknown;
   std::string
       precision;      // of its products: "fp16", "fp8", "fp4" ...; of other kernels of what they read; empty: not known
-  std::string asked;  // precision that the user asked this layer to have; empty: not known
+  std::string asked;  // precision that the user asked this layer's products to have; empty: not known
   std::string arithmetic;                        // instruction and accumulator (Tessera's engines), else empty
   int64_t calls = 1;                             // in one run
   double us = 0;                                 // of all calls together, in one run
@@ -55,6 +55,7 @@ struct Latency {
 // `ms` is not empty; it need not be sorted. Percentiles are linear between neighbours.
 Latency latency_of(std::vector<double> ms);
 double percentile(const std::vector<double>& sorted, double share);
+double median_of(std::vector<double> values);  // not empty
 
 // What this machine can do, measured (profile/ceilings.h) or from the data of its arch (archs/chip.h).
 struct Ceilings {
@@ -75,14 +76,20 @@ struct Profile {
   std::optional<double> enqueue_us = {};        // host time to launch one run
   // Of one run, from its first kernel to its last: time in which no kernel ran, and in which more than one did.
   std::optional<double> gap_us = {}, overlap_us = {};
+  std::optional<double> span_us = {};  // from the begin of its first kernel to the end of its last
+  // What a run takes beside its span: launch, what comes before the first and after the last kernel. Less than 0 where
+  // profiling has made the span longer than a run without it.
+  std::optional<double> residual_us = {};
   std::optional<double> host_to_device_us = {},
                         device_to_host_us = {};  // copies of inputs and outputs, not in `kernels`
   std::optional<double> profiled_ms = {};        // a whole run while it was profiled: what profiling costs
   std::optional<int64_t> engine_bytes = {}, weight_bytes = {}, arena_bytes = {};
   std::optional<Ceilings> ceilings = {};
+  bool predicted = false;          // times are computed from a chip's data (profile/predict.h), not measured
   std::vector<std::string> notes;  // what the reader of the tables should know, a sentence each
 
-  double kernel_us() const;  // sum over kernels
+  double kernel_us() const;                  // sum over kernels
+  std::optional<double> per_second() const;  // samples, by the median latency
 };
 
 // The project's own form: what `profile --json` prints and `explain` reads. `format` and `version` come first in it.

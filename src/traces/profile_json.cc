@@ -3,6 +3,7 @@
 
 #include "io/json.h"
 #include "traces/profile.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,8 @@ Json ceilings_json(const Ceilings& c) {
   return {{"machine", c.machine}, {"measured", c.measured}, {"bytes_per_s", c.bytes_per_s}, {"flops_per_s", rates}};
 }
 
-Json kernel_json(const KernelTime& k) {
+// What is made of other fields stands there for people and scripts; parse_profile makes it again.
+Json kernel_json(const KernelTime& k, const std::optional<Ceilings>& ceilings) {
   Json j;
   j["name"] = k.name;
   put(j, "layer", k.layer);
@@ -43,6 +45,10 @@ Json kernel_json(const KernelTime& k) {
   j["us"] = k.us;
   put(j, "flops", k.flops);
   put(j, "bytes", k.bytes);
+  const Achieved a = achieved(k, ceilings.value_or(Ceilings{}));
+  put(j, "bytes_per_s", a.bytes_per_s);
+  put(j, "flops_per_s", a.flops_per_s);
+  if (a.bound) j["bound"] = name_of(*a.bound);
   if (!k.begin_us.empty()) j["begin_us"] = k.begin_us;
   if (!k.end_us.empty()) j["end_us"] = k.end_us;
   return j;
@@ -82,6 +88,13 @@ class Fields {
     double value = -1;
     number(key, value);
     if (value >= 0) to = value;
+  }
+  void difference(const char* key, std::optional<double>& to) {
+    const nlohmann::json* v = find(key);
+    if (v == nullptr) return;
+    if (!v->is_number() || !std::isfinite(v->get<double>()))
+      return fail(cat(where_, ": \"", key, "\" is not a number"));
+    to = v->get<double>();
   }
   void numbers(const char* key, std::vector<double>& to) {
     const nlohmann::json* v = find(key);
@@ -191,13 +204,17 @@ std::string profile_json(const Profile& p) {
   put(j, "precision", p.precision);
   put(j, "machine", p.machine);
   put(j, "plan", p.plan);
+  if (p.predicted) j["predicted"] = true;
   if (p.batch > 0) j["batch"] = p.batch;
   j["runs"] = p.runs;
   if (p.latency) j["latency"] = latency_json(*p.latency);
+  put(j, "per_second", p.per_second());
   j["kernel_us"] = p.kernel_us();
   put(j, "enqueue_us", p.enqueue_us);
   put(j, "gap_us", p.gap_us);
   put(j, "overlap_us", p.overlap_us);
+  put(j, "span_us", p.span_us);
+  put(j, "residual_us", p.residual_us);
   put(j, "host_to_device_us", p.host_to_device_us);
   put(j, "device_to_host_us", p.device_to_host_us);
   put(j, "profiled_ms", p.profiled_ms);
@@ -206,7 +223,7 @@ std::string profile_json(const Profile& p) {
   put(j, "arena_bytes", p.arena_bytes);
   if (p.ceilings) j["ceilings"] = ceilings_json(*p.ceilings);
   j["kernels"] = Json::array();
-  for (const KernelTime& k : p.kernels) j["kernels"].push_back(kernel_json(k));
+  for (const KernelTime& k : p.kernels) j["kernels"].push_back(kernel_json(k, p.ceilings));
   j["notes"] = p.notes;
   return j.dump(1, ' ', false, Json::error_handler_t::replace);
 }
@@ -234,6 +251,8 @@ Result<Profile> parse_profile(std::string_view text) {
   f.number("enqueue_us", p.enqueue_us);
   f.number("gap_us", p.gap_us);
   f.number("overlap_us", p.overlap_us);
+  f.number("span_us", p.span_us);
+  f.difference("residual_us", p.residual_us);
   f.number("host_to_device_us", p.host_to_device_us);
   f.number("device_to_host_us", p.device_to_host_us);
   f.number("profiled_ms", p.profiled_ms);
@@ -242,6 +261,7 @@ Result<Profile> parse_profile(std::string_view text) {
   f.count("arena_bytes", p.arena_bytes);
   f.texts("notes", p.notes);
   TS_TRY(f.status());
+  if (const auto* v = f.find("predicted"); v != nullptr && v->is_boolean()) p.predicted = v->get<bool>();
   if (const auto* v = f.find("latency")) {
     TS_ASSIGN(p.latency, parse_latency(*v));
   }

@@ -23,4 +23,7 @@ struct ReadOptions {
 // The error says what is wrong with the file and which formats would be read.
 Result<Profile> read_profile(const std::string& path, const Rules& rules, const ReadOptions& options = {});
 
+// The rules of a user's file, then those of the program.
+Result<Rules> read_rules(const std::string& path);
+
 }  // namespace tessera

@@ -109,6 +109,15 @@ const SafetensorsEntry* CheckpointTensors::find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
+Status CheckpointTensors::expect(const std::string& name, const Shape& shape) {
+  const SafetensorsEntry* t = find(name);
+  if (t == nullptr) return bad_input(cat("tensor '", name, "' is missing; wanted is ", to_string(shape)));
+  if (t->shape != shape)
+    return bad_input(cat("tensor '", name, "' has the shape ", to_string(t->shape), "; wanted is ", to_string(shape)));
+  taken_.insert(name);
+  return {};
+}
+
 Result<Bytes> CheckpointTensors::take(const std::string& name, const std::vector<Shape>& shapes,
                                       const std::vector<SafetensorsType>& types) {
   const SafetensorsEntry* t = find(name);

@@ -33,6 +33,9 @@ class CheckpointTensors {
   const SafetensorsEntry* find(const std::string& name) const;
   const std::vector<std::string>& files() const { return files_; }  // without their folder
 
+  // That the tensor is there in this shape. It counts as taken: another graph of the model reads it.
+  Status expect(const std::string& name, const Shape& shape);
+
   // Bytes as stored, at an address that any kernel may read; the shape must be one of `shapes`, the type one of
   // `types`.
   Result<Bytes> take(const std::string& name, const std::vector<Shape>& shapes,

@@ -18,6 +18,10 @@ struct Settings {
   bool tied, attention_bias, mlp_bias;
 };
 
+struct Sizes {
+  int64_t batch, tokens, cache;
+};
+
 // Models that have a Llama's tensors and compute something else with them are refused, not read as one.
 Status check_plain_llama(const nlohmann::json& c) {
   TS_ASSIGN(const std::string type, json_word(c, "model_type", "llama"));
@@ -79,7 +83,7 @@ Result<Settings> read_settings(const nlohmann::json& c) {
 
 class LlamaGraph {
  public:
-  LlamaGraph(Graph& graph, Checkpoint& checkpoint, const Settings& settings, const FamilySizes& sizes)
+  LlamaGraph(Graph& graph, Checkpoint& checkpoint, const Settings& settings, const Sizes& sizes)
       : g_(graph), s_(settings), n_(sizes), l_(graph, checkpoint) {}
 
   Status build() {
@@ -192,7 +196,7 @@ class LlamaGraph {
 
   Graph& g_;
   const Settings& s_;
-  const FamilySizes& n_;
+  const Sizes& n_;
   LayerBuilder l_;
   ValueId length_ = kNoValue, cos_ = kNoValue, sin_ = kNoValue;
 };
@@ -204,11 +208,9 @@ std::vector<std::string> harmless() { return {"model.layers.*.self_attn.rotary_e
 
 Result<Graph> llama_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
   TS_ASSIGN(const Settings s, read_settings(checkpoint.config()));
-  FamilySizes sizes = asked;
-  if (sizes.tokens == 0) sizes.tokens = kDefaultTokens;
-  if (sizes.cache == 0) sizes.cache = s.positions;
-  if (sizes.tokens < 1 || sizes.tokens > sizes.cache || sizes.cache > s.positions)
-    return usage_error(cat("--tokens ", sizes.tokens, " and --cache ", sizes.cache,
+  const Sizes sizes{asked.batch, asked.get("tokens", kDefaultTokens), asked.get("cache", s.positions)};
+  if (sizes.tokens > sizes.cache || sizes.cache > s.positions)
+    return usage_error(cat("sizes tokens=", sizes.tokens, ", cache=", sizes.cache,
                            ": new tokens fit the cache, and the cache the model's ", s.positions, " positions"));
   Graph graph;
   TS_TRY(LlamaGraph(graph, checkpoint, s, sizes).build());
@@ -225,6 +227,7 @@ Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&, con
 }  // namespace
 
 extern const Family llama_family;
-const Family llama_family{entries, onnx, llama_graph, harmless};
+const Family llama_family{
+    entries, onnx, llama_graph, harmless, {{"tokens", "new tokens in a run"}, {"cache", "rows of the KV caches"}}};
 
 }  // namespace tessera

@@ -112,8 +112,6 @@ class VitGraph {
 }  // namespace
 
 Result<Graph> vit_graph(Checkpoint& checkpoint, const FamilySizes& sizes) {
-  if (sizes.tokens != 0 || sizes.cache != 0)
-    return usage_error("--tokens and --cache: a vit has the tokens of its image, leave them out");
   TS_ASSIGN(const VitSettings s, read_vit_settings(checkpoint));
   Graph graph;
   Value image;

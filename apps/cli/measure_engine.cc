@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/measure_engine.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cli/open_engine.h"
+#include "cli/report_file.h"
+#include "cli/verify_tables.h"
+#include "explain/rates.h"
+#include "plan/golden_plans.h"
+#include "profile/profile_plan.h"
+#include "verify/verify.h"
+
+namespace tessera {
+namespace {
+
+AccuracyFacts facts_of(const VerifyReport& golden, const std::vector<QuantizationReport>& measured,
+                       std::optional<double> gate_of_build) {
+  AccuracyFacts facts;
+  facts.arithmetic = cat(golden.sentence, ", on ", golden.machine);
+  facts.ok = golden.ok;
+  std::vector<const QuantizationReport*> judged;
+  for (const QuantizationReport& r : measured) {
+    judged.push_back(&r);
+    for (const OutputQuality& o : r.outputs) {
+      OutputAccuracy& a = facts.outputs.emplace_back(OutputAccuracy{.output = o.name, .inputs = r.what});
+      a.samples = r.samples;
+      a.cosine_mean = o.closeness.cosine_mean;
+      a.cosine_worst = o.closeness.cosine_worst;
+      a.relative_l2 = o.closeness.relative_l2;
+      if (o.whole) a.same_of = {o.whole->same, o.whole->all};
+    }
+  }
+  const QuantizationVerdict verdict = judge_quantization(judged, std::nullopt, gate_of_build);
+  facts.quantization = verdict.sentence();
+  return facts;
+}
+
+Status add_accuracy(const Engine& engine, const Plan& plan, ReportEntry& entry) {
+  if (engine.golden.forms.empty()) {
+    entry.no_accuracy = kNoGoldenValues;
+    return {};
+  }
+  TS_ASSIGN(const VerifyReport golden, check_golden(engine, plan));
+  std::vector<QuantizationReport> measured;
+  if (!engine.golden.original.empty()) {
+    TS_ASSIGN(QuantizationReport stored,
+              measure_quantization(engine, nullptr, {.quiet = true}, golden_plan(engine, plan)));
+    measured.push_back(std::move(stored));
+  }
+  entry.accuracy = facts_of(golden, measured, engine.golden.min_cosine);
+  return {};
+}
+
+std::vector<LayerPrecision> promised_layers(const Plan& plan) {
+  std::vector<LayerPrecision> layers;
+  for (const PlanStep& s : plan.steps) {
+    if (s.op != "matmul" && s.op != "attention") continue;
+    for (const std::string& layer : layers_of(s)) layers.push_back({layer, s.op, s.asked, s.stored, s.computed});
+  }
+  return layers;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& w : words) out += cat(out.empty() ? "" : "; ", w);
+  return out;
+}
+
+// The one word that all of these steps have, or several with a stroke between.
+std::string one_of(const std::set<std::string>& words) {
+  std::string out;
+  for (const std::string& w : words) out += cat(out.empty() ? "" : "/", w);
+  return out;
+}
+
+}  // namespace
+
+std::string EngineWords::all() const {
+  std::string text = precision;
+  if (!attention.empty() && attention != "fp16" && attention != precision) text += cat(", ", attention, " attention");
+  if (attention == precision && (precision.find("fp8") != std::string::npos))
+    text += cat(", ", attention, " attention");
+  if (!sparsity.empty()) text += cat(", ", sparsity);
+  return text;
+}
+
+EngineWords words_of(const Engine& engine, const Plan& plan) {
+  EngineWords words{.precision = engine.recipe.empty() ? engine.precision : cat("recipe ", engine.recipe)};
+  std::set<std::string> attention;
+  bool sparse = false, paired = false;
+  for (const PlanStep& s : plan.steps) {
+    // Where none was asked for, it has the carrier's type.
+    if (s.op == "attention") attention.insert(s.asked.empty() ? multiplied_in(s.stored) : s.asked);
+    sparse = sparse || s.stored.find("2:4") != std::string::npos;
+    paired = paired || s.stored.find("4:8") != std::string::npos;
+  }
+  words.attention = one_of(attention);
+  words.sparsity = paired ? "4:8" : sparse ? "2:4" : "";
+  return words;
+}
+
+Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine, const Plan& plan,
+                                   const MeasureOptions& options) {
+  if (const Status here = check_target(engine); !here.ok()) return here.at(path);
+  ReportEntry entry;
+  auto profile = profile_plan(
+      engine, plan,
+      {.runs = options.runs, .ceilings = options.ceilings ? CeilingsUse::kCached : CeilingsUse::kNone, .path = path});
+  if (!profile.ok()) return profile.status().at(path);
+  entry.profile = std::move(profile).value();
+  entry.name = words_of(engine, plan).all();
+  entry.layers = promised_layers(plan);
+  entry.no_accuracy = "not compared with its model (--no-verify)";
+  if (options.verify) {
+    if (const Status compared = add_accuracy(engine, plan, entry); !compared.ok()) return compared.at(path);
+  }
+  entry.configuration = {{"target", info(engine.target).name},
+                         {"made by", engine.producer},
+                         {"scales", engine.calibration},
+                         {"images", engine.preprocess},
+                         {"weights refined", joined(engine.refinements)},
+                         {"allowed", joined(engine.allowed)},
+                         {"tuning table", plan.tuning}};
+  return entry;
+}
+
+std::string build_command_of(const std::string& path, const Engine& engine) {
+  std::string batches;
+  const Plan* first = nullptr;
+  for (const Plan& p : engine.plans) {
+    if (p.arch != engine.target) continue;
+    if (first == nullptr) first = &p;
+    batches += cat(batches.empty() ? "" : ",", p.batch);
+  }
+  const EngineWords words = first == nullptr ? EngineWords{} : words_of(engine, *first);
+  return cat(
+      "tessera build MODEL -o ", quoted(path), " --target ", info(engine.target).name,
+      engine.recipe.empty() ? cat(" --precision ", quoted(engine.precision)) : cat(" --recipe ", quoted(engine.recipe)),
+      words.attention == "fp8" ? " --attention fp8" : "", words.sparsity.empty() ? "" : " --sparsity ", words.sparsity,
+      " --batch ", batches, engine.calibration.empty() ? "" : " --calib SAMPLES");
+}
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profile/profile_plan.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/help.h"
+#include "cli/open_engine.h"
+#include "cli/output.h"
+#include "cli/profile_tables.h"
+#include "io/atomic_file.h"
+#include "profile/predict.h"
+#include "runtime/batches.h"
+#include "traces/chrome_trace.h"
+
+namespace tessera {
+namespace {
+
+struct Options {
+  std::string engine, plan, trace, chip, ceilings;
+  int runs = 20, warmup = kOwnWarmup;
+  bool intensity = false, all = false;
+};
+
+Status check(const Options& o, const Common& common) {
+  if (!o.ceilings.empty() && o.ceilings != "again" && o.ceilings != "none")
+    return usage_error(cat("--ceilings takes again or none, not '", o.ceilings, "'"));
+  if (common.json && (o.all || o.intensity))
+    return usage_error(
+        cat("--json holds every layer with its flops and bytes: leave ", o.all ? "--all" : "--intensity", " out"));
+  if (!o.chip.empty() && !o.trace.empty())
+    return usage_error("--trace writes a timeline that was measured, and --chip only predicts: leave one out");
+  if (!o.chip.empty() && !o.ceilings.empty())
+    return usage_error("--ceilings is about this machine, and --chip about another: leave one out");
+  return {};
+}
+
+Result<Profile> make_profile(const Options& o, const Engine& engine, const Plan& plan) {
+  if (!o.chip.empty()) {
+    TS_ASSIGN(const Chip* const chip, pick_chip(o.chip));
+    return predict_plan(engine, plan, *chip, o.engine);
+  }
+  if (const Status here = check_runs_here(engine); !here.ok())
+    return Status(here.code(), here.message() + "; --chip NAME predicts its times from a chip's data");
+  return profile_plan(engine, plan,
+                      {.runs = o.runs,
+                       .warmup = o.warmup,
+                       .ceilings = o.ceilings == "again"  ? CeilingsUse::kAgain
+                                   : o.ceilings == "none" ? CeilingsUse::kNone
+                                                          : CeilingsUse::kCached,
+                       .path = o.engine});
+}
+
+Status profile(const Options& o, const Common& common) {
+  TS_TRY(check(o, common));
+  TS_ASSIGN(const Engine engine, open_engine(o.engine));
+  std::vector<std::string> names;
+  for (const Plan* p : runnable_plans(engine)) names.push_back(p->name);
+  const Result<const Plan*> plan = pick_plan(engine, o.plan);
+  if (!plan.ok())
+    return Status(plan.status().code(), cat(o.engine, ": ", plan.status().message(), did_you_mean(o.plan, names)));
+  TS_ASSIGN(Profile p, make_profile(o, engine, **plan));
+  if (o.plan.empty() && names.size() > 1)
+    p.notes.push_back(cat("this is plan ", p.plan, ", one of ", names.size(), "; --plan NAME profiles another"));
+  if (!o.trace.empty()) {
+    TS_ASSIGN(const std::string trace, chrome_trace(p));
+    TS_TRY(write_file(o.trace, trace));
+  }
+  if (common.json) {
+    fmt::print("{}\n", profile_json(p));
+    return {};
+  }
+  print_profile_summary(p);
+  print_profile_tables(p, o.all);
+  if (o.intensity) print_intensity(p, o.all);
+  if (!o.trace.empty())
+    fmt::print("\nwritten {}: open it in Perfetto (ui.perfetto.dev) or chrome://tracing\n", o.trace);
+  return {};
+}
+
+Runner add(OptionList& options, const Common& common) {
+  auto o = std::make_shared<Options>();
+  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  options.add("--plan", o->plan, "NAME", "the plan to profile (default: the first)");
+  options.add("--runs", o->runs, "N", "timed runs, up to 1000000 (default: 20)").check = within(1, 1000000);
+  options
+      .add("--warmup", o->warmup, "N",
+           "runs before the first that counts, up to 1000000 (default: 1 on a CPU, 20 on a GPU)")
+      .check = within(0, 1000000);
+  options.add("--intensity", o->intensity, "also flops, bytes and flop/byte of each layer beside the machine's ridge");
+  options.add("--chip", o->chip, "NAME", "predict the times on this chip from its data; nothing is run");
+  options.add("--all", o->all, "every layer (default: the ten slowest)");
+  options.add("--trace", o->trace, "FILE", "write the timeline of a run, for Perfetto and chrome://tracing");
+  options.add("--ceilings", o->ceilings, "HOW",
+              "what this machine can do: again measures it anew, none leaves it out (default: measured once and kept)");
+  return [o, &common] { return profile(*o, common); };
+}
+
+}  // namespace
+
+const Command profile_command{
+    "profile",
+    "show where the time of an engine goes",
+    "Times whole runs of a plan on seeded random inputs, then every step inside such runs, and shows the latency, the "
+    "kernels and the slowest layers, each with the bandwidth and the rate that it reaches and which of the machine's "
+    "ceilings bounds it. On a GPU kernels are timed by CUPTI inside the CUDA graph; gaps, overlap and the rest up to "
+    "the graph's time are told apart. For an engine whose target is not here, --chip predicts from the chip's data.",
+    "  tessera profile vit.tess\n"
+    "  tessera profile vit.tess --plan batch64 --all --trace vit.trace.json\n"
+    "  tessera profile vit.tess --chip h200 --intensity\n"
+    "  tessera profile vit.tess --json > vit.profile.json\n",
+    "Files:\n"
+    "  $XDG_CACHE_HOME/tessera/ceilings-*.json (else ~/.cache/tessera): what this machine can do\n"
+    "Environment:\n"
+    "  TESSERA_CUPTI   libcupti to open, where the loader does not find it\n",
+    true,
+    add};
+
+}  // namespace tessera

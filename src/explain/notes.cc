@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the numbers of an explanation do not tell, a sentence each.
+#include <algorithm>
+
+#include "archs/chip.h"
+#include "explain/numbers.h"
+#include "explain/parts.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kManyUnclassified = 0.05;
+
+void add_of_profile(std::vector<std::string>& notes, const std::string& name, const Profile& p,
+                    const ProfileFacts& facts) {
+  if (facts.unclassified_share > kManyUnclassified)
+    notes.push_back(name + percent(facts.unclassified_share) +
+                    " of the time is in kernels that no rule knows: it counts as work outside GEMMs (--rules FILE adds "
+                    "names)");
+  if (p.predicted) notes.push_back(name + "times are predicted from a chip's data, not measured");
+  for (const std::string& note : p.notes) notes.push_back(name + note);
+}
+
+bool told_and_different(const std::string& x, const std::string& y) { return !x.empty() && !y.empty() && x != y; }
+
+void add_of_both(std::vector<std::string>& notes, const Case& c) {
+  if (!c.same_work)
+    notes.push_back(cat("A has batch ", c.a.batch, " and B ", c.b.batch,
+                        ": tables are of one run, speedups per sample, and there is no ladder"));
+  if (told_and_different(c.a.machine, c.b.machine))
+    notes.push_back("A ran on " + c.a.machine + " and B on " + c.b.machine + ": the speedup is of both changes");
+  if (told_and_different(c.a.model, c.b.model))
+    notes.push_back("A is of the model " + c.a.model + " and B of " + c.b.model);
+  const std::optional<double> share = c.b_coverage.flops.of(c.low);
+  if (c.lowered() && !at_reached_rate(c) && share && *share > 0 && *share < 1)
+    notes.push_back(c.low +
+                    " GEMMs run no faster here than those in a higher precision: quantizing more would not help");
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of(const Case& c, const Explanation& e) {
+  std::vector<std::string> notes;
+  if (c.compared) add_of_both(notes, c);
+  add_of_profile(notes, c.compared ? "A: " : "", c.a, e.a);
+  if (c.compared) add_of_profile(notes, "B: ", c.b, e.b);
+  if (std::any_of(e.ladder.begin(), e.ladder.end(), [](const Rung& r) { return r.nominal; }))
+    notes.push_back("the chip's rates are nominal: fp16 and bf16 1, fp8 and int8 2, fp4 4");
+  if (c.b.source != "tessera" && !c.b.machine.empty() && find_chip(c.b.machine) == nullptr)
+    notes.push_back("Tessera has no data of " + c.b.machine + ": its build lines are for its own targets");
+  if (runs_on_cpu(c.b))
+    notes.push_back(
+        "a CPU stores codes and multiplies in bf16, int8 or fp32: asked precisions are not held against it");
+  return notes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recommendations: their order and arithmetic, the numbers that each needs, and the check of applied ones.
+#include <gtest/gtest.h>
+
+#include "explain/explain.h"
+#include "explain/test_profiles.h"
+
+namespace tessera {
+namespace {
+
+TEST(Recommend, FusingComesBeforeQuantizingTheRest) {
+  const Explanation e = explain(fp16(), nvfp4());
+  ASSERT_GE(e.recommendations.size(), 2u);
+  EXPECT_EQ(e.recommendations[0].id, "fuse");
+  EXPECT_EQ(e.recommendations[0].what, "fuse GELU, quantization and conversions into the kernels around them");
+  EXPECT_NEAR(e.recommendations[0].predicted, 1.875, 0.001);
+  EXPECT_NEAR(e.recommendations[0].gain_ms, 1.447, 0.001);
+  EXPECT_EQ(e.recommendations[0].confidence, Confidence::kMedium) << e.recommendations[0].because;
+  EXPECT_EQ(e.recommendations[1].id, "quantize");
+  EXPECT_NEAR(e.recommendations[1].predicted, 1.705, 0.005);
+  EXPECT_NE(e.recommendations[1].what.find("sm80_xmma_gemm"), std::string::npos);
+  EXPECT_NE(e.recommendations[1].flag.find("--precision nvfp4"), std::string::npos) << e.recommendations[1].flag;
+  EXPECT_NE(e.recommendations[1].flag.find("--stronglyTyped"), std::string::npos);
+  ASSERT_FALSE(e.combinations.empty());
+  EXPECT_EQ(e.combinations[0].of, (std::vector<size_t>{0, 1}));
+  EXPECT_NEAR(e.combinations[0].predicted, 2.526, 0.002);
+}
+
+TEST(Recommend, AttentionInFp8IsAtMostTheRatioOfRates) {
+  const Explanation e = explain(fp16(), nvfp4());
+  const Recommendation* r = recommended(e, "attention");
+  ASSERT_NE(r, nullptr);
+  EXPECT_NEAR(r->predicted, 7600 / (5500 - 528.0 / 2), 0.001);
+  EXPECT_NE(r->flag.find("--attention fp8"), std::string::npos);
+  EXPECT_EQ(r->confidence, Confidence::kLow);
+}
+
+TEST(Recommend, WhatTheFilesDoNotHoldIsNotRecommended) {
+  const Explanation e = explain(fp16(), nvfp4());
+  for (const char* id : {"batch", "graph", "sparsity", "precision", "tune"})
+    EXPECT_EQ(recommended(e, id), nullptr) << id;
+  EXPECT_FALSE(e.b_outside);
+  EXPECT_EQ(e.changes.by, "kernel group");
+  EXPECT_EQ(e.changes.all[0].name, "gemm fp16");
+}
+
+TEST(Recommend, GapsAskForAGraphButNotInTesserasEngines) {
+  Profile a = fp16(), b = nvfp4();
+  a.latency = latency_of({10.4});
+  b.latency = latency_of({7.3});
+  b.gap_us = 1500;
+  Explanation e = explain(a, b);
+  const Recommendation* r = recommended(e, "graph");
+  ASSERT_NE(r, nullptr);
+  EXPECT_NEAR(r->predicted, 10.4 / 5.8, 0.001);
+  EXPECT_NE(r->flag.find("--useCudaGraph"), std::string::npos);
+  for (const Combination& c : e.combinations) {
+    for (const size_t i : c.of) EXPECT_EQ(e.recommendations[i].basis, "kernel time");
+  }
+  b.source = "tessera";
+  EXPECT_EQ(recommended(explain(a, b), "graph"), nullptr);
+}
+
+TEST(Recommend, LowPrecisionThatIsNoFasterIsNotRecommended) {
+  Profile b = nvfp4();
+  b.kernels[0].flops = 9e11;
+  b.kernels[1].flops = 1e11;
+  const Explanation e = explain(fp16(), b);
+  expect_sound(e);
+  EXPECT_EQ(recommended(e, "quantize"), nullptr);
+  EXPECT_TRUE(noted(e, "quantizing more would not help"));
+}
+
+TEST(Recommend, AskedFp4OnAChipWithoutItIsStoredOnly) {
+  Profile a = fp16(), b = fp16();
+  a.machine = b.machine = "NVIDIA H200";
+  b.precision = "nvfp4";
+  const Explanation e = explain(a, b);
+  expect_sound(e);
+  EXPECT_EQ(e.asked, "fp4");
+  EXPECT_EQ(e.fallbacks.size(), 4u);
+  EXPECT_EQ(recommended(e, "quantize"), nullptr) << "this chip does not multiply fp4";
+  const Recommendation* r = recommended(e, "precision");
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->precision, "fp8");
+  EXPECT_NE(r->flag.find("--precision fp8 --target sm90"), std::string::npos) << r->flag;
+  EXPECT_EQ(rung_with(e, "fp4", 'B'), nullptr);
+}
+
+TEST(Recommend, GemmsFarBelowTheBestOneAskForTuning) {
+  Profile b = profile({});
+  b.source = "tessera";
+  b.ceilings = Ceilings{.machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp8", 1e15}}};
+  for (int i = 0; i < 2; ++i) {
+    KernelTime k = kernel("matmul/sm90_fp8 128x256", KernelClass::kGemm, "fp8", 1, i == 0 ? 100 : 400);
+    k.layer = i == 0 ? "fc1" : "fc2";
+    k.flops = 5e10;
+    k.bytes = 1e7;  // 10 us
+    b.kernels.push_back(k);
+  }
+  const Explanation e = explain(b);
+  expect_sound(e);
+  const Recommendation* r = recommended(e, "tune");
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->flag, "--tune");
+  EXPECT_NEAR(r->predicted, 500.0 / 200, 0.001);
+  b.kernels[1].bytes = 3.9e8;  // 390 us: memory bounds it
+  EXPECT_EQ(recommended(explain(b), "tune"), nullptr);
+}
+
+TEST(Recommend, SparsityOnlyWhereTheCeilingsHaveIt) {
+  Profile p = profile({kernel("matmul/sm90_fp8", KernelClass::kGemm, "fp8", 1, 100)});
+  p.ceilings = Ceilings{.machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp8", 1e15}}};
+  EXPECT_EQ(recommended(explain(p), "sparsity"), nullptr);
+  p.ceilings->flops_per_s.push_back({"fp8 2:4", 1.6e15});
+  ASSERT_NE(recommended(explain(p), "sparsity"), nullptr);
+  EXPECT_NEAR(recommended(explain(p), "sparsity")->predicted, 1.6, 0.001);
+}
+
+TEST(Recommend, AppliedRecommendationsAreChecked) {
+  Profile c = nvfp4();
+  c.kernels[0].precision = "fp4";  // the remaining layers
+  c.kernels[0].us = 500;
+  c.kernels[2].us = 0;  // GELU is fused
+  const Explanation e = explain(fp16(), nvfp4(), c);
+  expect_sound(e);
+  ASSERT_TRUE(e.applied);
+  ASSERT_EQ(e.applied->checks.size(), 2u);
+  const AppliedCheck &fuse = e.applied->checks[0], &quantize = e.applied->checks[1];
+  EXPECT_EQ(fuse.id, "fuse");
+  EXPECT_NEAR(fuse.predicted_gain_ms, 1.447, 0.001);
+  EXPECT_NEAR(fuse.measured_gain_ms, 0.533, 0.001);
+  EXPECT_EQ(quantize.id, "quantize");
+  EXPECT_NEAR(quantize.predicted_gain_ms, 1.045, 0.001);
+  EXPECT_NEAR(quantize.measured_gain_ms, 0.9496, 0.001);
+  EXPECT_NEAR(*e.applied->predicted, 2.526, 0.002) << "both together";
+  EXPECT_NEAR(*e.applied->measured, 7600 / c.kernel_us(), 0.001);
+  EXPECT_EQ(e.applied->not_seen.size(), 1u) << "attention";
+}
+
+TEST(Recommend, NothingAppliedIsSaid) {
+  const Explanation e = explain(fp16(), nvfp4(), nvfp4());
+  ASSERT_TRUE(e.applied);
+  EXPECT_TRUE(e.applied->checks.empty());
+  EXPECT_FALSE(e.applied->predicted);
+  EXPECT_NEAR(*e.applied->measured, 1.382, 0.001);
+  EXPECT_EQ(e.applied->not_seen.size(), e.recommendations.size());
+}
+
+TEST(Recommend, ALargerBatchIsCheckedPerSample) {
+  Profile a = fp16(), b = nvfp4();
+  a.latency = latency_of({10.4});
+  b.latency = latency_of({7.3});
+  a.batch = b.batch = 64;
+  Profile c = b;
+  c.batch = 128;
+  for (KernelTime& k : c.kernels) k.us *= 2;
+  c.latency = latency_of({13.0});
+  const Explanation e = explain(a, b, c);
+  ASSERT_EQ(e.applied->checks.size(), 1u);
+  EXPECT_EQ(e.applied->checks[0].id, "batch");
+  EXPECT_NEAR(e.applied->checks[0].predicted_gain_ms, 0.9, 1e-9);
+  EXPECT_NEAR(e.applied->checks[0].measured_gain_ms, 7.3 - 6.5, 1e-9);
+}
+
+TEST(Recommend, WithoutGrowthEpiloguesTakeInWhatTheyCan) {
+  const Explanation e = explain(nvfp4());
+  const Recommendation* r = recommended(e, "fuse");
+  ASSERT_NE(r, nullptr);
+  EXPECT_EQ(r->what, "fuse elementwise work, quantization and conversions into the kernels around them");
+  EXPECT_NEAR(r->predicted, 5500 / (5500 - 532.8 - 160.8), 0.001);
+  EXPECT_EQ(r->confidence, Confidence::kLow);
+}
+
+TEST(Recommend, GrowthOfNormsIsAWeakReason) {
+  Profile b = nvfp4();
+  b.kernels[4].us += 5000;
+  const Explanation e = explain(fp16(), b);
+  ASSERT_NE(recommended(e, "fuse"), nullptr);
+  EXPECT_EQ(recommended(e, "fuse")->confidence, Confidence::kLow) << recommended(e, "fuse")->because;
+  EXPECT_NE(recommended(e, "fuse")->what.find("norms"), std::string::npos);
+}
+
+TEST(Recommend, TesserasLineSaysWhereItHasNoGpuKernels) {
+  const Explanation e = explain(fp16(), nvfp4());
+  EXPECT_NE(recommended(e, "quantize")->flag.find("no GPU kernels for fp4"), std::string::npos);
+  EXPECT_EQ(recommended(e, "attention")->flag.find("no GPU kernels"), std::string::npos);
+}
+
+TEST(Recommend, ConvolutionsAreTheirOwnCase) {
+  Profile a = fp16(), b = nvfp4();
+  for (Profile* p : {&a, &b}) p->kernels.push_back(kernel("conv", KernelClass::kConvolution, "fp16", 1, 400));
+  const Explanation e = explain(a, b);
+  const Recommendation *convolution = recommended(e, "convolution"), *quantize = recommended(e, "quantize");
+  ASSERT_NE(convolution, nullptr);
+  ASSERT_NE(quantize, nullptr);
+  EXPECT_NEAR(convolution->predicted, 8000 / (5900 - 300.0), 0.001);
+  EXPECT_NE(quantize->what.find("sm80"), std::string::npos);
+  EXPECT_EQ(quantize->what.find("conv"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/pi05/pi05.h"
+
+#include <cmath>
+
+#include "models/pi05/modulations.h"
+#include "models/pi05/settings.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kMostViews = 16, kDefaultViews = 3;
+constexpr const char *kVision = "vision", *kPrefix = "prefix", *kStep = "step";
+// Lower than every score, as the model's authors have it: fits f32 and bf16.
+constexpr float kHidden = -2.3819763e38f;
+
+struct Sizes {
+  int64_t batch, views, prompt, horizon, steps;
+};
+
+// One of the three graphs. States have the same names and types in all of them.
+class PolicyGraph {
+ public:
+  PolicyGraph(Graph& graph, Checkpoint& checkpoint, const PolicySettings& settings, const Sizes& sizes)
+      : g_(graph), checkpoint_(checkpoint), s_(settings), n_(sizes), l_(graph, checkpoint) {}
+
+  Status vision() {
+    const int64_t side = s_.vision.image, images = n_.batch * n_.views;
+    const ValueId pixels = input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
+    TS_ASSIGN(ValueId x, l_.b.reshape(pixels, {images, 3, side, side}));
+    TS_ASSIGN(x, siglip_tower(l_, s_.paligemma() + "vision_tower.vision_model", s_.vision, x));
+    TS_ASSIGN(x, l_.linear(s_.paligemma() + "multi_modal_projector.linear", x, s_.language.width));
+    TS_ASSIGN(x, l_.b.reshape(x, {n_.batch, image_rows(), s_.language.width}));
+    return leave("image_tokens", x, input("image_tokens", l_.b.shape(x), Element::f32));
+  }
+
+  Status prefix() {
+    const ValueId ids = input("tokens", {n_.batch, n_.prompt}, Element::i64);
+    const ValueId images = input("image_rows", {n_.batch}, Element::i32);
+    const ValueId valid = input("prefix_rows", {n_.batch}, Element::i32);
+    const ValueId seen = input("image_tokens", {n_.batch, image_rows(), s_.language.width}, Element::f32);
+    g_.states.push_back({.input = g_.inputs.size() - 1});
+    TS_ASSIGN(ValueId x, sequence(ids, seen, images));
+    TS_TRY(constant_angles(rows()));
+    GemmaLayers layers(l_, s_.language, cos_, sin_);
+    for (int64_t i = 0; i < s_.layers; ++i) {
+      const std::string name = cat(s_.paligemma(), "language_model.layers.", i);
+      GemmaCache cache = cache_of(i);
+      cache.lengths = valid, cache.fresh = 0;
+      // Of the last layer only keys and values are read.
+      if (i + 1 < s_.layers) {
+        TS_ASSIGN(x, layers.layer(name, x, cache));
+      } else {
+        TS_TRY(layers.keys_and_values(name, x, cache));
+      }
+      TS_TRY(leave_cache(i, cache));
+    }
+    return begin_steps(valid);
+  }
+
+  Status step() {
+    const ValueId x0 = state("x", {n_.batch, n_.horizon, s_.action}, Element::f32);
+    const ValueId count = state("step", {n_.batch}, Element::i32);
+    length_ = state("length", {n_.batch}, Element::i32);
+    TS_TRY(read_modulations(count));
+    TS_ASSIGN(ValueId x, action_tokens(x0, count));
+    TS_TRY(moving_angles());
+    GemmaLayers layers(l_, s_.expert, cos_, sin_);
+    const ValueId bias = suffix_bias();
+    for (int64_t i = 0; i < s_.layers; ++i) {
+      GemmaCache cache = cache_of(i);
+      cache.at = cache.lengths = length_, cache.fresh = suffix(), cache.bias = bias;
+      std::vector<Modulation> both;
+      if (s_.pi05) {
+        both.resize(2);
+        TS_ASSIGN(both[0], modulation(2 * i));
+        TS_ASSIGN(both[1], modulation(2 * i + 1));
+      }
+      TS_ASSIGN(x, layers.layer(cat(s_.gemma_expert(), "layers.", i), x, cache, both));
+      TS_TRY(leave_cache(i, cache));
+    }
+    Modulation last{};
+    if (s_.pi05) {
+      TS_ASSIGN(last, modulation(2 * s_.layers));
+    }
+    TS_ASSIGN(x, layers.norm(s_.gemma_expert() + "norm", x, s_.pi05 ? &last : nullptr));
+    TS_ASSIGN(x, l_.b.slice(x, 1, suffix() - n_.horizon, 1, n_.horizon));
+    TS_ASSIGN(const ValueId velocity, l_.linear(s_.prefix + "action_out_proj", x, s_.action));
+    return finish_step(x0, velocity, count);
+  }
+
+ private:
+  int64_t image_rows() const { return n_.views * s_.vision.patches(); }
+  int64_t rows() const { return image_rows() + n_.prompt; }
+  int64_t suffix() const { return n_.horizon + (s_.pi05 ? 0 : 1); }
+
+  ValueId input(const std::string& name, const Shape& shape, Element element) {
+    Value v;
+    v.name = name;
+    v.type = {shape, element};
+    g_.inputs.push_back(g_.add_value(std::move(v)));
+    return g_.inputs.back();
+  }
+  // Read by this graph; `leave` may give it a new value.
+  ValueId state(const std::string& name, const Shape& shape, Element element) {
+    const ValueId id = input(name, shape, element);
+    g_.states.push_back({.input = g_.inputs.size() - 1});
+    return id;
+  }
+  Status output(const std::string& name, ValueId value) {
+    // An input, or a value that has a name already, leaves under another one by a copy.
+    const bool own = std::find(g_.inputs.begin(), g_.inputs.end(), value) == g_.inputs.end() &&
+                     !g_.at(value).constant &&
+                     std::find(g_.outputs.begin(), g_.outputs.end(), value) == g_.outputs.end();
+    if (!own) {
+      TS_ASSIGN(value, l_.b.emit("copy", {value}, {}, name));
+    }
+    g_.at(value).name = name;
+    g_.outputs.push_back(value);
+    return {};
+  }
+  // What the state holds after this graph. `before`: the input that it is.
+  Status leave(const std::string& name, ValueId after, ValueId before) {
+    TS_TRY(output(name + ".after", after));
+    const size_t port = static_cast<size_t>(std::find(g_.inputs.begin(), g_.inputs.end(), before) - g_.inputs.begin());
+    for (StatePair& s : g_.states) {
+      if (s.input == port) {
+        s.output = g_.outputs.size() - 1;
+        return {};
+      }
+    }
+    g_.states.push_back({.input = port, .output = g_.outputs.size() - 1});
+    return {};
+  }
+
+  GemmaCache cache_of(int64_t layer) {
+    const Shape shape = {n_.batch, rows() + suffix(), s_.language.kv_heads, s_.language.head};
+    const ValueId keys = state(cat("keys.", layer), shape, Element::f32);
+    const ValueId values = state(cat("values.", layer), shape, Element::f32);
+    read_ = {keys, values};
+    return {.keys = keys, .values = values, .at = kNoValue, .lengths = kNoValue, .fresh = 0};
+  }
+  Status leave_cache(int64_t layer, const GemmaCache& cache) {
+    const auto [keys, values] = read_;
+    TS_TRY(leave(cat("keys.", layer), cache.keys, keys));
+    return leave(cat("values.", layer), cache.values, values);
+  }
+
+  // Image tokens, and right behind those that are valid the prompt.
+  Result<ValueId> sequence(ValueId ids, ValueId images, ValueId image_rows) {
+    TS_ASSIGN(const ValueId table, l_.constant(s_.embedding, {s_.vocabulary, s_.language.width}));
+    const std::string name = s_.paligemma() + "language_model.embed_tokens";
+    TS_ASSIGN(ValueId words, l_.b.emit("gather", {table, ids}, {}, name));
+    const ValueId root = l_.b.scalar(std::sqrt(static_cast<double>(s_.language.width)), Element::f32);
+    TS_ASSIGN(words, l_.b.map("mul", {words, root}, name + ".scale"));
+    TS_ASSIGN(const ValueId all, l_.b.concat({images, words}, 1, "prefix.sequence"));
+    return l_.b.emit("write", {all, words, image_rows}, {{"axis", int64_t{1}}}, "prefix.prompt");
+  }
+
+  Status constant_angles(int64_t positions) {
+    const auto [cosines, sines] = rotary_tables(positions, s_.language.head, s_.rope_base);
+    cos_ = g_.add_constant("rotary.cos", {1, positions, s_.language.head / 2}, cosines);
+    sin_ = g_.add_constant("rotary.sin", {1, positions, s_.language.head / 2}, sines);
+    return {};
+  }
+  // Positions of the suffix: those right behind the valid rows.
+  Status moving_angles() {
+    const int64_t positions = rows() + suffix(), pairs = s_.expert.head / 2;
+    const auto [cosines, sines] = rotary_tables(positions, s_.expert.head, s_.rope_base);
+    Buffer counted(static_cast<size_t>(suffix()) * sizeof(int32_t));
+    for (int64_t t = 0; t < suffix(); ++t) reinterpret_cast<int32_t*>(counted.data())[t] = static_cast<int32_t>(t);
+    const ValueId tokens =
+        g_.add_constant("positions", Type{{1, suffix()}, Element::i32}, Bytes::own(std::move(counted)));
+    TS_ASSIGN(const ValueId first, l_.b.reshape(length_, {n_.batch, 1}));
+    TS_ASSIGN(const ValueId at, l_.b.map("add", {first, tokens}, "positions"));
+    const ValueId cos_table = g_.add_constant("rotary.cos", {positions, pairs}, cosines);
+    const ValueId sin_table = g_.add_constant("rotary.sin", {positions, pairs}, sines);
+    TS_ASSIGN(cos_, l_.b.emit("gather", {cos_table, at}, {}, "rotary.cos"));
+    TS_ASSIGN(sin_, l_.b.emit("gather", {sin_table, at}, {}, "rotary.sin"));
+    return {};
+  }
+
+  // What the steps begin with.
+  Status begin_steps(ValueId valid) {
+    const ValueId noise = input("noise", {n_.batch, n_.horizon, s_.action}, Element::f32);
+    TS_TRY(leave("x", noise, state("x", l_.b.shape(noise), Element::f32)));
+    TS_TRY(leave("length", valid, state("length", {n_.batch}, Element::i32)));
+    Buffer zeros(static_cast<size_t>(n_.batch) * sizeof(int32_t));
+    std::fill_n(zeros.data(), zeros.size(), uint8_t{0});
+    const ValueId none = g_.add_constant("step.first", Type{{n_.batch}, Element::i32}, Bytes::own(std::move(zeros)));
+    TS_TRY(leave("step", none, state("step", {n_.batch}, Element::i32)));
+    if (s_.pi05) return {};
+    const ValueId robot = input("state", {n_.batch, s_.action}, Element::f32);
+    TS_ASSIGN(ValueId token, l_.linear(s_.prefix + "state_proj", robot, s_.expert.width));
+    TS_ASSIGN(token, l_.b.reshape(token, {n_.batch, 1, s_.expert.width}));
+    return leave("state_token", token, state("state_token", l_.b.shape(token), Element::f32));
+  }
+
+  // Rows of a table with a row for each step.
+  Result<ValueId> by_step(const std::string& name, const std::vector<std::vector<float>>& per_step, ValueId count) {
+    std::vector<float> all;
+    for (const std::vector<float>& row : per_step) all.insert(all.end(), row.begin(), row.end());
+    const int64_t cols = static_cast<int64_t>(per_step[0].size());
+    const ValueId table = g_.add_constant(name, {static_cast<int64_t>(per_step.size()), cols}, all);
+    return l_.b.emit("gather", {table, count}, {}, name);
+  }
+
+  Status read_modulations(ValueId count) {
+    if (!s_.pi05) return {};
+    std::vector<std::vector<float>> rows;
+    for (const float t : times_of(n_.steps).t) {
+      TS_ASSIGN(std::vector<float> row, modulations(checkpoint_, s_, t));
+      rows.push_back(std::move(row));
+    }
+    TS_ASSIGN(modulations_, by_step("modulations", rows, count));
+    return {};
+  }
+  Result<Modulation> modulation(int64_t norm) {
+    const int64_t width = s_.expert.width;
+    Modulation m{};
+    int64_t part = 3 * norm;
+    for (ValueId* into : {&m.factor, &m.shift, &m.gate}) {
+      TS_ASSIGN(*into, l_.b.slice(modulations_, 1, part++ * width, 1, width));
+      TS_ASSIGN(*into, l_.b.reshape(*into, {n_.batch, 1, width}));
+    }
+    return m;
+  }
+
+  Result<ValueId> action_tokens(ValueId x, ValueId count) {
+    TS_ASSIGN(ValueId y, l_.linear(s_.prefix + "action_in_proj", x, s_.expert.width));
+    if (s_.pi05) return y;
+    const int64_t width = s_.expert.width;
+    std::vector<std::vector<float>> rows;
+    for (const float t : times_of(n_.steps).t) {
+      const std::vector<double> e = time_embedding(t, width, s_.min_period, s_.max_period);
+      rows.emplace_back(e.begin(), e.end());
+    }
+    TS_ASSIGN(ValueId time, by_step("time", rows, count));
+    TS_ASSIGN(time, l_.b.reshape(time, {n_.batch, 1, width}));
+    TS_ASSIGN(time, l_.b.expand(time, {n_.batch, n_.horizon, width}));
+    TS_ASSIGN(y, l_.b.concat({y, time}, 2, "action_time"));
+    TS_ASSIGN(y, l_.linear(s_.prefix + "action_time_mlp_in", y, width));
+    TS_ASSIGN(y, l_.b.map("silu", {y}, s_.prefix + "action_time_mlp.act"));
+    TS_ASSIGN(y, l_.linear(s_.prefix + "action_time_mlp_out", y, width));
+    return l_.b.concat({state("state_token", {n_.batch, 1, width}, Element::f32), y}, 1, "suffix");
+  }
+
+  // π0: the state's token sees the prefix and itself.
+  ValueId suffix_bias() {
+    if (s_.pi05) return kNoValue;
+    const int64_t keys = rows() + suffix();
+    std::vector<float> bias(static_cast<size_t>(suffix() * keys), 0.0f);
+    std::fill(bias.begin() + rows() + 1, bias.begin() + keys, kHidden);
+    return g_.add_constant("suffix.mask", {1, 1, suffix(), keys}, bias);
+  }
+
+  Status finish_step(ValueId x, ValueId velocity, ValueId count) {
+    const ValueId dt = l_.b.scalar(times_of(n_.steps).dt, Element::f32, "dt");
+    TS_ASSIGN(const ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
+    TS_ASSIGN(const ValueId after, l_.b.map("add", {x, change}, "euler"));
+    TS_TRY(output("velocity", velocity));
+    TS_TRY(output("actions", after));
+    TS_TRY(leave("x", after, x));
+    TS_ASSIGN(const ValueId next, l_.b.map("add", {count, l_.b.scalar(1, Element::i32)}, "step.next"));
+    return leave("step", next, count);
+  }
+
+  Graph& g_;
+  Checkpoint& checkpoint_;
+  const PolicySettings& s_;
+  const Sizes& n_;
+  LayerBuilder l_;
+  ValueId cos_ = kNoValue, sin_ = kNoValue, length_ = kNoValue, modulations_ = kNoValue;
+  std::pair<ValueId, ValueId> read_ = {kNoValue, kNoValue};
+};
+
+Result<Sizes> sizes_of(const PolicySettings& s, const FamilySizes& asked) {
+  const Sizes n{.batch = asked.batch,
+                .views = asked.get("views", kDefaultViews),
+                .prompt = asked.get("prompt", s.prompt),
+                .horizon = asked.get("horizon", s.horizon),
+                .steps = asked.get("steps", s.steps)};
+  if (n.views > kMostViews || n.steps > 1000 || n.prompt > 65536 || n.horizon > 65536)
+    return usage_error(cat("sizes views=", n.views, ", prompt=", n.prompt, ", horizon=", n.horizon, ", steps=", n.steps,
+                           ": at most ", kMostViews, ", 65536, 65536 and 1000 are accepted"));
+  return n;
+}
+
+Result<FamilySchedule> schedule(Checkpoint& checkpoint, const FamilySizes& asked) {
+  TS_ASSIGN(const PolicySettings s, read_policy_settings(checkpoint));
+  TS_ASSIGN(const Sizes n, sizes_of(s, asked));
+  return FamilySchedule{.graphs = {kVision, kPrefix, kStep}, .runs = {{kVision, 1}, {kPrefix, 1}, {kStep, n.steps}}};
+}
+
+// A head that is the embedding's other name, heads that nobody reads, and the norm behind the last layer.
+std::vector<std::string> harmless() {
+  return {"*paligemma_with_expert.paligemma.lm_head.weight", "*paligemma_with_expert.gemma_expert.lm_head.weight",
+          "*paligemma_with_expert.paligemma.model.language_model.norm.weight",
+          "*paligemma_with_expert.gemma_expert.model.embed_tokens.weight"};
+}
+
+std::vector<ZooEntry> entries() { return {}; }
+Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&, const std::string&) {
+  return usage_error(cat("the zoo has no model '", name, "'"));
+}
+
+}  // namespace
+
+Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
+  TS_ASSIGN(const PolicySettings s, read_policy_settings(checkpoint));
+  TS_ASSIGN(const Sizes n, sizes_of(s, asked));
+  Graph graph;
+  PolicyGraph policy(graph, checkpoint, s, n);
+  if (asked.graph == kVision) {
+    TS_TRY(policy.vision());
+  } else if (asked.graph == kPrefix) {
+    TS_TRY(policy.prefix());
+  } else if (asked.graph == kStep) {
+    TS_TRY(policy.step());
+  } else {
+    return usage_error(cat("graph '", asked.graph, "': a policy has the graphs vision, prefix and step"));
+  }
+  return graph;
+}
+
+extern const Family pi05_family;
+const Family pi05_family{entries,
+                         onnx,
+                         pi05_graph,
+                         harmless,
+                         {{"views", "cameras, at most"},
+                          {"prompt", "tokens of the prompt, at most"},
+                          {"horizon", "actions of a chunk"},
+                          {"steps", "Euler steps"}},
+                         schedule};
+
+}  // namespace tessera

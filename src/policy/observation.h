@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a policy is given, as arrays of one batch:
+//   images f32 [b, views, 3, n, n] in [-1, 1], image_valid bool [b, views]
+//   tokens i64 [b, prompt], token_valid bool [b, prompt]
+//   noise f32 [b, horizon, actions], state f32 [b, actions] (π0)
+// Views and tokens that are not valid are dropped: those that are lie at the front, in their order, so that a masked
+// camera and a missing one are the same bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "io/npz.h"
+
+namespace tessera {
+
+// One observation, packed for an engine's sizes.
+struct PackedObservation {
+  std::vector<float> images;    // [engine's views, 3, n, n], zeros behind the valid ones
+  std::vector<int64_t> tokens;  // [engine's prompt], zeros behind the valid ones
+  std::vector<float> noise, state;
+  int32_t image_rows = 0, prefix_rows = 0;
+  // Rows of the sequence as it was given (all views, then all tokens) that the packed rows are, in order.
+  std::vector<int64_t> rows;
+};
+
+// The sizes of an engine's ports.
+struct PolicySizes {
+  int64_t views = 0, image = 0, patches = 0, prompt = 0, horizon = 0, actions = 0;
+  bool state = false;  // π0
+};
+
+class Observations {
+ public:
+  // Arrays of a file; what is missing, has another shape or another type is an error that says what is wanted.
+  static Result<Observations> of(std::vector<Array> arrays, const PolicySizes& sizes);
+  int64_t count() const { return count_; }
+  int64_t views() const { return views_; }
+  int64_t prompt() const { return prompt_; }
+  // Contract: index < count().
+  Result<PackedObservation> packed(int64_t index) const;
+
+ private:
+  const std::vector<double>& numbers(const char* name) const;
+  PolicySizes sizes_;
+  int64_t count_ = 0, views_ = 0, prompt_ = 0;
+  std::vector<std::pair<std::string, std::vector<double>>> arrays_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A robot policy: an engine of the graphs vision, prefix and step (models/pi05), one observation in, a chunk of actions
+// out. One call at a time, as a session.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/engine.h"
+#include "policy/observation.h"
+#include "runtime/session.h"
+
+namespace tessera {
+
+// What lies between observation and actions, in the rows of the sequence as it was given; dropped rows are zeros.
+struct PolicyStages {
+  std::vector<float> image_tokens;       // [views * patches, width]
+  std::vector<std::vector<float>> k, v;  // per layer [rows, kv heads, head]
+  std::vector<float> velocity;           // of the first step
+};
+
+class Policy {
+ public:
+  // `engine` must outlive it. The error says what the engine is instead of a policy.
+  static Result<std::unique_ptr<Policy>> make(const Engine& engine, const SessionOptions& options = {});
+  const PolicySizes& sizes() const { return sizes_; }
+  int64_t layers() const { return layers_; }
+  Shape cache_shape() const;  // of one layer: [rows, kv heads, head]
+  int64_t width() const;      // of an image token
+
+  // [horizon * actions]
+  Result<std::vector<float>> act(const PackedObservation& observation);
+  // The same, graph by graph. `given_rows`: of the sequence before it was packed.
+  Result<std::vector<float>> act(const PackedObservation& observation, int64_t given_views, int64_t given_rows,
+                                 PolicyStages& stages);
+
+ private:
+  explicit Policy(const Engine& engine) : engine_(engine) {}
+  Status read_sizes();
+  const void* input(const std::string& name, const PackedObservation& o) const;
+  // One graph; `outputs` by name get what it leaves, as f32.
+  Status run_graph(const std::string& graph, const PackedObservation& o,
+                   const std::vector<std::pair<std::string, std::vector<float>*>>& outputs);
+
+  const Engine& engine_;
+  std::unique_ptr<Session> session_;
+  const Plan *vision_ = nullptr, *prefix_ = nullptr, *step_ = nullptr;
+  PolicySizes sizes_;
+  int64_t layers_ = 0, steps_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+
+#include "base/status.h"
+#include "report/figures.h"
+#include "report/kernel_groups.h"
+#include "report/sections.h"
+
+namespace tessera {
+namespace {
+
+// A class of kernels, products apart by precision.
+struct ClassRow {
+  std::string name;
+  int fill;
+  int order;
+  std::vector<double> us;  // per entry
+};
+
+std::vector<ClassRow> class_rows(const ReportInput& input) {
+  std::vector<ClassRow> rows;
+  std::map<std::string, size_t> places;
+  for (size_t e = 0; e < input.entries.size(); ++e) {
+    for (const KernelTime& k : input.entries[e].profile.kernels) {
+      const std::string name = class_words(k);
+      const auto [place, is_new] = places.try_emplace(name, rows.size());
+      // Products by precision, the lowest first, then the classes as profile.h has them.
+      const int bits = is_product(k.kernel_class) ? stored_bits(k.precision) : 0;
+      if (is_new) {
+        rows.push_back({name, fill_of(k), static_cast<int>(k.kernel_class) * 100 + (bits > 0 ? bits : 99),
+                        std::vector<double>(input.entries.size())});
+      }
+      rows[place->second].us[e] += k.us;
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ClassRow& a, const ClassRow& b) { return a.order < b.order; });
+  return rows;
+}
+
+ChartBlock class_chart(const ReportInput& input, const std::vector<ClassRow>& rows) {
+  BarChart chart;
+  for (const ClassRow& r : rows) {
+    const bool known = std::any_of(chart.legend.begin(), chart.legend.end(),
+                                   [&](const auto& l) { return l.first == r.fill && l.second == r.name; });
+    if (!known) chart.legend.emplace_back(r.fill, r.name);
+  }
+  for (size_t e = 0; e < input.entries.size(); ++e) {
+    const double all = input.entries[e].profile.kernel_us();
+    BarChart::Row bar{.name = input.entries[e].name, .value = time_words(all), .segments = {}};
+    bar.predicted = false;
+    for (const ClassRow& r : rows) {
+      if (r.us[e] > 0) bar.segments.push_back({r.fill, r.us[e], cat(r.name, " ", share_words(r.us[e] / all))});
+    }
+    chart.rows.push_back(std::move(bar));
+  }
+  return {"Kernel time of one run by class, on one scale. Products are apart by the precision of their operands.",
+          std::move(chart)};
+}
+
+TableBlock class_table(const ReportInput& input, const std::vector<ClassRow>& rows) {
+  TableBlock t{.caption = "Kernel time by class, milliseconds of one run and share of it.",
+               .columns = {{"class", false}},
+               .rows = {}};
+  const bool change = input.entries.size() == 2;
+  for (const ReportEntry& e : input.entries) {
+    t.columns.push_back({cat(e.name, ", ms"), true});
+    t.columns.push_back({"share", true});
+  }
+  if (change) t.columns.push_back({"change, ms", true});
+  for (const ClassRow& r : rows) {
+    std::vector<TableCell> row = {r.name};
+    row[0].fill = r.fill;
+    for (size_t e = 0; e < r.us.size(); ++e) {
+      const double all = input.entries[e].profile.kernel_us();
+      row.emplace_back(decimals(r.us[e] / 1e3, 3), r.us[e]);
+      row.emplace_back(share_words(all > 0 ? r.us[e] / all : 0), r.us[e]);
+    }
+    if (change) {
+      const double by = (r.us[1] - r.us[0]) / 1e3;
+      row.emplace_back(cat(by > 0 ? "+" : "", decimals(by, 3)), by);
+    }
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+}  // namespace
+
+Section time_section(const ReportInput& input) {
+  Section s{.heading = "Where the time goes", .blocks = {}};
+  const std::vector<ClassRow> rows = class_rows(input);
+  if (rows.empty()) return s;
+  s.blocks.push_back(class_chart(input, rows));
+  s.blocks.push_back(class_table(input, rows));
+  std::string unknown;
+  for (const ReportEntry& e : input.entries) {
+    double us = 0;
+    for (const KernelTime& k : e.profile.kernels) us += k.kernel_class == KernelClass::kUnknown ? k.us : 0;
+    const double all = e.profile.kernel_us();
+    unknown += cat(unknown.empty() ? "" : ", ", e.name, " ", share_words(all > 0 ? us / all : 0));
+  }
+  s.blocks.push_back(TextBlock{cat("Time of kernels whose name no rule knows: ", unknown, ".")});
+  return s;
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/roofline.h"
+
+namespace tessera {
+
+const char* name_of(Bound bound) {
+  switch (bound) {
+    case Bound::kMemory:
+      return "memory";
+    case Bound::kProducts:
+      return "products";
+    case Bound::kNeither:
+      break;
+  }
+  return "neither";
+}
+
+std::optional<double> rate_of(const Ceilings& ceilings, std::string_view precision) {
+  for (const auto& [name, rate] : ceilings.flops_per_s) {
+    if (name == precision && rate > 0) return rate;
+  }
+  return {};
+}
+
+std::optional<double> ridge_of(const Ceilings& ceilings, std::string_view precision) {
+  const std::optional<double> rate = rate_of(ceilings, precision);
+  if (!rate || ceilings.bytes_per_s <= 0) return {};
+  return *rate / ceilings.bytes_per_s;
+}
+
+Achieved achieved(const KernelTime& kernel, const Ceilings& ceilings) {
+  Achieved a;
+  if (kernel.us <= 0) return a;
+  const double seconds = kernel.us * 1e-6;
+  if (kernel.bytes) a.bytes_per_s = *kernel.bytes / seconds;
+  if (kernel.flops && *kernel.flops > 0) a.flops_per_s = *kernel.flops / seconds;
+  if (a.bytes_per_s && ceilings.bytes_per_s > 0) a.of_memory = *a.bytes_per_s / ceilings.bytes_per_s;
+  const bool multiplies = is_product(kernel.kernel_class) || kernel.kernel_class == KernelClass::kAttention;
+  const std::optional<double> rate = multiplies ? rate_of(ceilings, kernel.precision) : std::nullopt;
+  if (a.flops_per_s && rate) a.of_products = *a.flops_per_s / *rate;
+  if (!a.of_memory && !a.of_products) return a;
+  const double memory = a.of_memory.value_or(0), products = a.of_products.value_or(0);
+  if (memory < kBoundShare && products < kBoundShare) {
+    a.bound = Bound::kNeither;
+  } else {
+    a.bound = memory >= products ? Bound::kMemory : Bound::kProducts;
+  }
+  return a;
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces/roofline.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+const Ceilings kMachine{
+    .machine = "m", .measured = true, .bytes_per_s = 1e9, .flops_per_s = {{"fp16", 1e12}, {"fp8", 2e12}}};
+
+KernelTime kernel(KernelClass c, const char* precision, double us, double flops, double bytes) {
+  KernelTime k;
+  k.kernel_class = c, k.precision = precision, k.us = us, k.flops = flops, k.bytes = bytes;
+  return k;
+}
+
+TEST(Roofline, TheCeilingThatIsNearestBounds) {
+  const Achieved products = achieved(kernel(KernelClass::kGemm, "fp16", 1000, 8e8, 1e5), kMachine);
+  EXPECT_DOUBLE_EQ(*products.flops_per_s, 8e11);
+  EXPECT_DOUBLE_EQ(*products.of_products, 0.8);
+  EXPECT_DOUBLE_EQ(*products.of_memory, 0.1);
+  EXPECT_EQ(*products.bound, Bound::kProducts);
+  EXPECT_EQ(*achieved(kernel(KernelClass::kGemm, "fp16", 1000, 4e8, 9e5), kMachine).bound, Bound::kMemory);
+  EXPECT_EQ(*achieved(kernel(KernelClass::kGemm, "fp8", 1000, 5e8, 1e5), kMachine).bound, Bound::kNeither)
+      << "a quarter of what FP8 can do";
+}
+
+// What a norm computes does not run where products do.
+TEST(Roofline, OthersAreHeldAgainstMemory) {
+  const Achieved a = achieved(kernel(KernelClass::kNorm, "fp16", 1000, 9e8, 5e5), kMachine);
+  EXPECT_FALSE(a.of_products);
+  EXPECT_EQ(*a.bound, Bound::kMemory);
+}
+
+TEST(Roofline, WhatIsNotKnownIsNotSaid) {
+  EXPECT_FALSE(achieved(kernel(KernelClass::kGemm, "fp16", 0, 1, 1), kMachine).bound);
+  const Achieved bare = achieved(kernel(KernelClass::kGemm, "fp16", 10, 1e6, 1e3), Ceilings{});
+  EXPECT_TRUE(bare.bytes_per_s && bare.flops_per_s);
+  EXPECT_FALSE(bare.bound || bare.of_memory || bare.of_products);
+  const Achieved fp32 = achieved(kernel(KernelClass::kGemm, "fp32", 1000, 1e9, 9e5), kMachine);
+  EXPECT_FALSE(fp32.of_products);
+  EXPECT_EQ(*fp32.bound, Bound::kMemory);
+  EXPECT_FALSE(rate_of(kMachine, "fp4") || ridge_of(kMachine, "fp4"));
+  EXPECT_DOUBLE_EQ(*ridge_of(kMachine, "fp8"), 2000);
+}
+
+}  // namespace
+}  // namespace tessera
