@@ -36,6 +36,8 @@ struct Value {
   std::string name;
   Type type;
   bool constant = false;
+  // Keeps its type in every precision: what a model adds up over steps, or multiplies whole rows by.
+  bool exact = false;
   Bytes data;  // constants only
   ValueId scale = kNoValue,
           scale2 = kNoValue;  // constants (static scales); kNoValue for plain types and dynamic scales

@@ -150,7 +150,7 @@ class Parser {
     return out;
   }
 
-  // %name: type[shape] scale=%s
+  // %name: type[shape] exact scale=%s
   Result<ValueId> declare() {
     TS_TRY(want('%'));
     TS_ASSIGN(std::string name, name_token());
@@ -168,6 +168,7 @@ class Parser {
       return bad_input(cat("%", name, ": shape ", to_string(shape), " is too large or negative"));
     const ValueId id = g_.add_value({.name = name, .type = {std::move(shape), *quant}, .constant = false, .data = {}});
     ids_[std::move(name)] = id;
+    g_.at(id).exact = take_word("exact");
     for (const bool second : {false, true}) {
       if (!take_word(second ? "scale2" : "scale")) continue;
       TS_TRY(want('='));

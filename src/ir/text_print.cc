@@ -75,6 +75,7 @@ class Printer {
   std::string declared(ValueId id) const {
     const Value& v = g_.at(id);
     std::string out = cat(read(id), ": ", to_string(v.type.quant), to_string(v.type.shape));
+    if (v.exact) out += " exact";
     if (v.scale != kNoValue) out += " scale=" + read(v.scale);
     if (v.scale2 != kNoValue) out += " scale2=" + read(v.scale2);
     return out;

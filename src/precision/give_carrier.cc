@@ -43,6 +43,9 @@ class CarrierGiver {
       callers.erase(g_.inputs[s.input]);
       if (s.output) callers.erase(g_.outputs[*s.output]);
     }
+    for (size_t v = 0; v < g_.values.size(); ++v) {
+      if (g_.values[v].exact) callers.insert(static_cast<ValueId>(v));
+    }
     // Views share their input's storage, so a view of an input stays f32 too; nodes are in order, so inputs are
     // settled.
     for (const Node& n : g_.nodes) {

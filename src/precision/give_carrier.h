@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every float value takes the carrier's element (f32, f16, bf16), and constants are rounded to it. These keep f32: the
-// caller's inputs and outputs, masks of attention, angles of rotary, moments of rows, and whatever reaches beyond the
-// carrier (reach.h): nothing saturates by luck. A caller's value is read as it is where a kernel of the target can;
-// else it meets the carrier in a copy. A value beyond the carrier has no such copy: where no kernel reads it as it is,
-// the layer is refused.
+// caller's inputs and outputs, values that the graph calls exact, masks of attention, angles of rotary, moments of
+// rows, and whatever reaches beyond the carrier (reach.h): nothing saturates by luck. A caller's value is read as it is
+// where a kernel of the target can; else it meets the carrier in a copy. A value beyond the carrier has no such copy:
+// where no kernel reads it as it is, the layer is refused.
 #pragma once
 
 #include <functional>

@@ -59,7 +59,7 @@ class PolicyGraph {
   }
 
   Status step() {
-    const ValueId x0 = state("x", {n_.batch, n_.horizon, s_.action}, Element::f32);
+    const ValueId x0 = exact(state("x", {n_.batch, n_.horizon, s_.action}, Element::f32));
     const ValueId count = state("step", {n_.batch}, Element::i32);
     length_ = state("length", {n_.batch}, Element::i32);
     TS_TRY(read_modulations(count));
@@ -85,7 +85,7 @@ class PolicyGraph {
     }
     TS_ASSIGN(x, layers.norm(s_.gemma_expert() + "norm", x, s_.pi05 ? &last : nullptr));
     TS_ASSIGN(x, l_.b.slice(x, 1, suffix() - n_.horizon, 1, n_.horizon));
-    TS_ASSIGN(const ValueId velocity, l_.linear(s_.prefix + "action_out_proj", x, s_.action));
+    TS_ASSIGN(const ValueId velocity, exact_linear(s_.prefix + "action_out_proj", x, s_.action));
     return finish_step(x0, velocity, count);
   }
 
@@ -100,6 +100,18 @@ class PolicyGraph {
     v.type = {shape, element};
     g_.inputs.push_back(g_.add_value(std::move(v)));
     return g_.inputs.back();
+  }
+  // Numbers that keep f32 in every precision.
+  ValueId exact(ValueId id) {
+    g_.at(id).exact = true;
+    return id;
+  }
+  // A layer between actions and tokens, whose weights the published model has in f32.
+  Result<ValueId> exact_linear(const std::string& module, ValueId x, int64_t outputs) {
+    const size_t first = g_.values.size();
+    TS_ASSIGN(const ValueId y, l_.linear(module, x, outputs));
+    for (size_t v = first; v < g_.values.size(); ++v) g_.values[v].exact = g_.values[v].exact || g_.values[v].constant;
+    return y;
   }
   // Read by this graph; `leave` may give it a new value.
   ValueId state(const std::string& name, const Shape& shape, Element element) {
@@ -122,6 +134,7 @@ class PolicyGraph {
   // What the state holds after this graph. `before`: the input that it is.
   Status leave(const std::string& name, ValueId after, ValueId before) {
     TS_TRY(output(name + ".after", after));
+    g_.at(g_.outputs.back()).exact = g_.at(before).exact;
     const size_t port = static_cast<size_t>(std::find(g_.inputs.begin(), g_.inputs.end(), before) - g_.inputs.begin());
     for (StatePair& s : g_.states) {
       if (s.input == port) {
@@ -183,7 +196,7 @@ class PolicyGraph {
   // What the steps begin with.
   Status begin_steps(ValueId valid) {
     const ValueId noise = input("noise", {n_.batch, n_.horizon, s_.action}, Element::f32);
-    TS_TRY(leave("x", noise, state("x", l_.b.shape(noise), Element::f32)));
+    TS_TRY(leave("x", noise, exact(state("x", l_.b.shape(noise), Element::f32))));
     TS_TRY(leave("length", valid, state("length", {n_.batch}, Element::i32)));
     Buffer zeros(static_cast<size_t>(n_.batch) * sizeof(int32_t));
     std::fill_n(zeros.data(), zeros.size(), uint8_t{0});
@@ -191,7 +204,7 @@ class PolicyGraph {
     TS_TRY(leave("step", none, state("step", {n_.batch}, Element::i32)));
     if (s_.pi05) return {};
     const ValueId robot = input("state", {n_.batch, s_.action}, Element::f32);
-    TS_ASSIGN(ValueId token, l_.linear(s_.prefix + "state_proj", robot, s_.expert.width));
+    TS_ASSIGN(ValueId token, exact_linear(s_.prefix + "state_proj", robot, s_.expert.width));
     TS_ASSIGN(token, l_.b.reshape(token, {n_.batch, 1, s_.expert.width}));
     return leave("state_token", token, state("state_token", l_.b.shape(token), Element::f32));
   }
@@ -202,7 +215,8 @@ class PolicyGraph {
     for (const std::vector<float>& row : per_step) all.insert(all.end(), row.begin(), row.end());
     const int64_t cols = static_cast<int64_t>(per_step[0].size());
     const ValueId table = g_.add_constant(name, {static_cast<int64_t>(per_step.size()), cols}, all);
-    return l_.b.emit("gather", {table, count}, {}, name);
+    TS_ASSIGN(const ValueId row, l_.b.emit("gather", {exact(table), count}, {}, name));
+    return exact(row);
   }
 
   Status read_modulations(ValueId count) {
@@ -227,7 +241,7 @@ class PolicyGraph {
   }
 
   Result<ValueId> action_tokens(ValueId x, ValueId count) {
-    TS_ASSIGN(ValueId y, l_.linear(s_.prefix + "action_in_proj", x, s_.expert.width));
+    TS_ASSIGN(ValueId y, exact_linear(s_.prefix + "action_in_proj", x, s_.expert.width));
     if (s_.pi05) return y;
     const int64_t width = s_.expert.width;
     std::vector<std::vector<float>> rows;
@@ -239,9 +253,9 @@ class PolicyGraph {
     TS_ASSIGN(time, l_.b.reshape(time, {n_.batch, 1, width}));
     TS_ASSIGN(time, l_.b.expand(time, {n_.batch, n_.horizon, width}));
     TS_ASSIGN(y, l_.b.concat({y, time}, 2, "action_time"));
-    TS_ASSIGN(y, l_.linear(s_.prefix + "action_time_mlp_in", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_in", y, width));
     TS_ASSIGN(y, l_.b.map("silu", {y}, s_.prefix + "action_time_mlp.act"));
-    TS_ASSIGN(y, l_.linear(s_.prefix + "action_time_mlp_out", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_out", y, width));
     return l_.b.concat({state("state_token", {n_.batch, 1, width}, Element::f32), y}, 1, "suffix");
   }
 
@@ -255,9 +269,9 @@ class PolicyGraph {
   }
 
   Status finish_step(ValueId x, ValueId velocity, ValueId count) {
-    const ValueId dt = l_.b.scalar(times_of(n_.steps).dt, Element::f32, "dt");
-    TS_ASSIGN(const ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
-    TS_ASSIGN(const ValueId after, l_.b.map("add", {x, change}, "euler"));
+    const ValueId dt = exact(l_.b.scalar(times_of(n_.steps).dt, Element::f32, "dt"));
+    TS_ASSIGN(ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
+    TS_ASSIGN(const ValueId after, l_.b.map("add", {x, exact(change)}, "euler"));
     TS_TRY(output("velocity", velocity));
     TS_TRY(output("actions", after));
     TS_TRY(leave("x", after, x));
