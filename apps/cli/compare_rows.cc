@@ -134,7 +134,7 @@ std::vector<ComparedRow> engine_rows(const std::string& path, const std::string&
         path, *engine, *plan, {.plan = plan->name, .runs = options.runs, .verify = options.verify, .ceilings = false});
     if (entry.ok()) {
       take_measured(*entry, row.facts);
-      entry->name = plans.size() > 1 ? cat(name, ", ", plan->name) : name;
+      entry->name = name;
       row.entry = std::move(entry).value();
       row.measured_here = true;
     } else {
@@ -258,6 +258,14 @@ Result<std::vector<std::string>> list_comparable(const std::string& folder) {
   return paths;
 }
 
+namespace {
+
+std::string version_name(const ComparedRow& row) {
+  return row.facts.batch > 0 ? cat(row.facts.name, ", batch ", row.facts.batch) : row.facts.name;
+}
+
+}  // namespace
+
 std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
   std::vector<VersionPair> pairs;
   for (size_t b = 0; b < rows.size(); ++b) {
@@ -274,8 +282,8 @@ std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
                         before.batch == after.batch && rows[a].path != rows[b].path;
       if (!same) continue;
       const bool latency = old_one.latency && new_one.latency;
-      pairs.push_back({.before = rows[a].entry->name,
-                       .after = rows[b].entry->name,
+      pairs.push_back({.before = version_name(rows[a]),
+                       .after = version_name(rows[b]),
                        .ms_before = latency ? old_one.latency->median_ms : old_one.kernel_us() / 1e3,
                        .ms_after = latency ? new_one.latency->median_ms : new_one.kernel_us() / 1e3,
                        .steps = changed_steps(old_one, new_one),

@@ -143,10 +143,15 @@ std::vector<ListItem> findings(const Explanation& e) {
   }
   for (const auto& [name, outside] : {std::pair(e.a.name, e.a_outside), std::pair(e.b.name, e.b_outside)}) {
     if (!outside) continue;
-    out.emplace_back(cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
-                         decimals(outside->busy_ms, 3), " ms, so ", decimals(outside->outside_ms, 3),
-                         " ms outside of them, of which ", decimals(outside->unexplained_ms, 3),
-                         " ms are not explained by gaps and copies."));
+    std::string text = cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
+                           decimals(outside->busy_ms, 3), " ms");
+    // Both are medians of their own: the sum of the one may be above the other by what runs differ.
+    if (outside->outside_ms > 0) {
+      text += cat(", so ", decimals(outside->outside_ms, 3), " ms outside of them");
+      if (outside->unexplained_ms > 0)
+        text += cat(", of which ", decimals(outside->unexplained_ms, 3), " ms are not explained by gaps and copies");
+    }
+    out.emplace_back(text + ".");
   }
   return out;
 }

@@ -90,7 +90,8 @@ Section summary_section(const ReportInput& input) {
   for (const Explanation& e : input.explained) {
     if (!e.answer.empty()) s.blocks.push_back(TextBlock{e.answer, TextBlock::Kind::kFinding});
   }
-  if (!input.entries.empty()) s.blocks.push_back(summary_table(input));
+  // Beside a comparison, whose table has more rows, it would say the same twice.
+  if (!input.entries.empty() && input.compared.empty()) s.blocks.push_back(summary_table(input));
   for (const ReportEntry& e : input.entries) {
     if (e.profile.predicted)
       s.blocks.push_back(TextBlock{cat(e.name, " is predicted from the data of its chip: nothing of it was measured."),
