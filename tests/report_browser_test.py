@@ -46,7 +46,9 @@ const printed = () => {  // the rules for paper, on a page of its width
   page.querySelectorAll('details').forEach((d) => (d.open = true));
   frame.style.width = %d + 'px';
   const cut = [...page.querySelectorAll('table, svg, pre')].filter((e) => e.getBoundingClientRect().right > %d + 1);
-  return cut.map((e) => e.closest('figure, section').textContent.trim().slice(0, 60));
+  const over = [...page.querySelectorAll('td')].filter((e) => e.scrollWidth > e.clientWidth + 1);  // into the next cell
+  return [...cut.map((e) => e.closest('figure, section').textContent.trim().slice(0, 60)),
+    ...over.map((e) => e.textContent)];
 };
 const sort_all = () => {
   const page = frame.contentDocument;
@@ -154,6 +156,8 @@ class Browser(CliTest):
         seen, _ = plant(".narrow { display: none; }", "")
         self.assertIn(2, [c["drawings"] for c in seen["widths"][str(DESK)]["charts"]])
         seen, _ = plant("svg { max-width: 100%; height: auto; }", "")
+        self.assertNotEqual(seen["cut"], [])
+        seen, _ = plant("</style>", "td.short { display: block; width: 9px; }</style>")
         self.assertNotEqual(seen["cut"], [])
         seen, console = plant("<main>", '<main><img src="http://127.0.0.1:9/x.png">')
         self.assertEqual(seen["images"], 1)

@@ -166,16 +166,18 @@ TableBlock check_table(const Applied& applied) {
   return t;
 }
 
+std::string heading_of(const Explanation& e, bool one_of_several) {
+  if (!e.speedup) return cat(e.b.name, " beside ", e.a.name);
+  if (*e.speedup < 1) return cat("Why ", e.b.name, " is slower than ", e.a.name);
+  return cat("Why ", one_of_several ? cat(e.b.name, " is ") : "", ratio_words(*e.speedup),
+             one_of_several ? " as fast" : "", " and not more");
+}
+
 }  // namespace
 
 Section explanation_section(const ReportInput& input, const Explanation& e) {
   Section s{.heading = "What limits the speed", .blocks = {}};
-  if (e.compared) {
-    s.heading =
-        input.explained.size() > 1
-            ? cat("Why ", e.b.name, " is ", e.speedup ? ratio_words(*e.speedup) : "not", " as fast as ", e.a.name)
-            : cat("Why ", e.speedup ? ratio_words(*e.speedup) : "not faster", " and not more");
-  }
+  if (e.compared) s.heading = heading_of(e, input.explained.size() > 1);
   if (ListBlock found{.items = findings(e)}; !found.items.empty()) s.blocks.push_back(std::move(found));
   if (!e.fallbacks.empty()) s.blocks.push_back(fallback_table(e));
   if (!e.ladder.empty()) {
