@@ -70,6 +70,17 @@ TEST(Layers, AreGroupedByTheirPlaceInABlock) {
   EXPECT_FALSE(groups[2].kernel.flops);  // norms have none
 }
 
+TEST(Layers, ThatOnlyANumberTellsApartAreOneKind) {
+  const LayerNames names(
+      {"blocks.1.fc1", "attention", "blocks.2.fc1", "attention_2", "attention_3", "norm", "norm_2", ""});
+  EXPECT_EQ(names.of("attention").kind, "attention_*");
+  EXPECT_EQ(names.of("attention").block, "1");  // blocks begin with 1 here
+  EXPECT_EQ(names.of("attention_3").block, "3");
+  EXPECT_EQ(names.of("attention_3").short_kind, "attention");
+  EXPECT_EQ(names.of("norm_2").kind, "norm_2");  // two are too few to be sure
+  EXPECT_EQ(names.of("").kind, "");
+}
+
 TEST(Layers, BitsAreReadFromPrecisionsAndTypes) {
   for (const auto& [words, bits] : std::initializer_list<std::pair<const char*, int>>{{"nvfp4", 4},
                                                                                       {"e2m1 2:4", 4},

@@ -107,7 +107,7 @@ TableBlock change_table(const Explanation& e) {
     t.rows.push_back({TableCell::code(cut_middle(c.name, kNameLength)),
                       c.in_a ? TableCell(decimals(c.a_ms, 4), c.a_ms) : TableCell("-"),
                       c.in_b ? TableCell(decimals(c.b_ms, 4), c.b_ms) : TableCell("-"),
-                      TableCell(cat(by > 0 ? "+" : "", decimals(by, 4)), by), cat(c.a_precision, to)});
+                      TableCell(signed_words(by, 4), by), cat(c.a_precision, to)});
   }
   return t;
 }

@@ -80,7 +80,7 @@ TableBlock class_table(const ReportInput& input, const std::vector<ClassRow>& ro
     }
     if (change) {
       const double by = (r.us[1] - r.us[0]) / 1e3;
-      row.emplace_back(cat(by > 0 ? "+" : "", decimals(by, 3)), by);
+      row.emplace_back(signed_words(by, 3), by);
     }
     t.rows.push_back(std::move(row));
   }

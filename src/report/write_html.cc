@@ -21,7 +21,7 @@ namespace {
 // Characters: up to the first a cell stays on one line, from the second on it is read as a sentence.
 constexpr size_t kShortCell = 26, kProseCell = 60;
 constexpr size_t kKeptRows = 14;    // of a table that stays on one sheet of paper
-constexpr size_t kTextColumn = 92;  // characters of a table's row that fit into the width of the text
+constexpr size_t kTextColumn = 82;  // characters of a table's row that fit into the width of the text
 
 std::string asset(std::string_view name) {
   for (const EmbeddedText& t : report_assets()) {
