@@ -130,8 +130,8 @@ std::vector<ComparedRow> engine_rows(const std::string& path, const std::string&
     row.facts.precision = words.precision;
     row.facts.attention = words.attention;
     row.facts.sparsity = words.sparsity;
-    auto entry = measure_engine(
-        path, *engine, *plan, {.plan = plan->name, .runs = options.runs, .verify = options.verify, .ceilings = false});
+    auto entry =
+        measure_engine(path, *engine, *plan, {.runs = options.runs, .verify = options.verify, .ceilings = false});
     if (entry.ok()) {
       take_measured(*entry, row.facts);
       entry->name = name;
@@ -183,29 +183,28 @@ Result<std::vector<BuildCombination>> parse_combinations(const std::string& text
 Result<std::vector<ComparedRow>> build_rows(const BuildCombination& combination, const std::string& model,
                                             const std::vector<int64_t>& batches, const std::string& folder,
                                             const RowOptions& options) {
-  BuildFlags flags = combination.flags;
-  // Samples are for scales and refinements; a precision without scales takes them for golden values alone.
+  const BuildFlags& flags = combination.flags;
   TS_ASSIGN(const BuildOptions build, build_options(flags, model, batches, /*quiet=*/true));
   const std::string path = folder + "/" + file_stem(combination.name) + ".tess";
   TS_TRY(check_output(path, model));
-  const std::string command = command_of(combination, model, batches, path);
+  Status built;
   {
-    const auto file = build_file(build, path);
-    if (!file.ok()) {
-      const std::string attention = flags.attention;
-      return std::vector<ComparedRow>{{.facts = {.name = combination.name,
-                                                 .precision = flags.precision,
-                                                 .attention = attention,
-                                                 .sparsity = flags.sparsity,
-                                                 .latency_ms = {},
-                                                 .refused = file.status().message()},
-                                       .entry = {},
-                                       .path = path,
-                                       .command = command}};
-    }
+    const auto file = build_file(build, path);  // its engine goes before the file is opened: memory for one is enough
+    built = file.status();
   }
-  std::vector<ComparedRow> rows = engine_rows(path, combination.name, options);
-  for (ComparedRow& r : rows) r.command = command;
+  std::vector<ComparedRow> rows;
+  if (built.ok()) {
+    rows = engine_rows(path, combination.name, options);
+  } else {
+    rows.emplace_back().path = path;
+    ComparedEngine& facts = rows[0].facts;
+    facts.name = combination.name;
+    facts.precision = flags.precision;
+    facts.attention = flags.attention;
+    facts.sparsity = flags.sparsity;
+    facts.refused = built.message();
+  }
+  for (ComparedRow& r : rows) r.command = command_of(combination, model, batches, path);
   return rows;
 }
 
