@@ -174,7 +174,7 @@ class Policies(unittest.TestCase):
         name = "paligemma_with_expert.gemma_expert.model.layers.1.mlp.up_proj.weight"
         cases = {
             "missing": (lambda t: {k: v for k, v in t.items() if k != name}, f"tensor '{name}' is missing"),
-            "shape": (lambda t: t | {name: t[name][:, 1:]}, f"tensor '{name}' has the shape [96,47]; wanted is [96,48]"),
+            "shape": (lambda t: t | {name: t[name][:, 1:]}, f"'{name}' has the shape [96,47]; wanted is [96,48]"),
             "extra": (lambda t: t | {"action_mid_proj.weight": np.zeros((2, 2))}, "action_mid_proj.weight"),
             "other": (lambda t: {"w": np.zeros((2, 2))}, "no checkpoint of pi0 or pi0.5"),
         }
@@ -194,7 +194,7 @@ class Policies(unittest.TestCase):
             ({"tokens": np.full_like(right["tokens"], 512)}, "tokens"),
             ({"token_valid": right["token_valid"][:, :3]}, "array 'token_valid' has the shape [1,3]"),
             (
-                {"image_valid": np.zeros_like(right["image_valid"]), "token_valid": np.zeros_like(right["token_valid"])},
+                {name: np.zeros_like(right[name]) for name in ("image_valid", "token_valid")},
                 "no view and no token",
             ),
             ({"tokens": np.tile(right["tokens"], 2), "token_valid": np.tile(right["token_valid"], 2)}, "prompt=18"),

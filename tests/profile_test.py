@@ -168,7 +168,7 @@ class Profile(CliTest):
         model = llama_models.Llama(seed=5)
         model.write_checkpoint(self.folder / "llama", checkpoint_layouts.write_safetensors)
         tessera(
-            *("build", "llama", "--family", "llama", "-o", "llama.tess", "--precision", "fp16", "--cache", 32),
+            *("build", "llama", "--family", "llama", "-o", "llama.tess", "--precision", "fp16", "--size", "cache=32"),
             *("--graph", "prefill:tokens=11", "--graph", "decode:tokens=1"),
         )
         plans = json.loads(tessera("inspect", "llama.tess", "--json").stdout)["plans"]

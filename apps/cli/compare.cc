@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "base/progress.h"
 #include "cli/build_file.h"
@@ -88,6 +91,15 @@ Result<std::vector<ComparedRow>> built_rows(const Options& o, const Places& plac
   return rows;
 }
 
+// Files of one name in two folders are called by their paths.
+void name_apart(std::vector<ComparedRow>& rows) {
+  std::map<std::string, std::set<std::string>> paths;
+  for (const ComparedRow& r : rows) paths[r.facts.name].insert(r.path);
+  for (ComparedRow& r : rows) {
+    if (paths[r.facts.name].size() > 1) r.facts.name = r.path;
+  }
+}
+
 Result<std::vector<ComparedRow>> found_rows(const Options& o) {
   TS_ASSIGN(const Rules rules, open_rules(o.rules));
   std::vector<std::string> files;
@@ -110,6 +122,7 @@ Result<std::vector<ComparedRow>> found_rows(const Options& o) {
       rows.push_back(std::move(r));
     progress.advance();
   }
+  name_apart(rows);
   return rows;
 }
 
@@ -187,38 +200,60 @@ void print_version(const VersionPair& v) {
   fmt::print("{}", table.text());
 }
 
+// What a report looks into beyond the table: rows of one batch, the one with the most, and of those the first, the
+// fastest and the front. Ten explanations are read by few, and rows of two batches have no parts to compare.
+std::vector<ReportEntry> entries_in_detail(const std::vector<ComparedRow>& rows) {
+  constexpr size_t kMost = 6;
+  std::map<int64_t, size_t> counts;
+  for (const ComparedRow& r : rows) counts[r.facts.batch] += r.entry.has_value();
+  int64_t batch = 0;
+  size_t most = 0;
+  for (const auto& [size, count] : counts) {
+    if (count >= most) batch = size, most = count;
+  }
+  std::vector<const ComparedRow*> of_batch;
+  for (const ComparedRow& r : rows) {
+    if (r.entry && r.facts.batch == batch) of_batch.push_back(&r);
+  }
+  if (of_batch.empty()) return {};
+  const auto by_time = [](const ComparedRow* a, const ComparedRow* b) {
+    return a->facts.latency_ms.value_or(1e300) < b->facts.latency_ms.value_or(1e300);
+  };
+  const ComparedRow* const fastest = *std::min_element(of_batch.begin(), of_batch.end(), by_time);
+  std::vector<ReportEntry> entries;
+  const auto add = [&](const ComparedRow* r) {
+    entries.push_back(*r->entry);
+    entries.back().name = r->facts.name;
+  };
+  add(of_batch[0]);
+  if (fastest != of_batch[0]) add(fastest);
+  for (const bool front : {true, false}) {
+    for (const ComparedRow* r : of_batch) {
+      if (r != of_batch[0] && r != fastest && r->facts.on_front == front && entries.size() < kMost) add(r);
+    }
+  }
+  return entries;
+}
+
 ReportInput report_of(const Options& o, const std::vector<ComparedRow>& rows, std::vector<VersionPair> versions) {
-  ReportInput input{.title = o.precisions.empty() ? "Engines side by side" : cat("Engines of ", o.paths[0]),
+  const std::string model = o.precisions.empty() ? "" : std::filesystem::path(o.paths[0]).filename().string();
+  ReportInput input{.title = model.empty() ? "Engines side by side" : cat("Engines of ", model),
                     .date = today(),
                     .program = "tessera " TS_VERSION,
-                    .entries = {},
+                    .entries = entries_in_detail(rows),
                     .explained = {}};
-  const ReportEntry* fastest = nullptr;
   for (const ComparedRow& r : rows) {
     input.compared.push_back(r.facts);
     input.compared.back().refused = short_reason(r.facts.refused);
     if (!r.command.empty() && (input.commands.empty() || input.commands.back() != r.command))
       input.commands.push_back(r.command);
-    if (!r.entry) continue;
-    input.entries.push_back(*r.entry);
   }
-  // One explanation is read, ten are not: the fastest per sample beside the first.
-  const auto per_sample = [](const ReportEntry& e) {
-    const double ms = e.profile.latency ? e.profile.latency->median_ms : e.profile.kernel_us() / 1e3;
-    return e.profile.batch > 0 ? ms / static_cast<double>(e.profile.batch) : ms;
-  };
-  for (const ReportEntry& e : input.entries) {
-    if (fastest == nullptr || per_sample(e) < per_sample(*fastest)) fastest = &e;
-  }
-  if (fastest != nullptr && fastest != &input.entries[0]) {
-    input.explained = explain_entries({input.entries[0], *fastest}, {});
-  } else if (input.entries.size() > 1) {
-    input.explained = explain_entries({input.entries[0], input.entries[1]}, {});
-  }
+  if (input.entries.size() > 1) input.explained = explain_entries({input.entries[0], input.entries[1]}, {});
   input.versions = std::move(versions);
   std::string line = "tessera compare";
   for (const std::string& p : o.paths) line += " " + quoted(p);
   if (!o.precisions.empty()) line += cat(" --precisions ", quoted(o.precisions), o.sparse ? " --sparse" : "");
+  for (const std::string& b : o.batches) line += cat(" --batch ", quoted(b));
   input.commands.push_back(cat(line, " -o ", quoted(o.output)));
   return input;
 }

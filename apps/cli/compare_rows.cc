@@ -130,11 +130,11 @@ std::vector<ComparedRow> engine_rows(const std::string& path, const std::string&
     row.facts.precision = words.precision;
     row.facts.attention = words.attention;
     row.facts.sparsity = words.sparsity;
-    auto entry = measure_engine(
-        path, *engine, *plan, {.plan = plan->name, .runs = options.runs, .verify = options.verify, .ceilings = false});
+    auto entry =
+        measure_engine(path, *engine, *plan, {.runs = options.runs, .verify = options.verify, .ceilings = false});
     if (entry.ok()) {
       take_measured(*entry, row.facts);
-      entry->name = plans.size() > 1 ? cat(name, ", ", plan->name) : name;
+      entry->name = name;
       row.entry = std::move(entry).value();
       row.measured_here = true;
     } else {
@@ -183,29 +183,28 @@ Result<std::vector<BuildCombination>> parse_combinations(const std::string& text
 Result<std::vector<ComparedRow>> build_rows(const BuildCombination& combination, const std::string& model,
                                             const std::vector<int64_t>& batches, const std::string& folder,
                                             const RowOptions& options) {
-  BuildFlags flags = combination.flags;
-  // Samples are for scales and refinements; a precision without scales takes them for golden values alone.
+  const BuildFlags& flags = combination.flags;
   TS_ASSIGN(const BuildOptions build, build_options(flags, model, batches, /*quiet=*/true));
   const std::string path = folder + "/" + file_stem(combination.name) + ".tess";
   TS_TRY(check_output(path, model));
-  const std::string command = command_of(combination, model, batches, path);
+  Status built;
   {
-    const auto file = build_file(build, path);
-    if (!file.ok()) {
-      const std::string attention = flags.attention;
-      return std::vector<ComparedRow>{{.facts = {.name = combination.name,
-                                                 .precision = flags.precision,
-                                                 .attention = attention,
-                                                 .sparsity = flags.sparsity,
-                                                 .latency_ms = {},
-                                                 .refused = file.status().message()},
-                                       .entry = {},
-                                       .path = path,
-                                       .command = command}};
-    }
+    const auto file = build_file(build, path);  // its engine goes before the file is opened: memory for one is enough
+    built = file.status();
   }
-  std::vector<ComparedRow> rows = engine_rows(path, combination.name, options);
-  for (ComparedRow& r : rows) r.command = command;
+  std::vector<ComparedRow> rows;
+  if (built.ok()) {
+    rows = engine_rows(path, combination.name, options);
+  } else {
+    rows.emplace_back().path = path;
+    ComparedEngine& facts = rows[0].facts;
+    facts.name = combination.name;
+    facts.precision = flags.precision;
+    facts.attention = flags.attention;
+    facts.sparsity = flags.sparsity;
+    facts.refused = built.message();
+  }
+  for (ComparedRow& r : rows) r.command = command_of(combination, model, batches, path);
   return rows;
 }
 
@@ -258,6 +257,14 @@ Result<std::vector<std::string>> list_comparable(const std::string& folder) {
   return paths;
 }
 
+namespace {
+
+std::string version_name(const ComparedRow& row) {
+  return row.facts.batch > 0 ? cat(row.facts.name, ", batch ", row.facts.batch) : row.facts.name;
+}
+
+}  // namespace
+
 std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
   std::vector<VersionPair> pairs;
   for (size_t b = 0; b < rows.size(); ++b) {
@@ -274,8 +281,8 @@ std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
                         before.batch == after.batch && rows[a].path != rows[b].path;
       if (!same) continue;
       const bool latency = old_one.latency && new_one.latency;
-      pairs.push_back({.before = rows[a].entry->name,
-                       .after = rows[b].entry->name,
+      pairs.push_back({.before = version_name(rows[a]),
+                       .after = version_name(rows[b]),
                        .ms_before = latency ? old_one.latency->median_ms : old_one.kernel_us() / 1e3,
                        .ms_after = latency ? new_one.latency->median_ms : new_one.kernel_us() / 1e3,
                        .steps = changed_steps(old_one, new_one),

@@ -13,7 +13,6 @@
 namespace tessera {
 
 struct MeasureOptions {
-  std::string plan;  // empty: the first that users run
   int runs = 20;
   bool verify = true;
   bool ceilings = true;  // measured once on a machine, which takes a while

@@ -42,7 +42,7 @@ Result<ReportEntry> open_entry(const Options& o, const std::string& path, const 
   const auto plan = pick_plan(engine, o.plan);
   if (!plan.ok()) return plan.status().at(path);
   commands.push_back(build_command_of(path, engine));
-  return measure_engine(path, engine, **plan, {.plan = o.plan, .runs = o.runs, .verify = !o.no_verify});
+  return measure_engine(path, engine, **plan, {.runs = o.runs, .verify = !o.no_verify});
 }
 
 std::string command_of(const Options& o) {
@@ -53,6 +53,7 @@ std::string command_of(const Options& o) {
        {std::pair("--plan", o.plan), {"--title", o.title}, {"--rules", o.rules}, {"--asked", o.asked}}) {
     if (!value.empty()) line += cat(" ", flag, " ", quoted(value));
   }
+  if (o.runs != Options().runs) line += cat(" --runs ", o.runs);
   return line + (o.no_verify ? " --no-verify" : "");
 }
 

@@ -599,8 +599,7 @@ Result<Built> build_engine(const BuildOptions& options) {
     TS_ASSIGN(const FamilySchedule own, source->schedule(options.sizes));
     for (const std::string& name : own.graphs) all.graphs.push_back({.name = name, .shapes = {}, .sizes = {}});
     for (const auto& [graph, times] : own.runs) all.schedule.push_back({graph, times});
-    if (!options.schedule.empty())
-      return usage_error("--schedule orders graphs, which --graph names: give some");
+    if (!options.schedule.empty()) return usage_error("--schedule orders graphs, which --graph names: give some");
   }
   if (all.graphs.empty()) return Builder(options, source).run();
   if (options.precision == kAuto) return usage_error("--precision auto chooses for one graph: leave --graph out");

@@ -61,6 +61,7 @@ TEST(Typeset, NumbersKeepTheirUnitsAndSigns) {
   EXPECT_EQ(typeset("1.38x of 7.60 ms"), "1.38\u00A0\u00D7 of 7.60\u00A0ms");
   EXPECT_EQ(typeset("26.4 % is"), "26.4\u00A0% is");
   EXPECT_EQ(typeset("sm90_fp8 128x256"), "sm90_fp8 128x256");  // a tile is no product
+  EXPECT_EQ(typeset("cutlass__5x_cudnn"), "cutlass__5x_cudnn");
   EXPECT_EQ(typeset("2 samples, 3 xs"), "2 samples, 3 xs");
   EXPECT_EQ(typeset("5.50 ms - 1.45 ms"), "5.50\u00A0ms \u2212 1.45\u00A0ms");
   EXPECT_EQ(typeset("a - b <i>"), "a - b &lt;i&gt;");
@@ -73,6 +74,10 @@ TEST(Figures, AreShortAndNeverInfinite) {
   EXPECT_EQ(decimals(1.005, 2), "1.00");
   EXPECT_EQ(decimals(0.0 / 0.0, 2), "-");
   EXPECT_EQ(decimals(1e300, 3), "1.00e+300");
+  EXPECT_EQ(decimals(-0.0004, 3), "0.000");
+  EXPECT_EQ(signed_words(1.949, 2), "+1.95");
+  EXPECT_EQ(signed_words(-0.5, 1), "-0.5");
+  EXPECT_EQ(signed_words(0.0001, 3), "0.000");
   EXPECT_EQ(rounded(0.01234), "0.0123");
   EXPECT_EQ(rounded(1234.5), "1234");
   EXPECT_EQ(rounded(0), "0");

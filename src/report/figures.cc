@@ -13,7 +13,15 @@ std::string decimals(double value, int digits) {
   // Beyond 1e15 no decimal is exact, and a hostile file may hold 1e300.
   const int length = std::fabs(value) < 1e15 ? std::snprintf(text, sizeof text, "%.*f", digits, value)
                                              : std::snprintf(text, sizeof text, "%.2e", value);
-  return std::string(text, static_cast<size_t>(length));
+  std::string out(text, static_cast<size_t>(length));
+  if (out[0] == '-' && out.find_first_not_of("-0.") == std::string::npos) out.erase(0, 1);  // nothing has no sign
+  return out;
+}
+
+std::string signed_words(double value, int digits) {
+  std::string out = decimals(value, digits);
+  if (value > 0 && out.find_first_not_of("0.") != std::string::npos) out.insert(0, "+");
+  return out;
 }
 
 std::string rounded(double value, int digits) {

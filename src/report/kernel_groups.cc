@@ -25,13 +25,50 @@ LayerName split_layer(std::string_view layer) {
   return {"", std::string(layer), std::string(layer)};
 }
 
+namespace {
+
+constexpr size_t kNumbered = 3;  // names that differ in a number from which on they are taken for one kind
+
+// "attention" of "attention_12"; the name itself where it does not end so.
+std::string without_number(const std::string& layer) {
+  const size_t digits = layer.find_last_not_of("0123456789") + 1;
+  const bool numbered = digits > 1 && digits < layer.size() && layer[digits - 1] == '_';
+  return numbered ? layer.substr(0, digits - 1) : layer;
+}
+
+}  // namespace
+
+LayerNames::LayerNames(const std::vector<std::string>& in_order) {
+  std::map<std::string, std::vector<std::string>> numbered;  // by their name without the number
+  int64_t first_block = -1;
+  for (const std::string& layer : in_order) {
+    const auto [name, is_new] = names_.try_emplace(layer, split_layer(layer));
+    if (!is_new) continue;
+    if (name->second.block.empty()) {
+      numbered[without_number(layer)].push_back(layer);
+    } else if (const int64_t block = std::stoll(name->second.block); first_block < 0 || block < first_block) {
+      first_block = block;  // at most six digits
+    }
+  }
+  for (const auto& [base, layers] : numbered) {
+    if (layers.size() < kNumbered || base.empty()) continue;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const int64_t block = std::max<int64_t>(first_block, 0) + static_cast<int64_t>(i);
+      names_[layers[i]] = {std::to_string(block), base + "_*", base};
+    }
+  }
+}
+
 std::vector<KernelGroup> group_kernels(const Profile& profile) {
+  std::vector<std::string> in_order;
+  for (const KernelTime& k : profile.kernels) in_order.push_back(k.layer);
+  const LayerNames names(in_order);
   using Key = std::tuple<std::string, std::string, KernelClass, std::string>;
   std::map<Key, size_t> places;
   std::vector<KernelGroup> groups;
   std::vector<std::set<std::string>> layers;
   for (const KernelTime& k : profile.kernels) {
-    const auto [block, kind, short_kind] = split_layer(k.layer);
+    const auto& [block, kind, short_kind] = names.of(k.layer);
     const auto [place, is_new] = places.try_emplace(Key(k.name, kind, k.kernel_class, k.precision), groups.size());
     if (is_new) {
       groups.push_back({.kernel = k, .short_kind = short_kind, .layers = 0});

@@ -3,6 +3,7 @@
 // blocks.1.mlp.fc1 ... by one kernel are one row blocks.*.mlp.fc1.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,17 @@ struct LayerName {
   std::string short_kind;  // what comes after the number: "mlp.fc1"; else the whole name
 };
 LayerName split_layer(std::string_view layer);
+
+// Names of all layers of one model. Layers outside the blocks that only a number tells apart ("attention",
+// "attention_2", "attention_3" ...: names that a tool made) are one kind, the first of them in the first block.
+class LayerNames {
+ public:
+  explicit LayerNames(const std::vector<std::string>& in_order);
+  const LayerName& of(const std::string& layer) const { return names_.at(layer); }  // one of those given
+
+ private:
+  std::map<std::string, LayerName> names_;
+};
 
 struct KernelGroup {
   KernelTime kernel;       // name, class, precision ...; calls, us, flops and bytes of all; layer: its kind

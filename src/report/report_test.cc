@@ -70,6 +70,17 @@ TEST(Layers, AreGroupedByTheirPlaceInABlock) {
   EXPECT_FALSE(groups[2].kernel.flops);  // norms have none
 }
 
+TEST(Layers, ThatOnlyANumberTellsApartAreOneKind) {
+  const LayerNames names(
+      {"blocks.1.fc1", "attention", "blocks.2.fc1", "attention_2", "attention_3", "norm", "norm_2", ""});
+  EXPECT_EQ(names.of("attention").kind, "attention_*");
+  EXPECT_EQ(names.of("attention").block, "1");  // blocks begin with 1 here
+  EXPECT_EQ(names.of("attention_3").block, "3");
+  EXPECT_EQ(names.of("attention_3").short_kind, "attention");
+  EXPECT_EQ(names.of("norm_2").kind, "norm_2");  // two are too few to be sure
+  EXPECT_EQ(names.of("").kind, "");
+}
+
 TEST(Layers, BitsAreReadFromPrecisionsAndTypes) {
   for (const auto& [words, bits] : std::initializer_list<std::pair<const char*, int>>{{"nvfp4", 4},
                                                                                       {"e2m1 2:4", 4},
@@ -121,6 +132,25 @@ TEST(Sections, SharesOfClassesAreOfEachEntry) {
   EXPECT_EQ(std::get<BarChart>(charts[0]->chart).rows.size(), 2u);
 }
 
+TEST(Sections, ManyEntriesHaveARowEach) {
+  ReportInput in = test_input();
+  while (in.entries.size() < 6) in.entries.push_back(in.entries[1]);
+  const Section s = time_section(in);
+  const auto tables = blocks_of<TableBlock>(s);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0]->rows.size(), 6u);
+  EXPECT_NEAR(*tables[0]->rows[5].back().value, in.entries[1].profile.kernel_us(), 1e-9);
+}
+
+TEST(Sections, TheUnclassifiedShareIsAlwaysSaid) {
+  ReportInput in = test_input();
+  const Section known = time_section(in);
+  EXPECT_NE(blocks_of<TextBlock>(known)[0]->text.find("0.0 %"), std::string::npos);
+  in.entries[1].profile.kernels[0].kernel_class = KernelClass::kUnknown;
+  const Section unknown = time_section(in);
+  EXPECT_EQ(blocks_of<TextBlock>(unknown)[0]->text, "Time of kernels whose name no rule knows: fp8 6.3 %.");
+}
+
 TEST(Sections, RooflinesHaveARoofForEachPrecisionInUse) {
   const auto all = kernels_section(test_input());
   const auto charts = blocks_of<ChartBlock>(all);
@@ -166,7 +196,11 @@ TEST(Sections, AFailedVerificationAndAPredictionAreSaidFirst) {
 TEST(Sections, SpeedupsArePerSampleWhereBatchesDiffer) {
   ReportInput in = test_input();
   in.entries[1].profile.batch = 128;
+  const Section beside = summary_section(in);
+  EXPECT_TRUE(blocks_of<TableBlock>(beside).empty());  // the comparison has its own table
+  in.compared.clear();
   const Section s = summary_section(in);
+  ASSERT_EQ(blocks_of<TableBlock>(s).size(), 1u);
   EXPECT_NEAR(*blocks_of<TableBlock>(s)[0]->rows[1].back().value, 2 / 0.7, 1e-9);
 }
 

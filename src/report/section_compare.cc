@@ -101,8 +101,7 @@ Section versions_section(const ReportInput& input) {
                                                            : cat(c.kernel_before, " to ", c.kernel_after);
       t.rows.push_back({TableCell::code(cut_middle(c.layer, kNameLength)),
                         TableCell::code(cut_middle(kernel, kNameLength)), number_cell(c.us_before, 1),
-                        number_cell(c.us_after, 1),
-                        TableCell(cat(c.change_us() > 0 ? "+" : "", decimals(c.change_us(), 1)), c.change_us())});
+                        number_cell(c.us_after, 1), TableCell(signed_words(c.change_us(), 1), c.change_us())});
     }
     s.blocks.push_back(std::move(t));
   }

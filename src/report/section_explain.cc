@@ -107,7 +107,7 @@ TableBlock change_table(const Explanation& e) {
     t.rows.push_back({TableCell::code(cut_middle(c.name, kNameLength)),
                       c.in_a ? TableCell(decimals(c.a_ms, 4), c.a_ms) : TableCell("-"),
                       c.in_b ? TableCell(decimals(c.b_ms, 4), c.b_ms) : TableCell("-"),
-                      TableCell(cat(by > 0 ? "+" : "", decimals(by, 4)), by), cat(c.a_precision, to)});
+                      TableCell(signed_words(by, 4), by), cat(c.a_precision, to)});
   }
   return t;
 }
@@ -143,10 +143,15 @@ std::vector<ListItem> findings(const Explanation& e) {
   }
   for (const auto& [name, outside] : {std::pair(e.a.name, e.a_outside), std::pair(e.b.name, e.b_outside)}) {
     if (!outside) continue;
-    out.emplace_back(cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
-                         decimals(outside->busy_ms, 3), " ms, so ", decimals(outside->outside_ms, 3),
-                         " ms outside of them, of which ", decimals(outside->unexplained_ms, 3),
-                         " ms are not explained by gaps and copies."));
+    std::string text = cat(name, ": latency ", decimals(outside->latency_ms, 3), " ms, kernels busy ",
+                           decimals(outside->busy_ms, 3), " ms");
+    // Both are medians of their own: the sum of the one may be above the other by what runs differ.
+    if (outside->outside_ms > 0) {
+      text += cat(", so ", decimals(outside->outside_ms, 3), " ms outside of them");
+      if (outside->unexplained_ms > 0)
+        text += cat(", of which ", decimals(outside->unexplained_ms, 3), " ms are not explained by gaps and copies");
+    }
+    out.emplace_back(text + ".");
   }
   return out;
 }
@@ -161,16 +166,18 @@ TableBlock check_table(const Applied& applied) {
   return t;
 }
 
+std::string heading_of(const Explanation& e, bool one_of_several) {
+  if (!e.speedup) return cat(e.b.name, " beside ", e.a.name);
+  if (*e.speedup < 1) return cat("Why ", e.b.name, " is slower than ", e.a.name);
+  return cat("Why ", one_of_several ? cat(e.b.name, " is ") : "", ratio_words(*e.speedup),
+             one_of_several ? " as fast" : "", " and not more");
+}
+
 }  // namespace
 
 Section explanation_section(const ReportInput& input, const Explanation& e) {
   Section s{.heading = "What limits the speed", .blocks = {}};
-  if (e.compared) {
-    s.heading =
-        input.explained.size() > 1
-            ? cat("Why ", e.b.name, " is ", e.speedup ? ratio_words(*e.speedup) : "not", " as fast as ", e.a.name)
-            : cat("Why ", e.speedup ? ratio_words(*e.speedup) : "not faster", " and not more");
-  }
+  if (e.compared) s.heading = heading_of(e, input.explained.size() > 1);
   if (ListBlock found{.items = findings(e)}; !found.items.empty()) s.blocks.push_back(std::move(found));
   if (!e.fallbacks.empty()) s.blocks.push_back(fallback_table(e));
   if (!e.ladder.empty()) {

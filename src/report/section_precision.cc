@@ -80,11 +80,14 @@ struct Map {
 };
 Map map_of(const std::vector<LayerPrecision>& layers) {
   Map m;
+  std::vector<std::string> in_order;
+  for (const LayerPrecision& l : layers) in_order.push_back(l.layer);
+  const LayerNames names(in_order);
   std::vector<std::string> blocks, kinds;
   std::map<std::string, size_t> block_places, kind_places;
   std::set<int> fills;
   for (const LayerPrecision& l : layers) {
-    const LayerName name = split_layer(l.layer);
+    const LayerName& name = names.of(l.layer);
     if (!name.block.empty() && !block_places.contains(name.block) && blocks.size() < kMapColumns)
       block_places.try_emplace(name.block, blocks.size()), blocks.push_back(name.block);
     if (!kind_places.contains(name.kind) && kinds.size() < kMapRows) {
@@ -96,7 +99,7 @@ Map map_of(const std::vector<LayerPrecision>& layers) {
   m.chart.columns = blocks;
   for (MapChart::Row& r : m.chart.rows) r.cells.resize(blocks.size());
   for (const LayerPrecision& l : layers) {
-    const LayerName name = split_layer(l.layer);
+    const LayerName& name = names.of(l.layer);
     const auto row = kind_places.find(name.kind);
     const auto column = block_places.find(name.block);
     if (row == kind_places.end() || (!name.block.empty() && column == block_places.end())) {

@@ -35,11 +35,13 @@ std::string cosine_words(const ReportEntry& e) {
 
 TableBlock summary_table(const ReportInput& input) {
   const bool latency = all_have_latency(input);
-  TableBlock t{.caption = latency
-                              ? "Latency is that of whole runs, without a profiler. Kernel time is the sum over "
-                                "kernels of one run. The cosine is with the model as written, the mean over samples."
-                              : "Kernel time is the sum over kernels of one run; not every profile has a latency. "
-                                "The cosine is with the model as written, the mean over samples.",
+  std::string caption =
+      latency ? "Latency is that of whole runs, without a profiler. Kernel time is the sum over kernels of one run."
+              : "Kernel time is the sum over kernels of one run; not every profile has a latency.";
+  if (std::any_of(input.entries.begin(), input.entries.end(),
+                  [](const ReportEntry& e) { return e.accuracy.has_value(); }))
+    caption += " The cosine is with the model as written, the mean over samples.";
+  TableBlock t{.caption = std::move(caption),
                .columns = {{"", false},
                            {"latency, ms", true},
                            {"p99, ms", true},
@@ -90,7 +92,8 @@ Section summary_section(const ReportInput& input) {
   for (const Explanation& e : input.explained) {
     if (!e.answer.empty()) s.blocks.push_back(TextBlock{e.answer, TextBlock::Kind::kFinding});
   }
-  if (!input.entries.empty()) s.blocks.push_back(summary_table(input));
+  // Beside a comparison, whose table has more rows, it would say the same twice.
+  if (!input.entries.empty() && input.compared.empty()) s.blocks.push_back(summary_table(input));
   for (const ReportEntry& e : input.entries) {
     if (e.profile.predicted)
       s.blocks.push_back(TextBlock{cat(e.name, " is predicted from the data of its chip: nothing of it was measured."),

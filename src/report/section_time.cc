@@ -10,6 +10,8 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kColumns = 3;  // entries that have columns of their own
+
 // A class of kernels, products apart by precision.
 struct ClassRow {
   std::string name;
@@ -78,11 +80,39 @@ TableBlock class_table(const ReportInput& input, const std::vector<ClassRow>& ro
     }
     if (change) {
       const double by = (r.us[1] - r.us[0]) / 1e3;
-      row.emplace_back(cat(by > 0 ? "+" : "", decimals(by, 3)), by);
+      row.emplace_back(signed_words(by, 3), by);
     }
     t.rows.push_back(std::move(row));
   }
   return t;
+}
+
+// With many entries a row each: two columns for each would be a table that nobody reads.
+TableBlock entry_table(const ReportInput& input, const std::vector<ClassRow>& rows) {
+  TableBlock t{.caption = "Kernel time by class, milliseconds of one run.", .columns = {{"", false}}, .rows = {}};
+  for (const ClassRow& r : rows) t.columns.push_back({r.name, true});
+  t.columns.push_back({"all", true});
+  for (size_t e = 0; e < input.entries.size(); ++e) {
+    std::vector<TableCell> row = {input.entries[e].name};
+    for (const ClassRow& r : rows) row.emplace_back(decimals(r.us[e] / 1e3, 3), r.us[e]);
+    const double all = input.entries[e].profile.kernel_us();
+    row.emplace_back(decimals(all / 1e3, 3), all);
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+// The share that no rule classifies is always said.
+std::string unknown_words(const ReportInput& input) {
+  std::string unknown;
+  for (const ReportEntry& e : input.entries) {
+    double us = 0;
+    for (const KernelTime& k : e.profile.kernels) us += k.kernel_class == KernelClass::kUnknown ? k.us : 0;
+    const double all = e.profile.kernel_us();
+    if (us > 0 && all > 0) unknown += cat(unknown.empty() ? "" : ", ", e.name, " ", share_words(us / all));
+  }
+  if (unknown.empty()) return "The class of every kernel is known: 0.0 % of the time is unclassified.";
+  return cat("Time of kernels whose name no rule knows: ", unknown, ".");
 }
 
 }  // namespace
@@ -92,15 +122,8 @@ Section time_section(const ReportInput& input) {
   const std::vector<ClassRow> rows = class_rows(input);
   if (rows.empty()) return s;
   s.blocks.push_back(class_chart(input, rows));
-  s.blocks.push_back(class_table(input, rows));
-  std::string unknown;
-  for (const ReportEntry& e : input.entries) {
-    double us = 0;
-    for (const KernelTime& k : e.profile.kernels) us += k.kernel_class == KernelClass::kUnknown ? k.us : 0;
-    const double all = e.profile.kernel_us();
-    unknown += cat(unknown.empty() ? "" : ", ", e.name, " ", share_words(all > 0 ? us / all : 0));
-  }
-  s.blocks.push_back(TextBlock{cat("Time of kernels whose name no rule knows: ", unknown, ".")});
+  s.blocks.push_back(input.entries.size() > kColumns ? entry_table(input, rows) : class_table(input, rows));
+  s.blocks.push_back(TextBlock{unknown_words(input)});
   return s;
 }
 

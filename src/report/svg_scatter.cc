@@ -136,7 +136,7 @@ class Plot {
   void draw_point(const ScatterChart::Point& p) {
     if (!shown(p)) return;
     const double x = px(p.x), y = py(p.y), r = radius(p);
-    const auto n = [](double v) { return decimals(v, 1); };
+    const auto n = [](double v) { return decimals(v, 2); };
     std::string d;
     switch (p.shape % 4) {
       case 0:

@@ -20,7 +20,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 std::string typeset(std::string_view text) {
   constexpr std::string_view kUnits[] = {"%", "x", "ms", "us", "s", "kB", "MB", "GB", "TB/s", "GB/s", "MB/s"};
   const std::string escaped = html_text(text);
-  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '/'; };
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '_'; };
   std::string out;
   for (size_t i = 0; i < escaped.size(); ++i) {
     const bool after_digit = i > 0 && std::isdigit(static_cast<unsigned char>(escaped[i - 1])) != 0;

@@ -20,7 +20,8 @@ namespace {
 
 // Characters: up to the first a cell stays on one line, from the second on it is read as a sentence.
 constexpr size_t kShortCell = 26, kProseCell = 60;
-constexpr size_t kTextColumn = 92;  // characters of a table's row that fit into the width of the text
+constexpr size_t kKeptRows = 14;    // of a table that stays on one sheet of paper
+constexpr size_t kTextColumn = 82;  // characters of a table's row that fit into the width of the text
 
 std::string asset(std::string_view name) {
   for (const EmbeddedText& t : report_assets()) {
@@ -142,7 +143,8 @@ class HtmlWriter {
       out_ += cat("<details>\n<summary>", caption, " (", t.rows.size(), t.rows.size() == 1 ? " row" : " rows",
                   ")</summary>\n");
     }
-    out_ += cat("<figure class=\"table", wanted_width(t) > kTextColumn ? " wide" : "", "\">\n");
+    out_ += cat("<figure class=\"table", wanted_width(t) > kTextColumn ? " wide" : "",
+                t.rows.size() <= kKeptRows ? " kept" : "", "\">\n");
     if (!t.folded) out_ += cat("<figcaption>", caption, "</figcaption>\n");
     out_ += cat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"", html_text(name),
                 "\"><table>\n<thead><tr>");
