@@ -29,19 +29,22 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   BatchOptions options;
   options.graph = name;
   options.progress = [&](int64_t done) { progress.advance(done); };
-  if (check_golden_first && !engine.golden.forms.empty()) {
-    options.admit = [&](const Plan& p) {
-      const Status s = require_golden(engine, p);
-      if (s.code() != Code::kVerifyFailed) return s;
-      return Status(s.code(), s.message() + "; tessera verify names the layer, --no-verify runs it all the same");
-    };
-  }
+  if (check_golden_first) options.admit = golden_first(engine);
   BatchRunner runner(engine, options);
   TS_TRY(runner.run(samples.count, inputs, outputs));
   BatchedRun result{.outputs = {}, .times = runner.times(), .machine = runner.machine(), .used = runner.used()};
   for (size_t i = 0; i < gathered.size(); ++i)
     result.outputs.push_back(output_array(plan, i, samples.count, std::move(gathered[i])));
   return result;
+}
+
+std::function<Status(const Plan& plan)> golden_first(const Engine& engine) {
+  if (engine.golden.forms.empty()) return {};
+  return [&engine](const Plan& p) {
+    const Status s = require_golden(engine, p);
+    if (s.code() != Code::kVerifyFailed) return s;
+    return Status(s.code(), s.message() + "; tessera verify names the layer, --no-verify runs it all the same");
+  };
 }
 
 }  // namespace tessera

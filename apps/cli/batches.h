@@ -3,6 +3,7 @@
 // for numpy after.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,9 @@ struct BatchedRun {
 // `check_golden_first`: each plan reproduces its golden values before it serves, where the engine has them.
 Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
                                const std::string& graph = "");
+
+// Asked before a plan runs: whether it reproduces its golden values here. Empty where the engine has none. `engine`
+// must outlive it.
+std::function<Status(const Plan& plan)> golden_first(const Engine& engine);
 
 }  // namespace tessera

@@ -8,11 +8,12 @@
 #include <memory>
 
 #include "assemble/build_engine.h"
+#include "base/log.h"
+#include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
-#include "verify/verify.h"
 
 namespace tessera {
 namespace {
@@ -106,7 +107,10 @@ Status run(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<Array> arrays, read_npz(o.inputs));
   TS_ASSIGN(const Engine engine, engine_of(o, arrays, common));
   TS_TRY(check_target(engine));
-  auto policy = Policy::make(engine);
+  SessionOptions options;
+  if (!o.flags.no_verify) options.admit = golden_first(engine);
+  if (!o.flags.no_verify && engine.golden.forms.empty()) warn(kNoGoldenValues);
+  auto policy = Policy::make(engine, options);
   if (!policy.ok()) return policy.status().at(o.model);
   auto observations = Observations::of(std::move(arrays), (*policy)->sizes());
   if (!observations.ok()) return observations.status().at(o.inputs);

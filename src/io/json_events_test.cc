@@ -2,28 +2,14 @@
 #include "io/json_events.h"
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include "io/gzip.h"
+#include "io/test_gzip.h"
 
 namespace tessera {
 namespace {
 
 std::span<const uint8_t> bytes(const std::string& s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
-
-std::string packed(const std::string& text) {
-  std::string out(text.size() + 1000, '\0');
-  z_stream z{};
-  EXPECT_EQ(deflateInit2(&z, 9, Z_DEFLATED, MAX_WBITS + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
-  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  z.avail_in = static_cast<uInt>(text.size());
-  z.next_out = reinterpret_cast<Bytef*>(out.data());
-  z.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
-  out.resize(z.total_out);
-  deflateEnd(&z);
-  return out;
-}
 
 // Writes what it is told, with the depth.
 class Recorder : public JsonEvents {
@@ -44,7 +30,7 @@ class Recorder : public JsonEvents {
 
 TEST(JsonEvents, ComeInOrderWithTheirDepth) {
   const std::string json = R"({"a": [1, -2.5, "x\"y"], "b": {"c": null, "d": true}})";
-  for (const std::string& file : {json, packed(json), packed(json.substr(0, 9)) + packed(json.substr(9))}) {
+  for (const std::string& file : {json, gzip_of(json), gzip_of(json.substr(0, 9)) + gzip_of(json.substr(9))}) {
     Recorder r;
     ASSERT_TRUE(read_json_events(bytes(file), r).ok());
     EXPECT_EQ(r.said, "{@1 a:@1 [@2 1@2 -2.5@2 'x\"y'@2 end@2 b:@1 {@2 c:@2 d:@2 end@2 end@1 ");
@@ -73,14 +59,14 @@ TEST(JsonEvents, BoundsAndBadTextAreTold) {
   EXPECT_EQ(said("[1, 2, 3, 4, 5, 6, 7]", {.token_bytes = 5}), "");
   EXPECT_EQ(said("[1, 2, 3]", {.text_bytes = 4}), "has 9 bytes; at most 4 are read");
   // Blanks hold nothing; their number is bounded all the same.
-  const std::string blanks = packed("[" + std::string(10 << 20, ' ') + "]");
+  const std::string blanks = gzip_of("[" + std::string(10 << 20, ' ') + "]");
   EXPECT_EQ(said(blanks), "");
   EXPECT_EQ(said(blanks, {.text_bytes = 1 << 20}), "unpacks to more than 1048576 bytes, which is the limit");
   EXPECT_EQ(said(blanks.substr(0, blanks.size() / 2)).substr(0, 12), "is cut short");
 }
 
 TEST(Gzip, AllOfItOrASentence) {
-  const std::string text(1'000'000, 'x'), file = packed(text);
+  const std::string text(1'000'000, 'x'), file = gzip_of(text);
   const auto all = unpack_gzip(bytes(file), 1'000'000);
   ASSERT_TRUE(all.ok()) << all.status().message();
   EXPECT_EQ(*all, text);

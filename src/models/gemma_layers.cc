@@ -3,8 +3,6 @@
 
 #include <cmath>
 
-#include "types/elements.h"
-
 namespace tessera {
 
 std::vector<std::pair<std::string, Shape>> gemma_tensors(const std::string& layer, const GemmaSettings& s,
@@ -48,7 +46,7 @@ Result<ValueId> GemmaLayers::heads(const std::string& module, ValueId x, int64_t
 Status GemmaLayers::write_new(const std::string& name, ValueId x, GemmaCache& cache) {
   const std::string module = name + ".self_attn";
   TS_ASSIGN(ValueId k, heads(module + ".k_proj", x, s_.kv_heads));
-  TS_ASSIGN(k, l_.b.emit("rotary", {k, cos_, sin_}, {}, module + ".k_rotary"));
+  TS_ASSIGN(k, l_.b.emit("rotary", {k, angles_.cos, angles_.sin}, {}, module + ".k_rotary"));
   TS_ASSIGN(const ValueId v, heads(module + ".v_proj", x, s_.kv_heads));
   Attrs attrs = {{"axis", int64_t{1}}};
   if (cache.at == kNoValue) attrs.set("at", int64_t{0});
@@ -64,7 +62,7 @@ Result<ValueId> GemmaLayers::attend(const std::string& name, ValueId x, GemmaCac
   const std::string module = name + ".self_attn";
   const Shape in = l_.b.shape(x);
   TS_ASSIGN(ValueId q, heads(module + ".q_proj", x, s_.heads));
-  TS_ASSIGN(q, l_.b.emit("rotary", {q, cos_, sin_}, {}, module + ".q_rotary"));
+  TS_ASSIGN(q, l_.b.emit("rotary", {q, angles_.cos, angles_.sin}, {}, module + ".q_rotary"));
   TS_TRY(write_new(name, x, cache));
   Node node{.name = module, .op = "attention", .inputs = {q, cache.keys, cache.values, cache.bias, cache.lengths}};
   node.attrs.set("scale", 1 / std::sqrt(static_cast<double>(s_.head)));
@@ -104,20 +102,6 @@ Result<ValueId> GemmaLayers::layer(const std::string& name, ValueId x, GemmaCach
 Status GemmaLayers::keys_and_values(const std::string& name, ValueId x, GemmaCache& cache) {
   TS_ASSIGN(const ValueId y, norm(name + ".input_layernorm", x));
   return write_new(name, y, cache);
-}
-
-std::pair<std::vector<float>, std::vector<float>> rotary_tables(int64_t rows, int64_t head, double base,
-                                                                bool bf16_frequencies) {
-  std::vector<float> cosines, sines;
-  for (int64_t p = 0; p < rows; ++p) {
-    for (int64_t i = 0; i < head / 2; ++i) {
-      double frequency = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head));
-      if (bf16_frequencies) frequency = Bf16::decode(Bf16::encode(static_cast<float>(frequency)));
-      cosines.push_back(static_cast<float>(std::cos(static_cast<double>(p) * frequency)));
-      sines.push_back(static_cast<float>(std::sin(static_cast<double>(p) * frequency)));
-    }
-  }
-  return {std::move(cosines), std::move(sines)};
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/layer_builder.h"
+#include "models/rotary_angles.h"
 
 namespace tessera {
 
@@ -37,8 +38,8 @@ struct GemmaCache {
 
 class GemmaLayers {
  public:
-  GemmaLayers(LayerBuilder& layers, const GemmaSettings& settings, ValueId cos, ValueId sin)
-      : l_(layers), s_(settings), cos_(cos), sin_(sin) {}
+  GemmaLayers(LayerBuilder& layers, const GemmaSettings& settings, RotaryAngles angles)
+      : l_(layers), s_(settings), angles_(angles) {}
 
   // x [b, tokens, width]. `cache`: on return its keys and values are those after this run. `modulations`: of the norm
   // before attention and of the one before the MLP.
@@ -57,12 +58,7 @@ class GemmaLayers {
 
   LayerBuilder& l_;
   const GemmaSettings s_;
-  const ValueId cos_, sin_;
+  const RotaryAngles angles_;
 };
-
-// cos and sin of `rows` positions from 0 on, [rows, head / 2] each. `bf16_frequencies`: frequencies are rounded to bf16
-// first, as openpi's PyTorch model does.
-std::pair<std::vector<float>, std::vector<float>> rotary_tables(int64_t rows, int64_t head, double base,
-                                                                bool bf16_frequencies = false);
 
 }  // namespace tessera

@@ -3,6 +3,14 @@
 
 namespace tessera {
 
+ValueId LayerBuilder::input(const std::string& name, const Shape& shape, Element element) {
+  Value v;
+  v.name = name;
+  v.type = {shape, element};
+  b.graph().inputs.push_back(b.graph().add_value(std::move(v)));
+  return b.graph().inputs.back();
+}
+
 Result<ValueId> LayerBuilder::constant(const std::string& name, const Shape& shape) {
   TS_ASSIGN(Bytes numbers, checkpoint_.tensors().take_f32(name, {shape}));
   return b.graph().add_constant(name, Type{shape, Element::f32}, std::move(numbers));

@@ -19,6 +19,8 @@ class LayerBuilder {
     graph.derived = checkpoint.tensors().derived();
   }
 
+  // An input of the graph, the next one.
+  ValueId input(const std::string& name, const Shape& shape, Element element);
   // A tensor of floats as an f32 constant.
   Result<ValueId> constant(const std::string& name, const Shape& shape);
   // y = x w^T + bias

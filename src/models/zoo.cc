@@ -20,6 +20,7 @@ constexpr const Family* kFamilies[] = {
 std::vector<ZooEntry> zoo_entries() {
   std::vector<ZooEntry> all;
   for (const Family* f : kFamilies) {
+    if (f->entries == nullptr) continue;
     for (ZooEntry& e : f->entries()) all.push_back(std::move(e));
   }
   return all;
@@ -28,6 +29,7 @@ std::vector<ZooEntry> zoo_entries() {
 Result<std::string> zoo_onnx(const std::string& name, uint64_t seed, const ZooSizes& sizes, const std::string& path) {
   std::string names;
   for (const Family* f : kFamilies) {
+    if (f->entries == nullptr) continue;
     for (const ZooEntry& e : f->entries()) {
       if (e.name == name) return f->onnx(name, seed, sizes, path);
       names += (names.empty() ? "" : ", ") + e.name;

@@ -50,6 +50,7 @@ struct FamilySchedule {
 
 // A family of models: what a folder of this room offers.
 struct Family {
+  // Null: the zoo has none of it.
   std::vector<ZooEntry> (*entries)();
   // Bytes of a ModelProto. `name` is one of the entries. Sizes that the family cannot have are an error. A model that
   // is larger than an ONNX file may be writes its weights to `data` + ".data" and names that file; empty: is an error.

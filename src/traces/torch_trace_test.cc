@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <nlohmann/json.hpp>
 
 #include "io/gzip.h"
+#include "io/test_gzip.h"
 #include "traces/test_files.h"
 
 namespace tessera {
@@ -21,19 +21,6 @@ class TorchTrace : public ScratchFiles {
     return R"({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU A"}, {"id": 1, "name": "GPU B"}],
       "traceEvents": [)" +
            events + R"(], "traceName": "t"})";
-  }
-  static std::string packed(const std::string& text) {
-    std::string out(text.size() + 1000, '\0');
-    z_stream z{};
-    EXPECT_EQ(deflateInit2(&z, 9, Z_DEFLATED, MAX_WBITS + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
-    z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-    z.avail_in = static_cast<uInt>(text.size());
-    z.next_out = reinterpret_cast<Bytef*>(out.data());
-    z.avail_out = static_cast<uInt>(out.size());
-    EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
-    out.resize(z.total_out);
-    deflateEnd(&z);
-    return out;
   }
 };
 
@@ -140,7 +127,7 @@ TEST_F(TorchTrace, BadTracesAreRefusedInASentence) {
 }
 
 TEST_F(TorchTrace, GzipIsUnpackedAndBadGzipTold) {
-  const std::string text = content(fixture("fp8_torch.json")), gz = packed(text);
+  const std::string text = content(fixture("fp8_torch.json")), gz = gzip_of(text);
   const auto plain = read(fixture("fp8_torch.json")), unpacked = read(write("t.json.gz", gz));
   ASSERT_TRUE(unpacked.ok()) << unpacked.status().message();
   EXPECT_EQ(unpacked->kernel_us(), plain->kernel_us());
@@ -172,8 +159,8 @@ TEST_F(TorchTrace, HalfAMillionEvents) {
 
 // 80 MB in 80 kB, all one string: nothing of that size is ever held.
 TEST_F(TorchTrace, GzipBombsAreRefused) {
-  const std::string text = packed(std::string(8 << 20, 'a'));
-  std::string bomb = packed("{\"traceEvents\": [\"");
+  const std::string text = gzip_of(std::string(8 << 20, 'a'));
+  std::string bomb = gzip_of("{\"traceEvents\": [\"");
   for (int i = 0; i < 10; ++i) bomb += text;
   EXPECT_NE(refusal(bomb).find("string or number of more than"), std::string::npos);
 }

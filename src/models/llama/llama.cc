@@ -5,6 +5,7 @@
 
 #include "import/checkpoints/json_fields.h"
 #include "models/layer_builder.h"
+#include "models/rotary_angles.h"
 
 namespace tessera {
 namespace {
@@ -87,9 +88,9 @@ class LlamaGraph {
       : g_(graph), s_(settings), n_(sizes), l_(graph, checkpoint) {}
 
   Status build() {
-    const ValueId ids = input("input_ids", {n_.batch, n_.tokens}, Element::i64);
-    length_ = input("past_length", {n_.batch}, Element::i32);
-    TS_TRY(make_angles());
+    const ValueId ids = l_.input("input_ids", {n_.batch, n_.tokens}, Element::i64);
+    length_ = l_.input("past_length", {n_.batch}, Element::i32);
+    TS_ASSIGN(angles_, angles_from(l_, length_, n_.tokens, n_.cache, s_.head, s_.theta));
     TS_ASSIGN(const ValueId table, l_.constant("model.embed_tokens.weight", {s_.vocabulary, s_.width}));
     TS_ASSIGN(ValueId x, l_.b.emit("gather", {table, ids}, {}, "model.embed_tokens"));
     for (int64_t i = 0; i < s_.layers; ++i) {
@@ -105,40 +106,6 @@ class LlamaGraph {
   }
 
  private:
-  ValueId input(const std::string& name, const Shape& shape, Element element) {
-    Value v;
-    v.name = name;
-    v.type = {shape, element};
-    g_.inputs.push_back(g_.add_value(std::move(v)));
-    return g_.inputs.back();
-  }
-
-  // Cosine and sine of the new tokens' positions, past_length and those after it.
-  Status make_angles() {
-    const int64_t pairs = s_.head / 2;
-    std::vector<float> cosines, sines, steps;
-    for (int64_t p = 0; p < n_.cache; ++p) {
-      for (int64_t i = 0; i < pairs; ++i) {
-        const double angle =
-            static_cast<double>(p) * std::pow(s_.theta, -2.0 * static_cast<double>(i) / static_cast<double>(s_.head));
-        cosines.push_back(static_cast<float>(std::cos(angle)));
-        sines.push_back(static_cast<float>(std::sin(angle)));
-      }
-    }
-    Buffer counted(static_cast<size_t>(n_.tokens) * sizeof(int32_t));
-    for (int64_t t = 0; t < n_.tokens; ++t) reinterpret_cast<int32_t*>(counted.data())[t] = static_cast<int32_t>(t);
-    const ValueId tokens =
-        g_.add_constant("positions", Type{{1, n_.tokens}, Element::i32}, Bytes::own(std::move(counted)));
-    TS_ASSIGN(const ValueId past, l_.b.reshape(length_, {n_.batch, 1}));
-    TS_ASSIGN(const ValueId positions, l_.b.map("add", {past, tokens}, "positions"));
-    for (const auto& [name, numbers, into] :
-         {std::tuple{"rotary.cos", &cosines, &cos_}, {"rotary.sin", &sines, &sin_}}) {
-      const ValueId table = g_.add_constant(name, {n_.cache, pairs}, *numbers);
-      TS_ASSIGN(*into, l_.b.emit("gather", {table, positions}, {}, name));
-    }
-    return {};
-  }
-
   Result<ValueId> norm(const std::string& module, ValueId x) {
     TS_ASSIGN(const ValueId gain, l_.constant(module + ".weight", {s_.width}));
     return l_.b.emit("norm", {x, gain}, {{"kind", std::string("rms")}, {"eps", s_.eps}}, module);
@@ -150,11 +117,13 @@ class LlamaGraph {
     return l_.b.reshape(y, {n_.batch, n_.tokens, count, s_.head});
   }
 
-  Result<ValueId> rotated(const std::string& name, ValueId x) { return l_.b.emit("rotary", {x, cos_, sin_}, {}, name); }
+  Result<ValueId> rotated(const std::string& name, ValueId x) {
+    return l_.b.emit("rotary", {x, angles_.cos, angles_.sin}, {}, name);
+  }
 
   // New rows behind the valid ones of a cache, which the next run finds there.
   Result<ValueId> cached(const std::string& name, ValueId rows) {
-    const ValueId before = input(name, {n_.batch, n_.cache, s_.kv_heads, s_.head}, Element::f32);
+    const ValueId before = l_.input(name, {n_.batch, n_.cache, s_.kv_heads, s_.head}, Element::f32);
     TS_ASSIGN(const ValueId after,
               l_.b.emit("write", {before, rows, length_}, {{"axis", int64_t{1}}}, name + ".write"));
     g_.at(after).name = name + ".after";
@@ -198,7 +167,8 @@ class LlamaGraph {
   const Settings& s_;
   const Sizes& n_;
   LayerBuilder l_;
-  ValueId length_ = kNoValue, cos_ = kNoValue, sin_ = kNoValue;
+  ValueId length_ = kNoValue;
+  RotaryAngles angles_{};
 };
 
 // Angles are counted; a head that is the embedding is stored once.
@@ -217,17 +187,8 @@ Result<Graph> llama_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
   return graph;
 }
 
-namespace {
-
-std::vector<ZooEntry> entries() { return {}; }
-Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&, const std::string&) {
-  return usage_error(cat("the zoo has no model '", name, "'"));
-}
-
-}  // namespace
-
 extern const Family llama_family;
 const Family llama_family{
-    entries, onnx, llama_graph, harmless, {{"tokens", "new tokens in a run"}, {"cache", "rows of the KV caches"}}};
+    nullptr, nullptr, llama_graph, harmless, {{"tokens", "new tokens in a run"}, {"cache", "rows of the KV caches"}}};
 
 }  // namespace tessera

@@ -26,23 +26,22 @@ class PolicyGraph {
 
   Status vision() {
     const int64_t side = s_.vision.image, images = n_.batch * n_.views;
-    const ValueId pixels = input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
+    const ValueId pixels = l_.input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
     TS_ASSIGN(ValueId x, l_.b.reshape(pixels, {images, 3, side, side}));
     TS_ASSIGN(x, siglip_tower(l_, s_.paligemma() + "vision_tower.vision_model", s_.vision, x));
     TS_ASSIGN(x, l_.linear(s_.paligemma() + "multi_modal_projector.linear", x, s_.language.width));
     TS_ASSIGN(x, l_.b.reshape(x, {n_.batch, image_rows(), s_.language.width}));
-    return leave("image_tokens", x, input("image_tokens", l_.b.shape(x), Element::f32));
+    return leave("image_tokens", x, l_.input("image_tokens", l_.b.shape(x), Element::f32));
   }
 
   Status prefix() {
-    const ValueId ids = input("tokens", {n_.batch, n_.prompt}, Element::i64);
-    const ValueId images = input("image_rows", {n_.batch}, Element::i32);
-    const ValueId valid = input("prefix_rows", {n_.batch}, Element::i32);
-    const ValueId seen = input("image_tokens", {n_.batch, image_rows(), s_.language.width}, Element::f32);
+    const ValueId ids = l_.input("tokens", {n_.batch, n_.prompt}, Element::i64);
+    const ValueId images = l_.input("image_rows", {n_.batch}, Element::i32);
+    const ValueId valid = l_.input("prefix_rows", {n_.batch}, Element::i32);
+    const ValueId seen = l_.input("image_tokens", {n_.batch, image_rows(), s_.language.width}, Element::f32);
     g_.states.push_back({.input = g_.inputs.size() - 1});
     TS_ASSIGN(ValueId x, sequence(ids, seen, images));
-    TS_TRY(constant_angles(rows()));
-    GemmaLayers layers(l_, s_.language, cos_, sin_);
+    GemmaLayers layers(l_, s_.language, fixed_angles(g_, rows(), s_.language.head, s_.rope_base));
     for (int64_t i = 0; i < s_.layers; ++i) {
       const std::string name = cat(s_.paligemma(), "language_model.layers.", i);
       GemmaCache cache = cache_of(i);
@@ -64,8 +63,10 @@ class PolicyGraph {
     length_ = state("length", {n_.batch}, Element::i32);
     TS_TRY(read_modulations(count));
     TS_ASSIGN(ValueId x, action_tokens(x0, count));
-    TS_TRY(moving_angles());
-    GemmaLayers layers(l_, s_.expert, cos_, sin_);
+    // The suffix lies right behind the valid rows.
+    TS_ASSIGN(const RotaryAngles angles,
+              angles_from(l_, length_, suffix(), rows() + suffix(), s_.expert.head, s_.rope_base));
+    GemmaLayers layers(l_, s_.expert, angles);
     const ValueId bias = suffix_bias();
     for (int64_t i = 0; i < s_.layers; ++i) {
       GemmaCache cache = cache_of(i);
@@ -94,13 +95,6 @@ class PolicyGraph {
   int64_t rows() const { return image_rows() + n_.prompt; }
   int64_t suffix() const { return n_.horizon + (s_.pi05 ? 0 : 1); }
 
-  ValueId input(const std::string& name, const Shape& shape, Element element) {
-    Value v;
-    v.name = name;
-    v.type = {shape, element};
-    g_.inputs.push_back(g_.add_value(std::move(v)));
-    return g_.inputs.back();
-  }
   // Numbers that keep f32 in every precision.
   ValueId exact(ValueId id) {
     g_.at(id).exact = true;
@@ -115,7 +109,7 @@ class PolicyGraph {
   }
   // Read by this graph; `leave` may give it a new value.
   ValueId state(const std::string& name, const Shape& shape, Element element) {
-    const ValueId id = input(name, shape, element);
+    const ValueId id = l_.input(name, shape, element);
     g_.states.push_back({.input = g_.inputs.size() - 1});
     return id;
   }
@@ -170,32 +164,9 @@ class PolicyGraph {
     return l_.b.emit("write", {all, words, image_rows}, {{"axis", int64_t{1}}}, "prefix.prompt");
   }
 
-  Status constant_angles(int64_t positions) {
-    const auto [cosines, sines] = rotary_tables(positions, s_.language.head, s_.rope_base);
-    cos_ = g_.add_constant("rotary.cos", {1, positions, s_.language.head / 2}, cosines);
-    sin_ = g_.add_constant("rotary.sin", {1, positions, s_.language.head / 2}, sines);
-    return {};
-  }
-  // Positions of the suffix: those right behind the valid rows.
-  Status moving_angles() {
-    const int64_t positions = rows() + suffix(), pairs = s_.expert.head / 2;
-    const auto [cosines, sines] = rotary_tables(positions, s_.expert.head, s_.rope_base);
-    Buffer counted(static_cast<size_t>(suffix()) * sizeof(int32_t));
-    for (int64_t t = 0; t < suffix(); ++t) reinterpret_cast<int32_t*>(counted.data())[t] = static_cast<int32_t>(t);
-    const ValueId tokens =
-        g_.add_constant("positions", Type{{1, suffix()}, Element::i32}, Bytes::own(std::move(counted)));
-    TS_ASSIGN(const ValueId first, l_.b.reshape(length_, {n_.batch, 1}));
-    TS_ASSIGN(const ValueId at, l_.b.map("add", {first, tokens}, "positions"));
-    const ValueId cos_table = g_.add_constant("rotary.cos", {positions, pairs}, cosines);
-    const ValueId sin_table = g_.add_constant("rotary.sin", {positions, pairs}, sines);
-    TS_ASSIGN(cos_, l_.b.emit("gather", {cos_table, at}, {}, "rotary.cos"));
-    TS_ASSIGN(sin_, l_.b.emit("gather", {sin_table, at}, {}, "rotary.sin"));
-    return {};
-  }
-
   // What the steps begin with.
   Status begin_steps(ValueId valid) {
-    const ValueId noise = input("noise", {n_.batch, n_.horizon, s_.action}, Element::f32);
+    const ValueId noise = l_.input("noise", {n_.batch, n_.horizon, s_.action}, Element::f32);
     TS_TRY(leave("x", noise, exact(state("x", l_.b.shape(noise), Element::f32))));
     TS_TRY(leave("length", valid, state("length", {n_.batch}, Element::i32)));
     Buffer zeros(static_cast<size_t>(n_.batch) * sizeof(int32_t));
@@ -203,7 +174,7 @@ class PolicyGraph {
     const ValueId none = g_.add_constant("step.first", Type{{n_.batch}, Element::i32}, Bytes::own(std::move(zeros)));
     TS_TRY(leave("step", none, state("step", {n_.batch}, Element::i32)));
     if (s_.pi05) return {};
-    const ValueId robot = input("state", {n_.batch, s_.action}, Element::f32);
+    const ValueId robot = l_.input("state", {n_.batch, s_.action}, Element::f32);
     TS_ASSIGN(ValueId token, exact_linear(s_.prefix + "state_proj", robot, s_.expert.width));
     TS_ASSIGN(token, l_.b.reshape(token, {n_.batch, 1, s_.expert.width}));
     return leave("state_token", token, state("state_token", l_.b.shape(token), Element::f32));
@@ -284,7 +255,7 @@ class PolicyGraph {
   const PolicySettings& s_;
   const Sizes& n_;
   LayerBuilder l_;
-  ValueId cos_ = kNoValue, sin_ = kNoValue, length_ = kNoValue, modulations_ = kNoValue;
+  ValueId length_ = kNoValue, modulations_ = kNoValue;
   std::pair<ValueId, ValueId> read_ = {kNoValue, kNoValue};
 };
 
@@ -313,11 +284,6 @@ std::vector<std::string> harmless() {
           "*paligemma_with_expert.gemma_expert.model.embed_tokens.weight"};
 }
 
-std::vector<ZooEntry> entries() { return {}; }
-Result<std::string> onnx(const std::string& name, uint64_t, const ZooSizes&, const std::string&) {
-  return usage_error(cat("the zoo has no model '", name, "'"));
-}
-
 }  // namespace
 
 Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
@@ -338,8 +304,8 @@ Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
 }
 
 extern const Family pi05_family;
-const Family pi05_family{entries,
-                         onnx,
+const Family pi05_family{nullptr,
+                         nullptr,
                          pi05_graph,
                          harmless,
                          {{"views", "cameras, at most"},
