@@ -4,13 +4,13 @@
 #ifdef TS_WITH_CUPTI
 #include <cuda_runtime.h>
 #include <cupti.h>
-#include <dlfcn.h>
 
 #include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "archs/cuda/device_memory.h"
+#include "base/shared_library.h"
 #endif
 
 namespace tessera {
@@ -53,35 +53,15 @@ constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 
                                          CUPTI_ACTIVITY_KIND_MEMSET};
 
 Result<const Cupti*> open() {
-  const std::string file = cat("libcupti.so.", CUDART_VERSION / 1000);
-  const char* asked = std::getenv("TESSERA_CUPTI");
-  const bool named = asked != nullptr && *asked != '\0';
-  std::vector<std::string> places = {file, cat(TS_CUPTI_FOLDER, "/", file),
-                                     cat(TS_CUPTI_FOLDER, "/../extras/CUPTI/lib64/", file)};
-  if (named) places = {asked};
-  std::string tried;
-  for (const std::string& place : places) {
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      tried += cat(tried.empty() ? "" : "; ", dlerror());
-      continue;
-    }
-    static Cupti cupti;
-    const char* missing = nullptr;
-    const auto find = [&]<class F>(F& to, const char* name) {
-      to = reinterpret_cast<F>(dlsym(library, name));
-      if (to == nullptr) missing = name;
-    };
-#define X(name) find(cupti.name, #name);
-    TS_CUPTI_FUNCTIONS(X)
+  const std::string folders[] = {TS_CUPTI_FOLDER, TS_CUPTI_FOLDER "/../extras/CUPTI/lib64"};
+  Result<SharedLibrary> library =
+      SharedLibrary::open({"CUPTI", cat("libcupti.so.", CUDART_VERSION / 1000), "TESSERA_CUPTI", folders});
+  if (!library.ok()) return library.status();
+  static Cupti cupti;
+#define X(name) TS_TRY(library->find(cupti.name, #name));
+  TS_CUPTI_FUNCTIONS(X)
 #undef X
-    if (missing != nullptr)
-      return machine_error(cat("CUPTI: ", place, " has no function ", missing, "; wanted ", file));
-    return &cupti;
-  }
-  return machine_error(cat("CUPTI was not found (", tried, "). ",
-                           named ? cat("TESSERA_CUPTI must name ", file, "; nothing else is tried")
-                                 : cat("Put ", file, " where the loader looks, or name it in TESSERA_CUPTI")));
+  return &cupti;
 }
 
 Result<const Cupti*> cupti() {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt, opened when a plan first needs it: linked in, it costs every start of the program a tenth of a second and
-// more, also where no kernel of it runs. Looked for in this order:
-//   the file that TESSERA_CUBLASLT names, and no other where it is set
-//   the loader's own search (LD_LIBRARY_PATH, the system's folders), by the name of the version compiled against
-//   the folder of the CUDA toolkit that this program was built with
+// more, also where no kernel of it runs. TESSERA_CUBLASLT may name its file; base/shared_library.h has the order.
 #pragma once
 
 #ifdef TS_WITH_CUDA
