@@ -24,6 +24,7 @@ enum class Fault : int {
   kLowestIsNone,     // streaming attention: a bias of the lowest f32 counts as minus infinity
   kLengthOfFirst,    // streaming attention: the length of the first batch item holds for all
   kStaleValues,      // streaming attention: values behind the last valid key are multiplied by 0 as they are
+  kKeySliceMissing,  // streaming attention: the last slice of keys is not added
   kTokenOrder,       // streaming attention in FP8: codes of a word in another order
   kMeanKept,         // norm: the mean is not taken off the last column of a chunk
   kCount

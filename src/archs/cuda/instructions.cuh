@@ -51,6 +51,17 @@ __device__ __forceinline__ void store_shared(uint32_t to, const uint4& a) {
 __device__ __forceinline__ void store_shared(uint32_t to, const float2& a) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a.x), "f"(a.y) : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t to, const float4& a) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a.x), "f"(a.y), "f"(a.z), "f"(a.w) : "memory");
+}
+__device__ __forceinline__ float4 load_shared_floats(uint32_t from) {
+  float4 a;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(a.x), "=f"(a.y), "=f"(a.z), "=f"(a.w)
+               : "r"(from)
+               : "memory");
+  return a;
+}
 __device__ __forceinline__ float load_shared_float(uint32_t from) {
   float a;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(a) : "r"(from) : "memory");

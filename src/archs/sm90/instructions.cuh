@@ -112,6 +112,15 @@ __device__ __forceinline__ uint32_t address_in(uint32_t shared, uint32_t rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(rank));
   return address;
 }
+// Four numbers of a block's shared memory, which a sync_cluster has made visible.
+__device__ __forceinline__ float4 load_in_cluster(uint32_t cluster_address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(cluster_address)
+               : "memory");
+  return v;
+}
 // Four numbers into a block's shared memory; the next sync_cluster of both makes them visible there.
 __device__ __forceinline__ void store_in_cluster(uint32_t cluster_address, const float4& v) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(cluster_address), "f"(v.x), "f"(v.y), "f"(v.z),

@@ -248,17 +248,20 @@ class Rows {
 
   RowState join(const std::vector<RowState>& states) const {
     RowState all = states[0];
+    // Two warpgroups of a block join first, then the blocks of a cluster: a factor and a sum each.
+    const double joins = states.size() > 2 ? 2 : 1, sums = static_cast<double>(states.size()) / 2;
     float top = -INFINITY;
     for (const RowState& r : states) top = std::max(top, r.top);
     const float base = top == -INFINITY ? 0.0f : top;
     all.sum = 0;
     for (size_t c = 0; c < all.o.size(); ++c) {
-      double o = 0, off = 0;
+      double o = 0, off = 0, largest = 0;
       for (const RowState& r : states) {
         const double factor = shrink_to(r.top, base), part = r.o[c] * factor;
-        o += part, off += r.off[c] * factor + std::fabs(part) * (sm90::kExp2Error + 0x1p-23);
+        o += part, off += r.off[c] * factor + std::fabs(part) * joins * (sm90::kExp2Error + 0x1p-23);
+        largest = std::max(largest, std::fabs(o));
       }
-      all.o[c] = static_cast<float>(o), all.off[c] = off + Near::unit(all.o[c]);
+      all.o[c] = static_cast<float>(o), all.off[c] = off + sums * Near::unit(static_cast<float>(largest));
     }
     for (const RowState& r : states) all.sum += r.sum * shrink_to(r.top, base);
     return all;

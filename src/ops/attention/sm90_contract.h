@@ -72,32 +72,51 @@ inline int64_t packed_heads(const AttentionProblem& a) {
 inline int64_t stream_tiles(const AttentionProblem& a, int64_t rows) {
   return a.batch * a.heads / packed_heads(a) * divide_up(a.queries * packed_heads(a), rows);
 }
-// Heads of more than 128 columns: two warpgroups share the same 64 rows and take blocks of keys in turn, or have rows
-// of their own. It decides which codes weights become, so it is part of the plan; the first is better where tiles are
-// few.
+// Heads of more than 128 columns: two warpgroups share the same 64 rows and take blocks of keys in turn, in one thread
+// block ("split_keys") or in each of a cluster's ("split_keys 4"); or they have rows of their own. It decides which
+// codes weights become, so it is part of the plan; the first is better where tiles are few.
 inline constexpr const char *kSplitKeys = "split_keys", *kOwnRows = "own_rows";
+inline constexpr int kMostSlices = 8;  // blocks of a cluster that every GPU of this arch grants
+inline std::string split_name(int slices) { return slices == 1 ? kSplitKeys : cat(kSplitKeys, " ", slices); }
+inline int64_t stream_block(const AttentionProblem& a) {
+  return std::max(a.head_size, a.value_size) > 128 && !a.q.scaled() ? 64 : 128;
+}
 inline std::vector<std::string> stream_configs(const Problem& problem) {
   const AttentionProblem a = AttentionProblem::of(problem);
   if (std::max(a.head_size, a.value_size) <= 128) return {};
-  if (stream_tiles(a, kStreamRows) <= sm90::kSms) return {kSplitKeys, kOwnRows};
-  return {kOwnRows, kSplitKeys};
+  const int64_t tiles = stream_tiles(a, kStreamRows), blocks = divide_up(a.keys, stream_block(a));
+  // Best guess: as many slices as leave no SM without a block and no slice without keys.
+  int best = 1;
+  while (best < kMostSlices && tiles * best * 2 <= sm90::kSms && blocks > 2 * best) best *= 2;
+  std::vector<std::string> names = {split_name(best)};
+  for (int slices = 1; slices <= kMostSlices && 2 * slices < std::max<int64_t>(2 * blocks, 3); slices *= 2) {
+    if (slices != best) names.push_back(split_name(slices));
+  }
+  names.insert(tiles <= sm90::kSms ? names.end() : names.begin(), kOwnRows);
+  return names;
 }
-inline bool splits_keys(const Problem& problem) {
+// Thread blocks that share a tile's rows; 0: warpgroups have rows of their own.
+inline int stream_slices(const Problem& problem) {
   const std::vector<std::string> known = stream_configs(problem);
-  return !known.empty() && (problem.config.empty() ? known[0] : problem.config) == kSplitKeys;
+  if (known.empty()) return 0;
+  const std::string& name = problem.config.empty() ? known[0] : problem.config;
+  for (int slices = 1; slices <= kMostSlices; slices *= 2) {
+    if (name == split_name(slices)) return slices;
+  }
+  return 0;
 }
 
 // The order of sm90_stream and sm90_stream_fp8 (tiles/sm90/stream_attend.cuh).
 inline Emulation emulate_stream(const Problem& problem, std::span<const TensorView> in,
                                 std::span<const TensorView> out) {
   const AttentionProblem a = AttentionProblem::of(problem);
-  const bool codes = a.q.scaled(), wide = std::max(a.head_size, a.value_size) > 128;
+  const bool codes = a.q.scaled();
   return emulate_attention(problem, in, out,
                            {.core = codes ? &kWgmmaE4m3 : &kWgmmaHalf,
-                            .block = wide && !codes ? 64 : 128,
+                            .block = stream_block(a),
                             .backward = true,
                             .fresh = codes,
-                            .split = splits_keys(problem) ? 2 : 1});
+                            .split = std::max(1, 2 * stream_slices(problem))});
 }
 
 inline Arithmetic half_wgmma_arithmetic(const Problem& p) {

@@ -33,7 +33,7 @@ StreamChoice choose(const Problem& problem) {
   if (columns <= 128) return stream_choice<StreamConfig<Half, 128, 128, false>>();
   using Split = StreamConfig<Half, 256, 64, true>;
   static_assert(Split::kRows == kStreamRows);
-  if (splits_keys(problem)) return stream_choice<Split>();
+  if (const int slices = stream_slices(problem)) return stream_choice<Split>(slices);
   return stream_choice<StreamConfig<Half, 256, 64, false>>();
 }
 

@@ -46,7 +46,7 @@ StreamChoice choose(const Problem& problem) {
   if (columns <= 128) return stream_choice<StreamConfig<Code, 128, 128, false>>();
   using Split = StreamConfig<Code, 256, 128, true>;
   static_assert(Split::kRows == kStreamRows);
-  if (splits_keys(problem)) return stream_choice<Split>();
+  if (const int slices = stream_slices(problem)) return stream_choice<Split>(slices);
   return stream_choice<StreamConfig<Code, 256, 128, false>>();
 }
 

@@ -22,12 +22,12 @@ struct StreamChoice {
   int rows = 0, keys = 0, columns = 0, value_columns = 0,
       threads = 0;  // of a tile; of a block of keys; of a box of q and k, of v
   size_t shared_bytes = 0;
-  bool split = false;
+  int slices = 0;  // stream_slices
 };
 template <class C>
-StreamChoice stream_choice() {
+StreamChoice stream_choice(int slices = 0) {
   return {sm90::stream_attention<C>, C::kRows,    C::kKeys,        C::kChunkColumns,
-          C::kValueChunkColumns,     C::kThreads, C::kSharedBytes, C::kSplit};
+          C::kValueChunkColumns,     C::kThreads, C::kSharedBytes, slices};
 }
 
 class StreamKernel final : public Kernel {
@@ -77,6 +77,7 @@ class StreamKernel final : public Kernel {
         .tiles = tiles,
         .together =
             a_.causal ? static_cast<int>(std::clamp<int64_t>(kTogetherBytes / head_bytes, 1, a_.batch * groups)) : 1,
+        .slices = std::max(1, choice_.slices),
         .causal = a_.causal,
         .scale = static_cast<float>(a_.has_bias ? a_.scale : a_.scale * sm90::kLog2e),
         .q_scale = static_cast<const float*>(in[0].scale),
@@ -93,8 +94,9 @@ class StreamKernel final : public Kernel {
       p.lengths = static_cast<const int32_t*>(in[4].data);
       p.length_stride = static_cast<int>(a_.length_stride), p.fresh = static_cast<int>(a_.fresh);
     }
-    return cuda::launch_overlapping(name_, choice_.kernel, choice_.split ? tiles : std::min(sms_, tiles),
-                                    choice_.threads, choice_.shared_bytes, stream.handle, 1, maps, p);
+    return cuda::launch_overlapping(name_, choice_.kernel,
+                                    choice_.slices > 0 ? tiles * choice_.slices : std::min(sms_, tiles),
+                                    choice_.threads, choice_.shared_bytes, stream.handle, p.slices, maps, p);
   }
 
  private:

@@ -172,7 +172,7 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
 
   const bool swapped = mainloop == Mainloop::kSwapped, in_half = e.in_half && !swapped;
   std::vector<Affine> columns;
-  for (int64_t c = 0; c < p.n; ++c) columns.push_back(swapped ? swapped_column(e, c) : normal_column(e, c));
+  for (int64_t c = 0; c < p.n; ++c) columns.push_back(swapped && !e.gated ? swapped_column(e, c) : normal_column(e, c));
   const int64_t residual_rows =
       e.residual.empty() ? 1 : static_cast<int64_t>(e.residual.size()) / std::max<int64_t>(1, p.n);
   std::vector<Near> y(static_cast<size_t>(p.m * p.cols));

@@ -39,6 +39,8 @@ inline constexpr StepSet kWgmmaSteps = {StepKind::bias, StepKind::act, StepKind:
 inline constexpr StepSet kFoldingWgmmaSteps = {StepKind::normalise, StepKind::bias,     StepKind::act,
                                                StepKind::scale,     StepKind::residual, StepKind::quantize};
 inline constexpr StepSet kGatedWgmmaSteps = {StepKind::bias, StepKind::gate, StepKind::quantize};
+inline constexpr StepSet kFoldingGatedWgmmaSteps = {StepKind::normalise, StepKind::bias, StepKind::gate,
+                                                    StepKind::quantize};
 
 // Everything but the types of x, w and y. `vector`: the element of bias and scale.
 inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
@@ -54,7 +56,10 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
   if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes codes and moments beside 16-bit results only");
   const bool gated = p.then->gated();
   TS_REQUIRE(kernel.gates || !gated, "runs no gate");
-  const StepSet& steps = gated ? kGatedWgmmaSteps : kernel.folds ? kFoldingWgmmaSteps : kWgmmaSteps;
+  TS_REQUIRE(!gated || problem.out.size() == 1, "writes no codes and moments beside what a gate leaves");
+  const StepSet& steps = gated          ? kernel.folds ? kFoldingGatedWgmmaSteps : kGatedWgmmaSteps
+                         : kernel.folds ? kFoldingWgmmaSteps
+                                        : kWgmmaSteps;
   TS_REQUIRE(p.then->within(steps), steps.says_in_order());
   for (const Step& s : p.then->steps) {
     if (names_function(s.kind))

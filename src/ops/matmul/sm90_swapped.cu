@@ -26,7 +26,7 @@ constexpr int64_t kMostRowsOfMoments = 256;
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  return accepts_on_wgmma(problem, p, {.widens = true, .folds = true});
+  return accepts_on_wgmma(problem, p, {.gates = true, .widens = true, .folds = true});
 }
 
 // Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
@@ -40,7 +40,7 @@ Verdict worthwhile(const Problem& problem) {
 
 Arithmetic arithmetic(const Problem& problem) {
   return wgmma_arithmetic(problem.in[0].type.element,
-                          problem.then.find(StepKind::act) != nullptr ? kActivationError : 0);
+                          problem.then.find(StepKind::act) != nullptr || problem.then.gated() ? kActivationError : 0);
 }
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
@@ -121,7 +121,9 @@ class SwappedKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
-    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), tiles_n = divide_up(p_.n, sm90::kSwappedChannels);
+    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), stored = stored_w_rows(problem_);
+    // A gate's 32 results are 64 stored rows.
+    const int64_t tiles_n = divide_up(p_.then->gated() ? stored : p_.n, sm90::kSwappedChannels);
     sm90::SwappedParams params{.m = static_cast<int>(p_.m),
                                .n = static_cast<int>(p_.n),
                                .k_blocks = k_blocks_of(p_),
@@ -135,18 +137,21 @@ class SwappedKernel final : public Kernel {
                                .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
                                .y_scale = static_cast<const float*>(out[0].scale),
                                .y = out[0].data,
-                               .y_element = p_.y.element};
+                               .y_element = p_.y.element,
+                               .gated = p_.then->gated(),
+                               .cols = static_cast<int>(p_.cols),
+                               .second_half = static_cast<int>(stored / 2)};
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(problem_), p_.k, p_.k,
-                                            sm90::kSwappedChannels));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored, p_.k, p_.k,
+                                            sm90::kSwappedChannels / (params.gated ? 2 : 1)));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
       if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
       if (s.kind == StepKind::residual)
         params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
-      if (s.kind == StepKind::act) params.act = smooth_activation(s.fn);
+      if (names_function(s.kind)) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::normalise) {
         const FoldedNorm norm = FoldedNorm::of(problem_.attrs);
         params.rows = {static_cast<const float2*>(operand->data),

@@ -171,6 +171,10 @@ std::vector<Problem> folded_problems() {
     }
     all.push_back(problem(t, {1, 197, 768}, 768, "brcm", side));
     all.push_back(problem(t, {1, 197, 768}, 2304, "nb", side));
+    for (const int64_t m : {1, 10, 65}) {
+      all.push_back(problem(t, {m, 144}, 176, "nI", side));
+      all.push_back(problem(t, {m, 1024}, 256, "nbT", side));
+    }
   }
   for (size_t i = 0; i < all.size(); ++i) {
     Problem& p = all[i];
@@ -361,10 +365,11 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
       if (v->accepts(p)) took.insert(v->name);
     }
   }
-  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_int8"}));
+  EXPECT_EQ(took,
+            (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_int8", "matmul/sm90_swapped"}));
   const Types& f16 = kTypes[1];
   for (const Variant* v : op().variants) {
-    for (const char* program : {"bU", "iI", "bsI"})
+    for (const char* program : {"bU", "iI", "bsI", "bIm", "Ic"})
       EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 64, program, Element::f16))) << v->name << " " << program;
     EXPECT_FALSE(v->accepts(problem(f16, {64, 64}, 8, "bI", Element::f16))) << v->name << ": rows of y are 8 bytes";
   }

@@ -4,8 +4,8 @@
 // of each row so far). Rows are queries; where several query heads share keys they are the heads of a query, then the
 // next query.
 //   warpgroup 0       loads; FP8: also transposes each block of V (archs/sm90/transposed_bytes.h)
-//   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with every other block of keys, merged at
-//                     the end: twice the blocks for small problems
+//   warpgroups 1 ...  multiply: 64 rows each; or, `split`, the same 64 rows with blocks of keys in turn, merged at the
+//                     end: more blocks for small problems. Several thread blocks, a cluster, may share the rows too.
 // Key blocks are taken from the last to the first, so only the first ones (tail, causal) pay for masks. Where lengths
 // lie on the device (tiles/valid_keys.h), blocks behind the last valid key are not loaded.
 #pragma once
@@ -34,6 +34,7 @@ struct StreamParams {
   int head_groups;       // heads >> pack_shift
   int row_tiles, tiles;  // per group of heads; in all
   int together;          // tile_order.h
+  int slices;            // split: thread blocks that share a tile's rows, a cluster of them; a power of two
   bool causal;
   float scale;                               // of the scores: to units of log2 or, with a bias, to their own
   const float *q_scale, *k_scale, *v_scale;  // null: 1
@@ -125,6 +126,12 @@ __device__ __forceinline__ void init_stream_barriers(const StreamBarriers& b) {
 
 // ---- tiles
 
+// The slice of a split tile that this thread block has.
+template <class C>
+__device__ __forceinline__ int stream_slice(const StreamParams& p) {
+  return C::kSplit && p.slices > 1 ? static_cast<int>(rank_in_cluster()) : 0;
+}
+
 struct StreamTile {
   int batch, head, token;  // the first head and query
   int blocks;              // of keys that any row sees; one that is masked where there is none
@@ -156,7 +163,7 @@ __device__ __forceinline__ StreamTile stream_tile(const StreamParams& p, int ind
 template <class C, class Fn>
 __device__ __forceinline__ void for_stream_tiles(const StreamParams& p, Fn fn) {
   if constexpr (C::kSplit) {
-    fn(stream_tile<C>(p, static_cast<int>(blockIdx.x)), 0, 0);
+    fn(stream_tile<C>(p, static_cast<int>(blockIdx.x) / p.slices), 0, 0);
   } else {
     for (int round = 0, first_block = 0; round * static_cast<int>(gridDim.x) < p.tiles; ++round) {
       const int index = tile_of_round(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));

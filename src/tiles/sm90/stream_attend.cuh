@@ -37,6 +37,12 @@ struct StreamPlace {
   }
 };
 
+// The first of the tile's blocks of keys, counted from the last, that this warpgroup takes.
+template <class C>
+__device__ __forceinline__ int own_block(const StreamParams& p, const StreamPlace<C>& at) {
+  return C::kSplit ? stream_slice<C>(p) * C::kConsumers + at.consumer : 0;
+}
+
 template <class C>
 __device__ __forceinline__ void multiply_keys(float (&s)[C::kKeys / 2], uint32_t q, uint32_t k) {
   const uint64_t a = operand_descriptor<C::kRowBytes>(q), b = operand_descriptor<C::kRowBytes>(k);
@@ -106,13 +112,13 @@ __device__ __forceinline__ void add_block(float (&o)[kAll], const float (&block)
 }
 
 // One tile, overlapped: while the softmax of a block of keys runs, the tensor cores multiply its predecessor's weights
-// with V and the other warpgroup's next scores. first: the tile's first block in the count of all; this warpgroup takes
-// every kStride-th from `own` on.
+// with V and the other warpgroup's next scores. first: the tile's first block in the count of all that this thread
+// block loads; this warpgroup takes every kStride-th of them, every `stride`-th of the tile's from `own` on.
 template <class C>
 __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const StreamPlace<C>& at, const StreamTile& t,
                                                   int first, float (&o)[C::kHead / 2], StreamRows& r) {
   constexpr int kStride = C::kSplit ? C::kConsumers : 1;
-  const int own = C::kSplit ? at.consumer : 0,
+  const int own = own_block(p, at), stride = C::kSplit ? kStride * p.slices : 1,
             row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
   if (own >= t.blocks) {
     at.release(at.barriers.q_empty());
@@ -120,7 +126,7 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
   }
   float s[C::kKeys / 2];
   uint32_t w[C::kKeys * C::kBytes / 8];
-  int n = first + own;
+  int n = first + (C::kSplit ? at.consumer : 0);
   score_block(at, n, s);
   mask_scores<C>(p, t, row, (t.blocks - 1 - own) * C::kKeys, r.scale, s);
   soften<C, true>(p, s, r);
@@ -179,9 +185,9 @@ __device__ __forceinline__ void attend_overlapped(const StreamParams& p, const S
     }
     pack_weights<C>(w, s);
   };
-  int block = t.blocks - 1 - own - kStride;
-  for (; block >= t.whole && block >= 0; block -= kStride) advance(block, std::true_type());
-  for (; block >= 0; block -= kStride) advance(block, std::false_type());
+  int block = t.blocks - 1 - own - stride;
+  for (; block >= t.whole && block >= 0; block -= stride) advance(block, std::true_type());
+  for (; block >= 0; block -= stride) advance(block, std::false_type());
   at.release(at.barriers.q_empty());
 
   wait(at.barriers.v_full(n), stream_parity(n));
@@ -214,9 +220,9 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
   constexpr int kStride = C::kSplit ? C::kConsumers : 1,
                 kPiece = C::kKeys;  // a piece takes the registers of the scores
   static_assert(C::kFp8 && C::kHead % kPiece == 0);
-  const int own = C::kSplit ? at.consumer : 0,
+  const int stride = C::kSplit ? kStride * p.slices : 1,
             row = result_row(threadIdx.x % kWarpgroup) + (C::kSplit ? 0 : at.consumer * kGroupRows);
-  int block = t.blocks - 1 - own, n = first + own;
+  int block = t.blocks - 1 - own_block(p, at), n = first + (C::kSplit ? at.consumer : 0);
   const auto advance = [&](auto masked) {
     uint32_t w[C::kKeys / 8];
     float s[C::kKeys / 2];  // then the pieces of the product
@@ -239,7 +245,7 @@ __device__ __forceinline__ void attend_in_pieces(const StreamParams& p, const St
     pin(w);
     at.release(at.barriers.v_empty(n));
     n += kStride;
-    block -= kStride;
+    block -= stride;
   };
   while (block >= 0 && block >= t.whole) advance(std::true_type());
   while (block >= 0) advance(std::false_type());
@@ -261,7 +267,8 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
     for (int i = 0; i < C::kHead / 2; ++i) o[i] = 0;
 #pragma unroll
     for (int h = 0; h < 2; ++h) r.top[h] = -INFINITY, r.sum[h] = 0, r.shrink[h] = 0;
-    wait(barriers.q_full(), round & 1);
+    // A slice without keys has no queries either.
+    if (!C::kSplit || stream_slice<C>(p) * C::kConsumers < t.blocks) wait(barriers.q_full(), round & 1);
     if constexpr (C::kOverlap) {
       attend_overlapped<C>(p, at, t, first, o, r);
     } else {

@@ -107,8 +107,11 @@ __device__ __forceinline__ void load_stream(const StreamMaps& maps, const Stream
   };
   for_stream_tiles<C>(p, [&](const StreamTile& t, int round, int first) {
     const int kv_head = t.head / p.heads_per_kv;
-    for (int i = 0; i < t.blocks; ++i) {
-      const int n = first + i, key = (t.blocks - 1 - i) * C::kKeys;
+    // Split: slices take as many blocks in turn as they have warpgroups that multiply.
+    const int skip = C::kSplit ? (p.slices - 1) * C::kConsumers : 0;
+    for (int i = 0, block = stream_slice<C>(p) * C::kConsumers; block < t.blocks;
+         ++i, block += i % C::kConsumers == 0 ? 1 + skip : 1) {
+      const int n = first + i, key = (t.blocks - 1 - block) * C::kKeys;
       if (loads) {
         wait(barriers.k_empty(n), stream_parity(n) ^ 1);
         load_keys<C>(maps, base + C::kKeyAt + n % kStreamStages * C::kKeyBytes, barriers.k_full(n), kv_head, key,

@@ -27,77 +27,173 @@ __device__ __forceinline__ void exchange_in_quad(uint32_t (&w)[4]) {
   }
 }
 
-// Columns kFrom ... kTo of 64 rows, divided by their sums. `row`: of the tile, the first.
-template <class C, int kFrom, int kTo>
-__device__ __forceinline__ void store_stream_rows(const StreamParams& p, const StreamTile& t, int row,
-                                                  const float (&o)[C::kHead / 2], const StreamRows& r) {
-  const float v_scale = C::kFp8 && p.v_scale != nullptr ? *p.v_scale : 1.0f,
-              to_code = cuda::inverse_scale_of(p.y) * v_scale;
-  const int quad = threadIdx.x % 4;
+// 32 columns of 64 rows from `first` on, divided by their sums. `row`: of the tile, the first. word(i): the i-th of the
+// thread's 16 numbers, as wgmma leaves them.
+template <class Word>
+__device__ __forceinline__ void store_stream_columns(const StreamParams& p, const StreamTile& t, int row, int first,
+                                                     const float (&factor)[2], Word word) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float sum = cuda::sum_across_quad(r.sum[h]);
-    const float factor = sum == 0.0f ? 0.0f : to_code / sum;  // no key at all: 0
     const int own = row + result_row(threadIdx.x % kWarpgroup) + 8 * h;
     const int token = t.token + (own >> p.pack_shift), head = t.head + (own & ((1 << p.pack_shift) - 1));
     const int64_t at = ((int64_t{t.batch} * p.queries + token) * p.heads + head) * p.value_size;
+    uint32_t w[4];
 #pragma unroll
-    for (int j = kFrom / 8; j < kTo / 8; j += 4) {
-      uint32_t w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float low = o[4 * (j + i) + 2 * h] * factor, high = o[4 * (j + i) + 2 * h + 1] * factor;
-        w[i] = p.y.element == Element::e4m3  ? cuda::encode_e4m3_pair(low, high)
-               : p.y.element == Element::f16 ? cuda::pack_pair<__half>(low, high)
-                                             : cuda::pack_pair<__nv_bfloat16>(low, high);
-      }
-      exchange_in_quad(w);
-      const int col = 8 * (j + quad);
-      if (token >= p.queries || col >= p.value_size) continue;
-      if (p.y.element == Element::e4m3) {
-        *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.y.data) + at + col) = {w[0] | w[1] << 16, w[2] | w[3] << 16};
-      } else {
-        *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.y.data) + at + col) = {w[0], w[1], w[2], w[3]};
-      }
+    for (int i = 0; i < 4; ++i) {
+      const float low = word(4 * i + 2 * h) * factor[h], high = word(4 * i + 2 * h + 1) * factor[h];
+      w[i] = p.y.element == Element::e4m3  ? cuda::encode_e4m3_pair(low, high)
+             : p.y.element == Element::f16 ? cuda::pack_pair<__half>(low, high)
+                                           : cuda::pack_pair<__nv_bfloat16>(low, high);
+    }
+    exchange_in_quad(w);
+    const int col = first + 8 * (static_cast<int>(threadIdx.x) % 4);
+    if (token >= p.queries || col >= p.value_size) continue;
+    if (p.y.element == Element::e4m3) {
+      *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.y.data) + at + col) = {w[0] | w[1] << 16, w[2] | w[3] << 16};
+    } else {
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(p.y.data) + at + col) = {w[0], w[1], w[2], w[3]};
     }
   }
 }
 
-// Both warpgroups have the same rows, of different keys: each finishes one half of the columns with what the other has
-// of them. Thread i of one holds what thread i of the other holds, so the exchange through shared memory needs no
-// layout: word k of all threads, then word k + 1.
+// What numbers of the rows are multiplied with on their way to y.
+template <class C>
+__device__ __forceinline__ void row_factors(const StreamParams& p, const float (&sum)[2], float (&factor)[2]) {
+  const float v_scale = C::kFp8 && p.v_scale != nullptr ? *p.v_scale : 1.0f,
+              to_code = cuda::inverse_scale_of(p.y) * v_scale;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float all = cuda::sum_across_quad(sum[h]);
+    factor[h] = all == 0.0f ? 0.0f : to_code / all;  // no key at all: 0
+  }
+}
+
+// Columns kFrom ... kTo of 64 rows.
+template <class C, int kFrom, int kTo>
+__device__ __forceinline__ void store_stream_rows(const StreamParams& p, const StreamTile& t, int row,
+                                                  const float (&o)[C::kHead / 2], const StreamRows& r) {
+  float factor[2];
+  row_factors<C>(p, r.sum, factor);
+#pragma unroll
+  for (int col = kFrom; col < kTo; col += 32)
+    store_stream_columns(p, t, row, col, factor, [&](int i) { return o[col / 2 + i]; });
+}
+
+// Where halves and slices of a split tile meet, in shared memory: thread i of one warpgroup holds what thread i of
+// another one holds, so it needs no layout: four words of all threads, then the next four. Behind half the columns: top
+// and sum of both rows.
+template <class C>
+struct MergePlace {
+  static constexpr int kCount = C::kHead / 4;  // words of half the columns
+  uint32_t shared;
+  __device__ uint32_t at(int half, int word) const {
+    return shared + (half * (kCount + 4) + word) * (kWarpgroup * 4) + threadIdx.x % kWarpgroup * 16;
+  }
+};
+__device__ __forceinline__ float word_of(const float4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// Slices of a cluster: each finishes its share of the columns by one of its warpgroups, with what all slices have of
+// them, the first slice's first. Contract: the columns of half kHalf lie at place.at(1 - kHalf, ...) in every block.
+template <class C, int kHalf>
+__device__ __forceinline__ void merge_slices(const StreamParams& p, const StreamTile& t, const MergePlace<C>& place) {
+  constexpr int kCount = MergePlace<C>::kCount, kMostSlices = 8;
+  sync_cluster();
+  const int slice = stream_slice<C>(p), per_half = p.slices / 2, words = kCount / per_half;
+  if (slice / per_half == kHalf) {
+    float factor[kMostSlices][2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+    for (int s = 0; s < kMostSlices; ++s) {
+      if (s >= p.slices) break;
+      const float4 rows = load_in_cluster(address_in(place.at(1 - kHalf, kCount), s));
+      factor[s][0] = rows.x, factor[s][1] = rows.z;
+      top[0] = fmaxf(top[0], rows.x), top[1] = fmaxf(top[1], rows.z);
+    }
+#pragma unroll
+    for (int s = 0; s < kMostSlices; ++s) {
+      if (s >= p.slices) break;
+      const float4 rows = load_in_cluster(address_in(place.at(1 - kHalf, kCount), s));
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        factor[s][h] = shrink_to(p, factor[s][h], top[h] == -INFINITY ? 0.0f : top[h]);
+        sum[h] = fmaf(h == 0 ? rows.y : rows.w, factor[s][h], sum[h]);
+      }
+    }
+    float to_y[2];
+    row_factors<C>(p, sum, to_y);
+#pragma unroll 1
+    for (int first = slice % per_half * words; first < (slice % per_half + 1) * words; first += 16) {
+      float all[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) all[i] = 0;
+#pragma unroll
+      for (int s = 0; s < kMostSlices; ++s) {
+        if (s >= p.slices) break;
+        if (planted(Fault::kKeySliceMissing) && s == p.slices - 1) break;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float4 four = load_in_cluster(address_in(place.at(1 - kHalf, first + 4 * i), s));
+#pragma unroll
+          for (int j = 0; j < 4; ++j) all[4 * i + j] = fmaf(word_of(four, j), factor[s][j / 2], all[4 * i + j]);
+        }
+      }
+      store_stream_columns(p, t, 0, kHalf * C::kHead / 2 + first * 2, to_y, [&](int i) { return all[i]; });
+    }
+  }
+  __syncwarp();
+  arrive_cluster();  // this block has read what others hold
+  wait_cluster();
+}
+
+// Both warpgroups have the same rows, of different keys: each takes one half of the columns, with what the other has of
+// them, and finishes it or hands it to the cluster.
 template <class C, int kHalf>
 __device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared,
                                                 float (&o)[C::kHead / 2], StreamRows& r) {
-  constexpr int kCount = C::kHead / 4;  // words of half the columns
+  using Place = MergePlace<C>;
+  constexpr int kCount = Place::kCount;
   static_assert(C::kHead % 64 == 0);
-  const uint32_t thread = threadIdx.x % kWarpgroup * 4;
-  const auto place = [&](int half, int word) {
-    return shared + thread + (half * (kCount + 4) + word) * (kWarpgroup * 4);
-  };
+  const Place place{shared};
   sync_threads(kMergeBarrier, 2 * kWarpgroup);  // no thread reads keys or values any more
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) cuda::store_shared(place(kHalf, i), o[(1 - kHalf) * kCount + i]);
-#pragma unroll
-  for (int h = 0; h < 2; ++h)
-    cuda::store_shared(place(kHalf, kCount + 2 * h), r.top[h]),
-        cuda::store_shared(place(kHalf, kCount + 2 * h + 1), r.sum[h]);
+  for (int i = 0; i < kCount; i += 4) {
+    const float* v = &o[(1 - kHalf) * kCount + i];
+    cuda::store_shared(place.at(kHalf, i), float4{v[0], v[1], v[2], v[3]});
+  }
+  cuda::store_shared(place.at(kHalf, kCount), float4{r.top[0], r.sum[0], r.top[1], r.sum[1]});
   sync_threads(kMergeBarrier, 2 * kWarpgroup);
+  const float4 rows = cuda::load_shared_floats(place.at(1 - kHalf, kCount));
   float mine[2], other[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const float top = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h)),
-                sum = cuda::load_shared_float(place(1 - kHalf, kCount + 2 * h + 1));
+    const float top = h == 0 ? rows.x : rows.z, sum = h == 0 ? rows.y : rows.w;
     const float both = fmaxf(top, r.top[h]), base = both == -INFINITY ? 0.0f : both;
     mine[h] = shrink_to(p, r.top[h], base), other[h] = shrink_to(p, top, base);
     r.sum[h] = r.sum[h] * mine[h] + sum * other[h];
+    r.top[h] = both;
   }
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    float& v = o[kHalf * kCount + i];
-    v = v * mine[i / 2 % 2] + cuda::load_shared_float(place(1 - kHalf, i)) * other[i / 2 % 2];
+  for (int i = 0; i < kCount; i += 4) {
+    const float4 four = cuda::load_shared_floats(place.at(1 - kHalf, i));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float& v = o[kHalf * kCount + i + j];
+      v = v * mine[j / 2] + word_of(four, j) * other[j / 2];
+    }
   }
-  store_stream_rows<C, kHalf * C::kHead / 2, (kHalf + 1) * C::kHead / 2>(p, t, 0, o, r);
+  if (p.slices == 1) {
+    store_stream_rows<C, kHalf * C::kHead / 2, (kHalf + 1) * C::kHead / 2>(p, t, 0, o, r);
+    return;
+  }
+  // Over what only this thread has read.
+#pragma unroll
+  for (int i = 0; i < kCount; i += 4) {
+    const float* v = &o[kHalf * kCount + i];
+    cuda::store_shared(place.at(1 - kHalf, i), float4{v[0], v[1], v[2], v[3]});
+  }
+  cuda::store_shared(place.at(1 - kHalf, kCount), float4{r.top[0], r.sum[0], r.top[1], r.sum[1]});
+  merge_slices<C, kHalf>(p, t, place);
 }
 
 }  // namespace tessera::sm90

@@ -4,7 +4,8 @@
 // from the end of the kernel before this one to the end of this one: a block holds a slice of K whole in shared memory
 // where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are
 // blocks of a cluster. Each sends the others its sums of the tokens that they finish (swapped_shape.h), adds up those
-// of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time.
+// of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time. A gate's 64 channels
+// are 32 of its argument and the 32 that it multiplies (Layout::kHalves32), in two neighbours of four threads.
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -24,7 +25,7 @@ namespace tessera::sm90 {
 constexpr int kSwappedThreads = 128 + 32;  // a warpgroup that multiplies and finishes, a warp that loads
 
 struct SwappedMaps {
-  CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows, of 128 bytes
+  CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows (32 of a gate), of 128 bytes
 };
 
 struct SwappedParams {
@@ -42,6 +43,9 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
+  bool gated;
+  int cols;         // of y: n, or n / 2 where there is a gate
+  int second_half;  // stored rows of w before those that a gate multiplies
   // Both ends of a folded norm (steps/row_moments.h): factors of x's rows, and beside y the moments of its rows
   // and codes of it.
   cuda::RowFactors rows;
@@ -76,6 +80,15 @@ struct SwappedBlock {
   __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
 };
 
+// 128 bytes of K of the block's weights.
+template <int kTokens>
+__device__ __forceinline__ void load_weights(const SwappedMaps& maps, const SwappedParams& p,
+                                             const SwappedBlock<kTokens>& block, int stage, int k) {
+  if (!p.gated) return load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
+  load_box(block.w(stage), &maps.w, k, block.channel / 2, block.full(stage));
+  load_box(block.w(stage) + kSwappedWBytes / 2, &maps.w, k, p.second_half + block.channel / 2, block.full(stage));
+}
+
 // What one thread does: the barriers and the first weights, which need not wait.
 template <class In, int kTokens>
 __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p,
@@ -94,7 +107,7 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
 #pragma unroll 1
   for (int i = 0; i < p.stages && i < block.k_count; ++i) {
     arrive_expecting(block.full(i), swapped_stage_bytes(kTokens));
-    load_box(block.w(i), &maps.w, (block.k_begin + i) * kBlockK, block.channel, block.full(i));
+    load_weights(maps, p, block, i, (block.k_begin + i) * kBlockK);
   }
 }
 
@@ -116,7 +129,7 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
   for (int i = first; i < block.k_count; ++i, k += kBlockK) {
     wait(block.empty(stage), parity);
     arrive_expecting(block.full(stage), swapped_stage_bytes(kTokens));
-    load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
+    load_weights(maps, p, block, stage, k);
     load_box(block.x(stage), &maps.x, k, block.token, block.full(stage));
     if (++stage == p.stages) stage = 0, parity ^= 1;
   }
@@ -146,14 +159,15 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
 }
 
 // What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows,
-// activation_fast.h), then v * gain, in units of y's scale.
+// activation_fast.h), then v * gain, in units of y's scale. `multiplied`: channels that a gate multiplies, which take
+// that unit before. channel: a row of w as the model has them.
 struct SwappedColumns {
   float factor[8], bias[8], gain[8];
 
-  __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel) {
-    const float half = p.act.present ? 0.5f : 1.0f;
-    const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half,
-                unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f;
+  __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel, bool multiplied) {
+    const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, unit = p.gated ? 1.0f : to_code;
+    const float half = multiplied ? to_code : p.act.present ? 0.5f : 1.0f;
+    const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half;
 #pragma unroll
     for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
     if (channel >= p.n) return;
@@ -225,15 +239,18 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   constexpr int kOwn = 1;  // named barrier of the warpgroup
   // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
   constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit});
-  const int thread = threadIdx.x, channel = block.channel + thread % 8 * 8, row = thread / 8;
+  const int thread = threadIdx.x, row = thread / 8;
+  // A gate: the first four of eight threads have its arguments, the others what it multiplies.
+  const bool multiplied = p.gated && thread % 8 >= 4;
+  const int channel = p.gated ? block.channel / 2 + thread % 4 * 8 : block.channel + thread % 8 * 8;  // of y
   const int first_token = block.token + block.slice * kRows;
   // Where the sums lie that slice `from` has sent to slice `to`.
   const auto inbox = [&](int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * kSent; };
   const auto exists = [&](int piece) {
-    return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.n;
+    return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.cols && !multiplied;
   };
 
-  const SwappedColumns columns(p, channel);
+  const SwappedColumns columns(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
   const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   cuda::wait_for_earlier_kernels();
   uint4 residual[kPieces];
@@ -301,16 +318,21 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (p.rows.moments != nullptr) sum *= factor[i / 8];
     out[i / 8][i % 8] = fmaf(sum, columns.factor[i % 8], columns.bias[i % 8]);
   }
-  if (p.act.present) {
+  if (p.act.present && !multiplied) {
 #pragma unroll
     for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
+  }
+  if (p.gated) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] *= __shfl_xor_sync(0xffffffffu, out[i / 8][i % 8], 4);
   }
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
     if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
-    const int64_t index = int64_t{first_token + row + i * 16} * p.n + channel;
+    const int64_t index = int64_t{first_token + row + i * 16} * p.cols + channel;
     if (exists(i)) store_numbers(p.y_element, p.y, index, out[i]);
     if (p.codes == nullptr || !exists(i)) continue;
     float codes[8];
