@@ -54,7 +54,7 @@ def overlaps(kernels):
     return sum(b[0] < a[1] for a, b in pairs), len(pairs)
 
 
-def check_profile(checks, name, p, bench, steps):
+def check_profile(checks, name, p, text, bench, steps):
     inside = not any("outside the CUDA graph" in n for n in p["notes"])
     checks.say(f"{name}: CUPTI timed the CUDA graph's nodes", inside, notes=p["notes"])
     checks.say(f"{name}: every step once", [k["layer"] for k in p["kernels"]] == steps, steps=len(steps))
@@ -68,13 +68,13 @@ def check_profile(checks, name, p, bench, steps):
     checks.say(f"{name}: enqueue takes host time", 0 < p["enqueue_us"] < 1e3, enqueue_us=p["enqueue_us"])
     if not inside:
         return
-    sum_us = p["kernel_us"] + p["gap_us"] - p["overlap_us"]
+    sum_us = p["kernel_us"] + p["gap_us"]
     checks.say(
-        f"{name}: kernels + gaps - overlap = span, within 2 %",
+        f"{name}: kernels + gaps = span, within 2 %",
         abs(sum_us / p["span_us"] - 1) < 0.02,
         kernels_us=p["kernel_us"],
         gaps_us=p["gap_us"],
-        overlap_us=p["overlap_us"],
+        early_us=p["early_us"],
         span_us=p["span_us"],
     )
     checks.say(
@@ -89,7 +89,8 @@ def check_profile(checks, name, p, bench, steps):
     # Kernels are launched programmatically: none that begins early would mean that CUPTI keeps them apart.
     checks.say(f"{name}: overlap is seen inside the graph", early > 0, early=early, pairs=pairs)
     cost = p["profiled_ms"] / median - 1
-    checks.say(f"{name}: profiling costs less than a quarter", cost < 0.25, cost=cost)
+    said = "profiling    costs" in text
+    checks.say(f"{name}: what profiling costs is printed where it is over 5 %", said or cost < 0.06, cost=cost)
     for k in p["kernels"]:
         if k["class"] == "gemm" and k["us"] > 5:
             reached = k["flops_per_s"] / p["ceilings"]["flops_per_s"][k["precision"]]
@@ -136,7 +137,8 @@ def main():
                     check_ceilings(checks, p["ceilings"])
                 first = False
                 (out / f"{full}.profile.json").write_text(json.dumps(p, indent=1))
-                check_profile(checks, full, p, next(t for t in bench if t["plan"] == plan), steps)
+                text = call(program, *words)
+                check_profile(checks, full, p, text, next(t for t in bench if t["plan"] == plan), steps)
                 # Without CUPTI: events between the steps, outside the graph. Slower, and never by much less.
                 e = json.loads(call(program, *words, "--json", TESSERA_CUPTI="/no/such/library"))
                 said = any("CUPTI was not found" in n for n in e["notes"])
@@ -144,7 +146,7 @@ def main():
                     f"{full}: without CUPTI events time the steps, and a note says so", said and e["kernel_us"] > 0,
                     events_us=e["kernel_us"], cupti_us=p["kernel_us"],
                 )  # fmt: skip
-                print(call(program, *words), flush=True)
+                print(text, flush=True)
     (out / "summary.json").write_text(json.dumps(checks.all, indent=1))
     print(f"{len(checks.all)} statements, {checks.failed()} do not hold")
     return min(checks.failed(), 100)

@@ -97,9 +97,12 @@ void print_times(const Profile& p) {
   const TimeUnit unit = unit_of_time(p);
   print_record("kernels", cat(unit.said(p.kernel_us()), " in ", steps_of(p)));
   if (p.gap_us && p.overlap_us && p.span_us) {
-    print_record("", cat(unit.said(*p.span_us), " from the first to the last, of which none ran for ",
-                         unit.said(*p.gap_us), " and more than one for ", unit.said(*p.overlap_us)));
+    print_record(
+        "", cat(unit.said(*p.span_us), " from the first to the last, of which none ran for ", unit.said(*p.gap_us)));
   }
+  if (p.early_us.value_or(0) > 0)
+    print_record("early", cat(unit.said(*p.early_us),
+                              " in which a kernel had begun beside the one before; in no kernel's time"));
   if (const auto rest = p.residual_us) {
     print_record("residual",
                  cat(unit.said(*rest), *rest >= 0 ? ": the rest of a run, before the first step and after the last"

@@ -80,7 +80,8 @@ Profile per_batch_of(const Profile& b, Profile made) {
   const double share = static_cast<double>(b.batch) / static_cast<double>(made.batch);
   for (KernelTime& k : made.kernels) k.us *= share;
   if (made.latency) made.latency->mean_ms *= share, made.latency->median_ms *= share;
-  for (std::optional<double>* us : {&made.gap_us, &made.overlap_us, &made.host_to_device_us, &made.device_to_host_us}) {
+  for (std::optional<double>* us :
+       {&made.gap_us, &made.overlap_us, &made.early_us, &made.host_to_device_us, &made.device_to_host_us}) {
     if (*us) **us *= share;
   }
   return made;

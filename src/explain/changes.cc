@@ -168,7 +168,7 @@ std::optional<Outside> outside_of(const Profile& p) {
             .overlap_ms = in_ms(p.overlap_us),
             .copies_ms = {},
             .enqueue_ms = in_ms(p.enqueue_us)};
-  if (p.host_to_device_us || p.device_to_host_us)
+  if (p.copies_in_latency && (p.host_to_device_us || p.device_to_host_us))
     o.copies_ms = (p.host_to_device_us.value_or(0) + p.device_to_host_us.value_or(0)) / 1000;
   o.outside_ms = o.latency_ms - o.busy_ms;
   o.unexplained_ms = o.outside_ms - o.gap_ms.value_or(0) - o.copies_ms.value_or(0);

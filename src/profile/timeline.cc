@@ -15,9 +15,21 @@ std::vector<Interval> all_of(const RunTrace& run) {
   return all;
 }
 
-double duration(const std::vector<Interval>& launches) {
-  return std::accumulate(launches.begin(), launches.end(), 0.0,
-                         [](double s, const Interval& i) { return s + i.end_us - i.begin_us; });
+// Own times of a run's steps.
+std::vector<double> own_times(const RunTrace& run) {
+  std::vector<std::pair<Interval, size_t>> launches;
+  for (size_t k = 0; k < run.steps.size(); ++k) {
+    for (const Interval& i : run.steps[k]) launches.push_back({i, k});
+  }
+  std::stable_sort(launches.begin(), launches.end(),
+                   [](const auto& a, const auto& b) { return a.first.begin_us < b.first.begin_us; });
+  std::vector<double> own(run.steps.size());
+  double ended = launches.empty() ? 0 : launches[0].first.begin_us;
+  for (const auto& [at, step] : launches) {
+    own[step] += std::max(0.0, at.end_us - std::max(at.begin_us, ended));
+    ended = std::max(ended, at.end_us);
+  }
+  return own;
 }
 
 }  // namespace
@@ -36,7 +48,7 @@ SpanTimes coverage_of(const std::vector<Interval>& all) {
     open += turns[i].second;
     const double length = turns[i + 1].first - turns[i].first;
     if (open == 0) c.gap_us += length;
-    if (open > 1) c.overlap_us += length;
+    if (open > 1) c.overlap_us += (open - 1) * length;
   }
   c.span_us = turns.back().first - turns.front().first;
   return c;
@@ -50,14 +62,19 @@ RunTrace trace_of(const StepTimes& times) {
 
 void take_times(const std::vector<RunTrace>& runs, Profile& profile) {
   std::vector<SpanTimes> coverage;
-  for (const RunTrace& r : runs) coverage.push_back(coverage_of(r));
+  std::vector<std::vector<double>> own;
+  for (const RunTrace& r : runs) {
+    coverage.push_back(coverage_of(r));
+    own.push_back(own_times(r));
+  }
   const auto median = [&](const auto& of) {
     std::vector<double> v;
     for (size_t r = 0; r < runs.size(); ++r) v.push_back(of(r));
     return median_of(std::move(v));
   };
   profile.gap_us = median([&](size_t r) { return coverage[r].gap_us; });
-  profile.overlap_us = median([&](size_t r) { return coverage[r].overlap_us; });
+  profile.overlap_us = 0;
+  profile.early_us = median([&](size_t r) { return coverage[r].overlap_us; });
   profile.span_us = median([&](size_t r) { return coverage[r].span_us; });
   size_t middle = 0;
   for (size_t r = 0; r < runs.size(); ++r) {
@@ -66,7 +83,7 @@ void take_times(const std::vector<RunTrace>& runs, Profile& profile) {
   }
   for (size_t k = 0; k < profile.kernels.size(); ++k) {
     KernelTime& kernel = profile.kernels[k];
-    kernel.us = median([&](size_t r) { return duration(runs[r].steps[k]); });
+    kernel.us = median([&](size_t r) { return own[r][k]; });
     kernel.calls = static_cast<int64_t>(runs[middle].steps[k].size());
     for (const Interval& i : runs[middle].steps[k]) {
       kernel.begin_us.push_back(i.begin_us);
@@ -74,7 +91,7 @@ void take_times(const std::vector<RunTrace>& runs, Profile& profile) {
     }
   }
   constexpr double kApart = 0.05;
-  const double sum = profile.kernel_us() + *profile.gap_us - *profile.overlap_us;
+  const double sum = profile.kernel_us() + *profile.gap_us;
   if (std::abs(sum - *profile.span_us) <= kApart * *profile.span_us) return;
   profile.notes.push_back(cat("runs differ from each other: steps, each the median of its own times, add up to ",
                               std::llround(sum), " us, and the median run takes ", std::llround(*profile.span_us),

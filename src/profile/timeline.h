@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of runs, step by step, made into a profile's: a time per step, and what of the run no kernel or more than one
-// was at work in.
+// Times of runs, step by step, made into a profile's. A launch's own time begins when those before it have ended: one
+// that was launched early waits until then. So own times and gaps add up to the span of a run.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,8 @@ struct RunTrace {
   std::vector<std::vector<Interval>> steps;
 };
 
-// Of all intervals: from the first begin to the last end, time that none covers, and that more than one covers.
+// Of all intervals: from the first begin to the last end, time that none covers, and that is in more than one of them:
+// once for each beyond the first, so that lengths + gap - overlap = span.
 struct SpanTimes {
   double span_us = 0, gap_us = 0, overlap_us = 0;
 };
@@ -28,10 +29,10 @@ SpanTimes coverage_of(const RunTrace& run);
 
 RunTrace trace_of(const StepTimes& times);
 
-// Fills times of `profile.kernels`, one per step, and gap_us, overlap_us and span_us: medians over the runs, each of
-// its own, so that what else the machine does in some runs is in none of them. When each launch ran is that of the run
-// whose span is in the middle. A note says where the medians do not add up to the span. Contract: at least one run,
-// each with as many steps as the profile has kernels.
+// Fills own times of `profile.kernels`, one per step, and gap_us, early_us and span_us: medians over the runs, each of
+// its own, so that what else the machine does in some runs is in none of them. overlap_us is 0: own times do not. When
+// each launch ran is that of the run whose span is in the middle. A note says where the medians do not add up to the
+// span. Contract: at least one run, each with as many steps as the profile has kernels.
 void take_times(const std::vector<RunTrace>& runs, Profile& profile);
 
 // What a device did for a CUDA graph, as CUPTI tells it.

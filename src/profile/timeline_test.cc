@@ -9,8 +9,8 @@ namespace {
 TEST(Timeline, CoverageTellsGapsAndOverlapsApart) {
   const SpanTimes c = coverage_of(std::vector<Interval>{{10, 20}, {15, 30}, {15, 18}, {30, 35}, {40, 50}});
   EXPECT_DOUBLE_EQ(c.span_us, 40);
-  EXPECT_DOUBLE_EQ(c.gap_us, 5);      // 35 to 40; 30 follows 30 without a gap
-  EXPECT_DOUBLE_EQ(c.overlap_us, 5);  // 15 to 20, however many run
+  EXPECT_DOUBLE_EQ(c.gap_us, 5);          // 35 to 40; 30 follows 30 without a gap
+  EXPECT_DOUBLE_EQ(c.overlap_us, 5 + 3);  // 15 to 20 two, 15 to 18 a third one
   const SpanTimes none = coverage_of(std::vector<Interval>{});
   EXPECT_EQ(none.span_us + none.gap_us + none.overlap_us, 0);
 }
@@ -44,8 +44,26 @@ TEST(Timeline, RunsThatAgreeNeedNoNote) {
   Profile p = with_kernels(2);
   take_times({{{{{1, 10}}, {{8, 20}}}}, {{{{1, 10}}, {{8, 20}}}}}, p);
   EXPECT_TRUE(p.notes.empty());
-  EXPECT_DOUBLE_EQ(p.kernel_us() + *p.gap_us - *p.overlap_us, *p.span_us);
-  EXPECT_DOUBLE_EQ(*p.overlap_us, 2);
+  EXPECT_DOUBLE_EQ(p.kernel_us() + *p.gap_us, *p.span_us);
+  EXPECT_DOUBLE_EQ(*p.early_us, 2);
+  EXPECT_DOUBLE_EQ(*p.overlap_us, 0);
+}
+
+// Three launches under way at once, as where weights are loaded ahead; and one that ends before the one before it.
+TEST(Timeline, OwnTimesBeginWhereTheOthersHaveEnded) {
+  Profile p = with_kernels(4);
+  take_times({{{{{0, 10}}, {{2, 16}}, {{4, 21}}, {{30, 31}}}}}, p);
+  EXPECT_DOUBLE_EQ(p.kernels[0].us, 10);
+  EXPECT_DOUBLE_EQ(p.kernels[1].us, 6);
+  EXPECT_DOUBLE_EQ(p.kernels[2].us, 5);
+  EXPECT_DOUBLE_EQ(p.kernels[3].us, 1);
+  EXPECT_DOUBLE_EQ(*p.early_us, 8 + 12);
+  EXPECT_DOUBLE_EQ(p.kernel_us() + *p.gap_us, *p.span_us);
+  Profile hidden = with_kernels(3);
+  take_times({{{{{0, 10}}, {{2, 8}}, {{9, 12}}}}}, hidden);
+  EXPECT_DOUBLE_EQ(hidden.kernels[1].us, 0);
+  EXPECT_DOUBLE_EQ(hidden.kernels[2].us, 2);
+  EXPECT_DOUBLE_EQ(hidden.kernel_us(), *hidden.span_us);
 }
 
 // A graph of three steps with 1, 2 and 1 nodes, whose ids are in no order; the third begins before the second ends.

@@ -27,13 +27,15 @@ TableBlock percentile_table(const ReportInput& input) {
 // What of one run is not kernel time, where the profile tells.
 TableBlock rest_table(const ReportInput& input) {
   TableBlock t{.caption =
-                   "One run beside its kernels, microseconds. Gap: no kernel ran; overlap: more than one did; "
+                   "One run beside its kernels, microseconds. Gap: no kernel ran; overlap: more than one did, in the "
+                   "times of all of them; early: launched beside the one before, in no kernel's time; "
                    "enqueue: host time to launch the run; profiled: the run while it was profiled.",
                .columns = {{"", false}},
                .rows = {}};
   const std::pair<const char*, std::optional<double> Profile::*> columns[] = {
       {"gap", &Profile::gap_us},
       {"overlap", &Profile::overlap_us},
+      {"early", &Profile::early_us},
       {"enqueue", &Profile::enqueue_us},
       {"copies in", &Profile::host_to_device_us},
       {"copies out", &Profile::device_to_host_us}};

@@ -40,9 +40,9 @@ struct KernelTime {
   std::string
       precision;      // of its products: "fp16", "fp8", "fp4" ...; of other kernels of what they read; empty: not known
   std::string asked;  // precision that the user asked this layer's products to have; empty: not known
-  std::string arithmetic;                        // instruction and accumulator (Tessera's engines), else empty
-  int64_t calls = 1;                             // in one run
-  double us = 0;                                 // of all calls together, in one run
+  std::string arithmetic;  // instruction and accumulator (Tessera's engines), else empty
+  int64_t calls = 1;       // in one run
+  double us = 0;  // of all calls together, in one run; Tessera's own: from the end of what ran before (early_us)
   std::optional<double> flops = {}, bytes = {};  // of all calls together; bytes: each operand and result once
   // When it ran, from the begin of the run, if the source has one run of it: per call. For traces and overlap.
   std::vector<double> begin_us = {}, end_us = {};
@@ -76,13 +76,17 @@ struct Profile {
   std::optional<double> enqueue_us = {};        // host time to launch one run
   // Of one run, from its first kernel to its last: time in which no kernel ran, and in which more than one did.
   std::optional<double> gap_us = {}, overlap_us = {};
+  // Tessera's own: launches that began before an earlier one had ended, and waited or loaded ahead beside it. In no
+  // kernel's time.
+  std::optional<double> early_us = {};
   std::optional<double> span_us = {};  // from the begin of its first kernel to the end of its last
   // What a run takes beside its span: launch, what comes before the first and after the last kernel. Less than 0 where
   // profiling has made the span longer than a run without it.
   std::optional<double> residual_us = {};
   std::optional<double> host_to_device_us = {},
                         device_to_host_us = {};  // copies of inputs and outputs, not in `kernels`
-  std::optional<double> profiled_ms = {};        // a whole run while it was profiled: what profiling costs
+  bool copies_in_latency = true;
+  std::optional<double> profiled_ms = {};  // a whole run while it was profiled: what profiling costs
   std::optional<int64_t> engine_bytes = {}, weight_bytes = {}, arena_bytes = {};
   std::optional<Ceilings> ceilings = {};
   bool predicted = false;          // times are computed from a chip's data (profile/predict.h), not measured

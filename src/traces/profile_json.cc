@@ -213,10 +213,12 @@ std::string profile_json(const Profile& p) {
   put(j, "enqueue_us", p.enqueue_us);
   put(j, "gap_us", p.gap_us);
   put(j, "overlap_us", p.overlap_us);
+  put(j, "early_us", p.early_us);
   put(j, "span_us", p.span_us);
   put(j, "residual_us", p.residual_us);
   put(j, "host_to_device_us", p.host_to_device_us);
   put(j, "device_to_host_us", p.device_to_host_us);
+  if (!p.copies_in_latency) j["copies_in_latency"] = false;
   put(j, "profiled_ms", p.profiled_ms);
   put(j, "engine_bytes", p.engine_bytes);
   put(j, "weight_bytes", p.weight_bytes);
@@ -251,6 +253,7 @@ Result<Profile> parse_profile(std::string_view text) {
   f.number("enqueue_us", p.enqueue_us);
   f.number("gap_us", p.gap_us);
   f.number("overlap_us", p.overlap_us);
+  f.number("early_us", p.early_us);
   f.number("span_us", p.span_us);
   f.difference("residual_us", p.residual_us);
   f.number("host_to_device_us", p.host_to_device_us);
@@ -262,6 +265,8 @@ Result<Profile> parse_profile(std::string_view text) {
   f.texts("notes", p.notes);
   TS_TRY(f.status());
   if (const auto* v = f.find("predicted"); v != nullptr && v->is_boolean()) p.predicted = v->get<bool>();
+  if (const auto* v = f.find("copies_in_latency"); v != nullptr && v->is_boolean())
+    p.copies_in_latency = v->get<bool>();
   if (const auto* v = f.find("latency")) {
     TS_ASSIGN(p.latency, parse_latency(*v));
   }

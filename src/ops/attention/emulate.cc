@@ -246,10 +246,16 @@ class Rows {
     return most;
   }
 
+  // Two warpgroups of a block first, then the blocks of a cluster.
   RowState join(const std::vector<RowState>& states) const {
+    if (states.size() == 2) return join_all(states);
+    std::vector<RowState> pairs;
+    for (size_t i = 0; i < states.size(); i += 2) pairs.push_back(join_all(std::span(states).subspan(i, 2)));
+    return join_all(pairs);
+  }
+
+  RowState join_all(std::span<const RowState> states) const {
     RowState all = states[0];
-    // Two warpgroups of a block join first, then the blocks of a cluster: a factor and a sum each.
-    const double joins = states.size() > 2 ? 2 : 1, sums = static_cast<double>(states.size()) / 2;
     float top = -INFINITY;
     for (const RowState& r : states) top = std::max(top, r.top);
     const float base = top == -INFINITY ? 0.0f : top;
@@ -258,11 +264,13 @@ class Rows {
       double o = 0, off = 0, largest = 0;
       for (const RowState& r : states) {
         const double factor = shrink_to(r.top, base), part = r.o[c] * factor;
-        o += part, off += r.off[c] * factor + std::fabs(part) * joins * (sm90::kExp2Error + 0x1p-23);
+        o += part, off += r.off[c] * factor + std::fabs(part) * (sm90::kExp2Error + 0x1p-23);
         largest = std::max(largest, std::fabs(o));
       }
-      all.o[c] = static_cast<float>(o), all.off[c] = off + sums * Near::unit(static_cast<float>(largest));
+      all.o[c] = static_cast<float>(o),
+      all.off[c] = off + static_cast<double>(states.size() - 1) * Near::unit(static_cast<float>(largest));
     }
+    all.top = top;
     for (const RowState& r : states) all.sum += r.sum * shrink_to(r.top, base);
     return all;
   }
