@@ -81,30 +81,35 @@ Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::s
 
 using KernelFunction = void (*)(sm90::SwappedMaps, sm90::SwappedParams);
 
-template <class In>
+template <class In, bool kGated>
 KernelFunction pick_tokens(int tokens) {
   switch (tokens) {
     case 16:
-      return sm90::multiply_swapped<In, 16>;
+      return sm90::multiply_swapped<In, kGated, 16>;
     case 32:
-      return sm90::multiply_swapped<In, 32>;
+      return sm90::multiply_swapped<In, kGated, 32>;
     case 64:
-      return sm90::multiply_swapped<In, 64>;
+      return sm90::multiply_swapped<In, kGated, 64>;
     default:
-      return sm90::multiply_swapped<In, 112>;
+      return sm90::multiply_swapped<In, kGated, 112>;
   }
 }
 
-KernelFunction pick(Element element, int tokens) {
+template <class In>
+KernelFunction pick_gate(bool gated, int tokens) {
+  return gated ? pick_tokens<In, true>(tokens) : pick_tokens<In, false>(tokens);
+}
+
+KernelFunction pick(Element element, bool gated, int tokens) {
   switch (element) {
     case Element::e4m3:
-      return pick_tokens<__nv_fp8_e4m3>(tokens);
+      return pick_gate<__nv_fp8_e4m3>(gated, tokens);
     case Element::i8:
-      return pick_tokens<int8_t>(tokens);
+      return pick_gate<int8_t>(gated, tokens);
     case Element::bf16:
-      return pick_tokens<__nv_bfloat16>(tokens);
+      return pick_gate<__nv_bfloat16>(gated, tokens);
     default:
-      return pick_tokens<__half>(tokens);
+      return pick_gate<__half>(gated, tokens);
   }
 }
 
@@ -115,7 +120,7 @@ class SwappedKernel final : public Kernel {
         p_(MatmulProblem::of(problem_)),
         shape_(shape),
         memory_(sm90::swapped_memory(shape_, k_blocks_of(p_))),
-        function_(pick(p_.x.element, shape_.tokens)) {}
+        function_(pick(p_.x.element, p_.then->gated(), shape_.tokens)) {}
 
   Status prepare() { return cuda::allow_shared_memory(kName, function_, sm90::kSwappedSharedLimit); }
 
@@ -138,13 +143,12 @@ class SwappedKernel final : public Kernel {
                                .y_scale = static_cast<const float*>(out[0].scale),
                                .y = out[0].data,
                                .y_element = p_.y.element,
-                               .gated = p_.then->gated(),
                                .cols = static_cast<int>(p_.cols),
                                .second_half = static_cast<int>(stored / 2)};
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
     TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored, p_.k, p_.k,
-                                            sm90::kSwappedChannels / (params.gated ? 2 : 1)));
+                                            sm90::kSwappedChannels / (p_.then->gated() ? 2 : 1)));
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;

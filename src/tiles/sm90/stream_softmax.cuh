@@ -31,36 +31,28 @@ __device__ __forceinline__ float load_bias(const uint8_t* from, Element element)
 }
 
 // Scores with the bias added, in their own units: times log2 e the lowest f32 would be minus infinity. key: of the
-// thread's first column. Old keys first, then the new ones, which read columns further on: the same code twice, since
-// two copies of it are half of a kernel, and what does not run still costs room in the instruction cache.
-template <class C>
+// thread's first column. kGap: new keys read columns further on.
+template <class C, bool kGap>
 __device__ __forceinline__ void add_bias(const StreamParams& p, const StreamTile& t, const ValidKeys<int>& valid,
                                          int row, int key, float scale, float (&s)[C::kKeys / 2]) {
   const int bytes = p.bias_element == Element::f32 ? 4 : 2;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-#pragma unroll 1
-    for (int fresh = 0; fresh <= (p.lengths != nullptr); ++fresh) {
-      int r = row + 8 * h;
-      asm volatile("" : "+r"(r));  // computed here, not kept: registers
-      const int token = t.token + (r >> p.pack_shift), head = t.head + (r & ((1 << p.pack_shift) - 1));
-      const int begin = fresh ? max(0, valid.old - key) : 0;  // columns of this thread
-      const unsigned count = token < p.queries ? max(0, (fresh ? valid.all : valid.old) - key - begin) : 0;
-      const uint8_t* from =
-          static_cast<const uint8_t*>(p.bias) + (t.batch * p.bias_batch + head * p.bias_head + token * p.bias_query +
-                                                 (key + (fresh ? valid.gap : 0)) * p.bias_key) *
-                                                    bytes;
+    const int r = row + 8 * h, token = t.token + (r >> p.pack_shift), head = t.head + (r & ((1 << p.pack_shift) - 1));
+    const int keys = token < p.queries ? valid.all - key : 0;  // from the thread's first column on
+    const uint8_t* from =
+        static_cast<const uint8_t*>(p.bias) +
+        (t.batch * p.bias_batch + head * p.bias_head + token * p.bias_query + key * p.bias_key) * bytes;
 #pragma unroll
-      for (int j = 0; j < C::kKeys / 8; ++j) {
+    for (int j = 0; j < C::kKeys / 8; ++j) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& v = s[4 * j + 2 * h + i];
-          if (static_cast<unsigned>(8 * j + i - begin) < count)
-            v = fmaf(v, scale, load_bias(from + i * p.bias_key * bytes, p.bias_element));
-          if (planted(Fault::kLowestIsNone) && v < -1e38f) v = -INFINITY;
-        }
-        from += 8 * p.bias_key * bytes;
+      for (int i = 0; i < 2; ++i) {
+        float& v = s[4 * j + 2 * h + i];
+        const int column = kGap && key + 8 * j + i >= valid.old ? i + valid.gap : i;
+        if (8 * j + i < keys) v = fmaf(v, scale, load_bias(from + column * p.bias_key * bytes, p.bias_element));
+        if (planted(Fault::kLowestIsNone) && v < -1e38f) v = -INFINITY;
       }
+      from += 8 * p.bias_key * bytes;
     }
   }
 }
@@ -74,7 +66,10 @@ __device__ __forceinline__ void mask_scores(const StreamParams& p, const StreamT
                               // take registers that results need
   const int col = first_key + result_col(threadIdx.x % kWarpgroup);
   const ValidKeys<int> keys = stream_keys(p, t.batch);
-  if (p.bias != nullptr) add_bias<C>(p, t, keys, row, col, scale, s);
+  if (p.bias != nullptr) {
+    p.lengths == nullptr ? add_bias<C, false>(p, t, keys, row, col, scale, s)
+                         : add_bias<C, true>(p, t, keys, row, col, scale, s);
+  }
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int token = t.token + ((row + 8 * h) >> p.pack_shift);

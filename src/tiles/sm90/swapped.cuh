@@ -43,7 +43,6 @@ struct SwappedParams {
   void* y;
   Element y_element;  // f16, bf16, f32, e4m3, i8: a branch per eight numbers, so that one kernel serves all
   SmoothActivation act;
-  bool gated;
   int cols;         // of y: n, or n / 2 where there is a gate
   int second_half;  // stored rows of w before those that a gate multiplies
   // Both ends of a folded norm (steps/row_moments.h): factors of x's rows, and beside y the moments of its rows
@@ -81,16 +80,19 @@ struct SwappedBlock {
 };
 
 // 128 bytes of K of the block's weights.
-template <int kTokens>
+template <bool kGated, int kTokens>
 __device__ __forceinline__ void load_weights(const SwappedMaps& maps, const SwappedParams& p,
                                              const SwappedBlock<kTokens>& block, int stage, int k) {
-  if (!p.gated) return load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
-  load_box(block.w(stage), &maps.w, k, block.channel / 2, block.full(stage));
-  load_box(block.w(stage) + kSwappedWBytes / 2, &maps.w, k, p.second_half + block.channel / 2, block.full(stage));
+  if constexpr (kGated) {
+    load_box(block.w(stage), &maps.w, k, block.channel / 2, block.full(stage));
+    load_box(block.w(stage) + kSwappedWBytes / 2, &maps.w, k, p.second_half + block.channel / 2, block.full(stage));
+  } else {
+    load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
+  }
 }
 
 // What one thread does: the barriers and the first weights, which need not wait.
-template <class In, int kTokens>
+template <class In, bool kGated, int kTokens>
 __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p,
                                             const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
@@ -107,12 +109,12 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
 #pragma unroll 1
   for (int i = 0; i < p.stages && i < block.k_count; ++i) {
     arrive_expecting(block.full(i), swapped_stage_bytes(kTokens));
-    load_weights(maps, p, block, i, (block.k_begin + i) * kBlockK);
+    load_weights<kGated>(maps, p, block, i, (block.k_begin + i) * kBlockK);
   }
 }
 
 // The same thread, once x is there; then the stages again and again where the slice is longer.
-template <class In, int kTokens>
+template <class In, bool kGated, int kTokens>
 __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p,
                                              const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
@@ -129,7 +131,7 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
   for (int i = first; i < block.k_count; ++i, k += kBlockK) {
     wait(block.empty(stage), parity);
     arrive_expecting(block.full(stage), swapped_stage_bytes(kTokens));
-    load_weights(maps, p, block, stage, k);
+    load_weights<kGated>(maps, p, block, stage, k);
     load_box(block.x(stage), &maps.x, k, block.token, block.full(stage));
     if (++stage == p.stages) stage = 0, parity ^= 1;
   }
@@ -161,12 +163,13 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
 // What the program needs of a thread's eight channels: v = sum * factor + bias (halved where an activation follows,
 // activation_fast.h), then v * gain, in units of y's scale. `multiplied`: channels that a gate multiplies, which take
 // that unit before. channel: a row of w as the model has them.
+template <bool kGated>
 struct SwappedColumns {
   float factor[8], bias[8], gain[8];
 
   __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel, bool multiplied) {
-    const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, unit = p.gated ? 1.0f : to_code;
-    const float half = multiplied ? to_code : p.act.present ? 0.5f : 1.0f;
+    const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, unit = kGated ? 1.0f : to_code;
+    const float half = kGated && multiplied ? to_code : p.act.present ? 0.5f : 1.0f;
     const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half;
 #pragma unroll
     for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
@@ -233,7 +236,7 @@ __device__ __forceinline__ Sum as_sum(uint32_t word) {
   }
 }
 
-template <class In, int kTokens, int kSplit>
+template <class In, bool kGated, int kTokens, int kSplit>
 __device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   using Sum = SumOf<In>;
   constexpr int kOwn = 1;  // named barrier of the warpgroup
@@ -241,8 +244,8 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
   constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit});
   const int thread = threadIdx.x, row = thread / 8;
   // A gate: the first four of eight threads have its arguments, the others what it multiplies.
-  const bool multiplied = p.gated && thread % 8 >= 4;
-  const int channel = p.gated ? block.channel / 2 + thread % 4 * 8 : block.channel + thread % 8 * 8;  // of y
+  const bool multiplied = kGated && thread % 8 >= 4;
+  const int channel = kGated ? block.channel / 2 + thread % 4 * 8 : block.channel + thread % 8 * 8;  // of y
   const int first_token = block.token + block.slice * kRows;
   // Where the sums lie that slice `from` has sent to slice `to`.
   const auto inbox = [&](int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * kSent; };
@@ -250,7 +253,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.cols && !multiplied;
   };
 
-  const SwappedColumns columns(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
+  const SwappedColumns<kGated> columns(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
   const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   cuda::wait_for_earlier_kernels();
   uint4 residual[kPieces];
@@ -322,7 +325,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 #pragma unroll
     for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
   }
-  if (p.gated) {
+  if constexpr (kGated) {
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] *= __shfl_xor_sync(0xffffffffu, out[i / 8][i % 8], 4);
@@ -354,14 +357,14 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
 
 // Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what
 // others send to; and before a block ends, when all have received what it sends.
-template <class In, int kTokens>
+template <class In, bool kGated, int kTokens>
 __global__ void __launch_bounds__(kSwappedThreads, 2)
     multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const SwappedBlock<kTokens> block(p, shared);
   const bool loader = threadIdx.x == 128, clustered = p.shape.split > 1;
-  if (loader) begin_loads<In>(maps, p, block);
+  if (loader) begin_loads<In, kGated>(maps, p, block);
   __syncwarp();
   if (clustered) {
     sync_cluster();
@@ -369,22 +372,22 @@ __global__ void __launch_bounds__(kSwappedThreads, 2)
     __syncthreads();
   }
   if (threadIdx.x >= 128) {
-    if (loader) finish_loads<In>(maps, p, block);
+    if (loader) finish_loads<In, kGated>(maps, p, block);
     __syncwarp();
     if (clustered) arrive_cluster();
   } else {
     switch (p.shape.split) {
       case 8:
-        consume_slice<In, kTokens, 8>(p, block);
+        consume_slice<In, kGated, kTokens, 8>(p, block);
         break;
       case 4:
-        consume_slice<In, kTokens, 4>(p, block);
+        consume_slice<In, kGated, kTokens, 4>(p, block);
         break;
       case 2:
-        consume_slice<In, kTokens, 2>(p, block);
+        consume_slice<In, kGated, kTokens, 2>(p, block);
         break;
       default:
-        consume_slice<In, kTokens, 1>(p, block);
+        consume_slice<In, kGated, kTokens, 1>(p, block);
         break;
     }
     __syncwarp();
