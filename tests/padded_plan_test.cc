@@ -118,7 +118,8 @@ TEST(PaddedPlan, RunsAsAskedAndIsTheModel) {
   }
 }
 
-// Zeros change no number but by the order of f64 sums, and what a rounding to 16 bits makes of that.
+// Zeros change no number but by the order of f64 sums, and what a rounding to 16 bits makes of that. Codes may be made
+// at once where 16 bits came before: some are a step off, and no result by more than a few of them.
 TEST(PaddedPlan, ComputesTheSameNumbers) {
   for (const Sizes& sizes : all_sizes()) {
     for (const Asked& asked : kAsked) {
@@ -132,7 +133,8 @@ TEST(PaddedPlan, ComputesTheSameNumbers) {
       const std::vector<testing::Numbers> in = testing::random_inputs(p.model, 5);
       const auto want = testing::run_graph(typed, in), got = testing::run_graph(*lowered, in);
       ASSERT_TRUE(want.ok() && got.ok()) << want.status().message() << got.status().message();
-      EXPECT_LE(relative_error((*got)[0], (*want)[0]), 0x1p-9);
+      const bool codes = std::string(asked.precision).ends_with("8");
+      EXPECT_LE(relative_error((*got)[0], (*want)[0]), codes ? 0x1p-6 : 0x1p-9);
     }
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows or columns of zeros that a pass put into a layer's weight (lower/pad_heads.h, lower/pad_products.h). The layer
-// says where, in attributes that no kernel reads: lists of triples (count, kept, size), each `count` times `kept` rows
-// of the layer's own, then zeros up to `size` rows. [12,72,80]: twelve heads of 72 rows have 80 each.
+// (and a map that was split off it) says where, in attributes that no kernel reads: lists of triples (count, kept,
+// size), each `count` times `kept` rows of the layer's own, then zeros up to `size` rows. [12,72,80]: twelve heads of
+// 72 rows have 80 each.
 #pragma once
 
 #include <cstdint>

@@ -24,6 +24,13 @@ struct HeadOperand {
 };
 using HeadOperands = std::array<HeadOperand, 3>;
 
+// Nodes from a value to an operand of the attention, in order, each of which only the next one reads.
+struct Way {
+  ValueId from;
+  std::vector<size_t> nodes;
+};
+using Ways = std::array<Way, 3>;
+
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 class HeadPadder {
@@ -34,8 +41,11 @@ class HeadPadder {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       if (node.op != "attention" || runnable(g_, m_.producers(), node, target_)) continue;
-      if (const auto how = find(node)) {
-        rewrite(n, *how);
+      const auto is_heads = [&](ValueId v) { return v != kNoValue && shape(v).size() == 4; };
+      if (!std::all_of(node.inputs.begin(), node.inputs.begin() + 3, is_heads)) continue;
+      const Ways ways = {way_to(node.inputs[0]), way_to(node.inputs[1]), way_to(node.inputs[2])};
+      if (const auto how = find(node, ways)) {
+        rewrite(n, ways, *how);
         return true;
       }
     }
@@ -45,45 +55,70 @@ class HeadPadder {
  private:
   const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
 
+  // Copies and rotary: zeros behind a head pass through both, since rotary turns the first columns of a head, as many
+  // as its tables have.
+  Way way_to(ValueId operand) const {
+    Way way{operand, {}};
+    for (;;) {
+      const int maker = m_.producers()[static_cast<size_t>(way.from)];
+      if (maker < 0) return way;
+      const Node& node = g_.nodes[static_cast<size_t>(maker)];
+      if ((node.op != "copy" && node.op != "rotary") || !node.then.within(kCodesOnly) ||
+          shape(node.inputs[0]) != shape(way.from) || reads_of(g_, m_.producers(), way.from).size() != 1 ||
+          is_output(g_, m_.producers(), way.from))
+        return way;
+      way.nodes.insert(way.nodes.begin(), static_cast<size_t>(maker));
+      way.from = node.inputs[0];
+    }
+  }
+
   // The smallest heads that a kernel takes, padded in weights where that can be.
-  std::optional<HeadOperands> find(const Node& node) const {
-    if (std::any_of(node.inputs.begin(), node.inputs.begin() + 3, [&](ValueId v) { return shape(v).size() != 4; }))
-      return std::nullopt;
-    for (const int64_t unit : {1, 8, 16, 32}) {
-      for (const bool in_weights : {true, false}) {
-        const HeadOperands how = forms(node, unit, in_weights);
-        if (runnable(problem(node, how), target_) && copies_run(node, how)) return how;
+  std::optional<HeadOperands> find(const Node& node, const Ways& ways) const {
+    // A little wider where the layers that read the result then need no padding of their own.
+    for (const bool with_readers : {true, false}) {
+      for (const int64_t unit : {1, 8, 16, 32}) {
+        for (const bool in_weights : {true, false}) {
+          const HeadOperands how = forms(node, ways, unit, in_weights);
+          if (runnable(problem(node, ways, how), target_) && copies_run(node, how) && ways_run(ways, how) &&
+              (!with_readers || readers_run(node.outputs[0], how[2].size)))
+            return how;
+        }
       }
     }
     return std::nullopt;
   }
 
-  HeadOperands forms(const Node& node, int64_t unit, bool in_weights) const {
+  HeadOperands forms(const Node& node, const Ways& ways, int64_t unit, bool in_weights) const {
     HeadOperands how;
     for (size_t i = 0; i < 3; ++i) {
       const int64_t own = shape(node.inputs[i]).back();
       how[i] = {.form = Form::kCopied, .size = rounded_up(own, unit), .region = {}};
       if (!in_weights) continue;
       if (how[i].size == own) how[i].form = Form::kAsItLies;
-      if (auto region = in_weight(node, i, how[i].size); region && how[i].size != own)
+      if (auto region = in_weight(node, ways, i, how[i].size); region && how[i].size != own)
         how[i] = {Form::kInWeight, how[i].size, *std::move(region)};
     }
     return how;
   }
 
-  // Where the operand lies in the result of a linear layer whose heads have `size` columns each; nothing where it is no
-  // such result, or anything but q, k and v of this attention, in whole heads of one size, reads it.
-  std::optional<Region> in_weight(const Node& node, size_t operand, int64_t size) const {
-    const ValueId base = m_.place(node.inputs[operand]).base;
+  // Where the operand comes from in the result of a linear layer whose heads have `size` columns each; nothing where it
+  // is no such result, or anything but q, k and v of this attention, in whole heads of one size, reads it.
+  std::optional<Region> in_weight(const Node& node, const Ways& ways, size_t operand, int64_t size) const {
+    const ValueId base = m_.place(ways[operand].from).base;
     const Node* layer = m_.maker(base);
     const int64_t own = shape(node.inputs[operand]).back();
     if (layer == nullptr || !can_pad(g_, *layer) || !keeps_zeros(layer->then) || layer->outputs.size() != 1 ||
         own == 0 || shape(base).back() % own != 0 || is_output(g_, m_.producers(), base))
       return std::nullopt;
+    const auto begins = [&](const StorageRead& r, size_t i) {
+      if (!ways[i].nodes.empty()) return ways[i].nodes[0] == r.node && r.input == 0;
+      return &g_.nodes[r.node] == &node && r.input == i;
+    };
     for (const StorageRead& r : reads_of(g_, m_.producers(), base)) {
-      if (&g_.nodes[r.node] != &node || r.input > 2 || !in_heads(node.inputs[r.input], own, size)) return std::nullopt;
+      const auto fits = [&](size_t i) { return begins(r, i) && in_heads(ways[i].from, own, size); };
+      if (!fits(0) && !fits(1) && !fits(2)) return std::nullopt;
     }
-    return in_heads(node.inputs[operand], own, size);
+    return in_heads(ways[operand].from, own, size);
   }
   std::optional<Region> in_heads(ValueId value, int64_t own, int64_t size) const {
     const Place p = m_.place(value);
@@ -94,14 +129,14 @@ class HeadPadder {
     return region;
   }
 
-  Problem problem(const Node& node, const HeadOperands& how) const {
+  Problem problem(const Node& node, const Ways& ways, const HeadOperands& how) const {
     Problem p = problem_of(g_, m_.producers(), node);
     for (size_t i = 0; i < 3; ++i) {
       Shape padded = p.in[i].shape;
       padded.back() = how[i].size;
-      if (how[i].form == Form::kInWeight) {
+      if (how[i].form == Form::kInWeight && ways[i].nodes.empty()) {
         p.in[i].shape = padded, p.in[i].strides = how[i].region.strides;
-      } else if (how[i].form == Form::kCopied) {
+      } else if (how[i].form != Form::kAsItLies) {
         p.in[i] = dense_operand(padded, p.in[i].type, g_.at(m_.place(node.inputs[i]).base).constant);
       }
     }
@@ -126,18 +161,37 @@ class HeadPadder {
     return true;
   }
 
-  void rewrite(size_t at, const HeadOperands& how) {
+  // What lies between a padded layer and the attention takes heads of this size.
+  bool ways_run(const Ways& ways, const HeadOperands& how) const {
+    for (size_t i = 0; i < 3; ++i) {
+      if (how[i].form != Form::kInWeight) continue;
+      for (const size_t n : ways[i].nodes) {
+        Problem p = problem_of(g_, m_.producers(), g_.nodes[n]);
+        Shape padded = p.in[0].shape;
+        padded.back() = how[i].size;
+        p.in[0] = dense_operand(padded, p.in[0].type);
+        if (n == ways[i].nodes[0]) p.in[0].strides = how[i].region.strides;
+        p.out[0] = dense_operand(padded, p.out[0].type);
+        if (!runnable(p, target_)) return false;
+      }
+    }
+    return true;
+  }
+
+  void rewrite(size_t at, const Ways& ways, const HeadOperands& how) {
     const Node old = g_.nodes[at];
     Node node = old;
     std::vector<Node> before, after;
+    std::multimap<size_t, Node> views;                    // by the layer that they stand behind
     std::map<std::pair<ValueId, int64_t>, ValueId> made;  // k and v may be one value
     std::set<ValueId> padded;
     for (size_t i = 0; i < 3; ++i) {
       if (how[i].form == Form::kAsItLies) continue;
       auto [it, fresh] = made.emplace(std::pair(old.inputs[i], how[i].size), kNoValue);
-      if (fresh) {
-        const bool in_weight = how[i].form == Form::kInWeight;
-        it->second = in_weight ? view_padded(old.inputs[i], how[i], padded, before) : copied(old, i, how[i], before);
+      if (fresh && how[i].form == Form::kInWeight) {
+        it->second = pass_on(ways[i], view_padded(ways[i].from, how[i], padded, views), how[i].size);
+      } else if (fresh) {
+        it->second = copied(old, i, how[i], before);
       }
       node.inputs[i] = it->second;
     }
@@ -150,16 +204,30 @@ class HeadPadder {
         for (Node& a : after) nodes.push_back(std::move(a));
       } else {
         nodes.push_back(std::move(g_.nodes[n]));
+        for (auto [v, end] = views.equal_range(n); v != end; ++v) nodes.push_back(std::move(v->second));
       }
     }
     g_.nodes = std::move(nodes);
   }
 
-  ValueId view_padded(ValueId value, const HeadOperand& how, std::set<ValueId>& padded, std::vector<Node>& before) {
+  // The operand that the way leads to from a padded value.
+  ValueId pass_on(const Way& way, ValueId value, int64_t size) {
+    for (const size_t n : way.nodes) {
+      g_.nodes[n].inputs[0] = value;
+      value = g_.nodes[n].outputs[0];
+      g_.at(value).type.shape.back() = size;
+      g_.at(value).name += ".padded";
+    }
+    return value;
+  }
+
+  ValueId view_padded(ValueId value, const HeadOperand& how, std::set<ValueId>& padded,
+                      std::multimap<size_t, Node>& views) {
     const ValueId base = m_.place(value).base;
+    const size_t maker = static_cast<size_t>(m_.producers()[static_cast<size_t>(base)]);
     const int64_t own = shape(value).back();
     if (padded.insert(base).second) {
-      Node& layer = g_.nodes[static_cast<size_t>(m_.producers()[static_cast<size_t>(base)])];
+      Node& layer = g_.nodes[maker];
       const int64_t heads = shape(base).back() / own;
       pad_rows(g_, layer, padded_groups(heads, own, how.size), PaddedNumbers::kMade);
       g_.at(base).type.shape.back() = heads * how.size;
@@ -171,7 +239,7 @@ class HeadPadder {
     v.type = {how.region.shape, g_.at(base).type.quant};
     v.scale = g_.at(base).scale, v.scale2 = g_.at(base).scale2;
     const ValueId view = g_.add_value(std::move(v));
-    before.push_back(view_node(base, view, how.region));
+    views.emplace(maker, view_node(base, view, how.region));
     return view;
   }
 
@@ -241,6 +309,20 @@ class HeadPadder {
       pad_cols(g_, layer, padded_groups(heads, own, size), PaddedNumbers::kMade);
       layer.inputs[0] = it->second;
     }
+  }
+  // Whether layers that get columns of zeros run with these.
+  bool readers_run(ValueId y, int64_t size) const {
+    for (const StorageRead& r : reads_of(g_, m_.producers(), y)) {
+      if (!takes_columns(r, y)) continue;
+      Problem p = problem_of(g_, m_.producers(), g_.nodes[r.node]);
+      for (const size_t i : {size_t{0}, size_t{1}}) {
+        Shape padded = p.in[i].shape;
+        padded.back() = padded.back() / shape(y).back() * size;
+        p.in[i] = dense_operand(padded, p.in[i].type, i == 1);
+      }
+      if (!runnable(p, target_)) return false;
+    }
+    return true;
   }
   bool takes_columns(const StorageRead& r, ValueId y) const {
     const Node& layer = g_.nodes[r.node];

@@ -167,7 +167,8 @@ std::vector<StorageRead> reads_of(const Graph& g, const std::vector<int>& produc
     if (g.nodes[n].op == "view") continue;
     for (size_t i = 0; i < g.nodes[n].inputs.size(); ++i) {
       const ValueId in = g.nodes[n].inputs[i];
-      if (in != kNoValue && !g.at(in).constant && placement_of(g, producers, in).base == base) reads.push_back({n, i});
+      const bool known = in != kNoValue && static_cast<size_t>(in) < producers.size() && !g.at(in).constant;
+      if (known && placement_of(g, producers, in).base == base) reads.push_back({n, i});
     }
   }
   return reads;

@@ -32,7 +32,7 @@ ValueId pad_constant(Graph& graph, ValueId constant, const Region& region, int64
 // where the rows are long enough already. `made`: that node, not yet in the graph.
 ValueId pad_value(Graph& graph, ValueId value, int64_t cols, ValueId like, const std::string& layer, Node& made);
 
-// A read of a value's storage by a node that is no view.
+// A read of a value's storage by a node that is no view. Values that came after `producers` was taken do not count.
 struct StorageRead {
   size_t node, input;
 };

@@ -135,6 +135,7 @@ class LayerPadder {
     const ValueId plain = copy != nullptr ? copy->inputs[0] : kNoValue;
     if (plain != kNoValue) {
       if (const auto base = wider(plain, cols)) return add_padding(regrouped(*base, plain), cols, v);
+      if (const ValueId made = made_by_layer(v, plain, cols); made != kNoValue) return made;
       if (pads_at_once(plain, cols, v)) return add_padding(plain, cols, v);
     }
     if (pads_at_once(v, cols, v)) return add_padding(v, cols, v);
@@ -145,26 +146,68 @@ class LayerPadder {
     return add_padding(wide, cols, v);
   }
 
-  // What is rounded to v's codes, where its maker's program does it; a copy does it from now on.
+  // What is rounded to v's codes, where the program of its maker does it; a copy does it from now on.
   ValueId unrounded_of(ValueId v) {
     const Place p = m_.place(v);
-    const int maker = m_.producers()[static_cast<size_t>(p.base)];
-    if (p.base != v || maker < 0 || !g_.at(v).type.quant.scaled()) return kNoValue;
+    const ValueId base = p.base;
+    const int maker = m_.producers()[static_cast<size_t>(base)];
+    const bool all = p.region.whole() && elements(shape(v)) == elements(shape(base));
+    if (!all || maker < 0 || !g_.at(base).type.quant.scaled()) return kNoValue;
     Node& node = g_.nodes[static_cast<size_t>(maker)];
     if (node.then.empty() || node.then.steps.back().kind != StepKind::quantize || node.outputs.size() != 1)
       return kNoValue;
-    Value plain = g_.at(v);
+    Value plain = g_.at(base);
     plain.name += ".unrounded";
     plain.type.quant = carrier_;
     plain.scale = plain.scale2 = kNoValue;
+    Value seen = plain;
     const ValueId made = g_.add_value(std::move(plain));
     node.outputs[0] = made;
     node.then.steps.pop_back();
     fresh_.insert(node.name);
-    Node copy{.name = layer_name(g_, g_.at(v).name + ".quantize"), .op = "copy", .inputs = {made}, .outputs = {v}};
+    Node copy{
+        .name = layer_name(g_, g_.at(base).name + ".quantize"), .op = "copy", .inputs = {made}, .outputs = {base}};
     fresh_.insert(copy.name);
     behind_maker_ = {static_cast<size_t>(maker), std::move(copy)};
-    return made;
+    if (v == base) return made;
+    seen.name = g_.at(v).name + ".unrounded";
+    seen.type.shape = shape(v);
+    const Region region = dense_region(seen.type.shape);
+    const ValueId view = g_.add_value(std::move(seen));
+    before_nodes_.push_back(view_node(made, view, region));
+    return view;
+  }
+
+  // Where a copy makes v's codes of a linear layer's result because the layer could not, and nobody else reads either:
+  // with zeros it may make them at once.
+  ValueId made_by_layer(ValueId v, ValueId plain, int64_t cols) {
+    const Place p = m_.place(plain);
+    const int maker = m_.producers()[static_cast<size_t>(p.base)];
+    const auto read_once = [&](ValueId of) {
+      return reads_of(was_, m_.producers(), of).size() == 1 && !is_output(was_, m_.producers(), of);
+    };
+    if (maker < 0 || !p.region.whole() || shape(plain).back() != shape(p.base).back() || !read_once(v) ||
+        !read_once(p.base))
+      return kNoValue;
+    static constexpr StepSet kVectorsOnly = {StepKind::normalise, StepKind::bias, StepKind::act, StepKind::scale};
+    Graph trial = g_;
+    Node layer = trial.nodes[static_cast<size_t>(maker)];
+    if (!can_pad(trial, layer) || layer.outputs.size() != 1 || layer.outputs[0] != p.base ||
+        !layer.then.within(kVectorsOnly) || !is_finite_at_zero(layer.then))
+      return kNoValue;
+    pad_rows(trial, layer, padded_groups(1, shape(plain).back(), cols), numbers_);
+    layer.then.steps.push_back({StepKind::quantize});
+    Value& y = trial.at(p.base);
+    y.name += ".padded";
+    y.type.shape.back() = cols;
+    y.type.quant = g_.at(v).type.quant;
+    y.scale = g_.at(v).scale, y.scale2 = g_.at(v).scale2;
+    std::vector<int> producers = m_.producers();
+    producers.resize(trial.values.size(), -1);
+    if (!runnable(trial, producers, layer, target_)) return kNoValue;
+    g_ = std::move(trial);
+    g_.nodes[static_cast<size_t>(maker)] = std::move(layer);
+    return regrouped(p.base, v);
   }
 
   bool widen_residuals(int64_t n) {

@@ -5,7 +5,8 @@
 // their zeros where they are rounded, or are already as wide where a padded layer made them. Readers that cannot skip
 // columns, and the caller, get a copy.
 // Only layers that every kernel refuses, fused or not, are touched, with the fewest zeros that help.
-// Error: none, zeros are exact in every type.
+// Error: none, zeros are exact in every type. Codes that a padded layer makes where a copy did before are rounded once,
+// not twice.
 #pragma once
 
 #include "archs/arch.h"

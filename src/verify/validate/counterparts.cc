@@ -199,7 +199,8 @@ Counterpart padded(const PlanStep& step, size_t operand, Counterpart c, const Sh
   }
   if (!std::equal(c.shape.begin(), c.shape.end() - 1, stored.begin())) return c;
   std::optional<PaddedPlaces> cols;
-  if (step.op == "matmul") cols = read_places(step.attrs, kPaddedRows, c.shape.back(), stored.back());
+  if (step.op == "matmul" || step.op == "map")
+    cols = read_places(step.attrs, kPaddedRows, c.shape.back(), stored.back());
   if (step.op == "attention" && operand < 3 && stored.back() > c.shape.back())
     cols = padded_groups(1, c.shape.back(), stored.back());
   if (cols) c.numbers = placed(c.numbers, c.shape.back(), std::nullopt, cols), c.shape = stored;

@@ -122,8 +122,10 @@ class Walk {
   }
 
   std::string label(const PlanStep& step, ValueId y, const Reads& reads) const {
+    const Node* own = model_.layer(layers_of(step)[0]);
+    if (own != nullptr && own->op == step.op) return step.layer;
     if (const Held* h = partial(reads)) return h->maker;
-    if (model_.layer(layers_of(step)[0]) != nullptr || model_.maker(y) == nullptr) return step.layer;
+    if (own != nullptr || model_.maker(y) == nullptr) return step.layer;
     return model_.maker(y)->name;
   }
 
