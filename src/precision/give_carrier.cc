@@ -235,7 +235,9 @@ class CarrierGiver {
       const bool reads_as_is = options_.target && runs(producers, node);
       for (size_t i = 0; !converts && !reads_as_is && i < node.inputs.size(); ++i) {
         ValueId& in = node.inputs[i];
-        if (in == kNoValue || !callers.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
+        // A constant that keeps f32 is read by a layer that does, too, once its input is what it asks for.
+        if (in == kNoValue || !callers.contains(in) || g_.at(in).constant) continue;
+        if (!is_float(g_.at(in).type.quant.element)) continue;
         if (options_.carrier == Element::f32 || (options_.has_codes && options_.has_codes(n, i))) continue;
         auto [it, fresh] = cast.emplace(in, kNoValue);
         if (fresh) {
