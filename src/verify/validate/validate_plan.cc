@@ -122,10 +122,8 @@ class Walk {
   }
 
   std::string label(const PlanStep& step, ValueId y, const Reads& reads) const {
-    const Node* own = model_.layer(layers_of(step)[0]);
-    if (own != nullptr && own->op == step.op) return step.layer;
     if (const Held* h = partial(reads)) return h->maker;
-    if (own != nullptr || model_.maker(y) == nullptr) return step.layer;
+    if (model_.layer(layers_of(step)[0]) != nullptr || model_.maker(y) == nullptr) return step.layer;
     return model_.maker(y)->name;
   }
 
@@ -253,7 +251,9 @@ class Walk {
     reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
     makes_plain_ = plain_made(step, y, layer);
     const std::string name = label(step, y, reads);
-    std::vector<Dense> in = exact_constants(step, layer, name);
+    // What a padded layer reads may be a padded one's result: its constants are its own nevertheless.
+    const bool padded = step.attrs.has(kPaddedRows) || step.attrs.has(kPaddedCols);
+    std::vector<Dense> in = exact_constants(step, layer, padded ? step.layer : name);
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
     if (!number.empty()) fault(name, number);
     if (!whole || !number.empty()) return settle(step, y);
