@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Two layers in a block; `k`: what the second reads, which FP8 and int8 kernels want in multiples of 16.
+// Two layers in a block; `k`: what the second reads.
 Graph model(int64_t k) {
   auto graph = parse_graph(cat(R"(graph g {
     in %image: f32[2,40,32]

@@ -310,15 +310,21 @@ class HeadPadder {
       layer.inputs[0] = it->second;
     }
   }
-  // Whether layers that get columns of zeros run with these.
+  // Whether layers that get columns of zeros run with these; rows of their own may be padded later.
   bool readers_run(ValueId y, int64_t size) const {
     for (const StorageRead& r : reads_of(g_, m_.producers(), y)) {
       if (!takes_columns(r, y)) continue;
-      Problem p = problem_of(g_, m_.producers(), g_.nodes[r.node]);
-      for (const size_t i : {size_t{0}, size_t{1}}) {
-        Shape padded = p.in[i].shape;
-        padded.back() = padded.back() / shape(y).back() * size;
-        p.in[i] = dense_operand(padded, p.in[i].type, i == 1);
+      const Node& layer = g_.nodes[r.node];
+      Problem p = problem_of(g_, m_.producers(), layer);
+      const auto widen = [](Operand& o, int64_t cols) {
+        o.shape.back() = cols;
+        o = dense_operand(o.shape, o.type, o.constant);
+      };
+      const int64_t k = p.in[0].shape.back() / shape(y).back() * size, n = rounded_up(p.in[1].shape[0], 16);
+      p.in[1].shape[0] = n;
+      widen(p.in[0], k), widen(p.in[1], k), widen(p.out[0], n);
+      for (const Step& s : layer.then.steps) {
+        if (s.operand >= 0) widen(p.in[static_cast<size_t>(s.operand)], n);
       }
       if (!runnable(p, target_)) return false;
     }
