@@ -18,7 +18,7 @@ using testing::relative_error;
 
 struct Sizes {
   int64_t heads = 2, head = 72, mlp = 200, classes = 10;
-  bool joined = true, rotated = false;
+  bool joined = true, rotated = false, masked = false;
 };
 
 // A block of a transformer with its head. `rotated`: something between the layers and the attention.
@@ -27,6 +27,7 @@ std::string block(const Sizes& s) {
   const auto type = [&](int64_t cols) { return cat("f32[2,", tokens, ",", cols, "]"); };
   const std::string heads = cat("f32[2,", tokens, ",", s.heads, ",", s.head, "]");
   std::string text = cat("graph block {\n  in %image: ", type(32), "\n");
+  if (s.masked) text += cat("  in %mask: f32[2,1,1,", tokens, "]\n");
   const auto constant = [&](const char* name, const std::string& shape, int seed) {
     text += cat("  const %", name, ": f32[", shape, "] = seed(", seed, ")\n");
   };
@@ -47,7 +48,7 @@ std::string block(const Sizes& s) {
                 ") {offset=", s.joined ? i * width : 0, ", strides=[", tokens * row, ",", row, ",", s.head, ",1]}\n");
     if (s.rotated) text += cat("  %", name, ": ", heads, " = map(%", name, "h) {fn=\"tanh\"} @\"turn_", name, "\"\n");
   }
-  text += cat("  %a: ", heads, " = attention(%q, %k, %v) {scale=0.125} @\"attn\"\n");
+  text += cat("  %a: ", heads, " = attention(%q, %k, %v", s.masked ? ", %mask" : "", ") {scale=0.125} @\"attn\"\n");
   text += cat("  %ar: ", type(width), " = view(%a) {offset=0, strides=[", tokens * width, ",", width, ",1]}\n");
   text += cat("  %r: ", type(width), " = matmul(%ar, %wo, %x) then residual(2) @\"proj\"\n");
   text += cat("  %m: ", type(width), " = norm(%r, %gain) {eps=0.00001, kind=\"rms\"} @\"norm2\"\n");
@@ -136,6 +137,18 @@ TEST(PaddedPlan, ComputesTheSameNumbers) {
       const bool codes = std::string(asked.precision).ends_with("8");
       EXPECT_LE(relative_error((*got)[0], (*want)[0]), codes ? 0x1p-6 : 0x1p-9);
     }
+  }
+}
+
+// What kernels are asked about a mask, they are asked with padded heads: 16 bits would clamp it.
+TEST(PaddedPlan, MasksKeepF32) {
+  Planned p;
+  make({.heads = 3, .head = 18, .masked = true}, {"fp16", ""}, p);
+  ASSERT_TRUE(p.plan.ok()) << p.plan.status().message();
+  for (const PlanStep& s : p.plan->steps) {
+    if (s.op != "attention") continue;
+    EXPECT_EQ(p.plan->tensors[static_cast<size_t>(s.in[3])].desc.type, QuantType(Element::f32));
+    EXPECT_EQ(p.plan->tensors[static_cast<size_t>(s.in[0])].desc.shape.back(), 24);
   }
 }
 
