@@ -312,9 +312,10 @@ class ProductPadder {
     const std::vector<int> producers = g_.producers();
     for (size_t n = from; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
+      // Scales that are made while running have a shape of their own, which no kernel pads.
       if (node.op != "matmul" || runnable(g_, producers, node, target_) || !can_pad(g_, node) ||
-          node.outputs.size() != 1 || node.then.find(StepKind::normalise) != nullptr ||
-          runs_unfused(g_, n, target_, carrier_))
+          g_.at(node.inputs[0]).type.quant.dynamic || node.outputs.size() != 1 ||
+          node.then.find(StepKind::normalise) != nullptr || runs_unfused(g_, n, target_, carrier_))
         continue;
       for (const bool unfused : {false, true}) {
         if (pad(n, unfused)) return n;
