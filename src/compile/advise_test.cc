@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Two layers in a block; `k`: what the second reads, which FP8 and int8 kernels want in multiples of 16.
+// Two layers in a block; `k`: what the second reads.
 Graph model(int64_t k) {
   auto graph = parse_graph(cat(R"(graph g {
     in %image: f32[2,40,32]
@@ -73,7 +73,7 @@ std::string refusal(Asked& asked) {
 
 TEST(Advise, AllowsTheLayersThatAreRefused) {
   Asked asked(40, "fp8");
-  asked.options.types.allow = {{"head", "fp8"}};  // one layer is left in fp8
+  asked.options.types.allow = {{"blocks.0.fc1", "nvfp4"}};  // the other layer is left in fp8
   std::string text = refusal(asked);
   const std::regex allow("--allow '([^'=]+)=([a-z0-9]+)'");
   int flags = 0;
@@ -107,8 +107,8 @@ TEST(Advise, LeavesSparsityOutWhereThatHelps) {
   both.prune();
   const std::string text = refusal(both);
   EXPECT_EQ(text.find("leave --sparsity out"), std::string::npos) << text;
-  EXPECT_NE(text.find("--precision fp16, without --sparsity"), std::string::npos) << text;
-  EXPECT_TRUE(Asked(40, "fp16").lowered().ok());
+  EXPECT_NE(text.find("--precision fp8, without --sparsity"), std::string::npos) << text;
+  EXPECT_TRUE(Asked(40, "fp8").lowered().ok());
 }
 
 // No precision takes away what the model itself states, and no other target runs more than the CPU does.

@@ -6,6 +6,8 @@
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
 #include "lower/keep_states.h"
+#include "lower/pad_heads.h"
+#include "lower/pad_products.h"
 #include "lower/pool_norms.h"
 #include "lower/quantize_in_epilogue.h"
 #include "rewrite/unfuse.h"
@@ -27,9 +29,12 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(graph, types));
+  TS_ASSIGN(const Precision* base, base_precision(types.precision));
+  // Layers that are joined or take over copies are asked with the widths that they will have.
+  TS_TRY(pad_heads(graph, options.plan.target));
+  TS_TRY(pad_products(graph, options.plan.target, base->carrier));
   quantize_in_epilogue(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));
-  TS_ASSIGN(const Precision* base, base_precision(types.precision));
   unfuse(graph, options.plan.target, base->carrier);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
   // The CPU keeps every value of the model: calibration looks at them.

@@ -9,6 +9,8 @@
 #include "ir/check.h"
 #include "ir/text.h"
 #include "lower/fuse_gate.h"
+#include "lower/pad_heads.h"
+#include "lower/pad_products.h"
 #include "lower/pool_norms.h"
 #include "ops/builder.h"
 #include "rewrite/canonicalise.h"
@@ -52,6 +54,8 @@ const std::vector<Pass>& passes() {
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
       {"fuse", {fuse, drop_dead}},
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
+      {"pad_heads", {[](Graph& graph) { return pad_heads(graph, Arch::sm90); }}},
+      {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
       {"pool_norms", {[](Graph& graph) { return pool_norms(graph, Arch::sm90); }}},
       {"unfuse", {[](Graph& graph) {
          unfuse(graph, Arch::sm90, Element::f16);

@@ -11,6 +11,7 @@
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/mmap.h"
+#include "ir/padding.h"
 #include "op/extra_results.h"
 
 namespace tessera {
@@ -121,8 +122,9 @@ std::string problem_key(const Problem& p, Arch target) {
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) {
-    if (name != kFoldedKind && name != kFoldedEps)
-      key += cat(" ", name, "=", text_of(value));  // which norm it is takes no time
+    // Which norm it is, and which numbers are zeros, takes no time.
+    if (name != kFoldedKind && name != kFoldedEps && name != kPaddedRows && name != kPaddedCols)
+      key += cat(" ", name, "=", text_of(value));
   }
   return key;
 }

@@ -38,9 +38,16 @@ class Chooser {
  private:
   LayerChoice choice_of(const Node& node) {
     LayerChoice c{.precision = in_block(node) ? base_ : carrier_, .sparse = options_.sparse && in_block(node)};
+    // A weight that keeps its type in every precision says what its layer multiplies, unless somebody names the layer.
+    const bool exact = g_.at(node.inputs[1]).exact;
+    if (exact) c = {.precision = &plain_precision(Element::f32)};
     for (size_t r = 0; r < options_.rules.size(); ++r) {
       const Rule& rule = options_.rules[r];
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
+      if (exact && rule.layer == "*") {
+        rule_used_[r] = true;
+        continue;
+      }
       if (!rule.precision.empty()) c.precision = find_precision(rule.precision);
       if (!rule.sparsity.empty()) {
         c.sparse = rule.sparsity != "none";

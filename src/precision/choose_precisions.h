@@ -2,7 +2,8 @@
 // Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
 // carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
 // allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
-// that was asked of a layer; a precision without scales also ends its 2:4 sparsity.
+// that was asked of a layer; a precision without scales also ends its 2:4 sparsity. A layer whose weight is exact
+// (Value::exact) is fp32 unless a rule or an allowance names it.
 #pragma once
 
 #include <optional>

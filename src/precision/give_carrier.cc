@@ -137,6 +137,21 @@ class CarrierGiver {
     }
   }
 
+  // Heads that are refused for their size alone will be padded (lower/pad_heads.h): kernels are asked with those, too.
+  bool runs(const std::vector<int>& producers, const Node& node) const {
+    if (runnable(g_, producers, node, *options_.target)) return true;
+    if (node.op != "attention") return false;
+    Problem p = problem_of(g_, producers, node);
+    const auto padded = [](const Operand& o) {
+      Shape shape = o.shape;
+      if (!shape.empty()) shape.back() = (shape.back() + 15) / 16 * 16;
+      return dense_operand(shape, o.type);
+    };
+    for (size_t i = 0; i < 3; ++i) p.in[i] = padded(p.in[i]);
+    p.out[0] = padded(p.out[0]);
+    return runnable(p, *options_.target);
+  }
+
   // A copy in the carrier would clamp what lies beyond it: such values are read as they are, or as codes that are made
   // of them.
   Status check_readers(const std::set<ValueId>& callers) const {
@@ -153,7 +168,7 @@ class CarrierGiver {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId in = node.inputs[i];
         if (in == kNoValue || !beyond_.contains(in) || callers.contains(in)) continue;
-        if (runnable(g_, producers, node, *options_.target)) continue;
+        if (runs(producers, node)) continue;
         const Reach& r = reach_[static_cast<size_t>(in)];
         const std::string limit =
             r.leaves(options_.carrier) ? cat(" holds at most ", carrier.max) : " loses scores beside it";
@@ -217,10 +232,12 @@ class CarrierGiver {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       Node& node = g_.nodes[n];
       const bool converts = node.op == "copy" || node.op == "view";
-      const bool reads_as_is = options_.target && runnable(g_, producers, node, *options_.target);
+      const bool reads_as_is = options_.target && runs(producers, node);
       for (size_t i = 0; !converts && !reads_as_is && i < node.inputs.size(); ++i) {
         ValueId& in = node.inputs[i];
-        if (in == kNoValue || !callers.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
+        // A constant that keeps f32 is read by a layer that does, too, once its input is what it asks for.
+        if (in == kNoValue || !callers.contains(in) || g_.at(in).constant) continue;
+        if (!is_float(g_.at(in).type.quant.element)) continue;
         if (options_.carrier == Element::f32 || (options_.has_codes && options_.has_codes(n, i))) continue;
         auto [it, fresh] = cast.emplace(in, kNoValue);
         if (fresh) {

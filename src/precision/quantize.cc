@@ -322,6 +322,7 @@ class Quantizer {
   // The ask's node reads a copy in codes, which readers of the same value that ask the same share.
   void copy_for(const Ask& a) {
     const ValueId value = g_.nodes[a.node].inputs[a.input];
+    if (!a.type.scaled() && g_.at(value).type.quant == a.type) return;
     const Codes codes{a.type, a.scale};
     auto [it, fresh] = copies_.emplace(std::pair(value, codes.key()), Copy{});
     Copy& copy = it->second;

@@ -513,6 +513,29 @@ constexpr const char* kAttention = R"(graph a {
   out %y
 })";
 
+// Weights that keep f32: the layer is fp32, its input is cast, and nothing of the weight is. Whoever names it decides.
+TEST(Quantize, ALayerWithAnExactWeightIsFp32) {
+  for (const Arch target : {Arch::cpu, Arch::sm90}) {
+    for (const char* precision : {"bf16", "fp8"}) {
+      Graph g = parsed(kBlock);
+      g.at(node(g, "mlp.fc2").inputs[1]).exact = true;
+      const Ranges r = ranges();
+      QuantizeOptions options{.precision = precision, .ranges = &r, .target = target};
+      Graph named = g;
+      ASSERT_TRUE(quantize(g, options).ok());
+      const Node& fc2 = node(g, "mlp.fc2");
+      EXPECT_EQ(fc2.asked, "fp32");
+      EXPECT_EQ(g.at(fc2.inputs[0]).type.quant, QuantType(Element::f32));
+      EXPECT_EQ(g.at(fc2.inputs[1]).type.quant, QuantType(Element::f32));
+      EXPECT_TRUE(g.at(fc2.inputs[1]).constant) << "cast while running";
+      EXPECT_EQ(node(g, "mlp.fc1").asked, precision);
+      options.allow = {{"mlp.fc2", precision}};
+      ASSERT_TRUE(quantize(named, options).ok());
+      EXPECT_EQ(node(named, "mlp.fc2").asked, precision);
+    }
+  }
+}
+
 TEST(Quantize, AttentionInFp8) {
   const Ranges r{.values = {{"e", 1}, {"qkv", 2}, {"a", 3}}, .method = {}, .how = "test"};
   Graph g = parsed(kAttention);

@@ -55,17 +55,8 @@ class Materialiser {
       for (size_t i = 0; op != nullptr && i < n.inputs.size(); ++i) {
         const ValueId v = n.inputs[i];
         if (v == kNoValue) continue;
-        const auto step = std::find_if(n.then.steps.begin(), n.then.steps.end(),
-                                       [&](const Step& s) { return s.operand == static_cast<int>(i); });
-        const Shape &shape = g_.at(v).type.shape, &strides = strides_[static_cast<size_t>(v)];
-        bool as_it_lies;
-        if (step == n.then.steps.end()) {
-          as_it_lies = readable(op->strided, shape, strides);
-        } else if (operand_of(step->kind) == StepOperand::kMatrix) {
-          as_it_lies = are_whole_rows(shape, strides, offsets_[static_cast<size_t>(v)]);
-        } else {
-          as_it_lies = is_dense(shape, strides);
-        }
+        const size_t at = static_cast<size_t>(v);
+        const bool as_it_lies = reads_as_it_lies(n, i, {g_.at(v).type.shape, strides_[at], offsets_[at]});
         if (!as_it_lies) n.inputs[i] = copy_of(v, nodes);
       }
       nodes.push_back(std::move(n));
@@ -116,5 +107,15 @@ class Materialiser {
 }  // namespace
 
 Status materialise(Graph& graph) { return Materialiser(graph).run(); }
+
+bool reads_as_it_lies(const Node& node, size_t input, const Region& region) {
+  const OpInfo* op = find_op(node.op);
+  const auto step = std::find_if(node.then.steps.begin(), node.then.steps.end(),
+                                 [&](const Step& s) { return s.operand == static_cast<int>(input); });
+  if (step == node.then.steps.end()) return op != nullptr && readable(op->strided, region.shape, region.strides);
+  if (operand_of(step->kind) == StepOperand::kMatrix)
+    return are_whole_rows(region.shape, region.strides, region.offset);
+  return is_dense(region.shape, region.strides);
+}
 
 }  // namespace tessera

@@ -6,9 +6,13 @@
 
 #include "base/status.h"
 #include "ir/graph.h"
+#include "ir/region.h"
 
 namespace tessera {
 
 Status materialise(Graph& graph);
+
+// Whether an op reads this operand of a node as it lies, at a region of another value's storage.
+bool reads_as_it_lies(const Node& node, size_t input, const Region& region);
 
 }  // namespace tessera

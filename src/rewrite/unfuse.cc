@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "ir/padding.h"
 #include "ops/runnable.h"
 #include "steps/step.h"
 
@@ -28,6 +29,7 @@ class Splitter {
     for (const auto& [step, form] : maps) {
       Node map{.name = name(cat(layer_.name, ".", name_of(step->kind))), .op = "map", .inputs = {from}};
       map.attrs.set("fn", form.fn);
+      if (const auto padded = layer_.attrs.list(kPaddedRows); !padded.empty()) map.attrs.set(kPaddedRows, padded);
       if (form.with == StepMap::With::kNumber) {
         map.inputs.push_back(g_.add_constant(cat(map.name, ".number"), Shape{}, {static_cast<float>(form.number)}));
       } else if (form.with != StepMap::With::kNothing) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "ir/padding.h"
 #include "op/extra_results.h"
 #include "op/reference.h"
 #include "precision/choose_precisions.h"
@@ -181,9 +182,10 @@ void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::s
       is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));
-    if (static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape)) {
-      q.weight_error = compare(decode(in[1]).v, exact.v, 1).relative_l2;
-    }
+    const bool same_size = static_cast<int64_t>(exact.v.size()) == elements(in[1].desc->shape);
+    const std::vector<double> want =
+        same_size ? exact.v : padded_weight(step.attrs, exact.v, exact.shape, in[1].desc->shape);
+    if (!want.empty()) q.weight_error = compare(decode(in[1]).v, want, 1).relative_l2;
   } else {
     found = judge_codes(in[1]);
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/parallel.h"
+#include "ir/padding.h"
 #include "steps/step.h"
 
 namespace tessera {
@@ -159,8 +160,10 @@ bool is_plain(const Node& norm) {
   return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [](ValueId v) { return v == kNoValue; });
 }
 
-std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
-                                      bool plain) {
+namespace {
+
+std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
+                                  bool plain) {
   if (step.then.gated() && !layer.then.gated()) return of_gate(model, step, operand);
   if (step.op == "map" && layer.op != "map") return of_unfused(model, step, layer);
   if (step.op != layer.op) return {};
@@ -184,6 +187,33 @@ std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& 
     made.insert(made.begin(), own.begin(), own.end());
   }
   return made;
+}
+
+// As the step has it padded; as it is where the step does not say how its shape becomes the stored one.
+Counterpart padded(const PlanStep& step, size_t operand, Counterpart c, const Shape& stored) {
+  if (c.shape == stored || c.shape.empty() || stored.size() != c.shape.size()) return c;
+  if (step.op == "matmul" && operand == 1) {
+    std::vector<double> made = padded_weight(step.attrs, c.numbers, c.shape, stored);
+    if (!made.empty()) c.numbers = std::move(made), c.shape = stored;
+    return c;
+  }
+  if (!std::equal(c.shape.begin(), c.shape.end() - 1, stored.begin())) return c;
+  std::optional<PaddedPlaces> cols;
+  if (step.op == "matmul" || step.op == "map")
+    cols = read_places(step.attrs, kPaddedRows, c.shape.back(), stored.back());
+  if (step.op == "attention" && operand < 3 && stored.back() > c.shape.back())
+    cols = padded_groups(1, c.shape.back(), stored.back());
+  if (cols) c.numbers = placed(c.numbers, c.shape.back(), std::nullopt, cols), c.shape = stored;
+  return c;
+}
+
+}  // namespace
+
+std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
+                                      bool plain, const Shape& stored) {
+  std::vector<Counterpart> all = unpadded(model, step, operand, layer, plain);
+  for (Counterpart& c : all) c = padded(step, operand, std::move(c), stored);
+  return all;
 }
 
 }  // namespace tessera

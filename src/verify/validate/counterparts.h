@@ -6,6 +6,7 @@
 //   plain norm     the same: the norm's kernel has neither gain nor shift                        (lower/fold_norms.h)
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
+//   padding        zeros between its rows or columns, as the step says                           (ir/padding.h)
 #pragma once
 
 #include <vector>
@@ -23,8 +24,8 @@ bool is_plain(const Node& norm);
 
 // Those that operand `operand` may stand for, the likeliest first; none where the model has no such constant there.
 // `layer`: the layer of the model that the step computes, whole or in part. `plain`: it reads a norm without gain and
-// shift.
+// shift. `stored`: the shape that the operand has.
 std::vector<Counterpart> counterparts(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
-                                      bool plain);
+                                      bool plain, const Shape& stored);
 
 }  // namespace tessera

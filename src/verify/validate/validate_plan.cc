@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "ir/padding.h"
 #include "op/extra_results.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
@@ -167,6 +168,7 @@ class Walk {
     const PlanTensor& t = tensor(step.in[i]);
     std::string key = cat(step.op, " ", layer->name, " ", i, " ", to_string(t.desc.type), to_string(t.desc.shape), " ",
                           name_of(t.desc.layout.codes), " ", name_of(t.desc.layout.scales));
+    for (const char* attr : {kPaddedRows, kPaddedCols}) key += to_string(Shape(step.attrs.list(attr)));
     for (const Program* program : {&step.then, &layer->then}) {
       key += " |";
       for (const Step& s : program->steps) key += " " + text_of(s);
@@ -205,9 +207,11 @@ class Walk {
     const bool divided = among(options_.divided_layers),
                refined = divided || (i == 1 && step.op == "matmul" && among(options_.refined_weights));
     std::vector<Counterpart> known =
-        layer == nullptr ? std::vector<Counterpart>() : counterparts(model_, step, i, *layer, reads_plain_ != kNoValue);
+        layer == nullptr ? std::vector<Counterpart>()
+                         : counterparts(model_, step, i, *layer, reads_plain_ != kNoValue, stored.desc->shape);
     if (known.empty()) {
       if (divided) return std::vector<double>(static_cast<size_t>(elements(stored.desc->shape)), 1.0);
+      if (std::vector<double> zeros = padding_of(step, stored); !zeros.empty()) return zeros;
       fault(name, cat("it reads the constant '", tensor(step.in[i]).name, "', and the model has none there"));
       return decode(stored).v;
     }
@@ -219,6 +223,16 @@ class Walk {
     }
     fault(name, first);
     return std::move(known[0].numbers);
+  }
+
+  // The zeros that a step puts behind rows (lower/pad_layer.h), exact in any type: what becomes of them is computed.
+  static std::vector<double> padding_of(const PlanStep& step, const TensorView& stored) {
+    if (step.op != "concat") return {};
+    std::vector<double> numbers = decode(stored).v;
+    return are_zeros(numbers) ? numbers : std::vector<double>();
+  }
+  static bool are_zeros(const std::vector<double>& numbers) {
+    return std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 0; });
   }
 
   void visit(const PlanStep& step) {
@@ -237,7 +251,9 @@ class Walk {
     reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
     makes_plain_ = plain_made(step, y, layer);
     const std::string name = label(step, y, reads);
-    std::vector<Dense> in = exact_constants(step, layer, name);
+    // What a padded layer reads may be a padded one's result: its constants are its own nevertheless.
+    const bool padded = step.attrs.has(kPaddedRows) || step.attrs.has(kPaddedCols);
+    std::vector<Dense> in = exact_constants(step, layer, padded ? step.layer : name);
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
     if (!number.empty()) fault(name, number);
     if (!whole || !number.empty()) return settle(step, y);
@@ -280,7 +296,13 @@ class Walk {
       if (!reads[i]) continue;
       TS_ASSIGN(in[i], numbers(*reads[i]));
     }
-    TS_ASSIGN(got, compute_erased(problem_of(plan_, step), std::move(in), model_.cut()));
+    Problem problem = problem_of(plan_, step);
+    for (size_t i = 0; step.op == "concat" && i < in.size(); ++i) {
+      if (!is_constant(step.in[i]) || !are_zeros(in[i].v)) continue;
+      problem.in[i].constant = false;  // zeros behind the rows of all samples: as many as are computed
+      in[i].v.resize(static_cast<size_t>(elements(model_.cut().of(problem.in[i].shape))));
+    }
+    TS_ASSIGN(got, compute_erased(problem, std::move(in), model_.cut()));
     if (y == kNoValue) return INFINITY;
     TS_ASSIGN(const Dense* want, model_.numbers(y));
     return distance(got, *want);
@@ -344,6 +366,8 @@ class Walk {
       check_scale(step, step.out[0], makes_plain_);
     } else if (held.place) {
       check_scale(step, step.out[0], held.place->base);
+    } else if (const ValueId y = padded_value(step.out[0]); y != kNoValue) {
+      check_scale(step, step.out[0], y);
     }
     for (size_t o = 1; o < step.out.size(); ++o) {
       if (others[o - 1].place) check_scale(step, step.out[o], held.place->base);
@@ -363,6 +387,20 @@ class Walk {
     for (Operand& o : p.out) o.shape = model_.cut().of(o.shape);
     return op == nullptr || op->extra_result == nullptr || first.v.empty() ? Dense{}
                                                                            : op->extra_result(p, result, first);
+  }
+
+  // The value of the model that a tensor holds with zeros between its numbers, which need no scale: "y.padded",
+  // "y.codes.padded".
+  ValueId padded_value(int t) const {
+    std::string name = tensor(t).name;
+    const auto drop = [&](std::string_view suffix) {
+      if (!name.ends_with(suffix)) return false;
+      name.resize(name.size() - suffix.size());
+      return true;
+    };
+    if (!drop(".padded")) return kNoValue;
+    if (const ValueId y = model_.find(name); y != kNoValue) return y;
+    return drop(".codes") ? model_.find(name) : kNoValue;
   }
 
   void check_scale(const PlanStep& step, int t, ValueId value) {
