@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "io/mmap.h"
 #include "op/extra_results.h"
+#include "plan/plan.h"
 
 namespace tessera {
 
@@ -121,8 +122,8 @@ std::string problem_key(const Problem& p, Arch target) {
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) {
-    if (name != kFoldedKind && name != kFoldedEps)
-      key += cat(" ", name, "=", text_of(value));  // which norm it is takes no time
+    if (name != kFoldedKind && name != kFoldedEps && name != kJoined)
+      key += cat(" ", name, "=", text_of(value));  // which norm or layers it is takes no time
   }
   return key;
 }
