@@ -6,6 +6,8 @@
 #include <set>
 
 #include "lower/joined_rows.h"
+#include "op/extra_results.h"
+#include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 #include "plan/choose.h"
 #include "rewrite/drop_dead.h"
@@ -50,7 +52,11 @@ class Joiner {
   // The columns of a node's result as part of a wider one, 0 where it cannot be: layers by their rows of w, rotaries by
   // their heads.
   int64_t width_of(const Node& n) const {
-    if (n.outputs.size() != 1 || n.attrs.has(kJoined) || n.name.find('+') != std::string::npos) return 0;
+    if (n.outputs.size() != 1 || n.name.find('+') != std::string::npos) return 0;
+    for (const auto& [name, unused] : n.attrs.all()) {
+      static const std::set<std::string> kOfEach = {kPromoted, kSparse24, kFoldedKind, kFoldedEps, "interleaved"};
+      if (!kOfEach.contains(name)) return 0;
+    }
     const Value& y = g_.at(n.outputs[0]);
     if (is_result(n.outputs[0]) || y.type.quant.dynamic) return 0;
     const Shape& shape = y.type.shape;

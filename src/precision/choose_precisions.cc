@@ -37,7 +37,11 @@ class Chooser {
 
  private:
   LayerChoice choice_of(const Node& node) {
-    LayerChoice c{.precision = in_block(node) ? base_ : carrier_, .sparse = options_.sparse && in_block(node)};
+    const bool exact = g_.at(node.inputs[1]).exact;  // the model asks for it
+    LayerChoice c{.precision = exact            ? find_precision("fp32")
+                               : in_block(node) ? base_
+                                                : carrier_,
+                  .sparse = options_.sparse && in_block(node) && !exact};
     for (size_t r = 0; r < options_.rules.size(); ++r) {
       const Rule& rule = options_.rules[r];
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
