@@ -101,9 +101,16 @@ class Joiner {
 
   bool turns_alike(const Node& a, const Node& b) const {
     const Value &y = g_.at(a.outputs[0]), &z = g_.at(b.outputs[0]);
-    return a.inputs[1] == b.inputs[1] && a.inputs[2] == b.inputs[2] && a.attrs == b.attrs && a.then == b.then &&
-           a.asked == b.asked && a.role == b.role && y.type.quant == z.type.quant && y.scale == z.scale &&
-           y.scale2 == z.scale2;
+    return same_numbers(a.inputs[1], b.inputs[1]) && same_numbers(a.inputs[2], b.inputs[2]) && a.attrs == b.attrs &&
+           a.then == b.then && a.asked == b.asked && a.role == b.role && y.type.quant == z.type.quant &&
+           y.scale == z.scale && y.scale2 == z.scale2;
+  }
+
+  // Exporters write a table of angles once for each of its readers.
+  bool same_numbers(ValueId a, ValueId b) const {
+    const Value &v = g_.at(a), &w = g_.at(b);
+    return a == b || (v.constant && w.constant && v.type == w.type && v.scale == w.scale && v.scale2 == w.scale2 &&
+                      same_bytes(v.data, w.data));
   }
 
   // The heads that b reads lie right behind those of a.

@@ -17,13 +17,9 @@ const Value* vector_of(const Graph& g, const Node& layer, StepKind kind) {
   return step == nullptr ? nullptr : &g.at(layer.inputs[static_cast<size_t>(step->operand)]);
 }
 
-bool same_bytes(const Value& a, const Value& b) {
-  return a.data.size() == b.data.size() && std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0;
-}
-
 bool same_scale(const Graph& g, ValueId a, ValueId b) {
   if (a == kNoValue || b == kNoValue) return a == b;
-  return a == b || (g.at(a).type == g.at(b).type && same_bytes(g.at(a), g.at(b)));
+  return a == b || (g.at(a).type == g.at(b).type && same_bytes(g.at(a).data, g.at(b).data));
 }
 
 // Some of the bytes that are joined.
@@ -81,6 +77,10 @@ int64_t count_of(std::span<const LayerRows> rows) {
 
 }  // namespace
 
+bool same_bytes(const Bytes& a, const Bytes& b) {
+  return a.size() == b.size() && (a.data() == b.data() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
 LayerRows all_rows(const Graph& graph, const Node& layer) { return {&layer, 0, weight(graph, layer).type.shape[0]}; }
 
 bool has_rows(const Graph& graph, const Node& layer) {
@@ -107,7 +107,7 @@ bool fit_together(const Graph& graph, const Node& a, const Node& b) {
   const Granularity scales = v.type.quant.scale.granularity;
   if (scales == Granularity::kNone) return true;
   if (v.scale == kNoValue || w.scale == kNoValue) return false;
-  return scales == Granularity::kChannel || same_bytes(graph.at(v.scale), graph.at(w.scale));
+  return scales == Granularity::kChannel || same_bytes(graph.at(v.scale).data, graph.at(w.scale).data);
 }
 
 std::string join_names(std::span<const std::string> names) {

@@ -27,6 +27,8 @@ bool has_rows(const Graph& graph, const Node& layer);
 // in its place would be another type than was asked for.
 bool fit_together(const Graph& graph, const Node& a, const Node& b);
 
+bool same_bytes(const Bytes& a, const Bytes& b);
+
 // "gate+up"; a name that follows itself counts once.
 std::string join_names(std::span<const std::string> names);
 ValueId join_weights(Graph& graph, std::span<const LayerRows> rows);

@@ -221,6 +221,7 @@ class CarrierGiver {
       for (size_t i = 0; !converts && !reads_as_is && i < node.inputs.size(); ++i) {
         ValueId& in = node.inputs[i];
         if (in == kNoValue || !callers.contains(in) || !is_float(g_.at(in).type.quant.element)) continue;
+        if (g_.at(in).constant) continue;  // exact: kernels read it as it is, or the plan says who does not
         if (options_.carrier == Element::f32 || (options_.has_codes && options_.has_codes(n, i))) continue;
         auto [it, fresh] = cast.emplace(in, kNoValue);
         if (fresh) {

@@ -85,7 +85,7 @@ class PolicyGraph {
       TS_ASSIGN(last, modulation(2 * s_.layers));
     }
     TS_ASSIGN(x, layers.norm(s_.gemma_expert() + "norm", x, s_.pi05 ? &last : nullptr));
-    TS_ASSIGN(x, l_.b.slice(x, 1, suffix() - n_.horizon, 1, n_.horizon));
+    TS_ASSIGN(x, l_.b.slice(exact(x), 1, suffix() - n_.horizon, 1, n_.horizon));
     TS_ASSIGN(const ValueId velocity, exact_linear(s_.prefix + "action_out_proj", x, s_.action));
     return finish_step(x0, velocity, count);
   }

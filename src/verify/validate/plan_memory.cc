@@ -27,6 +27,20 @@ std::optional<Region> inside(const Region& region, int64_t cols, const HeldColum
 
 }  // namespace
 
+ReadPlace part_of(const Held& held, Region part) {
+  ReadPlace read{&held, std::move(part), {}};
+  if (held.place) {
+    if (auto region = composed(held.place->region, read.region))
+      read.place = Place{held.place->base, *std::move(region)};
+  }
+  int64_t cols = 0;
+  for (const HeldColumns& c : held.columns) cols += c.count;
+  for (const HeldColumns& c : held.columns) {
+    if (auto region = inside(read.region, cols, c)) read.place = Place{c.value, *std::move(region)};
+  }
+  return read;
+}
+
 PlanMemory::Block PlanMemory::block_of(int tensor) const {
   const PlanTensor& t = plan_.tensors[static_cast<size_t>(tensor)];
   int64_t last = 0;
@@ -53,17 +67,7 @@ std::optional<ReadPlace> PlanMemory::read(int tensor) const {
   if (it == blocks_.end() || it->width != wanted.width || (wanted.begin - it->begin) % wanted.width != 0)
     return std::nullopt;
   const Operand& desc = plan_.tensors[static_cast<size_t>(tensor)].desc;
-  ReadPlace read{&it->held, {desc.shape, desc.strides, (wanted.begin - it->begin) / wanted.width}, {}};
-  if (it->held.place) {
-    if (auto region = composed(it->held.place->region, read.region))
-      read.place = Place{it->held.place->base, *std::move(region)};
-  }
-  int64_t cols = 0;
-  for (const HeldColumns& c : it->held.columns) cols += c.count;
-  for (const HeldColumns& c : it->held.columns) {
-    if (auto region = inside(read.region, cols, c)) read.place = Place{c.value, *std::move(region)};
-  }
-  return read;
+  return part_of(it->held, {desc.shape, desc.strides, (wanted.begin - it->begin) / wanted.width});
 }
 
 }  // namespace tessera

@@ -39,6 +39,9 @@ struct ReadPlace {
   std::optional<Place> place;  // the same elements as those of a value of the model
 };
 
+// What a region of the memory that `held` lies in holds.
+ReadPlace part_of(const Held& held, Region part);
+
 class PlanMemory {
  public:
   explicit PlanMemory(const Plan& plan) : plan_(plan) {}

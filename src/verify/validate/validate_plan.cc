@@ -255,7 +255,7 @@ class Walk {
     const std::vector<int64_t> widths = step.attrs.list(kJoined);
     const Shape& shape = tensor(step.out[0]).desc.shape;
     std::vector<const Node*> layers;
-    Held made{.maker = step.layer};
+    Held made;
     int64_t cols = 0;
     for (size_t i = 0; i < names.size() && i < widths.size(); ++i) {
       const Node* layer = model_.layer(names[i]);
@@ -275,10 +275,10 @@ class Walk {
     makes_plain_ = kNoValue;
     std::vector<Dense> in = exact_constants(step, layers[0], step.layer);
     std::string unlike;
-    for (const Node* layer : layers) {
-      const std::string number = different_number(model_, step, *layer);
-      if (!number.empty()) fault(layer->name, number), whole = false;
-      const std::string text = difference(model_, plan_, step, *layer, reads);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const std::string number = different_number(model_, step, *layers[i]);
+      if (!number.empty()) fault(layers[i]->name, number), whole = false;
+      const std::string text = difference(model_, plan_, step, *layers[i], reads_of(step, reads, made.columns[i]));
       if (unlike.empty()) unlike = text;
     }
     if (whole && !unlike.empty()) compute_joined(step, reads, made.columns, layers, unlike, std::move(in));
@@ -287,6 +287,17 @@ class Walk {
       check_scale(step, step.out[0], c.value);
     }
     memory_.write(step.out[0], std::move(made));
+  }
+
+  // What one of the layers reads: of a rotary's heads its own.
+  static Reads reads_of(const PlanStep& step, const Reads& reads, const HeldColumns& own) {
+    Reads some = reads;
+    if (step.op != "rotary" || !reads[0] || reads[0]->region.shape.size() != 4) return some;
+    const int64_t size = std::max<int64_t>(1, reads[0]->region.shape[3]);
+    const int64_t first = own.first / size, count = own.count / size;
+    if (first + count > reads[0]->region.shape[2]) return some;
+    some[0] = part_of(*reads[0]->held, sliced(reads[0]->region, 2, first, 1, count));
+    return some;
   }
 
   void compute_joined(const PlanStep& step, const Reads& reads, const std::vector<HeldColumns>& columns,
