@@ -261,8 +261,8 @@ class PolicyGraph {
     TS_ASSIGN(ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
     TS_ASSIGN(const ValueId after, l_.b.map("add", {x, exact(change)}, "euler"));
     TS_TRY(output("velocity", velocity));
-    TS_TRY(output("actions", after));
     TS_TRY(leave("x", after, x));
+    TS_TRY(output("actions", after));  // a copy, which writes where the caller wants it
     TS_ASSIGN(const ValueId next, l_.b.map("add", {count, l_.b.scalar(1, Element::i32)}, "step.next"));
     return leave("step", next, count);
   }
