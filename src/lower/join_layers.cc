@@ -128,10 +128,12 @@ class Joiner {
   // Between heads; a single one is as wide as itself.
   static int64_t head_stride(const Region& r) { return r.shape[2] > 1 ? r.strides[2] : r.shape[3]; }
 
-  static void without(Group& group, const std::set<size_t>& members) {
+  // Heads are neighbours: those behind one that is left out are left out too.
+  void without(Group& group, const std::set<size_t>& members) const {
+    const bool heads = node(group.nodes[0]).op == "rotary";
     Group rest;
     for (size_t i = 0; i < group.nodes.size(); ++i) {
-      if (members.contains(i)) continue;
+      if (members.contains(i) || (heads && i > *members.begin())) continue;
       rest.nodes.push_back(group.nodes[i]);
       rest.widths.push_back(group.widths[i]);
       rest.cols += group.widths[i];
