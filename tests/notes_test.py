@@ -171,7 +171,8 @@ class Notes(unittest.TestCase):
             counts[target] = sum(group["layers"] for group in said["layers"])
         self.assertEqual(counts["cpu"], counts["sm90"])
         text = " ".join(self.tessera("inspect", "sm90.tess").stdout.split())
-        self.assertIn(f"2 matmuls join the two layers of a gated MLP: {counts['cpu']} linear layers of the model", text)
+        joined = "2 matmuls join the two layers of a gated MLP, 2 matmuls join layers of one input"
+        self.assertIn(f"{joined}: {counts['cpu']} linear layers of the model", text)
         self.assertNotIn("join", self.tessera("inspect", "cpu.tess").stdout)
 
     def test_accuracy_on_samples_says_what_it_was_measured_with(self):

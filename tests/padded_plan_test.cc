@@ -111,7 +111,9 @@ TEST(PaddedPlan, RunsAsAskedAndIsTheModel) {
           const std::string want = std::string(asked.precision) == "fp8" ? "e4m3" : asked.precision;
           EXPECT_EQ(s.computed, want) << s.layer << " " << s.variant;
         }
-        if (s.op == "attention" && std::string(asked.attention) == "fp8") EXPECT_EQ(s.computed, "e4m3") << s.variant;
+        if (s.op == "attention" && std::string(asked.attention) == "fp8") {
+          EXPECT_EQ(s.computed, "e4m3") << s.variant;
+        }
       }
       const Validation v = validate_plan(p.engine.constants, *p.plan, p.model, {.ranges = &p.ranges});
       EXPECT_TRUE(v.faults.empty()) << v.faults[0];

@@ -40,6 +40,24 @@ void print_ports(const Plan& plan, const char* what, const std::vector<Port>& po
   }
 }
 
+void print_joined(const Plan& p) {
+  int64_t gated = 0, beside = 0, linear = 0;
+  for (const PlanStep& s : p.steps) {
+    if (s.op != "matmul" || s.asked.empty()) continue;
+    const auto layers = static_cast<int64_t>(layers_of(s).size());
+    (s.then.gated() ? gated : beside) += layers > 1;
+    linear += layers;
+  }
+  std::vector<std::string> words;
+  for (const auto& [count, what] :
+       {std::pair{gated, "the two layers of a gated MLP"}, {beside, "layers of one input"}}) {
+    if (count > 0) words.push_back(cat(plural(count, "matmul"), count == 1 ? " joins " : " join ", what));
+  }
+  if (words.empty()) return;
+  print_record("",
+               cat(words[0], words.size() > 1 ? cat(", ", words[1]) : "", ": ", linear, " linear layers of the model"));
+}
+
 void print_plan(const Plan& p) {
   const CopyCount left = count_copies(p);
   print_record("plan", cat(p.name, ": ", p.graph == Plan().graph ? "" : cat("graph ", p.graph, ", "), info(p.arch).name,
@@ -49,16 +67,7 @@ void print_plan(const Plan& p) {
   std::string counts;
   for (const OpCount& c : count_ops(p)) counts += cat(counts.empty() ? "" : ", ", c.op, " ", c.count);
   print_record("", counts);
-  int64_t joined = 0, linear = 0;
-  for (const PlanStep& s : p.steps) {
-    if (s.op != "matmul" || s.asked.empty()) continue;
-    const auto layers = static_cast<int64_t>(layers_of(s).size());
-    joined += layers > 1;
-    linear += layers;
-  }
-  if (joined > 0)
-    print_record("", cat(plural(joined, "matmul"), joined == 1 ? " joins" : " join",
-                         " the two layers of a gated MLP: ", linear, " linear layers of the model"));
+  print_joined(p);
   if (const std::string folded = say_folded_norms(p); !folded.empty()) print_record("", folded);
   if (!p.tuning.empty()) print_record("", cat("tuned by table ", shorten(printable(p.tuning), 40)));
   if (p.arch == Arch::cpu) print_record("", cat("on this machine: ", cpu_instruction_sets(p)));

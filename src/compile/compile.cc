@@ -5,6 +5,7 @@
 #include "lower/boundary.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
+#include "lower/join_layers.h"
 #include "lower/keep_states.h"
 #include "lower/pad_heads.h"
 #include "lower/pad_products.h"
@@ -38,6 +39,7 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   unfuse(graph, options.plan.target, base->carrier);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
   // The CPU keeps every value of the model: calibration looks at them.
+  if (cuda) TS_TRY(join_layers(graph, options.plan.target));
   if (cuda) TS_TRY(pool_norms(graph, options.plan.target));
   keep_states(graph);
   if (cuda) add_boundary_copies(graph);

@@ -9,6 +9,7 @@
 #include "ir/check.h"
 #include "ir/text.h"
 #include "lower/fuse_gate.h"
+#include "lower/join_layers.h"
 #include "lower/pad_heads.h"
 #include "lower/pad_products.h"
 #include "lower/pool_norms.h"
@@ -49,6 +50,7 @@ const std::vector<Pass>& passes() {
       {"simplify_views", {simplify_views, drop_dead}},
       {"recognise_qdq", {recognise_qdq, drop_dead}},
       {"recognise_norm", {recognise_norm, drop_dead}},
+      {"recognise_modulation", {recognise_modulation, drop_dead}},
       {"recognise_gelu", {recognise_gelu, drop_dead}},
       {"recognise_rotary", {recognise_rotary, simplify_views, drop_dead}},
       {"recognise_attention", {recognise_attention, simplify_views, drop_dead}},
@@ -56,6 +58,7 @@ const std::vector<Pass>& passes() {
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
       {"pad_heads", {[](Graph& graph) { return pad_heads(graph, Arch::sm90); }}},
       {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
+      {"join_layers", {[](Graph& graph) { return join_layers(graph, Arch::sm90); }}},
       {"pool_norms", {[](Graph& graph) { return pool_norms(graph, Arch::sm90); }}},
       {"unfuse", {[](Graph& graph) {
          unfuse(graph, Arch::sm90, Element::f16);

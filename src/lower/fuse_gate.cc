@@ -2,11 +2,9 @@
 #include "lower/fuse_gate.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "ir/derived_constants.h"
+#include "lower/joined_rows.h"
 #include "ops/runnable.h"
-#include "precision/roles.h"
 #include "rewrite/drop_dead.h"
 #include "rewrite/edit/match.h"
 
@@ -57,31 +55,7 @@ class GateFuser {
     const Node* layer = m_.maker(p.base);
     const bool whole = p.region.whole() && elements(p.region.shape) == elements(shape(p.base)) &&
                        !p.region.shape.empty() && p.region.shape.back() == shape(p.base).back();
-    return whole && read_once(v) && read_once(p.base) && layer != nullptr && is_layer(*layer) ? layer : nullptr;
-  }
-  // One matrix whose scales, if any, are of the tensor or of its rows.
-  bool is_layer(const Node& n) const {
-    if (!is_linear(g_, n)) return false;
-    const Type& w = weight(n).type;
-    const Granularity scales = w.quant.scale.granularity;
-    return w.shape.size() == 2 && w.quant.scale2.granularity == Granularity::kNone &&
-           (scales == Granularity::kNone || scales == Granularity::kTensor || scales == Granularity::kChannel);
-  }
-
-  // Layers whose weights may lie in one matrix, row for row as they are.
-  bool fit_together(const Node& a, const Node& b) const {
-    const Value &v = weight(a), &w = weight(b);
-    if (a.inputs[0] != b.inputs[0] || a.asked != b.asked || a.role != b.role || !(a.attrs == b.attrs)) return false;
-    if (v.type != w.type || g_.at(a.outputs[0]).type.quant != g_.at(b.outputs[0]).type.quant) return false;
-    const Step *c = bias_of(a), *d = bias_of(b);
-    if (c != nullptr && d != nullptr && vector(a, *c).type != vector(b, *d).type) return false;
-    const Granularity scales = v.type.quant.scale.granularity;
-    if (scales == Granularity::kNone) return true;
-    if (v.scale == kNoValue || w.scale == kNoValue) return false;
-    return scales == Granularity::kChannel || same_bytes(g_.at(v.scale), g_.at(w.scale));
-  }
-  static bool same_bytes(const Value& a, const Value& b) {
-    return a.data.size() == b.data.size() && std::memcmp(a.data.data(), b.data.data(), a.data.size()) == 0;
+    return whole && read_once(v) && read_once(p.base) && layer != nullptr && has_rows(g_, *layer) ? layer : nullptr;
   }
   const Value& vector(const Node& layer, const Step& step) const {
     return g_.at(layer.inputs[static_cast<size_t>(step.operand)]);
@@ -92,7 +66,8 @@ class GateFuser {
     if (gate == nullptr || up == nullptr || gate == up) return std::nullopt;
     if (!gate->then.within({StepKind::bias, StepKind::act}) || !up->then.within({StepKind::bias})) return std::nullopt;
     const Step* act = gate->then.find(StepKind::act);
-    if (act == nullptr || !fit_together(*gate, *up)) return std::nullopt;
+    if (act == nullptr || !fit_together(g_, *gate, *up) || weight(*gate).type.shape != weight(*up).type.shape)
+      return std::nullopt;
     return Gated{.product = product, .gate = gate, .up = up, .fn = act->fn};
   }
 
@@ -102,7 +77,7 @@ class GateFuser {
     const auto fn = find_unary(act->attrs.word("fn"));
     const Place a = m_.place(act->inputs[0]), b = m_.place(other);
     const Node* layer = m_.maker(a.base);
-    if (!fn || a.base != b.base || layer == nullptr || !is_layer(*layer) || !layer->then.within({StepKind::bias}))
+    if (!fn || a.base != b.base || layer == nullptr || !has_rows(g_, *layer) || !layer->then.within({StepKind::bias}))
       return std::nullopt;
     // Two views of the layer's result, which has no other readers, and of each no reader but these two.
     if (uses_[static_cast<size_t>(a.base)] != 2 || !read_once(act->inputs[0])) return std::nullopt;
@@ -162,55 +137,17 @@ class GateFuser {
     return p;
   }
 
-  // Bytes of the gate's half and of the other; `get` gives a layer's, null where it has none: zeros.
-  template <class Get>
-  Bytes join(const Gated& f, const Get& get) const {
+  // The gate's half first.
+  std::vector<LayerRows> rows(const Gated& f) const {
+    const int64_t half = half_rows(f);
     const bool one = f.gate == f.up;
-    const Value *a = get(*f.gate), *b = get(*f.up);
-    const size_t half = (a != nullptr ? a : b)->data.size() / (one ? 2 : 1);
-    const Bytes from[] = {a != nullptr ? a->data : Bytes(), b != nullptr ? b->data : Bytes()};
-    const auto make = [&]() -> Result<std::vector<Buffer>> {
-      std::vector<Buffer> made;
-      made.emplace_back(2 * half);
-      uint8_t* bytes = made[0].data();
-      if (a != nullptr) std::memcpy(bytes, from[0].data() + (f.second ? half : 0), half);
-      if (b != nullptr) std::memcpy(bytes + half, from[1].data() + (one && !f.second ? half : 0), half);
-      return made;
-    };
-    return derive(g_, cat("join", one ? " one" : " two", f.second ? " second" : " first"), from, make).value()[0];
-  }
-  std::string joined(const std::string& a, const std::string& b) const { return a == b ? a : cat(a, "+", b); }
-
-  ValueId join_weights(const Gated& f) {
-    const bool as_it_lies = f.gate == f.up && !f.second;
-    const ValueId w = f.gate->inputs[1];
-    if (as_it_lies) return w;
-    const auto scale_of = [&](const Node& layer) { return &g_.at(weight(layer).scale); };
-    Type type = g_.at(w).type;
-    type.shape[0] = 2 * half_rows(f);
-    ValueId scale = g_.at(w).scale;
-    if (type.quant.scale.granularity == Granularity::kChannel) {
-      const Type scales{{type.shape[0]}, scale_of(*f.gate)->type.quant};
-      scale = g_.add_constant(joined(scale_of(*f.gate)->name, scale_of(*f.up)->name), scales, join(f, scale_of));
-    }
-    const ValueId made = g_.add_constant(joined(g_.at(w).name, weight(*f.up).name), type,
-                                         join(f, [&](const Node& layer) { return &weight(layer); }));
-    g_.at(made).scale = scale;
-    return made;
-  }
-
-  ValueId join_biases(const Gated& f) {
-    const auto bias = [&](const Node& layer) {
-      return bias_of(layer) != nullptr ? &vector(layer, *bias_of(layer)) : nullptr;
-    };
-    const Value *a = bias(*f.gate), *b = bias(*f.up);
-    const Type type{{2 * half_rows(f)}, (a != nullptr ? a : b)->type.quant};
-    const std::string name = a == nullptr ? b->name : b == nullptr ? a->name : joined(a->name, b->name);
-    return g_.add_constant(name, type, join(f, bias));
+    return {{f.gate, f.second ? half : 0, half}, {f.up, one && !f.second ? half : 0, half}};
   }
 
   void rewrite(const Gated& f) {
-    Node node{.name = joined(f.gate->name, f.up->name),
+    const std::vector<LayerRows> both = rows(f);
+    const bool as_they_lie = f.gate == f.up && !f.second;
+    Node node{.name = join_names(std::vector{f.gate->name, f.up->name}),
               .op = "matmul",
               .inputs = {f.gate->inputs[0]},
               .outputs = {},
@@ -221,8 +158,8 @@ class GateFuser {
     const Type made = result(f);
     const ValueId y = f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.product].outputs[0];
     const size_t rounded = f.rounded != nullptr ? static_cast<size_t>(f.rounded - g_.nodes.data()) : f.product;
-    node.inputs.push_back(join_weights(f));
-    if (node.then.find(StepKind::bias) != nullptr) node.inputs.push_back(join_biases(f));
+    node.inputs.push_back(as_they_lie ? f.gate->inputs[1] : join_weights(g_, both));
+    if (node.then.find(StepKind::bias) != nullptr) node.inputs.push_back(join_vectors(g_, both, StepKind::bias));
     std::vector<Node> nodes;
     if (made.shape == shape(y)) {
       node.outputs = {y};

@@ -395,9 +395,16 @@ Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantP
 }
 
 std::vector<std::string> layers_of(const PlanStep& step) {
-  const size_t plus = step.then.gated() ? step.layer.find('+') : std::string::npos;
-  if (plus == std::string::npos) return {step.layer};
-  return {step.layer.substr(0, plus), step.layer.substr(plus + 1)};
+  const size_t most = step.attrs.has(kJoined) ? step.attrs.list(kJoined).size() : step.then.gated() ? 2 : 1;
+  std::vector<std::string> names;
+  size_t begin = 0;
+  for (size_t plus = step.layer.find('+'); names.size() + 1 < most && plus != std::string::npos;
+       plus = step.layer.find('+', begin)) {
+    names.push_back(step.layer.substr(begin, plus - begin));
+    begin = plus + 1;
+  }
+  names.push_back(step.layer.substr(begin));
+  return names;
 }
 
 Problem problem_of(const Plan& plan, const PlanStep& step) {

@@ -43,7 +43,11 @@ struct PlanStep {
   std::vector<Refusal> refusals;
   std::string slow;  // why the variant calls itself slow here: every other one refused; empty: it does not
 };
-// The model's layers that a step computes: both where a gate joined two ("gate+up"), else its own.
+// Attribute of a step that computes several layers of the model, "q+k+v": how many columns of its result are each
+// one's (lower/join_layers.h).
+inline constexpr const char* kJoined = "joined";
+// The model's layers that a step computes: both where a gate joined two ("gate+up"), all that were joined side by side,
+// else its own.
 std::vector<std::string> layers_of(const PlanStep& step);
 
 // A tensor that a run is given or gives. One that lies in a state of the engine is the session's: what a run finds

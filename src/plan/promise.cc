@@ -157,7 +157,10 @@ Status check_precision(const Engine& engine) {
       const bool same = here.precision == precision;
       asked = asked || !s.asked.empty();
       found = found || same;
-      if (s.op != "matmul" || s.asked.empty() || same || here.imported() || !s.role.starts_with("block")) continue;
+      // A model may ask for fp32 itself, where it calls weights exact.
+      const bool more = here.precision == "fp32";
+      if (s.op != "matmul" || s.asked.empty() || same || more || here.imported() || !s.role.starts_with("block"))
+        continue;
       const std::vector<std::string> names = layers_of(s);
       const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {
         const Result<Allowance> allowance = parse_allowance(a);

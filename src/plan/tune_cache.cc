@@ -13,6 +13,7 @@
 #include "io/mmap.h"
 #include "ir/padding.h"
 #include "op/extra_results.h"
+#include "plan/plan.h"
 
 namespace tessera {
 
@@ -122,8 +123,8 @@ std::string problem_key(const Problem& p, Arch target) {
     if (s.operand >= 0) key += cat("(", s.operand, ")");
   }
   for (const auto& [name, value] : p.attrs.all()) {
-    // Which norm it is, and which numbers are zeros, takes no time.
-    if (name != kFoldedKind && name != kFoldedEps && name != kPaddedRows && name != kPaddedCols)
+    // Which norm or layers it is, and which numbers are zeros, takes no time.
+    if (name != kFoldedKind && name != kFoldedEps && name != kPaddedRows && name != kPaddedCols && name != kJoined)
       key += cat(" ", name, "=", text_of(value));
   }
   return key;

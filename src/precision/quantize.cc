@@ -108,9 +108,13 @@ class Quantizer {
     }
     if (imported || g_.nodes[index].attrs.has("type.0")) return {};
     const bool plain = !p.activation.scaled();
+    if (plain && p.activation == g_.at(g_.nodes[index].inputs[0]).type.quant && is_exact(g_.nodes[index].inputs[0]))
+      return {};
     if (plain && (p.weight.scaled() || p.activation == QuantType(choices_.carrier))) return {};
     return add_ask(index, 0, p.activation, {});
   }
+
+  bool is_exact(ValueId id) const { return g_.at(placement_of(g_, g_.producers(), id).base).exact; }
 
   void fail(const std::string& layer, const std::string& why) {
     failures_ += cat(failures_.empty() ? "" : "\n", "layer ", layer, ": ", why);

@@ -172,6 +172,24 @@ TEST(Quantize, Fp8RoundsWhereTheValueIsMade) {
   EXPECT_EQ(g.at(g.outputs[0]).type.quant, QuantType(Element::f32)) << "the caller's outputs stay f32";
 }
 
+// What the model itself calls exact is no part of the precision that is asked of its blocks.
+TEST(Quantize, LayersWithExactWeightsAreFp32) {
+  for (const std::string precision : {"fp8", "bf16", "fp16"}) {
+    Graph g = parsed(kBlock);
+    for (Value& v : g.values) v.exact = v.name == "w2" || v.name == "image";
+    QuantizeOptions options{.precision = precision};
+    const Ranges known = ranges();
+    options.ranges = &known;
+    const Status status = quantize(g, options);
+    ASSERT_TRUE(status.ok()) << status.message();
+    const Node& fc2 = node(g, "mlp.fc2");
+    EXPECT_EQ(fc2.asked, "fp32") << precision;
+    EXPECT_EQ(node(g, "mlp.fc1").asked, precision);
+    for (const size_t input : {0, 1}) EXPECT_EQ(g.at(fc2.inputs[input]).type.quant, QuantType(Element::f32));
+    EXPECT_TRUE(g.at(fc2.inputs[1]).constant);
+  }
+}
+
 TEST(Quantize, WeightsAreRoundedOnceFromTheOriginal) {
   Graph before = parsed(kBlock), g = parsed(kBlock);
   const Ranges r = ranges();

@@ -76,9 +76,12 @@ class Fuser {
     for (size_t i = 0; i < fused->count; ++i) gone.push_back(seen[i].node);
     const ValueId result = g_.nodes[gone.back()].outputs[0];
     if (operand_of(step.kind) == StepOperand::kVector) {
+      const bool constant = g_.at(operand).constant;
       GraphBuilder builder(g_, gone.back());
       TS_ASSIGN(operand, as_vector(builder, operand, g_.at(y).type.shape.back()));
-      if (!g_.at(operand).constant) return false;
+      if (constant && !g_.at(operand).constant) return false;  // too large to be spelt out
+      const size_t views = builder.position() - gone.back();   // a vector that is no constant is seen through one
+      for (size_t& n : gone) n += n >= gone.back() ? views : 0;
     }
     Node node = g_.nodes[at];
     if (operand != kNoValue) {
@@ -86,7 +89,7 @@ class Fuser {
       node.inputs.push_back(operand);
     }
     node.then.steps.push_back(step);
-    if (step.kind == StepKind::bias && node.name.find('.') == std::string::npos) {
+    if (step.kind == StepKind::bias && g_.at(operand).constant && node.name.find('.') == std::string::npos) {
       const std::string layer = layer_of_constant(g_.at(operand));
       if (!layer.empty()) node.name = layer;
     }
@@ -131,7 +134,7 @@ class Fuser {
     if (other.constant && n == 1) {
       m.with = StepMap::With::kNumber;
       m.number = g_.numbers(*operand)[0];
-    } else if (other.constant && n == shape.back() && s.back() == n) {
+    } else if (n == shape.back() && s.back() == n && (other.constant || is_one_of_rows(*operand, shape))) {
       m.with = StepMap::With::kVector;
     } else if (repeats(s, shape) && other.type.quant == g_.at(y).type.quant) {
       m.with = StepMap::With::kMatrix;
@@ -139,6 +142,13 @@ class Fuser {
       return std::nullopt;
     }
     return m;
+  }
+
+  // One row for all rows of `shape`; where that has only one, it is a residual or the other factor of a gate. Kernels
+  // may count on vectors that begin where rows of their storage begin.
+  bool is_one_of_rows(ValueId v, const Shape& shape) const {
+    const Placement p = placement_of(g_, g_.producers(), v);
+    return shape.back() < elements(shape) && p.offset % shape.back() == 0 && is_dense(g_.at(v).type.shape, p.strides);
   }
 
   // The rows of s, from the first on, repeat over those of `shape`: axes of size 1 in front, then the same axes.

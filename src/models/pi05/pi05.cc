@@ -85,7 +85,7 @@ class PolicyGraph {
       TS_ASSIGN(last, modulation(2 * s_.layers));
     }
     TS_ASSIGN(x, layers.norm(s_.gemma_expert() + "norm", x, s_.pi05 ? &last : nullptr));
-    TS_ASSIGN(x, l_.b.slice(x, 1, suffix() - n_.horizon, 1, n_.horizon));
+    TS_ASSIGN(x, l_.b.slice(exact(x), 1, suffix() - n_.horizon, 1, n_.horizon));
     TS_ASSIGN(const ValueId velocity, exact_linear(s_.prefix + "action_out_proj", x, s_.action));
     return finish_step(x0, velocity, count);
   }
@@ -180,34 +180,51 @@ class PolicyGraph {
     return leave("state_token", token, state("state_token", l_.b.shape(token), Element::f32));
   }
 
-  // Rows of a table with a row for each step.
+  // The row of this step of a table with a row for each.
   Result<ValueId> by_step(const std::string& name, const std::vector<std::vector<float>>& per_step, ValueId count) {
     std::vector<float> all;
     for (const std::vector<float>& row : per_step) all.insert(all.end(), row.begin(), row.end());
     const int64_t cols = static_cast<int64_t>(per_step[0].size());
     const ValueId table = g_.add_constant(name, {static_cast<int64_t>(per_step.size()), cols}, all);
-    TS_ASSIGN(const ValueId row, l_.b.emit("gather", {exact(table), count}, {}, name));
+    return l_.b.emit("gather", {table, count}, {}, name);
+  }
+  Result<ValueId> exact_by_step(const std::string& name, const std::vector<std::vector<float>>& per_step,
+                                ValueId count) {
+    TS_ASSIGN(const ValueId row, by_step(name, per_step, count));
+    exact(g_.nodes.back().inputs[0]);
     return exact(row);
   }
 
+  // Gates multiply what a layer adds to the stream, in its epilogue, and have its type, as in the published model.
+  // Factors and shifts of norms keep f32.
   Status read_modulations(ValueId count) {
     if (!s_.pi05) return {};
-    std::vector<std::vector<float>> rows;
+    const auto width = static_cast<std::ptrdiff_t>(s_.expert.width);
+    std::vector<std::vector<float>> norms, gates;
     for (const float t : times_of(n_.steps).t) {
-      TS_ASSIGN(std::vector<float> row, modulations(checkpoint_, s_, t));
-      rows.push_back(std::move(row));
+      TS_ASSIGN(const std::vector<float> row, modulations(checkpoint_, s_, t));
+      norms.emplace_back();
+      gates.emplace_back();
+      for (auto at = row.begin(); at != row.end(); at += 3 * width) {
+        norms.back().insert(norms.back().end(), at, at + 2 * width);
+        gates.back().insert(gates.back().end(), at + 2 * width, at + 3 * width);
+      }
     }
-    TS_ASSIGN(modulations_, by_step("modulations", rows, count));
+    TS_ASSIGN(modulations_, exact_by_step("modulations", norms, count));
+    TS_ASSIGN(gates_, by_step("gates", gates, count));
     return {};
   }
-  Result<Modulation> modulation(int64_t norm) {
+  // Columns of a table's row, for all rows of the stream.
+  Result<ValueId> columns(ValueId row, int64_t part) {
     const int64_t width = s_.expert.width;
+    TS_ASSIGN(const ValueId some, l_.b.slice(row, 1, part * width, 1, width));
+    return l_.b.reshape(some, {n_.batch, 1, width});
+  }
+  Result<Modulation> modulation(int64_t norm) {
     Modulation m{};
-    int64_t part = 3 * norm;
-    for (ValueId* into : {&m.factor, &m.shift, &m.gate}) {
-      TS_ASSIGN(*into, l_.b.slice(modulations_, 1, part++ * width, 1, width));
-      TS_ASSIGN(*into, l_.b.reshape(*into, {n_.batch, 1, width}));
-    }
+    TS_ASSIGN(m.factor, columns(modulations_, 2 * norm));
+    TS_ASSIGN(m.shift, columns(modulations_, 2 * norm + 1));
+    TS_ASSIGN(m.gate, columns(gates_, norm));
     return m;
   }
 
@@ -220,7 +237,7 @@ class PolicyGraph {
       const std::vector<double> e = time_embedding(t, width, s_.min_period, s_.max_period);
       rows.emplace_back(e.begin(), e.end());
     }
-    TS_ASSIGN(ValueId time, by_step("time", rows, count));
+    TS_ASSIGN(ValueId time, exact_by_step("time", rows, count));
     TS_ASSIGN(time, l_.b.reshape(time, {n_.batch, 1, width}));
     TS_ASSIGN(time, l_.b.expand(time, {n_.batch, n_.horizon, width}));
     TS_ASSIGN(y, l_.b.concat({y, time}, 2, "action_time"));
@@ -244,8 +261,8 @@ class PolicyGraph {
     TS_ASSIGN(ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
     TS_ASSIGN(const ValueId after, l_.b.map("add", {x, exact(change)}, "euler"));
     TS_TRY(output("velocity", velocity));
-    TS_TRY(output("actions", after));
     TS_TRY(leave("x", after, x));
+    TS_TRY(output("actions", after));  // a copy, which writes where the caller wants it
     TS_ASSIGN(const ValueId next, l_.b.map("add", {count, l_.b.scalar(1, Element::i32)}, "step.next"));
     return leave("step", next, count);
   }
@@ -255,7 +272,7 @@ class PolicyGraph {
   const PolicySettings& s_;
   const Sizes& n_;
   LayerBuilder l_;
-  ValueId length_ = kNoValue, modulations_ = kNoValue;
+  ValueId length_ = kNoValue, modulations_ = kNoValue, gates_ = kNoValue;
   std::pair<ValueId, ValueId> read_ = {kNoValue, kNoValue};
 };
 

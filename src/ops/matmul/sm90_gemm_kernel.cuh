@@ -75,6 +75,7 @@ class GemmKernel final : public Kernel {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data;
       if (s.kind == StepKind::scale) params.gain = operand->data;
+      if (operand_of(s.kind) == StepOperand::kVector) params.computed = params.computed || !operand->desc->constant;
       if (names_function(s.kind)) params.act = smooth_activation(s.fn);
       if (s.kind == StepKind::residual) {
         params.residual = true;

@@ -153,6 +153,7 @@ class SwappedKernel final : public Kernel {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
       if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
+      if (operand_of(s.kind) == StepOperand::kVector) params.computed = params.computed || !operand->desc->constant;
       if (s.kind == StepKind::residual)
         params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
       if (names_function(s.kind)) params.act = smooth_activation(s.fn);

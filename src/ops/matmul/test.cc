@@ -46,7 +46,8 @@ std::vector<Problem> small_problems() {
   const Shape shapes[] = {{1, 1, 1},      {1, 16, 16},    {3, 5, 7},       {2, 15, 17},    {16, 16, 16},
                           {17, 33, 31},   {7, 64, 48},    {31, 48, 64},    {32, 32, 32},   {33, 16, 80},
                           {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
-  const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r", "bR"};
+  const char* const programs[] = {"",    "b",   "bg",  "bt",   "bq", "bi", "bu", "br",
+                                  "bsr", "bgs", "bgr", "bgsr", "r",  "bR", "Sr"};
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
@@ -88,7 +89,7 @@ std::vector<Problem> few_row_problems() {
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 7, 16, 17, 64, 65, 197, 300}) {
-      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r"})
+      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r", "Sr"})
         all.push_back(problem(t, {m, 144}, 80, program, side));
     }
     if (t.y.element == Element::f32) {  // logits: columns that are no multiple of eight too
@@ -173,7 +174,7 @@ std::vector<Problem> folded_problems() {
     all.push_back(problem(t, {1, 197, 768}, 2304, "nb", side));
     for (const int64_t m : {1, 10, 65}) {
       all.push_back(problem(t, {m, 144}, 176, "nI", side));
-      all.push_back(problem(t, {m, 1024}, 256, "nbT", side));
+      all.push_back(problem(t, {m, 400}, 96, "nbT", side));
     }
   }
   for (size_t i = 0; i < all.size(); ++i) {

@@ -44,9 +44,9 @@ inline const Types kTypes[] = {
     {kE4m3PerTensor, kNvfp4AsE4m3, kF16},
 };
 
-// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, r residual, R residual of
-// `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in capitals a gate, which
-// leaves n / 2 columns.
+// Programs by name: the operands that they need are appended to the inputs. b bias, s scale, S one that is no constant,
+// r residual, R residual of `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in
+// capitals a gate, which leaves n / 2 columns.
 inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
   std::vector<Operand> in = {dense_operand(x, t.x), dense_operand({n, k}, t.w, /*constant=*/true)};
@@ -55,6 +55,10 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
   const auto with = [&](StepKind kind, const Shape& shape, Element e) {
     then.steps.push_back({.kind = kind, .operand = static_cast<int>(in.size())});
     in.push_back(dense_operand(shape, e, operand_of(kind) == StepOperand::kVector));
+  };
+  const auto with_computed = [&](StepKind kind, const Shape& shape, Element e) {
+    with(kind, shape, e);
+    in.back().constant = false;
   };
   Shape y = x;
   y.back() = n;
@@ -67,6 +71,7 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
     if (c == 'm') attrs.set(kMomentsResult, int64_t{1});
     if (c == 'b') with(StepKind::bias, {n}, side);
     if (c == 's') with(StepKind::scale, {n}, side);
+    if (c == 'S') with_computed(StepKind::scale, {n}, side);
     if (c == 'r') with(StepKind::residual, y, side);
     if (c == 'R') with(StepKind::residual, {x[x.size() - 2], n}, side);
     if (c == 'g') then.steps.push_back({.kind = StepKind::act, .fn = Unary::gelu_erf});

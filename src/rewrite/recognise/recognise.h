@@ -14,6 +14,9 @@ namespace tessera {
 // (x - mean) / sqrt(mean((x - mean)^2) + eps), x / sqrt(mean(x^2) + eps), in their various spellings, then gain and
 // shift by constant vectors -> norm.
 Status recognise_norm(Graph& graph);
+// norm(x) * factor + shift, where these are values of one row for all rows (adaRMS, adaptive LayerNorm at batch 1) ->
+// the norm's gain and shift. Factors of each item of a batch stay maps.
+Status recognise_modulation(Graph& graph);
 // x/2 (1 + erf(x / sqrt 2)), x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x sigmoid(1.702 x), x sigmoid(x), in any
 // association -> map.
 Status recognise_gelu(Graph& graph);

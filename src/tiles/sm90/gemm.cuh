@@ -85,6 +85,7 @@ struct GemmParams {
   const float* w_scale;
   int w_scale_stride;       // 1: per channel, 0: per tensor
   const void *bias, *gain;  // null where the program has none
+  bool computed;            // one of them is what an earlier kernel makes, no constant
   const float* y_scale;     // 8-bit results
   bool residual;
   int residual_rows;  // as many as y has, or whole tiles of them, again and again

@@ -37,6 +37,7 @@ struct SwappedParams {
   int w_scale_stride;                // 1: per channel, 0: per tensor
   const void *bias, *gain;           // null where the program has none
   Element bias_element, gain_element;
+  bool computed;         // bias or gain is what an earlier kernel makes, no constant
   const float* y_scale;  // 8-bit results; null: 1
   const void* residual;  // of y's type; null where the program has none
   int64_t residual_stride;
@@ -253,6 +254,7 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.cols && !multiplied;
   };
 
+  if (p.computed) cuda::wait_for_earlier_kernels();
   const SwappedColumns<kGated> columns(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
   const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
   cuda::wait_for_earlier_kernels();

@@ -148,6 +148,39 @@ std::vector<Counterpart> of_unfused(const ModelValues& m, const PlanStep& step, 
   return found;
 }
 
+// Rows of all layers, one after the other; of each the same choice where there are several.
+std::vector<Counterpart> of_joined(const ModelValues& m, const PlanStep& step, size_t operand, bool plain) {
+  PlanStep alone = step;
+  alone.attrs.erase(kJoined);
+  const ProgramRole role = role_of(step.then, operand);
+  std::vector<Counterpart> all;
+  const std::vector<std::string> names = layers_of(step);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Node* layer = m.layer(names[i]);
+    if (layer == nullptr || layer->op != "matmul") return {};
+    std::vector<Counterpart> own = counterparts(m, alone, operand, *layer, plain);
+    if (own.empty() && role.step != nullptr && operand_of(role.step->kind) == StepOperand::kVector) {
+      const int64_t n = m.graph().at(layer->inputs[1]).type.shape[0];
+      const double neutral = role.step->kind == StepKind::scale ? 1 : 0;
+      own = {{.what = operand_name(role.step->kind),
+              .shape = {n},
+              .numbers = std::vector<double>(static_cast<size_t>(n), neutral)}};
+    }
+    if (own.empty()) return {};
+    if (i > 0) all.resize(std::min(all.size(), own.size()));
+    for (size_t c = 0; c < (i > 0 ? all.size() : own.size()); ++c) {
+      if (i == 0) {
+        all.push_back(own[c]);
+        continue;
+      }
+      const std::vector<Counterpart> both = joined({all[c]}, {own[c]}, false);
+      if (both.empty()) return {};
+      all[c] = both[0];
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 const Node* norm_before(const ModelValues& model, const Node& layer) {
@@ -164,6 +197,7 @@ namespace {
 
 std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
                                   bool plain) {
+  if (step.op == "matmul" && step.attrs.has(kJoined)) return of_joined(model, step, operand, plain);
   if (step.then.gated() && !layer.then.gated()) return of_gate(model, step, operand);
   if (step.op == "map" && layer.op != "map") return of_unfused(model, step, layer);
   if (step.op != layer.op) return {};

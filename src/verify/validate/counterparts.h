@@ -5,6 +5,7 @@
 //   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (steps/row_moments.h)
 //   plain norm     the same: the norm's kernel has neither gain nor shift                        (lower/fold_norms.h)
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
+//   joined layers  the rows of all; 0 or 1 in a vector that one of them does not have            (lower/join_layers.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
 //   padding        zeros between its rows or columns, as the step says                           (ir/padding.h)
 #pragma once

@@ -14,7 +14,7 @@ namespace {
 
 // How something is stored and rounded, not what is computed.
 bool is_of_types(const std::string& attr) {
-  for (const char* own : {"p", kCodesResult, kMomentsResult, kPromoted, kSparse24}) {
+  for (const char* own : {"p", kCodesResult, kMomentsResult, kPromoted, kSparse24, kJoined}) {
     if (attr == own) return true;
   }
   return attr.starts_with("type.") || attr.starts_with("scale.");
@@ -123,7 +123,16 @@ std::string different_number(const ModelValues& model, const PlanStep& step, con
 std::string difference(const ModelValues& model, const Plan& plan, const PlanStep& step, const Node& layer,
                        const Reads& reads) {
   const Graph& g = model.graph();
-  const std::vector<Step> here = steps_of(step.then), there = steps_of(layer.then);
+  std::vector<Step> here = steps_of(step.then);
+  const std::vector<Step> there = steps_of(layer.then);
+  // A vector that another of the joined layers has: of this one it holds what changes nothing (counterparts.h).
+  std::vector<int> left_out;
+  std::erase_if(here, [&](const Step& s) {
+    const bool others =
+        step.attrs.has(kJoined) && operand_of(s.kind) == StepOperand::kVector && layer.then.find(s.kind) == nullptr;
+    if (others) left_out.push_back(s.operand);
+    return others;
+  });
   const bool same_steps =
       std::equal(here.begin(), here.end(), there.begin(), there.end(), [](const Step& a, const Step& b) {
         return a.kind == b.kind && a.fn == b.fn && a.numbers == b.numbers && (a.operand < 0) == (b.operand < 0);
@@ -132,8 +141,12 @@ std::string difference(const ModelValues& model, const Plan& plan, const PlanSte
     return cat("it computes ", words_of(step.op, step.attrs, step.then), " where the model has ",
                words_of(layer.op, layer.attrs, layer.then));
   if (const std::string attr = different_attr(step.attrs, layer.attrs); !attr.empty()) return attr;
-  const std::vector<OperandOf> a = operands_of(step.op, step.in.size(), here),
-                               b = operands_of(layer.op, layer.inputs.size(), there);
+  std::vector<OperandOf> a = operands_of(step.op, step.in.size(), steps_of(step.then));
+  const std::vector<OperandOf> b = operands_of(layer.op, layer.inputs.size(), there);
+  std::erase_if(a, [&](const OperandOf& o) {
+    return std::any_of(left_out.begin(), left_out.end(),
+                       [&](int operand) { return o.at == static_cast<size_t>(operand); });
+  });
   const size_t extra = std::max(a.size(), b.size());
   for (size_t i = 0; i < extra; ++i) {
     const bool past = i >= a.size();
@@ -146,7 +159,7 @@ std::string difference(const ModelValues& model, const Plan& plan, const PlanSte
   }
   const Operand& y = plan.tensors[static_cast<size_t>(step.out[0])].desc;
   const Type& want = g.at(layer.outputs[0]).type;
-  if (y.shape != want.shape)
+  if (y.shape != want.shape && !step.attrs.has(kJoined))
     return cat("its result is ", to_string(y.shape), ", the model has ", to_string(want.shape));
   return is_whole(y.type) == is_whole(want.quant)
              ? ""

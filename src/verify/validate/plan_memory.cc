@@ -4,6 +4,42 @@
 #include <algorithm>
 
 namespace tessera {
+namespace {
+
+// What a region of rows of `cols` addresses, where that is all in the columns of one value: the same elements of the
+// value, whose rows are only these columns.
+std::optional<Region> inside(const Region& region, int64_t cols, const HeldColumns& own) {
+  Region r = region;
+  int64_t column = region.offset % cols - own.first;
+  if (column < 0) return std::nullopt;
+  r.offset = region.offset / cols * own.count + column;
+  for (size_t axis = 0; axis < r.shape.size(); ++axis) {
+    if (r.shape[axis] <= 1) continue;
+    if (r.strides[axis] < 0) return std::nullopt;
+    if (r.strides[axis] % cols == 0) {
+      r.strides[axis] = r.strides[axis] / cols * own.count;
+    } else {
+      column += (r.shape[axis] - 1) * r.strides[axis];
+    }
+  }
+  return column < own.count ? std::optional(r) : std::nullopt;
+}
+
+}  // namespace
+
+ReadPlace part_of(const Held& held, Region part) {
+  ReadPlace read{&held, std::move(part), {}};
+  if (held.place) {
+    if (auto region = composed(held.place->region, read.region))
+      read.place = Place{held.place->base, *std::move(region)};
+  }
+  int64_t cols = 0;
+  for (const HeldColumns& c : held.columns) cols += c.count;
+  for (const HeldColumns& c : held.columns) {
+    if (auto region = inside(read.region, cols, c)) read.place = Place{c.value, *std::move(region)};
+  }
+  return read;
+}
 
 PlanMemory::Block PlanMemory::block_of(int tensor) const {
   const PlanTensor& t = plan_.tensors[static_cast<size_t>(tensor)];
@@ -31,12 +67,7 @@ std::optional<ReadPlace> PlanMemory::read(int tensor) const {
   if (it == blocks_.end() || it->width != wanted.width || (wanted.begin - it->begin) % wanted.width != 0)
     return std::nullopt;
   const Operand& desc = plan_.tensors[static_cast<size_t>(tensor)].desc;
-  ReadPlace read{&it->held, {desc.shape, desc.strides, (wanted.begin - it->begin) / wanted.width}, {}};
-  if (it->held.place) {
-    if (auto region = composed(it->held.place->region, read.region))
-      read.place = Place{it->held.place->base, *std::move(region)};
-  }
-  return read;
+  return part_of(it->held, {desc.shape, desc.strides, (wanted.begin - it->begin) / wanted.width});
 }
 
 }  // namespace tessera

@@ -13,6 +13,12 @@
 
 namespace tessera {
 
+// Columns of a result that are a value of the model, all of it in row order.
+struct HeldColumns {
+  int64_t first, count;
+  ValueId value;
+};
+
 struct Held {
   std::optional<Place> place = {};  // elements of a value of the model, in row order
   Dense numbers = {};               // else these
@@ -23,6 +29,8 @@ struct Held {
   // A norm without gain and shift: the result of the model's norm, whose readers have these in their weights and
   // biases.
   ValueId plain = kNoValue;
+  // Of several layers side by side (lower/join_layers.h), in order and without a gap: what each one's columns are.
+  std::vector<HeldColumns> columns = {};
 };
 
 struct ReadPlace {
@@ -30,6 +38,9 @@ struct ReadPlace {
   Region region;               // of what is held, dense
   std::optional<Place> place;  // the same elements as those of a value of the model
 };
+
+// What a region of the memory that `held` lies in holds.
+ReadPlace part_of(const Held& held, Region part);
 
 class PlanMemory {
  public:

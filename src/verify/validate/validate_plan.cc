@@ -162,7 +162,7 @@ class Walk {
   // A stored constant and the layer's own, with all that says how they belong together. Empty where more than the layer
   // itself says what it should be: a gate's halves, a folded norm, or a plain one, whose gain is in the weight.
   std::string pair_of(const PlanStep& step, size_t i, const Node* layer, std::vector<Bytes>& pair) const {
-    if (layer == nullptr || step.op != layer->op || step.then.gated() ||
+    if (layer == nullptr || step.op != layer->op || step.then.gated() || step.attrs.has(kJoined) ||
         step.then.find(StepKind::normalise) != nullptr || reads_plain_ != kNoValue)
       return "";
     const PlanTensor& t = tensor(step.in[i]);
@@ -247,6 +247,7 @@ class Walk {
       whole = false;
       fault(step.layer, cat("it reads '", tensor(step.in[i]).name, "' where no layer before it has written all of it"));
     }
+    if (step.attrs.has(kJoined)) return visit_joined(step, reads, whole);
     const Node *layer = layer_of(step, y, guessed, reads), *maker = model_.maker(y);
     reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
     makes_plain_ = plain_made(step, y, layer);
@@ -262,6 +263,84 @@ class Walk {
     if (maker != nullptr && unlike.empty()) return settle(step, y);
     if (step.op == "copy" && hand_on(step, y, guessed, reads)) return;
     compute(step, y, guessed, layer, unlike, name, reads, std::move(in));
+  }
+
+  // Several layers side by side: each must be what its columns are.
+  void visit_joined(const PlanStep& step, const Reads& reads, bool whole) {
+    const std::vector<std::string> names = layers_of(step);
+    const std::vector<int64_t> widths = step.attrs.list(kJoined);
+    const Shape& shape = tensor(step.out[0]).desc.shape;
+    std::vector<const Node*> layers;
+    Held made;
+    int64_t cols = 0;
+    for (size_t i = 0; i < names.size() && i < widths.size(); ++i) {
+      const Node* layer = model_.layer(names[i]);
+      const ValueId y = layer == nullptr || layer->op != step.op ? kNoValue : layer->outputs[0];
+      if (y == kNoValue) return fault(step.layer, cat("it has columns of ", names[i], ", which is no such layer"));
+      layers.push_back(layer);
+      made.columns.push_back({cols, widths[i], y});
+      cols += widths[i];
+    }
+    const int64_t rows = cols == 0 ? 0 : elements(shape) / cols;
+    for (const HeldColumns& c : made.columns) {
+      if (elements(shape) == rows * cols && elements(model_.graph().at(c.value).type.shape) == rows * c.count) continue;
+      return fault(step.layer, cat("its result is ", to_string(shape), ", which ", names.size(), " layers of ",
+                                   to_string(widths), " columns are not"));
+    }
+    reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
+    makes_plain_ = kNoValue;
+    std::vector<Dense> in = exact_constants(step, layers[0], step.layer);
+    std::string unlike;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const std::string number = different_number(model_, step, *layers[i]);
+      if (!number.empty()) fault(layers[i]->name, number), whole = false;
+      const std::string text = difference(model_, plan_, step, *layers[i], reads_of(step, reads, made.columns[i]));
+      if (unlike.empty()) unlike = text;
+    }
+    if (whole && !unlike.empty()) compute_joined(step, reads, made.columns, layers, unlike, std::move(in));
+    for (const HeldColumns& c : made.columns) {
+      model_.hold(c.value);
+      check_scale(step, step.out[0], c.value);
+    }
+    memory_.write(step.out[0], std::move(made));
+  }
+
+  // What one of the layers reads: of a rotary's heads its own.
+  static Reads reads_of(const PlanStep& step, const Reads& reads, const HeldColumns& own) {
+    Reads some = reads;
+    if (step.op != "rotary" || !reads[0] || reads[0]->region.shape.size() != 4) return some;
+    const int64_t size = std::max<int64_t>(1, reads[0]->region.shape[3]);
+    const int64_t first = own.first / size, count = own.count / size;
+    if (first + count > reads[0]->region.shape[2]) return some;
+    some[0] = part_of(*reads[0]->held, sliced(reads[0]->region, 2, first, 1, count));
+    return some;
+  }
+
+  void compute_joined(const PlanStep& step, const Reads& reads, const std::vector<HeldColumns>& columns,
+                      const std::vector<const Node*>& layers, const std::string& unlike, std::vector<Dense> in) {
+    ++out_->computed;
+    fill_constants(step, layers[0], step.layer, in);
+    Dense got;
+    const auto computed = distance_to(step, kNoValue, reads, std::move(in), got);
+    if (!computed.ok()) {
+      stuck_ = true;
+      if (model_.cut().batch <= model_.cut().samples)
+        fault(step.layer, cat(unlike, " (", computed.status().message(), ")"));
+      return;
+    }
+    const int64_t cols = columns.back().first + columns.back().count;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const HeldColumns& c = columns[i];
+      const auto want = model_.numbers(c.value);
+      if (!want.ok()) return fault(layers[i]->name, want.status().message());
+      Dense own{(*want)->shape, {}};
+      for (size_t row = 0; row + static_cast<size_t>(cols) <= got.v.size(); row += static_cast<size_t>(cols)) {
+        const auto from = got.v.begin() + static_cast<std::ptrdiff_t>(row) + c.first;
+        own.v.insert(own.v.end(), from, from + c.count);
+      }
+      const double off = own.v.size() == (*want)->v.size() ? distance(own, **want) : INFINITY;
+      if (!(off <= kSame)) fault(layers[i]->name, cat(unlike, ": relative distance ", brief(off), " in f64"));
+    }
   }
 
   // The norm of the model that the step's result is, without gain and shift; a copy of such a result is one too.
@@ -308,14 +387,19 @@ class Walk {
     return distance(got, *want);
   }
 
-  // A step that is no layer of the model as it stands. `unlike`: how it differs from the one that makes y.
-  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike,
-               const std::string& name, const Reads& reads, std::vector<Dense> in) {
-    ++out_->computed;
+  // Those that were left out as compared already.
+  void fill_constants(const PlanStep& step, const Node* layer, const std::string& name, std::vector<Dense>& in) {
     for (size_t i = 0; i < in.size(); ++i) {
       if (is_constant(step.in[i]) && in[i].v.empty())
         in[i] = {tensor(step.in[i]).desc.shape, exact_constant(step, i, layer, name)};
     }
+  }
+
+  // A step that is no layer of the model as it stands. `unlike`: how it differs from the one that makes y.
+  void compute(const PlanStep& step, ValueId y, bool guessed, const Node* layer, const std::string& unlike,
+               const std::string& name, const Reads& reads, std::vector<Dense> in) {
+    ++out_->computed;
+    fill_constants(step, layer, name, in);
     Dense got;
     const auto off = distance_to(step, y, reads, std::move(in), got);
     if (!off.ok()) {
