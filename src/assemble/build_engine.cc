@@ -88,7 +88,7 @@ bool shapes_give_batch(const BuildOptions& options) {
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
   if (shapes_give_batch(options)) return options.batches.empty() ? 1 : options.batches[0];
-  return options.calib_path.empty() ? 1 : kCalibrationBatch;
+  return options.calib_path.empty() || !options.calib_of.empty() ? 1 : kCalibrationBatch;
 }
 
 Result<QuantizeOptions> types_asked(const BuildOptions& options) {
@@ -114,7 +114,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
 }
 
 Result<std::shared_ptr<ModelSource>> open_source(const BuildOptions& options) {
-  TS_ASSIGN(ModelSource source, ModelSource::open(options.model_path, options.family));
+  TS_ASSIGN(ModelSource source, ModelSource::open(options.model_path, options.family, options.random));
   return std::make_shared<ModelSource>(std::move(source));
 }
 
@@ -577,6 +577,7 @@ Result<Built> build_graphs(const BuildOptions& options, const std::shared_ptr<Mo
     one.graph = g.name;
     for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
     for (const auto& [name, size] : g.sizes) one.sizes[name] = size;
+    if (const auto own = options.calib_of.find(g.name); own != options.calib_of.end()) one.calib_path = own->second;
     auto built = Builder(one, source).run();
     if (!built.ok()) return built.status().at(cat("graph '", g.name, "'"));
     engines.push_back(std::move(built->engine));

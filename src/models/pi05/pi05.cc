@@ -16,6 +16,8 @@ constexpr float kHidden = -2.3819763e38f;
 
 struct Sizes {
   int64_t batch, views, prompt, horizon, steps;
+  bool bytes;      // images are u8
+  bool bf16_rope;  // rotary frequencies are rounded to bf16
 };
 
 // One of the three graphs. States have the same names and types in all of them.
@@ -25,9 +27,7 @@ class PolicyGraph {
       : g_(graph), checkpoint_(checkpoint), s_(settings), n_(sizes), l_(graph, checkpoint) {}
 
   Status vision() {
-    const int64_t side = s_.vision.image, images = n_.batch * n_.views;
-    const ValueId pixels = l_.input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
-    TS_ASSIGN(ValueId x, l_.b.reshape(pixels, {images, 3, side, side}));
+    TS_ASSIGN(ValueId x, pixels());
     TS_ASSIGN(x, siglip_tower(l_, s_.paligemma() + "vision_tower.vision_model", s_.vision, x));
     TS_ASSIGN(x, l_.linear(s_.paligemma() + "multi_modal_projector.linear", x, s_.language.width));
     TS_ASSIGN(x, l_.b.reshape(x, {n_.batch, image_rows(), s_.language.width}));
@@ -41,7 +41,7 @@ class PolicyGraph {
     const ValueId seen = l_.input("image_tokens", {n_.batch, image_rows(), s_.language.width}, Element::f32);
     g_.states.push_back({.input = g_.inputs.size() - 1});
     TS_ASSIGN(ValueId x, sequence(ids, seen, images));
-    GemmaLayers layers(l_, s_.language, fixed_angles(g_, rows(), s_.language.head, s_.rope_base));
+    GemmaLayers layers(l_, s_.language, fixed_angles(g_, rows(), frequencies(s_.language)));
     for (int64_t i = 0; i < s_.layers; ++i) {
       const std::string name = cat(s_.paligemma(), "language_model.layers.", i);
       GemmaCache cache = cache_of(i);
@@ -64,8 +64,7 @@ class PolicyGraph {
     TS_TRY(read_modulations(count));
     TS_ASSIGN(ValueId x, action_tokens(x0, count));
     // The suffix lies right behind the valid rows.
-    TS_ASSIGN(const RotaryAngles angles,
-              angles_from(l_, length_, suffix(), rows() + suffix(), s_.expert.head, s_.rope_base));
+    TS_ASSIGN(const RotaryAngles angles, angles_from(l_, length_, suffix(), rows() + suffix(), frequencies(s_.expert)));
     GemmaLayers layers(l_, s_.expert, angles);
     const ValueId bias = suffix_bias();
     for (int64_t i = 0; i < s_.layers; ++i) {
@@ -94,6 +93,25 @@ class PolicyGraph {
   int64_t image_rows() const { return n_.views * s_.vision.patches(); }
   int64_t rows() const { return image_rows() + n_.prompt; }
   int64_t suffix() const { return n_.horizon + (s_.pi05 ? 0 : 1); }
+
+  RotaryFrequencies frequencies(const GemmaSettings& g) const {
+    return {.head = g.head, .base = s_.rope_base, .bf16 = n_.bf16_rope};
+  }
+
+  // [images, 3, side, side] in [-1, 1], from f32 of that form or from bytes [.., side, side, 3].
+  Result<ValueId> pixels() {
+    const int64_t side = s_.vision.image, images = n_.batch * n_.views;
+    if (!n_.bytes) {
+      const ValueId given = l_.input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
+      return l_.b.reshape(given, {images, 3, side, side});
+    }
+    const ValueId given = l_.input("images", {n_.batch, n_.views, side, side, 3}, Element::u8);
+    TS_ASSIGN(ValueId x, l_.b.reshape(given, {images, side, side, 3}));
+    TS_ASSIGN(x, l_.b.cast(x, Element::f32, "images.f32"));
+    TS_ASSIGN(x, l_.b.map("div", {exact(x), l_.b.scalar(127.5, Element::f32)}, "images.scaled"));
+    TS_ASSIGN(x, l_.b.map("sub", {exact(x), l_.b.scalar(1, Element::f32)}, "images.centred"));
+    return l_.b.permute(exact(x), {0, 3, 1, 2});
+  }
 
   // Numbers that keep f32 in every precision.
   ValueId exact(ValueId id) {
@@ -264,7 +282,9 @@ Result<Sizes> sizes_of(const PolicySettings& s, const FamilySizes& asked) {
                 .views = asked.get("views", kDefaultViews),
                 .prompt = asked.get("prompt", s.prompt),
                 .horizon = asked.get("horizon", s.horizon),
-                .steps = asked.get("steps", s.steps)};
+                .steps = asked.get("steps", s.steps),
+                .bytes = asked.get("images", 1) == 2,
+                .bf16_rope = asked.get("rope", 1) == 2};
   if (n.views > kMostViews || n.steps > 1000 || n.prompt > 65536 || n.horizon > 65536)
     return usage_error(cat("sizes views=", n.views, ", prompt=", n.prompt, ", horizon=", n.horizon, ", steps=", n.steps,
                            ": at most ", kMostViews, ", 65536, 65536 and 1000 are accepted"));
@@ -304,14 +324,18 @@ Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
 }
 
 extern const Family pi05_family;
-const Family pi05_family{nullptr,
-                         nullptr,
-                         pi05_graph,
-                         harmless,
-                         {{"views", "cameras, at most"},
-                          {"prompt", "tokens of the prompt, at most"},
-                          {"horizon", "actions of a chunk"},
-                          {"steps", "Euler steps"}},
-                         schedule};
+const Family pi05_family{
+    nullptr,
+    nullptr,
+    pi05_graph,
+    harmless,
+    {{"views", "cameras, at most"},
+     {"prompt", "tokens of the prompt, at most"},
+     {"horizon", "actions of a chunk"},
+     {"steps", "Euler steps"},
+     {"images", "how pixels come", {"f32", "u8"}},
+     {"rope", "rotary frequencies as JAX has them, or rounded to bf16", {"jax", "openpi-pytorch"}}},
+    schedule,
+    random_policy};
 
 }  // namespace tessera
