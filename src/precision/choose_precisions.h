@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
-// carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
-// allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
-// that was asked of a layer; a precision without scales also ends its 2:4 sparsity.
+// Which precision each layer was asked for: the precision of the command line for the layers of the blocks, its carrier
+// for embedding and head, and f32 where the graph calls the weight exact; then the rules of a recipe, then what the
+// user allows; later ones win. Rules and allowances that match nothing are errors, and so is a request that no layer
+// would realise. An allowance replaces all that was asked of a layer; a precision without scales also ends its 2:4
+// sparsity.
 #pragma once
 
 #include <optional>

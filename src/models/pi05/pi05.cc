@@ -119,10 +119,12 @@ class PolicyGraph {
     return id;
   }
   // A layer between actions and tokens, whose weights the published model has in f32.
-  Result<ValueId> exact_linear(const std::string& module, ValueId x, int64_t outputs) {
+  // `inner`: what it makes is read by another one, in f32 as well.
+  Result<ValueId> exact_linear(const std::string& module, ValueId x, int64_t outputs, bool inner = false) {
     const size_t first = g_.values.size();
     TS_ASSIGN(const ValueId y, l_.linear(module, x, outputs));
-    for (size_t v = first; v < g_.values.size(); ++v) g_.values[v].exact = g_.values[v].exact || g_.values[v].constant;
+    for (size_t v = first; v < g_.values.size(); ++v)
+      g_.values[v].exact = g_.values[v].exact || inner || g_.values[v].constant;
     return y;
   }
   // Read by this graph; `leave` may give it a new value.
@@ -230,7 +232,7 @@ class PolicyGraph {
   }
 
   Result<ValueId> action_tokens(ValueId x, ValueId count) {
-    TS_ASSIGN(ValueId y, exact_linear(s_.prefix + "action_in_proj", x, s_.expert.width));
+    TS_ASSIGN(ValueId y, exact_linear(s_.prefix + "action_in_proj", x, s_.expert.width, /*inner=*/!s_.pi05));
     if (s_.pi05) return y;
     const int64_t width = s_.expert.width;
     std::vector<std::vector<float>> rows;
@@ -242,9 +244,9 @@ class PolicyGraph {
     TS_ASSIGN(time, l_.b.reshape(time, {n_.batch, 1, width}));
     TS_ASSIGN(time, l_.b.expand(time, {n_.batch, n_.horizon, width}));
     TS_ASSIGN(y, l_.b.concat({y, time}, 2, "action_time"));
-    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_in", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_in", exact(y), width, /*inner=*/true));
     TS_ASSIGN(y, l_.b.map("silu", {y}, s_.prefix + "action_time_mlp.act"));
-    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_out", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_out", exact(y), width));
     return l_.b.concat({state("state_token", {n_.batch, 1, width}, Element::f32), y}, 1, "suffix");
   }
 
