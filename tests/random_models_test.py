@@ -238,7 +238,7 @@ class RandomModels(unittest.TestCase):
             self.assertIn(says, self.tessera("policy", "weights", *words, code=3), says)
             self.assertFalse((self.folder / "never").exists())
         self.assertIn("no random weights", self.tessera("build", "x", "--family", "vit", "--random", 1, code=2))
-        self.assertIn("name it with --family", self.tessera("build", "x", "--random", 1, code=2))
+        self.assertIn("name it with --family", self.tessera("build", "config.json", "--random", 1, code=2))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ Image fit_in_square(Image image, int64_t side) {
                w = static_cast<double>(image.width), ratio = std::max(w / n, h / n);
   const int64_t height = std::max<int64_t>(1, static_cast<int64_t>(h / ratio)),
                 width = std::max<int64_t>(1, static_cast<int64_t>(w / ratio));
+  // The longer side first: the passes round to bytes between them, so their order shows.
+  if (image.height > image.width) image = resize_image(image, height, image.width, /*bicubic=*/false);
   const Image scaled = resize_image(image, height, width, /*bicubic=*/false);
   Image square{.height = side, .width = side, .rgb = std::vector<uint8_t>(static_cast<size_t>(side * side * 3), 0)};
   const int64_t top = (side - height) / 2, left = (side - width) / 2;

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Scaled by side / max(height, width), sizes rounded down, as Pillow's bilinear filter does it (io/images_prepare.h);
-// of an odd rest the last row or column is black. An image of that size is returned as it is.
+// Scaled by side / max(height, width), sizes rounded down, by Pillow's bilinear filter (io/images_prepare.h), the
+// longer side first; of an odd rest the last row or column is black. An image of that size is returned as it is.
 Image fit_in_square(Image image, int64_t side);
 
 }  // namespace tessera
