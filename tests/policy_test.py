@@ -266,6 +266,9 @@ class Policies(unittest.TestCase):
         parts = sum(g["times"] * g["latency"]["least_ms"] for g in done["graphs"])
         self.assertLess(done["resident"]["least_ms"], 4 * parts)
         self.assertGreater(done["resident"]["least_ms"], parts / 4)
+        # A step runs by itself more often than there are steps.
+        plans = json.loads(self.tessera("bench", "p.tess", "--repeats", 25, "--json"))["plans"]
+        self.assertEqual([p["plan"] for p in plans], ["vision.batch1", "prefix.batch1", "step.batch1"])
         np.savez(self.folder / "in.npz", **self.inputs("pi05_tiny"))
         words = ("policy", "bench", "p.tess", "--inputs", "in.npz", "--repeats", 2)
         self.assertIn("the engine takes bytes", self.tessera(*words, code=3))

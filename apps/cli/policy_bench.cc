@@ -67,9 +67,10 @@ Status policy_bench(const PolicyOptions& o, const Common& common) {
                 {"peak_memory_bytes", peak_memory_bytes()}});
     return {};
   }
-  fmt::print("{}\n", wrap(cat(shorten(printable(engine.model), 60), " in ", engine.precision, " on ", times.machine,
-                              ": ", plural(s.views, "view"), ", ", s.prompt, " tokens (", observation.prefix_rows,
-                              " valid rows), horizon ", s.horizon, ", ", plural(o.repeats, "run")),
+  fmt::print("{}\n", wrap(cat(shorten(printable(engine.model.substr(0, engine.model.find(", left out"))), 60), " in ",
+                              engine.precision, " on ", times.machine, ": ", plural(s.views, "view"), ", ", s.prompt,
+                              " tokens (", observation.prefix_rows, " valid rows), horizon ", s.horizon, ", ",
+                              plural(o.repeats, "run")),
                           0, 2));
   Table table({"what", ">median ms", ">p90 ms", ">p99 ms", ">mean ms", ">least ms"});
   const auto ms = [](double v) { return fmt::format("{:.3f}", v); };

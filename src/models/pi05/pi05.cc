@@ -266,8 +266,16 @@ class PolicyGraph {
     TS_TRY(output("velocity", velocity));
     TS_TRY(output("actions", after));
     TS_TRY(leave("x", after, x));
-    TS_ASSIGN(const ValueId next, l_.b.map("add", {count, l_.b.scalar(1, Element::i32)}, "step.next"));
+    TS_ASSIGN(const ValueId next, l_.b.emit("gather", {next_steps(), count}, {}, "step.next"));
     return leave("step", next, count);
+  }
+
+  // The step after each; after the last comes the first, so that a graph may run by itself as often as it likes.
+  ValueId next_steps() {
+    Buffer next(static_cast<size_t>(n_.steps) * sizeof(int32_t));
+    for (int64_t i = 0; i < n_.steps; ++i)
+      reinterpret_cast<int32_t*>(next.data())[i] = static_cast<int32_t>((i + 1) % n_.steps);
+    return g_.add_constant("step.next", Type{{n_.steps}, Element::i32}, Bytes::own(std::move(next)));
   }
 
   Graph& g_;
