@@ -37,14 +37,14 @@ class Chooser {
 
  private:
   LayerChoice choice_of(const Node& node) {
-    // A weight that keeps its type is no one's to round but for whoever names the layer.
+    // A weight that keeps its type is rounded only where the layer is named, or its role.
     const bool exact = node.role == kExactRole;
     LayerChoice c{.precision = in_block(node) ? base_ : carrier_, .sparse = options_.sparse && in_block(node)};
     if (exact) c = {.precision = &plain_precision(g_.at(node.inputs[1]).type.quant.element)};
     for (size_t r = 0; r < options_.rules.size(); ++r) {
       const Rule& rule = options_.rules[r];
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
-      if (exact && rule.layer == "*") continue;
+      if (exact && rule.layer == "*" && rule.role != kExactRole) continue;
       if (!rule.precision.empty()) c.precision = find_precision(rule.precision);
       if (!rule.sparsity.empty()) {
         c.sparse = rule.sparsity != "none";

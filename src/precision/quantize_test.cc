@@ -68,18 +68,24 @@ TEST(Quantize, AnExactWeightKeepsItsTypeInEveryPrecision) {
     const Ranges seen = ranges();
     QuantizeOptions options{.precision = precision};
     options.ranges = &seen;
-    options.rules = {{.layer = "*", .role = "*", .precision = precision}};  // rules of a recipe are for the others
     ASSERT_TRUE(quantize(g, options).ok()) << precision;
     EXPECT_EQ(node(g, "mlp.fc1").role, "exact");
     EXPECT_EQ(node(g, "mlp.fc1").asked, "fp32") << precision;
     EXPECT_EQ(g.at(node(g, "mlp.fc1").inputs[1]).type.quant, QuantType(Element::f32)) << precision;
     EXPECT_EQ(node(g, "mlp.fc2").asked, precision);
     EXPECT_NE(g.at(node(g, "mlp.fc2").inputs[1]).type.quant, QuantType(Element::f32)) << precision;
-    options.allow = {{.pattern = "mlp.fc1", .precision = precision}};
-    Graph named = parsed(text.c_str());
-    ASSERT_TRUE(quantize(named, options).ok()) << precision;
-    EXPECT_EQ(node(named, "mlp.fc1").asked, precision);
   }
+  // A recipe's rule for all layers leaves it; one for its role does not.
+  QuantizeOptions options{.precision = "bf16"};
+  options.rules = {{.precision = "fp16"}};
+  Graph all = parsed(text.c_str());
+  ASSERT_TRUE(quantize(all, options).ok());
+  EXPECT_EQ(node(all, "mlp.fc1").asked, "fp32");
+  EXPECT_EQ(node(all, "mlp.fc2").asked, "fp16");
+  options.rules.push_back({.role = "exact", .precision = "fp16"});
+  Graph named = parsed(text.c_str());
+  ASSERT_TRUE(quantize(named, options).ok());
+  EXPECT_EQ(node(named, "mlp.fc1").asked, "fp16");
 }
 
 TEST(Quantize, ABlockWithoutNormsAroundItIsABlock) {
