@@ -301,6 +301,25 @@ class Policies(unittest.TestCase):
             self.tessera("policy", "build", "--model", ORACLE / model, "-o", "p.tess", *common)
             self.assertLess(error, 0.9 * distance(self.act("p.tess", inputs)["actions"], want), model)
 
+    def test_a_recipe_for_each_part(self):
+        rules = [{"layer": f"*{part}*", "precision": p} for part, p in (("vision_tower", "fp16"), ("gemma_expert", "int8"))]
+        recipe = {"tessera_recipe": 1, "precision": "fp8", "rules": rules}
+        (self.folder / "mixed.json").write_text(json.dumps(recipe))
+        build = ("policy", "build", "--model", ORACLE / "pi05_tiny", "--recipe", "mixed.json", "-o", "p.tess", "--quiet")
+        self.tessera(*build, "--images", "f32")
+        asked = {}
+        for plan in json.loads(self.tessera("inspect", "p.tess", "--json"))["plans"]:
+            for step in plan["steps"]:
+                if step["op"] == "matmul" and step["role"].startswith("block"):
+                    asked.setdefault(plan["graph"], set()).add(step["asked"])
+        self.assertEqual(asked, {"vision": {"fp16"}, "prefix": {"fp8"}, "step": {"int8"}})
+        inputs = self.inputs("pi05_tiny")
+        with np.load(ORACLE / "pi05_tiny" / "expected.npz") as arrays:
+            self.assertLess(distance(self.act("p.tess", inputs)["actions"], arrays["actions"]), 0.05)
+        rules.append({"layer": "*decoder*", "precision": "fp16"})
+        (self.folder / "mixed.json").write_text(json.dumps(recipe))
+        self.assertIn("rule 3: no linear layer of any graph has the name '*decoder*'", self.tessera(*build, code=2))
+
     def test_options_of_other_actions_are_refused(self):
         self.assertIn("policy bench has no --stages", self.tessera("policy", "bench", "p.tess", "--stages", code=2))
         self.assertIn("did you mean bench", self.tessera("policy", "benhc", "p.tess", code=2))

@@ -43,6 +43,7 @@ struct BuildOptions {
   std::string graph = "main";            // what the model is called in the engine
   std::vector<GraphOptions> graphs;      // several graphs of the model, over the same weights and states; none: one
   std::vector<ScheduleItem> schedule;    // of these
+  bool part = false;                     // the model is one of these: see QuantizeOptions
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;

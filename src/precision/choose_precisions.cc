@@ -30,6 +30,8 @@ class Chooser {
       return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":",
                          left_, "; to accept them in ", carrier_->name, ":", left_flags_));
     }
+    choices.rule_used = rule_used_, choices.allow_used = allow_used_;
+    if (options_.part) return choices;
     TS_TRY(check_used());
     TS_TRY(check_realised(choices));
     return choices;

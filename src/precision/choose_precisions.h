@@ -33,6 +33,7 @@ struct QuantizeOptions {
   // (lower/fold_norms.h).
   std::set<std::string> folded_norms, plain_norms;
   const Ranges* ranges = nullptr;
+  bool part = false;           // one of several graphs of a model: what a rule or an allowance names may be in another
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };
 
@@ -45,7 +46,8 @@ struct LayerChoice {
 };
 struct Choices {
   Element carrier = Element::f16;
-  std::vector<LayerChoice> layers;  // per node
+  std::vector<LayerChoice> layers;          // per node
+  std::vector<bool> rule_used, allow_used;  // whether each matched a layer
 };
 
 // Assigns roles (precision/roles.h) on the way. Contract: the graph is canonical.
