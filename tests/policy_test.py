@@ -256,7 +256,8 @@ class Policies(unittest.TestCase):
     def test_bench_times_schedule_and_graphs(self):
         self.tessera("policy", "build", "--model", ORACLE / "pi05_tiny", "-o", "p.tess", "--target", TARGET, "--quiet")
         done = json.loads(self.tessera("policy", "bench", "p.tess", "--repeats", 5, "--json"))
-        self.assertEqual([(g["graph"], g["times"]) for g in done["graphs"]], [("vision", 1), ("prefix", 1), ("step", 10)])
+        runs = [(g["graph"], g["times"]) for g in done["graphs"]]
+        self.assertEqual(runs, [("vision", 1), ("prefix", 1), ("step", 10)])
         self.assertEqual([g["latency"]["runs"] for g in done["graphs"]], [5, 5, 50])
         for times in (done["resident"], done["host_to_host"], *(g["latency"] for g in done["graphs"])):
             self.assertGreater(times["least_ms"], 0)
@@ -302,11 +303,12 @@ class Policies(unittest.TestCase):
             self.assertLess(error, 0.9 * distance(self.act("p.tess", inputs)["actions"], want), model)
 
     def test_a_recipe_for_each_part(self):
-        rules = [{"layer": f"*{part}*", "precision": p} for part, p in (("vision_tower", "fp16"), ("gemma_expert", "int8"))]
+        parts = (("vision_tower", "fp16"), ("gemma_expert", "int8"))
+        rules = [{"layer": f"*{part}*", "precision": precision} for part, precision in parts]
         recipe = {"tessera_recipe": 1, "precision": "fp8", "rules": rules}
         (self.folder / "mixed.json").write_text(json.dumps(recipe))
-        build = ("policy", "build", "--model", ORACLE / "pi05_tiny", "--recipe", "mixed.json", "-o", "p.tess", "--quiet")
-        self.tessera(*build, "--images", "f32")
+        build = ("policy", "build", "--model", ORACLE / "pi05_tiny", "--recipe", "mixed.json", "-o", "p.tess")
+        self.tessera(*build, "--images", "f32", "--quiet")
         asked = {}
         for plan in json.loads(self.tessera("inspect", "p.tess", "--json"))["plans"]:
             for step in plan["steps"]:
