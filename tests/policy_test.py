@@ -168,7 +168,7 @@ class Policies(unittest.TestCase):
             with np.load(ORACLE / model / "expected.npz") as arrays:
                 want = arrays["actions"]
                 openpi = distance(arrays["openpi_bf16_actions"], want)  # in the published model's own bf16
-            for precision, most in (("fp16", 0.5 * openpi), ("bf16", 2 * openpi), ("fp8", 0.2)):
+            for precision, most in (("fp16", 0.5 * openpi), ("bf16", 2 * openpi), ("fp8", 0.2), ("fp8_bf16", 0.2)):
                 got = self.act(self.build(model, "low.tess", precision), self.inputs(model))["actions"]
                 self.assertLess(distance(got, want), most, (model, precision))
 
