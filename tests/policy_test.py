@@ -368,6 +368,7 @@ class Policies(unittest.TestCase):
         cases = (
             ({"noise": right["noise"][:, :5]}, "array 'noise' has the shape [1,5,32]; wanted is [1, 6, 32]"),
             ({"images": right["images"][..., :50]}, "array 'images' has the shape"),
+            ({"images": np.zeros((1, 3, 3, 56, 56), np.uint8)}, "wanted is [1, any, any, any, 3]"),
             ({"images": np.full_like(right["images"], np.nan)}, "array 'images' holds NaN or Inf"),
             ({"tokens": np.full_like(right["tokens"], 512)}, "tokens"),
             ({"token_valid": right["token_valid"][:, :3]}, "array 'token_valid' has the shape [1,3]"),
