@@ -390,7 +390,8 @@ def check_errors(program, scratch):
         ),
     )
     result = run(program, "build", "--family", "vat", scratch)
-    expect(result.returncode == 2 and "there are llama, pi05, vit" in result.stderr, f"unknown family: {result.stderr}")
+    families = "there are gemma, llama, pi05, siglip, vit"
+    expect(result.returncode == 2 and families in result.stderr, f"unknown family: {result.stderr}")
     result = run(program, "build", scratch)
     expect(result.returncode == 2 and "--family" in result.stderr, f"a folder without --family: {result.stderr}")
 

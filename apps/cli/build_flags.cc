@@ -146,6 +146,10 @@ void add_model_flags(OptionList& options, ModelFlags& flags) {
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--size", flags.sizes, "NAME=N",
               "a size that the family leaves open; repeatable: tokens=1. Of " + family_sizes());
+  options
+      .add("--random", flags.random, "SEED",
+           "seeded random weights of the family: MODEL is a config.json with its sizes, and holds no weights")
+      .check = within(0, INT64_MAX);
 }
 
 void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const std::string& method_flag,
@@ -188,8 +192,20 @@ std::optional<std::pair<std::string, Shape>> parse_shape(const std::string& text
   return std::pair(text.substr(0, equals), *sizes);
 }
 
+// "tokens=1", "rope=jax" of a family. `where` begins the error.
+Result<std::pair<std::string, int64_t>> parse_size(const std::string& family, const std::string& text,
+                                                   const std::string& where) {
+  const size_t equals = std::min(text.find('='), text.size());
+  if (equals == 0 || equals + 1 >= text.size())
+    return usage_error(cat(where, ": wanted NAME=N of a family's size, as tokens=1"));
+  const std::string name = text.substr(0, equals);
+  const auto number = parse_family_size(family, name, text.substr(equals + 1));
+  if (!number.ok()) return number.status().at(where);
+  return std::pair(name, *number);
+}
+
 // "prefill:input_ids=1,16;attention_mask=1,64", "decode:tokens=1"
-Result<GraphOptions> parse_graph_flag(const std::string& text, bool family) {
+Result<GraphOptions> parse_graph_flag(const std::string& text, const std::string& family) {
   const size_t colon = text.find(':');
   GraphOptions graph{.name = text.substr(0, colon), .shapes = {}};
   bool right = colon != std::string::npos && !graph.name.empty() &&
@@ -197,14 +213,18 @@ Result<GraphOptions> parse_graph_flag(const std::string& text, bool family) {
                    std::string::npos;
   for (size_t at = colon + 1; right && at < text.size();) {
     const size_t end = std::min(text.find(';', at), text.size());
-    const auto size = parse_shape(text.substr(at, end - at));
-    right = size.has_value();
-    if (!right) break;
-    if (family && size->second.size() != 1)
-      return usage_error(cat("--graph '", text, "': '", size->first, "' is one number for a family"));
-    if (family ? !graph.sizes.insert({size->first, size->second[0]}).second : !graph.shapes.insert(*size).second)
-      return usage_error(cat("--graph '", text, "': '", size->first, "' stands there twice"));
+    const std::string word = text.substr(at, end - at), name = word.substr(0, word.find('='));
     at = end + 1;
+    bool fresh = true;
+    if (family.empty()) {
+      const auto shape = parse_shape(word);
+      right = shape.has_value();
+      fresh = !right || graph.shapes.insert(*shape).second;
+    } else {
+      TS_ASSIGN(const auto size, parse_size(family, word, cat("--graph '", text, "'")));
+      fresh = graph.sizes.insert(size).second;
+    }
+    if (!fresh) return usage_error(cat("--graph '", text, "': '", name, "' stands there twice"));
   }
   if (right) return graph;
   return usage_error(cat("--graph '", text, "': wanted NAME:INPUT=N,...;INPUT=N,..., for example ",
@@ -248,6 +268,10 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const 
 
 Result<LoadOptions> load_options(const ModelFlags& flags) {
   LoadOptions o{.exact = false, .shapes = {}, .states = {}, .family = flags.family, .graph = {}, .sizes = {}};
+  if (flags.random >= 0) {
+    if (flags.family.empty()) return usage_error("--random makes the weights of a family: name it with --family");
+    o.random = static_cast<uint64_t>(flags.random);
+  }
   for (const std::string& text : flags.shapes) {
     const auto shape = parse_shape(text);
     if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
@@ -258,10 +282,10 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
     o.states.push_back(std::move(pattern));
   }
   for (const std::string& text : flags.sizes) {
-    const auto size = parse_shape(text);
-    if (!size || size->second.size() != 1) return usage_error(cat("--size '", text, "': wanted NAME=N, as tokens=1"));
-    if (!o.sizes.insert({size->first, size->second[0]}).second)
-      return usage_error(cat("--size '", text, "': it has a number already"));
+    if (flags.family.empty())
+      return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
+    TS_ASSIGN(const auto size, parse_size(flags.family, text, cat("--size '", text, "'")));
+    if (!o.sizes.insert(size).second) return usage_error(cat("--size '", text, "': it has a number already"));
   }
   return o;
 }
@@ -292,8 +316,9 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   TS_ASSIGN(LoadOptions load, load_options(flags));
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
   o.sizes = std::move(load.sizes);
+  o.random = load.random;
   for (const std::string& text : flags.graphs) {
-    TS_ASSIGN(GraphOptions graph, parse_graph_flag(text, !flags.family.empty()));
+    TS_ASSIGN(GraphOptions graph, parse_graph_flag(text, flags.family));
     o.graphs.push_back(std::move(graph));
   }
   TS_TRY(check_graph_names(o.graphs));

@@ -30,6 +30,7 @@ struct ModelFlags {
   std::string family;  // the model is a checkpoint's folder
   std::vector<std::string> shapes, states;
   std::vector<std::string> sizes;
+  int64_t random = -1;  // seed of a family's weights: the model is its config.json; -1: it has weights
 };
 // In a group of its own.
 void add_model_flags(OptionList& options, ModelFlags& flags);

@@ -29,8 +29,7 @@ std::string attention_sentence(const Engine& engine, const BuildOptions& options
   bool few_bits = false;
   std::string carrier;
   for (const PlanStep& s : plan.steps) {
-    if (s.op == "attention" && !in_codes(s))
-      ++plain, carrier = info(type_of(s.in[0]).element).bits == 16 ? "fp16" : "fp32";
+    if (s.op == "attention" && !in_codes(s)) ++plain, carrier = plain_precision(type_of(s.in[0]).element).name;
     few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() &&
                             !read_asked(s.asked).imported());
   }

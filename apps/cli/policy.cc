@@ -1,164 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "policy/policy.h"
-
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
-#include "assemble/build_engine.h"
-#include "base/log.h"
-#include "cli/batches.h"
-#include "cli/build_flags.h"
-#include "cli/command.h"
-#include "cli/open_engine.h"
-#include "cli/output.h"
+#include "cli/help.h"
+#include "cli/policy_actions.h"
+#include "runtime/executor.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* kFamily = "pi05";
-
-struct Options {
-  std::string action, model, inputs, outputs;
-  bool stages = false;
-  BuildFlags flags;
+struct Action {
+  const char* name;
+  Status (*run)(const PolicyOptions& options, const Common& common);
+  std::vector<std::string> own;  // options that are its alone, or shared with some others
 };
 
-// An engine file, or a checkpoint that is built in memory with room for what the observations hold.
-Result<Engine> engine_of(const Options& o, const std::vector<Array>& arrays, const Common& common) {
-  std::error_code none;
-  if (!std::filesystem::is_directory(o.model, none)) return open_engine(o.model);
-  BuildFlags flags = o.flags;
-  flags.family = kFamily;
-  const auto size_from = [&](const char* array, size_t axis, const char* size) {
-    for (const std::string& given : flags.sizes) {
-      if (given.starts_with(cat(size, "="))) return;
-    }
-    for (const Array& a : arrays) {
-      if (a.name == array && axis < a.shape.size()) flags.sizes.push_back(cat(size, "=", a.shape[axis]));
-    }
-  };
-  size_from("images", 1, "views");
-  size_from("tokens", 1, "prompt");
-  size_from("noise", 1, "horizon");
-  TS_ASSIGN(const BuildOptions options, build_options(flags, o.model, {1}, common.quiet || common.json));
-  TS_ASSIGN(Built built, build_engine(options));
-  return std::move(built.engine);
+const std::vector<Action>& actions() {
+  static const std::vector<Action> all = {{"build",
+                                           policy_build,
+                                           {"--model", "--random", "--config", "--output", "--views", "--prompt",
+                                            "--horizon", "--steps", "--images", "--rope"}},
+                                          {"run",
+                                           policy_run,
+                                           {"--model", "--random", "--config", "--inputs", "--outputs", "--stages",
+                                            "--views", "--prompt", "--horizon", "--steps", "--images", "--rope"}},
+                                          {"bench", policy_bench, {"engine", "--repeats", "--warmup", "--inputs"}},
+                                          {"verify", policy_verify, {"engine", "--all"}},
+                                          {"weights", policy_weights, {"--random", "--config", "--output", "--type"}}};
+  return all;
 }
 
-// Arrays of all observations, one after the other.
-class Results {
- public:
-  Results(const Policy& policy, const Observations& all) : policy_(policy), all_(all) {}
-
-  void add(const std::vector<float>& actions, const PolicyStages* stages) {
-    append("actions", actions);
-    if (stages == nullptr) return;
-    append("image_tokens", stages->image_tokens);
-    append("v0", stages->velocity);
-    k_.push_back(stages->k), v_.push_back(stages->v);
-  }
-  std::vector<Array> arrays() {
-    const int64_t b = all_.count(), rows = all_.views() * policy_.sizes().patches + all_.prompt();
-    const Shape chunk = {b, policy_.sizes().horizon, policy_.sizes().actions};
-    std::vector<Array> out = {make_array("actions", chunk, numbers_["actions"])};
-    if (k_.empty()) return out;
-    out.push_back(make_array("image_tokens", {b, all_.views() * policy_.sizes().patches, policy_.width()},
-                             numbers_["image_tokens"]));
-    out.push_back(make_array("v0", chunk, numbers_["v0"]));
-    const Shape cache = policy_.cache_shape();
-    for (const auto& [name, per_observation] : {std::pair{"K", &k_}, {"V", &v_}})
-      out.push_back(make_array(name, {policy_.layers(), b, cache[1], rows, cache[2]},
-                               heads_first(*per_observation, rows, cache[1], cache[2])));
-    return out;
-  }
-
- private:
-  void append(const char* name, const std::vector<float>& more) {
-    numbers_[name].insert(numbers_[name].end(), more.begin(), more.end());
-  }
-  // [observation][layer] of [rows, heads, head] -> [layer, observation, heads, rows, head]
-  static std::vector<float> heads_first(const std::vector<std::vector<std::vector<float>>>& caches, int64_t rows,
-                                        int64_t heads, int64_t head) {
-    std::vector<float> all;
-    for (size_t layer = 0; layer < caches[0].size(); ++layer) {
-      for (const auto& observation : caches) {
-        for (int64_t h = 0; h < heads; ++h) {
-          for (int64_t r = 0; r < rows; ++r) {
-            const auto at = observation[layer].begin() + (r * heads + h) * head;
-            all.insert(all.end(), at, at + head);
-          }
-        }
-      }
+// An option of another action would be ignored silently.
+Status refuse_ignored(const Action& action, const OptionList& options) {
+  for (const Action& other : actions()) {
+    for (const std::string& option : other.own) {
+      const bool mine = std::find(action.own.begin(), action.own.end(), option) != action.own.end();
+      if (!mine && options.given(option))
+        return usage_error(cat("policy ", action.name, " has no ", option == "engine" ? "ENGINE" : option,
+                               ": it is policy ", other.name, "'s"));
     }
-    return all;
-  }
-
-  const Policy& policy_;
-  const Observations& all_;
-  std::map<std::string, std::vector<float>> numbers_;
-  std::vector<std::vector<std::vector<float>>> k_, v_;
-};
-
-Status run(const Options& o, const Common& common) {
-  if (o.inputs.empty() || o.outputs.empty()) return usage_error("policy run wants --inputs and --outputs, npz files");
-  TS_ASSIGN(std::vector<Array> arrays, read_npz(o.inputs));
-  TS_ASSIGN(const Engine engine, engine_of(o, arrays, common));
-  TS_TRY(check_target(engine));
-  SessionOptions options;
-  if (!o.flags.no_verify) options.admit = golden_first(engine);
-  if (!o.flags.no_verify && engine.golden.forms.empty()) warn(kNoGoldenValues);
-  auto policy = Policy::make(engine, options);
-  if (!policy.ok()) return policy.status().at(o.model);
-  auto observations = Observations::of(std::move(arrays), (*policy)->sizes());
-  if (!observations.ok()) return observations.status().at(o.inputs);
-  Results results(**policy, *observations);
-  const int64_t rows = observations->views() * (*policy)->sizes().patches + observations->prompt();
-  for (int64_t i = 0; i < observations->count(); ++i) {
-    TS_ASSIGN(const PackedObservation observation, observations->packed(i));
-    PolicyStages stages;
-    auto actions =
-        o.stages ? (*policy)->act(observation, observations->views(), rows, stages) : (*policy)->act(observation);
-    if (!actions.ok()) return actions.status();
-    results.add(*actions, o.stages ? &stages : nullptr);
-  }
-  TS_TRY(write_npz(o.outputs, results.arrays()));
-  if (common.json) {
-    print_json({{"observations", observations->count()}, {"outputs", o.outputs}});
-  } else {
-    fmt::print("{}: actions of {}\n", o.outputs, plural(observations->count(), "observation"));
   }
   return {};
 }
 
-Status policy(const Options& o, const Common& common) {
-  if (o.action == "run") return run(o, common);
-  return usage_error(cat("policy ", o.action, ": there is run"));
+Status policy(const PolicyOptions& o, const OptionList& options, const Common& common) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Action& a : actions()) {
+    names.emplace_back(a.name);
+    list += cat(list.empty() ? "" : ", ", a.name);
+    if (o.action != a.name) continue;
+    TS_TRY(refuse_ignored(a, options));
+    return a.run(o, common);
+  }
+  return usage_error(cat("policy ", o.action, ": there are ", list, did_you_mean(o.action, names)));
+}
+
+void add_sizes(OptionList& options, PolicyOptions& o) {
+  options.group("Policy");
+  options.add("--config", o.config, "FILE",
+              "with --random: config.json with sizes other than the published pi0.5's; {\"pi05\": false} is pi0");
+  const WordCheck size = within(1, 1 << 24);
+  options.add("--views", o.views, "N", "cameras, at most (default: 3; run: those of --inputs)").check = size;
+  options.add("--prompt", o.prompt, "N", "tokens, at most (default: config.json's, else 200, pi0 48)").check = size;
+  options.add("--horizon", o.horizon, "N", "actions of a chunk (default: config.json's, else 50)").check = size;
+  options.add("--steps", o.steps, "N", "Euler steps (default: config.json's, else 10)").check = size;
+  options.add("--images", o.images, "TYPE",
+              "how the engine takes images: u8 [views,n,n,3], or f32 [views,3,n,n] in [-1,1] (default: u8; run: as "
+              "--inputs has them)");
+  options.add("--rope", o.rope, "NAME",
+              "rotary frequencies: jax, in f32 as the models were trained, or openpi-pytorch, rounded to bf16 as its "
+              "bf16 model has them (default: jax)");
 }
 
 Runner add(OptionList& options, const Common& common) {
-  auto o = std::make_shared<Options>();
-  options.add("action", o->action, "ACTION", "run").required = true;
-  options.add("--model", o->model, "DIR|FILE", "a checkpoint's folder, or an engine of one").required = true;
+  auto o = std::make_shared<PolicyOptions>();
+  options.add("action", o->action, "ACTION", "build, run, bench, verify or weights").required = true;
+  options.add("engine", o->engine, "ENGINE", "bench, verify: an engine of a policy");
+  options.add("--model", o->model, "DIR|FILE", "build, run: a checkpoint's folder; run: or an engine of one");
+  options.add("-o,--output", o->output, "FILE|DIR", "build: the engine to write; weights: the folder");
   options.add("--inputs", o->inputs, "FILE",
-              "npz: images [b,views,3,n,n] in [-1,1], image_valid, tokens, token_valid, noise, and state for pi0");
-  options.add("--outputs", o->outputs, "FILE", "npz to write: actions");
-  options.add("--stages", o->stages, "also image_tokens, K, V and v0, rows of dropped tokens as zeros");
+              "run, bench: npz with images u8 [b,views,h,w,3] or f32 [b,views,3,n,n] in [-1,1], image_valid, tokens, "
+              "token_valid, noise, and state for pi0 (bench: default seeded)");
+  options.add("--outputs", o->outputs, "FILE", "run: npz to write: actions");
+  options.add("--stages", o->stages, "run: also image_tokens, K, V and v0, rows of dropped tokens as zeros");
+  options.add("--repeats", o->repeats, "N", "bench: timed runs, up to 1000000 (default: 20)").check =
+      within(1, 1000000);
+  options.add("--warmup", o->warmup, "N", "bench: runs before the first that counts (default: as tessera bench)")
+      .check = within(0, 1000000);
+  options.add("--all", o->all, "verify: show every layer (default: the five nearest to their bound)");
+  options.add("--type", o->type, "TYPE", "weights: bf16 or f32, which hold the same numbers (default: bf16)");
+  add_sizes(options, *o);
   add_build_flags(options, o->flags);
-  return [o, &common] { return policy(*o, common); };
+  return [o, &options, &common] { return policy(*o, options, common); };
 }
 
 }  // namespace
 
-const Command policy_command{"policy",
-                             "run a robot policy (pi0, pi0.5): observations in, actions out",
-                             "Runs a policy from its checkpoint or from an engine. Views and tokens that are not valid "
-                             "are dropped.",
-                             "  tessera policy run --model pi05/ --inputs observation.npz --outputs actions.npz\n",
-                             "",
-                             true,
-                             add};
+BuildFlags policy_flags(const PolicyOptions& o) {
+  BuildFlags flags = o.flags;
+  if (flags.family.empty()) flags.family = kPolicyFamily;
+  if (flags.precision.empty() && flags.recipe.empty()) flags.precision = kPolicyPrecision;
+  for (const auto& [name, size] :
+       {std::pair{"views", o.views}, {"prompt", o.prompt}, {"horizon", o.horizon}, {"steps", o.steps}}) {
+    if (size > 0) flags.sizes.push_back(cat(name, "=", size));
+  }
+  if (!o.images.empty()) flags.sizes.push_back("images=" + o.images);
+  if (!o.rope.empty()) flags.sizes.push_back("rope=" + o.rope);
+  return flags;
+}
+
+const Command policy_command{
+    "policy",
+    "robot policies (pi0, pi0.5): build, run, bench, verify, random weights",
+    "A policy is an engine of three graphs: vision, prefix and step. build makes one from a checkpoint or from seeded "
+    "random weights, in bf16 where nothing else is said; all options of tessera build apply. run takes observations "
+    "to actions; views and tokens that are not valid are dropped. bench times the whole schedule, from inputs on the "
+    "device to actions there and from host to host, and each graph by itself. verify compares every graph with its "
+    "golden values and layer by layer, as tessera verify does. weights writes random weights as a checkpoint in "
+    "openpi's names, for comparison with other programs.",
+    "  tessera policy build --model pi05/ -o pi05.tess --views 2 --horizon 10\n"
+    "  tessera policy build --random 1 -o pi05.tess --target sm90 --precision fp8\n"
+    "  tessera policy run --model pi05.tess --inputs observation.npz --outputs actions.npz\n"
+    "  tessera policy bench pi05.tess --repeats 100\n"
+    "  tessera policy verify pi05.tess\n"
+    "  tessera policy weights --random 1 -o pi05_random/\n",
+    "",
+    true,
+    add};
 
 }  // namespace tessera

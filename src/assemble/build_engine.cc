@@ -88,7 +88,7 @@ bool shapes_give_batch(const BuildOptions& options) {
 // Shapes that are given whole have a batch of their own, which the other inputs must share.
 int64_t calibration_batch(const BuildOptions& options) {
   if (shapes_give_batch(options)) return options.batches.empty() ? 1 : options.batches[0];
-  return options.calib_path.empty() ? 1 : kCalibrationBatch;
+  return options.calib_path.empty() || !options.calib_of.empty() ? 1 : kCalibrationBatch;
 }
 
 Result<QuantizeOptions> types_asked(const BuildOptions& options) {
@@ -97,6 +97,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
   types.attention = options.attention;
   types.sparse = options.refine.sparse();
   types.promoted = options.promoted;
+  types.part = options.part;
   if (options.recipe && !options.precision.empty())
     return usage_error(cat("--precision and --recipe: the recipe ", options.recipe->name,
                            " says what layers get that no rule names; give one of the two"));
@@ -114,7 +115,7 @@ Result<QuantizeOptions> types_asked(const BuildOptions& options) {
 }
 
 Result<std::shared_ptr<ModelSource>> open_source(const BuildOptions& options) {
-  TS_ASSIGN(ModelSource source, ModelSource::open(options.model_path, options.family));
+  TS_ASSIGN(ModelSource source, ModelSource::open(options.model_path, options.family, options.random));
   return std::make_shared<ModelSource>(std::move(source));
 }
 
@@ -146,6 +147,13 @@ class Builder {
     // Whoever runs the engine without writing it reads its weights all the time.
     for (const EngineConstant& c : engine_.constants) keep_pages(c.data.data());
     return std::move(built_);
+  }
+
+  // What layers would get, before anything is built.
+  Result<Choices> choices() {
+    TS_ASSIGN(lowering_.types, types_asked(options_));
+    TS_TRY(load_samples_graph());
+    return choose_precisions(sampled_, lowering_.types);
   }
 
  private:
@@ -566,17 +574,51 @@ Result<SparsityMethod> default_sparsity_method(const std::string& calib_path) {
 
 namespace {
 
+BuildOptions options_of(const BuildOptions& options, const GraphOptions& g) {
+  BuildOptions one = options;
+  one.graphs.clear(), one.schedule.clear();
+  one.graph = g.name;
+  one.part = options.graphs.size() > 1;
+  for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
+  for (const auto& [name, size] : g.sizes) one.sizes[name] = size;
+  if (const auto own = options.calib_of.find(g.name); own != options.calib_of.end()) one.calib_path = own->second;
+  return one;
+}
+
+// Each rule of a recipe and each allowance names a layer of one graph at least.
+Status check_rules_of_graphs(const BuildOptions& options, const std::shared_ptr<ModelSource>& source) {
+  if (options.allow.empty() && (!options.recipe || options.recipe->rules.empty())) return {};
+  std::vector<bool> rules(options.recipe ? options.recipe->rules.size() : 0), allowances(options.allow.size());
+  for (const GraphOptions& g : options.graphs) {
+    BuildOptions one = options_of(options, g);
+    one.quiet = true;
+    auto choices = Builder(one, source).choices();
+    if (!choices.ok()) return choices.status().at(cat("graph '", g.name, "'"));
+    for (size_t r = 0; r < rules.size(); ++r) rules[r] = rules[r] || choices->rule_used[r];
+    for (size_t a = 0; a < allowances.size(); ++a) allowances[a] = allowances[a] || choices->allow_used[a];
+  }
+  for (size_t r = 0; r < rules.size(); ++r) {
+    const Rule* const rule = &options.recipe->rules[r];
+    if (!rules[r])
+      return usage_error(cat("recipe, rule ", r + 1, ": no linear layer of any graph has the name '", rule->layer,
+                             "' and the role '", rule->role, "'"));
+  }
+  for (size_t a = 0; a < allowances.size(); ++a) {
+    if (!allowances[a])
+      return usage_error(
+          cat("--allow ", options.allow[a], ": no linear layer or attention of any graph has such a name"));
+  }
+  return {};
+}
+
 // Each graph is built by itself, over one model that was read once, and then they are joined.
 Result<Built> build_graphs(const BuildOptions& options, const std::shared_ptr<ModelSource>& source) {
   Built all;
   std::vector<Engine> engines;
+  TS_TRY(check_rules_of_graphs(options, source));
   for (const GraphOptions& g : options.graphs) {
     const Activity building("graph", g.name);
-    BuildOptions one = options;
-    one.graphs.clear(), one.schedule.clear();
-    one.graph = g.name;
-    for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
-    for (const auto& [name, size] : g.sizes) one.sizes[name] = size;
+    const BuildOptions one = options_of(options, g);
     auto built = Builder(one, source).run();
     if (!built.ok()) return built.status().at(cat("graph '", g.name, "'"));
     engines.push_back(std::move(built->engine));

@@ -28,8 +28,9 @@ struct GraphOptions {
 
 struct BuildOptions {
   std::string model_path;
-  std::string family;     // the model is a checkpoint's folder, of this family; empty: an ONNX file
-  std::string precision;  // empty: the recipe's; without one, types as the model states them, else fp16
+  std::string family;              // the model is a checkpoint's folder, of this family; empty: an ONNX file
+  std::optional<uint64_t> random;  // seed of a family's weights: see LoadOptions
+  std::string precision;           // empty: the recipe's; without one, types as the model states them, else fp16
   std::optional<Recipe> recipe;
   std::string attention;  // fp16, fp8; empty: as recipe or model say
   bool promoted = false;  // sums of FP8 products: see QuantizeOptions
@@ -42,9 +43,12 @@ struct BuildOptions {
   std::string graph = "main";            // what the model is called in the engine
   std::vector<GraphOptions> graphs;      // several graphs of the model, over the same weights and states; none: one
   std::vector<ScheduleItem> schedule;    // of these
+  bool part = false;                     // the model is one of these: see QuantizeOptions
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;
+  // The same by graph, where each has samples of its own: in the place of calib_path. Each is run by itself.
+  std::map<std::string, std::string> calib_of;
   std::string calib_method;        // "amax", "percentile=99.99", "mse"; empty: amax, or what the file of ranges says
   int64_t calib_samples = 0;       // at most; 0: 512 for scales, 128 for refinements
   std::string preprocess;          // of images: io/images_prepare.h

@@ -16,12 +16,12 @@
 namespace tessera {
 
 Result<Graph> import_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family, options.random));
   return source.written(batch, options);
 }
 
 Result<Graph> load_model(const std::string& path, int64_t batch, const LoadOptions& options) {
-  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family));
+  TS_ASSIGN(ModelSource source, ModelSource::open(path, options.family, options.random));
   return source.canonical(batch, options);
 }
 

@@ -10,10 +10,13 @@
 
 namespace tessera {
 
-Result<ModelSource> ModelSource::open(const std::string& path, const std::string& family) {
+Result<ModelSource> ModelSource::open(const std::string& path, const std::string& family,
+                                      std::optional<uint64_t> random) {
   ModelSource source;
   if (family.empty()) {
     TS_ASSIGN(source.onnx_, OnnxFile::open(path));
+  } else if (random) {
+    TS_ASSIGN(source.family_, FamilyCheckpoint::random(family, path, *random));
   } else {
     TS_ASSIGN(source.family_, FamilyCheckpoint::open(family, path));
   }

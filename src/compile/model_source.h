@@ -25,13 +25,15 @@ struct LoadOptions {
   std::string family;                // of models/models.inc: the path is a checkpoint's folder; empty: an ONNX file
   std::string graph;                 // of a family that has several (models/zoo.h, FamilySizes)
   std::map<std::string, int64_t> sizes;
+  std::optional<uint64_t> random = {};  // seed of a family's weights: the path is a config.json, or empty
   bool operator==(const LoadOptions&) const = default;
 };
 
 class ModelSource {
  public:
-  // `family` as in LoadOptions.
-  static Result<ModelSource> open(const std::string& path, const std::string& family = "");
+  // `family` and `random` as in LoadOptions.
+  static Result<ModelSource> open(const std::string& path, const std::string& family = "",
+                                  std::optional<uint64_t> random = {});
 
   // The model as written, with its batch fixed: no pass has seen it. A model that leaves its batch open gets `batch`.
   Result<Graph> written(int64_t batch, const LoadOptions& options = {});

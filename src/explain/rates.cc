@@ -21,7 +21,7 @@ constexpr Arithmetic kArithmetics[] = {
     {"tf32", 19, 0, "", " tf32x3 "},
     {"fp16", 16, 1, "fp16", " f16 half float16 w4a16 "},
     {"bf16", 16, 1, "bf16", " bfloat16 "},
-    {"fp8", 8, 2, "fp8", " e4m3 e5m2 fp8_tensor fp8_token mxfp8 f8 w4a8 "},
+    {"fp8", 8, 2, "fp8", " e4m3 e5m2 fp8_bf16 fp8_tensor fp8_token mxfp8 f8 w4a8 "},
     {"int8", 8, 2, "int8", " i8 s8 "},
     {"fp6", 6, 0, "", " e3m2 e2m3 mxfp6 "},
     {"fp4", 4, 4, "nvfp4", " nvfp4 mxfp4 e2m1 f4 "},

@@ -176,6 +176,7 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     const int64_t longest = longest_cache(plan, port.tensor);
     const Shape& shape = desc_of(plan, port).shape;
     const int64_t cols = shape.size() < 2 ? 0 : shape.back();
+    const bool pixels = shape.size() >= 4 && shape.back() == 3;  // else a byte is a truth
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
@@ -185,7 +186,8 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
                                             : static_cast<float>(ids == 0 ? truth_at(bits, j, cols) : bits % ids);
       if (longest >= 0)
         numbers[static_cast<size_t>(j)] = static_cast<float>(longest);  // as the model as written has it
-      if (e == Element::u8) numbers[static_cast<size_t>(j)] = 1;        // masks: everything takes part
+      // Masks: everything takes part.
+      if (e == Element::u8) numbers[static_cast<size_t>(j)] = pixels ? static_cast<float>(bits % 256) : 1;
     }
     Buffer b(static_cast<size_t>(packed_bytes(e, n)));
     info(e).encode(numbers.data(), n, b.data(), 0);

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <random>
 
+#include "io/safetensors_writer.h"
+
 namespace tessera {
 namespace {
 
@@ -32,6 +34,42 @@ std::string error_of(const Bytes& file) {
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), Code::kBadInput);
   return result.ok() ? "" : result.status().message();
+}
+
+TEST(Safetensors, WhatIsWrittenInPiecesIsReadBack) {
+  const fs::path path = fs::temp_directory_path() / cat("written_", getpid(), ".safetensors");
+  const std::vector<SafetensorsEntry> tensors = {
+      {.name = "b.weight", .type = SafetensorsType::BF16, .shape = {3, 5}, .data = {}},
+      {.name = "a \"quoted\"", .type = SafetensorsType::F32, .shape = {2}, .data = {}},
+      {.name = "scalar", .type = SafetensorsType::U8, .shape = {}, .data = {}}};
+  std::vector<uint8_t> bytes(30 + 8 + 1);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7 + 1);
+  {
+    auto unfinished = SafetensorsWriter::create(path.string(), tensors);
+    ASSERT_TRUE(unfinished.ok()) << unfinished.status().message();
+    ASSERT_TRUE(unfinished->write({bytes.data(), 10}).ok());
+  }
+  EXPECT_FALSE(fs::exists(path)) << "a file that was not committed is not there";
+  auto writer = SafetensorsWriter::create(path.string(), tensors);
+  ASSERT_TRUE(writer.ok()) << writer.status().message();
+  for (size_t at = 0; at < bytes.size(); at += 7)
+    ASSERT_TRUE(writer->write({bytes.data() + at, std::min<size_t>(7, bytes.size() - at)}).ok());
+  ASSERT_TRUE(writer->commit().ok());
+  EXPECT_EQ(static_cast<int64_t>(fs::file_size(path)), writer->bytes());
+  const auto read = read_safetensors(path.string());
+  fs::remove(path);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  ASSERT_EQ(read->tensors.size(), tensors.size());
+  size_t at = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const SafetensorsEntry& t = read->tensors[i];
+    EXPECT_EQ(t.name, tensors[i].name);
+    EXPECT_EQ(t.type, tensors[i].type);
+    EXPECT_EQ(t.shape, tensors[i].shape);
+    EXPECT_TRUE(std::equal(t.data.span().begin(), t.data.span().end(), bytes.begin() + static_cast<int64_t>(at)));
+    at += t.data.size();
+  }
+  EXPECT_EQ(at, bytes.size());
 }
 
 TEST(Safetensors, EveryTypeInTheOrderOfItsBytes) {

@@ -52,6 +52,34 @@ TEST(Text, PrintsWhatItParsed) {
   }
 }
 
+TEST(Text, ValuesThatKeepTheirTypeSaySo) {
+  constexpr const char* kExact = R"(graph euler {
+  in %x: f32[2] exact
+  const %dt: f32[1] exact = {-0.1}
+  const %codes: e4m3:tensor(f32)[1] exact scale=%s = data(38)
+  const %s: f32[1] = {0.5}
+  %y: f32[2] exact = map(%x, %dt) {fn="mul"}
+  %z: f32[2] = map(%y, %codes) {fn="mul"}
+  out %z
+}
+)";
+  const auto g = parse_graph(kExact);
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  std::vector<std::string> exact;
+  for (const Value& v : g->values) {
+    if (v.exact) exact.push_back(v.name);
+  }
+  EXPECT_EQ(exact, (std::vector<std::string>{"x", "dt", "codes", "y"}));
+  const std::string printed = print_graph(*g, true);
+  EXPECT_NE(printed.find("%y: f32[2] exact = map"), std::string::npos) << printed;
+  EXPECT_EQ(printed.find("%z: f32[2] exact"), std::string::npos) << printed;
+  const auto again = parse_graph(printed);
+  ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
+  ASSERT_EQ(again->values.size(), g->values.size());
+  for (size_t i = 0; i < g->values.size(); ++i) EXPECT_EQ(again->values[i].exact, g->values[i].exact);
+  EXPECT_EQ(print_graph(*again, true), printed);
+}
+
 TEST(Text, ReadsEveryPart) {
   const auto parsed = parse_graph(kText);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/family.h"
 
+#include <charconv>
+
 namespace tessera {
 
 #define TS_FAMILY(name) extern const Family name##_family;
@@ -19,6 +21,22 @@ constexpr Named kFamilies[] = {
 #undef TS_FAMILY
 };
 
+Result<const Family*> find_family(const std::string& name) {
+  std::string names;
+  for (const Named& f : kFamilies) {
+    names += cat(names.empty() ? "" : ", ", f.name);
+    if (name == f.name) return f.family;
+  }
+  return usage_error(cat("family '", name, "' is unknown; there are ", names));
+}
+
+// "jax or openpi-pytorch"
+std::string words_of(const SizeName& size) {
+  std::string all;
+  for (const char* word : size.words) all += cat(all.empty() ? "" : " or ", word);
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> family_names() {
@@ -28,14 +46,45 @@ std::vector<std::string> family_names() {
 }
 
 Result<FamilyCheckpoint> FamilyCheckpoint::open(const std::string& family, const std::string& folder) {
-  std::string names;
-  for (const Named& f : kFamilies) {
-    names += cat(names.empty() ? "" : ", ", f.name);
-    if (family != f.name) continue;
-    TS_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
-    return FamilyCheckpoint(*f.family, folder, std::move(checkpoint));
+  TS_ASSIGN(const Family* const f, find_family(family));
+  TS_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
+  return FamilyCheckpoint(*f, folder, std::move(checkpoint));
+}
+
+Result<FamilyCheckpoint> FamilyCheckpoint::random(const std::string& family, const std::string& config, uint64_t seed) {
+  TS_ASSIGN(const Family* const f, find_family(family));
+  TS_ASSIGN(const RandomModel model, random_model(family, config));
+  TS_ASSIGN(Checkpoint checkpoint, random_checkpoint(family, model, seed));
+  const std::string where = config.empty() ? checkpoint.describe() : config;
+  return FamilyCheckpoint(*f, where, std::move(checkpoint));
+}
+
+Result<RandomModel> random_model(const std::string& family, const std::string& path) {
+  TS_ASSIGN(const Family* const f, find_family(family));
+  if (f->random == nullptr)
+    return usage_error(cat("family '", family, "' has no random weights; tessera zoo --list shows models that do"));
+  if (path.empty()) return f->random(nlohmann::json::object());
+  TS_ASSIGN(const nlohmann::json config, read_json_object(path));
+  auto model = f->random(config);
+  return model.ok() ? model : model.status().at(path);
+}
+
+Result<int64_t> parse_family_size(const std::string& family, const std::string& name, const std::string& word) {
+  TS_ASSIGN(const Family* const f, find_family(family));
+  for (const SizeName& s : f->sizes) {
+    if (name != s.name || s.words.empty()) continue;
+    std::string known;
+    for (size_t i = 0; i < s.words.size(); ++i) {
+      if (word == s.words[i]) return static_cast<int64_t>(i + 1);
+      known += cat(i == 0 ? "" : ", ", s.words[i]);
+    }
+    return usage_error(cat("size ", name, "=", word, ": accepted are ", known));
   }
-  return usage_error(cat("family '", family, "' is unknown; there are ", names));
+  int64_t number = 0;
+  const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || rest != word.data() + word.size())
+    return usage_error(cat("size ", name, "=", word, ": wanted is a whole number"));
+  return number;
 }
 
 std::string family_sizes() {
@@ -43,7 +92,11 @@ std::string family_sizes() {
   for (const Named& f : kFamilies) {
     for (size_t i = 0; i < f.family->sizes.size(); ++i) {
       const SizeName& s = f.family->sizes[i];
-      all += cat(i > 0 ? ", " : all.empty() ? "" : "; ", i == 0 ? cat(f.name, ": ") : "", s.name, " (", s.what, ")");
+      all += cat(i > 0         ? ", "
+                 : all.empty() ? ""
+                               : "; ",
+                 i == 0 ? cat(f.name, ": ") : "", s.name, " (", s.what, s.words.empty() ? "" : cat(": ", words_of(s)),
+                 ")");
     }
   }
   return all;
@@ -54,6 +107,8 @@ Status FamilyCheckpoint::check(const FamilySizes& sizes) const {
     std::string known;
     bool found = false;
     for (const SizeName& s : family_->sizes) {
+      if (name == s.name && !s.words.empty() && (size < 1 || size > static_cast<int64_t>(s.words.size())))
+        return usage_error(cat("size ", name, "=", size, ": accepted are ", words_of(s)));
       known += cat(known.empty() ? "" : ", ", s.name);
       found = found || name == s.name;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,16 @@ namespace tessera {
 std::vector<std::string> family_names();
 // "tokens: new tokens in a run; ..." of every family that has sizes.
 std::string family_sizes();
+// The number of a size as a user writes it: "16", or a word of a choice ("rope", "jax").
+Result<int64_t> parse_family_size(const std::string& family, const std::string& name, const std::string& word);
+// Random weights of the family by a configuration file; an empty path: the published model.
+Result<RandomModel> random_model(const std::string& family, const std::string& config);
 // A checkpoint of a family, opened once: its graphs share their constants and what is made of them.
 class FamilyCheckpoint {
  public:
   static Result<FamilyCheckpoint> open(const std::string& family, const std::string& folder);
+  // The same of seeded random weights; `config` as for random_model.
+  static Result<FamilyCheckpoint> random(const std::string& family, const std::string& config, uint64_t seed);
   // f32 but for weights that the checkpoint holds in codes (models/layer_builder.h); the batch is fixed. The graph's
   // name says which files it was made from, and which of their tensors the family knows to have no effect; any other
   // tensor that it does not read is an error.

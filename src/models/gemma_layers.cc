@@ -66,6 +66,7 @@ Result<ValueId> GemmaLayers::attend(const std::string& name, ValueId x, GemmaCac
   TS_TRY(write_new(name, x, cache));
   Node node{.name = module, .op = "attention", .inputs = {q, cache.keys, cache.values, cache.bias, cache.lengths}};
   node.attrs.set("scale", 1 / std::sqrt(static_cast<double>(s_.head)));
+  if (cache.causal) node.attrs.set("causal", int64_t{1});
   node.attrs.set("fresh", cache.fresh);
   TS_ASSIGN(ValueId y, l_.b.emit(std::move(node)));
   TS_ASSIGN(y, l_.b.reshape(y, {in[0], in[1], s_.heads * s_.head}));

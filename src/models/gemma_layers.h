@@ -34,6 +34,7 @@ struct GemmaCache {
   ValueId lengths;       // i32 [b]: attention's operand
   int64_t fresh;         // its attribute
   ValueId bias = kNoValue;
+  bool causal = false;  // a new token sees those before it
 };
 
 class GemmaLayers {

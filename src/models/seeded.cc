@@ -19,10 +19,10 @@ constexpr float kInverseDeviation = 1.0f / 37837.227f;
 
 }  // namespace
 
-std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_t count, float mean, float deviation) {
-  const uint64_t start = mix64(seed ^ hash_name(stream));
-  std::vector<float> out(static_cast<size_t>(count));
-  parallel_for(count, int64_t{1} << 16, [&](int64_t begin, int64_t end) {
+void fill_seeded(uint64_t seed, std::string_view stream, int64_t first, float mean, float deviation,
+                 std::span<float> out) {
+  const uint64_t start = mix64(seed ^ hash_name(stream)) + static_cast<uint64_t>(first) * kMixStep;
+  parallel_for(static_cast<int64_t>(out.size()), int64_t{1} << 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const uint64_t r = mix64(start + static_cast<uint64_t>(i) * kMixStep);
       const int sum = static_cast<int>(r & 0xffff) + static_cast<int>(r >> 16 & 0xffff) +
@@ -30,6 +30,11 @@ std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_
       out[static_cast<size_t>(i)] = mean + static_cast<float>(sum - kMean) * (kInverseDeviation * deviation);
     }
   });
+}
+
+std::vector<float> seeded_normals(uint64_t seed, std::string_view stream, int64_t count, float mean, float deviation) {
+  std::vector<float> out(static_cast<size_t>(count));
+  fill_seeded(seed, stream, 0, mean, deviation, out);
   return out;
 }
 

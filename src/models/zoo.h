@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "import/checkpoints/checkpoint.h"
 #include "ir/graph.h"
+#include "models/random_weights.h"
 
 namespace tessera {
 
@@ -37,9 +38,11 @@ struct FamilySizes {
   }
 };
 
-// A size that a family's graphs may be given.
+// A size that a family's graphs may be given. One with `words` is a choice: its number is the place of the word,
+// counted from 1, and the first word is what the family does where nothing is said.
 struct SizeName {
   const char *name, *what;  // "tokens", "new tokens in a run"
+  std::vector<const char*> words = {};
 };
 
 // The graphs that make one answer of a model, and how often each runs, in order.
@@ -61,6 +64,8 @@ struct Family {
   std::vector<SizeName> sizes = {};
   // Null: one graph.
   Result<FamilySchedule> (*schedule)(Checkpoint& checkpoint, const FamilySizes& sizes) = nullptr;
+  // What random weights of the family look like; an empty configuration is the published model. Null: it has none.
+  Result<RandomModel> (*random)(const nlohmann::json& config) = nullptr;
 };
 
 std::vector<ZooEntry> zoo_entries();

@@ -3,59 +3,143 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "base/random.h"
 #include "ir/shape.h"
+#include "policy/camera.h"
 
 namespace tessera {
 namespace {
+
+constexpr const char* kBytes = "|u1";
 
 struct Wanted {
   const char* name;
   Shape shape;  // 0: any size
 };
 
+std::string shown(const Shape& shape) {
+  std::string text;
+  for (const int64_t n : shape) text += cat(text.empty() ? "[" : ", ", n == 0 ? std::string("any") : std::to_string(n));
+  return text + "]";
+}
+
 Status check_shape(const Array& a, const Wanted& w) {
   bool fits = a.shape.size() == w.shape.size();
   for (size_t i = 0; fits && i < w.shape.size(); ++i)
     fits = w.shape[i] == 0 ? a.shape[i] > 0 : a.shape[i] == w.shape[i];
   if (fits) return {};
-  std::string shape;
-  for (const int64_t n : w.shape)
-    shape += cat(shape.empty() ? "[" : ", ", n == 0 ? std::string("any") : std::to_string(n));
-  return bad_input(cat("array '", w.name, "' has the shape ", to_string(a.shape), "; wanted is ", shape, "]"));
+  return bad_input(cat("array '", w.name, "' has the shape ", to_string(a.shape), "; wanted is ", shown(w.shape)));
+}
+
+Result<std::vector<double>> finite_numbers(const Array& a) {
+  std::vector<double> numbers = numbers_of(a);
+  for (const double x : numbers) {
+    if (!std::isfinite(x)) return bad_input(cat("array '", a.name, "' holds NaN or Inf"));
+  }
+  return numbers;
+}
+
+const Array* find(const std::vector<Array>& arrays, const char* name) {
+  const auto it = std::find_if(arrays.begin(), arrays.end(), [&](const Array& a) { return a.name == name; });
+  return it == arrays.end() ? nullptr : &*it;
+}
+
+// The same image as [3, n, n] in [-1, 1].
+std::vector<float> normalised(const Image& image) {
+  const size_t pixels = static_cast<size_t>(image.height * image.width);
+  std::vector<float> numbers(3 * pixels);
+  for (size_t p = 0; p < pixels; ++p) {
+    for (size_t c = 0; c < 3; ++c) numbers[c * pixels + p] = static_cast<float>(image.rgb[3 * p + c]) / 127.5f - 1.0f;
+  }
+  return numbers;
 }
 
 }  // namespace
 
+Status Observations::take_images(const Array& a) {
+  const size_t view_bytes = static_cast<size_t>(sizes_.view_bytes());
+  images_.resize(static_cast<size_t>(count_ * views_) * view_bytes);
+  if (a.dtype != kBytes) {
+    TS_TRY(check_shape(a, {"images", {count_, 0, 3, sizes_.image, sizes_.image}}));
+    if (sizes_.bytes)
+      return bad_input(cat("array 'images' holds numbers (", a.dtype,
+                           ") and the engine takes bytes: give u8 [b, views, h, w, 3], or build it with --images f32"));
+    TS_ASSIGN(const std::vector<double> numbers, finite_numbers(a));
+    const std::vector<float> f32(numbers.begin(), numbers.end());
+    std::memcpy(images_.data(), f32.data(), images_.size());
+    return {};
+  }
+  TS_TRY(check_shape(a, {"images", {count_, 0, 0, 0, 3}}));
+  const int64_t height = a.shape[2], width = a.shape[3];
+  TS_TRY(check_image_size(height, width));
+  const size_t given = static_cast<size_t>(height * width * 3);
+  for (size_t i = 0; i < static_cast<size_t>(count_ * views_); ++i) {
+    const uint8_t* const from = a.data.data() + i * given;
+    const Image image = fit_in_square(
+        {.height = height, .width = width, .rgb = std::vector<uint8_t>(from, from + given)}, sizes_.image);
+    uint8_t* const to = images_.data() + i * view_bytes;
+    if (sizes_.bytes) {
+      std::copy(image.rgb.begin(), image.rgb.end(), to);
+    } else {
+      std::memcpy(to, normalised(image).data(), view_bytes);
+    }
+  }
+  return {};
+}
+
+Status Observations::take_numbers(const std::vector<Array>& arrays) {
+  std::vector<Wanted> wanted = {{"image_valid", {count_, views_}},
+                                {"tokens", {count_, 0}},
+                                {"token_valid", {count_, prompt_}},
+                                {"noise", {count_, sizes_.horizon, sizes_.actions}}};
+  if (sizes_.state) wanted.push_back({"state", {count_, sizes_.actions}});
+  for (const Wanted& w : wanted) {
+    const Array* a = find(arrays, w.name);
+    if (a == nullptr) return bad_input(cat("array '", w.name, "' is missing"));
+    TS_TRY(check_shape(*a, w));
+    TS_ASSIGN(std::vector<double> numbers, finite_numbers(*a));
+    arrays_.emplace_back(w.name, std::move(numbers));
+  }
+  return {};
+}
+
 Result<Observations> Observations::of(std::vector<Array> arrays, const PolicySizes& sizes) {
   Observations all;
   all.sizes_ = sizes;
-  const auto find = [&](const char* name) -> const Array* {
-    const auto it = std::find_if(arrays.begin(), arrays.end(), [&](const Array& a) { return a.name == name; });
-    return it == arrays.end() ? nullptr : &*it;
-  };
-  const Array *images = find("images"), *tokens = find("tokens");
+  const Array *images = find(arrays, "images"), *tokens = find(arrays, "tokens");
   if (images == nullptr || images->shape.size() != 5 || tokens == nullptr || tokens->shape.size() != 2)
-    return bad_input("arrays 'images' [b, views, 3, n, n] and 'tokens' [b, prompt] are wanted");
-  const int64_t b = images->shape[0], views = images->shape[1], prompt = tokens->shape[1], n = sizes.image;
-  std::vector<Wanted> wanted = {{"images", {b, 0, 3, n, n}},
-                                {"image_valid", {b, views}},
-                                {"tokens", {b, 0}},
-                                {"token_valid", {b, prompt}},
-                                {"noise", {b, sizes.horizon, sizes.actions}}};
-  if (sizes.state) wanted.push_back({"state", {b, sizes.actions}});
-  for (const Wanted& w : wanted) {
-    const Array* a = find(w.name);
-    if (a == nullptr) return bad_input(cat("array '", w.name, "' is missing"));
-    TS_TRY(check_shape(*a, w));
-    std::vector<double> numbers = numbers_of(*a);
-    for (const double x : numbers) {
-      if (!std::isfinite(x)) return bad_input(cat("array '", w.name, "' holds NaN or Inf"));
-    }
-    all.arrays_.emplace_back(w.name, std::move(numbers));
-  }
-  all.count_ = b, all.views_ = views, all.prompt_ = prompt;
+    return bad_input(
+        "arrays 'images' (u8 [b, views, h, w, 3], or f32 [b, views, 3, n, n]) and 'tokens' [b, prompt] are wanted");
+  all.count_ = images->shape[0], all.views_ = images->shape[1], all.prompt_ = tokens->shape[1];
+  TS_TRY(all.take_images(*images));
+  TS_TRY(all.take_numbers(arrays));
   return all;
+}
+
+PackedObservation seeded_observation(const PolicySizes& s, uint64_t seed) {
+  uint64_t next = mix64(seed);
+  const auto draw = [&] { return next = mix64(next); };
+  const auto number = [&] { return static_cast<float>(draw() >> 40) * 0x1p-23f - 1; };  // -1 .. 1
+  PackedObservation o;
+  const size_t pixels = static_cast<size_t>(s.views * 3 * s.image * s.image);
+  if (s.bytes) {
+    for (size_t i = 0; i < pixels; ++i) o.images.push_back(static_cast<uint8_t>(draw() >> 56));
+  } else {
+    std::vector<float> f32(pixels);
+    for (float& x : f32) x = number();
+    o.images.resize(pixels * sizeof(float));
+    std::memcpy(o.images.data(), f32.data(), o.images.size());
+  }
+  for (int64_t t = 0; t < s.prompt; ++t)
+    o.tokens.push_back(static_cast<int64_t>(draw() % static_cast<uint64_t>(s.vocabulary)));
+  for (int64_t i = 0; i < s.horizon * s.actions; ++i) o.noise.push_back(number());
+  for (int64_t i = 0; s.state && i < s.actions; ++i) o.state.push_back(number());
+  o.image_rows = static_cast<int32_t>(s.views * s.patches);
+  o.prefix_rows = o.image_rows + static_cast<int32_t>(s.prompt);
+  for (int64_t r = 0; r < o.prefix_rows; ++r) o.rows.push_back(r);
+  return o;
 }
 
 const std::vector<double>& Observations::numbers(const char* name) const {
@@ -63,16 +147,15 @@ const std::vector<double>& Observations::numbers(const char* name) const {
 }
 
 Result<PackedObservation> Observations::packed(int64_t index) const {
-  const size_t i = static_cast<size_t>(index), pixels = static_cast<size_t>(3 * sizes_.image * sizes_.image);
+  const size_t i = static_cast<size_t>(index), view_bytes = static_cast<size_t>(sizes_.view_bytes());
   PackedObservation o;
-  const std::vector<double>&images = numbers("images"), &seen = numbers("image_valid"), &tokens = numbers("tokens"),
-        &valid = numbers("token_valid");
+  const std::vector<double>&seen = numbers("image_valid"), &tokens = numbers("tokens"), &valid = numbers("token_valid");
   int64_t views = 0;
   for (size_t v = 0; v < static_cast<size_t>(views_); ++v) {
     const size_t view = i * static_cast<size_t>(views_) + v;
     if (seen[view] == 0) continue;
-    const auto from = images.begin() + static_cast<std::ptrdiff_t>(view * pixels);
-    o.images.insert(o.images.end(), from, from + static_cast<std::ptrdiff_t>(pixels));
+    const auto from = images_.begin() + static_cast<std::ptrdiff_t>(view * view_bytes);
+    o.images.insert(o.images.end(), from, from + static_cast<std::ptrdiff_t>(view_bytes));
     for (int64_t p = 0; p < sizes_.patches; ++p) o.rows.push_back(static_cast<int64_t>(v) * sizes_.patches + p);
     ++views;
   }
@@ -90,7 +173,7 @@ Result<PackedObservation> Observations::packed(int64_t index) const {
   if (views == 0 && words == 0) return bad_input(cat("observation ", index, " has no view and no token that is valid"));
   o.image_rows = static_cast<int32_t>(views * sizes_.patches);
   o.prefix_rows = o.image_rows + static_cast<int32_t>(words);
-  o.images.resize(pixels * static_cast<size_t>(sizes_.views));
+  o.images.resize(view_bytes * static_cast<size_t>(sizes_.views));
   o.tokens.resize(static_cast<size_t>(sizes_.prompt));
   const auto take = [&](const char* name, size_t size, std::vector<float>& into) {
     const auto from = numbers(name).begin() + static_cast<std::ptrdiff_t>(i * size);

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "inputs/samples.h"
 #include "runtime/bind.h"
@@ -14,6 +15,14 @@ const PlanTensor* port_tensor(const Plan& plan, const std::vector<Port>& ports, 
     if (p.name == name) return &plan.tensors[static_cast<size_t>(p.tensor)];
   }
   return nullptr;
+}
+
+// Rows of the only table that a prefix reads.
+int64_t vocabulary_of(const Plan& prefix) {
+  for (const PlanStep& s : prefix.steps) {
+    if (s.op == "gather") return prefix.tensors[static_cast<size_t>(s.in[0])].desc.shape[0];
+  }
+  return 1;
 }
 
 // Rows of `from`, in order, become rows `to` of zeros.
@@ -57,7 +66,10 @@ Status Policy::read_sizes() {
             .prompt = tokens->desc.shape[1],
             .horizon = noise->desc.shape[1],
             .actions = noise->desc.shape[2],
-            .state = port_tensor(*prefix_, prefix_->inputs, "state") != nullptr};
+            .vocabulary = vocabulary_of(*prefix_),
+            .state = port_tensor(*prefix_, prefix_->inputs, "state") != nullptr,
+            .bytes = images->desc.type.element == Element::u8};
+  if (engine_.schedule.empty()) return bad_input("is no policy: nothing says how often its graphs run");
   for (const ScheduleItem& item : engine_.schedule) steps_ += item.graph == "step" ? item.times : 0;
   while (port_tensor(*prefix_, prefix_->outputs, cat("keys.", layers_, ".after")) != nullptr) ++layers_;
   return {};
@@ -80,12 +92,17 @@ const void* Policy::input(const std::string& name, const PackedObservation& o) c
   return nullptr;  // a state
 }
 
-Result<std::vector<float>> Policy::act(const PackedObservation& o) {
+Result<std::vector<const void*>> Policy::inputs_of_schedule(const PackedObservation& o) const {
   std::vector<const void*> inputs;
   for (const Session::PortOf& p : session_->inputs()) {
     inputs.push_back(input(p.name, o));
     if (inputs.back() == nullptr) return bad_input(cat("has an input '", p.name, "' that no policy has"));
   }
+  return inputs;
+}
+
+Result<std::vector<float>> Policy::act(const PackedObservation& o) {
+  TS_ASSIGN(const std::vector<const void*> inputs, inputs_of_schedule(o));
   std::vector<float> actions(static_cast<size_t>(sizes_.horizon * sizes_.actions));
   std::vector<Buffer> others;
   std::vector<void*> outputs;
@@ -156,6 +173,68 @@ Result<std::vector<float>> Policy::act(const PackedObservation& o, int64_t given
   for (size_t i = 0; i < caches.size(); ++i)
     (i % 2 == 0 ? stages.k : stages.v).push_back(spread(caches[i], o.rows, 0, valid, given_rows, cols));
   return actions;
+}
+
+Status Policy::time_graphs(const PackedObservation& o, int repeats, int warmup, PolicyTimes& times) {
+  for (const ScheduleItem& item : engine_.schedule) times.graphs.push_back({item.graph, item.times, {}});
+  for (int i = -warmup; i < repeats; ++i) {
+    for (PolicyTimes::OfGraph& g : times.graphs) {
+      TS_ASSIGN(const Plan* const plan, session_->plan(g.graph));
+      TS_ASSIGN(Executor* const executor, session_->graph(g.graph));
+      std::vector<const void*> inputs;
+      for (const Port& p : plan->inputs) inputs.push_back(is_state(*plan, p) ? nullptr : input(p.name, o));
+      TS_ASSIGN(const std::vector<double> ms, executor->time_runs(inputs, static_cast<int>(g.times), /*warmup=*/0));
+      if (i >= 0) g.ms.insert(g.ms.end(), ms.begin(), ms.end());
+    }
+  }
+  return {};
+}
+
+Result<PolicyTimes> Policy::time(const PackedObservation& o, int repeats, int warmup) {
+  PolicyTimes times;
+  TS_ASSIGN(const std::vector<const void*> inputs, inputs_of_schedule(o));
+  TS_ASSIGN(times.resident_ms, session_->time_runs(inputs, repeats, warmup));
+  constexpr int kFew = 3;  // the clock is up already
+  for (int i = -std::min(kFew, repeats); i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    TS_TRY(act(o).status());
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (i >= 0) times.host_ms.push_back(ms);
+  }
+  TS_TRY(time_graphs(o, repeats, std::min(kFew, repeats), times));
+  TS_ASSIGN(const Executor* const first, session_->graph(engine_.schedule[0].graph));
+  times.machine = first->machine();
+  return times;
+}
+
+// What a port would read now: of a state what the session holds, else the observation's.
+Array Policy::array_of(const Plan& plan, const Port& port, const PackedObservation& o) const {
+  const PlanTensor& t = plan.tensors[static_cast<size_t>(port.tensor)];
+  Buffer bytes(static_cast<size_t>(port_bytes(plan, port)));
+  const void* from = is_state(plan, port)
+                         ? static_cast<const void*>(session_->state()->blocks()[static_cast<size_t>(t.index)])
+                         : input(port.name, o);
+  std::copy_n(static_cast<const uint8_t*>(from), bytes.size(), bytes.data());
+  Array a{.name = port.name, .shape = t.desc.shape, .dtype = numpy_dtype(t.desc.type.element), .data = {}};
+  a.data = Bytes::own(std::move(bytes));
+  if (!a.dtype.empty()) return a;
+  a.data = converted(a.data, t.desc.type.element, Element::f32);
+  a.dtype = numpy_dtype(Element::f32);
+  return a;
+}
+
+Status Policy::trace(const PackedObservation& o, const SeeInputs& see) {
+  for (const ScheduleItem& item : engine_.schedule) {
+    TS_ASSIGN(const Plan* const plan, session_->plan(item.graph));
+    TS_CHECK(info(plan->arch).device == DeviceKind::kHost, "states are read where they lie");
+    for (int64_t run = 0; run < item.times; ++run) {
+      std::vector<Array> inputs;
+      for (const Port& p : plan->inputs) inputs.push_back(array_of(*plan, p, o));
+      TS_TRY(see(item.graph, run, std::move(inputs)));
+      TS_TRY(run_graph(item.graph, o, {}));
+    }
+  }
+  return {};
 }
 
 }  // namespace tessera

@@ -21,6 +21,20 @@ struct PolicyStages {
   std::vector<float> velocity;           // of the first step
 };
 
+// Milliseconds of each run.
+struct PolicyTimes {
+  std::vector<double> resident_ms;  // the whole schedule, from inputs where the plans run to actions there
+  std::vector<double> host_ms;      // from host memory to host memory
+  // One run of each graph by itself, in the order of the schedule.
+  struct OfGraph {
+    std::string graph;
+    int64_t times;  // that the schedule runs it
+    std::vector<double> ms;
+  };
+  std::vector<OfGraph> graphs;
+  std::string machine;
+};
+
 class Policy {
  public:
   // `engine` must outlive it. The error says what the engine is instead of a policy.
@@ -36,10 +50,21 @@ class Policy {
   Result<std::vector<float>> act(const PackedObservation& observation, int64_t given_views, int64_t given_rows,
                                  PolicyStages& stages);
 
+  // One observation, graph by graph; `see` gets the arrays that each run of a graph reads, as f32 or as the port has
+  // them, states among them: what calibration runs that graph with. Contract: the plans run on the host.
+  using SeeInputs = std::function<Status(const std::string& graph, int64_t run, std::vector<Array> inputs)>;
+  Status trace(const PackedObservation& observation, const SeeInputs& see);
+  // Graphs by themselves are timed in the order of the schedule, each over what the one before it left. `warmup`:
+  // kOwnWarmup or a number of runs that do not count.
+  Result<PolicyTimes> time(const PackedObservation& observation, int repeats, int warmup = kOwnWarmup);
+
  private:
   explicit Policy(const Engine& engine) : engine_(engine) {}
   Status read_sizes();
   const void* input(const std::string& name, const PackedObservation& o) const;
+  Array array_of(const Plan& plan, const Port& port, const PackedObservation& o) const;
+  Result<std::vector<const void*>> inputs_of_schedule(const PackedObservation& o) const;
+  Status time_graphs(const PackedObservation& o, int repeats, int warmup, PolicyTimes& times);
   // One graph; `outputs` by name get what it leaves, as f32.
   Status run_graph(const std::string& graph, const PackedObservation& o,
                    const std::vector<std::pair<std::string, std::vector<float>*>>& outputs);

@@ -30,6 +30,8 @@ class Chooser {
       return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":",
                          left_, "; to accept them in ", carrier_->name, ":", left_flags_));
     }
+    choices.rule_used = rule_used_, choices.allow_used = allow_used_;
+    if (options_.part) return choices;
     TS_TRY(check_used());
     TS_TRY(check_realised(choices));
     return choices;
@@ -37,17 +39,14 @@ class Chooser {
 
  private:
   LayerChoice choice_of(const Node& node) {
+    // A weight that keeps its type is rounded only where the layer is named, or its role.
+    const bool exact = node.role == kExactRole;
     LayerChoice c{.precision = in_block(node) ? base_ : carrier_, .sparse = options_.sparse && in_block(node)};
-    // A weight that keeps its type in every precision says what its layer multiplies, unless somebody names the layer.
-    const bool exact = g_.at(node.inputs[1]).exact;
-    if (exact) c = {.precision = &plain_precision(Element::f32)};
+    if (exact) c = {.precision = &plain_precision(g_.at(node.inputs[1]).type.quant.element)};
     for (size_t r = 0; r < options_.rules.size(); ++r) {
       const Rule& rule = options_.rules[r];
       if (!matches(rule.layer.c_str(), node.name.c_str()) || !matches(rule.role.c_str(), node.role.c_str())) continue;
-      if (exact && rule.layer == "*") {
-        rule_used_[r] = true;
-        continue;
-      }
+      if (exact && rule.layer == "*" && rule.role != kExactRole) continue;
       if (!rule.precision.empty()) c.precision = find_precision(rule.precision);
       if (!rule.sparsity.empty()) {
         c.sparse = rule.sparsity != "none";

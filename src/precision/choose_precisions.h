@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which precision each layer was asked for: the precision of the command line for the layers of the blocks and its
-// carrier for embedding and head, then the rules of a recipe, then what the user allows; later ones win. Rules and
-// allowances that match nothing are errors, and so is a request that no layer would realise. An allowance replaces all
-// that was asked of a layer; a precision without scales also ends its 2:4 sparsity. A layer whose weight is exact
-// (Value::exact) is fp32 unless a rule or an allowance names it.
+// Which precision each layer was asked for: the precision of the command line for the layers of the blocks, its carrier
+// for embedding and head, and f32 where the graph calls the weight exact; then the rules of a recipe, then what the
+// user allows; later ones win. Rules and allowances that match nothing are errors, and so is a request that no layer
+// would realise. An allowance replaces all that was asked of a layer; a precision without scales also ends its 2:4
+// sparsity.
 #pragma once
 
 #include <optional>
@@ -33,6 +33,7 @@ struct QuantizeOptions {
   // (lower/fold_norms.h).
   std::set<std::string> folded_norms, plain_norms;
   const Ranges* ranges = nullptr;
+  bool part = false;           // one of several graphs of a model: what a rule or an allowance names may be in another
   std::optional<Arch> target;  // whose kernels are asked what they can read and make; nothing: all of it
 };
 
@@ -45,7 +46,8 @@ struct LayerChoice {
 };
 struct Choices {
   Element carrier = Element::f16;
-  std::vector<LayerChoice> layers;  // per node
+  std::vector<LayerChoice> layers;          // per node
+  std::vector<bool> rule_used, allow_used;  // whether each matched a layer
 };
 
 // Assigns roles (precision/roles.h) on the way. Contract: the graph is canonical.

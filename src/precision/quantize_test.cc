@@ -60,6 +60,34 @@ TEST(Quantize, RolesFollowNorms) {
   EXPECT_EQ(node(g, "head").role, "head");
 }
 
+TEST(Quantize, AnExactWeightKeepsItsTypeInEveryPrecision) {
+  std::string text = kBlock;
+  text.replace(text.find("%w1: f32[64,32]"), 15, "%w1: f32[64,32] exact");
+  for (const char* precision : {"bf16", "fp16", "fp8"}) {
+    Graph g = parsed(text.c_str());
+    const Ranges seen = ranges();
+    QuantizeOptions options{.precision = precision};
+    options.ranges = &seen;
+    ASSERT_TRUE(quantize(g, options).ok()) << precision;
+    EXPECT_EQ(node(g, "mlp.fc1").role, "exact");
+    EXPECT_EQ(node(g, "mlp.fc1").asked, "fp32") << precision;
+    EXPECT_EQ(g.at(node(g, "mlp.fc1").inputs[1]).type.quant, QuantType(Element::f32)) << precision;
+    EXPECT_EQ(node(g, "mlp.fc2").asked, precision);
+    EXPECT_NE(g.at(node(g, "mlp.fc2").inputs[1]).type.quant, QuantType(Element::f32)) << precision;
+  }
+  // A recipe's rule for all layers leaves it; one for its role does not.
+  QuantizeOptions options{.precision = "bf16"};
+  options.rules = {{.precision = "fp16"}};
+  Graph all = parsed(text.c_str());
+  ASSERT_TRUE(quantize(all, options).ok());
+  EXPECT_EQ(node(all, "mlp.fc1").asked, "fp32");
+  EXPECT_EQ(node(all, "mlp.fc2").asked, "fp16");
+  options.rules.push_back({.role = "exact", .precision = "fp16"});
+  Graph named = parsed(text.c_str());
+  ASSERT_TRUE(quantize(named, options).ok());
+  EXPECT_EQ(node(named, "mlp.fc1").asked, "fp16");
+}
+
 TEST(Quantize, ABlockWithoutNormsAroundItIsABlock) {
   std::string text = kBlock;  // no final norm: fc2's result goes straight to the head
   const size_t norm2 = text.find("  %m:"), end = text.find('\n', norm2);

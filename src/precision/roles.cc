@@ -119,6 +119,9 @@ void assign_roles(Graph& g) {
       if (reaches) attends[static_cast<size_t>(in)] = true;
     }
   }
+  for (Node& n : g.nodes) {
+    if (is_linear(g, n) && g.at(n.inputs[1]).exact) n.role = kExactRole;
+  }
 }
 
 }  // namespace tessera

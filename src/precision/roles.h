@@ -8,6 +8,7 @@
 //   block.attention_in    its result reaches an attention through views, copies and rotary only (q, k, v)
 //   block.attention_out   its input is an attention's result
 //   block.mlp             every other one
+//   exact                 whatever it is for, the graph calls its weight exact: it keeps its type in every precision
 // Attention nodes have the role block.attention.
 #pragma once
 
@@ -18,6 +19,7 @@ namespace tessera {
 inline bool is_linear(const Graph& g, const Node& n) {
   return n.op == "matmul" && n.inputs.size() > 1 && g.at(n.inputs[1]).constant;
 }
+inline constexpr const char* kExactRole = "exact";
 inline bool in_block(const Node& n) { return n.role.starts_with("block"); }
 
 void assign_roles(Graph& graph);

@@ -53,6 +53,28 @@ Status Recording::wait() const {
   return cuda::cuda_status("running the graph", cudaStreamSynchronize(handle(stream_)));
 }
 
+Result<std::vector<double>> Recording::time_launches(int repeats, int warmup) const {
+  struct Event {
+    ~Event() {
+      if (event != nullptr) (void)cudaEventDestroy(event);
+    }
+    cudaEvent_t event = nullptr;
+  } start, stop;
+  TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&start.event)));
+  TS_TRY(cuda::cuda_status("making an event", cudaEventCreate(&stop.event)));
+  std::vector<double> times;
+  for (int i = -warmup; i < repeats; ++i) {
+    TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(start.event, handle(stream_))));
+    TS_TRY(launch({stream_}));
+    TS_TRY(cuda::cuda_status("recording an event", cudaEventRecord(stop.event, handle(stream_))));
+    TS_TRY(cuda::cuda_status("running the graph", cudaEventSynchronize(stop.event)));
+    float ms = 0;
+    TS_TRY(cuda::cuda_status("reading events", cudaEventElapsedTime(&ms, start.event, stop.event)));
+    if (i >= 0) times.push_back(static_cast<double>(ms));
+  }
+  return times;
+}
+
 Result<bool> is_capturing(Stream stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   TS_TRY(cuda::cuda_status("asking whether the stream is under capture",
@@ -73,6 +95,9 @@ Status Recording::record(const std::function<Status(Stream)>&) {
 }
 Status Recording::launch(Stream) const { return machine_error("this program was built without CUDA"); }
 Status Recording::wait() const { return machine_error("this program was built without CUDA"); }
+Result<std::vector<double>> Recording::time_launches(int, int) const {
+  return machine_error("this program was built without CUDA");
+}
 Result<bool> is_capturing(Stream) { return false; }
 Status copy_on_device(void*, const void*, size_t, Stream) {
   return machine_error("this program was built without CUDA");

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "base/status.h"
 #include "op/variant.h"
@@ -24,6 +25,8 @@ class Recording {
   // A stream of its own, for whoever has none.
   Stream stream() const { return {stream_}; }
   Status wait() const;  // until what is on stream() is done
+  // Milliseconds of each of `repeats` launches on stream(), after `warmup` others: events around them.
+  Result<std::vector<double>> time_launches(int repeats, int warmup) const;
 
  private:
   void* stream_ = nullptr;

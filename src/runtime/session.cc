@@ -2,6 +2,7 @@
 #include "runtime/session.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/log.h"
 #include "runtime/batches.h"
@@ -190,6 +191,43 @@ Status Session::launch(std::span<const void* const> inputs, std::span<void* cons
   return {};
 }
 
+Status Session::fill_buffers(std::span<const void* const> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    TS_TRY(copy_to_device(buffers_[i].data(), inputs[i],
+                          static_cast<size_t>(port_bytes(*inputs_[i].plan, inputs_[i].plan->inputs[inputs_[i].port]))));
+  return {};
+}
+
+Result<std::vector<double>> Session::time_runs(std::span<const void* const> inputs, int repeats, int warmup) {
+  std::vector<Buffer> results;
+  std::vector<void*> outputs;
+  for (const PortOf& p : outputs_) {
+    results.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port])));
+    outputs.push_back(results.back().data());
+  }
+  const Taken taken(taken_);
+  if (!taken.mine()) return busy_session();
+  TS_TRY(check(inputs, outputs));
+  if (kind_ == DeviceKind::kHost) {
+    std::vector<double> times;
+    for (int i = -(warmup == kOwnWarmup ? 1 : warmup); i < repeats; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      TS_TRY(put_runs(inputs, outputs, {}, /*host=*/true));
+      const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      if (i >= 0) times.push_back(ms);
+    }
+    return times;
+  }
+  const OnDevice here(options_.device);
+  TS_TRY(here.status());
+  TS_TRY(record());
+  const Turn turn(*state_);
+  if (!turn.mine()) return busy_session();
+  TS_TRY(state_->order().settle());
+  TS_TRY(fill_buffers(inputs));
+  return recording_->time_launches(repeats, warmup == kOwnWarmup ? 20 : warmup);
+}
+
 Status Session::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
@@ -201,9 +239,7 @@ Status Session::run(std::span<const void* const> inputs, std::span<void* const> 
   const Turn turn(*state_);
   if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().settle());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_to_device(buffers_[i].data(), inputs[i],
-                          static_cast<size_t>(port_bytes(*inputs_[i].plan, inputs_[i].plan->inputs[inputs_[i].port]))));
+  TS_TRY(fill_buffers(inputs));
   TS_TRY(recording_->launch(recording_->stream()));
   TS_TRY(recording_->wait());
   for (size_t o = 0; o < outputs.size(); ++o) {

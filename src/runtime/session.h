@@ -57,6 +57,9 @@ class Session {
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs);
   // Device memory, asynchronous on the caller's stream; host plans: the same as run.
   Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
+  // Milliseconds of each of `repeats` runs of the whole schedule after `warmup` others (kOwnWarmup: as executors have
+  // it), inputs resident where the plans run and outputs left there (CUDA: events around the schedule's one graph).
+  Result<std::vector<double>> time_runs(std::span<const void* const> inputs, int repeats, int warmup = kOwnWarmup);
   // All zeros again: a new session.
   Status clear() { return state_->clear(); }
   const std::shared_ptr<State>& state() const { return state_; }
@@ -76,6 +79,7 @@ class Session {
   // Every run of the schedule in order, with these buffers.
   Status put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream, bool host);
   Status record();
+  Status fill_buffers(std::span<const void* const> inputs);  // of the recording
   // Copies to the recording's buffers, its launch, and copies from them, on the stream.
   Status launch(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
 

@@ -81,6 +81,32 @@ TEST(Session, RunsTheScheduleInOrder) {
   }
 }
 
+// Timed runs are whole ones: the state is what the schedule leaves, and the next step goes on from there.
+void time_and_go_on(Arch arch) {
+  const Engine e = counting_engine(arch);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const std::vector<float> x = test_input(kCount, 3);
+  const void* in[] = {x.data()};
+  for (const int warmup : {0, 2}) {
+    const auto times = (*session)->time_runs(in, 5, warmup);
+    ASSERT_TRUE(times.ok()) << times.status().message();
+    ASSERT_EQ(times->size(), 5u);
+    for (const double ms : *times) EXPECT_GT(ms, 0);
+    const auto step = (*session)->graph("step");
+    ASSERT_TRUE(step.ok());
+    std::vector<float> y(kCount);
+    const void* state[] = {nullptr};
+    void* out[] = {nullptr, y.data()};
+    ASSERT_TRUE((*step)->run(state, out).ok());
+    EXPECT_EQ(y, after(x, 11));
+  }
+  const void* null[] = {nullptr};
+  EXPECT_FALSE((*session)->time_runs(null, 1).ok());
+}
+
+TEST(Session, TimesWholeRuns) { time_and_go_on(Arch::cpu); }
+
 // Parts by hand, in two sessions by turns; what a caller hands over for a state is put there, and copied from there.
 TEST(Session, PartsOverStatesOfTheirOwn) {
   const Engine e = counting_engine();
@@ -188,6 +214,11 @@ TEST(Session, TwoThreadsOnOneSession) {
 
 #define SKIP_WITHOUT_GPU() \
   if (const std::string why = why_not_here(Arch::cuda); !why.empty()) GTEST_SKIP() << why
+
+TEST(Session, TimesWholeRuns_cuda) {
+  SKIP_WITHOUT_GPU();
+  time_and_go_on(Arch::cuda);
+}
 
 // The whole schedule is one graph: from host memory, and from device memory on two streams by turns.
 TEST(Session, ScheduleIsOneGraph_cuda) {

@@ -29,14 +29,6 @@ class PlainLayout final : public CheckpointLayout {
   }
 };
 
-Result<Json> read_json(const fs::path& path) {
-  TS_ASSIGN(const Bytes file, map_file(path.string()));
-  auto json = parse_json({reinterpret_cast<const char*>(file.data()), file.size()});
-  if (!json.ok()) return json.status().at(path.string());
-  if (!json->is_object()) return bad_input(cat(path.string(), ": is not a JSON object"));
-  return json;
-}
-
 Status read_tensors(const fs::path& folder, CheckpointTensors& tensors) {
   std::error_code none;
   const fs::path index = folder / "model.safetensors.index.json";
@@ -73,6 +65,14 @@ OpenedLayout open_layout(const LayoutConfig& config) {
 
 }  // namespace
 
+Result<Json> read_json_object(const std::string& path) {
+  TS_ASSIGN(const Bytes file, map_file(path));
+  auto json = parse_json({reinterpret_cast<const char*>(file.data()), file.size()});
+  if (!json.ok()) return json.status().at(path);
+  if (!json->is_object()) return bad_input(cat(path, ": is not a JSON object"));
+  return json;
+}
+
 Checkpoint::Checkpoint() = default;
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
@@ -86,16 +86,25 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint c;
   const fs::path whole = fs::weakly_canonical(folder, none);
   c.folder_ = whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
-  TS_ASSIGN(c.config_, read_json(folder / "config.json"));
+  TS_ASSIGN(c.config_, read_json_object((folder / "config.json").string()));
   LayoutConfig config;
   if (const auto q = c.config_.find("quantization_config"); q != c.config_.end()) config.quantization = *q;
   if (const fs::path hf = folder / "hf_quant_config.json"; fs::exists(hf, none)) {
-    TS_ASSIGN(config.hf_quant, read_json(hf));
+    TS_ASSIGN(config.hf_quant, read_json_object(hf.string()));
   }
   auto layout = open_layout(config);
   if (!layout.ok()) return layout.status().at(path);
   c.layout_ = std::move(*layout);
   TS_TRY(read_tensors(folder, c.tensors_));
+  return c;
+}
+
+Checkpoint Checkpoint::of(std::string name, Json config, CheckpointTensors tensors) {
+  Checkpoint c;
+  c.folder_ = std::move(name);
+  c.config_ = std::move(config);
+  c.tensors_ = std::move(tensors);
+  c.layout_ = std::make_unique<PlainLayout>();
   return c;
 }
 
@@ -120,6 +129,7 @@ Result<std::vector<std::string>> Checkpoint::finish(const std::vector<std::strin
 
 std::string Checkpoint::describe() const {
   const std::vector<std::string>& files = tensors_.files();
+  if (files.empty()) return folder_;
   std::string text = cat(folder_, " (", layout_->describe(), ", ");
   for (size_t i = 0; i < files.size() && i < 3; ++i) text += cat(i == 0 ? "" : ", ", files[i]);
   return text + (files.size() > 3 ? cat(" and ", files.size() - 3, " more)") : ")");

@@ -33,6 +33,8 @@ class CheckpointLayout;
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::string& folder);
+  // Plain tensors of no folder. `name`: what describe() says.
+  static Checkpoint of(std::string name, nlohmann::json config, CheckpointTensors tensors);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -58,5 +60,8 @@ class Checkpoint {
   CheckpointTensors tensors_;
   std::unique_ptr<CheckpointLayout> layout_;
 };
+
+// A JSON file that holds an object.
+Result<nlohmann::json> read_json_object(const std::string& path);
 
 }  // namespace tessera

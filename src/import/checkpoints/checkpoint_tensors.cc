@@ -104,6 +104,12 @@ Status CheckpointTensors::add_index(const std::string& path) {
   return {};
 }
 
+Status CheckpointTensors::add_made(const std::string& name, const Shape& shape, Make make) {
+  TS_TRY(add({.name = name, .type = SafetensorsType::F32, .shape = shape, .data = {}}, "the seeded weights"));
+  makers_[name] = std::move(make);
+  return {};
+}
+
 const SafetensorsEntry* CheckpointTensors::find(const std::string& name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;
@@ -128,12 +134,21 @@ Result<Bytes> CheckpointTensors::take(const std::string& name, const std::vector
   if (std::find(shapes.begin(), shapes.end(), t->shape) == shapes.end())
     return bad_input(cat("tensor '", name, "' has the shape ", to_string(t->shape), "; wanted is ", list_of(shapes)));
   taken_.insert(name);
+  if (const auto maker = makers_.find(name); maker != makers_.end()) return made(name, maker->second);
   if (reinterpret_cast<uintptr_t>(t->data.data()) % kAlign == 0) return t->data;
   if (const auto moved = moved_.find(name); moved != moved_.end()) return moved->second;
   TS_ASSIGN(Buffer copy, allocate(static_cast<int64_t>(t->data.size()), cat("tensor '", name, "'")));
   if (!t->data.empty()) std::memcpy(copy.data(), t->data.data(), t->data.size());
   give_back(t->data.data(), t->data.size());
   return moved_[name] = derived_->keep(std::move(copy));
+}
+
+Result<Bytes> CheckpointTensors::made(const std::string& name, const Make& make) {
+  if (const auto known = moved_.find(name); known != moved_.end()) return known->second;
+  const int64_t count = elements(find(name)->shape);
+  TS_ASSIGN(Buffer numbers, allocate(count * static_cast<int64_t>(sizeof(float)), cat("tensor '", name, "'")));
+  make({reinterpret_cast<float*>(numbers.data()), static_cast<size_t>(count)});
+  return moved_[name] = derived_->keep(std::move(numbers));
 }
 
 Result<Bytes> CheckpointTensors::take_f32(const std::string& name, const std::vector<Shape>& shapes) {

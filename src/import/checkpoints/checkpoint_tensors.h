@@ -3,10 +3,12 @@
 // taken is noted, so that what was not asked for can be named.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,11 @@ class CheckpointTensors {
   Status add_file(const std::string& path);
   // The tensors that the index gives to each of its files must be just those that it holds.
   Status add_index(const std::string& path);
+
+  // An f32 tensor of no file: `make` fills it when it is first taken, so that a model of random weights is never in
+  // memory as a whole.
+  using Make = std::function<void(std::span<float> numbers)>;
+  Status add_made(const std::string& name, const Shape& shape, Make make);
 
   bool has(const std::string& name) const { return tensors_.contains(name); }
   const SafetensorsEntry* find(const std::string& name) const;
@@ -56,11 +63,13 @@ class CheckpointTensors {
 
  private:
   Status add(SafetensorsEntry tensor, const std::string& file);
+  Result<Bytes> made(const std::string& name, const Make& make);
 
   std::map<std::string, SafetensorsEntry> tensors_;
   std::map<std::string, std::string> file_of_;
+  std::map<std::string, Make> makers_;
   std::set<std::string> taken_;
-  std::map<std::string, Bytes> moved_, widened_;  // tensors that do not lie in the file as they are read
+  std::map<std::string, Bytes> moved_, widened_;  // tensors that do not lie in a file as they are read
   std::shared_ptr<DerivedConstants> derived_ = std::make_shared<DerivedConstants>();
   std::vector<std::string> files_;
 };

@@ -90,7 +90,7 @@ class LlamaGraph {
   Status build() {
     const ValueId ids = l_.input("input_ids", {n_.batch, n_.tokens}, Element::i64);
     length_ = l_.input("past_length", {n_.batch}, Element::i32);
-    TS_ASSIGN(angles_, angles_from(l_, length_, n_.tokens, n_.cache, s_.head, s_.theta));
+    TS_ASSIGN(angles_, angles_from(l_, length_, n_.tokens, n_.cache, {.head = s_.head, .base = s_.theta}));
     TS_ASSIGN(const ValueId table, l_.constant("model.embed_tokens.weight", {s_.vocabulary, s_.width}));
     TS_ASSIGN(ValueId x, l_.b.emit("gather", {table, ids}, {}, "model.embed_tokens"));
     for (int64_t i = 0; i < s_.layers; ++i) {

@@ -16,6 +16,8 @@ constexpr float kHidden = -2.3819763e38f;
 
 struct Sizes {
   int64_t batch, views, prompt, horizon, steps;
+  bool bytes;      // images are u8
+  bool bf16_rope;  // rotary frequencies are rounded to bf16
 };
 
 // One of the three graphs. States have the same names and types in all of them.
@@ -25,9 +27,7 @@ class PolicyGraph {
       : g_(graph), checkpoint_(checkpoint), s_(settings), n_(sizes), l_(graph, checkpoint) {}
 
   Status vision() {
-    const int64_t side = s_.vision.image, images = n_.batch * n_.views;
-    const ValueId pixels = l_.input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
-    TS_ASSIGN(ValueId x, l_.b.reshape(pixels, {images, 3, side, side}));
+    TS_ASSIGN(ValueId x, pixels());
     TS_ASSIGN(x, siglip_tower(l_, s_.paligemma() + "vision_tower.vision_model", s_.vision, x));
     TS_ASSIGN(x, l_.linear(s_.paligemma() + "multi_modal_projector.linear", x, s_.language.width));
     TS_ASSIGN(x, l_.b.reshape(x, {n_.batch, image_rows(), s_.language.width}));
@@ -41,7 +41,7 @@ class PolicyGraph {
     const ValueId seen = l_.input("image_tokens", {n_.batch, image_rows(), s_.language.width}, Element::f32);
     g_.states.push_back({.input = g_.inputs.size() - 1});
     TS_ASSIGN(ValueId x, sequence(ids, seen, images));
-    GemmaLayers layers(l_, s_.language, fixed_angles(g_, rows(), s_.language.head, s_.rope_base));
+    GemmaLayers layers(l_, s_.language, fixed_angles(g_, rows(), frequencies(s_.language)));
     for (int64_t i = 0; i < s_.layers; ++i) {
       const std::string name = cat(s_.paligemma(), "language_model.layers.", i);
       GemmaCache cache = cache_of(i);
@@ -64,8 +64,7 @@ class PolicyGraph {
     TS_TRY(read_modulations(count));
     TS_ASSIGN(ValueId x, action_tokens(x0, count));
     // The suffix lies right behind the valid rows.
-    TS_ASSIGN(const RotaryAngles angles,
-              angles_from(l_, length_, suffix(), rows() + suffix(), s_.expert.head, s_.rope_base));
+    TS_ASSIGN(const RotaryAngles angles, angles_from(l_, length_, suffix(), rows() + suffix(), frequencies(s_.expert)));
     GemmaLayers layers(l_, s_.expert, angles);
     const ValueId bias = suffix_bias();
     for (int64_t i = 0; i < s_.layers; ++i) {
@@ -95,16 +94,37 @@ class PolicyGraph {
   int64_t rows() const { return image_rows() + n_.prompt; }
   int64_t suffix() const { return n_.horizon + (s_.pi05 ? 0 : 1); }
 
+  RotaryFrequencies frequencies(const GemmaSettings& g) const {
+    return {.head = g.head, .base = s_.rope_base, .bf16 = n_.bf16_rope};
+  }
+
+  // [images, 3, side, side] in [-1, 1], from f32 of that form or from bytes [.., side, side, 3].
+  Result<ValueId> pixels() {
+    const int64_t side = s_.vision.image, images = n_.batch * n_.views;
+    if (!n_.bytes) {
+      const ValueId given = l_.input("images", {n_.batch, n_.views, 3, side, side}, Element::f32);
+      return l_.b.reshape(given, {images, 3, side, side});
+    }
+    const ValueId given = l_.input("images", {n_.batch, n_.views, side, side, 3}, Element::u8);
+    TS_ASSIGN(ValueId x, l_.b.reshape(given, {images, side, side, 3}));
+    TS_ASSIGN(x, l_.b.cast(x, Element::f32, "images.f32"));
+    TS_ASSIGN(x, l_.b.map("div", {exact(x), l_.b.scalar(127.5, Element::f32)}, "images.scaled"));
+    TS_ASSIGN(x, l_.b.map("sub", {exact(x), l_.b.scalar(1, Element::f32)}, "images.centred"));
+    return l_.b.permute(exact(x), {0, 3, 1, 2});
+  }
+
   // Numbers that keep f32 in every precision.
   ValueId exact(ValueId id) {
     g_.at(id).exact = true;
     return id;
   }
   // A layer between actions and tokens, whose weights the published model has in f32.
-  Result<ValueId> exact_linear(const std::string& module, ValueId x, int64_t outputs) {
+  // `inner`: what it makes is read by another one, in f32 as well.
+  Result<ValueId> exact_linear(const std::string& module, ValueId x, int64_t outputs, bool inner = false) {
     const size_t first = g_.values.size();
     TS_ASSIGN(const ValueId y, l_.linear(module, x, outputs));
-    for (size_t v = first; v < g_.values.size(); ++v) g_.values[v].exact = g_.values[v].exact || g_.values[v].constant;
+    for (size_t v = first; v < g_.values.size(); ++v)
+      g_.values[v].exact = g_.values[v].exact || inner || g_.values[v].constant;
     return y;
   }
   // Read by this graph; `leave` may give it a new value.
@@ -229,7 +249,7 @@ class PolicyGraph {
   }
 
   Result<ValueId> action_tokens(ValueId x, ValueId count) {
-    TS_ASSIGN(ValueId y, exact_linear(s_.prefix + "action_in_proj", x, s_.expert.width));
+    TS_ASSIGN(ValueId y, exact_linear(s_.prefix + "action_in_proj", x, s_.expert.width, /*inner=*/!s_.pi05));
     if (s_.pi05) return y;
     const int64_t width = s_.expert.width;
     std::vector<std::vector<float>> rows;
@@ -241,9 +261,9 @@ class PolicyGraph {
     TS_ASSIGN(time, l_.b.reshape(time, {n_.batch, 1, width}));
     TS_ASSIGN(time, l_.b.expand(time, {n_.batch, n_.horizon, width}));
     TS_ASSIGN(y, l_.b.concat({y, time}, 2, "action_time"));
-    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_in", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_in", exact(y), width, /*inner=*/true));
     TS_ASSIGN(y, l_.b.map("silu", {y}, s_.prefix + "action_time_mlp.act"));
-    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_out", y, width));
+    TS_ASSIGN(y, exact_linear(s_.prefix + "action_time_mlp_out", exact(y), width));
     return l_.b.concat({state("state_token", {n_.batch, 1, width}, Element::f32), y}, 1, "suffix");
   }
 
@@ -263,8 +283,16 @@ class PolicyGraph {
     TS_TRY(output("velocity", velocity));
     TS_TRY(leave("x", after, x));
     TS_TRY(output("actions", after));  // a copy, which writes where the caller wants it
-    TS_ASSIGN(const ValueId next, l_.b.map("add", {count, l_.b.scalar(1, Element::i32)}, "step.next"));
+    TS_ASSIGN(const ValueId next, l_.b.emit("gather", {next_steps(), count}, {}, "step.next"));
     return leave("step", next, count);
+  }
+
+  // The step after each; after the last comes the first, so that a graph may run by itself as often as it likes.
+  ValueId next_steps() {
+    Buffer next(static_cast<size_t>(n_.steps) * sizeof(int32_t));
+    for (int64_t i = 0; i < n_.steps; ++i)
+      reinterpret_cast<int32_t*>(next.data())[i] = static_cast<int32_t>((i + 1) % n_.steps);
+    return g_.add_constant("step.next", Type{{n_.steps}, Element::i32}, Bytes::own(std::move(next)));
   }
 
   Graph& g_;
@@ -281,7 +309,9 @@ Result<Sizes> sizes_of(const PolicySettings& s, const FamilySizes& asked) {
                 .views = asked.get("views", kDefaultViews),
                 .prompt = asked.get("prompt", s.prompt),
                 .horizon = asked.get("horizon", s.horizon),
-                .steps = asked.get("steps", s.steps)};
+                .steps = asked.get("steps", s.steps),
+                .bytes = asked.get("images", 1) == 2,
+                .bf16_rope = asked.get("rope", 1) == 2};
   if (n.views > kMostViews || n.steps > 1000 || n.prompt > 65536 || n.horizon > 65536)
     return usage_error(cat("sizes views=", n.views, ", prompt=", n.prompt, ", horizon=", n.horizon, ", steps=", n.steps,
                            ": at most ", kMostViews, ", 65536, 65536 and 1000 are accepted"));
@@ -321,14 +351,18 @@ Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
 }
 
 extern const Family pi05_family;
-const Family pi05_family{nullptr,
-                         nullptr,
-                         pi05_graph,
-                         harmless,
-                         {{"views", "cameras, at most"},
-                          {"prompt", "tokens of the prompt, at most"},
-                          {"horizon", "actions of a chunk"},
-                          {"steps", "Euler steps"}},
-                         schedule};
+const Family pi05_family{
+    nullptr,
+    nullptr,
+    pi05_graph,
+    harmless,
+    {{"views", "cameras, at most"},
+     {"prompt", "tokens of the prompt, at most"},
+     {"horizon", "actions of a chunk"},
+     {"steps", "Euler steps"},
+     {"images", "how pixels come", {"f32", "u8"}},
+     {"rope", "rotary frequencies as JAX has them, or rounded to bf16", {"jax", "openpi-pytorch"}}},
+    schedule,
+    random_policy};
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // π0 and π0.5: images, a prompt and noise become a chunk of actions (flow matching, Euler steps). Three graphs over
 // shared states (docs/design/0031):
-//   vision  images [b, views, 3, n, n] -> image_tokens
+//   vision  images [b, views, 3, n, n] in [-1, 1], or u8 [b, views, n, n, 3] -> image_tokens
 //   prefix  tokens, image_rows, prefix_rows, noise (π0: state) -> keys and values of every layer, x = noise
 //   step    one Euler step: x = x + dt v(x, t); as often as there are steps
 // Valid rows lie at the front: those of the views that there are, then the prompt's. How many is known only while

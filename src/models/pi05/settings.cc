@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/pi05/settings.h"
 
+#include <tuple>
+
 #include "import/checkpoints/json_fields.h"
 
 namespace tessera {
@@ -136,33 +138,7 @@ class Reader {
   }
 
   Status check_tensors() {
-    const int64_t e = s_.expert.width;
-    std::vector<std::pair<std::string, Shape>> all =
-        siglip_tensors(s_.paligemma() + "vision_tower.vision_model", s_.vision);
-    const auto linear = [&](const std::string& name, int64_t outputs, int64_t inputs) {
-      all.push_back({name + ".weight", {outputs, inputs}});
-      all.push_back({name + ".bias", {outputs}});
-    };
-    linear(s_.paligemma() + "multi_modal_projector.linear", s_.language.width, s_.vision.width);
-    all.push_back({s_.embedding, {s_.vocabulary, s_.language.width}});
-    for (int64_t i = 0; i < s_.layers; ++i) {
-      for (auto& t : gemma_tensors(cat(s_.paligemma(), "language_model.layers.", i), s_.language, false))
-        all.push_back(t);
-      for (auto& t : gemma_tensors(cat(s_.gemma_expert(), "layers.", i), s_.expert, s_.pi05)) all.push_back(t);
-    }
-    if (s_.pi05) {
-      linear(s_.gemma_expert() + "norm.dense", 3 * e, e);
-      linear(s_.prefix + "time_mlp_in", e, e);
-      linear(s_.prefix + "time_mlp_out", e, e);
-    } else {
-      all.push_back({s_.gemma_expert() + "norm.weight", {e}});
-      linear(s_.prefix + "state_proj", e, s_.action);
-      linear(s_.prefix + "action_time_mlp_in", e, 2 * e);
-      linear(s_.prefix + "action_time_mlp_out", e, e);
-    }
-    linear(s_.prefix + "action_in_proj", e, s_.action);
-    linear(s_.prefix + "action_out_proj", s_.action, e);
-    for (const auto& [name, shape] : all) TS_TRY(c_.tensors().expect(name, shape));
+    for (const auto& [name, shape] : policy_tensors(s_)) TS_TRY(c_.tensors().expect(name, shape));
     return {};
   }
 
@@ -174,5 +150,87 @@ class Reader {
 }  // namespace
 
 Result<PolicySettings> read_policy_settings(Checkpoint& checkpoint) { return Reader(checkpoint).read(); }
+
+std::vector<std::pair<std::string, Shape>> policy_tensors(const PolicySettings& s) {
+  const int64_t e = s.expert.width;
+  std::vector<std::pair<std::string, Shape>> all =
+      siglip_tensors(s.paligemma() + "vision_tower.vision_model", s.vision);
+  const auto linear = [&](const std::string& name, int64_t outputs, int64_t inputs) {
+    all.push_back({name + ".weight", {outputs, inputs}});
+    all.push_back({name + ".bias", {outputs}});
+  };
+  linear(s.paligemma() + "multi_modal_projector.linear", s.language.width, s.vision.width);
+  all.push_back({s.embedding, {s.vocabulary, s.language.width}});
+  for (int64_t i = 0; i < s.layers; ++i) {
+    for (auto& t : gemma_tensors(cat(s.paligemma(), "language_model.layers.", i), s.language, false)) all.push_back(t);
+    for (auto& t : gemma_tensors(cat(s.gemma_expert(), "layers.", i), s.expert, s.pi05)) all.push_back(t);
+  }
+  if (s.pi05) {
+    linear(s.gemma_expert() + "norm.dense", 3 * e, e);
+    linear(s.prefix + "time_mlp_in", e, e);
+    linear(s.prefix + "time_mlp_out", e, e);
+  } else {
+    all.push_back({s.gemma_expert() + "norm.weight", {e}});
+    linear(s.prefix + "state_proj", e, s.action);
+    linear(s.prefix + "action_time_mlp_in", e, 2 * e);
+    linear(s.prefix + "action_time_mlp_out", e, e);
+  }
+  linear(s.prefix + "action_in_proj", e, s.action);
+  linear(s.prefix + "action_out_proj", s.action, e);
+  return all;
+}
+
+namespace {
+
+// π0.5 as published.
+nlohmann::json published() {
+  return {{"pi05", true},     {"image_size", 224}, {"patch", 14},    {"v_width", 1152},    {"v_layers", 27},
+          {"v_heads", 16},    {"v_mlp", 4304},     {"width", 2048},  {"mlp", 16384},       {"e_width", 1024},
+          {"e_mlp", 4096},    {"layers", 18},      {"heads", 8},     {"kv_heads", 1},      {"head_dim", kHead},
+          {"vocab", 257152},  {"action_dim", 32},  {"horizon", 50},  {"num_steps", 10},    {"max_token_len", 200},
+          {"rope_base", 1e4}, {"rms_eps", 1e-6},   {"ln_eps", 1e-6}, {"min_period", 4e-3}, {"max_period", 4.0}};
+}
+
+Result<PolicySettings> settings_of(const nlohmann::json& c) {
+  PolicySettings s{};
+  s.embedding = s.paligemma() + "language_model.embed_tokens.weight";
+  TS_ASSIGN(s.pi05, json_truth(c, "pi05", true));
+  SiglipSettings& v = s.vision;
+  GemmaSettings &l = s.language, &e = s.expert;
+  constexpr int64_t kMostLayers = 1000;
+  const std::tuple<const char*, int64_t*, int64_t> sizes[] = {
+      {"image_size", &v.image, kMostSize},  {"patch", &v.patch, kMostSize},     {"v_width", &v.width, kMostSize},
+      {"v_layers", &v.layers, kMostLayers}, {"v_heads", &v.heads, kMostSize},   {"v_mlp", &v.mlp, kMostSize},
+      {"width", &l.width, kMostSize},       {"mlp", &l.mlp, kMostSize},         {"e_width", &e.width, kMostSize},
+      {"e_mlp", &e.mlp, kMostSize},         {"layers", &s.layers, kMostLayers}, {"heads", &l.heads, kMostSize},
+      {"kv_heads", &l.kv_heads, kMostSize}, {"head_dim", &l.head, kMostSize},   {"vocab", &s.vocabulary, kMostSize},
+      {"action_dim", &s.action, kMostSize}};
+  for (const auto& [key, into, most] : sizes) {
+    TS_ASSIGN(*into, json_integer(c, key, 0));
+    if (*into < 1 || *into > most)
+      return bad_input(cat("'", key, "' is ", *into, "; a number from 1 to ", most, " is wanted"));
+  }
+  e.heads = l.heads, e.kv_heads = l.kv_heads, e.head = l.head;
+  if (v.image % v.patch != 0 || v.width % v.heads != 0 || l.heads % l.kv_heads != 0 || l.head % 2 != 0)
+    return bad_input(cat("image_size ", v.image, " in patches of ", v.patch, ", v_width ", v.width, " in ", v.heads,
+                         " heads, ", l.heads, " heads on ", l.kv_heads, " of ", l.head,
+                         " numbers: these divide without a rest, and a head has an even size"));
+  return s;
+}
+
+}  // namespace
+
+Result<RandomModel> random_policy(const nlohmann::json& given) {
+  nlohmann::json known = published();
+  TS_ASSIGN(const bool pi05, json_truth(given, "pi05", true));
+  if (!pi05) known["max_token_len"] = 48;
+  RandomModel model;
+  TS_ASSIGN(model.config, completed_config(known, given));
+  TS_ASSIGN(const PolicySettings s, settings_of(model.config));
+  for (auto& [name, shape] : policy_tensors(s)) model.tensors.push_back(random_tensor(name, shape));
+  // Has no influence; the published files have it.
+  model.tensors.push_back(random_tensor(s.paligemma() + "language_model.norm.weight", {s.language.width}));
+  return model;
+}
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "import/checkpoints/checkpoint.h"
 #include "models/gemma_layers.h"
+#include "models/random_weights.h"
 #include "models/siglip_tower.h"
 
 namespace tessera {
@@ -26,5 +27,11 @@ struct PolicySettings {
 
 // Every tensor that the model needs is there, in its shape; otherwise one sentence says which is not.
 Result<PolicySettings> read_policy_settings(Checkpoint& checkpoint);
+
+// Every tensor that the model needs, with its shape.
+std::vector<std::pair<std::string, Shape>> policy_tensors(const PolicySettings& settings);
+// Random weights in openpi's names. The configuration has the keys of our own small models; what it leaves out is the
+// published model's.
+Result<RandomModel> random_policy(const nlohmann::json& config);
 
 }  // namespace tessera

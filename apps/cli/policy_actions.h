@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `tessera policy ACTION` does, one function per action.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "cli/build_flags.h"
+#include "cli/command.h"
+
+namespace tessera {
+
+inline constexpr const char* kPolicyFamily = "pi05";
+inline constexpr const char* kPolicyPrecision = "bf16";  // where nothing else is said
+
+struct PolicyOptions {
+  std::string action, engine, model, config, inputs, outputs, output, images, rope, type = "bf16";
+  int64_t views = 0, prompt = 0, horizon = 0, steps = 0;  // 0: not given
+  int repeats = 20, warmup = -1;
+  bool stages = false, all = false;
+  BuildFlags flags;
+};
+
+// The flags of a build of this policy: its family, and its sizes among the others.
+BuildFlags policy_flags(const PolicyOptions& options);
+
+Status policy_build(const PolicyOptions& options, const Common& common);
+Status policy_weights(const PolicyOptions& options, const Common& common);
+Status policy_run(const PolicyOptions& options, const Common& common);
+Status policy_bench(const PolicyOptions& options, const Common& common);
+Status policy_verify(const PolicyOptions& options, const Common& common);
+
+}  // namespace tessera
