@@ -148,6 +148,9 @@ std::vector<Counterpart> of_unfused(const ModelValues& m, const PlanStep& step, 
   return found;
 }
 
+std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
+                                  bool plain);
+
 // Rows of all layers, one after the other; of each the same choice where there are several.
 std::vector<Counterpart> of_joined(const ModelValues& m, const PlanStep& step, size_t operand, bool plain) {
   PlanStep alone = step;
@@ -158,7 +161,7 @@ std::vector<Counterpart> of_joined(const ModelValues& m, const PlanStep& step, s
   for (size_t i = 0; i < names.size(); ++i) {
     const Node* layer = m.layer(names[i]);
     if (layer == nullptr || layer->op != "matmul") return {};
-    std::vector<Counterpart> own = counterparts(m, alone, operand, *layer, plain);
+    std::vector<Counterpart> own = unpadded(m, alone, operand, *layer, plain);
     if (own.empty() && role.step != nullptr && operand_of(role.step->kind) == StepOperand::kVector) {
       const int64_t n = m.graph().at(layer->inputs[1]).type.shape[0];
       const double neutral = role.step->kind == StepKind::scale ? 1 : 0;
