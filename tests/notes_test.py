@@ -200,15 +200,13 @@ class Notes(unittest.TestCase):
         self.assertNotIn("samples of --calib:", self.tessera(*words, "sm90").stdout)
         self.assertNotIn("by layers on the CPU", self.tessera(*words, "cpu").stdout)
 
-    def test_a_kernel_that_is_taken_although_slow_is_not_refused(self):
+    def test_no_kernel_is_both_taken_and_refused(self):
         self.tessera("build", MODELS / "eva02_dyn18.onnx", "-o", "x.tess", "--precision", "fp16", "--target", "sm90")
         slow = 0
         for step in json.loads(self.tessera("inspect", "x.tess", "--json").stdout)["plans"][0]["steps"]:
             self.assertNotIn(step["variant"], [r["variant"] for r in step["refusals"]], step["layer"])
             slow += "slow" in step
-        self.assertEqual(slow, 2, "one joined matmul in each block")
-        text = " ".join(self.tessera("inspect", "x.tess", "--verbose").stdout.split())
-        self.assertEqual(text.count("chosen although slow below 512 rows, here 17: no other kernel takes it"), 2)
+        self.assertEqual(slow, 0, "gates of few rows have a kernel that is not slow")
 
 
 if __name__ == "__main__":

@@ -46,8 +46,7 @@ std::vector<Problem> small_problems() {
   const Shape shapes[] = {{1, 1, 1},      {1, 16, 16},    {3, 5, 7},       {2, 15, 17},    {16, 16, 16},
                           {17, 33, 31},   {7, 64, 48},    {31, 48, 64},    {32, 32, 32},   {33, 16, 80},
                           {65, 127, 129}, {64, 112, 144}, {128, 128, 128}, {129, 144, 272}};
-  const char* const programs[] = {"",    "b",   "bg",  "bt",   "bq", "bi", "bu", "br",
-                                  "bsr", "bgs", "bgr", "bgsr", "r",  "bR", "Sr"};
+  const char* const programs[] = {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r", "bR"};
   std::vector<Problem> all;
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
@@ -89,7 +88,7 @@ std::vector<Problem> few_row_problems() {
   for (const Types& t : kTypes) {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 7, 16, 17, 64, 65, 197, 300}) {
-      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r", "Sr"})
+      for (const char* program : {"", "b", "bg", "bt", "bq", "bi", "bu", "br", "bsr", "bgs", "bgr", "bgsr", "r"})
         all.push_back(problem(t, {m, 144}, 80, program, side));
     }
     if (t.y.element == Element::f32) {  // logits: columns that are no multiple of eight too
@@ -172,16 +171,38 @@ std::vector<Problem> folded_problems() {
     }
     all.push_back(problem(t, {1, 197, 768}, 768, "brcm", side));
     all.push_back(problem(t, {1, 197, 768}, 2304, "nb", side));
-    for (const int64_t m : {1, 10, 65}) {
-      all.push_back(problem(t, {m, 144}, 176, "nI", side));
-      all.push_back(problem(t, {m, 400}, 96, "nbT", side));
-    }
   }
   for (size_t i = 0; i < all.size(); ++i) {
     Problem& p = all[i];
     if (i % 3 == 0) p.attrs.set(kFoldedKind, std::string("rms"));
     if (const int codes = ExtraResults::of(p.attrs).codes; codes > 0 && p.in[0].type.element == Element::i8)
       p.out[static_cast<size_t>(codes)].type = kInt8PerTensor;
+  }
+  return all;
+}
+
+// Scales that an earlier kernel computes: few rows and many, whole tiles and tails.
+std::vector<Problem> computed_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const Shape& s :
+         {Shape{1, 16, 16}, {7, 64, 48}, {33, 16, 80}, {65, 128, 144}, {129, 144, 272}, {300, 80, 144}})
+      all.push_back(problem(t, {s[0], s[2]}, s[1], "Sr", side));
+  }
+  return all;
+}
+
+// Gates behind a folded norm.
+std::vector<Problem> folded_gates() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
+    for (const int64_t m : {1, 10, 65}) {
+      all.push_back(problem(t, {m, 144}, 176, "nI", side));
+      all.push_back(problem(t, {m, 400}, 96, "nbT", side));
+      all.back().attrs.set(kFoldedKind, std::string("rms"));
+    }
   }
   return all;
 }
@@ -279,6 +300,11 @@ TEST_P(MatmulVariant, AgreesOnFoldedNorms) {
     check_variant(*GetParam(), p, seed++, Values::kZeros, draw_moments);
   }
 }
+TEST_P(MatmulVariant, AgreesOnFoldedGates) {
+  uint64_t seed = 1;
+  for (const Problem& p : folded_gates()) check_variant(*GetParam(), p, seed++, Values::kRandom, draw_moments);
+}
+TEST_P(MatmulVariant, AgreesOnComputedScales) { run(computed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedExtremes) { run(mixed_problems(), Values::kExtremes); }
@@ -332,9 +358,10 @@ TEST_P(MatmulVariant, IsReproducible) {
 // What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
 TEST(MatmulPower, MutationsAreCaught) {
   for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(),
-                               gated_problems(), strided_problems(), mixed_problems()})
+                               gated_problems(), strided_problems(), mixed_problems(), computed_problems()})
     expect_power_of_all(op(), problems);
   expect_power_of_all(op(), folded_problems(), draw_moments);
+  expect_power_of_all(op(), folded_gates(), draw_moments);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
