@@ -370,7 +370,10 @@ class Policies(unittest.TestCase):
             ({"images": right["images"][..., :50]}, "array 'images' has the shape"),
             ({"images": np.zeros((1, 3, 3, 56, 56), np.uint8)}, "wanted is [1, any, any, any, 3]"),
             ({"images": np.full_like(right["images"], np.nan)}, "array 'images' holds NaN or Inf"),
-            ({"tokens": np.full_like(right["tokens"], 512)}, "tokens"),
+            (
+                {"tokens": np.full_like(right["tokens"], 512)},
+                "array 'tokens' holds 512 in observation 0; ids are 0 to 511",
+            ),
             ({"token_valid": right["token_valid"][:, :3]}, "array 'token_valid' has the shape [1,3]"),
             (
                 {name: np.zeros_like(right[name]) for name in ("image_valid", "token_valid")},

@@ -162,6 +162,10 @@ Result<PackedObservation> Observations::packed(int64_t index) const {
   for (size_t t = 0; t < static_cast<size_t>(prompt_); ++t) {
     const size_t token = i * static_cast<size_t>(prompt_) + t;
     if (valid[token] == 0) continue;
+    // A kernel cannot tell: on a GPU such an id would be a row of zeros.
+    if (!(tokens[token] >= 0 && tokens[token] < static_cast<double>(sizes_.vocabulary)))
+      return bad_input(cat("array 'tokens' holds ", tokens[token], " in observation ", index, "; ids are 0 to ",
+                           sizes_.vocabulary - 1));
     o.tokens.push_back(static_cast<int64_t>(tokens[token]));
     o.rows.push_back(views_ * sizes_.patches + static_cast<int64_t>(t));
   }
