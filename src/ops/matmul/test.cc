@@ -301,6 +301,7 @@ TEST_P(MatmulVariant, AgreesOnFoldedNorms) {
   }
 }
 TEST_P(MatmulVariant, AgreesOnFoldedGates) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
   uint64_t seed = 1;
   for (const Problem& p : folded_gates()) check_variant(*GetParam(), p, seed++, Values::kRandom, draw_moments);
 }
