@@ -362,6 +362,27 @@ class Policies(unittest.TestCase):
             words = ("--inputs", "in.npz", "--outputs", "out.npz")
             self.assertIn(says, self.tessera("policy", "run", "--model", case, *words, code=3), case)
 
+    def test_keys_and_values_of_the_last_layer_are_as_asked(self):
+        self.build("pi05_tiny", "low.tess", "fp8")
+        plans = {p["name"]: p for p in json.loads(self.tessera("inspect", "low.tess", "--json"))["plans"]}
+        layers = [s for s in plans["prefix.batch1"]["steps"] if s["op"] == "matmul"]
+        self.assertEqual({s["asked"] for s in layers if "_proj" in s["layer"]}, {"fp8"})
+
+    def test_nothing_is_ignored_or_written_over(self):
+        engine = self.build("pi05_tiny")
+        np.savez(self.folder / "in.npz", **self.inputs("pi05_tiny"))
+        before = (self.folder / engine).read_bytes()
+        words = ("policy", "run", "--model", engine, "--inputs", "in.npz", "--outputs")
+        for outputs in (engine, "./" + engine, "in.npz"):
+            self.assertIn("would overwrite", self.tessera(*words, outputs, code=2))
+        self.assertEqual((self.folder / engine).read_bytes(), before)
+        for option in (("--precision", "fp8"), ("--steps", 3), ("--target", "cpu"), ("--calib", "in.npz")):
+            says = f"{option[0]} says how an engine is built"
+            self.assertIn(says, self.tessera(*words, "out.npz", *option, code=2))
+        for option in (("--precision", "fp8"), ("--no-verify",)):
+            self.assertIn("says how an engine is built", self.tessera("policy", "bench", engine, *option, code=2))
+        self.assertIn("not both", self.tessera(*words, "out.npz", "--random", 2, code=2))
+
     def test_wrong_observations_are_told(self):
         engine = self.build("pi05_tiny")
         right = self.inputs("pi05_tiny")
@@ -379,7 +400,10 @@ class Policies(unittest.TestCase):
                 {name: np.zeros_like(right[name]) for name in ("image_valid", "token_valid")},
                 "no view and no token",
             ),
-            ({"tokens": np.tile(right["tokens"], 2), "token_valid": np.tile(right["token_valid"], 2)}, "prompt=18"),
+            (
+                {"tokens": np.tile(right["tokens"], 2), "token_valid": np.tile(right["token_valid"], 2)},
+                "--views 3 --prompt 18",
+            ),
         )
         for change, says in cases:
             np.savez(self.folder / "in.npz", **(right | change))

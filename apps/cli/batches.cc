@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/batches.h"
 
+#include <filesystem>
+
 #include "base/memory.h"
 #include "base/progress.h"
 #include "cli/open_engine.h"
@@ -45,6 +47,15 @@ std::function<Status(const Plan& plan)> golden_first(const Engine& engine) {
     if (s.code() != Code::kVerifyFailed) return s;
     return Status(s.code(), s.message() + "; tessera verify names the layer, --no-verify runs it all the same");
   };
+}
+
+Status refuse_overwrite(const std::string& outputs, std::initializer_list<std::string> sources) {
+  std::error_code none;
+  for (const std::string& source : sources) {
+    if (!outputs.empty() && std::filesystem::equivalent(source, outputs, none))
+      return usage_error(cat("--outputs would overwrite ", source));
+  }
+  return {};
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,8 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
 // Asked before a plan runs: whether it reproduces its golden values here. Empty where the engine has none. `engine`
 // must outlive it.
 std::function<Status(const Plan& plan)> golden_first(const Engine& engine);
+
+// An error where results would be written over what they are made of.
+Status refuse_overwrite(const std::string& outputs, std::initializer_list<std::string> sources);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "cli/help.h"
@@ -16,18 +17,41 @@ struct Action {
 };
 
 const std::vector<Action>& actions() {
-  static const std::vector<Action> all = {{"build",
-                                           policy_build,
-                                           {"--model", "--random", "--config", "--output", "--views", "--prompt",
-                                            "--horizon", "--steps", "--images", "--rope"}},
-                                          {"run",
-                                           policy_run,
-                                           {"--model", "--random", "--config", "--inputs", "--outputs", "--stages",
-                                            "--views", "--prompt", "--horizon", "--steps", "--images", "--rope"}},
-                                          {"bench", policy_bench, {"engine", "--repeats", "--warmup", "--inputs"}},
-                                          {"verify", policy_verify, {"engine", "--all"}},
-                                          {"weights", policy_weights, {"--random", "--config", "--output", "--type"}}};
+  static const std::vector<Action> all = {
+      {"build",
+       policy_build,
+       {"--model", "--random", "--config", "--output", "--views", "--prompt", "--horizon", "--steps", "--images",
+        "--rope"}},
+      {"run",
+       policy_run,
+       {"--model", "--random", "--config", "--inputs", "--outputs", "--stages", "--views", "--prompt", "--horizon",
+        "--steps", "--images", "--rope"}},
+      {"bench", policy_bench, {"engine", "--repeats", "--warmup", "--inputs"}},
+      {"verify", policy_verify, {"engine", "--all"}},
+      {"weights", policy_weights, {"--random", "--config", "--output", "--type", "--family"}}};
   return all;
+}
+
+// Options that say how an engine is built, where none is.
+Status refuse_build_options(const Action& action, const PolicyOptions& o, const OptionList& options) {
+  std::error_code none;
+  const bool engine =
+      action.run == policy_bench || action.run == policy_verify ||
+      (action.run == policy_run && o.flags.random < 0 && std::filesystem::is_regular_file(o.model, none));
+  if (!engine && action.run != policy_weights) return {};
+  const auto refuse = [&](const std::string& option) {
+    return usage_error(cat("policy ", action.name, ": ", option, " says how an engine is built, ",
+                           engine ? "and this one is" : "and none is here", "; give it to policy build"));
+  };
+  for (const char* size : {"--config", "--views", "--prompt", "--horizon", "--steps", "--images", "--rope"}) {
+    if (engine && options.given(size)) return refuse(size);
+  }
+  for (size_t i = o.first_of_build; i < o.end_of_build; ++i) {
+    const std::string name = options.all()[i].spellings().back();
+    const bool own = std::find(action.own.begin(), action.own.end(), name) != action.own.end();
+    if (!own && options.given(name) && !(name == "--no-verify" && action.run == policy_run)) return refuse(name);
+  }
+  return {};
 }
 
 // An option of another action would be ignored silently.
@@ -51,6 +75,7 @@ Status policy(const PolicyOptions& o, const OptionList& options, const Common& c
     list += cat(list.empty() ? "" : ", ", a.name);
     if (o.action != a.name) continue;
     TS_TRY(refuse_ignored(a, options));
+    TS_TRY(refuse_build_options(a, o, options));
     return a.run(o, common);
   }
   return usage_error(cat("policy ", o.action, ": there are ", list, did_you_mean(o.action, names)));
@@ -91,7 +116,9 @@ Runner add(OptionList& options, const Common& common) {
   options.add("--all", o->all, "verify: show every layer (default: the five nearest to their bound)");
   options.add("--type", o->type, "TYPE", "weights: bf16 or f32, which hold the same numbers (default: bf16)");
   add_sizes(options, *o);
+  o->first_of_build = options.all().size();
   add_build_flags(options, o->flags);
+  o->end_of_build = options.all().size();
   return [o, &options, &common] { return policy(*o, options, common); };
 }
 

@@ -19,6 +19,7 @@ struct PolicyOptions {
   int repeats = 20, warmup = -1;
   bool stages = false, all = false;
   BuildFlags flags;
+  size_t first_of_build = 0, end_of_build = 0;  // which options are those of a build
 };
 
 // The flags of a build of this policy: its family, and its sizes among the others.

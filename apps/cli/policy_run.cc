@@ -99,7 +99,9 @@ class Results {
 Status policy_run(const PolicyOptions& o, const Common& common) {
   if (o.model.empty() && o.flags.random < 0)
     return usage_error("policy run wants --model, a checkpoint's folder or an engine of one, or --random SEED");
+  if (!o.model.empty() && o.flags.random >= 0) return usage_error("policy run: give --model or --random, not both");
   if (o.inputs.empty() || o.outputs.empty()) return usage_error("policy run wants --inputs and --outputs, npz files");
+  TS_TRY(refuse_overwrite(o.outputs, {o.model, o.inputs}));
   TS_ASSIGN(std::vector<Array> arrays, read_npz(o.inputs));
   TS_ASSIGN(const Engine engine, engine_of(o, arrays, common));
   TS_TRY(check_target(engine));

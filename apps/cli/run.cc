@@ -135,10 +135,7 @@ Status run(const Options& o, const Common& common) {
   std::error_code none;
   if (o.outputs.ends_with(".npy"))
     return usage_error(cat("--outputs ", o.outputs, ": outputs are written as npz, an array per output; name it so"));
-  for (const std::string& in : {o.model, o.inputs}) {
-    if (!o.outputs.empty() && std::filesystem::equivalent(in, o.outputs, none))
-      return usage_error(cat("--outputs would overwrite ", in));
-  }
+  TS_TRY(refuse_overwrite(o.outputs, {o.model, o.inputs}));
   if (o.flags.graphs.size() > 1) return usage_error("--graph: one graph runs at a time; give one");
   double load_seconds = 0;
   TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));

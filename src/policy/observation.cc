@@ -172,8 +172,8 @@ Result<PackedObservation> Observations::packed(int64_t index) const {
   const int64_t words = static_cast<int64_t>(o.tokens.size());
   if (views > sizes_.views || words > sizes_.prompt)
     return bad_input(cat("observation ", index, " has ", views, " views and ", words, " tokens; the engine takes ",
-                         sizes_.views, " and ", sizes_.prompt, " at most: build it with --size views=", views,
-                         " --size prompt=", words));
+                         sizes_.views, " and ", sizes_.prompt, " at most: build it with --views ",
+                         std::max(views, sizes_.views), " --prompt ", std::max(words, sizes_.prompt)));
   if (views == 0 && words == 0) return bad_input(cat("observation ", index, " has no view and no token that is valid"));
   o.image_rows = static_cast<int32_t>(views * sizes_.patches);
   o.prefix_rows = o.image_rows + static_cast<int32_t>(words);

@@ -91,6 +91,14 @@ void assign_roles(Graph& g) {
       attended[static_cast<size_t>(out)] = from_attention;
     }
   }
+  // Keys and values that are left in a cache are another run's: an attention follows there, if not here.
+  const std::vector<int> producers = g.producers();
+  for (const StatePair& s : g.states) {
+    if (!s.output) continue;
+    const auto left = static_cast<size_t>(g.outputs[*s.output]);
+    if (producers[left] >= 0 && g.nodes[static_cast<size_t>(producers[left])].op == "write")
+      before[left] = attends[left] = true;
+  }
   const ResidualStreams streams(g);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     Node& n = g.nodes[i];
