@@ -68,7 +68,8 @@ Status canonicalise(Graph& graph) {
   for (Status (*const pass)(Graph&) : {
            simplify_views, recognise_qdq,  // types that a model came with, before anything computes with codes
            fold_constants, simplify_views, drop_dead, drop_casts, simplify_views, share_equal, drop_dead,
-           recognise_norm, recognise_modulation, recognise_gelu, recognise_rotary, simplify_views, share_equal, drop_dead,
+           recognise_norm, recognise_modulation, recognise_gelu, recognise_rotary,
+           simplify_views, share_equal, drop_dead,
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, sink_row_orders, simplify_views, drop_dead,
            fuse, simplify_views,  // results whose row order sank meet their residuals
