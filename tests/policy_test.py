@@ -368,6 +368,14 @@ class Policies(unittest.TestCase):
         layers = [s for s in plans["prefix.batch1"]["steps"] if s["op"] == "matmul"]
         self.assertEqual({s["asked"] for s in layers if "_proj" in s["layer"]}, {"fp8"})
 
+    def test_heads_of_the_tower_are_said_or_published(self):
+        write_checkpoint(self.folder / "mute", "pi05_tiny", lambda tensors: tensors)
+        config = json.loads((self.folder / "mute" / "config.json").read_text())
+        config.pop("v_heads")
+        (self.folder / "mute" / "config.json").write_text(json.dumps(config))
+        words = ("build", "mute", "--family", "pi05", "--target", TARGET, "-o", "x.tess")
+        self.assertIn("must say its heads as 'v_heads'", self.tessera(*words, code=3))
+
     def test_nothing_is_ignored_or_written_over(self):
         engine = self.build("pi05_tiny")
         np.savez(self.folder / "in.npz", **self.inputs("pi05_tiny"))

@@ -8,8 +8,9 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kHead = 256;       // of Gemma, where config.json does not say
-constexpr int64_t kVisionHead = 72;  // of SigLIP So400m
+constexpr int64_t kHead = 256;  // of Gemma, where config.json does not say
+constexpr int64_t kVisionHead = 72;
+constexpr int64_t kVisionWidth = 1152;  // of SigLIP So400m
 constexpr int64_t kMostSize = int64_t{1} << 24;
 
 class Reader {
@@ -86,7 +87,11 @@ class Reader {
     if (v.layers > 0) {
       TS_ASSIGN(v.mlp, size(tower + "encoder.layers.0.mlp.fc1.weight", 0));
     }
-    TS_ASSIGN(v.heads, number({"v_heads"}, std::max<int64_t>(1, v.width / kVisionHead)));
+    // Tensors do not tell how many heads share their columns.
+    TS_ASSIGN(v.heads, number({"v_heads"}, v.width == kVisionWidth ? kVisionWidth / kVisionHead : 0));
+    if (v.heads == 0)
+      return bad_input(cat("the vision tower has ", v.width, " columns, the published one ", kVisionWidth,
+                           ": config.json must say its heads as 'v_heads'"));
     if (side * side != patches || v.layers == 0 || v.width % v.heads != 0)
       return bad_input(cat("the vision tower has ", patches, " positions, ", v.layers, " layers and ", v.heads,
                            " heads over ", v.width,
