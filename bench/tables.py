@@ -47,7 +47,7 @@ class Results:
     """All files of bench/results that tables are made of."""
 
     def __init__(self, root=os.path.join(HERE, "results")):
-        for name in ("summary", "vit", "ops", "growth", "peers", "known_peers"):
+        for name in ("summary", "vit", "ops", "growth", "peers", "known_peers", "policy"):
             with open(os.path.join(root, "h200", f"{name}.json")) as f:
                 setattr(self, name, json.load(f))
         with open(os.path.join(root, "accuracy.json")) as f:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "compile/compile.h"
 #include "import/onnx/onnx.h"
@@ -39,7 +40,11 @@ TEST_P(CountCopiesTest, NoneIsLeft) {
   const Status status = canonicalise(*graph);
   ASSERT_TRUE(status.ok()) << status.message();
   // Attention has no soft cap: gemma2's is written out, with five copies (q, k, v twice, result) in each layer.
-  const CopyCount wanted = {.copies = GetParam().starts_with("gemma2") ? 10 : 0, .casts = 0};
+  // segformer_hand: patches of keys, two of Resize, the result with its channels first; unet_hand: two group norms,
+  // twice each, the blocks of a transposed convolution, the result.
+  const std::map<std::string, int64_t> known = {{"segformer_hand", 4}, {"unet_hand", 6}};
+  const auto of_images = known.find(GetParam());
+  const int64_t copies = GetParam().starts_with("gemma2") ? 10 : of_images == known.end() ? 0 : of_images->second;
   for (const char* precision : {"fp32", "fp16"}) {
     Engine engine;
     ConstantPool pool(engine.constants);
@@ -49,6 +54,9 @@ TEST_P(CountCopiesTest, NoneIsLeft) {
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     std::string moves;
     for (const PlanStep& s : plan->steps) moves += s.op == "copy" ? " " + s.layer : "";
+    // What copies a result whose channels come first makes f32 of it, too.
+    const int64_t casts = of_images != known.end() && std::string(precision) != "fp32" ? 1 : 0;
+    const CopyCount wanted = {.copies = copies - casts, .casts = casts};
     EXPECT_EQ(count_copies(*plan), wanted) << precision << ":" << moves;
   }
 }

@@ -71,7 +71,11 @@ class Explain(CliTest):
 
     def test_one_profile_alone(self):
         e = explained(NVFP4)
-        self.assertNotIn("speedup", e)
+        self.assertIsNone(e["speedup"])
+        self.assertEqual(e["no_speedup"], "one profile alone has nothing to be compared with")
+        wanted = ("classes", "coverage", "unclassified_share", "fallbacks", "ladder", "recommendations")
+        self.assertEqual([key for key in wanted if key not in e], [])
+        self.assertTrue(all(c["b_ms"] is None for c in e["classes"]))
         self.assertEqual([f["precision"] for f in e["fallbacks"]], ["fp16"])
         self.assertIsNone(e["coverage"]["flops"])
         text = tessera("explain", NVFP4).stdout
@@ -119,6 +123,36 @@ class Explain(CliTest):
         self.expect_narrow(tessera("explain", "tiny.tess", "fp8.tess").stdout)
         self.assertIn("; did you mean batch3?", failure("explain", "tiny.tess", "--plan", "bach3", code=2))
         self.assertIn("is an engine: runs and further", failure("explain", "tiny.tess", "--runs-a", 3, code=2))
+
+    def test_two_models_have_no_speedup(self):
+        tessera("zoo", "vit-tiny-test", "--image", 64, "-o", "other.onnx")
+        tessera("build", "other.onnx", "-o", "other.tess", "--precision", "fp16", "--no-verify")
+        e = explained("tiny.tess", "other.tess")
+        self.assertIsNone(e["speedup"])
+        self.assertIsNone(e["latency_speedup"])
+        self.assertEqual((e["ladder"], e["recommendations"], e["changes"]["all"]), ([], [], []))
+        self.assertTrue(e["answer"].startswith("A and B are "), e["answer"])
+        self.assertIn("so their times say nothing about each other", e["answer"])
+        text = tessera("explain", "tiny.tess", "other.tess").stdout
+        self.expect_narrow(text)
+        self.assertTrue(" ".join(text.split()).startswith(e["answer"]), text)
+        self.assertNotIn("Ladder", text)
+        tessera("report", "tiny.tess", "other.tess", "-o", "two.md", "--runs", 2, "--no-verify")
+        self.assertIn("so their times say nothing about each other", (self.folder / "two.md").read_text())
+
+    def test_names_that_differ_never_look_the_same(self):
+        long = "encoder." * 16
+        names = [f"{which}.{long}{place}" for which in ("left", "right") for place in ("query", "value")]
+        names += [f"{long}{which}.{long}dense" for which in ("left", "right")]
+        kernels = [
+            {"name": "sm80_xmma_gemm_f16f16", "layer": n, "class": "gemm", "us": 9 - i} for i, n in enumerate(names)
+        ]
+        profile = {"format": "tessera profile", "version": 1, "source": "tessera", "kernels": kernels}
+        (self.folder / "a.json").write_text(json.dumps(profile))
+        text = tessera("explain", "a.json", "a.json", "--all").stdout
+        table = text[text.index("What changed most, by layer") :].split("\n\n")[0].splitlines()[3:]
+        self.assertEqual(len(table), len(names), table)
+        self.assertEqual(len({line.split()[0] for line in table}), len(names), table)
 
     def test_predictions_are_marked(self):
         words = ("--target", "sm90", "--batch", 64, "--no-verify")

@@ -7,11 +7,11 @@
 #include <cmath>
 
 #include "compile/compile.h"
+#include "golden/golden_run.h"
 #include "lower/fold_norms.h"
 #include "op/extra_results.h"
 #include "ops/ops.h"
 #include "testing/run_graph.h"
-#include "verify/golden_run.h"
 
 namespace tessera {
 namespace {

@@ -215,7 +215,7 @@ class TwoForms : public ::testing::Test {
     ConstantPool pool(engine_.constants);
     engine_.precision = "fp8", engine_.target = Arch::cpu;
     for (const int64_t batch : {1, 2}) {
-      PlanToMirror p{.batch = batch};
+      PlanToMirror p{.of = {.batch = batch}};
       p.lowering.types.precision = "fp8", p.lowering.types.ranges = &ranges_;
       p.lowering.plan.target = Arch::cpu;
       if (batch == 1) {
@@ -232,13 +232,13 @@ class TwoForms : public ::testing::Test {
       const Status same = check_plan(engine_.constants, engine_.plans.back(), graph->prepared, {.ranges = &ranges_});
       ASSERT_TRUE(same.ok()) << same.message();
     }
-    GoldenForms forms(
-        load, [](int64_t largest) { return std::min<int64_t>(largest, 2); },
-        [] { return GoldenOptions{.random_scales = true}; });
+    GoldenForms forms([&](const PlanCase& of) { return load(of.batch); },
+                      [](int64_t largest) { return std::min<int64_t>(largest, 2); },
+                      [] { return GoldenOptions{.random_scales = true}; });
     const Status added = forms.add_plans(engine_, pool, plans);
     ASSERT_TRUE(added.ok()) << added.message();
     std::vector<ModelReport> reports;
-    auto golden = forms.make_values(engine_, plans, &ranges_, reports);
+    auto golden = forms.make_values(engine_, golden_plans(engine_), plans, &ranges_, reports);
     ASSERT_TRUE(golden.ok()) << golden.status().message();
     engine_.golden = std::move(golden).value();
     ASSERT_EQ(reports.size(), 2u);

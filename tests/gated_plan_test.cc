@@ -8,8 +8,8 @@
 #include <map>
 
 #include "compile/compile.h"
+#include "golden/golden_run.h"
 #include "testing/run_graph.h"
-#include "verify/golden_run.h"
 
 namespace tessera {
 namespace {

@@ -4,60 +4,10 @@
 skipped where they are not). Arguments: the folder with the program, and the target (cpu)."""
 
 import json
-import os
-import pathlib
-import struct
-import subprocess
-import sys
-import tempfile
 import unittest
 
-try:
-    import numpy as np
-except ImportError as missing:
-    print(f"{missing}: skipped")
-    sys.exit(77)
-
-PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
-TARGET = sys.argv.pop(1) if len(sys.argv) > 1 else "cpu"
-ORACLE = pathlib.Path(
-    os.environ.get("TESSERA_ORACLE", pathlib.Path(__file__).resolve().parent.parent.parent / "shared" / "oracle")
-)
-if not (ORACLE / "pi05_tiny").is_dir():
-    print(f"no {ORACLE}: skipped")
-    sys.exit(77)
-
-MODELS = ("pi05_tiny", "pi0_tiny")
-
-
-def distance(got, want):
-    return float(np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want))
-
-
-def read_safetensors(path):
-    file = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", file)
-    header = json.loads(file[8 : 8 + size])
-    header.pop("__metadata__", None)
-    data = file[8 + size :]
-    return {
-        name: np.frombuffer(data[slice(*t["data_offsets"])], np.float32).reshape(t["shape"])
-        for name, t in header.items()
-    }
-
-
-def write_checkpoint(folder, source, change):
-    """A copy of a checkpoint with its tensors changed."""
-    folder.mkdir()
-    (folder / "config.json").write_bytes((ORACLE / source / "config.json").read_bytes())
-    header, data = {}, b""
-    for name, array in change(read_safetensors(ORACLE / source / "model.safetensors")).items():
-        values = np.ascontiguousarray(array, np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
-
+from checkpoint_cases import TARGET, distance, np, read_safetensors
+from policy_cases import MODELS, ORACLE, PolicyTest, write_checkpoint
 
 # Sizes of the small models, for random weights.
 SMALL = {
@@ -77,33 +27,7 @@ def observation(views, prompt):
     }
 
 
-class Policies(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-
-    def tessera(self, *words, code=0):
-        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
-        self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
-        return " ".join((done.stdout + done.stderr).split())
-
-    def act(self, model, inputs, *words):
-        np.savez(self.folder / "in.npz", **inputs)
-        source = ("--model", model) if model else ()
-        self.tessera("policy", "run", *source, "--inputs", "in.npz", "--outputs", "out.npz", *words)
-        with np.load(self.folder / "out.npz") as out:
-            return dict(out)
-
-    def inputs(self, model):
-        with np.load(ORACLE / model / "inputs.npz") as arrays:
-            return dict(arrays)
-
-    def build(self, model, name="policy.tess", precision="fp32", *words):
-        command = ("build", ORACLE / model, "--family", "pi05", "--precision", precision, "--target", TARGET)
-        self.tessera(*command, "-o", name, "--quiet", *words)
-        return name
-
+class Policies(PolicyTest):
     def test_every_stage_in_fp32(self):
         for model in MODELS:
             inputs = self.inputs(model)
@@ -298,6 +222,11 @@ class Policies(unittest.TestCase):
             self.tessera("policy", "build", "--model", ORACLE / model, "-o", "p.tess", "--calib", "calib.npz", *common)
             told = json.loads(self.tessera("inspect", "p.tess", "--json"))
             self.assertIn("calib.npz", json.dumps(told))
+            scaled = json.loads(self.tessera("inspect", "p.tess", "--json", "--scales"))["constants"]
+            numbers = [x for constant in scaled for x in constant.get("numbers", [])]
+            self.assertTrue(numbers and min(numbers) > 0)
+            self.assertNotIn("numbers", json.dumps(told["constants"]))
+            self.assertIn("--scales adds numbers to --json", self.tessera("inspect", "p.tess", "--scales", code=2))
             error = distance(self.act("p.tess", inputs)["actions"], want)
             self.tessera("policy", "build", "--model", ORACLE / model, "-o", "p.tess", *common)
             self.assertLess(error, 0.9 * distance(self.act("p.tess", inputs)["actions"], want), model)

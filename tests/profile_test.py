@@ -12,6 +12,13 @@ import checkpoint_layouts  # isort: skip  (after the check for numpy)
 import llama_models  # isort: skip
 
 
+SMALL_POLICY = {
+    "pi05": True, "image_size": 28, "patch": 14, "v_width": 32, "v_layers": 1, "v_heads": 2, "v_mlp": 64,
+    "width": 64, "mlp": 128, "e_width": 48, "e_mlp": 96, "layers": 2, "heads": 4, "kv_heads": 1, "head_dim": 16,
+    "vocab": 64, "action_dim": 8, "horizon": 4, "max_token_len": 6, "num_steps": 4,
+}  # fmt: skip
+
+
 class Profile(CliTest):
     @classmethod
     def setUpClass(cls):
@@ -50,6 +57,9 @@ class Profile(CliTest):
         for a, b in products:
             self.assertEqual(3 * a["flops"], b["flops"], "three samples are three times the work")
             self.assertEqual(a["asked"], "fp16")
+        attention = [k for k in one if k["class"] == "attention"]
+        self.assertTrue(attention)
+        self.assertEqual({k["asked"] for k in attention}, {"fp16"})
         self.assertLess(products[1][1]["bytes"], 3 * products[1][0]["bytes"], "weights are read once")
 
     def test_latency(self):
@@ -78,22 +88,40 @@ class Profile(CliTest):
         self.assertIn("--trace FILE", tessera("profile", "--help").stdout)
 
     def test_ceilings_are_measured_once(self):
+        for known in (self.cache / "tessera").glob("ceilings-*.json"):  # of the tests before this one
+            known.unlink()
         first = tessera("profile", "tiny.tess", "--runs", 1)
         self.assertIn("measuring what this machine can do", first.stderr)
         self.assertRegex(first.stdout, r"ceilings +[\d.]+ .B/s, .*fp32 [\d.]+ .FLOP/s")
         (file,) = (self.cache / "tessera").glob("ceilings-*.json")
-        kept = json.loads(file.read_text())
-        self.assertEqual(tessera("profile", "tiny.tess", "--runs", 1).stderr, "", "the second time it is known")
+        for _ in range(5):  # on a busy machine it says so, and measures again when the cores are free
+            kept = json.loads(file.read_text())
+            if "doubt" not in kept:
+                break
+            doubted = tessera("profile", "tiny.tess", "--runs", 1, "--json")
+            if "doubt" in json.loads(file.read_text()):
+                self.assertIn("may be too low", " ".join(json.loads(doubted.stdout)["notes"]))
+        if "doubt" not in kept:
+            again = tessera("profile", "tiny.tess", "--runs", 1, "--json")
+            was_beaten = " ".join(json.loads(again.stdout)["notes"])
+            if "was faster than the ceiling" not in was_beaten:
+                self.assertEqual(again.stderr, "", "the second time it is known")
+                self.assertEqual(json.loads(again.stdout)["ceilings"]["bytes_per_s"], kept["bytes_per_s"])
         p = self.profile()
-        self.assertEqual(p["ceilings"]["bytes_per_s"], kept["bytes_per_s"])
         self.assertTrue(p["ceilings"]["measured"])
-        self.assertEqual({k["bound"] for k in p["kernels"]} - {"memory", "products", "neither"}, set())
+        self.assertEqual({k["bound"] for k in p["kernels"]} - {"memory", "products", "caches", "neither"}, set())
+        rates = p["ceilings"]["flops_per_s"]
+        for kernel in p["kernels"]:
+            if kernel["class"] in ("gemm", "attention") and kernel["precision"] in rates:
+                self.assertLess(kernel["flops_per_s"], 1.1 * rates[kernel["precision"]] + 1, kernel)
         for kernel in p["kernels"]:
             self.assertAlmostEqual(kernel["bytes_per_s"] / (kernel["bytes"] / kernel["us"] * 1e6), 1)
-        for broken in ("{", json.dumps(kept | {"program": "0.0.0"})):
+        faster = json.dumps(kept | {"bytes_per_s": 1e15})
+        for broken in ("{", "", "[]", faster, "x" * 3_000_000, json.dumps(kept)[:100]):
             file.write_text(broken)
-            self.assertIn("measuring", tessera("profile", "tiny.tess", "--runs", 1).stderr)
-            self.assertGreater(json.loads(file.read_text())["bytes_per_s"], 0)
+            done = tessera("profile", "tiny.tess", "--runs", 1, "--json")
+            self.assertIn("were damaged and have been measured again", " ".join(json.loads(done.stdout)["notes"]))
+            self.assertTrue(0 < json.loads(file.read_text())["bytes_per_s"] < 1e14)
         self.assertIn("measuring", tessera("profile", "tiny.tess", "--runs", 1, "--ceilings", "again").stderr)
 
     def test_a_cache_that_cannot_be_written_is_a_note(self):
@@ -123,9 +151,13 @@ class Profile(CliTest):
         for a, b in zip(steps, steps[1:]):
             self.assertLessEqual(round((a["ts"] + a["dur"]) * 1e3), round(b["ts"] * 1e3))
         self.assertEqual({e["name"] for e in trace["traceEvents"] if e["ph"] == "M"}, {"process_name", "thread_name"})
-        lost = ("--trace", "no/such/folder/x.json")
-        said = failure("profile", "tiny.tess", "--runs", 1, "--ceilings", "none", *lost, code=3)
-        self.assertIn("cannot be written", said)
+        # Before anything is measured: a million runs would take hours.
+        for path, said in (
+            ("no/such/folder/x.json", "there is no folder no/such/folder; make it first"),
+            (".", "is a folder; name a file in it"),
+            ("tiny.tess", "--trace would overwrite the engine tiny.tess"),
+        ):
+            self.assertIn(said, failure("profile", "tiny.tess", "--runs", 1000000, "--trace", path, code=2))
 
     def test_predictions(self):
         said = failure("profile", "gpu.tess", code=5) if "without CUDA" in tessera("version").stdout else None
@@ -186,6 +218,41 @@ class Profile(CliTest):
         prefill, decode = (classes[n] for n in sorted(names, key=lambda n: "decode" in n))
         shared = [name for name in prefill if name in decode and prefill[name]["class"] == "gemm"]
         self.assertTrue(any(prefill[n]["flops"] == 11 * decode[n]["flops"] for n in shared), "eleven tokens beside one")
+
+    def test_a_schedule_is_profiled_as_a_whole(self):
+        (self.folder / "small.json").write_text(json.dumps(SMALL_POLICY))
+        tessera("policy", "build", "--random", 3, "--config", "small.json", "-o", "p.tess", "--target", "cpu")
+        done = tessera("profile", "p.tess", "--runs", 5, "--ceilings", "none")
+        self.expect_narrow(done.stdout)
+        text = " ".join(done.stdout.split())
+        self.assertIn("schedule vision.batch1, prefix.batch1, 4 x step.batch1", text)
+        self.assertIn("as one run; its graphs add up to", text)
+        p = json.loads(tessera("profile", "p.tess", "--runs", 9, "--ceilings", "none", "--json").stdout)
+        self.assertEqual([(g["graph"], g["times"]) for g in p["graphs"]], [("vision", 1), ("prefix", 1), ("step", 4)])
+        self.assertAlmostEqual(p["kernel_us"], sum(g["times"] * g["kernel_us"] for g in p["graphs"]), places=3)
+        self.assertEqual({k["calls"] for k in p["kernels"] if k["graph"] == "step"}, {4})
+        step = json.loads(tessera("profile", "p.tess", "--plan", "step.batch1", "--ceilings", "none", "--json").stdout)
+        self.assertNotIn("graphs", step)
+        own = [k for k in p["kernels"] if k["graph"] == "step"]
+        self.assertEqual([k["layer"] for k in own], [k["layer"] for k in step["kernels"]])
+        for whole, one in zip(own, step["kernels"]):
+            self.assertEqual(whole["flops"], 4 * one["flops"])
+        # What reads profiles has the whole too.
+        (self.folder / "p.json").write_text(json.dumps(p))
+        e = json.loads(tessera("explain", "p.json", "--json").stdout)
+        self.assertEqual([(g["graph"], g["a_times"]) for g in e["graphs"]], [("vision", 1), ("prefix", 1), ("step", 4)])
+        self.assertIn("Kernel time by graph", tessera("explain", "p.tess", "p.json").stdout)
+        (row,) = json.loads(tessera("compare", "p.tess", "--runs", 3, "--json").stdout)["rows"]
+        self.assertEqual([g["times"] for g in row["graphs"]], [1, 1, 4])
+        self.assertIsNotNone(row["cosine"])
+        tessera("report", "p.tess", "-o", "p.md", "--runs", 3)
+        report = (self.folder / "p.md").read_text()
+        for words in ("Graphs of a schedule", "step.batch1", "vision: "):
+            self.assertIn(words, report)
+        tessera("profile", "p.tess", "--runs", 2, "--ceilings", "none", "--trace", "p.trace.json")
+        events = json.loads((self.folder / "p.trace.json").read_text())["traceEvents"]
+        kernels = [e for e in events if e["ph"] == "X" and e["cat"] == "kernel"]
+        self.assertEqual(len(kernels), sum(k["calls"] for k in p["kernels"]))
 
 
 if __name__ == "__main__":

@@ -5,22 +5,9 @@ checkpoint that is written from a seed is the model that the seed gives. Argumen
 the target (cpu)."""
 
 import json
-import os
-import pathlib
-import struct
-import subprocess
-import sys
-import tempfile
 import unittest
 
-try:
-    import numpy as np
-except ImportError as missing:
-    print(f"{missing}: skipped")
-    sys.exit(77)
-
-PROGRAM = os.path.abspath(os.path.join(sys.argv.pop(1), "tessera"))
-TARGET = sys.argv.pop(1) if len(sys.argv) > 1 else "cpu"
+from checkpoint_cases import TARGET, FolderTest, distance, np, read_safetensors
 
 GEMMA = {
     **{"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4},
@@ -30,26 +17,6 @@ SIGLIP = {
     **{"image_size": 28, "patch_size": 7, "hidden_size": 48, "num_hidden_layers": 2},
     **{"num_attention_heads": 4, "intermediate_size": 80},
 }
-
-
-def distance(got, want):
-    return float(np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want))
-
-
-def read_safetensors(path):
-    file = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", file)
-    header = json.loads(file[8 : 8 + size])
-    header.pop("__metadata__", None)
-    out = {}
-    for name, t in header.items():
-        raw = file[8 + size :][slice(*t["data_offsets"])]
-        if t["dtype"] == "F32":
-            numbers = np.frombuffer(raw, np.float32)
-        else:
-            numbers = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
-        out[name] = numbers.reshape(t["shape"]).astype(np.float64)
-    return out
 
 
 def softmax(x):
@@ -137,17 +104,7 @@ def siglip(w, c, pixels):
     return x, y[:, 0]
 
 
-class RandomModels(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-
-    def tessera(self, *words, code=0):
-        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=self.folder)
-        self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
-        return " ".join((done.stdout + done.stderr).split())
-
+class RandomModels(FolderTest):
     def weights(self, family, config, *words):
         (self.folder / "config.json").write_text(json.dumps(config))
         seeded = ("--family", family, "--random", 3, "--config", "config.json")

@@ -35,7 +35,8 @@ def values_by_unit(results):
     accuracy = [r for r in results.accuracy["rows"] if "error" not in r]
     cosines = [r[k] for r in results.vit["cosine"] for k in ("cos_mean", "cos_min", "cos_centred") if k in r]
     return {
-        "ms": of("ms") + [r["ms"] for r in vit + results.growth["rows"] + results.peers["rows"] if "ms" in r],
+        "ms": of("ms")
+        + [r["ms"] for r in vit + results.growth["rows"] + results.peers["rows"] + results.policy["rows"] if "ms" in r],
         "us": of("us") + [r["us"] for r in ops],
         "TFLOP/s": of("tflops") + [r["tflops"] for r in ops if "tflops" in r],
         "images/s": [r["batch"] / r["ms"] * 1e3 for r in vit],

@@ -53,7 +53,7 @@ MATTERS = [
 MATTERS_NOT = [
     "src/ops/matmul/sm90_f16.cu",  # another variant
     "src/ops/matmul/sm90_swapped.cu",
-    "src/ops/matmul/cpu_kernel.cc",
+    "src/ops/cpu_products.cc",
     "src/ops/matmul/variants.inc",  # the order of preference
     "src/ops/matmul/bench.cc",
     "src/ops/ops.inc",

@@ -176,6 +176,8 @@ class Compare(CliTest):
             (("gone.tess",), 3, "no such file"),
         ):
             self.assertIn(said, failure("compare", *words, code=code))
+        failure("compare", "tiny.onnx", "--precisions", "fp16,foo", "-o", "never", code=2)
+        self.assertFalse((self.folder / "never").exists(), "a folder for engines that are not built")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
 GEMM = "*AgreesOnRandom/{v}:*AgreesOnRealShapes/{v}:*AgreesOverManyTiles/{v}"
-# fault, source, test program, cases
+# fault, source (of src/ops, or with its room), test program, cases
 FAULTS = [
     ("kLastBlockOfK", "matmul/sm90_fp8", "ops_matmul_test", GEMM),
     ("kStageParity", "matmul/sm90_fp8", "ops_matmul_test", GEMM),
@@ -31,6 +31,10 @@ FAULTS = [
     ("kSliceMissing", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFewRows/{v}"),
     ("kSliceOrder", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFewRows/{v}"),
     ("kStaleStatistics", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFoldedNorms/{v}"),
+    ("kAngleOfNeighbour", "matmul/sm90_swapped", "ops_matmul_heads_test", "*AgreesOnHeads/{v}"),
+    ("kRowIgnored", "matmul/sm90_swapped", "ops_matmul_heads_test", "*AgreesOnHeads/{v}"),
+    ("kNoGain", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnGainedCodes/{v}"),
+    ("kNeighboursGain", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnGainedCodes/{v}"),
     ("kLastKey", "attention/sm90_short", "ops_attention_test", "*AgreesOnFewKeys/{v}"),
     ("kWeightsOfBefore", "attention/sm90_short", "ops_attention_test", "*AgreesOnFewKeys/{v}"),
     ("kNoShrink", "attention/sm90_stream", "ops_attention_stream_test", "*AgreesAtEveryLength/{v}"),
@@ -39,7 +43,10 @@ FAULTS = [
     ("kStaleValues", "attention/sm90_stream", "ops_attention_lengths_test", "*AgreesAtEveryLength/{v}"),
     ("kKeySliceMissing", "attention/sm90_stream", "ops_attention_stream_test", "*AgreesAtEveryLength/{v}"),
     ("kTokenOrder", "attention/sm90_stream_fp8", "ops_attention_stream_test", "*AgreesAtEveryLength/{v}"),
+    ("kMeanKept", "norm/cuda_few", "ops_norm_test", "*AgreesOnRandom/{v}"),
     ("kMeanKept", "norm/cuda_half", "ops_norm_test", "*AgreesOnRandom/{v}"),
+    ("kNoPhaseWait", "tiles/sm90/chain/chain_bf16", "chains_test", "*GivesTheBits*bf16_rows1*"),
+    ("kOddRows", "matmul/cuda_cublaslt", "ops_matmul_library_test", "*RoundsOnceAtAnyWidth"),
 ]
 
 
@@ -51,7 +58,8 @@ def numbers():
 
 
 def compile_command(build, variant):
-    source = str(REPO / "src/ops" / f"{variant}.cu")
+    folder = "src" if variant.startswith("tiles/") else "src/ops"
+    source = str(REPO / folder / f"{variant}.cu")
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if entry["file"] == source:
             return entry["command"], entry["directory"]
@@ -60,7 +68,8 @@ def compile_command(build, variant):
 
 def build_one(build, fault, number, variant, test, out):
     command, folder = compile_command(build, variant)
-    target = out / f"{fault}.o"
+    name = f"{fault}_{variant.replace('/', '_')}"
+    target = out / f"{name}.o"
     command = re.sub(r" -o \S+", f" -o {target}", command) + f" -DTS_PLANTED_FAULT={number}"
     done = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
@@ -69,7 +78,7 @@ def build_one(build, fault, number, variant, test, out):
         ["ninja", "-C", str(build), "-t", "commands", f"bin/{test}"], capture_output=True, text=True
     ).stdout.splitlines()[-1]
     link = re.sub(r"^: && |&& :$", "", link.strip())
-    program = out / fault
+    program = out / name
     link = re.sub(rf" -o bin/{test} ", f" -o {program} {target} ", link)
     done = subprocess.run(link, shell=True, cwd=build, capture_output=True, text=True)
     return (program, "") if done.returncode == 0 else (None, done.stderr[-600:])

@@ -14,7 +14,7 @@ namespace tessera {
 Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
                                const std::string& graph) {
   TS_ASSIGN(const std::string name, pick_graph(engine, graph));
-  const std::vector<const Plan*> plans = runnable_plans(engine, name);
+  const std::vector<const Plan*> plans = largest_plans(engine, name);
   if (plans.empty()) return bad_input("the engine has no plan to run");
   TS_TRY(check_target(engine));
   const Plan& plan = *plans[0];
@@ -30,7 +30,10 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
   Progress progress("running", samples.count);
   BatchOptions options;
   options.graph = name;
-  options.progress = [&](int64_t done) { progress.advance(done); };
+  options.progress = [&](int64_t done) {
+    progress.advance(done);
+    return Status();
+  };
   if (check_golden_first) options.admit = golden_first(engine);
   BatchRunner runner(engine, options);
   TS_TRY(runner.run(samples.count, inputs, outputs));

@@ -17,8 +17,6 @@ struct Options {
   uint64_t seed = 1;
   std::string golden_inputs;
   std::optional<double> min_cosine;
-  std::string tuning;
-  bool tune = false;
   BuildFlags flags;
   const OptionList* options = nullptr;
 };
@@ -38,8 +36,6 @@ Result<BuildOptions> options_of(const Options& o, std::vector<int64_t> batches, 
   options.seed = o.seed;
   options.golden_inputs = o.golden_inputs;
   options.min_cosine = o.min_cosine;
-  options.tuning = o.tuning;
-  options.tune = o.tune;
   if (!o.golden_inputs.empty() && o.options->given("--seed"))
     return usage_error("--seed draws golden inputs, --golden-inputs brings them: give one of the two");
   return options;
@@ -86,16 +82,6 @@ Runner add(OptionList& options, const Common& common) {
            "on up to 32 samples of --calib with the model in fp32 (default: by type: "
            "f32 0.9999, f16 0.999, bf16 0.99, fp8 and int8 0.95, fp4 0.8, 2:4 0.5)")
       .check = is_cosine();
-  options.group("Tuning");
-  options.add(
-      "--tune", o->tune,
-      "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
-      "and take the fastest; what the file holds is not timed again");
-  options.add(
-      "--tuning", o->tuning, "FILE",
-      cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
-          "comes with the program; with --tune: ",
-          kDefaultTuning, ")"));
   o->options = &options;
   return [o, &common] { return build(*o, common); };
 }

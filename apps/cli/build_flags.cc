@@ -15,6 +15,7 @@
 #include "io/mmap.h"
 #include "models/family.h"
 #include "precision/quantize.h"
+#include "precision/read_recipe.h"
 
 namespace tessera {
 namespace {
@@ -44,16 +45,6 @@ std::optional<std::vector<int64_t>> parse_list(const std::string& text, int64_t 
     at = end + 1;
   }
   return numbers;
-}
-
-Result<Recipe> read_recipe(const std::string& name) {
-  if (const char* text = shipped_recipe(name)) return parse_recipe(text, name);
-  const auto file = map_file(name);
-  if (!file.ok()) {
-    return Status(file.status().code(),
-                  cat("--recipe ", file.status().message(), "; shipped are: ", shipped_recipe_names()));
-  }
-  return parse_recipe(std::string(reinterpret_cast<const char*>(file->data()), file->size()), name);
 }
 
 Result<Refinements> parse_refinements(const BuildFlags& flags) {
@@ -107,6 +98,9 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--keep-norms", flags.keep_norms,
               "norms stay kernels of their own; in Hopper engines those of at most 256 rows (batch times tokens) "
               "between linear layers become a factor per row of the next layer");
+  options.add("--chains", flags.chains,
+              "neighbouring layers of at most 64 rows run as phases of one persistent kernel where they can (sm90; "
+              "compiled, not run)");
   options.add("--sparsity", flags.sparsity, "PATTERN",
               "half of the weights of the blocks' layers: 2:4, or 4:8 in pairs, which satisfies 2:4 as well");
   options.add("--sparsity-by", flags.sparsity_by, "METHOD",
@@ -131,7 +125,20 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--schedule", flags.schedule, "NAMES",
               "the order in which graphs run for one answer, with commas between, and *N for several times: "
               "'prefix,step*10'");
+  options.group("Tuning");
+  options.add(
+      "--tune", flags.tune,
+      "time every kernel and tile shape that may run a layer on the GPU here, keep the times in --tuning's file, "
+      "and take the fastest; what the file holds is not timed again");
+  options.add(
+      "--tuning", flags.tuning, "FILE",
+      cat("table of times that kernels are chosen by, made by --tune; none: by their order (default: the one that "
+          "comes with the program; with --tune: ",
+          kDefaultTuning, ")"));
   options.group("Golden values");
+  options.add("--golden", flags.golden, "all|smallest",
+              "of a model with buckets: make golden values for every plan, or for those of each graph's smallest sizes "
+              "alone, which takes much less time (default: all; of a policy: smallest)");
   options.add("--no-verify", flags.no_verify, "make and check no golden values");
 }
 
@@ -145,7 +152,8 @@ void add_model_flags(OptionList& options, ModelFlags& flags) {
   options.add("--family", flags.family, "NAME",
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--size", flags.sizes, "NAME=N",
-              "a size that the family leaves open; repeatable: tokens=1. Of " + family_sizes());
+              "a size that the family leaves open; repeatable: tokens=1; of some a plan for each: views=1,2,3. Of " +
+                  family_sizes());
   options
       .add("--random", flags.random, "SEED",
            "seeded random weights of the family: MODEL is a config.json with its sizes, and holds no weights")
@@ -192,16 +200,31 @@ std::optional<std::pair<std::string, Shape>> parse_shape(const std::string& text
   return std::pair(text.substr(0, equals), *sizes);
 }
 
-// "tokens=1", "rope=jax" of a family. `where` begins the error.
-Result<std::pair<std::string, int64_t>> parse_size(const std::string& family, const std::string& text,
-                                                   const std::string& where) {
+using NamedSizes = std::pair<std::string, std::vector<int64_t>>;
+
+// "tokens=1", "rope=jax", "views=1,2,3" of a family. `where` begins the error.
+Result<NamedSizes> parse_sizes(const std::string& family, const std::string& text, const std::string& where) {
   const size_t equals = std::min(text.find('='), text.size());
   if (equals == 0 || equals + 1 >= text.size())
     return usage_error(cat(where, ": wanted NAME=N of a family's size, as tokens=1"));
   const std::string name = text.substr(0, equals);
-  const auto number = parse_family_size(family, name, text.substr(equals + 1));
-  if (!number.ok()) return number.status().at(where);
-  return std::pair(name, *number);
+  NamedSizes sizes{name, {}};
+  for (size_t at = equals + 1; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const auto number = parse_family_size(family, name, text.substr(at, end - at));
+    if (!number.ok()) return number.status().at(where);
+    if (std::find(sizes.second.begin(), sizes.second.end(), *number) != sizes.second.end())
+      return usage_error(cat(where, ": ", text.substr(at, end - at), " stands there twice"));
+    sizes.second.push_back(*number);
+    at = end + 1;
+  }
+  return sizes;
+}
+
+// The only one of a list; `why` ends the error.
+Result<int64_t> single(const NamedSizes& sizes, const std::string& where, const char* why) {
+  if (sizes.second.size() == 1) return sizes.second[0];
+  return usage_error(cat(where, ": ", sizes.second.size(), " numbers; ", why));
 }
 
 // "prefill:input_ids=1,16;attention_mask=1,64", "decode:tokens=1"
@@ -221,8 +244,10 @@ Result<GraphOptions> parse_graph_flag(const std::string& text, const std::string
       right = shape.has_value();
       fresh = !right || graph.shapes.insert(*shape).second;
     } else {
-      TS_ASSIGN(const auto size, parse_size(family, word, cat("--graph '", text, "'")));
-      fresh = graph.sizes.insert(size).second;
+      const std::string where = cat("--graph '", text, "'");
+      TS_ASSIGN(const NamedSizes sizes, parse_sizes(family, word, where));
+      TS_ASSIGN(const int64_t size, single(sizes, where, "a graph that is named has one"));
+      fresh = graph.sizes.emplace(sizes.first, size).second;
     }
     if (!fresh) return usage_error(cat("--graph '", text, "': '", name, "' stands there twice"));
   }
@@ -266,7 +291,7 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const 
 
 }  // namespace
 
-Result<LoadOptions> load_options(const ModelFlags& flags) {
+Result<LoadOptions> load_options(const ModelFlags& flags, std::map<std::string, std::vector<int64_t>>* buckets) {
   LoadOptions o{.exact = false, .shapes = {}, .states = {}, .family = flags.family, .graph = {}, .sizes = {}};
   if (flags.random >= 0) {
     if (flags.family.empty()) return usage_error("--random makes the weights of a family: name it with --family");
@@ -284,8 +309,13 @@ Result<LoadOptions> load_options(const ModelFlags& flags) {
   for (const std::string& text : flags.sizes) {
     if (flags.family.empty())
       return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
-    TS_ASSIGN(const auto size, parse_size(flags.family, text, cat("--size '", text, "'")));
-    if (!o.sizes.insert(size).second) return usage_error(cat("--size '", text, "': it has a number already"));
+    const std::string where = cat("--size '", text, "'");
+    TS_ASSIGN(const NamedSizes sizes, parse_sizes(flags.family, text, where));
+    if (buckets == nullptr) TS_TRY(single(sizes, where, "only a build makes plans for several").status());
+    if (sizes.second.size() > 1) buckets->insert(sizes);
+    const int64_t largest = *std::max_element(sizes.second.begin(), sizes.second.end());
+    if (!o.sizes.emplace(sizes.first, largest).second)
+      return usage_error(cat("--size '", text, "': it has a number already"));
   }
   return o;
 }
@@ -302,7 +332,17 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   if (!flags.accumulate.empty() && flags.accumulate != "fast" && flags.accumulate != "promoted")
     return usage_error(cat("--accumulate ", flags.accumulate, ": accepted are fast and promoted"));
   o.promoted = flags.accumulate == "promoted";
+  if (!flags.golden.empty() && flags.golden != "all" && flags.golden != "smallest")
+    return usage_error(cat("--golden ", flags.golden, ": accepted are all and smallest"));
+  if (!flags.golden.empty() && flags.no_verify)
+    return usage_error("--golden says which golden values are made, --no-verify makes none: give one of the two");
+  if (flags.golden == "smallest") o.golden_of = BuildOptions::GoldenOf::kSmallest;
   o.keep_norms = flags.keep_norms;
+  o.chains = flags.chains;
+  if (o.chains && target != Arch::sm90)
+    return usage_error(cat("--chains: chains are made for sm90 alone, not for ", info(target).name, "; leave it out"));
+  o.tuning = flags.tuning;
+  o.tune = flags.tune;
   if (!flags.recipe.empty()) {
     TS_ASSIGN(o.recipe, read_recipe(flags.recipe));
   }
@@ -313,7 +353,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.calib_method = flags.calibration.method;
   if (flags.calibration.samples > 0) o.calib_samples = flags.calibration.samples;
   o.preprocess = flags.calibration.preprocess;
-  TS_ASSIGN(LoadOptions load, load_options(flags));
+  TS_ASSIGN(LoadOptions load, load_options(flags, &o.buckets));
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
   o.sizes = std::move(load.sizes);
   o.random = load.random;

@@ -34,7 +34,9 @@ struct ModelFlags {
 };
 // In a group of its own.
 void add_model_flags(OptionList& options, ModelFlags& flags);
-Result<LoadOptions> load_options(const ModelFlags& flags);
+// `buckets`: sizes of which several numbers are given (BuildOptions::buckets); null: that is an error.
+Result<LoadOptions> load_options(const ModelFlags& flags,
+                                 std::map<std::string, std::vector<int64_t>>* buckets = nullptr);
 
 struct BuildFlags : ModelFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
@@ -42,7 +44,9 @@ struct BuildFlags : ModelFlags {
   CalibrationFlags calibration;
   std::vector<std::string> allow, graphs;
   std::string schedule;
-  bool keep_norms = false, no_verify = false;
+  std::string golden;  // "all", "smallest"; empty: all
+  std::string tuning;  // table of times; empty: the one that comes with the program
+  bool tune = false, chains = false, keep_norms = false, no_verify = false;
 };
 void add_build_flags(OptionList& options, BuildFlags& flags);
 Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& model, std::vector<int64_t> batches,

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"
+#include "ir/layer_ops.h"
+#include "plan/golden_plans.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
 
@@ -16,8 +18,12 @@ namespace {
 
 std::string golden_sentence(const Engine& engine, bool ran) {
   if (engine.golden.forms.empty()) return "no golden values (--no-verify)";
-  if (ran) return "golden values reproduced here";
-  return "golden values stored; not run on its target: " + why_not_here(engine.target);
+  const std::vector<const Plan*> plans = runnable_plans(engine);
+  const bool all =
+      std::all_of(plans.begin(), plans.end(), [&](const Plan* p) { return has_golden_values(engine, *p); });
+  const std::string of = all ? "" : " of the smallest plans";
+  if (ran) return cat("golden values", of, " reproduced here");
+  return cat("golden values", of, " stored; not run on its target: ", why_not_here(engine.target));
 }
 
 // Attention has a flag of its own: who asks for fewer than 16 bits hears that it is not meant by it.
@@ -30,7 +36,7 @@ std::string attention_sentence(const Engine& engine, const BuildOptions& options
   std::string carrier;
   for (const PlanStep& s : plan.steps) {
     if (s.op == "attention" && !in_codes(s)) ++plain, carrier = plain_precision(type_of(s.in[0]).element).name;
-    few_bits = few_bits || (s.op == "matmul" && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() &&
+    few_bits = few_bits || (multiplies_weights(s.op) && s.in.size() > 1 && s.in[1] >= 0 && type_of(s.in[1]).scaled() &&
                             !read_asked(s.asked).imported());
   }
   if (plain == 0 || !few_bits || !options.attention.empty() || (options.recipe && !options.recipe->attention.empty()))

@@ -76,15 +76,26 @@ Result<Places> places_of(const Options& o, const ScratchFolder& scratch) {
   return p;
 }
 
-Result<std::vector<ComparedRow>> built_rows(const Options& o, const Places& places) {
-  TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
+// What is to be built: asked before a folder is made for it.
+struct Builds {
+  std::vector<int64_t> batches;
+  std::vector<BuildCombination> all;
+};
+Result<Builds> builds_of(const Options& o) {
+  Builds b;
+  if (o.precisions.empty()) return b;
+  TS_ASSIGN(b.batches, parse_batches(o.batches));
   TS_TRY(check_model(o.paths[0], o.flags.family));
-  TS_ASSIGN(const std::vector<BuildCombination> all, parse_combinations(o.precisions, o.flags, o.sparse));
+  TS_ASSIGN(b.all, parse_combinations(o.precisions, o.flags, o.sparse));
+  return b;
+}
+
+Result<std::vector<ComparedRow>> built_rows(const Options& o, const Builds& builds, const Places& places) {
   std::vector<ComparedRow> rows;
-  Progress progress("building and measuring", static_cast<int64_t>(all.size()));
-  for (const BuildCombination& c : all) {
-    TS_ASSIGN(std::vector<ComparedRow> of_one,
-              build_rows(c, o.paths[0], batches, places.engines, {.runs = o.runs, .verify = !o.flags.no_verify}));
+  Progress progress("building and measuring", static_cast<int64_t>(builds.all.size()));
+  for (const BuildCombination& c : builds.all) {
+    TS_ASSIGN(std::vector<ComparedRow> of_one, build_rows(c, o.paths[0], builds.batches, places.engines,
+                                                          {.runs = o.runs, .verify = !o.flags.no_verify}));
     for (ComparedRow& r : of_one) rows.push_back(std::move(r));
     progress.advance();
   }
@@ -129,6 +140,9 @@ Result<std::vector<ComparedRow>> found_rows(const Options& o) {
 Json row_json(const ComparedRow& r) {
   const ComparedEngine& f = r.facts;
   const auto number = [](const auto& v) { return v ? Json(*v) : Json(); };
+  Json graphs = Json::array();
+  for (const GraphTime& g : r.entry ? r.entry->profile.graphs : std::vector<GraphTime>{})
+    graphs.push_back({{"graph", g.graph}, {"plan", g.plan}, {"times", g.times}, {"ms", number(g.ms)}});
   return {{"name", f.name},
           {"file", r.path},
           {"precision", f.precision},
@@ -139,6 +153,7 @@ Json row_json(const ComparedRow& r) {
           {"per_second", number(f.per_second)},
           {"bytes", number(f.bytes)},
           {"cosine", number(f.cosine)},
+          {"graphs", graphs},
           {"front", f.on_front},
           {"refused", f.refused.empty() ? Json() : Json(f.refused)}};
 }
@@ -174,6 +189,11 @@ void print_rows(const std::vector<ComparedRow>& rows) {
                   "latency and size, and better in one",
                   0, 2));
   for (const ComparedRow& r : rows) {
+    std::string graphs;
+    for (const GraphTime& g : r.entry ? r.entry->profile.graphs : std::vector<GraphTime>{})
+      graphs += fmt::format("{}{} x {} of {:.3f} ms", graphs.empty() ? "" : ", ", g.times, g.graph,
+                            g.ms.value_or(g.kernel_us / 1e3));
+    if (!graphs.empty()) fmt::print("{}\n", wrap(printable(cat(r.facts.name, " runs ", graphs)), 0, 2));
     if (!r.facts.refused.empty())
       fmt::print("{}\n", wrap(printable(cat(r.facts.name, ": ", short_reason(r.facts.refused))), 0, 2));
   }
@@ -261,8 +281,9 @@ ReportInput report_of(const Options& o, const std::vector<ComparedRow>& rows, st
 Status compare(const Options& o, const Common& common) {
   TS_TRY(refuse_ignored(o));
   const ScratchFolder scratch;
+  TS_ASSIGN(const Builds builds, builds_of(o));
   TS_ASSIGN(const Places places, places_of(o, scratch));
-  TS_ASSIGN(std::vector<ComparedRow> rows, o.precisions.empty() ? found_rows(o) : built_rows(o, places));
+  TS_ASSIGN(std::vector<ComparedRow> rows, o.precisions.empty() ? found_rows(o) : built_rows(o, builds, places));
   std::vector<ComparedEngine> facts;
   for (const ComparedRow& r : rows) facts.push_back(r.facts);
   mark_front(facts);

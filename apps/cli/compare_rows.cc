@@ -100,21 +100,25 @@ void take_measured(const ReportEntry& entry, ComparedEngine& facts) {
 }
 
 // What is known of an engine that does not run here: size, and accuracy from the values that its build stored.
-void take_stored(const std::string& path, const Engine& engine, const Plan& plan, bool verify, ComparedEngine& facts) {
+void take_stored(const std::string& path, const Engine& engine, const PlansOfAnswer& plans, bool verify,
+                 ComparedEngine& facts) {
   std::error_code none;
-  facts.batch = plan.batch;
+  facts.batch = plans.at(0).plan->batch;
   facts.bytes = static_cast<int64_t>(std::filesystem::file_size(path, none));
   if (!verify || engine.golden.original.empty()) return;
-  const auto stored = measure_quantization(engine, nullptr, {.quiet = true}, golden_plan(engine, plan));
-  if (!stored.ok()) return;
   AccuracyFacts accuracy;
-  for (const OutputQuality& o : stored->outputs) {
-    if (!o.whole) accuracy.outputs.push_back({.output = o.name, .inputs = "", .cosine_mean = o.closeness.cosine_mean});
+  for (const ScheduledPlan& item : plans) {
+    const auto stored = measure_quantization(engine, nullptr, {.quiet = true}, golden_plan(engine, *item.plan));
+    if (!stored.ok()) return;
+    for (const OutputQuality& o : stored->outputs) {
+      if (!o.whole)
+        accuracy.outputs.push_back({.output = o.name, .inputs = "", .cosine_mean = o.closeness.cosine_mean});
+    }
   }
   facts.cosine = accuracy.cosine();
 }
 
-// A row per plan that users run.
+// A row for the schedule, or one per plan that users run.
 std::vector<ComparedRow> engine_rows(const std::string& path, const std::string& name, const RowOptions& options) {
   const auto refused_row = [&](const std::string& why) {
     return std::vector<ComparedRow>{
@@ -123,22 +127,27 @@ std::vector<ComparedRow> engine_rows(const std::string& path, const std::string&
   const auto engine = open_engine(path);
   if (!engine.ok()) return refused_row(engine.status().message());
   std::vector<ComparedRow> rows;
-  const std::vector<const Plan*> plans = runnable_plans(*engine);
-  for (const Plan* plan : plans) {
-    ComparedRow row{.facts = {.name = name}, .entry = {}, .path = path, .command = ""};
-    const EngineWords words = words_of(*engine, *plan);
+  const bool graphs = graph_names(*engine).size() > 1;
+  for (const PlansOfAnswer& plans : answers_of(*engine)) {
+    const bool one_graph = graphs && plans.size() == 1;
+    ComparedRow row{.facts = {.name = one_graph ? cat(name, ", ", plans[0].plan->graph) : name,
+                              .graph = one_graph ? plans[0].plan->graph : ""},
+                    .entry = {},
+                    .path = path,
+                    .command = ""};
+    const EngineWords words = words_of(*engine, plans);
     row.facts.precision = words.precision;
     row.facts.attention = words.attention;
     row.facts.sparsity = words.sparsity;
     auto entry =
-        measure_engine(path, *engine, *plan, {.runs = options.runs, .verify = options.verify, .ceilings = false});
+        measure_engine(path, *engine, plans, {.runs = options.runs, .verify = options.verify, .ceilings = false});
     if (entry.ok()) {
       take_measured(*entry, row.facts);
-      entry->name = name;
+      entry->name = row.facts.name;
       row.entry = std::move(entry).value();
       row.measured_here = true;
     } else {
-      take_stored(path, *engine, *plan, options.verify, row.facts);
+      take_stored(path, *engine, plans, options.verify, row.facts);
       row.facts.refused = entry.status().message();
     }
     rows.push_back(std::move(row));

@@ -144,7 +144,7 @@ Status write_demo_report(const std::string& path, const std::string& scratch) {
   for (const char* precision : {"fp16", "fp8"}) {
     const std::string file = cat(precision, ".tess");
     TS_ASSIGN(const Engine engine, read_engine(cat(scratch, "/", file)));
-    TS_ASSIGN(ReportEntry entry, measure_engine(cat(scratch, "/", file), engine, engine.plans[0], {.runs = 50}));
+    TS_ASSIGN(ReportEntry entry, measure_engine(cat(scratch, "/", file), engine, {{&engine.plans[0]}}, {.runs = 50}));
     entry.profile.path = file;
     input.entries.push_back(std::move(entry));
     input.commands.push_back(cat("tessera build assets/digits/vit.onnx -o ", file, " --precision ", precision,

@@ -69,7 +69,8 @@ Runner add(OptionList& options, const Common& common) {
   options.add("--asked", o->asked, "PRECISION",
               "the precision that B was to have (default: as the profile says, else the lowest that 10 % of the GEMM "
               "time has)");
-  options.add("--plan", o->plan, "NAME", "of engines: the plan that is profiled (default: the first)");
+  options.add("--plan", o->plan, "NAME",
+              "of engines: the plan that is profiled (default: the schedule, else the first)");
   options.add("--all", o->all, "show every layer and fallback (default: 10)");
   options.group("Profiles of other tools");
   options.add("--rules", o->rules, "FILE",

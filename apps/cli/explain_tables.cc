@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/output.h"
+#include "explain/numbers.h"
 
 namespace tessera {
 namespace {
@@ -29,7 +30,6 @@ class Printer {
     return (b < a ? "-" : "+") + text;
   }
   std::string signed_ms(double x) const { return (x < 0 ? "-" : "") + ms(std::fabs(x)); }
-  static std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
   static void title(const std::string& text) { fmt::print("\n{}\n", text); }
   static void say(const std::string& text, size_t first = 0, size_t rest = 2) {
     fmt::print("{}\n", wrap(printable(text), first, rest));
@@ -37,6 +37,7 @@ class Printer {
   void files() const;
   void file(const char* name, const ProfileFacts& f) const;
   void classes() const;
+  void graphs() const;
   void class_row(Table& table, const std::string& name, const PrecisionTime& t) const;
   void coverage() const;
   void coverage_of(const char* of, const Coverage& c) const;
@@ -74,16 +75,18 @@ void Printer::class_row(Table& table, const std::string& name, const PrecisionTi
   const auto time = [&](double x) { return x > 0 ? ms(x) : std::string("-"); };
   std::vector<std::string> row{name, time(t.a_ms), share(t.a_ms, e_.a.kernel_ms)};
   if (e_.compared) {
-    for (const std::string& cell : {time(t.b_ms), share(t.b_ms, e_.b.kernel_ms), change(t.a_ms, t.b_ms)})
-      row.push_back(cell);
+    for (const std::string& cell : {time(t.b_ms), share(t.b_ms, e_.b.kernel_ms)}) row.push_back(cell);
+    if (!e_.other_model) row.push_back(change(t.a_ms, t.b_ms));
   }
   table.add(std::move(row));
 }
 
 void Printer::classes() const {
   title("Kernel time by class");
-  Table table(e_.compared ? std::vector<std::string>{"class", ">A", ">share", ">B", ">share", ">change"}
-                          : std::vector<std::string>{"class", ">time", ">share"});
+  std::vector<std::string> titles = {"class", e_.compared ? ">A" : ">time", ">share"};
+  if (e_.compared) titles.insert(titles.end(), {">B", ">share"});
+  if (e_.compared && !e_.other_model) titles.emplace_back(">change");
+  Table table(titles);
   for (const ClassTime& t : e_.classes) {
     class_row(table, t.name, {.a_ms = t.a_ms, .b_ms = t.b_ms});
     for (const PrecisionTime& p : t.precisions) class_row(table, "  " + p.precision, p);
@@ -92,6 +95,25 @@ void Printer::classes() const {
   fmt::print("{}", table.text());
   say("unclassified, by no rule known: " + percent(e_.a.unclassified_share) +
       (e_.compared ? " of A, " + percent(e_.b.unclassified_share) + " of B" : ""));
+}
+
+void Printer::graphs() const {
+  if (e_.graphs.empty()) return;
+  title("Kernel time by graph, all of its runs together");
+  std::vector<std::string> titles = {"graph", ">times", e_.compared ? ">A" : ">time", ">share"};
+  if (e_.compared) titles.insert(titles.end(), {">B", ">share", ">change"});
+  Table table(titles);
+  for (const GraphChange& g : e_.graphs) {
+    const bool both = e_.compared && g.a_times != g.b_times;
+    std::vector<std::string> row = {g.graph, both ? fmt::format("{}, {}", g.a_times, g.b_times) : cat(g.a_times),
+                                    ms(g.a_ms), percent(e_.a.kernel_ms > 0 ? g.a_ms / e_.a.kernel_ms : 0)};
+    if (e_.compared) {
+      const double share = e_.b.kernel_ms > 0 ? g.b_ms / e_.b.kernel_ms : 0;
+      for (const std::string& cell : {ms(g.b_ms), percent(share), change(g.a_ms, g.b_ms)}) row.push_back(cell);
+    }
+    table.add(std::move(row));
+  }
+  fmt::print("{}", table.text());
 }
 
 void Printer::coverage_of(const char* of, const Coverage& c) const {
@@ -138,7 +160,7 @@ void Printer::fallbacks() const {
 }
 
 void Printer::changed_work() const {
-  if (!e_.compared) return;
+  if (!e_.compared || e_.other_model) return;
   title("What a lower precision should not change");
   if (e_.attention) {
     const AttentionChange& t = *e_.attention;
@@ -179,8 +201,7 @@ void Printer::sizes() const {
     any = true;
     const auto cell = [](const std::optional<int64_t>& x) { return x ? megabytes(*x) : std::string("-"); };
     const bool both = a && b && *b > 0;
-    table.add({name, cell(a), cell(b),
-               both ? fmt::format("{:.2f}", static_cast<double>(*a) / static_cast<double>(*b)) : "-"});
+    table.add({name, cell(a), cell(b), both ? ratio_digits(static_cast<double>(*a) / static_cast<double>(*b)) : "-"});
   };
   row("engine", e_.a_sizes.engine_bytes, e_.b_sizes.engine_bytes);
   row("weights", e_.a_sizes.weight_bytes, e_.b_sizes.weight_bytes);
@@ -194,7 +215,7 @@ void Printer::ladder() const {
                     : "Ladder: speedup if one limit after the other fell (each with those above it)");
   for (const Rung& r : e_.ladder) {
     const std::string from = e_.compared ? fmt::format("from {}: ", r.base) : "";
-    say(fmt::format("{:5.2f}x  {}{}", r.speedup, from, r.name), 2, 10);
+    say(fmt::format("{:>6}  {}{}", times(r.speedup), from, r.name), 2, 10);
     if (r.arithmetic.find(' ') != std::string::npos && r.name != "now")
       say(r.arithmetic + (r.nominal ? " (nominal)" : ""), 10, 12);
   }
@@ -247,7 +268,7 @@ void Printer::recommendations() const {
   for (size_t i = 0; i < e_.recommendations.size(); ++i) {
     const Recommendation& r = e_.recommendations[i];
     const std::string on = r.basis == "kernel time" ? "" : " on " + r.basis;
-    say(fmt::format("{}. {:.2f}x{}  {} (saves {})", i + 1, r.predicted, on, r.what, ms(r.gain_ms)), 0, kIndent);
+    say(fmt::format("{}. {}{}  {} (saves {})", i + 1, times(r.predicted), on, r.what, ms(r.gain_ms)), 0, kIndent);
     const auto line = [](const char* name, const std::string& text) {
       say(fmt::format("{:<12}{}", name, text), kIndent, kIndent + 12);
     };
@@ -259,7 +280,7 @@ void Printer::recommendations() const {
   for (const Combination& c : e_.combinations) {
     std::string numbers;
     for (const size_t j : c.of) numbers += (numbers.empty() ? "" : " + ") + std::to_string(j + 1);
-    say(fmt::format("{} together: {:.2f}x ({})", numbers, c.predicted, c.arithmetic), 0, kIndent);
+    say(fmt::format("{} together: {} ({})", numbers, times(c.predicted), c.arithmetic), 0, kIndent);
   }
 }
 
@@ -276,7 +297,7 @@ void Printer::applied() const {
   } else {
     fmt::print("{}", table.text());
   }
-  const auto speedup = [](const std::optional<double>& x) { return x ? fmt::format("{:.2f}x", *x) : "not known"; };
+  const auto speedup = [](const std::optional<double>& x) { return x ? times(*x) : "not known"; };
   say("speedup over A on kernel time: predicted " + speedup(e_.applied->predicted) + ", measured " +
       speedup(e_.applied->measured));
   for (const std::string& what : e_.applied->not_seen) say("not seen: " + what, 0, 2);
@@ -292,6 +313,7 @@ void Printer::print() const {
   say(e_.answer, 0, 0);
   fmt::print("\n");
   files();
+  graphs();
   classes();
   coverage();
   fallbacks();

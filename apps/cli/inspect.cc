@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/build_flags.h"
@@ -18,6 +19,7 @@
 #include "plan/choose.h"
 #include "plan/count_copies.h"
 #include "plan/engine_file.h"
+#include "plan/golden_plans.h"
 #include "plan/promise.h"
 #include "runtime/executor.h"
 
@@ -26,7 +28,7 @@ namespace {
 
 struct Options {
   std::string engine, plan, table;
-  bool verbose = false, tuning = false;
+  bool verbose = false, tuning = false, scales = false;
 };
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
@@ -117,6 +119,12 @@ void print_summary(const Options& o, const Engine& e) {
   for (const std::string& a : e.allowed) print_record("allowed", a);
   if (e.golden.forms.empty()) print_record("golden", "none (built with --no-verify)");
   for (const GoldenForm& form : e.golden.forms) print_golden(e, form);
+  std::string without;
+  for (const Plan& p : e.plans) {
+    if (!e.golden.forms.empty() && !is_golden(p) && !has_golden_values(e, p))
+      without += (without.empty() ? "" : ", ") + shorten(printable(p.name), 40);
+  }
+  if (!without.empty()) print_record("golden", cat("none of plan ", without, ": ", kGoldenOfSmallest));
   std::set<std::string> shown;  // plans of one graph have the same ports
   for (const Plan& p : e.plans) {
     if (!shown.insert(p.graph).second) continue;
@@ -163,7 +171,30 @@ void print_layers(const Engine& engine, const Plan& plan, const Receipts& receip
   }
 }
 
+// The engine's manifest; constants that are scales have their numbers, as they are stored.
+nlohmann::ordered_json manifest_with_scales(const Engine& engine) {
+  auto manifest = nlohmann::ordered_json::parse(manifest_json(engine));
+  for (const Plan& plan : engine.plans) {
+    for (const PlanTensor& t : plan.tensors) {
+      for (const int at : {t.scale, t.scale2}) {
+        if (at == -1) continue;
+        const PlanTensor& scale = plan.tensors[static_cast<size_t>(at)];
+        if (scale.storage != Storage::kConstant) continue;
+        auto& constant = manifest["constants"][static_cast<size_t>(scale.index)];
+        if (constant.contains("numbers")) continue;
+        std::vector<double> numbers(static_cast<size_t>(elements(scale.desc.shape)));
+        info(scale.desc.type.element)
+            .decode_f64(engine.constants[static_cast<size_t>(scale.index)].data.data() + scale.offset_bytes, 0,
+                        static_cast<int64_t>(numbers.size()), numbers.data());
+        constant["numbers"] = numbers;
+      }
+    }
+  }
+  return manifest;
+}
+
 Status inspect(const Options& o, const Common& common) {
+  if (o.scales && (!common.json || o.tuning)) return usage_error("--scales adds numbers to --json: give both");
   if (o.tuning && o.verbose) return usage_error("--tuning shows times and nothing else: leave --verbose out");
   if (common.json && !o.tuning && (!o.plan.empty() || o.verbose)) {
     return usage_error(cat("--json holds every plan with all that is known of it: leave ",
@@ -194,7 +225,7 @@ Status inspect(const Options& o, const Common& common) {
   }
   if (o.tuning) return show_tuning(*plan, table, common.json);
   if (common.json) {
-    fmt::print("{}\n", manifest_json(engine));
+    fmt::print("{}\n", o.scales ? manifest_with_scales(engine).dump() : manifest_json(engine));
     return {};
   }
   print_summary(o, engine);
@@ -210,6 +241,7 @@ Runner add(OptionList& options, const Common& common) {
   options.add("-v,--verbose", o->verbose, "also each layer's arithmetic and every refusal with its reason");
   options.add("--tuning", o->tuning,
               "instead: who may run each distinct problem of the plan, and the times of a tuning table");
+  options.add("--scales", o->scales, "with --json: constants that are scales have their numbers");
   options.add("--table", o->table, "FILE",
               "the tuning table to take times from (default: the one that comes with the program)");
   return [o, &common] { return inspect(*o, common); };
@@ -232,7 +264,8 @@ const Command inspect_command{
     "  tessera inspect vit.tess\n"
     "  tessera inspect vit.tess --verbose --plan golden\n"
     "  tessera inspect vit.tess --tuning --table tuning.json\n"
-    "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n",
+    "  tessera inspect vit.tess --json | jq '.plans[0].steps[].variant'\n"
+    "  tessera inspect vit.tess --json --scales | jq '.constants[] | select(.numbers)'\n",
     "Environment:\n"
     "  TESSERA_RECEIPTS_DIR  folder of receipts, JSON files by GPU (default: those built in)\n",
     false,

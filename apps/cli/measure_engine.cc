@@ -5,26 +5,31 @@
 #include <set>
 
 #include "cli/open_engine.h"
+#include "cli/open_profile.h"
 #include "cli/report_file.h"
 #include "cli/verify_tables.h"
 #include "explain/rates.h"
+#include "ir/layer_ops.h"
 #include "plan/golden_plans.h"
-#include "profile/profile_plan.h"
 #include "verify/verify.h"
 
 namespace tessera {
 namespace {
 
-AccuracyFacts facts_of(const VerifyReport& golden, const std::vector<QuantizationReport>& measured,
-                       std::optional<double> gate_of_build) {
-  AccuracyFacts facts;
-  facts.arithmetic = cat(golden.sentence, ", on ", golden.machine);
-  facts.ok = golden.ok;
+// A graph of a schedule says its name; `graph` is empty where there is one plan.
+void add_facts(const VerifyReport& golden, const std::vector<QuantizationReport>& measured,
+               std::optional<double> gate_of_build, const std::string& graph, AccuracyFacts& facts) {
+  const auto of_graph = [&](const std::string& text) { return graph.empty() ? text : cat(graph, ": ", text); };
+  const auto say = [&](std::string& all, const std::string& text) {
+    all += cat(all.empty() ? "" : "; ", of_graph(text));
+  };
+  say(facts.arithmetic, cat(golden.sentence, ", on ", golden.machine));
+  facts.ok = facts.ok && golden.ok;
   std::vector<const QuantizationReport*> judged;
   for (const QuantizationReport& r : measured) {
     judged.push_back(&r);
     for (const OutputQuality& o : r.outputs) {
-      OutputAccuracy& a = facts.outputs.emplace_back(OutputAccuracy{.output = o.name, .inputs = r.what});
+      OutputAccuracy& a = facts.outputs.emplace_back(OutputAccuracy{.output = of_graph(o.name), .inputs = r.what});
       a.samples = r.samples;
       a.cosine_mean = o.closeness.cosine_mean;
       a.cosine_worst = o.closeness.cosine_worst;
@@ -33,31 +38,38 @@ AccuracyFacts facts_of(const VerifyReport& golden, const std::vector<Quantizatio
     }
   }
   const QuantizationVerdict verdict = judge_quantization(judged, std::nullopt, gate_of_build);
-  facts.quantization = verdict.sentence();
-  return facts;
+  say(facts.quantization, verdict.sentence());
 }
 
-Status add_accuracy(const Engine& engine, const Plan& plan, ReportEntry& entry) {
-  if (engine.golden.forms.empty()) {
-    entry.no_accuracy = kNoGoldenValues;
+Status add_accuracy(const Engine& engine, const PlansOfAnswer& plans, ReportEntry& entry) {
+  const bool all = std::all_of(plans.begin(), plans.end(),
+                               [&](const ScheduledPlan& item) { return has_golden_values(engine, *item.plan); });
+  if (!all) {
+    entry.no_accuracy = engine.golden.forms.empty() ? kNoGoldenValues : kGoldenOfSmallest;
     return {};
   }
-  TS_ASSIGN(const VerifyReport golden, check_golden(engine, plan));
-  std::vector<QuantizationReport> measured;
-  if (!engine.golden.original.empty()) {
-    TS_ASSIGN(QuantizationReport stored,
-              measure_quantization(engine, nullptr, {.quiet = true}, golden_plan(engine, plan)));
-    measured.push_back(std::move(stored));
+  AccuracyFacts facts;
+  for (const ScheduledPlan& item : plans) {
+    TS_ASSIGN(const VerifyReport golden, check_golden(engine, *item.plan));
+    std::vector<QuantizationReport> measured;
+    if (!engine.golden.original.empty()) {
+      TS_ASSIGN(QuantizationReport stored,
+                measure_quantization(engine, nullptr, {.quiet = true}, golden_plan(engine, *item.plan)));
+      measured.push_back(std::move(stored));
+    }
+    add_facts(golden, measured, engine.golden.min_cosine, plans.size() > 1 ? item.plan->graph : "", facts);
   }
-  entry.accuracy = facts_of(golden, measured, engine.golden.min_cosine);
+  entry.accuracy = std::move(facts);
   return {};
 }
 
-std::vector<LayerPrecision> promised_layers(const Plan& plan) {
+std::vector<LayerPrecision> promised_layers(const PlansOfAnswer& plans) {
   std::vector<LayerPrecision> layers;
-  for (const PlanStep& s : plan.steps) {
-    if (s.op != "matmul" && s.op != "attention") continue;
-    for (const std::string& layer : layers_of(s)) layers.push_back({layer, s.op, s.asked, s.stored, s.computed});
+  for (const ScheduledPlan& item : plans) {
+    for (const PlanStep& s : item.plan->steps) {
+      if (!multiplies_weights(s.op) && s.op != "attention") continue;
+      for (const std::string& layer : layers_of(s)) layers.push_back({layer, s.op, s.asked, s.stored, s.computed});
+    }
   }
   return layers;
 }
@@ -86,35 +98,39 @@ std::string EngineWords::all() const {
   return text;
 }
 
-EngineWords words_of(const Engine& engine, const Plan& plan) {
+EngineWords words_of(const Engine& engine, const PlansOfAnswer& plans) {
   EngineWords words{.precision = engine.recipe.empty() ? engine.precision : cat("recipe ", engine.recipe)};
   std::set<std::string> attention;
   bool sparse = false, paired = false;
-  for (const PlanStep& s : plan.steps) {
-    // Where none was asked for, it has the carrier's type.
-    if (s.op == "attention") attention.insert(s.asked.empty() ? multiplied_in(s.stored) : s.asked);
-    sparse = sparse || s.stored.find("2:4") != std::string::npos;
-    paired = paired || s.stored.find("4:8") != std::string::npos;
+  for (const ScheduledPlan& item : plans) {
+    for (const PlanStep& s : item.plan->steps) {
+      // Where none was asked for, it has the carrier's type.
+      if (s.op == "attention") attention.insert(s.asked.empty() ? multiplied_in(s.stored) : s.asked);
+      sparse = sparse || s.stored.find("2:4") != std::string::npos;
+      paired = paired || s.stored.find("4:8") != std::string::npos;
+    }
   }
   words.attention = one_of(attention);
   words.sparsity = paired ? "4:8" : sparse ? "2:4" : "";
   return words;
 }
 
-Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine, const Plan& plan,
+Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine, const PlansOfAnswer& plans,
                                    const MeasureOptions& options) {
   if (const Status here = check_target(engine); !here.ok()) return here.at(path);
   ReportEntry entry;
-  auto profile = profile_plan(
-      engine, plan,
-      {.runs = options.runs, .ceilings = options.ceilings ? CeilingsUse::kCached : CeilingsUse::kNone, .path = path});
+  auto profile = profile_engine(engine, plans,
+                                {.runs = options.runs,
+                                 .ceilings = options.ceilings ? CeilingsUse::kCached : CeilingsUse::kNone,
+                                 .path = path,
+                                 .time_schedule = timer_of_policy(engine)});
   if (!profile.ok()) return profile.status().at(path);
   entry.profile = std::move(profile).value();
-  entry.name = words_of(engine, plan).all();
-  entry.layers = promised_layers(plan);
+  entry.name = words_of(engine, plans).all();
+  entry.layers = promised_layers(plans);
   entry.no_accuracy = "not compared with its model (--no-verify)";
   if (options.verify) {
-    if (const Status compared = add_accuracy(engine, plan, entry); !compared.ok()) return compared.at(path);
+    if (const Status compared = add_accuracy(engine, plans, entry); !compared.ok()) return compared.at(path);
   }
   entry.configuration = {{"target", info(engine.target).name},
                          {"made by", engine.producer},
@@ -122,7 +138,7 @@ Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine
                          {"images", engine.preprocess},
                          {"weights refined", joined(engine.refinements)},
                          {"allowed", joined(engine.allowed)},
-                         {"tuning table", plan.tuning}};
+                         {"tuning table", plans.at(0).plan->tuning}};
   return entry;
 }
 
@@ -134,7 +150,7 @@ std::string build_command_of(const std::string& path, const Engine& engine) {
     if (first == nullptr) first = &p;
     batches += cat(batches.empty() ? "" : ",", p.batch);
   }
-  const EngineWords words = first == nullptr ? EngineWords{} : words_of(engine, *first);
+  const EngineWords words = first == nullptr ? EngineWords{} : words_of(engine, {{first}});
   return cat(
       "tessera build MODEL -o ", quoted(path), " --target ", info(engine.target).name,
       engine.recipe.empty() ? cat(" --precision ", quoted(engine.precision)) : cat(" --recipe ", quoted(engine.recipe)),

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "plan/engine.h"
+#include "profile/profile_engine.h"
 #include "report/report.h"
 
 namespace tessera {
@@ -23,10 +24,10 @@ struct EngineWords {
   std::string precision, attention, sparsity;
   std::string all() const;
 };
-EngineWords words_of(const Engine& engine, const Plan& plan);
+EngineWords words_of(const Engine& engine, const PlansOfAnswer& plans);
 
-// One entry for a plan, named by its precision. The error names the file.
-Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine, const Plan& plan,
+// One entry for a plan or a schedule, named by its precision. The error names the file.
+Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine, const PlansOfAnswer& plans,
                                    const MeasureOptions& options);
 
 // How the entry's engine is built again, as far as it knows: the model's file is the reader's.

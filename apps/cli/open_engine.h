@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+inline constexpr const char* kGoldenOfSmallest = "golden values are of the smallest sizes (--golden all makes all)";
 inline constexpr const char* kNoGoldenValues =
     "the engine holds no golden values (built with --no-verify): it is not compared with its build";
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <set>
 
 #include "base/status.h"
 
@@ -22,13 +23,52 @@ size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
 }
 
-// The first `count` characters, or those from the `count`-th on.
+// Where the `count`-th character begins.
 size_t byte_of_character(const std::string& text, size_t count) {
   size_t at = 0;
   for (; at < text.size(); ++at) {
     if (!continues(text[at]) && count-- == 0) break;
   }
   return at;
+}
+
+// Text of `width` columns with its middle left out: a third of what stays is its begin.
+std::string without_middle(const std::string& text, size_t width) {
+  const size_t have = width_of(text), front = (width - 2) / 3;
+  if (have <= width || width < 5) return shorten(text, width);
+  return text.substr(0, byte_of_character(text, front)) + ".." +
+         text.substr(byte_of_character(text, have - (width - 2 - front)));
+}
+
+std::string without_end(const std::string& text, size_t width) {
+  if (width_of(text) <= width || width < 3) return text;
+  return text.substr(0, byte_of_character(text, width - 2)) + "..";
+}
+
+using Cut = std::string (*)(const std::string&, size_t width);
+
+bool keeps_apart(const std::set<std::string>& cells, size_t width, Cut cut) {
+  std::set<std::string> shown;
+  for (const std::string& cell : cells) {
+    if (!shown.insert(cut(cell, width)).second) return false;
+  }
+  return true;
+}
+
+// How the cells of a column are cut: names at the front, since layers differ at their end, and phrases in the middle;
+// otherwise where two that differ would look the same. Where every way makes two look the same the column gets wider.
+Cut pick_cut(const std::set<std::string>& cells, size_t& width) {
+  size_t widest = 0;
+  for (const std::string& cell : cells) widest = std::max(widest, width_of(cell));
+  const bool phrases =
+      std::any_of(cells.begin(), cells.end(), [](const std::string& cell) { return cell.find(' ') != cell.npos; });
+  const Cut usual = phrases ? &without_middle : &shorten;
+  for (; width < widest; ++width) {
+    for (const Cut cut : {usual, Cut(&shorten), Cut(&without_middle), Cut(&without_end)}) {
+      if (keeps_apart(cells, width, cut)) return cut;
+    }
+  }
+  return usual;
 }
 
 }  // namespace
@@ -124,11 +164,17 @@ std::string Table::text() const {
       --widths[widest];
     }
   }
+  std::vector<Cut> cuts;
+  for (size_t c = 0; c < widths.size(); ++c) {
+    std::set<std::string> cells;
+    for (const auto& row : rows_) cells.insert(row[c]);
+    cuts.push_back(pick_cut(cells, widths[c]));
+  }
   std::string out;
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
     for (size_t c = 0; c < cells.size(); ++c) {
-      const std::string cell = shorten(cells[c], widths[c]);
+      const std::string cell = cuts[c](cells[c], widths[c]);
       const std::string blanks(widths[c] - width_of(cell), ' ');
       text += (c ? std::string(kGap, ' ') : "") + (right_[c] ? blanks + cell : cell + blanks);
     }

@@ -33,8 +33,8 @@ class Table {
   // A title that begins with '>' heads a column of numbers, set to the right.
   explicit Table(std::vector<std::string> titles);
   void add(std::vector<std::string> row);
-  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut at
-  // the front.
+  // Columns are as wide as they need to be; where that is more than 100 in all, the widest ones of text are cut so that
+  // two that differ never look the same: only where no cut does that a table is wider.
   std::string text() const;
 
  private:

@@ -21,12 +21,12 @@ const std::vector<Action>& actions() {
       {"build",
        policy_build,
        {"--model", "--random", "--config", "--output", "--views", "--prompt", "--horizon", "--steps", "--images",
-        "--rope"}},
+        "--rope", "--rtc"}},
       {"run",
        policy_run,
        {"--model", "--random", "--config", "--inputs", "--outputs", "--stages", "--views", "--prompt", "--horizon",
-        "--steps", "--images", "--rope"}},
-      {"bench", policy_bench, {"engine", "--repeats", "--warmup", "--inputs"}},
+        "--steps", "--images", "--rope", "--rtc"}},
+      {"bench", policy_bench, {"engine", "--repeats", "--warmup", "--inputs", "--views", "--prompt"}},
       {"verify", policy_verify, {"engine", "--all"}},
       {"weights", policy_weights, {"--random", "--config", "--output", "--type", "--family"}}};
   return all;
@@ -43,8 +43,9 @@ Status refuse_build_options(const Action& action, const PolicyOptions& o, const 
     return usage_error(cat("policy ", action.name, ": ", option, " says how an engine is built, ",
                            engine ? "and this one is" : "and none is here", "; give it to policy build"));
   };
-  for (const char* size : {"--config", "--views", "--prompt", "--horizon", "--steps", "--images", "--rope"}) {
-    if (engine && options.given(size)) return refuse(size);
+  for (const char* size : {"--config", "--views", "--prompt", "--horizon", "--steps", "--images", "--rope", "--rtc"}) {
+    const bool own = std::find(action.own.begin(), action.own.end(), size) != action.own.end();
+    if (engine && options.given(size) && !(own && action.run == policy_bench)) return refuse(size);
   }
   for (size_t i = o.first_of_build; i < o.end_of_build; ++i) {
     const std::string name = options.all()[i].spellings().back();
@@ -86,8 +87,12 @@ void add_sizes(OptionList& options, PolicyOptions& o) {
   options.add("--config", o.config, "FILE",
               "with --random: config.json with sizes other than the published pi0.5's; {\"pi05\": false} is pi0");
   const WordCheck size = within(1, 1 << 24);
-  options.add("--views", o.views, "N", "cameras, at most (default: 3; run: those of --inputs)").check = size;
-  options.add("--prompt", o.prompt, "N", "tokens, at most (default: config.json's, else 200, pi0 48)").check = size;
+  options.add(
+      "--views", o.views, "N,...",
+      "cameras, at most; a plan for each number (default: 3; run: those of --inputs; bench: how many are seeded)");
+  options.add("--prompt", o.prompt, "N,...",
+              "tokens, at most; a plan for each number (default: config.json's, else 200, pi0 48; bench: how many are "
+              "seeded)");
   options.add("--horizon", o.horizon, "N", "actions of a chunk (default: config.json's, else 50)").check = size;
   options.add("--steps", o.steps, "N", "Euler steps (default: config.json's, else 10)").check = size;
   options.add("--images", o.images, "TYPE",
@@ -96,6 +101,8 @@ void add_sizes(OptionList& options, PolicyOptions& o) {
   options.add("--rope", o.rope, "NAME",
               "rotary frequencies: jax, in f32 as the models were trained, or openpi-pytorch, rounded to bf16 as its "
               "bf16 model has them (default: jax)");
+  options.add("--rtc", o.rtc,
+              "real-time chunking: observations may hold prev_actions and prev_weights, which velocities are drawn to");
 }
 
 Runner add(OptionList& options, const Common& common) {
@@ -128,13 +135,21 @@ BuildFlags policy_flags(const PolicyOptions& o) {
   BuildFlags flags = o.flags;
   if (flags.family.empty()) flags.family = kPolicyFamily;
   if (flags.precision.empty() && flags.recipe.empty()) flags.precision = kPolicyPrecision;
-  for (const auto& [name, size] :
-       {std::pair{"views", o.views}, {"prompt", o.prompt}, {"horizon", o.horizon}, {"steps", o.steps}}) {
-    if (size > 0) flags.sizes.push_back(cat(name, "=", size));
-  }
+  if (flags.golden.empty() && !flags.no_verify) flags.golden = "smallest";
+  if (!o.views.empty()) flags.sizes.push_back("views=" + o.views);
+  if (!o.prompt.empty()) flags.sizes.push_back("prompt=" + o.prompt);
+  if (o.horizon > 0) flags.sizes.push_back(cat("horizon=", o.horizon));
+  if (o.steps > 0) flags.sizes.push_back(cat("steps=", o.steps));
   if (!o.images.empty()) flags.sizes.push_back("images=" + o.images);
   if (!o.rope.empty()) flags.sizes.push_back("rope=" + o.rope);
+  if (o.rtc) flags.sizes.emplace_back("rtc=on");
   return flags;
+}
+
+std::string plans_in_words(const std::vector<std::string>& plans) {
+  std::string text = "plans ";
+  for (const std::string& p : plans) text += cat(&p == &plans.front() ? "" : ", ", p);
+  return text;
 }
 
 const Command policy_command{
@@ -142,11 +157,13 @@ const Command policy_command{
     "robot policies (pi0, pi0.5): build, run, bench, verify, random weights",
     "A policy is an engine of three graphs: vision, prefix and step. build makes one from a checkpoint or from seeded "
     "random weights, in bf16 where nothing else is said; all options of tessera build apply. run takes observations "
-    "to actions; views and tokens that are not valid are dropped. bench times the whole schedule, from inputs on the "
+    "to actions; views and tokens that are not valid are dropped, and the smallest plans that hold the rest run. bench "
+    "times the whole schedule, from inputs on the "
     "device to actions there and from host to host, and each graph by itself. verify compares every graph with its "
     "golden values and layer by layer, as tessera verify does. weights writes random weights as a checkpoint in "
     "openpi's names, for comparison with other programs.",
     "  tessera policy build --model pi05/ -o pi05.tess --views 2 --horizon 10\n"
+    "  tessera policy build --model pi05/ -o pi05.tess --views 1,2,3 --prompt 48,200\n"
     "  tessera policy build --random 1 -o pi05.tess --target sm90 --precision fp8\n"
     "  tessera policy run --model pi05.tess --inputs observation.npz --outputs actions.npz\n"
     "  tessera policy bench pi05.tess --repeats 100\n"

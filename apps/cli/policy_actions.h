@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/build_flags.h"
@@ -15,15 +16,19 @@ inline constexpr const char* kPolicyPrecision = "bf16";  // where nothing else i
 
 struct PolicyOptions {
   std::string action, engine, model, config, inputs, outputs, output, images, rope, type = "bf16";
-  int64_t views = 0, prompt = 0, horizon = 0, steps = 0;  // 0: not given
+  std::string views, prompt;       // numbers with commas between them
+  int64_t horizon = 0, steps = 0;  // 0: not given
   int repeats = 20, warmup = -1;
-  bool stages = false, all = false;
+  bool stages = false, all = false, rtc = false;
   BuildFlags flags;
   size_t first_of_build = 0, end_of_build = 0;  // which options are those of a build
 };
 
 // The flags of a build of this policy: its family, and its sizes among the others.
 BuildFlags policy_flags(const PolicyOptions& options);
+
+// "plans vision.views1.batch1, ...": which ones an observation ran through.
+std::string plans_in_words(const std::vector<std::string>& plans);
 
 Status policy_build(const PolicyOptions& options, const Common& common);
 Status policy_weights(const PolicyOptions& options, const Common& common);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "cli/policy_actions.h"
@@ -16,8 +18,28 @@ struct Timed {
   Latency latency;
 };
 
+// Of a seeded observation: 1 to as many as the engine takes.
+Status take_size(const char* option, const std::string& word, int64_t most, int64_t& size) {
+  if (word.empty()) return {};
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, size);
+  if (error == std::errc() && rest == end && size >= 1 && size <= most) return {};
+  return usage_error(cat("policy bench ", option, " ", word, ": a number from 1 to ", most,
+                         " is wanted, which the engine takes at most"));
+}
+
 Result<PackedObservation> observation_of(const PolicyOptions& o, const Policy& policy) {
-  if (o.inputs.empty()) return seeded_observation(policy.sizes(), /*seed=*/1);
+  PolicySizes seeded = policy.sizes();
+  if (!o.inputs.empty() && !(o.views.empty() && o.prompt.empty()))
+    return usage_error("policy bench: --views and --prompt are of a seeded observation, --inputs holds one: give one");
+  TS_TRY(take_size("--views", o.views, policy.sizes().views, seeded.views));
+  TS_TRY(take_size("--prompt", o.prompt, policy.sizes().prompt, seeded.prompt));
+  if (o.inputs.empty()) {
+    PackedObservation observation = seeded_observation(seeded, /*seed=*/1);
+    observation.images.resize(static_cast<size_t>(policy.sizes().views * policy.sizes().view_bytes()));
+    observation.tokens.resize(static_cast<size_t>(policy.sizes().prompt));
+    return observation;
+  }
   TS_ASSIGN(std::vector<Array> arrays, read_npz(o.inputs));
   auto all = Observations::of(std::move(arrays), policy.sizes());
   if (!all.ok()) return all.status().at(o.inputs);
@@ -48,7 +70,8 @@ Status policy_bench(const PolicyOptions& o, const Common& common) {
   Json graphs = Json::array();
   for (const PolicyTimes::OfGraph& g : times.graphs) {
     rows.push_back({cat(g.graph, g.times > 1 ? cat(", one of ", g.times) : ""), latency_of(g.ms)});
-    graphs.push_back({{"graph", g.graph}, {"times", g.times}, {"latency", latency_json(rows.back().latency)}});
+    graphs.push_back(
+        {{"graph", g.graph}, {"plan", g.plan}, {"times", g.times}, {"latency", latency_json(rows.back().latency)}});
   }
   if (common.json) {
     print_json({{"engine", o.engine},
@@ -57,6 +80,7 @@ Status policy_bench(const PolicyOptions& o, const Common& common) {
                 {"machine", times.machine},
                 {"views", s.views},
                 {"prompt", s.prompt},
+                {"plans", (*policy)->plans()},
                 {"valid_rows", observation.prefix_rows},
                 {"horizon", s.horizon},
                 {"repeats", o.repeats},
@@ -69,8 +93,8 @@ Status policy_bench(const PolicyOptions& o, const Common& common) {
   }
   fmt::print("{}\n", wrap(cat(shorten(printable(engine.model.substr(0, engine.model.find(", left out"))), 60), " in ",
                               engine.precision, " on ", times.machine, ": ", plural(s.views, "view"), ", ", s.prompt,
-                              " tokens (", observation.prefix_rows, " valid rows), horizon ", s.horizon, ", ",
-                              plural(o.repeats, "run")),
+                              " tokens at most (", observation.prefix_rows, " valid rows), horizon ", s.horizon, ", ",
+                              plural(o.repeats, "run"), "; ", plans_in_words((*policy)->plans())),
                           0, 2));
   Table table({"what", ">median ms", ">p90 ms", ">p99 ms", ">mean ms", ">least ms"});
   const auto ms = [](double v) { return fmt::format("{:.3f}", v); };

@@ -33,6 +33,8 @@ Result<Engine> engine_of(const PolicyOptions& o, const std::vector<Array>& array
   size_from("noise", 1, "horizon");
   const bool bytes =
       std::any_of(arrays.begin(), arrays.end(), [](const Array& a) { return a.name == "images" && a.dtype == "|u1"; });
+  const auto guides = [](const Array& a) { return a.name == "prev_actions" || a.name == "prev_weights"; };
+  if (!o.rtc && std::any_of(arrays.begin(), arrays.end(), guides)) flags.sizes.emplace_back("rtc=on");
   if (o.images.empty()) flags.sizes.push_back(bytes ? "images=u8" : "images=f32");
   TS_ASSIGN(const BuildOptions options,
             build_options(flags, o.flags.random < 0 ? o.model : o.config, {1}, common.quiet || common.json));
@@ -113,6 +115,7 @@ Status policy_run(const PolicyOptions& o, const Common& common) {
   auto observations = Observations::of(std::move(arrays), (*policy)->sizes());
   if (!observations.ok()) return observations.status().at(o.inputs);
   Results results(**policy, *observations);
+  std::vector<std::vector<std::string>> plans;  // of each observation
   const int64_t rows = observations->views() * (*policy)->sizes().patches + observations->prompt();
   for (int64_t i = 0; i < observations->count(); ++i) {
     TS_ASSIGN(const PackedObservation observation, observations->packed(i));
@@ -121,12 +124,17 @@ Status policy_run(const PolicyOptions& o, const Common& common) {
         o.stages ? (*policy)->act(observation, observations->views(), rows, stages) : (*policy)->act(observation);
     if (!actions.ok()) return actions.status();
     results.add(*actions, o.stages ? &stages : nullptr);
+    plans.push_back((*policy)->plans());
   }
   TS_TRY(write_npz(o.outputs, results.arrays()));
   if (common.json) {
-    print_json({{"observations", observations->count()}, {"outputs", o.outputs}});
+    print_json({{"observations", observations->count()}, {"outputs", o.outputs}, {"plans", plans}});
   } else {
     fmt::print("{}: actions of {}\n", o.outputs, plural(observations->count(), "observation"));
+    std::map<std::vector<std::string>, int64_t> counted;
+    for (const std::vector<std::string>& p : plans) ++counted[p];
+    for (const auto& [names, count] : counted)
+      fmt::print("{}\n", wrap(cat(plural(count, "observation"), " through ", plans_in_words(names)), 2, 4));
   }
   return {};
 }

@@ -18,15 +18,16 @@ namespace {
 
 constexpr uint64_t kFreshSeed = 2;  // golden values have 1
 
-struct OfGraph {
-  std::string graph, sentence;
+// A plan of a graph: of several there is one for each bucket of lengths.
+struct OfPlan {
+  std::string graph, plan, sentence;
   bool ok = true;
   std::vector<VerifyCheck> checks;
 };
 
-Result<OfGraph> verify_graph(const Engine& engine, const Plan& plan, bool quiet) {
-  OfGraph g{.graph = plan.graph, .sentence = {}, .ok = true, .checks = {}};
-  if (!engine.golden.forms.empty()) {
+Result<OfPlan> verify_one(const Engine& engine, const Plan& plan, bool quiet) {
+  OfPlan g{.graph = plan.graph, .plan = plan.name, .sentence = {}, .ok = true, .checks = {}};
+  if (has_golden_values(engine, plan)) {
     TS_ASSIGN(VerifyReport golden, check_golden(engine, plan));
     g.checks.push_back({"golden values", std::move(golden)});
   }
@@ -48,28 +49,31 @@ Status policy_verify(const PolicyOptions& o, const Common& common) {
   TS_TRY(check_target(engine));
   if (const auto policy = Policy::make(engine); !policy.ok()) return policy.status().at(o.engine);
   if (engine.golden.forms.empty()) warn(kNoGoldenValues);
-  std::vector<OfGraph> graphs;
+  std::vector<OfPlan> graphs;
   for (const Plan* plan : runnable_plans(engine)) {
-    TS_ASSIGN(OfGraph g, verify_graph(engine, *plan, common.quiet || common.json));
+    TS_ASSIGN(OfPlan g, verify_one(engine, *plan, common.quiet || common.json));
     graphs.push_back(std::move(g));
   }
-  const bool ok = std::all_of(graphs.begin(), graphs.end(), [](const OfGraph& g) { return g.ok; });
+  const bool ok = std::all_of(graphs.begin(), graphs.end(), [](const OfPlan& g) { return g.ok; });
   if (common.json) {
     Json all = Json::array();
-    for (const OfGraph& g : graphs) {
+    for (const OfPlan& g : graphs) {
       Json checks = Json::array();
       for (const VerifyCheck& c : g.checks) checks.push_back(check_json(c));
-      all.push_back({{"graph", g.graph}, {"ok", g.ok}, {"sentence", g.sentence}, {"checks", checks}});
+      all.push_back({{"graph", g.graph}, {"plan", g.plan}, {"ok", g.ok}, {"sentence", g.sentence}, {"checks", checks}});
     }
     print_json({{"engine", o.engine}, {"precision", engine.precision}, {"ok", ok}, {"graphs", all}});
     return ok ? Status() : verification_failed();
   }
   std::vector<VerifyCheck> checks;
-  for (const OfGraph& g : graphs) checks.insert(checks.end(), g.checks.begin(), g.checks.end());
+  for (const OfPlan& g : graphs) checks.insert(checks.end(), g.checks.begin(), g.checks.end());
   print_checks(checks, o.all);
   fmt::print("\n");
-  for (const OfGraph& g : graphs)
-    fmt::print("{}\n", wrap(printable(cat(g.graph, ": ", g.ok ? "" : "FAILED: ", g.sentence)), 0, 2));
+  const auto several = [&](const std::string& graph) { return runnable_plans(engine, graph).size() > 1; };
+  for (const OfPlan& g : graphs)
+    fmt::print(
+        "{}\n",
+        wrap(printable(cat(several(g.graph) ? g.plan : g.graph, ": ", g.ok ? "" : "FAILED: ", g.sentence)), 0, 2));
   return ok ? Status() : Status(Code::kVerifyFailed, "not every graph computes what it must");
 }
 

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "profile/profile_plan.h"
+#include "profile/profile_engine.h"
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
+#include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/open_engine.h"
+#include "cli/open_profile.h"
 #include "cli/output.h"
 #include "cli/profile_tables.h"
 #include "io/atomic_file.h"
 #include "profile/predict.h"
-#include "runtime/batches.h"
 #include "traces/chrome_trace.h"
 
 namespace tessera {
@@ -24,6 +26,18 @@ struct Options {
   bool intensity = false, all = false;
 };
 
+// Before anything is measured.
+Status check_trace_file(const std::string& path) {
+  std::error_code none;
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, none))
+    return usage_error(cat("--trace ", path, ": there is no folder ", folder.string(), "; make it first"));
+  if (std::filesystem::is_directory(path, none))
+    return usage_error(cat("--trace ", path, ": is a folder; name a file in it"));
+  const auto was_engine = is_engine_file(path);
+  return was_engine.ok() && *was_engine ? usage_error(cat("--trace would overwrite the engine ", path)) : Status();
+}
+
 Status check(const Options& o, const Common& common) {
   if (!o.ceilings.empty() && o.ceilings != "again" && o.ceilings != "none")
     return usage_error(cat("--ceilings takes again or none, not '", o.ceilings, "'"));
@@ -34,36 +48,32 @@ Status check(const Options& o, const Common& common) {
     return usage_error("--trace writes a timeline that was measured, and --chip only predicts: leave one out");
   if (!o.chip.empty() && !o.ceilings.empty())
     return usage_error("--ceilings is about this machine, and --chip about another: leave one out");
-  return {};
+  return o.trace.empty() ? Status() : check_trace_file(o.trace);
 }
 
-Result<Profile> make_profile(const Options& o, const Engine& engine, const Plan& plan) {
+Result<Profile> make_profile(const Options& o, const Engine& engine, const PlansOfAnswer& plans) {
   if (!o.chip.empty()) {
     TS_ASSIGN(const Chip* const chip, pick_chip(o.chip));
-    return predict_plan(engine, plan, *chip, o.engine);
+    return predict_engine(engine, plans, *chip, o.engine);
   }
   if (const Status here = check_runs_here(engine); !here.ok())
     return Status(here.code(), here.message() + "; --chip NAME predicts its times from a chip's data");
-  return profile_plan(engine, plan,
-                      {.runs = o.runs,
-                       .warmup = o.warmup,
-                       .ceilings = o.ceilings == "again"  ? CeilingsUse::kAgain
-                                   : o.ceilings == "none" ? CeilingsUse::kNone
-                                                          : CeilingsUse::kCached,
-                       .path = o.engine});
+  return profile_engine(engine, plans,
+                        {.runs = o.runs,
+                         .warmup = o.warmup,
+                         .ceilings = o.ceilings == "again"  ? CeilingsUse::kAgain
+                                     : o.ceilings == "none" ? CeilingsUse::kNone
+                                                            : CeilingsUse::kCached,
+                         .path = o.engine,
+                         .time_schedule = timer_of_policy(engine)});
 }
 
 Status profile(const Options& o, const Common& common) {
   TS_TRY(check(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
-  std::vector<std::string> names;
-  for (const Plan* p : runnable_plans(engine)) names.push_back(p->name);
-  const Result<const Plan*> plan = pick_plan(engine, o.plan);
-  if (!plan.ok())
-    return Status(plan.status().code(), cat(o.engine, ": ", plan.status().message(), did_you_mean(o.plan, names)));
-  TS_ASSIGN(Profile p, make_profile(o, engine, **plan));
-  if (o.plan.empty() && names.size() > 1)
-    p.notes.push_back(cat("this is plan ", p.plan, ", one of ", names.size(), "; --plan NAME profiles another"));
+  TS_ASSIGN(const PlansOfAnswer plans, open_plans(o.engine, engine, o.plan));
+  TS_ASSIGN(Profile p, make_profile(o, engine, plans));
+  note_other_plans(engine, plans, o.plan, p);
   if (!o.trace.empty()) {
     TS_ASSIGN(const std::string trace, chrome_trace(p));
     TS_TRY(write_file(o.trace, trace));
@@ -83,7 +93,8 @@ Status profile(const Options& o, const Common& common) {
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
   options.add("engine", o->engine, "FILE", "an engine file").required = true;
-  options.add("--plan", o->plan, "NAME", "the plan to profile (default: the first)");
+  options.add("--plan", o->plan, "NAME",
+              "the plan to profile (default: the whole schedule of an engine that has one, else the first)");
   options.add("--runs", o->runs, "N", "timed runs, up to 1000000 (default: 20)").check = within(1, 1000000);
   options
       .add("--warmup", o->warmup, "N",
@@ -106,7 +117,8 @@ const Command profile_command{
     "Times whole runs of a plan on seeded random inputs, then every step inside such runs, and shows the latency, the "
     "kernels and the slowest layers, each with the bandwidth and the rate that it reaches and which of the machine's "
     "ceilings bounds it. On a GPU kernels are timed by CUPTI inside the CUDA graph; gaps, overlap and the rest up to "
-    "the graph's time are told apart. For an engine whose target is not here, --chip predicts from the chip's data.",
+    "the graph's time are told apart. Of an engine with a schedule (a policy) every graph is profiled and counts as "
+    "often as it runs. For an engine whose target is not here, --chip predicts from the chip's data.",
     "  tessera profile vit.tess\n"
     "  tessera profile vit.tess --plan batch64 --all --trace vit.trace.json\n"
     "  tessera profile vit.tess --chip h200 --intensity\n"

@@ -64,8 +64,7 @@ std::string in_units(const std::optional<double>& v, double unit) {
 
 std::string say_bound(const Achieved& a) {
   if (!a.bound) return "-";
-  const double reached = std::max(a.of_memory.value_or(0), a.of_products.value_or(0));
-  return fmt::format("{}, {:.0f} %", name_of(*a.bound), reached * 100);
+  return fmt::format("{}, {:.0f} %", name_of(*a.bound), a.share_of_bound() * 100);
 }
 
 // Rates of a table in one unit: that of its largest.
@@ -119,6 +118,27 @@ void print_times(const Profile& p) {
   }
 }
 
+// Each graph of a schedule, how often it runs, and what that makes in all.
+void print_graphs(const Profile& p) {
+  if (p.graphs.empty()) return;
+  const bool latency = std::all_of(p.graphs.begin(), p.graphs.end(), [](const GraphTime& g) { return g.ms; });
+  const auto ms = [](double v) { return fmt::format("{:.3f}", v); };
+  const auto one = [&](const GraphTime& g) { return latency ? *g.ms : g.kernel_us / 1e3; };
+  double sum = 0;
+  for (const GraphTime& g : p.graphs) sum += static_cast<double>(g.times) * one(g);
+  Table table({"graph", "plan", ">times", latency ? ">ms each" : ">kernels ms", ">in all", ">share"});
+  for (const GraphTime& g : p.graphs) {
+    const double all = static_cast<double>(g.times) * one(g);
+    table.add({g.graph, g.plan, std::to_string(g.times), ms(one(g)), ms(all), share(all, sum)});
+  }
+  table.add({"sum", "", "", "", ms(sum), share(sum, sum)});
+  fmt::print("{}", table.text());
+  if (p.latency && latency) {
+    print_record("schedule",
+                 fmt::format("{:.3f} ms as one run; its graphs add up to {:.3f} ms", p.latency->median_ms, sum));
+  }
+}
+
 // Limits of a line by the ceilings alone.
 struct Limits {
   double intensity = 0;  // flop/byte
@@ -144,7 +164,7 @@ std::vector<KernelTime> by_kernel(const Profile& profile) {
   return summed(profile, [](const KernelTime& k) { return std::tie(k.name, k.kernel_class, k.precision); });
 }
 std::vector<KernelTime> by_layer(const Profile& profile) {
-  return summed(profile, [](const KernelTime& k) { return std::tie(k.layer, k.name); });
+  return summed(profile, [](const KernelTime& k) { return std::tie(k.graph, k.layer, k.name); });
 }
 
 std::string say_rate(double per_second, const char* unit) {
@@ -155,7 +175,8 @@ std::string say_rate(double per_second, const char* unit) {
 }
 
 void print_profile_summary(const Profile& p) {
-  const std::string what = cat(shorten(printable(p.model), 60), " in ", p.precision, ", plan ", p.plan);
+  const std::string what =
+      cat(shorten(printable(p.model), 60), " in ", p.precision, ", ", p.graphs.empty() ? "plan " : "schedule ", p.plan);
   if (p.predicted) {
     fmt::print("{}\n", wrap(cat(what, ": predicted for ", p.machine, " from the chip's data, not measured"), 0, 2));
   } else {
@@ -169,6 +190,7 @@ void print_profile_summary(const Profile& p) {
                  in_ms(l.least_ms), in_ms(l.most_ms), fmt::format("{:.1f}", p.per_second().value_or(0))});
     fmt::print("{}", latency.text());
   }
+  print_graphs(p);
   if (p.predicted) {
     print_record("predicted", cat(unit_of_time(p).said(p.kernel_us()), ", the sum over ", steps_of(p)));
   } else {
@@ -178,7 +200,9 @@ void print_profile_summary(const Profile& p) {
     std::string rates = say_rate(p.ceilings->bytes_per_s, "B/s");
     for (const auto& [precision, rate] : p.ceilings->flops_per_s)
       rates += cat(", ", precision, " ", say_rate(rate, "FLOP/s"));
-    print_record("ceilings", cat(rates, p.ceilings->measured ? " (measured here, and kept)" : " (the chip's data)"));
+    print_record("ceilings", cat(rates, !p.ceilings->measured       ? " (the chip's data)"
+                                        : p.ceilings->doubt.empty() ? " (measured here, and kept)"
+                                                                    : " (measured here, and kept; may be too low)"));
   }
   for (const std::string& n : p.notes) print_record("note", n);
 }
@@ -220,8 +244,15 @@ void print_profile_tables(const Profile& p, bool all) {
   if (!p.predicted) sum.insert(sum.end(), {"", ""});
   table.add(std::move(sum));
   const size_t shown = shown_of(layers, all);
-  Table slowest(titled({"layer", "kernel", "asked"}));
-  for (size_t i = 0; i < shown; ++i) slowest.add(row({layers[i].layer, layers[i].name, layers[i].asked}, layers[i]));
+  // Several graphs need a column of their own, and what was asked stands in --json and inspect.
+  std::vector<std::string> titles = {"layer", "kernel"};
+  titles.insert(p.graphs.empty() ? titles.end() : titles.begin(), p.graphs.empty() ? "asked" : "graph");
+  Table slowest(titled(titles));
+  for (size_t i = 0; i < shown; ++i) {
+    std::vector<std::string> cells = {layers[i].layer, layers[i].name};
+    cells.insert(p.graphs.empty() ? cells.end() : cells.begin(), p.graphs.empty() ? layers[i].asked : layers[i].graph);
+    slowest.add(row(std::move(cells), layers[i]));
+  }
   fmt::print("\n{}\n{}\n{}", table.text(), say_shown(shown, layers.size(), "layers"), slowest.text());
 }
 

@@ -14,7 +14,6 @@
 #include "cli/open_profile.h"
 #include "cli/output.h"
 #include "cli/report_file.h"
-#include "profile/profile_plan.h"
 
 namespace tessera {
 namespace {
@@ -39,10 +38,11 @@ Result<ReportEntry> open_entry(const Options& o, const std::string& path, const 
         .name = "", .profile = std::move(profile), .no_accuracy = "a profile holds no outputs to compare"};
   }
   TS_ASSIGN(const Engine engine, open_engine(path));
-  const auto plan = pick_plan(engine, o.plan);
-  if (!plan.ok()) return plan.status().at(path);
+  TS_ASSIGN(const PlansOfAnswer plans, open_plans(path, engine, o.plan));
   commands.push_back(build_command_of(path, engine));
-  return measure_engine(path, engine, **plan, {.runs = o.runs, .verify = !o.no_verify});
+  TS_ASSIGN(ReportEntry entry, measure_engine(path, engine, plans, {.runs = o.runs, .verify = !o.no_verify}));
+  note_other_plans(engine, plans, o.plan, entry.profile);
+  return entry;
 }
 
 std::string command_of(const Options& o) {
@@ -102,7 +102,7 @@ Runner add(OptionList& options, const Common& common) {
   options.add("--asked", o->asked, "PRECISION",
               "the precision that the profiles after the first were to have (default: as they say)");
   options.group("Engines");
-  options.add("--plan", o->plan, "NAME", "which plan to profile (default: the first)");
+  options.add("--plan", o->plan, "NAME", "which plan to profile (default: the schedule, else the first)");
   options.add("--runs", o->runs, "N", "runs that times are taken over, up to 1000000 (default: 20)").check =
       within(1, 1000000);
   options.add("--no-verify", o->no_verify, "do not hold the engines against their golden values and their model");

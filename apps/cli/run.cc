@@ -141,7 +141,7 @@ Status run(const Options& o, const Common& common) {
   TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));
   const auto graph = pick_graph(engine, o.flags.graphs.empty() ? "" : o.flags.graphs[0]);
   if (!graph.ok()) return graph.status().at(o.model);
-  const std::vector<const Plan*> plans = runnable_plans(engine, *graph);
+  const std::vector<const Plan*> plans = largest_plans(engine, *graph);
   TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
   if (const std::string misfit = misfit_lengths(*plans[0], samples); !misfit.empty())
     return bad_input(cat(o.inputs, ": ", misfit));

@@ -171,7 +171,7 @@ struct Findings {
 Status compare_golden_values(const Engine& engine, const Options& o, Findings& found) {
   if (engine.golden.forms.empty()) warn(kNoGoldenValues);
   for (const Plan* plan : runnable_plans(engine)) {
-    if (engine.golden.forms.empty() || (!o.plan.empty() && plan->name != o.plan)) continue;
+    if (!has_golden_values(engine, *plan) || (!o.plan.empty() && plan->name != o.plan)) continue;
     TS_ASSIGN(VerifyReport report, check_golden(engine, *plan));
     found.checks.push_back({"golden values", std::move(report)});
   }

@@ -12,6 +12,7 @@
 #include "assemble/tuning.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/progress_sink.h"
 #include "calibrate/calibrate.h"
 #include "calibrate/ranges_file.h"
 #include "calibrate/refine.h"
@@ -131,11 +132,14 @@ class Builder {
     TS_ASSIGN(lowering_.plan.tuning, load_tuning(options_, tuning_));
     lowering_.plan.target = options_.target;
     lowering_.plan.graph = options_.graph;
+    lowering_.plan.chains = options_.chains;
     TS_TRY(load_samples_graph());
     if (engine_.precision == kAuto) TS_TRY(choose_by_sensitivity());
     TS_ASSIGN(ranges_given_, is_ranges_file(options_.calib_path));
     if (ranges_given_) TS_TRY(calibrate_ranges());  // they are of the model as it was
+    TS_TRY(check_cancelled());
     TS_TRY(refine());
+    TS_TRY(check_cancelled());
     if (!ranges_given_) TS_TRY(calibrate_ranges());
     if (!options_.calib_method.empty() && !needs_ranges(lowering_.types))
       return usage_error(cat("--calib-method: ", engine_.precision, " has no scales to calibrate; leave it out"));
@@ -278,8 +282,8 @@ class Builder {
   // their norms: of plans that fold some the golden run alone says it.
   Status measure_on_samples() {
     on_samples_ = {};
-    const std::vector<int64_t> all = batches();
-    const auto whole = std::find_if(all.begin(), all.end(), [&](int64_t b) { return folds_.at(b).empty(); });
+    const std::vector<PlanCase> all = cases();
+    const auto whole = std::find_if(all.begin(), all.end(), [&](const PlanCase& c) { return folds_.at(c).empty(); });
     if (options_.calib_path.empty() || ranges_given_ || whole == all.end()) return {};
     const Stopwatch watch(t_.golden_s);
     CalibrateOptions few = calibration();
@@ -326,13 +330,7 @@ class Builder {
       note(cat("norms stay kernels of their own; had they been folded: ", why.substr(0, why.find('\n'))));
   }
 
-  // In order, each once.
-  std::vector<int64_t> batches() const {
-    std::vector<int64_t> all = options_.batches;
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    return all.empty() ? std::vector<int64_t>{1} : all;
-  }
+  std::vector<PlanCase> cases() const { return cases_of(options_.batches, options_.buckets); }
 
   LoadOptions this_batch() const {
     return {.exact = !options_.batches.empty() && options_.exact_batches,
@@ -343,9 +341,14 @@ class Builder {
             .sizes = options_.sizes};
   }
 
+  static LoadOptions in_bucket(LoadOptions how, const PlanCase& of) {
+    for (const auto& [name, size] : of.sizes) how.sizes[name] = size;
+    return how;
+  }
+
   // The model for one plan, with the weights that were refined.
-  Result<Graph> graph_to_plan(int64_t batch, const LoadOptions& how) {
-    TS_ASSIGN(Graph graph, source_->canonical(batch, how));
+  Result<Graph> graph_to_plan(const PlanCase& of) {
+    TS_ASSIGN(Graph graph, source_->canonical(of.batch, in_bucket(this_batch(), of)));
     TS_TRY(carry_over(sampled_, refined_, graph));
     return graph;
   }
@@ -365,22 +368,21 @@ class Builder {
     if (!cuda || options_.keep_norms || engine_.precision == kAuto || !refined_.layers.empty()) return {};
     TS_ASSIGN(FoldedNorms folded, norms_to_fold());
     const Stopwatch watch(t_.compile_s);
-    const GraphsToPlan plans{.batches = batches(),
-                             .graph = [&](int64_t batch) { return graph_to_plan(batch, this_batch()); }};
+    const GraphsToPlan plans{.cases = cases(), .graph = [&](const PlanCase& of) { return graph_to_plan(of); }};
     TS_ASSIGN(NormChoice norms, choose_norms(plans, std::move(folded), lowering_));
     folds_ = std::move(norms.folded);
     why_kept_ = std::move(norms.why_kept);
     return {};
   }
 
-  // At each batch, where kernels of the target say so and the rows of the samples allow it.
+  // In each case, where kernels of the target say so and the rows of the samples allow it.
   Result<FoldedNorms> norms_to_fold() {
     constexpr int64_t kSamples = 8;
     std::optional<RowOffsets> offsets;
     const Stopwatch watch(t_.import_s);
     FoldedNorms folded;
-    for (const int64_t batch : batches()) {
-      TS_ASSIGN(const Graph graph, graph_to_plan(batch, this_batch()));
+    for (const PlanCase& of : cases()) {
+      TS_ASSIGN(const Graph graph, graph_to_plan(of));
       TS_ASSIGN(const std::set<std::string> any, foldable_norms(graph, lowering_.types, {}));
       if (any.empty()) continue;
       if (!offsets) {
@@ -390,21 +392,31 @@ class Builder {
         TS_ASSIGN(const CalibrationSamples data, samples_of(sampled_, few));
         TS_ASSIGN(offsets, measure_row_offsets(sampled_, data.samples));
       }
-      TS_ASSIGN(folded.at(batch), foldable_norms(graph, lowering_.types, *offsets));
+      TS_ASSIGN(folded.at(of), foldable_norms(graph, lowering_.types, *offsets));
     }
     return folded;
   }
 
-  // How the plan of this batch is made, and what is known of it.
-  PlanToMirror to_mirror(int64_t batch) {
-    PlanToMirror plan{.batch = batch, .lowering = lowering_};
-    folds_.apply(batch, plan.lowering.types);
+  // Whether plans of this bucket get golden values.
+  bool has_values(const std::map<std::string, int64_t>& sizes) const {
+    if (options_.golden_of == BuildOptions::GoldenOf::kAll) return true;
+    return std::all_of(options_.buckets.begin(), options_.buckets.end(), [&](const auto& bucket) {
+      const auto size = sizes.find(bucket.first);
+      return size == sizes.end() || size->second == *std::min_element(bucket.second.begin(), bucket.second.end());
+    });
+  }
+
+  // How the plan of this case is made, and what is known of it.
+  PlanToMirror to_mirror(const PlanCase& of) {
+    PlanToMirror plan{.of = of, .lowering = lowering_};
+    folds_.apply(of, plan.lowering.types);
+    plan.lowering.plan.sizes = of.sizes;
     if (plan.lowering.types.folded_norms.empty()) plan.report = on_samples_;
     return plan;
   }
   std::vector<PlanToMirror> plans_to_mirror() {
     std::vector<PlanToMirror> plans;
-    for (const int64_t batch : batches()) plans.push_back(to_mirror(batch));
+    for (const PlanCase& of : cases()) plans.push_back(to_mirror(of));
     return plans;
   }
 
@@ -413,46 +425,51 @@ class Builder {
   // whose gains are in its weights. Either changes weights that all plans share: all are asked again.
   Status judge_folded_norms() {
     TS_TRY(measure_on_samples());
-    std::set<std::set<std::string>> sound;
-    for (const int64_t batch : batches()) {
-      const std::set<std::string> folded = folds_.at(batch);
-      if (folds_.none() || sound.contains(folded)) continue;
+    std::set<std::pair<std::map<std::string, int64_t>, std::set<std::string>>> sound;
+    for (const PlanCase& of : cases()) {
+      const std::set<std::string> folded = folds_.at(of);
+      if (folds_.none() || !has_values(of.sizes) || sound.contains({of.sizes, folded})) continue;
       std::vector<PlanToMirror> alike;
       for (const PlanToMirror& p : plans_to_mirror()) {
-        if (p.lowering.types.folded_norms == folded) alike.push_back(p);
+        if (p.of.sizes == of.sizes && p.lowering.types.folded_norms == folded) alike.push_back(p);
       }
       const Stopwatch watch(t_.golden_s);
       const Status status = forms_.judge(alike, lowering_.types.ranges);
       if (status.ok()) {
-        sound.insert(folded);
+        sound.insert({of.sizes, folded});
         continue;
       }
       if (status.code() != Code::kVerifyFailed) return status;
       why_kept_.push_back(status.message());
       if (folded.empty()) folds_ = {};
-      for (const PlanToMirror& p : alike) folds_.at(p.batch).clear();
+      for (const PlanToMirror& p : alike) folds_.at(p.of).clear();
+      // Larger buckets are not judged themselves: what their smallest says holds for them.
+      for (const PlanCase& other : cases()) {
+        if (!has_values(other.sizes)) folds_.at(other).clear();
+      }
       forms_.forget();
       return judge_folded_norms();
     }
     return {};
   }
 
-  // One plan per batch size, and the golden plans.
+  // One plan per case, and the golden plans.
   Status make_plans() {
     ConstantPool pool(engine_.constants, &engine_.states);
-    const std::vector<int64_t> all = batches();
+    const std::vector<PlanCase> all = cases();
     Bar bar(options_.quiet, "importing, packing", 2 * (static_cast<int64_t>(all.size()) + 1));
-    for (int64_t batch : all) {
-      const std::string planned = cat("batch", batch);
+    for (const PlanCase& of : all) {
+      const std::string planned = of.name();
       const Activity planning("planning", planned);
       Graph graph;
       {
         const Stopwatch watch(t_.import_s);
-        TS_ASSIGN(graph, graph_to_plan(batch, this_batch()));
+        TS_ASSIGN(graph, graph_to_plan(of));
       }
       bar.advance();
-      TS_TRY(make_plan_of(std::move(graph), batch, pool));
+      TS_TRY(make_plan_of(std::move(graph), of, pool));
       bar.advance();
+      TS_TRY(check_cancelled());
     }
     const Stopwatch watch(t_.compile_s);
     TS_TRY(forms_.add_plans(engine_, pool, plans_to_mirror()));
@@ -465,14 +482,15 @@ class Builder {
     return {};
   }
 
-  Status make_plan_of(Graph graph, int64_t asked_batch, ConstantPool& pool) {
+  Status make_plan_of(Graph graph, const PlanCase& asked, ConstantPool& pool) {
     engine_.model = graph.name;
-    LowerOptions lowering = to_mirror(asked_batch).lowering;
+    LowerOptions lowering = to_mirror(asked).lowering;
     lowering.plan.batch = batch_of(graph);
-    lowering.plan.name = cat(options_.graph == Plan().graph ? "" : options_.graph + ".", "batch", lowering.plan.batch);
-    if (this_batch().exact && lowering.plan.batch != asked_batch) {
+    const PlanCase made{.batch = lowering.plan.batch, .sizes = asked.sizes};
+    lowering.plan.name = cat(options_.graph == Plan().graph ? "" : options_.graph + ".", made.name());
+    if (this_batch().exact && made.batch != asked.batch) {
       return usage_error(
-          cat("--shape gives a batch of ", lowering.plan.batch, ", --batch ", asked_batch, ": leave --batch out"));
+          cat("--shape gives a batch of ", made.batch, ", --batch ", asked.batch, ": leave --batch out"));
     }
     if (options_.tune) {
       const Stopwatch tuning(t_.tune_s);
@@ -490,12 +508,13 @@ class Builder {
     return check_plan(engine_.constants, engine_.plans.back(), graph, how, &validated_);
   }
 
-  Result<GoldenModel> load_golden_model(int64_t batch) {
+  Result<GoldenModel> load_golden_model(const PlanCase& of) {
     const Stopwatch watch(t_.import_s);
+    const LoadOptions how = in_bucket(any_batch(), of);
     GoldenModel model;
-    TS_ASSIGN(model.written, source_->written(batch, any_batch()));
+    TS_ASSIGN(model.written, source_->written(of.batch, how));
     if (!std::exchange(bf16_noted_, true)) note_bf16(model.written);
-    TS_ASSIGN(model.canonical, source_->canonical(batch, any_batch()));
+    TS_ASSIGN(model.canonical, source_->canonical(of.batch, how));
     model.prepared = model.canonical;
     model.refined = !refined_.layers.empty();
     TS_TRY(carry_over(sampled_, refined_, model.prepared));
@@ -509,23 +528,26 @@ class Builder {
             .preprocess = options_.preprocess,
             .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
             .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
+            .front = !options_.buckets.empty(),
             .quiet = options_.quiet};
   }
 
   Status make_golden_values() {
     const Stopwatch watch(t_.golden_s);
     std::vector<ModelReport>& reports = built_.reports;
-    TS_ASSIGN(engine_.golden, forms_.make_values(engine_, plans_to_mirror(), lowering_.types.ranges, reports));
+    std::vector<const Plan*> goldens = golden_plans(engine_);
+    std::erase_if(goldens, [&](const Plan* golden) { return !has_values(golden->sizes); });
+    TS_ASSIGN(engine_.golden, forms_.make_values(engine_, goldens, plans_to_mirror(), lowering_.types.ranges, reports));
     // Ranges of a file may be of these samples or of others: then nothing is said, and scales are judged as any others.
     const std::string data = ranges_given_ ? std::string() : options_.calib_path, inputs = golden_options().inputs;
     if (!ranges_given_ || inputs.empty()) {
-      engine_.golden.within_amax = !ranges_.values.empty() && ranges_.method.kind == RangeMethod::kAmax &&
-                                   !data.empty() && inputs == data &&
+      // A smaller bucket computes something else with the front of a sample.
+      engine_.golden.within_amax = options_.buckets.empty() && !ranges_.values.empty() &&
+                                   ranges_.method.kind == RangeMethod::kAmax && !data.empty() && inputs == data &&
                                    golden_samples(engine_, engine_.plans[0]).count <= ranges_.samples;
     }
     reports[0].validated.insert(reports[0].validated.begin(), validated_.begin(), validated_.end());
     const bool here = why_not_here(options_.target).empty();
-    const std::vector<const Plan*> goldens = golden_plans(engine_);
     for (size_t i = 0; i < goldens.size(); ++i) {
       TS_ASSIGN(const GoldenModel* const model, forms_.model_of(*goldens[i]));
       const ModelGraphs graphs = model->graphs(lowering_.types.ranges);
@@ -533,7 +555,8 @@ class Builder {
       reports[i].padding = padding.mask;
     }
     if (!here) return {};
-    const std::vector<const Plan*> plans = runnable_plans(engine_);
+    std::vector<const Plan*> plans = runnable_plans(engine_);
+    std::erase_if(plans, [&](const Plan* plan) { return !has_golden_values(engine_, *plan); });
     Bar checking(options_.quiet, "checking", static_cast<int64_t>(plans.size()));
     for (const Plan* plan : plans) {
       TS_ASSIGN(const VerifyReport checked, check_golden(engine_, *plan));
@@ -561,7 +584,7 @@ class Builder {
   std::vector<std::string> why_kept_;  // norms that could have been folded
   ModelReport on_samples_;             // of plans that fold none: only what was measured on samples
   bool bf16_noted_ = false;
-  GoldenForms forms_{[this](int64_t batch) { return load_golden_model(batch); },
+  GoldenForms forms_{[this](const PlanCase& of) { return load_golden_model(of); },
                      [this](int64_t largest) { return golden_batch(largest); }, [this] { return golden_options(); }};
 };
 
@@ -581,6 +604,9 @@ BuildOptions options_of(const BuildOptions& options, const GraphOptions& g) {
   one.part = options.graphs.size() > 1;
   for (const auto& [input, shape] : g.shapes) one.shapes[input] = shape;
   for (const auto& [name, size] : g.sizes) one.sizes[name] = size;
+  std::erase_if(one.buckets, [&](const auto& b) {
+    return std::find(g.buckets.begin(), g.buckets.end(), b.first) == g.buckets.end();
+  });
   if (const auto own = options.calib_of.find(g.name); own != options.calib_of.end()) one.calib_path = own->second;
   return one;
 }
@@ -608,6 +634,27 @@ Status check_rules_of_graphs(const BuildOptions& options, const std::shared_ptr<
       return usage_error(
           cat("--allow ", options.allow[a], ": no linear layer or attention of any graph has such a name"));
   }
+  return {};
+}
+
+// Some graph has a plan for each number of a size, over states of the largest.
+Status check_buckets(const BuildOptions& options) {
+  for (const auto& [name, numbers] : options.buckets) {
+    std::string known;
+    bool found = false;
+    for (const GraphOptions& g : options.graphs) {
+      for (const std::string& own : g.buckets) {
+        found = found || own == name;
+        if (known.find("'" + own + "'") == std::string::npos) known += cat(known.empty() ? "'" : ", '", own, "'");
+      }
+    }
+    if (!found)
+      return usage_error(cat("size '", name, "' has ", numbers.size(), " numbers, and no graph has a plan for each",
+                             known.empty() ? "" : cat("; sizes that may have several are ", known)));
+  }
+  const bool one = std::all_of(options.batches.begin(), options.batches.end(), [](int64_t b) { return b == 1; });
+  if (!options.buckets.empty() && !one)
+    return usage_error("plans of several lengths share states, of which a shorter one uses the front: batch 1 alone");
   return {};
 }
 
@@ -639,10 +686,15 @@ Result<Built> build_engine(const BuildOptions& options) {
   BuildOptions all = options;
   if (options.graphs.empty()) {
     TS_ASSIGN(const FamilySchedule own, source->schedule(options.sizes));
-    for (const std::string& name : own.graphs) all.graphs.push_back({.name = name, .shapes = {}, .sizes = {}});
+    for (const std::string& name : own.graphs) {
+      const auto lengths = own.buckets.find(name);
+      all.graphs.push_back({.name = name, .shapes = {}, .sizes = {}, .buckets = {}});
+      if (lengths != own.buckets.end()) all.graphs.back().buckets = lengths->second;
+    }
     for (const auto& [graph, times] : own.runs) all.schedule.push_back({graph, times});
     if (!options.schedule.empty()) return usage_error("--schedule orders graphs, which --graph names: give some");
   }
+  TS_TRY(check_buckets(all));
   if (all.graphs.empty()) return Builder(options, source).run();
   if (options.precision == kAuto) return usage_error("--precision auto chooses for one graph: leave --graph out");
   return build_graphs(all, source);

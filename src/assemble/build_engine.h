@@ -24,6 +24,7 @@ struct GraphOptions {
   std::string name;
   std::map<std::string, Shape> shapes;   // beside BuildOptions::shapes
   std::map<std::string, int64_t> sizes;  // of a family, in the place of BuildOptions' or beside them
+  std::vector<std::string> buckets;      // sizes that it has plans for several of (BuildOptions::buckets)
 };
 
 struct BuildOptions {
@@ -40,10 +41,12 @@ struct BuildOptions {
   std::map<std::string, Shape> shapes;   // of inputs whose axes the model leaves open: see LoadOptions
   std::vector<StatePattern> states;      // inputs that a session keeps: see LoadOptions
   std::map<std::string, int64_t> sizes;  // of a family: see LoadOptions
-  std::string graph = "main";            // what the model is called in the engine
-  std::vector<GraphOptions> graphs;      // several graphs of the model, over the same weights and states; none: one
-  std::vector<ScheduleItem> schedule;    // of these
-  bool part = false;                     // the model is one of these: see QuantizeOptions
+  // Of a family whose graphs take them (FamilySchedule::buckets): a plan for each number, and `sizes` has the largest.
+  std::map<std::string, std::vector<int64_t>> buckets;
+  std::string graph = "main";          // what the model is called in the engine
+  std::vector<GraphOptions> graphs;    // several graphs of the model, over the same weights and states; none: one
+  std::vector<ScheduleItem> schedule;  // of these
+  bool part = false;                   // the model is one of these: see QuantizeOptions
   Arch target = Arch::cpu;
   // Npz, folder of images or file of ranges; empty: seeded random inputs where scales are needed.
   std::string calib_path;
@@ -57,8 +60,11 @@ struct BuildOptions {
                        // one; "none": no table
   // Time what is missing in it on the GPU here first, and keep the times there; empty: kDefaultTuning.
   bool tune = false;
+  bool chains = false;      // neighbouring steps of few rows become one launch (plan/form_chains.h)
   bool keep_norms = false;  // none becomes a factor per row of the next layers (lower/fold_norms.h)
   bool golden = true;
+  // Of a model with buckets: which plans golden values are made for.
+  enum class GoldenOf { kAll, kSmallest } golden_of = GoldenOf::kAll;
   int64_t golden_samples = 2;
   uint64_t seed = 1;
   std::string golden_inputs;  // npz or folder of images; empty: the calibration data, else seeded random inputs

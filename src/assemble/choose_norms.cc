@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 // Why no plan can be made of the graph, in a sentence; empty where one can.
-Result<std::string> refusal(Graph graph, int64_t batch, const LowerOptions& lowering) {
+Result<std::string> refusal(Graph graph, const PlanCase& of, const LowerOptions& lowering) {
   const auto lowered = lower_graph(std::move(graph), lowering);
   if (lowered.status().code() == Code::kRefused) {
     const std::string text = lowered.status().message();
@@ -24,7 +24,7 @@ Result<std::string> refusal(Graph graph, int64_t batch, const LowerOptions& lowe
     if (node.op == "view" || op == nullptr) continue;
     if (choose(*op, problem_of(*lowered, producers, node), lowering.plan.target, lowering.plan.tuning).variant ==
         nullptr)
-      return cat("layer ", node.name, " has no kernel on ", info(lowering.plan.target).name, " at batch ", batch);
+      return cat("layer ", node.name, " has no kernel on ", info(lowering.plan.target).name, " in plan ", of.name());
   }
   return std::string();
 }
@@ -33,10 +33,13 @@ Result<std::string> refusal(Graph graph, int64_t batch, const LowerOptions& lowe
 std::vector<std::string> without_range(const GraphsToPlan& plans, FoldedNorms& folded, const Graph& graph,
                                        const Ranges* ranges) {
   std::vector<std::string> norms;
+  const std::vector<std::string> values = norms_between_layers(graph);  // others have the model's weights in all plans
   for (const Node& n : graph.nodes) {
-    const bool everywhere = std::all_of(plans.batches.begin(), plans.batches.end(),
-                                        [&](int64_t batch) { return folded.at(batch).contains(n.name); });
-    if (n.op == "norm" && !everywhere && folded.any().contains(n.name) && ranges != nullptr &&
+    if (n.op != "norm" || std::find(values.begin(), values.end(), graph.at(n.outputs[0]).name) == values.end())
+      continue;
+    const bool everywhere = std::all_of(plans.cases.begin(), plans.cases.end(),
+                                        [&](const PlanCase& of) { return folded.at(of).contains(n.name); });
+    if (!everywhere && folded.any().contains(n.name) && ranges != nullptr &&
         !ranges->values.contains(plain_value(graph.at(n.outputs[0]).name)))
       norms.push_back(n.name);
   }
@@ -47,27 +50,27 @@ std::vector<std::string> without_range(const GraphsToPlan& plans, FoldedNorms& f
 
 std::set<std::string> FoldedNorms::any() const {
   std::set<std::string> all;
-  for (const auto& [batch, norms] : by_batch_) all.insert(norms.begin(), norms.end());
+  for (const auto& [of, norms] : by_case_) all.insert(norms.begin(), norms.end());
   return all;
 }
 
-void FoldedNorms::apply(int64_t batch, QuantizeOptions& types) const {
-  const auto here = by_batch_.find(batch);
-  types.folded_norms = here == by_batch_.end() ? std::set<std::string>() : here->second;
+void FoldedNorms::apply(const PlanCase& of, QuantizeOptions& types) const {
+  const auto here = by_case_.find(of);
+  types.folded_norms = here == by_case_.end() ? std::set<std::string>() : here->second;
   types.plain_norms = any();
   for (const std::string& norm : types.folded_norms) types.plain_norms.erase(norm);
 }
 
 void FoldedNorms::drop(const std::string& norm) {
-  for (auto& [batch, norms] : by_batch_) norms.erase(norm);
+  for (auto& [of, norms] : by_case_) norms.erase(norm);
 }
 
 Result<NormChoice> choose_norms(const GraphsToPlan& plans, FoldedNorms folded, LowerOptions lowering) {
   NormChoice choice{.folded = std::move(folded), .why_kept = {}};
   if (choice.folded.none()) return choice;
   bool first = true;
-  for (const int64_t batch : plans.batches) {
-    TS_ASSIGN(const Graph graph, plans.graph(batch));
+  for (const PlanCase& of : plans.cases) {
+    TS_ASSIGN(const Graph graph, plans.graph(of));
     if (std::exchange(first, false)) {
       const std::vector<std::string> unknown = without_range(plans, choice.folded, graph, lowering.types.ranges);
       for (const std::string& norm : unknown) choice.folded.drop(norm);
@@ -76,14 +79,14 @@ Result<NormChoice> choose_norms(const GraphsToPlan& plans, FoldedNorms folded, L
                                       unknown[0], " without its gain (tessera calibrate measures it)"));
     }
     while (!choice.folded.none()) {
-      choice.folded.apply(batch, lowering.types);
-      TS_ASSIGN(const std::string why, refusal(graph, batch, lowering));
+      choice.folded.apply(of, lowering.types);
+      TS_ASSIGN(const std::string why, refusal(graph, of, lowering));
       if (why.empty()) break;
       choice.why_kept.push_back(why);
-      if (choice.folded.at(batch).empty()) {  // what other plans fold leaves it a layer without a kernel
+      if (choice.folded.at(of).empty()) {  // what other plans fold leaves it a layer without a kernel
         choice.folded = {};
       } else {
-        choice.folded.at(batch).clear();
+        choice.folded.at(of).clear();
       }
     }
   }

@@ -36,10 +36,10 @@ class ChooseNormsTest : public ::testing::Test {
   ChooseNormsTest() {
     lowering_.types.precision = "fp16";
     lowering_.types.target = lowering_.plan.target = Arch::sm90;
-    plans_.batches = {1, 2};
-    plans_.graph = [this](int64_t batch) -> Result<Graph> {
-      asked_.push_back(batch);
-      TS_ASSIGN(Graph graph, parse_graph(model(batch)));
+    plans_.cases = {{1}, {2}};
+    plans_.graph = [this](const PlanCase& of) -> Result<Graph> {
+      asked_.push_back(of.batch);
+      TS_ASSIGN(Graph graph, parse_graph(model(of.batch)));
       TS_TRY(canonicalise(graph));
       return graph;
     };
@@ -51,8 +51,8 @@ class ChooseNormsTest : public ::testing::Test {
   }
   Graph lowered(const NormChoice& choice, int64_t batch) {
     LowerOptions lowering = lowering_;
-    choice.folded.apply(batch, lowering.types);
-    auto made = lower_graph(*plans_.graph(batch), lowering);
+    choice.folded.apply({batch}, lowering.types);
+    auto made = lower_graph(*plans_.graph({batch}), lowering);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return made.ok() ? *made : Graph{};
   }
@@ -61,7 +61,7 @@ class ChooseNormsTest : public ::testing::Test {
   }
   static FoldedNorms at(std::vector<int64_t> batches) {
     FoldedNorms folded;
-    for (const int64_t batch : batches) folded.at(batch) = {"norm1"};
+    for (const int64_t batch : batches) folded.at({batch}) = {"norm1"};
     return folded;
   }
 
@@ -71,10 +71,10 @@ class ChooseNormsTest : public ::testing::Test {
 };
 
 TEST_F(ChooseNormsTest, EachPlanFoldsForItself) {
-  plans_.batches = {1, 64};
+  plans_.cases = {{1}, {64}};
   NormChoice choice = chosen(at({1}));
-  EXPECT_EQ(choice.folded.at(1), std::set<std::string>{"norm1"});
-  EXPECT_TRUE(choice.folded.at(64).empty());
+  EXPECT_EQ(choice.folded.at({1}), std::set<std::string>{"norm1"});
+  EXPECT_TRUE(choice.folded.at({64}).empty());
   EXPECT_TRUE(choice.why_kept.empty());
   EXPECT_EQ(asked_, (std::vector<int64_t>{1, 64})) << "each once";
   const Graph few = lowered(choice, 1), many = lowered(choice, 64);
@@ -105,17 +105,17 @@ TEST_F(ChooseNormsTest, NothingToFoldNeedsNoGraph) {
 }
 
 TEST_F(ChooseNormsTest, NormsStayWhereALayerWouldHaveNoKernel) {
-  plans_.batches = {1, 2048};  // 32768 rows: no kernel takes a norm's moments of so many
+  plans_.cases = {{1}, {2048}};  // 32768 rows: no kernel takes a norm's moments of so many
   NormChoice choice = chosen(at({1, 2048}));
-  EXPECT_EQ(choice.folded.at(1), std::set<std::string>{"norm1"}) << "batch 1 loses nothing by it";
-  EXPECT_TRUE(choice.folded.at(2048).empty());
+  EXPECT_EQ(choice.folded.at({1}), std::set<std::string>{"norm1"}) << "batch 1 loses nothing by it";
+  EXPECT_TRUE(choice.folded.at({2048}).empty());
   ASSERT_EQ(choice.why_kept.size(), 1u);
-  EXPECT_NE(choice.why_kept[0].find(" at batch 2048"), std::string::npos) << choice.why_kept[0];
+  EXPECT_NE(choice.why_kept[0].find(" in plan batch2048"), std::string::npos) << choice.why_kept[0];
 }
 
 // A plan that does not fold the norm rounds its result before gain and shift, which needs a range.
 TEST_F(ChooseNormsTest, NormsStayWhereThePlainOneHasNoRange) {
-  plans_.batches = {1, 64};
+  plans_.cases = {{1}, {64}};
   lowering_.types.precision = "fp8";
   Ranges ranges;
   for (const char* value : {"image", "x", "embed", "n", "norm1", "h", "fc", "m", "norm2", "p", "pool", "y"})
@@ -128,13 +128,13 @@ TEST_F(ChooseNormsTest, NormsStayWhereThePlainOneHasNoRange) {
   EXPECT_NE(none.why_kept[0].find("(by hand) has no range of norm norm1 without its gain"), std::string::npos)
       << none.why_kept[0];
   EXPECT_FALSE(chosen(at({1, 64})).folded.none()) << "where all plans fold it none reads it plain";
-  const Graph graph = *plans_.graph(1);
+  const Graph graph = *plans_.graph({1});
   for (const std::string& norm : norms_between_layers(graph)) ranges.values[plain_value(norm)] = 4.0f;
   EXPECT_FALSE(chosen(at({1})).folded.none());
 }
 
 TEST_F(ChooseNormsTest, AModelThatCannotBeReadIsAnError) {
-  plans_.graph = [](int64_t) -> Result<Graph> { return bad_input("no such model"); };
+  plans_.graph = [](const PlanCase&) -> Result<Graph> { return bad_input("no such model"); };
   const auto choice = choose_norms(plans_, at({1}), lowering_);
   EXPECT_EQ(choice.status().message(), "no such model");
 }

@@ -7,25 +7,27 @@
 #include "plan/join_engines.h"
 
 namespace tessera {
-Result<const GoldenModel*> GoldenForms::model(int64_t batch) {
-  if (const auto it = models_.find(batch); it != models_.end()) return &it->second;
-  TS_ASSIGN(GoldenModel made, load_(batch));
-  return &models_.emplace(batch, std::move(made)).first->second;
+Result<const GoldenModel*> GoldenForms::model(const PlanCase& of) {
+  if (const auto it = models_.find(of); it != models_.end()) return &it->second;
+  TS_ASSIGN(GoldenModel made, load_(of));
+  return &models_.emplace(of, std::move(made)).first->second;
 }
 
 // Few samples are as good as many and cost less; where such a batch is fused in another way, one of the plans' own.
-std::vector<int64_t> GoldenForms::batches_to_try(const std::vector<PlanToMirror>& plans) const {
-  std::vector<int64_t> all;
-  for (const int64_t batch : {samples_(plans.back().batch), int64_t{1}, plans.front().batch}) {
-    if (std::find(all.begin(), all.end(), batch) == all.end()) all.push_back(batch);
+std::vector<PlanCase> GoldenForms::cases_to_try(const std::vector<PlanToMirror>& plans) const {
+  std::vector<PlanCase> all;
+  for (const int64_t batch : {samples_(plans.back().of.batch), int64_t{1}, plans.front().of.batch}) {
+    const PlanCase one{.batch = batch, .sizes = plans.front().of.sizes};
+    if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
   }
   return all;
 }
 
-Result<GoldenForms::Alone> GoldenForms::lower_alone(const LowerOptions& lowering, int64_t batch) {
-  TS_ASSIGN(const GoldenModel* const made, model(batch));
+Result<GoldenForms::Alone> GoldenForms::lower_alone(const LowerOptions& lowering, const PlanCase& of) {
+  TS_ASSIGN(const GoldenModel* const made, model(of));
   LowerOptions golden = lowering;
   golden.plan.batch = batch_of(made->prepared);
+  golden.plan.sizes = of.sizes;
   golden.plan.name = kGoldenPlan;
   golden.plan.as_reference = true;
   Alone alone;
@@ -36,31 +38,32 @@ Result<GoldenForms::Alone> GoldenForms::lower_alone(const LowerOptions& lowering
 }
 
 Status GoldenForms::ask_inputs(const Plan& golden, int64_t count) {
-  if (inputs_.samples.count == count) return {};
-  TS_ASSIGN(inputs_, golden_inputs(golden, count, options_()));
+  GoldenInputs& known = inputs_[golden.sizes];
+  if (known.samples.count == count) return {};
+  TS_ASSIGN(known, golden_inputs(golden, count, options_()));
   return {};
 }
 
-Result<GoldenForms::Judged> GoldenForms::judged(const Engine& engine, const Plan& golden, int64_t batch,
+Result<GoldenForms::Judged> GoldenForms::judged(const Engine& engine, const Plan& golden, const PlanCase& of,
                                                 const ModelReport& begun, const Ranges* ranges) {
-  TS_ASSIGN(const GoldenModel* const of, model(batch));
-  const ModelGraphs graphs = of->graphs(ranges);
+  TS_ASSIGN(const GoldenModel* const asked, model(of));
+  const ModelGraphs graphs = asked->graphs(ranges);
   Judged j{.plan = golden, .report = begun, .written = {}};
-  TS_ASSIGN(j.written, judge_golden(engine, golden, inputs_, options_(), &graphs, j.report));
+  TS_ASSIGN(j.written, judge_golden(engine, golden, inputs_.at(golden.sizes), options_(), &graphs, j.report));
   return j;
 }
 
 Status GoldenForms::judge(const std::vector<PlanToMirror>& plans, const Ranges* ranges) {
   Status refusal;
-  for (const int64_t batch : batches_to_try(plans)) {
-    const auto alone = lower_alone(plans[0].lowering, batch);
+  for (const PlanCase& of : cases_to_try(plans)) {
+    const auto alone = lower_alone(plans[0].lowering, of);
     if (alone.status().code() == Code::kRefused) {
       refusal = alone.status();
       continue;
     }
     TS_TRY(alone.status());
-    TS_TRY(ask_inputs(alone->plan(), std::max(inputs_.samples.count, alone->plan().batch)));
-    TS_ASSIGN(Judged j, judged(alone->engine, alone->plan(), batch, plans[0].report, ranges));
+    TS_TRY(ask_inputs(alone->plan(), std::max(inputs_[of.sizes].samples.count, alone->plan().batch)));
+    TS_ASSIGN(Judged j, judged(alone->engine, alone->plan(), of, plans[0].report, ranges));
     judged_.push_back(std::move(j));
     return {};
   }
@@ -71,7 +74,8 @@ std::vector<std::vector<size_t>> GoldenForms::groups_of(const Engine& engine, si
   std::vector<std::vector<size_t>> groups;
   for (size_t p = 0; p < plans; ++p) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const std::vector<size_t>& group) {
-      return same_form(engine.plans[group[0]], engine.plans[p]);
+      const Plan& first = engine.plans[group[0]];
+      return first.sizes == engine.plans[p].sizes && same_form(first, engine.plans[p]);
     });
     if (same == groups.end()) {
       groups.push_back({p});
@@ -87,17 +91,17 @@ Status GoldenForms::add_plans(Engine& engine, ConstantPool& pool, const std::vec
     std::vector<PlanToMirror> of;
     for (const size_t p : group) {
       of.push_back(plans[p]);
-      of.back().batch = engine.plans[p].batch;  // a model may have one of its own
+      of.back().of.batch = engine.plans[p].batch;  // a model may have one of its own
     }
     std::string name = kGoldenPlan;
-    if (!batch_of_.empty()) {
+    if (!case_of_.empty()) {
       name += cat(".", engine.plans[group[0]].name);
       for (const size_t p : group) engine.plans[p].golden = name;
     }
     Alone found;
     Status refusal;
-    for (const int64_t batch : batches_to_try(of)) {
-      auto alone = lower_alone(of[0].lowering, batch);
+    for (const PlanCase& one : cases_to_try(of)) {
+      auto alone = lower_alone(of[0].lowering, one);
       if (!alone.ok() && alone.status().code() != Code::kRefused) return alone.status();
       if (!alone.ok()) {
         refusal = alone.status();
@@ -106,7 +110,7 @@ Status GoldenForms::add_plans(Engine& engine, ConstantPool& pool, const std::vec
       const bool same = same_form(alone->plan(), engine.plans[group[0]]);
       if (!same && !found.engine.plans.empty()) continue;
       found = std::move(alone).value();
-      batch_of_[name] = batch;
+      case_of_[name] = one;
       if (same) break;
     }
     if (found.engine.plans.empty()) return refusal;
@@ -118,20 +122,25 @@ Status GoldenForms::add_plans(Engine& engine, ConstantPool& pool, const std::vec
   return {};
 }
 
-Result<Golden> GoldenForms::make_values(const Engine& engine, const std::vector<PlanToMirror>& plans,
-                                        const Ranges* ranges, std::vector<ModelReport>& reports) {
-  const std::vector<const Plan*> goldens = golden_plans(engine);
-  const Plan* largest = *std::max_element(goldens.begin(), goldens.end(),
-                                          [](const Plan* a, const Plan* b) { return a->batch < b->batch; });
-  TS_TRY(ask_inputs(*largest, largest->batch));
+Result<Golden> GoldenForms::make_values(const Engine& engine, const std::vector<const Plan*>& goldens,
+                                        const std::vector<PlanToMirror>& plans, const Ranges* ranges,
+                                        std::vector<ModelReport>& reports) {
+  // Of each bucket the plan with the largest batch: its inputs are those of the others.
+  std::map<std::map<std::string, int64_t>, const Plan*> largest;
+  for (const Plan* golden : goldens) {
+    const Plan*& known = largest[golden->sizes];
+    if (known == nullptr || known->batch < golden->batch) known = golden;
+  }
+  for (const auto& [sizes, golden] : largest) TS_TRY(ask_inputs(*golden, golden->batch));
+  std::map<std::map<std::string, int64_t>, Golden> stored;
   Golden made;
   for (const Plan* golden : goldens) {
     auto known = std::find_if(judged_.begin(), judged_.end(), [&](const Judged& j) {
-      return j.plan.batch == golden->batch && same_form(j.plan, *golden);
+      return j.plan.batch == golden->batch && j.plan.sizes == golden->sizes && same_form(j.plan, *golden);
     });
     if (known == judged_.end()) {
-      TS_ASSIGN(Judged j, judged(engine, *golden, batch_of_.at(golden->name),
-                                 plans[first_plan_.at(golden->name)].report, ranges));
+      TS_ASSIGN(Judged j,
+                judged(engine, *golden, case_of_.at(golden->name), plans[first_plan_.at(golden->name)].report, ranges));
       known = judged_.insert(judged_.end(), std::move(j));
     }
     // What was judged early did not know what it would be called.
@@ -142,11 +151,15 @@ Result<Golden> GoldenForms::make_values(const Engine& engine, const std::vector<
     for (const Plan* p : plans_of(engine, *golden))
       known->report.plans += cat(known->report.plans.empty() ? "" : ", ", p->name);
     reports.push_back(known->report);
-    if (golden == largest) made = begin_golden(*golden, inputs_, known->written);
+    if (golden == largest.at(golden->sizes))
+      stored[golden->sizes] = begin_golden(*golden, inputs_.at(golden->sizes), known->written);
   }
+  made = stored.at(goldens[0]->sizes);
   made.min_cosine = reports[0].min_cosine;
   for (const Plan* golden : goldens) {
-    TS_ASSIGN(GoldenForm form, make_form(engine, *golden, inputs_, options_().quiet));
+    TS_ASSIGN(GoldenForm form, make_form(engine, *golden, inputs_.at(golden->sizes), options_().quiet));
+    if (golden->sizes != goldens[0]->sizes)
+      form.inputs = stored.at(golden->sizes).inputs, form.original = stored.at(golden->sizes).original;
     made.forms.push_back(std::move(form));
   }
   return made;

@@ -95,11 +95,13 @@ Result<const TuningTable*> load_tuning(const BuildOptions& options, TuningTable&
   return &own;
 }
 
+// The plans that are timed keep states as the engine's own do: in place, not as the caller's ports.
 Status tune_graph(const Graph& graph, const LowerOptions& lowering, const BuildOptions& options, TuningTable& table) {
   const std::string path = tuning_path(options);
   {
     std::vector<EngineConstant> passing;  // weights packed for this look at the plan go with it
-    ConstantPool pool(passing);
+    std::vector<EngineState> states;
+    ConstantPool pool(passing, &states);
     TS_ASSIGN(const Plan plan, lower(graph, lowering, pool));
     const auto report = tune(plan, {.time = time_on_device(), .quiet = options.quiet}, table);
     TS_TRY(write_tuning(table, path));  // what was measured before an error, too
@@ -110,7 +112,7 @@ Status tune_graph(const Graph& graph, const LowerOptions& lowering, const BuildO
   }
   Engine engine;  // by those times
   engine.target = options.target;
-  ConstantPool pool(engine.constants);
+  ConstantPool pool(engine.constants, &engine.states);
   TS_ASSIGN(Plan plan, lower(graph, lowering, pool));
   engine.plans.push_back(std::move(plan));
   const auto timed = tune_in_plan(engine.plans[0], time_plan_on_device(engine), options.quiet, table);

@@ -10,6 +10,8 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/log_sink.h"
+#include "base/progress_sink.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +22,17 @@ constexpr const char* kErase = "\r\033[K";
 
 std::atomic<bool> is_quiet{false};
 thread_local std::string interrupted_at;
+std::mutex sink_mutex;
+LogSink log_sink;
+ProgressSink progress_sink;
+std::atomic<bool> is_watched{false}, shall_stop{false};
+
+// False where there is none.
+bool to_sink(LogLevel level, const std::string& line) {
+  const std::lock_guard lock(sink_mutex);
+  if (log_sink) log_sink(level, line);
+  return log_sink != nullptr;
+}
 
 // A terminal that understands the control characters: TERM=dumb (an editor's shell) does not.
 bool on_terminal() {
@@ -47,6 +60,12 @@ void print_line(const char* kind, const std::string& line) {
                yellow ? "\033[0m" : "", line.c_str());
 }
 
+void tell_progress(const std::string& what, int64_t done, int64_t total) {
+  if (!is_watched) return;
+  const std::lock_guard lock(sink_mutex);
+  if (progress_sink && !progress_sink(what, done, total)) shall_stop = true;
+}
+
 }  // namespace
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
@@ -63,11 +82,25 @@ Activity::~Activity() {
 }
 std::string interrupted() { return interrupted_at; }
 
+void set_progress_sink(ProgressSink sink) {
+  const std::lock_guard lock(sink_mutex);
+  progress_sink = std::move(sink);
+  is_watched = progress_sink != nullptr;
+  shall_stop = false;
+}
+
+Status check_cancelled() { return shall_stop ? Status(kCancelled, "the work was cancelled") : Status(); }
+
+void set_log_sink(LogSink sink) {
+  const std::lock_guard lock(sink_mutex);
+  log_sink = std::move(sink);
+}
+
 void note(const std::string& line) {
-  if (!quiet()) print_line("", line);
+  if (!to_sink(LogLevel::kNote, line) && !quiet()) print_line("", line);
 }
 void warn(const std::string& line) {
-  if (!quiet()) print_line("warning: ", line);
+  if (!to_sink(LogLevel::kWarning, line) && !quiet()) print_line("warning: ", line);
 }
 
 std::string progress_line(const std::string& name, int64_t count, int64_t total, double seconds) {
@@ -83,10 +116,12 @@ std::string progress_line(const std::string& name, int64_t count, int64_t total,
 Progress::Progress(std::string name, int64_t total)
     : name_(std::move(name)), total_(total), shown_(!quiet() && on_terminal()) {
   if (shown_) draw();
+  tell_progress(name_, 0, total_);
 }
 
 void Progress::advance(int64_t items) {
   count_ += items;
+  tell_progress(name_, count_, total_);
   if (!shown_) return;
   const int64_t now =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_).count();

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "base/progress_sink.h"
 #include "calibrate/magnitudes.h"
 #include "calibrate/ranges_file.h"
 #include "compile/compile.h"
@@ -34,6 +35,7 @@ class Recorder {
   explicit Recorder(const Graph& graph) {
     for (const std::string& name : ranged_values(graph)) values_[name];
     for (const std::string& norm : norms_between_layers(graph)) values_[plain_value(norm)];
+    for (const std::string& norm : modulated_norms(graph)) values_[gained_value(norm)];
   }
 
   // A norm's result before gain and shift, which plans that have these in the next layers' weights round instead.
@@ -56,6 +58,17 @@ class Recorder {
     });
     const Operand desc = dense_operand(in.shape, Element::f32);
     add(plain_value(name), {.desc = &desc, .data = plain.data()}, batch, counted, first);
+  }
+
+  // What plans round that fold a norm whose gain changes with time.
+  void add_gained(const PlanStep& step, const std::string& name, std::span<const TensorView> in, int64_t batch,
+                  int64_t counted, int64_t first) {
+    if (step.op != "norm" || !values_.contains(gained_value(name))) return;
+    const Dense x = decode(in[0]), gain = decode(in[1]);
+    std::vector<float> gained(x.v.size());
+    for (size_t i = 0; i < gained.size(); ++i) gained[i] = static_cast<float>(x.v[i] * gain.v[i % gain.v.size()]);
+    const Operand desc = dense_operand(x.shape, Element::f32);
+    add(gained_value(name), {.desc = &desc, .data = gained.data()}, batch, counted, first);
   }
 
   // Of the `batch` samples that the tensor holds, the first `counted`; they are samples first, first + 1, ... of all.
@@ -195,6 +208,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     const auto name = [&](size_t i) { return plan.tensors[static_cast<size_t>(step.out[i])].name; };
     for (size_t i = 0; i < out.size(); ++i) recorder.add(name(i), out[i], plan.batch, counted, first);
     recorder.add_plain(step, name(0), in[0], plan.batch, counted, first);
+    recorder.add_gained(step, name(0), in, plan.batch, counted, first);
   };
   TS_ASSIGN(const std::unique_ptr<Executor> executor, bind(engine, plan, observing));
   std::optional<Progress> progress;
@@ -210,6 +224,7 @@ Result<Ranges> calibrate(const Graph& graph, const CalibrateOptions& options) {
     }
     TS_TRY(executor->run(inputs.pointers, outputs.pointers));
     if (progress) progress->advance(counted);
+    TS_TRY(check_cancelled());
   }
   ranges.values =
       recorder.ranges(ranges.method.kind == RangeMethod::kPercentile ? ranges.method.percent : kPercentiles[0]);

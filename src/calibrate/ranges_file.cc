@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "io/json.h"
 #include "io/mmap.h"
+#include "ir/layer_ops.h"
 #include "lower/fold_norms.h"
 
 namespace tessera {
@@ -217,7 +218,7 @@ std::vector<std::string> ranged_values(const Graph& graph) {
 std::string weights_checksum(const Graph& graph) {
   Checksum64 sum;
   for (const Node& n : graph.nodes) {
-    if (n.op != "matmul" || n.inputs.size() < 2 || !graph.at(n.inputs[1]).constant) continue;
+    if (!multiplies_weights(n.op) || n.inputs.size() < 2 || !graph.at(n.inputs[1]).constant) continue;
     const Bytes& data = graph.at(n.inputs[1]).data;
     const uint64_t one = checksum64(data.span());
     give_back(data.data(), data.size());
@@ -230,6 +231,7 @@ Status check_ranges(const Ranges& ranges, const Graph& graph) {
   const std::vector<std::string> wanted = ranged_values(graph);
   std::set<std::string> plain;
   for (const std::string& norm : norms_between_layers(graph)) plain.insert(plain_value(norm));
+  for (const std::string& norm : modulated_norms(graph)) plain.insert(gained_value(norm));
   std::vector<std::string> unknown, missing, incomplete;
   for (const auto& [name, range] : ranges.values) {
     if (!std::binary_search(wanted.begin(), wanted.end(), name) && !plain.contains(name)) unknown.push_back(name);

@@ -3,8 +3,10 @@
 
 #include "compile/advise.h"
 #include "lower/boundary.h"
+#include "lower/finish_heads.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
+#include "lower/join_gathers.h"
 #include "lower/join_layers.h"
 #include "lower/keep_states.h"
 #include "lower/pad_heads.h"
@@ -30,6 +32,8 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(graph, types));
+  const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
+  if (cuda) TS_TRY(join_gathers(graph));  // before layers are joined, whose vectors are neighbours then
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   // Layers that are joined or take over copies are asked with the widths that they will have.
   TS_TRY(pad_heads(graph, options.plan.target));
@@ -37,11 +41,11 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   quantize_in_epilogue(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));
   unfuse(graph, options.plan.target, base->carrier);
-  const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
   // The CPU keeps every value of the model: calibration looks at them.
   if (cuda) TS_TRY(join_layers(graph, options.plan.target));
   if (cuda) TS_TRY(pool_norms(graph, options.plan.target));
   keep_states(graph);
+  if (cuda) TS_TRY(finish_heads(graph, options.plan.target));
   if (cuda) add_boundary_copies(graph);
   return graph;
 }

@@ -8,7 +8,9 @@
 
 #include "ir/check.h"
 #include "ir/text.h"
+#include "lower/finish_heads.h"
 #include "lower/fuse_gate.h"
+#include "lower/join_gathers.h"
 #include "lower/join_layers.h"
 #include "lower/pad_heads.h"
 #include "lower/pad_products.h"
@@ -58,7 +60,9 @@ const std::vector<Pass>& passes() {
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
       {"pad_heads", {[](Graph& graph) { return pad_heads(graph, Arch::sm90); }}},
       {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
+      {"join_gathers", {join_gathers}},
       {"join_layers", {[](Graph& graph) { return join_layers(graph, Arch::sm90); }}},
+      {"finish_heads", {[](Graph& graph) { return finish_heads(graph, Arch::sm90); }}},
       {"pool_norms", {[](Graph& graph) { return pool_norms(graph, Arch::sm90); }}},
       {"unfuse", {[](Graph& graph) {
          unfuse(graph, Arch::sm90, Element::f16);

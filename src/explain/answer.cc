@@ -51,8 +51,13 @@ std::vector<std::string> reasons_of(const Case& c, const Explanation& e, double 
   }
   if (const auto reached = reached_ratio(c); reached && *reached < 0.9 * promised) {
     const double us = c.in_a.covered * *c.b_coverage.flops.of(c.low);
-    reasons.push_back({us / *reached - us / promised, c.low + " " + c.covered_word() + " are " + times(*reached) +
-                                                          " as fast as A's " + c.in_a.main_precision() + " ones"});
+    std::string text = c.low + " " + c.covered_word() + " are " + times(*reached) + " as fast as A's " +
+                       c.in_a.main_precision() + " ones";
+    for (const PrecisionSum& p : c.in_b.covered_precisions) {
+      if (p.precision == c.low && p.memory_us > 0.5 * p.us)
+        text += ", as memory bounds " + percent(p.memory_us / p.us) + " of their time";
+    }
+    reasons.push_back({us / *reached - us / promised, text});
   }
   if (e.attention && e.attention->unchanged) {
     reasons.push_back({c.in_b.attention / 2, "attention did not change (" + fixed(e.attention->a_us, 0) + " and " +
@@ -108,6 +113,7 @@ std::string head_of(const Case& c, const Explanation& e) {
 
 std::string answer_of(const Case& c, const Explanation& e) {
   if (!c.compared) return of_alone(c, e);
+  if (e.other_model) return e.no_speedup + ".";
   if (!e.speedup) return "One of the profiles has no kernel times, so there is no speedup to explain.";
   const std::string head = head_of(c, e);
   if (e.per_sample) return head + "; batch sizes differ, so the parts are not compared.";

@@ -5,6 +5,7 @@
 
 #include "explain/numbers.h"
 #include "explain/parts.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +18,7 @@ void add(std::optional<double>& sum, const std::optional<double>& more) {
   if (!more) sum.reset();
 }
 
-void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k) {
+void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k, const Ceilings& ceilings) {
   std::string precision = multiplied_in(k.precision);
   if (precision.empty()) precision = kUnknownPrecision;
   auto at = std::find_if(sums.begin(), sums.end(), [&](const PrecisionSum& p) { return p.precision == precision; });
@@ -25,6 +26,7 @@ void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k) {
   at->us += k.us;
   add(at->flops, k.flops);
   add(at->bytes, k.bytes);
+  if (achieved(k, ceilings).bound == Bound::kMemory) at->memory_us += k.us;
 }
 
 AskedOfB asked_of(const Profile& b, const Sums& sums, const std::string& flag) {
@@ -68,12 +70,13 @@ std::string Sums::lowest_precision() const {
 
 Sums sums_of(const Profile& profile) {
   Sums s;
+  const Ceilings ceilings = profile.ceilings.value_or(Ceilings{});
   for (const KernelTime& k : profile.kernels) {
     s.kernels += k.us;
     s.by_class[static_cast<size_t>(k.kernel_class)] += k.us;
     if (is_product(k.kernel_class)) {
       s.products += k.us;
-      add_product(s.precisions, k);
+      add_product(s.precisions, k, ceilings);
     } else if (k.kernel_class == KernelClass::kAttention) {
       s.attention += k.us;
     } else {
@@ -85,7 +88,7 @@ Sums sums_of(const Profile& profile) {
   s.covered = gemms > 0 ? gemms : s.products;
   for (const KernelTime& k : profile.kernels) {
     if (k.kernel_class == KernelClass::kGemm || (gemms <= 0 && is_product(k.kernel_class)))
-      add_product(s.covered_precisions, k);
+      add_product(s.covered_precisions, k, ceilings);
   }
   for (std::vector<PrecisionSum>* all : {&s.precisions, &s.covered_precisions}) {
     std::stable_sort(all->begin(), all->end(), [](const PrecisionSum& x, const PrecisionSum& y) {
@@ -105,6 +108,8 @@ Case::Case(const Profile& first, const Profile& second, const ExplainOptions& op
       rates(first, second),
       same_work(first.batch == 0 || second.batch == 0 || first.batch == second.batch) {
   low = lowest_of(in_b, asked, rates);
+  other_model = why_other_model(*this);
+  same_work = same_work && other_model.empty();
   a_coverage = coverage_alone(in_a);
   b_coverage = coverage_of(*this);
 }
@@ -127,7 +132,7 @@ std::string Case::covered_word() const {
 
 std::optional<AtChipRate> at_chip_rate(const Case& c, const std::vector<PrecisionSum>& products, std::string_view to) {
   AtChipRate at;
-  double unknown = 0, most = 0, all = 0;
+  double unknown = 0, most = 0, all = 0, by_memory = 0;
   bool faster = false;
   for (const PrecisionSum& p : products) {
     if (p.us <= 0) continue;
@@ -135,11 +140,20 @@ std::optional<AtChipRate> at_chip_rate(const Case& c, const std::vector<Precisio
     const std::optional<Ratio> known = c.rates.ratio(p.precision, to);
     if (!known) unknown += p.us;
     const double ratio = known ? std::max(1.0, known->value) : 1.0;
-    at.us += p.us / ratio;
-    at.arithmetic += (at.arithmetic.empty() ? "" : " + ") + c.time(p.us) + (ratio > 1 ? " / " + ratio_text(ratio) : "");
+    const double fewer = known && bits_of(to) > 0 ? std::max(1.0, 1.0 * bits_of(p.precision) / bits_of(to)) : 1.0;
+    const auto add_part = [&](double us, double by, const char* why) {
+      if (us <= 0) return;
+      at.us += us / by;
+      at.arithmetic += (at.arithmetic.empty() ? "" : " + ") + c.time(us) + (by > 1 ? " / " + ratio_text(by) + why : "");
+      faster = faster || by > 1;
+    };
+    by_memory += p.memory_us;
+    add_part(p.us - p.memory_us, ratio, "");
+    add_part(p.memory_us, fewer, " (bytes)");
     if (p.us > most) most = p.us, at.ratio = ratio;
-    if (ratio > 1) at.nominal |= known->nominal, faster = true;
+    if (ratio > 1 && p.us > p.memory_us) at.nominal |= known->nominal;
   }
+  at.memory_share = all > 0 ? by_memory / all : 0;
   if (!faster || unknown > kUnknownShare * all) return {};
   return at;
 }

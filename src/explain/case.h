@@ -20,6 +20,7 @@ struct PrecisionSum {
   std::string precision;  // multiplied_in(), or kUnknownPrecision
   double us = 0;
   std::optional<double> flops = 0, bytes = 0;
+  double memory_us = 0;  // part of `us` in kernels that memory bounds, by the profile's ceilings: bytes count there
 };
 
 struct Sums {
@@ -54,7 +55,8 @@ struct Case {
   std::string low;
   Rates rates;
   Coverage a_coverage, b_coverage;
-  bool same_work = true;  // false: batch sizes are told and differ, so that times of A say nothing about B's work
+  bool same_work = true;    // false: batch sizes are told and differ, so that times of A say nothing about B's work
+  std::string other_model;  // why A and B are no runs of one model (parts.h); empty: they are. Then no same_work either
   // B runs, or was asked to run, in a lower precision than any of A's.
   bool lowered() const { return compared && is_lower(low, in_a.lowest_precision()); }
   // A time, in the unit that suits the larger profile: "6.36 ms", "47.5 us".
@@ -67,12 +69,13 @@ struct Case {
   std::string covered_word() const;
 };
 
-// Products at the rate that the chip has for `to`: each precision's time divided by its ratio, at least 1. None where
-// the ratio of more than 5 % of the time is not known, or all are 1.
+// Products at the rate that the chip has for `to`: each precision's time divided by its ratio, at least 1; where memory
+// bounds them, by the ratio of bytes. None where the ratio of more than 5 % of the time is not known, or all are 1.
 struct AtChipRate {
   double us = 0;
-  std::string arithmetic;  // "6.36 ms / 4"
-  double ratio = 1;        // of the precision with most time
+  double memory_share = 0;  // of the products' time: what memory bounds
+  std::string arithmetic;   // "6.36 ms / 4"; "0.60 ms / 2 (bytes)"
+  double ratio = 1;         // of the precision with most time
   bool nominal = false;
 };
 std::optional<AtChipRate> at_chip_rate(const Case& c, const std::vector<PrecisionSum>& products, std::string_view to);

@@ -110,6 +110,21 @@ std::vector<ClassTime> classes_of(const Case& c) {
   return classes;
 }
 
+std::vector<GraphChange> graphs_of(const Case& c) {
+  std::vector<GraphChange> graphs;
+  const auto add = [&](const Profile& p, double GraphChange::*ms, int64_t GraphChange::*times) {
+    for (const GraphTime& g : p.graphs) {
+      auto at = std::find_if(graphs.begin(), graphs.end(), [&](const GraphChange& x) { return x.graph == g.graph; });
+      if (at == graphs.end()) at = graphs.insert(at, {.graph = g.graph});
+      (*at).*times += g.times;
+      (*at).*ms += static_cast<double>(g.times) * g.kernel_us / 1000;
+    }
+  };
+  add(c.a, &GraphChange::a_ms, &GraphChange::a_times);
+  if (c.compared) add(c.b, &GraphChange::b_ms, &GraphChange::b_times);
+  return graphs;
+}
+
 Changes changes_of(const Case& c) {
   if (!c.compared) return {};
   Changes changes{.by = "layer", .all = rows_by(c, layer_name)};

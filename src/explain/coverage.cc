@@ -54,6 +54,7 @@ ShareTable by_measure(const Sums& sums, Measure measure, const std::string& word
 // Why A's rate cannot stand for B's products in A's precision; empty: it can.
 std::string why_not_estimated(const Case& c, const std::vector<const PrecisionSum*>& in_a,
                               const std::vector<const PrecisionSum*>& in_b) {
+  if (!c.other_model.empty()) return "A and B are not of one model";
   if (!c.same_work) return "A and B have different batch sizes";
   if (in_a.empty()) return "A has no GEMMs";
   if (in_a.size() > 1) return "A's GEMMs have several precisions";

@@ -37,6 +37,9 @@ void compare(const Case& c, Explanation& e) {
   e.b_coverage = c.b_coverage;
   e.b_outside = outside_of(c.b);
   e.b_sizes = sizes_of(c.b);
+  e.other_model = !c.other_model.empty();
+  e.no_speedup = e.other_model ? c.other_model : c.has_times() ? "" : "one of the profiles has no kernel times";
+  if (e.other_model) return;
   e.per_sample = !c.same_work;
   const double samples = e.per_sample ? static_cast<double>(c.b.batch) / static_cast<double>(c.a.batch) : 1;
   if (c.has_times()) e.speedup = c.in_a.kernels / c.in_b.kernels * samples;
@@ -51,10 +54,14 @@ Explanation explain_case(const Case& c) {
   e.a_outside = outside_of(c.a);
   e.a_sizes = sizes_of(c.a);
   if (c.compared) compare(c, e);
+  if (!c.compared) e.no_speedup = "one profile alone has nothing to be compared with";
   e.classes = classes_of(c);
-  e.changes = changes_of(c);
-  e.attention = attention_of(c);
-  e.growth = growth_of(c);
+  e.graphs = graphs_of(c);
+  if (!e.other_model) {
+    e.changes = changes_of(c);
+    e.attention = attention_of(c);
+    e.growth = growth_of(c);
+  }
   e.asked = c.asked.precision;
   e.asked_how = c.asked.how;
   e.fallbacks = fallbacks_of(c);

@@ -68,6 +68,13 @@ struct Changes {
   std::vector<LayerChange> all;  // what changed most first
 };
 
+// A graph of a schedule: its kernels, all of its runs together.
+struct GraphChange {
+  std::string graph;
+  int64_t a_times = 0, b_times = 0;  // 0: not there
+  double a_ms = 0, b_ms = 0;
+};
+
 struct AttentionChange {
   double a_us = 0, b_us = 0;
   std::string a_precision, b_precision;  // empty: not told
@@ -161,8 +168,11 @@ struct Explanation {
   ProfileFacts a, b;
   std::string answer;  // one sentence
   std::optional<double> speedup, latency_speedup;
-  bool per_sample = false;         // batch sizes differ: both speedups are per sample, and there is no ladder
-  std::vector<ClassTime> classes;  // in the order of KernelClass, without empty ones
+  std::string no_speedup;           // why there is none, a sentence without its end; empty: there is one
+  bool per_sample = false;          // batch sizes differ: both speedups are per sample, and there is no ladder
+  bool other_model = false;         // B does other work than A: neither speedup nor ladder
+  std::vector<ClassTime> classes;   // in the order of KernelClass, without empty ones
+  std::vector<GraphChange> graphs;  // in the order in which they run; empty: neither is a schedule
   Coverage a_coverage, b_coverage;
   Changes changes;
   std::optional<AttentionChange> attention;  // where one of both has any

@@ -208,7 +208,10 @@ TEST(Explain, OneProfileAloneHasClassesCoverageAndFallbacks) {
   EXPECT_EQ(recommended(e, "attention"), nullptr) << "its precision is not told, and nothing to compare it with";
   const auto json = nlohmann::json::parse(explanation_json(e));
   EXPECT_FALSE(json.contains("b"));
-  EXPECT_FALSE(json["classes"][0].contains("b_ms"));
+  EXPECT_TRUE(json["classes"][0]["b_ms"].is_null());
+  ASSERT_TRUE(json.contains("speedup"));
+  EXPECT_TRUE(json["speedup"].is_null());
+  EXPECT_EQ(json["no_speedup"], "one profile alone has nothing to be compared with");
   EXPECT_EQ(rung_with(e, "the rest as in A", 'A'), nullptr);
 }
 
@@ -315,6 +318,22 @@ TEST(Explain, TimesHaveTheUnitOfTheirTable) {
   EXPECT_EQ(duration(0.0312, 1.03), "0.031 ms");
   EXPECT_EQ(duration(0.0475, 0.1), "47.5 us");
   EXPECT_EQ(duration(1234.56, 2000), "1234.6 ms");
+}
+
+TEST(Explain, SmallRatiosKeepTheirDigits) {
+  EXPECT_EQ(times(1.382), "1.38x");
+  EXPECT_EQ(times(0.42), "0.42x");
+  EXPECT_EQ(times(0.042), "0.042x");
+  EXPECT_EQ(times(0.00416), "0.0042x");
+  EXPECT_EQ(times(3.1e-7), "0.00000031x");
+  EXPECT_EQ(times(0), "0.00x");
+  EXPECT_EQ(ratio_text(4), "4");
+  EXPECT_EQ(ratio_text(0.004), "0.0040");
+  Profile slow = nvfp4();
+  for (KernelTime& k : slow.kernels) k.us *= 400;
+  const Explanation e = explain(fp16(), slow);
+  expect_sound(e);
+  EXPECT_TRUE(e.answer.starts_with("0.0035x on kernel time")) << e.answer;
 }
 
 TEST(Explain, NamesOfKernelsAreShortened) {

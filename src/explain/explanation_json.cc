@@ -29,7 +29,8 @@ Json facts_json(const ProfileFacts& f) {
 
 Json class_json(const ClassTime& t, bool compared) {
   Json j = {{"name", t.name}, {"a_ms", t.a_ms}, {"a_share", t.a_share}};
-  if (compared) j["b_ms"] = t.b_ms, j["b_share"] = t.b_share;
+  j["b_ms"] = compared ? Json(t.b_ms) : Json();
+  j["b_share"] = compared ? Json(t.b_share) : Json();
   if (t.precisions.empty()) return j;
   j["precisions"] = Json::array();
   for (const PrecisionTime& p : t.precisions) {
@@ -168,7 +169,6 @@ Json attention_json(const AttentionChange& t, bool compared) {
 // What is said of B and of the two together.
 void add_comparison(Json& j, const Explanation& e) {
   j["b"] = facts_json(e.b);
-  j["speedup"] = or_null(e.speedup);
   j["latency_speedup"] = or_null(e.latency_speedup);
   j["per_sample"] = e.per_sample;
   j["changes"] = changes_json(e.changes);
@@ -185,8 +185,16 @@ std::string explanation_json(const Explanation& e) {
   Json j;
   j["answer"] = e.answer;
   j["a"] = facts_json(e.a);
+  j["speedup"] = or_null(e.speedup);
+  if (!e.no_speedup.empty()) j["no_speedup"] = e.no_speedup;
   if (e.compared) add_comparison(j, e);
   const bool two = e.compared;
+  for (const GraphChange& g : e.graphs)
+    j["graphs"].push_back({{"graph", g.graph},
+                           {"a_times", g.a_times},
+                           {"a_ms", g.a_ms},
+                           {"b_times", two ? Json(g.b_times) : Json()},
+                           {"b_ms", two ? Json(g.b_ms) : Json()}});
   j["classes"] = classes_json(e.classes, two);
   j["coverage"] = coverage_json(two ? e.b_coverage : e.a_coverage);
   if (two) j["coverage_a"] = coverage_json(e.a_coverage);

@@ -24,12 +24,12 @@ void add_of_profile(std::vector<std::string>& notes, const std::string& name, co
 bool told_and_different(const std::string& x, const std::string& y) { return !x.empty() && !y.empty() && x != y; }
 
 void add_of_both(std::vector<std::string>& notes, const Case& c) {
-  if (!c.same_work)
+  if (!c.same_work && c.other_model.empty())
     notes.push_back(cat("A has batch ", c.a.batch, " and B ", c.b.batch,
                         ": tables are of one run, speedups per sample, and there is no ladder"));
-  if (told_and_different(c.a.machine, c.b.machine))
+  if (told_and_different(c.a.machine, c.b.machine) && c.other_model.empty())
     notes.push_back("A ran on " + c.a.machine + " and B on " + c.b.machine + ": the speedup is of both changes");
-  if (told_and_different(c.a.model, c.b.model))
+  if (told_and_different(c.a.model, c.b.model) && c.other_model.empty())
     notes.push_back("A is of the model " + c.a.model + " and B of " + c.b.model);
   const std::optional<double> share = c.b_coverage.flops.of(c.low);
   if (c.lowered() && !at_reached_rate(c) && share && *share > 0 && *share < 1)

@@ -13,6 +13,7 @@ Coverage coverage_alone(const Sums& sums);
 Coverage coverage_of(const Case& c);
 
 std::vector<ClassTime> classes_of(const Case& c);
+std::vector<GraphChange> graphs_of(const Case& c);
 Changes changes_of(const Case& c);
 std::optional<AttentionChange> attention_of(const Case& c);
 GrownWork growth_of(const Case& c);
@@ -23,6 +24,8 @@ std::vector<Recommendation> recommend(const Case& c);
 std::vector<Combination> combine(const Case& c, const std::vector<Recommendation>& recommendations);
 // Which recommendations profile `made` shows as applied, and what they brought.
 Applied applied_in(const Case& c, const std::vector<Recommendation>& recommendations, const Profile& made);
+// In a sentence without its end; empty: both are of one model at one size, as far as they tell.
+std::string why_other_model(const Case& c);
 std::string answer_of(const Case& c, const Explanation& e);
 std::vector<std::string> notes_of(const Case& c, const Explanation& e);
 

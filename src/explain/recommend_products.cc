@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kFarBelow = 0.5;  // of the rate that another GEMM of this precision reaches
 constexpr size_t kNamed = 3;
+constexpr double kMostly = 0.5;  // of the products' time: what bounds so much of it is the reason
 
 struct LayerNames {
   std::vector<std::string> all;
@@ -17,6 +18,18 @@ struct LayerNames {
     if (!name.empty() && std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
   }
 };
+
+constexpr const char* kAtMostBytes =
+    "at most: the bytes of weights and activations alike are taken to shrink as the codes do";
+
+// Of the time in a higher precision than the lowest: what memory bounds.
+double memory_share_of_higher(const Case& c, const std::vector<PrecisionSum>& products) {
+  double all = 0, memory = 0;
+  for (const PrecisionSum& p : products) {
+    if (is_lower(c.low, p.precision)) all += p.us, memory += p.memory_us;
+  }
+  return all > 0 ? memory / all : 0;
+}
 
 // "1.45 ms / 4 + 1.37 ms": products at the chip's rate of the lowest precision, where the profiles cannot tell the
 // reached one.
@@ -30,6 +43,10 @@ std::optional<Recommendation> quantize_at_chip_rate(const Case& c, Recommendatio
   r.confidence = Confidence::kLow;
   r.because = std::string("at the ") + (chip->nominal ? "nominal " : "chip's ") +
               "ratio of rates: which share of the flops they are is not known";
+  if (memory_share_of_higher(c, products) > kMostly) {
+    r.why += "; memory bounds most of it, so that fewer bytes count there, not a higher rate";
+    r.because = kAtMostBytes;
+  }
   predict_kernel_time(c, r, c.in_b.products, c.in_b.products - us + chip->us);
   return r;
 }
@@ -79,6 +96,9 @@ std::optional<Recommendation> recommend_quantizing(const Case& c) {
       higher_products(c, "quantize", gemms ? "the remaining linear layers" : "the remaining convolutions",
                       c.in_b.covered_precisions, gemms ? KernelClass::kGemm : KernelClass::kConvolution);
   if (!r) return {};
+  // A rate that others reach says nothing where memory is the limit.
+  if (memory_share_of_higher(c, c.in_b.covered_precisions) > kMostly)
+    return quantize_at_chip_rate(c, *r, c.in_b.covered_precisions);
   const std::optional<AtReachedRate> reached = at_reached_rate(c);
   // Where the rate is known and brings nothing, the chip's would promise what these kernels do not keep.
   if (!reached && c.in_b.in(c.low) > 0 && c.b_coverage.flops.of(c.low)) return {};
@@ -141,13 +161,22 @@ std::optional<Recommendation> recommend_precision(const Case& c) {
   r.arithmetic = best->arithmetic + " + " + c.time(c.in_b.kernels - c.in_b.products);
   r.confidence = Confidence::kLow;
   r.because = "at most: kernels seldom gain the whole ratio of rates, and quantization may add work";
+  if (best->memory_share > kMostly) {
+    r.what += ": fewer bytes to read";
+    r.why = "memory bounds " + percent(best->memory_share) + " of the time of " + c.products_word() +
+            ", so that their bytes count, not their rate";
+    r.because = kAtMostBytes;
+  }
   predict_kernel_time(c, r, c.in_b.products, best->us);
   return r;
 }
 
 std::optional<Recommendation> recommend_sparsity(const Case& c) {
   const std::optional<double> ratio = c.rates.sparse_ratio(c.low);
-  const double us = c.in_b.in(c.low);
+  double us = 0;  // without what memory bounds: rates do not count there
+  for (const PrecisionSum& p : c.in_b.precisions) {
+    if (p.precision == c.low) us = p.us - p.memory_us;
+  }
   if (!ratio || *ratio <= 1 || us <= 0) return {};
   Recommendation r{.id = "sparsity", .what = "2:4 sparse weights of the " + c.low + " layers", .part = Part::kProducts};
   r.why = "this machine multiplies them " + ratio_text(*ratio) + " times as fast (" + c.rates.source() + ")";

@@ -117,6 +117,61 @@ TEST(Recommend, SparsityOnlyWhereTheCeilingsHaveIt) {
   EXPECT_NEAR(recommended(explain(p), "sparsity")->predicted, 1.6, 0.001);
 }
 
+// Where memory bounds GEMMs, a lower precision gains by its bytes, whatever the rates are.
+Profile bound_by_memory(double bytes, const char* precision) {
+  Profile p = profile({kernel("matmul/sm90", KernelClass::kGemm, precision, 1, 100),
+                       kernel("norm/cuda", KernelClass::kNorm, precision, 1, 20)});
+  p.source = "tessera", p.machine = "a GPU", p.batch = 1;
+  p.ceilings = Ceilings{
+      .machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp16", 1e15}, {"fp8", 3e15}}};
+  p.kernels[0].flops = 5e9;  // 5 us of the fp16 rate
+  p.kernels[0].bytes = bytes;
+  return p;
+}
+
+TEST(Recommend, BytesCountWhereMemoryBoundsGemms) {
+  const Explanation e = explain(bound_by_memory(9e7, "fp16"));
+  expect_sound(e);
+  const Recommendation* r = recommended(e, "precision");
+  ASSERT_NE(r, nullptr);
+  EXPECT_NEAR(r->predicted, 120.0 / 70, 0.001) << "half of the bytes, not a third of the time: " << r->arithmetic;
+  EXPECT_NE(r->what.find("fewer bytes"), std::string::npos) << r->what;
+  EXPECT_NE(r->why.find("memory bounds 100.0 %"), std::string::npos) << r->why;
+  EXPECT_EQ(r->why.find("multiplies"), std::string::npos) << r->why;
+  EXPECT_NE(r->arithmetic.find("/ 2 (bytes)"), std::string::npos) << r->arithmetic;
+  EXPECT_NEAR(speedup_of(e, "at the chip's rate of fp8", 'A'), 120.0 / 70, 0.001);
+  Profile computes = bound_by_memory(9e6, "fp16");
+  computes.kernels[0].flops = 8e10;  // 80 us of the rate
+  const Recommendation* by_rate = nullptr;
+  const Explanation other = explain(computes);
+  by_rate = recommended(other, "precision");
+  ASSERT_NE(by_rate, nullptr);
+  EXPECT_NEAR(by_rate->predicted, 120.0 / (100.0 / 3 + 20), 0.001);
+  EXPECT_NE(by_rate->why.find("multiplies fp8 3 times as fast"), std::string::npos) << by_rate->why;
+}
+
+// B is fp8 but for one GEMM that memory bounds: the rate that fp8 reaches elsewhere says nothing about it.
+TEST(Recommend, TheRemainingLayersGainByTheirBytesWhereMemoryBoundsThem) {
+  Profile a = bound_by_memory(9e7, "fp16"), b = a;
+  for (Profile* p : {&a, &b}) {
+    p->kernels.push_back(kernel("matmul/sm90 128x256", KernelClass::kGemm, "fp16", 1, 100));
+    p->kernels.back().flops = 8e10, p->kernels.back().bytes = 1e6;
+  }
+  b.kernels.back().precision = "fp8", b.kernels.back().us = 35;
+  const Explanation e = explain(a, b);
+  expect_sound(e);
+  const Recommendation* r = recommended(e, "quantize");
+  ASSERT_NE(r, nullptr);
+  EXPECT_NEAR(r->gain_ms, 0.050, 1e-6) << r->arithmetic;
+  EXPECT_NE(r->why.find("memory bounds most of it"), std::string::npos) << r->why;
+}
+
+TEST(Recommend, SparsityIsNoRateWhereMemoryBounds) {
+  Profile p = bound_by_memory(9e7, "fp8");
+  p.ceilings->flops_per_s.push_back({"fp8 2:4", 5e15});
+  EXPECT_EQ(recommended(explain(p), "sparsity"), nullptr);
+}
+
 TEST(Recommend, AppliedRecommendationsAreChecked) {
   Profile c = nvfp4();
   c.kernels[0].precision = "fp4";  // the remaining layers

@@ -246,10 +246,26 @@ std::string unread_arrays(const Plan& plan, const std::vector<Array>& arrays, co
              count == 1 ? " is" : " are", " read by no input; the model has ", wanted_inputs(plan));
 }
 
+// The first rows of every sample, where there are more than `wanted` has.
+void cut_rows(Array& a, const Shape& wanted) {
+  if (a.shape.size() < 2 || wanted.size() < 2 || a.shape[1] <= wanted[1] || elements(a.shape) == 0) return;
+  const size_t samples = static_cast<size_t>(a.shape[0]), given = a.data.size() / samples,
+               kept = given / static_cast<size_t>(a.shape[1]) * static_cast<size_t>(wanted[1]);
+  Buffer front(samples * kept);
+  for (size_t s = 0; s < samples; ++s) std::copy_n(a.data.data() + s * given, kept, front.data() + s * kept);
+  a.shape[1] = wanted[1];
+  a.data = Bytes::own(std::move(front));
+}
+
 }  // namespace
 
-Result<Samples> read_samples(const Plan& plan, const std::string& path) {
-  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
+Result<Samples> read_samples(const Plan& plan, const std::string& path, bool front) {
+  TS_ASSIGN(std::vector<Array> arrays, read_npz(path));
+  for (Array& a : arrays) {
+    const auto port =
+        std::find_if(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) { return p.name == a.name; });
+    if (front && port != plan.inputs.end()) cut_rows(a, desc_of(plan, *port).shape);
+  }
   Samples s;
   for (const Port& port : plan.inputs) {
     const Array* found = nullptr;

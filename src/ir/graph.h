@@ -22,8 +22,8 @@ namespace tessera {
 using ValueId = int32_t;
 constexpr ValueId kNoValue = -1;
 
-// Attribute of a node whose first result lies in the storage of its first input: it changes some of it
-// (ops/write/write.h). No later node reads the input (lower/keep_states.h).
+// Attribute of a node whose results lie in the storage of inputs that they change some of (OpInfo::in_place says which;
+// ops/write/write.h). No later node reads these inputs (lower/keep_states.h).
 inline constexpr const char* kInPlace = "in_place";
 
 struct Type {

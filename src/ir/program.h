@@ -32,8 +32,9 @@ enum class StepKind : uint8_t {
 };
 
 // A vector has a number for each column, a matrix rows of them, which repeat where they are fewer than the result's;
-// moments are those of x's rows (steps/row_moments.h).
-enum class StepOperand : uint8_t { kNone, kVector, kMatrix, kMoments };
+// moments are those of x's rows (steps/row_moments.h); angles are rows of cosines and as many sines, which repeat too
+// (steps/rotary.h).
+enum class StepOperand : uint8_t { kNone, kVector, kMatrix, kMoments, kAngles };
 enum class StepPlace : uint8_t { kAny, kFirst, kLast };
 
 constexpr size_t kMaxStepNumbers = 2;

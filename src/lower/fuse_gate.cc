@@ -45,6 +45,11 @@ class GateFuser {
   const Shape& shape(ValueId v) const { return g_.at(v).type.shape; }
   bool read_once(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
   static const Step* bias_of(const Node& layer) { return layer.then.find(StepKind::bias); }
+  // Of the norm that is folded into the layer.
+  static ValueId moments(const Node& layer) {
+    const Step* step = layer.then.find(StepKind::normalise);
+    return step == nullptr ? kNoValue : layer.inputs[static_cast<size_t>(step->operand)];
+  }
   const Value& weight(const Node& layer) const { return g_.at(layer.inputs[1]); }
   // Rows of w that make one half.
   int64_t half_rows(const Gated& f) const { return weight(*f.gate).type.shape[0] / (f.gate == f.up ? 2 : 1); }
@@ -64,11 +69,14 @@ class GateFuser {
   std::optional<Gated> match_layers(size_t product, ValueId activated, ValueId other) const {
     const Node *gate = layer_behind(activated), *up = layer_behind(other);
     if (gate == nullptr || up == nullptr || gate == up) return std::nullopt;
-    if (!gate->then.within({StepKind::bias, StepKind::act}) || !up->then.within({StepKind::bias})) return std::nullopt;
+    if (!gate->then.within({StepKind::normalise, StepKind::bias, StepKind::act}) ||
+        !up->then.within({StepKind::normalise, StepKind::bias}) || moments(*gate) != moments(*up))
+      return std::nullopt;
     const Step* act = gate->then.find(StepKind::act);
     if (act == nullptr || !fit_together(g_, *gate, *up) || weight(*gate).type.shape != weight(*up).type.shape)
       return std::nullopt;
-    return Gated{.product = product, .gate = gate, .up = up, .fn = act->fn};
+    const Gated f{.product = product, .gate = gate, .up = up, .fn = act->fn};
+    return vectors_fit_together(g_, m_.producers(), rows(f)) ? std::optional(f) : std::nullopt;
   }
 
   std::optional<Gated> match_halves(size_t product, ValueId activated, ValueId other) const {
@@ -77,7 +85,8 @@ class GateFuser {
     const auto fn = find_unary(act->attrs.word("fn"));
     const Place a = m_.place(act->inputs[0]), b = m_.place(other);
     const Node* layer = m_.maker(a.base);
-    if (!fn || a.base != b.base || layer == nullptr || !has_rows(g_, *layer) || !layer->then.within({StepKind::bias}))
+    if (!fn || a.base != b.base || layer == nullptr || !has_rows(g_, *layer) ||
+        !layer->then.within({StepKind::normalise, StepKind::bias}))
       return std::nullopt;
     // Two views of the layer's result, which has no other readers, and of each no reader but these two.
     if (uses_[static_cast<size_t>(a.base)] != 2 || !read_once(act->inputs[0])) return std::nullopt;
@@ -90,7 +99,8 @@ class GateFuser {
     }
     if (a.region.offset + b.region.offset != half || (a.region.offset != 0 && b.region.offset != 0))
       return std::nullopt;
-    return Gated{.product = product, .gate = layer, .up = layer, .fn = *fn, .second = a.region.offset != 0};
+    const Gated f{.product = product, .gate = layer, .up = layer, .fn = *fn, .second = a.region.offset != 0};
+    return vectors_fit_together(g_, m_.producers(), rows(f)) ? std::optional(f) : std::nullopt;
   }
 
   // Finds out whether the codes that a copy makes of the product can be made at once.
@@ -111,8 +121,10 @@ class GateFuser {
 
   Program program(const Gated& f) const {
     Program then;
+    int operand = 2;
+    if (moments(*f.gate) != kNoValue) then.steps.push_back({.kind = StepKind::normalise, .operand = operand++});
     if (bias_of(*f.gate) != nullptr || bias_of(*f.up) != nullptr)
-      then.steps.push_back({.kind = StepKind::bias, .operand = 2});
+      then.steps.push_back({.kind = StepKind::bias, .operand = operand++});
     then.steps.push_back({.kind = StepKind::gate, .fn = f.fn});
     if (f.rounded != nullptr) then.steps.push_back({.kind = StepKind::quantize});
     return then;
@@ -126,12 +138,16 @@ class GateFuser {
   // As the matmul will pose it, before any weight is moved.
   Problem problem(const Gated& f) const {
     Problem p = problem_of(g_, m_.producers(), *f.gate);
+    const Step* normalise = f.gate->then.find(StepKind::normalise);
+    const Operand factors = normalise == nullptr ? Operand{} : p.step_operand(*normalise);
     p.then = program(f);
     p.in.resize(2);
     p.in[1] = dense_operand({2 * half_rows(f), p.in[1].shape[1]}, p.in[1].type, true);
+    if (normalise != nullptr) p.in.push_back(factors);
     const Node& biased = bias_of(*f.gate) != nullptr ? *f.gate : *f.up;
     if (const Step* bias = bias_of(biased))
-      p.in.push_back(dense_operand({2 * half_rows(f)}, vector(biased, *bias).type.quant, true));
+      p.in.push_back(
+          dense_operand({2 * half_rows(f)}, vector(biased, *bias).type.quant, vector(biased, *bias).constant));
     const Type y = result(f);
     p.out = {dense_operand(y.shape, y.quant)};
     return p;
@@ -159,8 +175,9 @@ class GateFuser {
     const ValueId y = f.rounded != nullptr ? f.rounded->outputs[0] : g_.nodes[f.product].outputs[0];
     const size_t rounded = f.rounded != nullptr ? static_cast<size_t>(f.rounded - g_.nodes.data()) : f.product;
     node.inputs.push_back(as_they_lie ? f.gate->inputs[1] : join_weights(g_, both));
-    if (node.then.find(StepKind::bias) != nullptr) node.inputs.push_back(join_vectors(g_, both, StepKind::bias));
     std::vector<Node> nodes;
+    if (moments(*f.gate) != kNoValue) node.inputs.push_back(moments(*f.gate));
+    if (node.then.find(StepKind::bias) != nullptr) node.inputs.push_back(join_vectors(g_, both, StepKind::bias, nodes));
     if (made.shape == shape(y)) {
       node.outputs = {y};
       nodes.push_back(std::move(node));

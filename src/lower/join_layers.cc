@@ -85,8 +85,19 @@ class Joiner {
   bool fits(const Group& group, size_t n) const {
     const Node &a = node(group.nodes[0]), &b = node(n);
     if (a.op != b.op) return false;
-    return a.op == "matmul" ? fit_together(g_, a, b) && same_program(a, b)
+    return a.op == "matmul" ? fit_together(g_, a, b) && same_program(a, b) && vectors_fit(group, n)
                             : turns_alike(a, b) && is_next(node(group.nodes.back()), b);
+  }
+
+  bool vectors_fit(const Group& group, size_t n) const {
+    std::vector<LayerRows> rows = rows_of(group);
+    rows.push_back(all_rows(g_, node(n)));
+    return vectors_fit_together(g_, m_.producers(), rows);
+  }
+  std::vector<LayerRows> rows_of(const Group& group) const {
+    std::vector<LayerRows> rows;
+    for (const size_t n : group.nodes) rows.push_back(all_rows(g_, node(n)));
+    return rows;
   }
 
   // But for vectors, which are joined too.
@@ -149,7 +160,8 @@ class Joiner {
     return p;
   }
 
-  Node joined_node(Graph& g, const Group& group) const {
+  // Appends what shows it its operands to `nodes`.
+  Node joined_node(Graph& g, const Group& group, std::vector<Node>& nodes) const {
     Node made = node(group.nodes[0]);
     std::vector<std::string> names;
     for (const size_t n : group.nodes) names.push_back(node(n).name);
@@ -160,10 +172,10 @@ class Joiner {
       x.name += ".joined";
       x.type.shape = heads(group).region.shape;
       made.inputs[0] = g.add_value(std::move(x));
+      nodes.push_back(view(heads(group).base, heads(group).region, made.inputs[0]));
       return made;
     }
-    std::vector<LayerRows> rows;
-    for (const size_t n : group.nodes) rows.push_back(all_rows(g_, node(n)));
+    const std::vector<LayerRows> rows = rows_of(group);
     made.inputs = {made.inputs[0], join_weights(g, rows)};
     made.then.steps.clear();
     for (const StepKind kind : {StepKind::normalise, StepKind::bias, StepKind::scale, StepKind::quantize}) {
@@ -174,7 +186,7 @@ class Joiner {
       if (step.operand >= 0) {
         const ValueId own = node(*with).inputs[static_cast<size_t>(step.operand)];
         step.operand = static_cast<int>(made.inputs.size());
-        made.inputs.push_back(operand_of(kind) == StepOperand::kVector ? join_vectors(g, rows, kind) : own);
+        made.inputs.push_back(operand_of(kind) == StepOperand::kVector ? join_vectors(g, rows, kind, nodes) : own);
       }
       made.then.steps.push_back(step);
     }
@@ -201,7 +213,8 @@ class Joiner {
   }
 
   void rewrite(Graph& g, const Group& group) const {
-    Node made = joined_node(g, group);
+    std::vector<Node> shown;
+    Node made = joined_node(g, group, shown);
     Value y = g.at(made.outputs[0]);
     y.name = made.name;
     y.type.shape = made.op == "rotary" ? g.at(made.inputs[0]).type.shape : y.type.shape;
@@ -212,7 +225,7 @@ class Joiner {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const auto member = std::find(group.nodes.begin(), group.nodes.end(), n);
       if (n == group.nodes[0]) {
-        if (made.op == "rotary") nodes.push_back(view(heads(group).base, heads(group).region, made.inputs[0]));
+        nodes.insert(nodes.end(), shown.begin(), shown.end());
         nodes.push_back(made);
         for (size_t i = 0; i < group.nodes.size(); ++i)
           nodes.push_back(view(base, part(group, i), node(group.nodes[i]).outputs[0]));

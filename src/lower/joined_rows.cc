@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "ir/derived_constants.h"
 #include "precision/roles.h"
@@ -12,9 +13,15 @@ namespace {
 
 const Value& weight(const Graph& g, const Node& layer) { return g.at(layer.inputs[1]); }
 
-const Value* vector_of(const Graph& g, const Node& layer, StepKind kind) {
+constexpr StepKind kVectors[] = {StepKind::bias, StepKind::scale};
+
+ValueId vector_id(const Node& layer, StepKind kind) {
   const Step* step = layer.then.find(kind);
-  return step == nullptr ? nullptr : &g.at(layer.inputs[static_cast<size_t>(step->operand)]);
+  return step == nullptr ? kNoValue : layer.inputs[static_cast<size_t>(step->operand)];
+}
+const Value* vector_of(const Graph& g, const Node& layer, StepKind kind) {
+  const ValueId v = vector_id(layer, kind);
+  return v == kNoValue ? nullptr : &g.at(v);
 }
 
 bool same_scale(const Graph& g, ValueId a, ValueId b) {
@@ -84,10 +91,7 @@ bool same_bytes(const Bytes& a, const Bytes& b) {
 LayerRows all_rows(const Graph& graph, const Node& layer) { return {&layer, 0, weight(graph, layer).type.shape[0]}; }
 
 bool has_rows(const Graph& graph, const Node& layer) {
-  if (!is_linear(graph, layer)) return false;
-  for (const StepKind kind : {StepKind::bias, StepKind::scale}) {
-    if (const Value* v = vector_of(graph, layer, kind); v != nullptr && !v->constant) return false;
-  }
+  if (!is_matmul_layer(graph, layer)) return false;
   const Type& w = weight(graph, layer).type;
   const Granularity scales = w.quant.scale.granularity;
   return w.shape.size() == 2 && w.shape[0] > 0 && w.quant.scale2.granularity == Granularity::kNone &&
@@ -100,7 +104,7 @@ bool fit_together(const Graph& graph, const Node& a, const Node& b) {
   if (a.inputs[0] != b.inputs[0] || a.asked != b.asked || a.role != b.role || !(a.attrs == b.attrs)) return false;
   if (v.type.quant != w.type.quant || v.type.shape[1] != w.type.shape[1] || y.type.quant != z.type.quant) return false;
   if (!same_scale(graph, y.scale, z.scale) || !same_scale(graph, y.scale2, z.scale2)) return false;
-  for (const StepKind kind : {StepKind::bias, StepKind::scale}) {
+  for (const StepKind kind : kVectors) {
     const Value *c = vector_of(graph, a, kind), *d = vector_of(graph, b, kind);
     if (c != nullptr && d != nullptr && c->type.quant != d->type.quant) return false;
   }
@@ -108,6 +112,28 @@ bool fit_together(const Graph& graph, const Node& a, const Node& b) {
   if (scales == Granularity::kNone) return true;
   if (v.scale == kNoValue || w.scale == kNoValue) return false;
   return scales == Granularity::kChannel || same_bytes(graph.at(v.scale).data, graph.at(w.scale).data);
+}
+
+bool vectors_fit_together(const Graph& graph, const std::vector<int>& producers, std::span<const LayerRows> rows) {
+  for (const StepKind kind : kVectors) {
+    const auto computed = [&](const LayerRows& r) {
+      const Value* v = vector_of(graph, *r.layer, kind);
+      return v != nullptr && !v->constant;
+    };
+    if (std::none_of(rows.begin(), rows.end(), computed)) continue;
+    if (!std::all_of(rows.begin(), rows.end(), computed)) return false;
+    std::optional<Placement> end;  // of the one before
+    for (const LayerRows& r : rows) {
+      const ValueId v = vector_id(*r.layer, kind);
+      Placement p = placement_of(graph, producers, v);
+      p.offset += r.first;
+      if (!is_dense(graph.at(v).type.shape, p.strides)) return false;
+      if (end && (end->base != p.base || end->offset != p.offset)) return false;
+      p.offset += r.count;
+      end = p;
+    }
+  }
+  return true;
 }
 
 std::string join_names(std::span<const std::string> names) {
@@ -133,11 +159,20 @@ ValueId join_weights(Graph& graph, std::span<const LayerRows> rows) {
   return made;
 }
 
-ValueId join_vectors(Graph& graph, std::span<const LayerRows> rows, StepKind kind) {
+ValueId join_vectors(Graph& graph, std::span<const LayerRows> rows, StepKind kind, std::vector<Node>& nodes) {
   const auto get = [&](const Node& layer) { return vector_of(graph, layer, kind); };
   const auto with =
       std::find_if(rows.begin(), rows.end(), [&](const LayerRows& r) { return get(*r.layer) != nullptr; });
   const Type type{{count_of(rows)}, get(*with->layer)->type.quant};
+  if (!get(*with->layer)->constant) {
+    const Placement p = placement_of(graph, graph.producers(), vector_id(*rows[0].layer, kind));
+    Value all = *get(*rows[0].layer);
+    all.name = joined_name(rows, get), all.type = type;
+    const Attrs seen{{"strides", dense_strides(type.shape)}, {"offset", p.offset + rows[0].first}};
+    const ValueId made = graph.add_value(std::move(all));
+    nodes.push_back({.name = {}, .op = "view", .inputs = {p.base}, .outputs = {made}, .attrs = seen});
+    return made;
+  }
   const float neutral = kind == StepKind::scale ? 1.0f : 0.0f;
   Buffer missing(static_cast<size_t>(packed_bytes(type.quant.element, 1)));
   info(type.quant.element).encode(&neutral, 1, missing.data(), 0);

@@ -8,6 +8,8 @@
 #include "ir/derived_constants.h"
 #include "ir/gather_codes.h"
 #include "ops/matmul/matmul.h"
+#include "ops/ops.h"
+#include "ops/runnable.h"
 #include "precision/roles.h"
 
 namespace tessera {
@@ -87,7 +89,7 @@ void place_weight(Graph& g, Node& layer, const PaddedPlaces& rows, const PaddedP
 }  // namespace
 
 bool can_pad(const Graph& g, const Node& layer) {
-  if (!is_linear(g, layer) || layer.attrs.integer(kSparse24) != 0 || layer.then.gated()) return false;
+  if (!is_matmul_layer(g, layer) || layer.attrs.integer(kSparse24) != 0 || layer.then.gated()) return false;
   const Value& w = g.at(layer.inputs[1]);
   const ScaleLevel& scale = w.type.quant.scale;
   if (w.type.shape.size() != 2 || info(w.type.quant.element).bits % 8 != 0 || w.type.quant.dynamic) return false;
@@ -140,7 +142,9 @@ ValueId pad_constant(Graph& g, ValueId constant, const Region& region, int64_t c
 ValueId pad_value(Graph& g, ValueId value, int64_t cols, ValueId like, const std::string& layer, Node& made) {
   Value v;
   v.name = g.at(like).name + ".padded";
-  v.type = {g.at(value).type.shape, g.at(like).type.quant};
+  const Shape own_shape = g.at(value).type.shape, rows = g.at(like).type.shape;
+  const bool split = own_shape.size() != rows.size();
+  v.type = {split ? rows : own_shape, g.at(like).type.quant};
   v.scale = g.at(like).scale, v.scale2 = g.at(like).scale2;
   const int64_t own = v.type.shape.back();
   v.type.shape.back() = cols;
@@ -156,6 +160,7 @@ ValueId pad_value(Graph& g, ValueId value, int64_t cols, ValueId like, const std
     made.op = "concat";
     made.inputs.push_back(constant);
     made.attrs.set("axis", static_cast<int64_t>(zeros.size()) - 1);
+    if (split) made.attrs.set("block", Shape{cols});
   }
   made.outputs = {g.add_value(std::move(v))};
   return made.outputs[0];
@@ -177,6 +182,20 @@ std::vector<StorageRead> reads_of(const Graph& g, const std::vector<int>& produc
 bool is_output(const Graph& g, const std::vector<int>& producers, ValueId base) {
   return std::any_of(g.outputs.begin(), g.outputs.end(),
                      [&](ValueId out) { return placement_of(g, producers, out).base == base; });
+}
+
+const Node* gather_of(const Matcher& m, ValueId v) {
+  if (static_cast<size_t>(v) >= m.producers().size()) return nullptr;
+  const Place p = m.place(v);
+  return p.base != v && p.region.whole() ? m.made_by(p.base, "copy") : nullptr;
+}
+
+bool runs_on_own(const Graph& g, size_t node, Arch target) {
+  const Problem p = problem_of(g, g.producers(), g.nodes[node]);
+  const OpInfo& op = *find_op(p.op);
+  return std::any_of(op.variants.begin(), op.variants.end(), [&](const Variant* v) {
+    return v->arch == target && static_cast<bool>(runnable(op, *v, p, target));
+  });
 }
 
 Node view_node(ValueId base, ValueId view, const Region& region) {

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "archs/arch.h"
 #include "ir/graph.h"
 #include "ir/padding.h"
 #include "ir/region.h"
+#include "rewrite/edit/match.h"
 
 namespace tessera {
 
@@ -29,7 +31,8 @@ void pad_cols(Graph& graph, Node& layer, const PaddedPlaces& places, PaddedNumbe
 ValueId pad_constant(Graph& graph, ValueId constant, const Region& region, int64_t cols, PaddedNumbers numbers);
 
 // The value with zeros behind each of its rows, in this type (with the scale of `like`), by one node: concat, or copy
-// where the rows are long enough already. `made`: that node, not yet in the graph.
+// where the rows are long enough already. A value with more axes than `like` is read in the order of its elements, as
+// like's rows (patches straight from an image). `made`: that node, not yet in the graph.
 ValueId pad_value(Graph& graph, ValueId value, int64_t cols, ValueId like, const std::string& layer, Node& made);
 
 // A read of a value's storage by a node that is no view. Values that came after `producers` was taken do not count.
@@ -39,6 +42,12 @@ struct StorageRead {
 std::vector<StorageRead> reads_of(const Graph& graph, const std::vector<int>& producers, ValueId base);
 // Whether the caller reads the storage.
 bool is_output(const Graph& graph, const std::vector<int>& producers, ValueId base);
+
+// The copy that gathers v's rows from a value with more axes, where v is all that it makes (an image's patches); else
+// null.
+const Node* gather_of(const Matcher& matcher, ValueId v);
+// Whether a kernel of the target itself takes the node, not only one of every GPU.
+bool runs_on_own(const Graph& graph, size_t node, Arch target);
 
 Node view_node(ValueId base, ValueId view, const Region& region);
 // The stem, or with the first number behind it that no layer has.

@@ -17,6 +17,8 @@
 namespace tessera {
 namespace {
 
+constexpr int64_t kUnit16 = 8;  // 16-bit numbers in 16 bytes, the unit of TMA
+
 int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // What a padded layer's extra columns hold is multiplied by zeros: it must be a number.
@@ -131,6 +133,8 @@ class LayerPadder {
   ValueId padded_rows(ValueId v, int64_t cols) {
     if (const auto base = wider(v, cols)) return regrouped(*base, v);
     if (const ValueId known = padded_before(v, cols); known != kNoValue) return known;
+    if (const Node* gather = gather_of(m_, v); gather != nullptr && pads_at_once(gather->inputs[0], cols, v))
+      return add_padding(gather->inputs[0], cols, v);
     const Node* copy = m_.made_by(v, "copy");
     const ValueId plain = copy != nullptr ? copy->inputs[0] : kNoValue;
     if (plain != kNoValue) {
@@ -313,10 +317,14 @@ class ProductPadder {
     for (size_t n = from; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       // Scales that are made while running have a shape of their own, which no kernel pads.
-      if (node.op != "matmul" || runnable(g_, producers, node, target_) || !can_pad(g_, node) ||
-          g_.at(node.inputs[0]).type.quant.dynamic || node.outputs.size() != 1 ||
-          node.then.find(StepKind::normalise) != nullptr || runs_unfused(g_, n, target_, carrier_))
+      if (node.op != "matmul" || !can_pad(g_, node) || g_.at(node.inputs[0]).type.quant.dynamic ||
+          node.outputs.size() != 1 || node.then.find(StepKind::normalise) != nullptr)
         continue;
+      if (runnable(g_, producers, node, target_)) {
+        if (gathers_odd_rows(n, producers) && pad_for_own_kernel(n)) return n;
+        continue;
+      }
+      if (runs_unfused(g_, n, target_, carrier_)) continue;
       for (const bool unfused : {false, true}) {
         if (pad(n, unfused)) return n;
       }
@@ -325,6 +333,27 @@ class ProductPadder {
   }
 
  private:
+  // 16-bit rows that a copy gathers for this layer alone and that are no units of 16 bytes: a library runs it as it is.
+  bool gathers_odd_rows(size_t n, const std::vector<int>& producers) const {
+    const ValueId x = g_.nodes[n].inputs[0];
+    const Type& type = g_.at(x).type;
+    if (type.quant.scaled() || info(type.quant.element).bits != 16 || type.shape.back() % kUnit16 == 0) return false;
+    const Matcher m(g_);
+    const Node* gather = gather_of(m, x);
+    return gather != nullptr && reads_of(g_, producers, gather->outputs[0]).size() == 1 &&
+           !is_output(g_, producers, gather->outputs[0]);
+  }
+
+  bool pad_for_own_kernel(size_t n) {
+    const Shape w = g_.at(g_.nodes[n].inputs[1]).type.shape;
+    const int64_t k = rounded_up(w[1], kUnit16);
+    LayerPadder padder(g_, n, target_, carrier_, PaddedNumbers::kLeftOut);
+    const auto trial = padder.pad(k, w[0]);
+    if (runs_on_own(g_, n, target_) || !trial || !runs_on_own(*trial, padder.place(), target_)) return false;
+    g_ = *LayerPadder(g_, n, target_, carrier_, PaddedNumbers::kMade).pad(k, w[0]);
+    return true;
+  }
+
   bool pad(size_t n, bool unfused) {
     const Shape w = g_.at(g_.nodes[n].inputs[1]).type.shape;
     for (const int64_t k : std::set<int64_t>{w[1], rounded_up(w[1], 16)}) {

@@ -4,7 +4,9 @@
 // zeros in its weight and vectors, and a view of its result without the columns that they make. Rows that it reads get
 // their zeros where they are rounded, or are already as wide where a padded layer made them. Readers that cannot skip
 // columns, and the caller, get a copy.
-// Only layers that every kernel refuses, fused or not, are touched, with the fewest zeros that help.
+// Layers that every kernel refuses, fused or not, are touched, with the fewest zeros that help; and one in 16 bits that
+// only a library takes, if a copy gathers its rows anyway (patches of 14 x 14 pixels, K = 588) and a kernel of the
+// target's own takes it with zeros behind them.
 // Error: none, zeros are exact in every type. Codes that a padded layer makes where a copy did before are rounded once,
 // not twice.
 #pragma once

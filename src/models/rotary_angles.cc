@@ -43,13 +43,19 @@ Result<RotaryAngles> angles_from(LayerBuilder& l, ValueId first, int64_t tokens,
   const ValueId steps = g.add_constant("positions", Type{{1, tokens}, Element::i32}, Bytes::own(std::move(counted)));
   TS_ASSIGN(const ValueId begin, l.b.reshape(first, {l.b.shape(first)[0], 1}));
   TS_ASSIGN(const ValueId positions, l.b.map("add", {begin, steps}, "positions"));
+  // Rows of cosines, then sines: one gather, and what a matmul's step `rotary` reads (lower/finish_heads.h).
   const Tables t = tables(count, f);
-  RotaryAngles angles{};
-  for (const auto& [name, numbers, into] :
-       {std::tuple{"rotary.cos", &t.cosines, &angles.cos}, {"rotary.sin", &t.sines, &angles.sin}}) {
-    const ValueId table = g.add_constant(name, {count, f.head / 2}, *numbers);
-    TS_ASSIGN(*into, l.b.emit("gather", {table, positions}, {}, name));
+  const int64_t pairs = f.head / 2;
+  std::vector<float> both;
+  for (int64_t p = 0; p < count; ++p) {
+    for (const std::vector<float>* numbers : {&t.cosines, &t.sines})
+      both.insert(both.end(), numbers->begin() + p * pairs, numbers->begin() + (p + 1) * pairs);
   }
+  const ValueId table = g.add_constant("rotary.angles", {count, 2 * pairs}, both);
+  TS_ASSIGN(const ValueId rows, l.b.emit("gather", {table, positions}, {}, "rotary.angles"));
+  RotaryAngles angles{};
+  TS_ASSIGN(angles.cos, l.b.slice(rows, 2, 0, 1, pairs));
+  TS_ASSIGN(angles.sin, l.b.slice(rows, 2, pairs, 1, pairs));
   return angles;
 }
 

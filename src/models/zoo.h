@@ -49,6 +49,9 @@ struct SizeName {
 struct FamilySchedule {
   std::vector<std::string> graphs;
   std::vector<std::pair<std::string, int64_t>> runs;
+  // Sizes that a graph may have a plan for each of several numbers of. Its states are then the front of those of the
+  // largest, and graphs that are not named have those alone.
+  std::map<std::string, std::vector<std::string>> buckets = {};
 };
 
 // A family of models: what a folder of this room offers.

@@ -38,6 +38,7 @@ Verdict CpuProgram::accepts(const Problem& p, Pieces pieces) {
   if (Verdict v = accepts_result(p.out[0], pieces); !v) return v;
   TS_REQUIRE(p.then.steps.size() <= kMaxSteps, "runs at most ", kMaxSteps, " steps after it");
   TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
+  TS_REQUIRE(!keeps_columns(p), kNoKeptColumns);
   TS_REQUIRE(p.then.among(kSteps), kSteps.says_in_any_order());
   for (const Step& s : p.then.steps) {
     const StepOperand wanted = operand_of(s.kind);

@@ -63,6 +63,7 @@ Problem with_step(StepKind kind, int64_t m, int64_t n) {
   if (wanted != StepOperand::kNone) step.operand = 2;
   if (wanted == StepOperand::kVector) in.push_back(dense_operand({n}, Element::f16, true));
   if (wanted == StepOperand::kMatrix) in.push_back(dense_operand({m, n}, Element::f16));
+  if (wanted == StepOperand::kAngles) in.push_back(dense_operand({m, 2}, Element::f16));
   if (wanted == StepOperand::kMoments) in.push_back(dense_operand({m, moment_groups(24), 2}, Element::f32));
   return make_problem("matmul", in, {}, {.steps = {step}}, QuantType(Element::f32));
 }

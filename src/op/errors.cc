@@ -52,9 +52,9 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
   return errors;
 }
 
-Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first,
-                        const Errors& errors) {
-  return result == 0 ? errors : op.extra_result_errors(problem, result, first, errors);
+Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, std::span<const Dense> in,
+                        const Dense& first, const Errors& errors) {
+  return result == 0 ? errors : op.extra_result_errors(problem, result, in, first, errors);
 }
 
 int64_t terms_of(const OpInfo& op, const Problem& problem) {

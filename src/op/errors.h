@@ -26,8 +26,8 @@ Errors errors_after_program(const Problem& problem, std::span<const Dense> in, s
 
 // Errors of result `result`, of which that of the first is known: `first` are its numbers after the program, `errors`
 // theirs.
-Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, const Dense& first,
-                        const Errors& errors);
+Errors errors_of_result(const OpInfo& op, const Problem& problem, size_t result, std::span<const Dense> in,
+                        const Dense& first, const Errors& errors);
 
 // Products that one result sums up: the size of a typical error grows with their root. 1: it is rounded, but nothing is
 // summed; 0: every arithmetic gives the same result.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "op/extra_results.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
 
@@ -116,8 +117,13 @@ Judge::Judge(const OpInfo& op, const Variant& variant, const Problem& problem, s
   Dense v = before;
   const Errors e = errors_after_program(problem, numbers, v.v, std::move(worst), arithmetic.activation_error);
   exact_.push_back(std::move(v));
-  for (size_t r = 1; r < problem.out.size(); ++r) exact_.push_back(op.extra_result(problem, r, exact_[0]));
-  for (size_t r = 0; r < problem.out.size(); ++r) allowed_.push_back(errors_of_result(op, problem, r, exact_[0], e));
+  allowed_.push_back(e);
+  for (size_t r = 1; r < problem.out.size(); ++r) {
+    const Dense of = made_of(problem, r, numbers, exact_[0]);
+    exact_.push_back(op.extra_result(problem, r, numbers, of));
+    allowed_.push_back(
+        errors_of_result(op, problem, r, numbers, of, errors_made_of(problem, r, numbers, exact_[0], e)));
+  }
 }
 
 std::vector<double> Judge::middle(size_t r) const {

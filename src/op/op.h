@@ -35,9 +35,9 @@ struct OpInfo {
   bool boundary = false;  // its CUDA variants can read and write the caller's buffers through a slot
   bool takes_program = false;
   bool takes_gate = false;  // a program with a gate too: its rule halves the columns, its reference makes all of them
-  // The input whose own memory result 0 lies in, where a plan places it so: kernels then write only what differs. -1:
-  // none. Where both have memory of their own the kernel copies the rest.
-  int in_place = -1;
+  // The input whose own memory a result lies in, where a plan places it so: kernels then write only what differs. -1:
+  // none; null: of no result. Where both have memory of their own the kernel copies the rest.
+  int (*in_place)(const Problem&, size_t result) = nullptr;
   // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is
   // multiplied that a precision is asked for.
   int promises = -1;
@@ -48,11 +48,11 @@ struct OpInfo {
   // rounding; null: not at all. Tests of variants and `verify` derive their tolerances from it (errors.h).
   std::vector<double> (*errors)(const Problem&, std::span<const Dense> in, const Dense& before,
                                 const Roundings&) = nullptr;
-  // Results beside the first (matmul's codes and moments), made of the first one's numbers after the program, before
-  // their last rounding; and how far an error of those numbers takes them. null: the op has one result.
-  Dense (*extra_result)(const Problem&, size_t result, const Dense& first) = nullptr;
-  std::vector<double> (*extra_result_errors)(const Problem&, size_t result, const Dense& first,
-                                             const std::vector<double>& errors) = nullptr;
+  // Results beside the first (op/extra_results.h), made of the first one's numbers after the program, before their last
+  // rounding; and how far an error of those numbers takes them. null: the op has one result.
+  Dense (*extra_result)(const Problem&, size_t result, std::span<const Dense> in, const Dense& first) = nullptr;
+  std::vector<double> (*extra_result_errors)(const Problem&, size_t result, std::span<const Dense> in,
+                                             const Dense& first, const std::vector<double>& errors) = nullptr;
   // Products that one result sums up, or 0 where it is exact; null: nothing is summed. Ask terms_of (errors.h).
   int64_t (*terms)(const Problem&) = nullptr;
   // What must hold of the operands' numbers and only shows while running (ids inside a table); null: nothing.

@@ -19,7 +19,9 @@ ProgramRows::ProgramRows(const Problem& problem, std::span<const Dense> in)
       const std::vector<double>& numbers = in[static_cast<size_t>(step.operand)].v;
       met.operand = numbers.data();
       const StepOperand what = operand_of(step.kind);
+      met.operand_cols = cols_of(problem.step_operand(step).shape);
       if (what == StepOperand::kMatrix) met.stride = met.cols;
+      if (what == StepOperand::kAngles) met.stride = met.operand_cols;
       if (what == StepOperand::kMoments) met.stride = 2 * moment_groups(x_cols_);
       if (met.stride > 0) met.rows = std::max<int64_t>(1, static_cast<int64_t>(numbers.size()) / met.stride);
     }
@@ -33,6 +35,7 @@ StepRow ProgramRows::at(size_t s, int64_t row, double activation_error) const {
           .attrs = problem_.attrs,
           .cols = met.cols,
           .operand = met.operand == nullptr ? nullptr : met.operand + row % met.rows * met.stride,
+          .operand_cols = met.operand_cols,
           .x_cols = x_cols_,
           .activation_error = activation_error};
 }

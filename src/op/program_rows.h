@@ -30,6 +30,7 @@ class ProgramRows {
     int64_t cols;                     // before the step
     const double* operand = nullptr;  // its first row
     int64_t rows = 1, stride = 0;     // of the operand
+    int64_t operand_cols = 0;
   };
   StepRow at(size_t s, int64_t row, double activation_error = 0) const;
   const Problem& problem_;

@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "io/mmap.h"
+#include "op/extra_results.h"
 #include "op/prepack.h"
 #include "op/program_rows.h"
 #include "tiles/strided.h"
@@ -216,7 +217,8 @@ std::vector<Dense> compute_reference(const OpInfo& op, const Problem& problem, s
     out.push_back({o.shape, std::vector<double>(static_cast<size_t>(elements(o.shape)))});
   op.reference(plain, in, out);
   if (!problem.then.empty()) apply_program(problem, in, out[0]);
-  for (size_t i = out.size(); i < problem.out.size(); ++i) out.push_back(op.extra_result(problem, i, out[0]));
+  for (size_t i = out.size(); i < problem.out.size(); ++i)
+    out.push_back(op.extra_result(problem, i, in, made_of(problem, i, in, out[0])));
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "archs/arch.h"
+#include "base/buffer.h"
 #include "base/status.h"
 #include "op/emulation.h"
 #include "op/problem.h"
@@ -78,6 +79,15 @@ class Kernel {
   // complete on return on the host.
   virtual Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace,
                         Stream stream) = 0;
+  // Of a variant that can be a phase of a chain (Variant::chains): what its arch's chain needs to know of it.
+  virtual Result<Bytes> phase(std::span<const TensorView>, std::span<const TensorView>) const { return Bytes(); }
+};
+
+struct ChainForm {
+  std::string refusal;             // empty: it can be a phase
+  std::vector<std::string> kinds;  // of chains; all phases of one have a kind in common
+  std::string config;              // that it has in a chain
+  std::vector<int> early;          // operands that it reads before its turn: nothing that the chain itself makes
 };
 
 struct Variant {
@@ -93,6 +103,11 @@ struct Variant {
   // Which one is in Problem::config when layouts, workspace_bytes and bind are asked; accepts, worthwhile and
   // arithmetic hold for all of them.
   std::vector<std::string> (*configs)(const Problem&) = nullptr;
+  // How it runs a problem that it accepts as a phase of a chain, one persistent kernel for neighbouring steps
+  // (plan/form_chains.h). Null: never.
+  ChainForm (*chain)(const Problem&) = nullptr;
+  // No plan has it but as a phase of a chain.
+  bool only_in_chains = false;
   // How this variant wants each input stored, codes and block scales; the plan prepacks constants so at build. Null or
   // shorter than the inputs: rows.
   std::vector<OperandLayout> (*layouts)(const Problem&) = nullptr;

@@ -30,7 +30,7 @@ Verdict runnable(const OpInfo& op, const Variant& variant, const Problem& proble
 bool runnable(const Problem& problem, Arch target, bool and_fast) {
   const OpInfo* op = find_op(problem.op);
   return op != nullptr && std::any_of(op->variants.begin(), op->variants.end(), [&](const Variant* v) {
-           return runnable(*op, *v, problem, target) &&
+           return !v->only_in_chains && runnable(*op, *v, problem, target) &&
                   (!and_fast || v->worthwhile == nullptr || v->worthwhile(problem));
          });
 }

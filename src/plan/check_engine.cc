@@ -44,6 +44,9 @@ class PlanCheck {
 
   Status run() {
     if (p_.batch < 1 || p_.batch > kMostBytes) return bad_input(cat("batch ", p_.batch, " is below 1 or too large"));
+    for (const auto& [name, size] : p_.sizes) {
+      if (size < 1 || size > kMostBytes) return bad_input(cat("size '", name, "' is ", size));
+    }
     if (p_.arena_bytes < 0 || p_.arena_bytes > kMostBytes) return bad_input(cat("arena of ", p_.arena_bytes, " bytes"));
     extents_.resize(p_.tensors.size());
     for (size_t i = 0; i < p_.tensors.size(); ++i) TS_TRY(check_desc(i).at(place(i)));
@@ -271,19 +274,28 @@ class PlanCheck {
   std::vector<int64_t> extents_;  // bytes from each tensor's first element to its end
 };
 
-// Samples of the golden plan are given to every other plan, and results compared one by one.
-Status check_same_ports(const Plan& plan, const std::vector<Port>& ports, const Plan& golden,
+// Whether two ports differ at most in their first axes, the batch and, of another bucket, the rows.
+bool same_but_for(size_t axes, const Operand& a, const Operand& b) {
+  const auto from = static_cast<std::ptrdiff_t>(std::min(axes, a.shape.size()));
+  return a.type == b.type && a.shape.size() == b.shape.size() &&
+         std::equal(a.shape.begin() + from, a.shape.end(), b.shape.begin() + from);
+}
+
+// Samples of the golden plan are given to every other plan, and results compared one by one. Plans of other buckets
+// take other numbers of rows (the second axis).
+Status check_same_ports(const Plan& plan, const std::vector<Port>& ports, const Plan& other,
                         const std::vector<Port>& wanted) {
+  const bool bucket = plan.sizes != other.sizes;
+  const std::string there = cat(is_golden(other) ? "the golden plan" : "the other one");
   if (ports.size() != wanted.size())
-    return bad_input(cat("there are ", ports.size(), " of them, ", wanted.size(), " in the golden plan"));
+    return bad_input(cat("there are ", ports.size(), " of them, ", wanted.size(), " in ", there));
   for (size_t i = 0; i < ports.size(); ++i) {
-    const Operand &here = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc,
-                  &there = golden.tensors[static_cast<size_t>(wanted[i].tensor)].desc;
-    if (ports[i].name != wanted[i].name || here.type != there.type || here.shape.size() != there.shape.size() ||
-        !std::equal(here.shape.begin() + 1, here.shape.end(), there.shape.begin() + 1)) {
-      return bad_input(cat("'", ports[i].name, "' ", to_string(here.type), to_string(here.shape), " is '",
-                           wanted[i].name, "' ", to_string(there.type), to_string(there.shape),
-                           " in the golden plan: more than the batch differs"));
+    const Operand &a = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc,
+                  &b = other.tensors[static_cast<size_t>(wanted[i].tensor)].desc;
+    if (ports[i].name != wanted[i].name || !same_but_for(bucket ? 2 : 1, a, b)) {
+      return bad_input(cat("'", ports[i].name, "' ", to_string(a.type), to_string(a.shape), " is '", wanted[i].name,
+                           "' ", to_string(b.type), to_string(b.shape), " in ", there, ": more than the batch ",
+                           bucket ? "and the rows differ" : "differs"));
     }
   }
   return {};
@@ -340,42 +352,56 @@ Status check_states_of_plans(const Engine& engine) {
       if (port.name != name)
         return bad_input(cat("plan '", p.name, "': input '", port.name, "' lies in state '", name, "'"));
       const Operand& known = *first.emplace(t.index, &t.desc).first->second;
-      if (known.type != t.desc.type || known.shape.size() != t.desc.shape.size() ||
-          !std::equal(known.shape.begin() + 1, known.shape.end(), t.desc.shape.begin() + 1))
+      // Rows of one sample begin where the state does: fewer of them are its front.
+      const bool one = p.batch == 1 && !known.shape.empty() && known.shape[0] == 1;
+      if (!same_but_for(one ? 2 : 1, known, t.desc))
         return bad_input(cat("state '", name, "' is ", to_string(known.type), to_string(known.shape), " and, in plan '",
                              p.name, "', ", to_string(t.desc.type), to_string(t.desc.shape),
-                             "; plans share a state of one form, but for the batch"));
+                             "; plans share a state of one form, but for the batch, or the rows at batch 1"));
     }
   }
   return {};
 }
 
-// Plans of one graph take and give the same, but for the batch: samples are handed to any of them.
+std::vector<std::string> names_of(const std::map<std::string, int64_t>& sizes) {
+  std::vector<std::string> names;
+  for (const auto& [name, size] : sizes) names.push_back(name);
+  return names;
+}
+
+// Plans of one graph and one bucket take and give the same, but for the batch: samples are handed to any of them. Those
+// of other buckets differ in the rows as well.
 Status check_graphs(const Engine& engine) {
-  std::map<std::string, const Plan*> first;
+  std::map<std::string, const Plan*> first_of_graph;
+  std::map<std::pair<std::string, std::map<std::string, int64_t>>, const Plan*> first_of_bucket;
   for (const Plan& p : engine.plans) {
     if (is_golden(p)) continue;
-    const Plan& other = *first.emplace(p.graph, &p).first->second;
-    const std::string where = cat("plan '", p.name, "' beside '", other.name, "'");
-    TS_TRY(check_same_ports(p, p.inputs, other, other.inputs).at(where + ": inputs"));
-    TS_TRY(check_same_ports(p, p.outputs, other, other.outputs).at(where + ": outputs"));
+    for (const Plan* other : {first_of_graph.emplace(p.graph, &p).first->second,
+                              first_of_bucket.emplace(std::pair(p.graph, p.sizes), &p).first->second}) {
+      const std::string where = cat("plan '", p.name, "' beside '", other->name, "'");
+      if (names_of(p.sizes) != names_of(other->sizes))
+        return bad_input(cat(where, ": buckets of one graph are told apart by the same sizes"));
+      TS_TRY(check_same_ports(p, p.inputs, *other, other->inputs).at(where + ": inputs"));
+      TS_TRY(check_same_ports(p, p.outputs, *other, other->outputs).at(where + ": outputs"));
+    }
   }
   return {};
 }
 
-// Ports of one name are one port of the schedule: plans of the same batch have them in one form.
+// Ports of one name are one port of the schedule: plans of the same batch have them in one form. Plans of other buckets
+// have other rows; which of them go together is the session's to see.
 Status check_schedule_ports(const Engine& engine, std::vector<Port> Plan::*side, const char* what) {
-  std::map<std::pair<std::string, int64_t>, const Operand*> first;
+  std::map<std::pair<std::string, int64_t>, std::pair<const Plan*, const Operand*>> first;
   for (const ScheduleItem& item : engine.schedule) {
     for (const Plan& p : engine.plans) {
       if (is_golden(p) || p.graph != item.graph) continue;
       for (const Port& port : p.*side) {
         if (is_state(p, port)) continue;
         const Operand& desc = p.tensors[static_cast<size_t>(port.tensor)].desc;
-        const Operand& known = *first.emplace(std::pair(port.name, p.batch), &desc).first->second;
-        if (known.type != desc.type || known.shape != desc.shape)
-          return bad_input(cat("the schedule: ", what, " '", port.name, "' is ", to_string(known.type),
-                               to_string(known.shape), " and, of graph '", p.graph, "', ", to_string(desc.type),
+        const auto& [other, known] = first.emplace(std::pair(port.name, p.batch), std::pair(&p, &desc)).first->second;
+        if (!same_but_for(other->sizes == p.sizes ? 0 : 2, *known, desc))
+          return bad_input(cat("the schedule: ", what, " '", port.name, "' is ", to_string(known->type),
+                               to_string(known->shape), " and, of graph '", p.graph, "', ", to_string(desc.type),
                                to_string(desc.shape), "; ports of one name are one port"));
       }
     }
@@ -437,6 +463,12 @@ Status check_golden_form(const GoldenForm& form, const Golden& golden) {
   return {};
 }
 
+bool other_bucket_has_golden_values(const Engine& engine, const Plan& plan) {
+  return std::any_of(engine.plans.begin(), engine.plans.end(), [&](const Plan& p) {
+    return p.graph == plan.graph && p.sizes != plan.sizes && has_golden_values(engine, p);
+  });
+}
+
 // Golden values fit every plan's ports: the inputs, and the outputs of the golden plan that it is held against.
 Status check_golden_values(const Engine& engine) {
   const Golden& g = engine.golden;
@@ -447,6 +479,7 @@ Status check_golden_values(const Engine& engine) {
   for (const Plan& p : engine.plans) {
     const Plan* golden = golden_plan(engine, p);
     const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
+    if (form == nullptr && other_bucket_has_golden_values(engine, p)) continue;
     if (form == nullptr) return bad_input(cat("plan '", p.name, "' has no golden values"));
     TS_TRY(check_golden_side(inputs_of(g, *form), p, p.inputs).at("golden inputs"));
     TS_TRY(check_golden_side(form->outputs, p, p.outputs).at("golden outputs"));
@@ -477,6 +510,8 @@ Status check_golden_plans(const Engine& engine) {
     if (golden->graph != p.graph)
       return bad_input(cat(where, " is of graph '", p.graph, "', and held against '", golden->name, "' of graph '",
                            golden->graph, "'"));
+    if (golden->sizes != p.sizes)
+      return bad_input(cat(where, ": it is held against '", golden->name, "', which is of another bucket"));
     TS_TRY(check_same_ports(p, p.inputs, *golden, golden->inputs).at(where + ": inputs"));
     TS_TRY(check_same_ports(p, p.outputs, *golden, golden->outputs).at(where + ": outputs"));
     if (goldens.size() > 1 && !same_form(p, *golden))

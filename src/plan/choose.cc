@@ -19,7 +19,7 @@ class Chooser {
     const Variant* slow = nullptr;  // accepted, but not worthwhile: taken where all others refuse
     std::string why;
     for (const Variant* v : op_.variants) {
-      if (!runs(target_, v->arch)) continue;
+      if (!runs(target_, v->arch) || v->only_in_chains) continue;
       if (Verdict verdict = runnable(op_, *v, problem_, target_); !verdict) {
         refuse(v->name, verdict.refusal);
         continue;
@@ -49,7 +49,7 @@ class Chooser {
     if (best == times.end()) return std::nullopt;
     const Candidate taken = *find_candidate(all, *best);
     for (const Variant* v : op_.variants) {
-      if (!runs(target_, v->arch)) continue;
+      if (!runs(target_, v->arch) || v->only_in_chains) continue;
       if (Verdict verdict = runnable(op_, *v, problem_, target_); !verdict) {
         refuse(v->name, verdict.refusal);
         continue;
@@ -107,7 +107,7 @@ const Candidate* find_candidate(const std::vector<Candidate>& all, const TunedTi
 std::vector<Candidate> candidates(const OpInfo& op, const Problem& problem, Arch target) {
   std::vector<Candidate> all;
   for (const Variant* v : op.variants) {
-    if (!runnable(op, *v, problem, target)) continue;
+    if (v->only_in_chains || !runnable(op, *v, problem, target)) continue;
     for (std::string& config : configs_of(*v, problem)) all.push_back({v, std::move(config)});
   }
   return all;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/count_copies.h"
+#include "ir/layer_ops.h"
 
 namespace tessera {
 namespace {
@@ -10,7 +11,7 @@ bool makes_patches(const Plan& plan, size_t step) {
   const PlanTensor &x = tensor(plan.steps[step].in[0]), &y = tensor(plan.steps[step].out[0]);
   if (x.storage != Storage::kInput || x.desc.dense() || step + 1 == plan.steps.size()) return false;
   const PlanStep& next = plan.steps[step + 1];
-  if (next.op != "matmul" || next.role != "embed" || next.in[0] < 0) return false;
+  if (!multiplies_weights(next.op) || next.role != "embed" || next.in[0] < 0) return false;
   return tensor(next.in[0]).storage == y.storage && tensor(next.in[0]).offset_bytes == y.offset_bytes;
 }
 

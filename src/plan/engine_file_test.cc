@@ -123,6 +123,7 @@ Engine one_of_everything() {
   e.plans = {one_plan("batch4", Arch::sm90, 4), one_plan("prefix4", Arch::sm90, 4), one_plan("golden", Arch::ref, 2),
              one_plan("golden.prefix", Arch::ref, 2)};
   e.plans[1].graph = e.plans[3].graph = "prefix", e.plans[1].golden = "golden.prefix";
+  e.plans[0].sizes = e.plans[2].sizes = {{"tokens", 8}, {"views", 2}};
   e.golden.inputs = {{"x", {2, 8}, Element::f32, random_bytes(64, 4)},
                      {"kept", {2, 8}, Element::f32, random_bytes(64, 7)}};
   e.golden.forms = {{.outputs = {{"y", {2, 3}, Element::f32, random_bytes(24, 5)},
@@ -143,6 +144,7 @@ void expect_same(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.graph, b.graph);
   EXPECT_EQ(a.arch, b.arch);
   EXPECT_EQ(a.batch, b.batch);
+  EXPECT_EQ(a.sizes, b.sizes);
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
   EXPECT_EQ(a.tuning, b.tuning);
   EXPECT_EQ(a.golden, b.golden);
@@ -435,6 +437,10 @@ constexpr struct {
     {"\"op\":\"toy\",\"variant\":\"toy/cpu\"", "\"op\":\"softmax\",\"variant\":\"softmax/cpu\"", "step 0"},
     {"{\"int\":-3}", "{\"int\":-3,\"float\":1.0}", "not one value with its kind"},
     {"\"tuning\":\"0123456789abcdef\"", "\"tuning\":{}", "'tuning' is not text"},
+    {"\"sizes\":{\"tokens\":8,", "\"sizes\":{\"tokens\":\"8\",", "'tokens' is not a whole number"},
+    {"\"sizes\":{\"tokens\":8,", "\"sizes\":{\"tokens\":0,", "size 'tokens' is 0"},
+    {"\"sizes\":{\"tokens\":8,", "\"sizes\":{\"tokens\":9,", "which is of another bucket"},
+    {"\"sizes\":{\"tokens\":8,\"views\":2}", "\"sizes\":8", "sizes"},
     {"\"config\":\"128x192\"", "\"config\":128", "'config' is not text"},
     {"\"slow\":\"slow below 512 rows\"", "\"slow\":128", "'slow' is not text"},
     {"{\"int\":-3}", "{\"bool\":1}", "kind of attribute 'bool'"},

@@ -65,6 +65,11 @@ const GoldenForm* golden_form(const Engine& engine, const Plan& golden) {
   return it == forms.end() ? nullptr : &*it;
 }
 
+bool has_golden_values(const Engine& engine, const Plan& plan) {
+  const Plan* golden = golden_plan(engine, plan);
+  return golden != nullptr && golden_form(engine, *golden) != nullptr;
+}
+
 bool same_form(const Plan& a, const Plan& b) {
   return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(),
                     [&](const PlanStep& x, const PlanStep& y) { return same_step(a, x, b, y); });

@@ -20,6 +20,9 @@ const Plan* golden_plan(const Engine& engine, const Plan& plan);
 std::vector<const Plan*> plans_of(const Engine& engine, const Plan& golden);
 // What a golden plan gave; null where the engine holds no golden values.
 const GoldenForm* golden_form(const Engine& engine, const Plan& golden);
+// Whether there are values that the plan is held against; of an engine of many buckets only the smallest plans of each
+// graph may have some (BuildOptions::golden_of).
+bool has_golden_values(const Engine& engine, const Plan& plan);
 
 // Whether two plans have the same steps, in the same types: only sizes and kernels may differ.
 bool same_form(const Plan& a, const Plan& b);

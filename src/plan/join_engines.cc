@@ -32,7 +32,7 @@ void rename_golden(Engine& e, const std::string& graph) {
   }
   for (GoldenForm& form : e.golden.forms) {
     form.plan = golden_name(form.plan, graph);
-    form.inputs = e.golden.inputs, form.original = e.golden.original;
+    if (form.inputs.empty()) form.inputs = e.golden.inputs, form.original = e.golden.original;
   }
 }
 

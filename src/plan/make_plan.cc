@@ -13,6 +13,7 @@
 #include "ops/ops.h"
 #include "plan/arena.h"
 #include "plan/choose.h"
+#include "plan/form_chains.h"
 #include "plan/promise.h"
 
 namespace tessera {
@@ -36,6 +37,7 @@ class Planner {
     plan_.arch = options_.as_reference ? Arch::ref : options_.target;
     plan_.graph = options_.graph;
     plan_.batch = options_.batch;
+    plan_.sizes = options_.sizes;
     for (const std::vector<ValueId>* ports : {&g_.inputs, &g_.outputs}) {
       for (ValueId id : *ports) TS_TRY(check_port(g_.at(id)));
     }
@@ -49,6 +51,7 @@ class Planner {
     }
     if (!failures_.empty()) return refused(failure_text());
     place();
+    if (options_.chains && !options_.as_reference) form_chains(plan_);
     return std::move(plan_);
   }
 
@@ -233,9 +236,13 @@ class Planner {
     }
     for (ValueId out : node.outputs) step.out.push_back(tensor(out, Layout::kRows));
     if (keeps_states_ && node.attrs.integer(kInPlace, 0) != 0) {
-      const PlanTensor& x = plan_.tensors[static_cast<size_t>(step.in[0])];
-      PlanTensor& y = plan_.tensors[static_cast<size_t>(step.out[0])];
-      y.storage = x.storage, y.index = x.index, y.offset_bytes = x.offset_bytes;
+      for (size_t r = 0; r < step.out.size() && op->in_place != nullptr; ++r) {
+        const int input = op->in_place(problem, r);
+        if (input < 0) continue;
+        const PlanTensor& x = plan_.tensors[static_cast<size_t>(step.in[static_cast<size_t>(input)])];
+        PlanTensor& y = plan_.tensors[static_cast<size_t>(step.out[r])];
+        y.storage = x.storage, y.index = x.index, y.offset_bytes = x.offset_bytes;
+      }
     }
     step.role = node.role;
     step.asked = node.asked;
@@ -384,6 +391,13 @@ int64_t ConstantPool::state(const std::string& name, int64_t bytes) {
 
 bool is_state(const Plan& plan, const Port& port) {
   return plan.tensors[static_cast<size_t>(port.tensor)].storage == Storage::kState;
+}
+
+bool holds(const std::map<std::string, int64_t>& sizes, const std::map<std::string, int64_t>& others) {
+  return std::all_of(others.begin(), others.end(), [&](const auto& other) {
+    const auto it = sizes.find(other.first);
+    return it == sizes.end() || it->second >= other.second;
+  });
 }
 
 Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,

@@ -43,8 +43,11 @@ struct PlanOptions {
   Arch target = Arch::cpu;
   std::string graph = "main";
   int64_t batch = 1;
+  std::map<std::string, int64_t> sizes = {};  // Plan::sizes
   // Run every step by its reference instead (arch ref), over the constants as the target packs them.
   bool as_reference = false;
+  // Neighbouring steps of few rows may be one launch (form_chains.h).
+  bool chains = false;
   // Times that kernels are chosen by where it has the problem; null: by the order of the lists.
   const TuningTable* tuning = nullptr;
 };

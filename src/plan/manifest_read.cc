@@ -42,6 +42,7 @@ class Reader {
     const Json& golden = object(j, "golden");
     each(golden, "inputs", [&](const Json& t) { e.golden.inputs.push_back(golden_tensor(t)); });
     GoldenForm first = golden_form(golden);
+    if (golden.contains("plan")) first.plan = text(golden, "plan");
     if (!first.outputs.empty() || !first.bounds.empty() || !first.values.empty())
       e.golden.forms.push_back(std::move(first));
     if (golden.contains("forms"))
@@ -286,6 +287,7 @@ class Reader {
     s.variant = text(j, "variant");
     if (j.is_object() && j.contains("config")) s.config = text(j, "config");
     if (j.is_object() && j.contains("slow")) s.slow = text(j, "slow");
+    if (j.is_object() && j.contains("chain")) s.chain = static_cast<int>(integer(j, "chain"));
     s.role = text(j, "role");
     s.asked = text(j, "asked");
     s.stored = text(j, "stored");
@@ -309,6 +311,9 @@ class Reader {
     p.batch = integer(j, "batch");
     p.arena_bytes = integer(j, "arena_bytes");
     if (j.is_object() && j.contains("graph")) p.graph = text(j, "graph");
+    if (j.is_object() && j.contains("sizes")) {
+      for (const auto& [name, size] : object(j, "sizes").items()) p.sizes[name] = as_integer(size, name.c_str());
+    }
     if (j.is_object() && j.contains("tuning")) p.tuning = text(j, "tuning");
     if (j.is_object() && j.contains("golden")) p.golden = text(j, "golden");
     each(j, "inputs", [&](const Json& i) {

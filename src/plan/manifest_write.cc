@@ -81,6 +81,7 @@ Json step_json(const PlanStep& s) {
               {"refusals", std::move(refusals)}};
   if (!s.config.empty()) out["config"] = s.config;
   if (!s.slow.empty()) out["slow"] = s.slow;
+  if (s.chain >= 0) out["chain"] = s.chain;
   return out;
 }
 
@@ -103,6 +104,7 @@ Json plan_json(const Plan& plan) {
               {"steps", std::move(steps)},
               {"tensors", std::move(tensors)}};
   if (plan.graph != Plan().graph) out["graph"] = plan.graph;
+  if (!plan.sizes.empty()) out["sizes"] = plan.sizes;
   if (!plan.tuning.empty()) out["tuning"] = plan.tuning;
   if (!plan.golden.empty()) out["golden"] = plan.golden;
   return out;
@@ -149,6 +151,7 @@ Json golden_json(const Golden& golden, Places& places) {
   const GoldenForm none, &first = golden.forms.empty() ? none : golden.forms[0];
   Json out = Json::object();
   out["inputs"] = golden_json(golden.inputs, places);
+  if (first.plan != kGoldenPlan) out["plan"] = first.plan;  // the first golden plan has no values
   add_outputs(first, places, out);
   out["original"] = golden_json(golden.original, places);
   add_values(first, places, out);

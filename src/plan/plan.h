@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,14 @@ struct PlanStep {
   std::string role, asked, stored, computed, arithmetic;
   std::vector<Refusal> refusals;
   std::string slow;  // why the variant calls itself slow here: every other one refused; empty: it does not
+  int chain = -1;    // neighbouring steps with the same number are one launch (form_chains.h); -1: a launch of its own
 };
 // Attribute of a step that computes several layers of the model, "q+k+v": how many columns of its result are each
 // one's (lower/join_layers.h).
 inline constexpr const char* kJoined = "joined";
+// Attribute of a gather over tables that are made of the model's, side by side, and their number
+// (lower/join_gathers.h).
+inline constexpr const char* kTables = "tables";
 // The model's layers that a step computes: both where a gate joined two ("gate+up"), all that were joined side by side,
 // else its own.
 std::vector<std::string> layers_of(const PlanStep& step);
@@ -62,6 +67,8 @@ struct Plan {
   std::string graph = "main";  // whose plan it is
   Arch arch = Arch::ref;
   int64_t batch = 1;
+  // The bucket of lengths that it is made for: sizes of the model by name. Empty: its graph has none.
+  std::map<std::string, int64_t> sizes;
   // Hash of the tuning table that some of its kernels were chosen by; empty: by the order of the lists.
   std::string tuning;
   std::string golden;  // the golden plan that it is held against (golden_plans.h); empty: "golden"
@@ -73,6 +80,8 @@ struct Plan {
 
 // Whether a port lies in a state of the engine.
 bool is_state(const Plan& plan, const Port& port);
+// Whether a plan of these sizes takes all that one of the others takes. Contract: of one graph.
+bool holds(const std::map<std::string, int64_t>& sizes, const std::map<std::string, int64_t>& others);
 
 // The problem of a step, as its variant sees it.
 Problem problem_of(const Plan& plan, const PlanStep& step);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/layer_ops.h"
 #include "ops/matmul/matmul.h"
 #include "ops/ops.h"
 #include "ops/runnable.h"
@@ -27,7 +28,7 @@ std::string stored_name(const QuantType& type) {
   return info(type.element).name;
 }
 
-bool is_linear(const Problem& p) { return p.op == "matmul" && p.operand(1) != nullptr && p.in[1].constant; }
+bool is_linear(const Problem& p) { return multiplies_weights(p.op) && p.operand(1) != nullptr && p.in[1].constant; }
 bool is_sparse(const Problem& p) { return is_linear(p) && p.in[1].layout == Layout::kSparse24; }
 
 // What the precision that was asked for says of the operands; nothing where types are the model's own. Whoever
@@ -159,7 +160,8 @@ Status check_precision(const Engine& engine) {
       found = found || same;
       // A model may ask for fp32 itself, where it calls weights exact.
       const bool more = here.precision == "fp32";
-      if (s.op != "matmul" || s.asked.empty() || same || more || here.imported() || !s.role.starts_with("block"))
+      if (!multiplies_weights(s.op) || s.asked.empty() || same || more || here.imported() ||
+          !s.role.starts_with("block"))
         continue;
       const std::vector<std::string> names = layers_of(s);
       const bool allowed = std::any_of(engine.allowed.begin(), engine.allowed.end(), [&](const std::string& a) {

@@ -14,16 +14,18 @@ namespace {
 
 constexpr const char* kBytes = "|u1";
 
-struct Wanted {
-  const char* name;
-  Shape shape;  // 0: any size
-};
+constexpr const char *kPrev = "prev_actions", *kWeights = "prev_weights";
 
 std::string shown(const Shape& shape) {
   std::string text;
   for (const int64_t n : shape) text += cat(text.empty() ? "[" : ", ", n == 0 ? std::string("any") : std::to_string(n));
   return text + "]";
 }
+
+struct Wanted {
+  const char* name;
+  Shape shape;  // 0: any size
+};
 
 Status check_shape(const Array& a, const Wanted& w) {
   bool fits = a.shape.size() == w.shape.size();
@@ -44,6 +46,18 @@ Result<std::vector<double>> finite_numbers(const Array& a) {
 const Array* find(const std::vector<Array>& arrays, const char* name) {
   const auto it = std::find_if(arrays.begin(), arrays.end(), [&](const Array& a) { return a.name == name; });
   return it == arrays.end() ? nullptr : &*it;
+}
+
+// Real-time chunking: whether the arrays hold the chunk before, both of them or none.
+Result<bool> holds_guide(const std::vector<Array>& arrays, bool wanted) {
+  const bool prev = find(arrays, kPrev) != nullptr, weights = find(arrays, kWeights) != nullptr;
+  if (!prev && !weights) return false;
+  if (!wanted)
+    return bad_input(cat("array '", prev ? kPrev : kWeights,
+                         "' is for real-time chunking, which the engine has not: build it with --rtc"));
+  if (prev && weights) return true;
+  return bad_input(
+      cat("array '", prev ? kWeights : kPrev, "' is missing: '", kPrev, "' and '", kWeights, "' come together"));
 }
 
 // The same image as [3, n, n] in [-1, 1].
@@ -95,11 +109,21 @@ Status Observations::take_numbers(const std::vector<Array>& arrays) {
                                 {"token_valid", {count_, prompt_}},
                                 {"noise", {count_, sizes_.horizon, sizes_.actions}}};
   if (sizes_.state) wanted.push_back({"state", {count_, sizes_.actions}});
+  TS_ASSIGN(guided_, holds_guide(arrays, sizes_.rtc));
+  if (guided_) {
+    wanted.push_back({kPrev, {count_, sizes_.horizon, sizes_.actions}});
+    wanted.push_back({kWeights, {count_, sizes_.horizon}});
+  }
   for (const Wanted& w : wanted) {
     const Array* a = find(arrays, w.name);
     if (a == nullptr) return bad_input(cat("array '", w.name, "' is missing"));
     TS_TRY(check_shape(*a, w));
     TS_ASSIGN(std::vector<double> numbers, finite_numbers(*a));
+    const bool weights = std::string(w.name) == kWeights;
+    for (const double x : numbers) {
+      if (weights && !(x >= 0 && x <= 1))
+        return bad_input(cat("array '", kWeights, "' holds ", x, "; 0 to 1 is wanted"));
+    }
     arrays_.emplace_back(w.name, std::move(numbers));
   }
   return {};
@@ -136,6 +160,9 @@ PackedObservation seeded_observation(const PolicySizes& s, uint64_t seed) {
     o.tokens.push_back(static_cast<int64_t>(draw() % static_cast<uint64_t>(s.vocabulary)));
   for (int64_t i = 0; i < s.horizon * s.actions; ++i) o.noise.push_back(number());
   for (int64_t i = 0; s.state && i < s.actions; ++i) o.state.push_back(number());
+  for (int64_t i = 0; s.rtc && i < s.horizon * s.actions; ++i) o.prev.push_back(number());
+  for (int64_t i = 0; s.rtc && i < s.horizon; ++i)
+    o.weights.push_back(1 - static_cast<float>(i) / static_cast<float>(s.horizon));
   o.image_rows = static_cast<int32_t>(s.views * s.patches);
   o.prefix_rows = o.image_rows + static_cast<int32_t>(s.prompt);
   for (int64_t r = 0; r < o.prefix_rows; ++r) o.rows.push_back(r);
@@ -185,6 +212,12 @@ Result<PackedObservation> Observations::packed(int64_t index) const {
   };
   take("noise", static_cast<size_t>(sizes_.horizon * sizes_.actions), o.noise);
   if (sizes_.state) take("state", static_cast<size_t>(sizes_.actions), o.state);
+  if (guided_) {
+    take(kPrev, o.noise.size(), o.prev);
+    take(kWeights, static_cast<size_t>(sizes_.horizon), o.weights);
+  } else if (sizes_.rtc) {
+    o.prev.assign(o.noise.size(), 0.0f), o.weights.assign(static_cast<size_t>(sizes_.horizon), 0.0f);
+  }
   return o;
 }
 

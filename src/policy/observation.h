@@ -3,6 +3,8 @@
 //   images u8 [b, views, h, w, 3] of any size, or f32 [b, views, 3, n, n] in [-1, 1]; image_valid bool [b, views]
 //   tokens i64 [b, prompt], token_valid bool [b, prompt]
 //   noise f32 [b, horizon, actions], state f32 [b, actions] (π0)
+//   prev_actions f32 [b, horizon, actions], prev_weights f32 [b, horizon], from 0 to 1: what is left of the chunk
+//   before, for an engine with real-time chunking; without them every weight is 0
 // Bytes are fitted into the engine's square (camera.h). An engine that takes f32 gets x / 127.5 - 1 of them; one that
 // takes bytes gets nothing but bytes. Views and tokens that are not valid are dropped: those that are lie at the front,
 // in their order, so that a masked camera and a missing one are the same bits.
@@ -21,7 +23,7 @@ namespace tessera {
 struct PackedObservation {
   std::vector<uint8_t> images;  // as the engine's port has them; zeros behind the valid views
   std::vector<int64_t> tokens;  // [engine's prompt], zeros behind the valid ones
-  std::vector<float> noise, state;
+  std::vector<float> noise, state, prev, weights;
   int32_t image_rows = 0, prefix_rows = 0;
   // Rows of the sequence as it was given (all views, then all tokens) that the packed rows are, in order.
   std::vector<int64_t> rows;
@@ -33,6 +35,7 @@ struct PolicySizes {
   int64_t vocabulary = 1;
   bool state = false;  // π0
   bool bytes = false;  // images are u8
+  bool rtc = false;    // takes the chunk before
   int64_t view_bytes() const { return 3 * image * image * (bytes ? 1 : static_cast<int64_t>(sizeof(float))); }
 };
 
@@ -55,6 +58,7 @@ class Observations {
   const std::vector<double>& numbers(const char* name) const;
   PolicySizes sizes_;
   int64_t count_ = 0, views_ = 0, prompt_ = 0;
+  bool guided_ = false;          // the arrays hold the chunk before
   std::vector<uint8_t> images_;  // [b, views] of view_bytes
   std::vector<std::pair<std::string, std::vector<double>>> arrays_;
 };

@@ -5,10 +5,13 @@
 #include <chrono>
 
 #include "inputs/samples.h"
+#include "runtime/batches.h"
 #include "runtime/bind.h"
 
 namespace tessera {
 namespace {
+
+constexpr const char *kViews = "views", *kPrompt = "prompt";  // sizes that buckets are told apart by
 
 const PlanTensor* port_tensor(const Plan& plan, const std::vector<Port>& ports, const std::string& name) {
   for (const Port& p : ports) {
@@ -34,6 +37,13 @@ std::vector<float> spread(const std::vector<float>& from, const std::vector<int6
     std::copy(at, at + static_cast<std::ptrdiff_t>(cols), all.begin() + to[i] * static_cast<int64_t>(cols));
   }
   return all;
+}
+
+// How many rows a bucket computes; a size that it does not have is no reason to prefer it.
+int64_t rows_of(const Plan& plan, int64_t patches) {
+  int64_t rows = 0;
+  for (const auto& [name, size] : plan.sizes) rows += name == kViews ? size * patches : size;
+  return rows;
 }
 
 }  // namespace
@@ -68,10 +78,32 @@ Status Policy::read_sizes() {
             .actions = noise->desc.shape[2],
             .vocabulary = vocabulary_of(*prefix_),
             .state = port_tensor(*prefix_, prefix_->inputs, "state") != nullptr,
-            .bytes = images->desc.type.element == Element::u8};
+            .bytes = images->desc.type.element == Element::u8,
+            .rtc = port_tensor(*prefix_, prefix_->inputs, "prev_actions") != nullptr};
   if (engine_.schedule.empty()) return bad_input("is no policy: nothing says how often its graphs run");
   for (const ScheduleItem& item : engine_.schedule) steps_ += item.graph == "step" ? item.times : 0;
   while (port_tensor(*prefix_, prefix_->outputs, cat("keys.", layers_, ".after")) != nullptr) ++layers_;
+  return {};
+}
+
+Status Policy::use_plans_for(const PackedObservation& o) {
+  const std::map<std::string, int64_t> wanted = {{kViews, o.image_rows / std::max<int64_t>(1, sizes_.patches)},
+                                                 {kPrompt, o.prefix_rows - o.image_rows}};
+  std::map<std::string, std::string> cases;
+  for (const ScheduleItem& item : engine_.schedule) {
+    const Plan* best = nullptr;
+    for (const Plan* p : runnable_plans(engine_, item.graph)) {
+      if (p->batch != 1 || !holds(p->sizes, wanted)) continue;
+      if (best == nullptr || rows_of(*p, sizes_.patches) < rows_of(*best, sizes_.patches)) best = p;
+    }
+    if (best == nullptr)
+      return bad_input(cat("no plan of graph '", item.graph, "' holds ", wanted.at(kViews), " views and ",
+                           wanted.at(kPrompt), " tokens"));
+    cases[item.graph] = best->name;
+  }
+  TS_TRY(session_->use(cases));
+  used_.clear();
+  for (const ScheduleItem& item : engine_.schedule) used_.push_back(cases.at(item.graph));
   return {};
 }
 
@@ -87,6 +119,8 @@ const void* Policy::input(const std::string& name, const PackedObservation& o) c
   if (name == "tokens") return o.tokens.data();
   if (name == "noise") return o.noise.data();
   if (name == "state") return o.state.data();
+  if (name == "prev_actions") return o.prev.data();
+  if (name == "prev_weights") return o.weights.data();
   if (name == "image_rows") return &o.image_rows;
   if (name == "prefix_rows") return &o.prefix_rows;
   return nullptr;  // a state
@@ -102,6 +136,7 @@ Result<std::vector<const void*>> Policy::inputs_of_schedule(const PackedObservat
 }
 
 Result<std::vector<float>> Policy::act(const PackedObservation& o) {
+  TS_TRY(use_plans_for(o));
   TS_ASSIGN(const std::vector<const void*> inputs, inputs_of_schedule(o));
   std::vector<float> actions(static_cast<size_t>(sizes_.horizon * sizes_.actions));
   std::vector<Buffer> others;
@@ -152,6 +187,7 @@ Status Policy::run_graph(const std::string& graph, const PackedObservation& o,
 
 Result<std::vector<float>> Policy::act(const PackedObservation& o, int64_t given_views, int64_t given_rows,
                                        PolicyStages& stages) {
+  TS_TRY(use_plans_for(o));
   std::vector<float> image_tokens, actions, velocity;
   TS_TRY(run_graph("vision", o, {{"image_tokens.after", &image_tokens}}));
   std::vector<std::vector<float>> caches(static_cast<size_t>(2 * layers_));
@@ -176,7 +212,8 @@ Result<std::vector<float>> Policy::act(const PackedObservation& o, int64_t given
 }
 
 Status Policy::time_graphs(const PackedObservation& o, int repeats, int warmup, PolicyTimes& times) {
-  for (const ScheduleItem& item : engine_.schedule) times.graphs.push_back({item.graph, item.times, {}});
+  for (size_t i = 0; i < engine_.schedule.size(); ++i)
+    times.graphs.push_back({engine_.schedule[i].graph, used_[i], engine_.schedule[i].times, {}});
   for (int i = -warmup; i < repeats; ++i) {
     for (PolicyTimes::OfGraph& g : times.graphs) {
       TS_ASSIGN(const Plan* const plan, session_->plan(g.graph));
@@ -192,6 +229,7 @@ Status Policy::time_graphs(const PackedObservation& o, int repeats, int warmup, 
 
 Result<PolicyTimes> Policy::time(const PackedObservation& o, int repeats, int warmup) {
   PolicyTimes times;
+  TS_TRY(use_plans_for(o));
   TS_ASSIGN(const std::vector<const void*> inputs, inputs_of_schedule(o));
   TS_ASSIGN(times.resident_ms, session_->time_runs(inputs, repeats, warmup));
   constexpr int kFew = 3;  // the clock is up already

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A robot policy: an engine of the graphs vision, prefix and step (models/pi05), one observation in, a chunk of actions
-// out. One call at a time, as a session.
+// out. One call at a time, as a session. Where a graph has plans for several numbers of views and lengths of the
+// prompt, the smallest that holds the observation runs.
 #pragma once
 
 #include <functional>
@@ -27,7 +28,7 @@ struct PolicyTimes {
   std::vector<double> host_ms;      // from host memory to host memory
   // One run of each graph by itself, in the order of the schedule.
   struct OfGraph {
-    std::string graph;
+    std::string graph, plan;
     int64_t times;  // that the schedule runs it
     std::vector<double> ms;
   };
@@ -43,6 +44,9 @@ class Policy {
   int64_t layers() const { return layers_; }
   Shape cache_shape() const;  // of one layer: [rows, kv heads, head]
   int64_t width() const;      // of an image token
+
+  // Names of the plans that the last observation ran through, in the order of the schedule.
+  const std::vector<std::string>& plans() const { return used_; }
 
   // [horizon * actions]
   Result<std::vector<float>> act(const PackedObservation& observation);
@@ -61,6 +65,8 @@ class Policy {
  private:
   explicit Policy(const Engine& engine) : engine_(engine) {}
   Status read_sizes();
+  // From now on the plans for such an observation.
+  Status use_plans_for(const PackedObservation& o);
   const void* input(const std::string& name, const PackedObservation& o) const;
   Array array_of(const Plan& plan, const Port& port, const PackedObservation& o) const;
   Result<std::vector<const void*>> inputs_of_schedule(const PackedObservation& o) const;
@@ -71,9 +77,10 @@ class Policy {
 
   const Engine& engine_;
   std::unique_ptr<Session> session_;
-  const Plan *vision_ = nullptr, *prefix_ = nullptr, *step_ = nullptr;
+  const Plan *vision_ = nullptr, *prefix_ = nullptr, *step_ = nullptr;  // the largest
   PolicySizes sizes_;
   int64_t layers_ = 0, steps_ = 0;
+  std::vector<std::string> used_;
 };
 
 }  // namespace tessera

@@ -8,7 +8,10 @@
 
 #include "io/mmap.h"
 #include "ir/derived_constants.h"
+#include "ir/layer_ops.h"
+#include "op/extra_results.h"
 #include "ops/runnable.h"
+#include "plan/plan.h"
 #include "precision/masks.h"
 #include "precision/reach.h"
 
@@ -54,10 +57,11 @@ class CarrierGiver {
     std::set<ValueId> keep = only_masks_and_angles();
     keep.insert(callers.begin(), callers.end());
     keep_vectors_of_results(keep);
+    keep_rows_of_results(keep);
     keep.insert(options_.keep.begin(), options_.keep.end());
     for (const Node& n : g_.nodes) {
-      if (n.outputs.size() > 1)
-        keep.insert(n.outputs.begin() + 1, n.outputs.end());  // moments: what is made beside a result has its type
+      const int moments = ExtraResults::of(n.attrs).moments;  // f32 whatever the carrier
+      if (moments > 0) keep.insert(n.outputs[static_cast<size_t>(moments)]);
     }
     for (const Value& v : g_.values) keep.insert({v.scale, v.scale2});  // scales stay as their type says
     if (carrier != Element::f32) {
@@ -87,7 +91,7 @@ class CarrierGiver {
   Status check_weights_fit(const std::set<ValueId>& keep) const {
     const ElementInfo& carrier = info(options_.carrier);
     for (const Node& n : g_.nodes) {
-      if (n.op != "matmul" && n.op != "norm" && n.op != "gather") continue;
+      if (!multiplies_weights(n.op) && n.op != "norm" && n.op != "gather") continue;
       for (ValueId in : n.inputs) {
         if (in == kNoValue || keep.contains(in)) continue;
         const Value& value = g_.at(in);
@@ -198,6 +202,22 @@ class CarrierGiver {
     std::set_difference(vectors.begin(), vectors.end(), others.begin(), others.end(), std::inserter(keep, keep.end()));
   }
 
+  // The same of a vector that is a row of a table made for this layer (lower/fold_one.h), with the table.
+  void keep_rows_of_results(std::set<ValueId>& keep) const {
+    const std::vector<int> producers = g_.producers();
+    for (const Node& n : g_.nodes) {
+      if (n.outputs.size() != 1 || std::find(g_.outputs.begin(), g_.outputs.end(), n.outputs[0]) == g_.outputs.end())
+        continue;
+      for (const Step& s : n.then.steps) {
+        if (operand_of(s.kind) != StepOperand::kVector) continue;
+        const ValueId row = placement_of(g_, producers, n.inputs[static_cast<size_t>(s.operand)]).base;
+        const int maker = producers[static_cast<size_t>(row)];
+        if (maker < 0 || !g_.nodes[static_cast<size_t>(maker)].attrs.has(kTables)) continue;
+        keep.insert({g_.nodes[static_cast<size_t>(maker)].inputs[0], row});
+      }
+    }
+  }
+
   // Values that only say which keys a query may see, or by which angle a token is turned, and what those are computed
   // from: 16 bits have no minus infinity that stays one (it saturates), and positions times frequencies lose their
   // angle in them. Attention and rotary read such operands in f32.
@@ -237,6 +257,7 @@ class CarrierGiver {
         ValueId& in = node.inputs[i];
         // A constant that keeps f32 is read by a layer that does, too, once its input is what it asks for.
         if (in == kNoValue || !callers.contains(in) || g_.at(in).constant) continue;
+        if (static_cast<int>(i) == ExtraResults::of(node.attrs).gain && i > 0) continue;  // f32 or the carrier
         if (!is_float(g_.at(in).type.quant.element)) continue;
         if (options_.carrier == Element::f32 || (options_.has_codes && options_.has_codes(n, i))) continue;
         auto [it, fresh] = cast.emplace(in, kNoValue);

@@ -289,18 +289,21 @@ class Quantizer {
   // Ops whose result is in whatever type it is given.
   static bool converts(const Node& node) { return node.op == "copy" || node.op == "concat"; }
 
+  // Results beside the first are written in their type.
+  static bool rounds_by_step(const Node& node, ValueId base) { return !converts(node) && node.outputs[0] == base; }
+
   // The storage and every view of it become codes; the producer gets the step that makes them, unless it converts
   // anyway.
   void become_codes(const Made& m) {
     Node& node = g_.nodes[static_cast<size_t>(m.maker)];
-    if (!converts(node)) node.then.steps.push_back({StepKind::quantize});
+    if (rounds_by_step(node, m.base)) node.then.steps.push_back({StepKind::quantize});
     const auto [scale, scale2] = scales_of(g_.at(m.base).name, *m.asks[0]);
     retype(m.base, m.asks[0]->type, scale, scale2);
   }
 
   void become_plain(const Made& m) {
     Node& node = g_.nodes[static_cast<size_t>(m.maker)];
-    if (!converts(node)) node.then.steps.pop_back();
+    if (rounds_by_step(node, m.base)) node.then.steps.pop_back();
     retype(m.base, m.was, kNoValue, kNoValue);
   }
 

@@ -7,6 +7,19 @@
 
 namespace tessera {
 
+int64_t weight_bytes_of(const Engine& engine, const std::vector<const Plan*>& plans) {
+  int64_t weights = 0;
+  std::vector<bool> read(engine.constants.size(), false);
+  for (const Plan* plan : plans) {
+    for (const PlanTensor& t : plan->tensors) {
+      if (t.storage != Storage::kConstant || t.index < 0 || read[static_cast<size_t>(t.index)]) continue;
+      read[static_cast<size_t>(t.index)] = true;
+      weights += static_cast<int64_t>(engine.constants[static_cast<size_t>(t.index)].data.size());
+    }
+  }
+  return weights;
+}
+
 Profile describe_plan(const Engine& engine, const Plan& plan, const std::string& path) {
   Profile p{.source = "tessera",
             .path = path,
@@ -19,14 +32,7 @@ Profile describe_plan(const Engine& engine, const Plan& plan, const std::string&
   std::error_code error;
   if (const auto bytes = std::filesystem::file_size(path, error); !path.empty() && !error)
     p.engine_bytes = static_cast<int64_t>(bytes);
-  int64_t weights = 0;
-  std::vector<bool> read(engine.constants.size(), false);
-  for (const PlanTensor& t : plan.tensors) {
-    if (t.storage != Storage::kConstant || t.index < 0 || read[static_cast<size_t>(t.index)]) continue;
-    read[static_cast<size_t>(t.index)] = true;
-    weights += static_cast<int64_t>(engine.constants[static_cast<size_t>(t.index)].data.size());
-  }
-  p.weight_bytes = weights;
+  p.weight_bytes = weight_bytes_of(engine, {&plan});
   p.arena_bytes = plan.arena_bytes;
   return p;
 }

@@ -15,7 +15,6 @@
 #include "profile/timeline.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
-#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -144,13 +143,7 @@ Status take_ceilings(const Plan& plan, const ProfileOptions& options, Profile& p
   const std::shared_ptr<ThreadPool> pool = options.threads > 0 ? make_pool(options.threads) : nullptr;
   const UsePool use(pool.get());
   TS_ASSIGN(p.ceilings, machine_ceilings(plan.arch, p.machine, options.ceilings == CeilingsUse::kAgain, p.notes));
-  constexpr double kBeyond = 1.1;
-  for (const KernelTime& k : p.kernels) {
-    if (achieved(k, *p.ceilings).of_products.value_or(0) <= kBeyond) continue;
-    p.notes.push_back(cat("layer ", k.layer, " is faster than this machine's ceiling for ", k.precision,
-                          ", which something else must have disturbed: --ceilings again measures it anew"));
-    break;
-  }
+  TS_ASSIGN(p.ceilings, correct_ceilings(plan.arch, *p.ceilings, p.kernels, p.notes));
   return {};
 }
 

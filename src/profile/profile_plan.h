@@ -5,7 +5,9 @@
 // costs is in Profile::profiled_ms.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "inputs/samples.h"
@@ -25,6 +27,9 @@ struct ProfileOptions {
   int threads = 0;          // of a host plan (ExecutorOptions)
   CeilingsUse ceilings = CeilingsUse::kCached;
   std::string path = {};  // the engine's file, for Profile::path and engine_bytes; empty: not told
+  // Milliseconds of whole schedules, for engines whose graphs take no inputs at random together (policies: positions
+  // follow from what an observation holds). Null: seeded random inputs, lengths of caches at their longest.
+  std::function<Result<std::vector<double>>(int runs, int warmup)> time_schedule = {};
 };
 
 // The plan of this name; an empty name: the first that users run. The error lists those that there are.

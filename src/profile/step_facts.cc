@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "op/extra_results.h"
 #include "ops/ops.h"
 #include "plan/choose.h"
 #include "types/precisions/precision.h"
@@ -11,9 +12,11 @@ namespace tessera {
 namespace {
 
 constexpr std::pair<std::string_view, KernelClass> kClasses[] = {
-    {"matmul", KernelClass::kGemm},      {"attention", KernelClass::kAttention}, {"norm", KernelClass::kNorm},
-    {"softmax", KernelClass::kSoftmax},  {"map", KernelClass::kElementwise},     {"rotary", KernelClass::kElementwise},
-    {"reduce", KernelClass::kReduction}, {"concat", KernelClass::kCopy},         {"gather", KernelClass::kCopy},
+    {"matmul", KernelClass::kGemm},         {"conv2d", KernelClass::kConvolution},
+    {"attention", KernelClass::kAttention}, {"norm", KernelClass::kNorm},
+    {"softmax", KernelClass::kSoftmax},     {"map", KernelClass::kElementwise},
+    {"rotary", KernelClass::kElementwise},  {"reduce", KernelClass::kReduction},
+    {"concat", KernelClass::kCopy},         {"gather", KernelClass::kCopy},
     {"write", KernelClass::kCopy},
 };
 
@@ -37,9 +40,10 @@ double stored_bytes_of(const Operand& o) {
 
 // What was asked of the products: the input's type, or the carrier where the input is plain.
 std::string asked_word(const Problem& p, const std::string& words) {
+  if (p.operand(0) == nullptr) return "";
   const Asked asked = read_asked(words);
-  if (asked.precision.empty() || p.operand(0) == nullptr) return "";
   const std::string own = precision_word(info(p.in[0].type.element).name);
+  if (asked.precision.empty()) return p.op == "attention" ? own : "";  // attention keeps the carrier's unless told
   const Precision* precision = asked.imported() ? nullptr : find_precision(asked.precision);
   if (precision == nullptr) return own;
   if (p.op == "attention") return precision->attention ? precision_word(info(precision->attention->element).name) : own;
@@ -77,6 +81,11 @@ double moved_bytes(const Problem& p) {
   if (p.op == "write") return bytes + stored_bytes_of(p.in[1]);
   for (const Operand& o : p.out) bytes += stored_bytes_of(o);
   if (p.op == "gather") bytes += stored_bytes_of(p.out[0]);
+  for (const KeptColumns& kept : kept_columns(p.attrs)) {  // some rows of it, which are written
+    const Operand& all = p.in[static_cast<size_t>(kept.before)];
+    const KeptRows rows = kept_rows(p, kept);
+    bytes -= 2 * stored_bytes_of(all) * (1 - 0.5 * rows.tokens / rows.rows);
+  }
   return bytes;
 }
 

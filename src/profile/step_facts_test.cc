@@ -27,6 +27,17 @@ Plan one_matmul() {
   return p;
 }
 
+// Of 3 queries and 5 keys, 2 heads of 8, in the carrier.
+Plan one_attention() {
+  Plan p{.name = "batch1", .arch = Arch::cpu, .batch = 1};
+  p.tensors = {tensor({1, 3, 2, 8}, Element::f16, Storage::kArena), tensor({1, 5, 2, 8}, Element::f16, Storage::kArena),
+               tensor({1, 5, 2, 8}, Element::f16, Storage::kArena),
+               tensor({1, 3, 2, 8}, Element::f16, Storage::kArena)};
+  p.steps = {{.layer = "attn", .op = "attention", .variant = "attention/cpu", .in = {0, 1, 2}, .out = {3}}};
+  p.steps[0].computed = "fp32";
+  return p;
+}
+
 TEST(StepFacts, OfAMatmul) {
   const Plan plan = one_matmul();
   const KernelTime k = facts_of(plan, plan.steps[0]);
@@ -54,6 +65,16 @@ TEST(StepFacts, WhatIsAskedIsThePrecisionOfTheProducts) {
   EXPECT_EQ(asked("imported"), "fp8") << "as the operand has it";
   plan.tensors[0].desc.type = Element::bf16;
   EXPECT_EQ(asked("w4a16"), "bf16") << "a plain input is multiplied in the carrier";
+}
+
+TEST(StepFacts, AttentionIsAskedToKeepTheCarrierUnlessTold) {
+  Plan plan = one_attention();
+  const auto asked = [&](const char* words) {
+    plan.steps[0].asked = words;
+    return facts_of(plan, plan.steps[0]).asked;
+  };
+  EXPECT_EQ(asked(""), "fp16");
+  EXPECT_EQ(asked("fp8"), "fp8");
 }
 
 TEST(StepFacts, PrecisionsHaveOneWordEach) {

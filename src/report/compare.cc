@@ -23,7 +23,7 @@ bool beats(const ComparedEngine& a, const ComparedEngine& b) {
 void mark_front(std::vector<ComparedEngine>& engines) {
   for (ComparedEngine& e : engines) {
     e.on_front = is_known(e) && std::none_of(engines.begin(), engines.end(), [&](const ComparedEngine& other) {
-                   return is_known(other) && other.batch == e.batch && beats(other, e);
+                   return is_known(other) && other.batch == e.batch && other.graph == e.graph && beats(other, e);
                  });
   }
 }

@@ -33,7 +33,10 @@ std::string rounded(double value, int digits) {
 
 std::string share_words(double share) { return std::isfinite(share) ? decimals(100 * share, 1) + " %" : "-"; }
 
-std::string ratio_words(double ratio) { return std::isfinite(ratio) ? decimals(ratio, 2) + "x" : "-"; }
+std::string ratio_words(double ratio) {
+  if (!std::isfinite(ratio)) return "-";
+  return (ratio > 0 && ratio < 0.095 ? rounded(ratio, 2) : decimals(ratio, 2)) + "x";
+}
 
 std::string in_ms(double us) { return decimals(us / 1e3, us < 1e3 ? 4 : 3); }
 

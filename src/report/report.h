@@ -47,7 +47,7 @@ struct ReportEntry {
 
 // A row of `tessera compare`: one engine, or a combination that could not be built.
 struct ComparedEngine {
-  std::string name, precision, attention, sparsity;
+  std::string name, graph = {}, precision = {}, attention = {}, sparsity = {};  // graph: of an engine with several
   int64_t batch = 0;
   std::optional<double> latency_ms, cosine = {}, per_second = {};
   std::optional<int64_t> bytes = {};

@@ -195,6 +195,7 @@ Section explanation_section(const ReportInput& input, const Explanation& e) {
     s.blocks.push_back(TextBlock{cat(which, " together: ", ratio_words(c.predicted), ", ", c.arithmetic, ".")});
   }
   if (e.applied && !e.applied->checks.empty()) s.blocks.push_back(check_table(*e.applied));
+  if (e.other_model) s.blocks.push_back(TextBlock{e.answer, TextBlock::Kind::kWarning});
   if (e.compared && !e.changes.all.empty()) s.blocks.push_back(change_table(e));
   if (!e.notes.empty()) s.blocks.push_back(ListBlock{.items = {e.notes.begin(), e.notes.end()}});
   return s;

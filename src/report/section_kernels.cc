@@ -31,10 +31,7 @@ void add_achieved(const KernelTime& k, const std::optional<Ceilings>& ceilings, 
   row.push_back(a.bytes_per_s ? TableCell(count_words(*a.bytes_per_s, "B/s"), a.bytes_per_s) : TableCell("-"));
   if (!ceilings) return;
   std::string bound = "-";
-  if (a.bound) {
-    const double share = std::max(a.of_memory.value_or(0), a.of_products.value_or(0));
-    bound = cat(name_of(*a.bound), ", ", share_words(share));
-  }
+  if (a.bound) bound = cat(name_of(*a.bound), ", ", share_words(a.share_of_bound()));
   row.emplace_back(bound);
 }
 

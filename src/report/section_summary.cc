@@ -57,8 +57,10 @@ TableBlock summary_table(const ReportInput& input) {
     return first > 0 && p.batch > 0 ? static_cast<double>(p.batch) / static_cast<double>(first) : 1;
   };
   const auto time = [&](const Profile& p) { return latency ? p.latency->median_ms : p.kernel_us() / 1e3; };
-  for (const ReportEntry& e : input.entries) {
+  for (size_t i = 0; i < input.entries.size(); ++i) {
+    const ReportEntry& e = input.entries[i];
     const Profile& p = e.profile;
+    const bool other_model = i > 0 && i <= input.explained.size() && input.explained[i - 1].other_model;
     std::vector<TableCell> row = {e.name};
     row[0].strong = true;
     row.push_back(p.latency ? TableCell(decimals(p.latency->median_ms, 3), p.latency->median_ms) : TableCell("-"));
@@ -71,7 +73,7 @@ TableBlock summary_table(const ReportInput& input) {
                                              static_cast<double>(*p.engine_bytes))
                                  : TableCell("-"));
     row.emplace_back(cosine_words(e), e.accuracy ? e.accuracy->cosine() : std::nullopt);
-    const double speedup = time(input.entries[0].profile) / time(p) * samples_of(p);
+    const double speedup = other_model ? NAN : time(input.entries[0].profile) / time(p) * samples_of(p);
     row.emplace_back(ratio_words(speedup), std::isfinite(speedup) ? std::optional(speedup) : std::nullopt);
     row.back().strong = true;
     t.rows.push_back(std::move(row));

@@ -102,6 +102,26 @@ TableBlock entry_table(const ReportInput& input, const std::vector<ClassRow>& ro
   return t;
 }
 
+// The graphs of entries that are schedules.
+TableBlock graph_table(const ReportInput& input) {
+  TableBlock t{.caption = "Graphs of a schedule, each timed by itself, and what its runs make in all, milliseconds.",
+               .columns = {{"", false}, {"graph", false}, {"plan", false}},
+               .rows = {}};
+  for (const char* title : {"times", "latency", "kernels", "kernels in all", "share"})
+    t.columns.push_back({title, true});
+  for (const ReportEntry& e : input.entries) {
+    const double whole = e.profile.kernel_us();
+    for (const GraphTime& g : e.profile.graphs) {
+      const double all = static_cast<double>(g.times) * g.kernel_us;
+      t.rows.push_back({e.name, g.graph, g.plan, TableCell(std::to_string(g.times), static_cast<double>(g.times)),
+                        g.ms ? TableCell(decimals(*g.ms, 3), *g.ms) : TableCell("-"),
+                        TableCell(decimals(g.kernel_us / 1e3, 3), g.kernel_us), TableCell(decimals(all / 1e3, 3), all),
+                        TableCell(share_words(whole > 0 ? all / whole : 0), all)});
+    }
+  }
+  return t;
+}
+
 // The share that no rule classifies is always said.
 std::string unknown_words(const ReportInput& input) {
   std::string unknown;
@@ -121,6 +141,7 @@ Section time_section(const ReportInput& input) {
   Section s{.heading = "Where the time goes", .blocks = {}};
   const std::vector<ClassRow> rows = class_rows(input);
   if (rows.empty()) return s;
+  if (TableBlock graphs = graph_table(input); !graphs.rows.empty()) s.blocks.push_back(std::move(graphs));
   s.blocks.push_back(class_chart(input, rows));
   s.blocks.push_back(input.entries.size() > kColumns ? entry_table(input, rows) : class_table(input, rows));
   s.blocks.push_back(TextBlock{unknown_words(input)});

@@ -11,6 +11,7 @@
 #include "rewrite/drop_rows.h"
 #include "rewrite/fold_constants.h"
 #include "rewrite/fuse.h"
+#include "rewrite/keep_channels_last.h"
 #include "rewrite/materialise.h"
 #include "rewrite/recognise/recognise.h"
 #include "rewrite/shape_outputs.h"
@@ -68,6 +69,7 @@ Status canonicalise(Graph& graph) {
   for (Status (*const pass)(Graph&) : {
            simplify_views, recognise_qdq,  // types that a model came with, before anything computes with codes
            fold_constants, simplify_views, drop_dead, drop_casts, simplify_views, share_equal, drop_dead,
+           keep_channels_last,  // norms over channels become norms of rows
            recognise_norm, recognise_modulation, recognise_gelu, recognise_rotary,
            simplify_views, share_equal, drop_dead,
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more

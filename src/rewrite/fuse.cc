@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ir/layer_ops.h"
 #include "ops/builder.h"
 #include "rewrite/edit/replace.h"
 #include "steps/step.h"
@@ -54,7 +55,7 @@ class Fuser {
   }
 
   Result<bool> absorb_next(size_t at) {
-    if (g_.nodes[at].op != "matmul") return false;
+    if (!multiplies_weights(g_.nodes[at].op)) return false;
     ValueId y = g_.nodes[at].outputs[0];
     auto reader = only_reader(y);
     std::optional<size_t> view;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "ir/layer_ops.h"
 #include "ir/padding.h"
 #include "ops/runnable.h"
 #include "steps/step.h"
@@ -119,7 +120,7 @@ std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element
   const Node& node = graph.nodes[at];
   const bool all_maps = std::all_of(node.then.steps.begin(), node.then.steps.end(),
                                     [](const Step& s) { return info(s.kind).unfused != nullptr; });
-  if (node.op != "matmul" || node.outputs.size() > 1 || !all_maps) return std::nullopt;
+  if (!multiplies_weights(node.op) || node.outputs.size() > 1 || !all_maps) return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
   std::vector<QuantType> types = {y};
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);
@@ -141,7 +142,7 @@ bool runs_unfused(const Graph& graph, size_t node, Arch target, Element carrier)
 void unfuse(Graph& graph, Arch target, Element carrier) {
   std::vector<int> producers = graph.producers();
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (graph.nodes[n].op != "matmul" || runnable(graph, producers, graph.nodes[n], target)) continue;
+    if (!multiplies_weights(graph.nodes[n].op) || runnable(graph, producers, graph.nodes[n], target)) continue;
     if (auto split = unfused(graph, n, target, carrier)) {
       graph = *std::move(split);
       producers = graph.producers();

@@ -51,6 +51,16 @@ std::vector<const Plan*> runnable_plans(const Engine& engine, const std::string&
   return plans;
 }
 
+std::vector<const Plan*> largest_plans(const Engine& engine, const std::string& graph) {
+  std::vector<const Plan*> plans = runnable_plans(engine, graph);
+  std::erase_if(plans, [all = plans](const Plan* p) {
+    return std::any_of(all.begin(), all.end(), [&](const Plan* other) {
+      return other->graph == p->graph && other->sizes != p->sizes && holds(other->sizes, p->sizes);
+    });
+  });
+  return plans;
+}
+
 std::vector<Chunk> split_into_chunks(const std::vector<const Plan*>& plans, int64_t samples) {
   std::vector<Chunk> chunks;
   for (int64_t first = 0; first < samples;) {
@@ -144,7 +154,7 @@ Status BatchRunner::run_chunk(const Chunk& chunk, int64_t samples, std::span<con
 Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs) {
   if (plans_.empty()) {
     TS_ASSIGN(const std::string graph, pick_graph(engine_, options_.graph));
-    plans_ = runnable_plans(engine_, graph);
+    plans_ = largest_plans(engine_, graph);
   }
   TS_TRY(check_buffers(*plans_[0], inputs, outputs));
   const auto is_null_state = [&](const std::vector<Port>& ports, auto buffers) {
@@ -157,7 +167,7 @@ Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, st
     return bad_input("samples that run in batches bring their states with them: give a buffer for each port");
   for (const Chunk& c : split_into_chunks(plans_, samples)) {
     TS_TRY(run_chunk(c, samples, inputs, outputs));
-    if (options_.progress) options_.progress(c.count);
+    if (options_.progress) TS_TRY(options_.progress(c.count));
   }
   return {};
 }

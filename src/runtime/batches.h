@@ -24,6 +24,9 @@ Result<std::string> pick_graph(const Engine& engine, const std::string& asked);
 // Plans that users run: all but golden ones; of one graph where it is named.
 std::vector<const Plan*> runnable_plans(const Engine& engine, const std::string& graph = "");
 
+// Of each graph those of its largest bucket of lengths, which take all samples.
+std::vector<const Plan*> largest_plans(const Engine& engine, const std::string& graph = "");
+
 struct Chunk {
   const Plan* plan;
   int64_t first, count;  // samples
@@ -36,7 +39,7 @@ struct BatchOptions {
   int threads = 0, device = 0;  // of the executors (ExecutorOptions)
   // Asked before a plan's executor is made, and what it returns if that is an error: the golden check.
   std::function<Status(const Plan& plan)> admit;
-  std::function<void(int64_t samples)> progress;  // so many more are done
+  std::function<Status(int64_t samples)> progress;  // so many more are done; an error ends the run
 };
 struct BatchTimes {
   int64_t runs = 0;

@@ -53,7 +53,11 @@ TEST(Batches, EverySampleComesBackInItsPlace) {
                                admitted.push_back(p.name);
                                return Status();
                              },
-                         .progress = [&](int64_t samples) { done += samples; }});
+                         .progress =
+                             [&](int64_t samples) {
+                               done += samples;
+                               return Status();
+                             }});
   for (const int64_t samples : {1, 2, 5, 8, 13}) {
     const std::vector<float> x = test_input(static_cast<size_t>(samples) * 4, static_cast<int>(samples));
     std::vector<float> y(x.size() + 4, -1);

@@ -5,6 +5,26 @@
 #include "ops/ops.h"
 
 namespace tessera {
+namespace {
+
+// Contract: the variant accepts the problem. The chain itself is checked where it is made.
+Status check_chain(const Variant& variant, const Problem& problem, const PlanStep& step) {
+  if (step.chain < 0) {
+    if (!variant.only_in_chains) return {};
+    return bad_input(cat("'", step.variant, "' is a phase of a chain, and the step is in none"));
+  }
+  if (variant.chain == nullptr)
+    return bad_input(cat("'", step.variant, "' is a kernel of its own, and the step is in chain ", step.chain));
+  const ChainForm form = variant.chain(problem);
+  if (!form.refusal.empty())
+    return bad_input(cat("'", step.variant, "' refuses to be in chain ", step.chain, ": ", form.refusal));
+  if (form.config != problem.config)
+    return bad_input(
+        cat("in a chain '", step.variant, "' has the config '", form.config, "', not '", problem.config, "'"));
+  return {};
+}
+
+}  // namespace
 
 Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
   std::vector<BoundStep> bound;
@@ -31,6 +51,7 @@ Result<std::vector<BoundStep>> bind_steps(const Plan& plan) {
     auto config = checked_config(*variant, b.problem);
     if (!config.ok()) return config.status().at(cat("layer ", step.layer));
     b.problem.config = std::move(config).value();
+    if (const Status s = check_chain(*variant, b.problem, step); !s.ok()) return s.at(cat("layer ", step.layer));
     b.problem.backward =
         bound.size() % 2 ==
         1;  // every second kernel begins where the one before ended (docs/design/0013); no result depends on it

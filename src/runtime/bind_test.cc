@@ -101,6 +101,15 @@ TEST(Bind, WhatThisProgramDoesNotKnow) {
       << error_of(shape, false);
 }
 
+// One kernel cannot be part of another unless it was written so.
+TEST(Bind, AStepOfAChainIsOneThatItsKernelCanBe) {
+  Engine chained = copying_engine();
+  chained.plans[0].steps[0].chain = 0;
+  EXPECT_NE(error_of(chained).find("layer copy: 'copy/cpu' is a kernel of its own, and the step is in chain 0"),
+            std::string::npos)
+      << error_of(chained);
+}
+
 // A kernel reads its operands in the order that it asked for: an engine file that claims another one is refused before
 // it runs.
 TEST(Bind, OperandsLieAsTheirKernelReadsThem) {

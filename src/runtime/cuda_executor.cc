@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "archs/cuda/device_memory.h"
@@ -17,6 +18,7 @@
 #include "runtime/layer_range.h"
 #include "runtime/state.h"
 #include "runtime/weights.h"
+#include "tiles/sm90/chain/chain.h"
 
 namespace tessera {
 namespace {
@@ -47,7 +49,8 @@ class CudaExecutor : public Executor {
         own_state_(options.state == nullptr),
         observe_(options.observe),
         replaced_(options.replaced),
-        seen_(options.seen) {}
+        seen_(options.seen),
+        given_arena_(options.arena) {}
 
   ~CudaExecutor() override {
     if (made_under_ != forks()) return;  // the parent's
@@ -75,12 +78,12 @@ class CudaExecutor : public Executor {
     TS_ASSIGN(weights_, Weights::of(engine_, DeviceKind::kCuda, device_));
     TS_TRY(check_constants());
     memory_.constants = weights_->constants();
-    TS_TRY(arena_.allocate(static_cast<size_t>(plan_.arena_bytes)));
+    if (given_arena_ == nullptr) TS_TRY(arena_.allocate(static_cast<size_t>(plan_.arena_bytes)));
     const size_t ports = plan_.inputs.size() + plan_.outputs.size();
     TS_TRY(slots_.allocate(ports * sizeof(void*)));
     for (const Port& p : plan_.inputs) TS_TRY(stage(p));
     for (const Port& p : plan_.outputs) TS_TRY(stage(p));
-    memory_.arena = arena_.data();
+    memory_.arena = given_arena_ != nullptr ? given_arena_ : arena_.data();
     memory_.input_slots = reinterpret_cast<void* const*>(slots_.data());
     memory_.output_slots = memory_.input_slots + plan_.inputs.size();
     TS_ASSIGN(steps_, bind_steps(plan_));
@@ -88,6 +91,7 @@ class CudaExecutor : public Executor {
     TS_TRY(rehearse());
     memory_.states = state_->blocks();
     place_views(plan_, memory_, steps_);
+    TS_TRY(make_chains());
     return capture();
   }
 
@@ -300,7 +304,7 @@ class CudaExecutor : public Executor {
     for (size_t i = 0; i < steps_.size(); ++i) {
       TS_TRY(launch(steps_[i], stream_));
       TS_TRY(cuda::cuda_status("running a step", cudaStreamSynchronize(stream_)));
-      TS_TRY(copy_to_host(arena.data(), arena_.data(), arena.size()));
+      TS_TRY(copy_to_host(arena.data(), memory_.arena, arena.size()));
       for (size_t s = 0; s < states.size(); ++s)
         TS_TRY(copy_to_host(states[s].data(), memory_.states[s], states[s].size()));
       TS_TRY(outputs_to_host(outputs));
@@ -338,6 +342,7 @@ class CudaExecutor : public Executor {
     }
     memory_.states = state->blocks();
     place_views(plan_, memory_, steps_);
+    TS_TRY(make_chains());
     TS_TRY(launch_all(stream_));
     TS_TRY(cuda::cuda_status("running the plan once", cudaStreamSynchronize(stream_)));
     return own_state_ ? state->clear() : Status();
@@ -387,8 +392,45 @@ class CudaExecutor : public Executor {
     return s.ok() ? s : s.at(cat("layer ", b.step->layer));
   }
 
+  // Chains read and write the arena, constants and states only: they stay as they are where ports change.
+  Status make_chains() {
+    chains_.clear();
+    for (size_t i = 0; i < steps_.size();) {
+      const int id = steps_[i].step->chain;
+      size_t end = i + 1;
+      while (id >= 0 && end < steps_.size() && steps_[end].step->chain == id) ++end;
+      if (id >= 0) {
+        std::vector<Bytes> phases;
+        for (size_t s = i; s < end; ++s) {
+          auto phase = steps_[s].kernel->phase(steps_[s].in, steps_[s].out);
+          if (!phase.ok()) return phase.status().at(cat("layer ", steps_[s].step->layer));
+          phases.push_back(std::move(phase).value());
+        }
+        auto chain = sm90::Chain::make(phases);
+        if (!chain.ok()) return chain.status().at(cat("the chain from layer ", steps_[i].step->layer, " on"));
+        chains_[i] = {end, std::move(chain).value()};
+      }
+      i = end;
+    }
+    return {};
+  }
+
+  // The step at `i`, or the chain that begins there; then the step behind it.
+  Result<size_t> launch_next(size_t i, cudaStream_t stream) {
+    const auto chain = chains_.find(i);
+    if (chain == chains_.end()) {
+      TS_TRY(launch(steps_[i], stream));
+      return i + 1;
+    }
+    const LayerRange range(steps_[i].step->layer);
+    TS_TRY(chain->second.chain->launch(stream).at(cat("the chain from layer ", steps_[i].step->layer, " on")));
+    return chain->second.end;
+  }
+
   Status launch_all(cudaStream_t stream) {
-    for (BoundStep& b : steps_) TS_TRY(launch(b, stream));
+    for (size_t i = 0; i < steps_.size();) {
+      TS_ASSIGN(i, launch_next(i, stream));
+    }
     return {};
   }
 
@@ -408,10 +450,11 @@ class CudaExecutor : public Executor {
   Status capture_steps() {
     std::vector<int> counts;
     std::optional<size_t> before = 0;
-    for (BoundStep& b : steps_) {
-      TS_TRY(launch(b, stream_));
+    for (size_t i = 0; i < steps_.size();) {
+      TS_ASSIGN(i, launch_next(i, stream_));
       const std::optional<size_t> nodes = before ? captured_nodes() : std::nullopt;
       if (nodes) counts.push_back(static_cast<int>(*nodes - *before));
+      while (nodes && counts.size() < i) counts.push_back(0);  // the other steps of a chain
       before = nodes;
     }
     if (before) launches_ = std::move(counts);
@@ -450,6 +493,7 @@ class CudaExecutor : public Executor {
   const decltype(ExecutorOptions::observe) observe_;
   const decltype(ExecutorOptions::replaced) replaced_;
   const decltype(ExecutorOptions::seen) seen_;
+  uint8_t* const given_arena_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t start_ = nullptr, stop_ = nullptr;
   cudaGraphExec_t exec_ = nullptr;
@@ -461,11 +505,17 @@ class CudaExecutor : public Executor {
   std::vector<void*> wanted_;
   Memory memory_;
   std::vector<BoundStep> steps_;
+  struct ChainOfSteps {
+    size_t end = 0;  // the step behind it
+    std::unique_ptr<sm90::Chain> chain;
+  };
+  std::map<size_t, ChainOfSteps> chains_;  // by their first step
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> bind_cuda(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
+  if (options.arena != nullptr) TS_TRY(check_arena(plan, options));
   auto executor = std::make_unique<CudaExecutor>(engine, plan, options);
   TS_TRY(executor->prepare());
   return std::unique_ptr<Executor>(std::move(executor));

@@ -25,6 +25,16 @@ Status busy(bool own_state) {
                                    "state per thread, they share the weights");
 }
 
+Status check_arena(const Plan& plan, const ExecutorOptions& options) {
+  if (options.arena_bytes < plan.arena_bytes)
+    return bad_input(cat("plan '", plan.name, "' needs an arena of ", plan.arena_bytes, " bytes, and ",
+                         options.arena_bytes, " were given"));
+  if (reinterpret_cast<uintptr_t>(options.arena) % kArenaAlignment != 0)
+    return bad_input(cat("the arena that was given for plan '", plan.name, "' begins at no multiple of ",
+                         kArenaAlignment, " bytes"));
+  return {};
+}
+
 namespace {
 
 // A kernel that was renamed or removed since the engine was built is not replaced by another: the engine says which.

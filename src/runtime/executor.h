@@ -19,6 +19,9 @@ namespace tessera {
 
 class State;
 
+// What the offsets in an arena are made for: cudaMalloc's own, and more than a cache line.
+inline constexpr int64_t kArenaAlignment = 256;
+
 struct ExecutorOptions {
   // What the session keeps between runs (state.h). Null: the executor makes its own. Executors that are handed the same
   // one (prefill and decode over one KV cache) run one at a time, in the order of their calls.
@@ -45,6 +48,10 @@ struct ExecutorOptions {
   };
   std::vector<Replaced> replaced;
   std::function<void(size_t which, const uint8_t* bytes)> seen;
+  // Working memory of the caller's, which outlives the executor: at least the plan's arena_bytes, aligned to
+  // kArenaAlignment, where the plan runs. No two executors may run in it at the same time. Null: the executor's own.
+  uint8_t* arena = nullptr;
+  int64_t arena_bytes = 0;
   // Of a CUDA plan. Calls set it and leave the calling thread with the device that it had.
   int device = 0;
 };

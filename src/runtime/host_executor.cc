@@ -35,8 +35,13 @@ class HostExecutor : public Executor {
 
   Status prepare(const Engine& engine) {
     const std::string plan = cat("plan '", plan_.name, "'");
-    TS_ASSIGN(arena_, allocate(plan_.arena_bytes, "the working memory of " + plan));
-    memory_.arena = arena_.data();
+    if (options_.arena != nullptr) {
+      TS_TRY(check_arena(plan_, options_));
+      memory_.arena = options_.arena;
+    } else {
+      TS_ASSIGN(arena_, allocate(plan_.arena_bytes, "the working memory of " + plan));
+      memory_.arena = arena_.data();
+    }
     // The caller's buffers; whoever holds a plan that fits neither would meet that sooner or later.
     for (const std::vector<Port>* ports : {&plan_.inputs, &plan_.outputs}) {
       for (const Port& p : *ports) TS_TRY(check_memory(port_bytes(plan_, p), cat("'", p.name, "' of ", plan)));

@@ -41,51 +41,81 @@ Result<std::unique_ptr<Session>> Session::make(const Engine& engine, const Sessi
 }
 
 Session::~Session() {
-  if (state_ == nullptr || recording_ == nullptr) return;
+  const bool recorded =
+      std::any_of(routes_.begin(), routes_.end(), [](const auto& r) { return r.second.recording != nullptr; });
+  if (state_ == nullptr || !recorded) return;
   const Turn turn(*state_);
-  if (turn.mine()) (void)state_->order().settle();  // the recording's buffers may be in use on a stream of the caller's
+  if (turn.mine()) (void)state_->order().settle();  // recordings' buffers may be in use on a stream of the caller's
+}
+
+Result<const Plan*> Session::pick(const std::string& graph, const std::string* named) const {
+  const Plan* best = nullptr;
+  for (const Plan* p : runnable_plans(engine_, graph)) {
+    if (named != nullptr ? p->name != *named : options_.batch != 0 && p->batch != options_.batch) continue;
+    const bool larger = best != nullptr && p->batch == best->batch && p->sizes != best->sizes;
+    if (best == nullptr || p->batch < best->batch || (larger && holds(p->sizes, best->sizes))) best = p;
+  }
+  if (best != nullptr) return best;
+  return bad_input(named != nullptr ? cat("graph '", graph, "' has no plan called '", *named, "'")
+                                    : cat("graph '", graph, "' has no plan of batch ", options_.batch));
 }
 
 Status Session::prepare() {
   const std::vector<const Plan*> plans = runnable_plans(engine_);
   if (plans.empty()) return bad_input("the engine has no plan to run");
+  PlanOfGraph first;
   for (const std::string& name : graph_names(engine_)) {
     const auto named = options_.cases.find(name);
-    for (const Plan* p : plans) {
-      const bool fits =
-          named != options_.cases.end() ? p->name == named->second : options_.batch == 0 || p->batch == options_.batch;
-      if (p->graph != name || !fits) continue;
-      const Plan*& known = plans_[name];
-      if (known == nullptr || p->batch < known->batch) known = p;
-    }
-    if (plans_.contains(name)) continue;
-    return bad_input(named != options_.cases.end() ? cat("graph '", name, "' has no plan called '", named->second, "'")
-                                                   : cat("graph '", name, "' has no plan of batch ", options_.batch));
+    TS_ASSIGN(first[name], pick(name, named == options_.cases.end() ? nullptr : &named->second));
   }
   kind_ = info(plans[0]->arch).device;
   state_ = options_.state;
   if (state_ == nullptr) {
     TS_ASSIGN(state_, State::make(engine_, kind_, options_.device));
   }
+  return take(std::move(first));
+}
+
+Status Session::use(const std::map<std::string, std::string>& cases) {
+  const Taken taken(taken_);
+  if (!taken.mine()) return busy_session();
+  PlanOfGraph plans = plans_;
+  for (const auto& [graph, name] : cases) {
+    TS_TRY(plan(graph).status());
+    TS_ASSIGN(plans[graph], pick(graph, &name));
+  }
+  return take(std::move(plans));
+}
+
+// The session stays as it is where the plans do not go together.
+Status Session::take(PlanOfGraph plans) {
+  if (const auto known = routes_.find(plans); known != routes_.end()) {
+    route_ = &known->second;
+    plans_ = std::move(plans);
+    return {};
+  }
   std::vector<ScheduleItem> schedule = engine_.schedule;
-  if (schedule.empty() && plans_.size() == 1) schedule = {{plans_.begin()->first, 1}};
+  if (schedule.empty() && plans.size() == 1) schedule = {{plans.begin()->first, 1}};
+  Route route;
   for (const ScheduleItem& item : schedule) {
-    const Plan& p = *plans_.at(item.graph);
+    const Plan& p = *plans.at(item.graph);
     Item run{.plan = &p, .times = item.times, .in = {}, .out = {}};
     for (size_t i = 0; i < p.inputs.size(); ++i) {
-      TS_ASSIGN(const size_t at, port_of(inputs_, p, i, true));
+      TS_ASSIGN(const size_t at, port_of(route.inputs, p, i, true));
       run.in.push_back(at);
     }
     for (size_t i = 0; i < p.outputs.size(); ++i) {
-      TS_ASSIGN(const size_t at, port_of(outputs_, p, i, false));
+      TS_ASSIGN(const size_t at, port_of(route.outputs, p, i, false));
       run.out.push_back(at);
     }
-    items_.push_back(std::move(run));
+    route.items.push_back(std::move(run));
   }
+  route_ = &routes_.emplace(plans, std::move(route)).first->second;
+  plans_ = std::move(plans);
   return {};
 }
 
-Result<size_t> Session::port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input) const {
+Result<size_t> Session::port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input) {
   const Port& p = (input ? plan.inputs : plan.outputs)[port];
   if (is_state(plan, p)) return kOwn;
   for (size_t i = 0; i < ports.size(); ++i) {
@@ -122,7 +152,7 @@ Result<Executor*> Session::graph(const std::string& name) {
 }
 
 Status Session::check(std::span<const void* const> inputs, std::span<void* const> outputs) const {
-  if (items_.empty())
+  if (route_->items.empty())
     return bad_input(cat("the engine has ", plans_.size(),
                          " graphs and no schedule that says in which order they run: run one of them"));
   const auto side = [](const char* what, const std::vector<PortOf>& ports, auto buffers, bool input) -> Status {
@@ -136,13 +166,13 @@ Status Session::check(std::span<const void* const> inputs, std::span<void* const
     }
     return {};
   };
-  TS_TRY(side("input", inputs_, inputs, true));
-  return side("output", outputs_, outputs, false);
+  TS_TRY(side("input", route_->inputs, inputs, true));
+  return side("output", route_->outputs, outputs, false);
 }
 
 Status Session::put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream,
                          bool host) {
-  for (const Item& item : items_) {
+  for (const Item& item : route_->items) {
     const Activity running("graph", item.plan->graph);
     TS_ASSIGN(Executor* const executor, graph(item.plan->graph));
     std::vector<const void*> in;
@@ -157,7 +187,7 @@ Status Session::put_runs(std::span<const void* const> inputs, std::span<void* co
 }
 
 Status Session::record() {
-  if (recording_ != nullptr) return {};
+  if (route_->recording != nullptr) return {};
   std::vector<const void*> in;
   std::vector<void*> out;
   const auto make = [&](const PortOf& p, bool input) -> Status {
@@ -166,16 +196,16 @@ Status Session::record() {
         buffer.allocate(static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]))));
     if (input) in.push_back(buffer.data());
     if (!input) out.push_back(buffer.data());
-    buffers_.push_back(std::move(buffer));
+    route_->buffers.push_back(std::move(buffer));
     return {};
   };
-  buffers_.clear();
-  for (const PortOf& p : inputs_) TS_TRY(make(p, true));
-  for (const PortOf& p : outputs_) TS_TRY(make(p, false));
-  for (const Item& item : items_) TS_TRY(graph(item.plan->graph).status());  // bound before anything is captured
+  route_->buffers.clear();
+  for (const PortOf& p : route_->inputs) TS_TRY(make(p, true));
+  for (const PortOf& p : route_->outputs) TS_TRY(make(p, false));
+  for (const Item& item : route_->items) TS_TRY(graph(item.plan->graph).status());  // bound before anything is captured
   auto recording = std::make_unique<Recording>();
   TS_TRY(recording->record([&](Stream stream) { return put_runs(in, out, stream, /*host=*/false); }));
-  recording_ = std::move(recording);
+  route_->recording = std::move(recording);
   return {};
 }
 
@@ -184,24 +214,26 @@ Status Session::launch(std::span<const void* const> inputs, std::span<void* cons
     return static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]));
   };
   for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_on_device(buffers_[i].data(), inputs[i], bytes(inputs_[i], true), stream));
-  TS_TRY(recording_->launch(stream));
+    TS_TRY(copy_on_device(route_->buffers[i].data(), inputs[i], bytes(route_->inputs[i], true), stream));
+  TS_TRY(route_->recording->launch(stream));
   for (size_t o = 0; o < outputs.size(); ++o)
-    TS_TRY(copy_on_device(outputs[o], buffers_[inputs.size() + o].data(), bytes(outputs_[o], false), stream));
+    TS_TRY(copy_on_device(outputs[o], route_->buffers[inputs.size() + o].data(), bytes(route_->outputs[o], false),
+                          stream));
   return {};
 }
 
 Status Session::fill_buffers(std::span<const void* const> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_to_device(buffers_[i].data(), inputs[i],
-                          static_cast<size_t>(port_bytes(*inputs_[i].plan, inputs_[i].plan->inputs[inputs_[i].port]))));
+    TS_TRY(copy_to_device(route_->buffers[i].data(), inputs[i],
+                          static_cast<size_t>(port_bytes(*route_->inputs[i].plan,
+                                                         route_->inputs[i].plan->inputs[route_->inputs[i].port]))));
   return {};
 }
 
 Result<std::vector<double>> Session::time_runs(std::span<const void* const> inputs, int repeats, int warmup) {
   std::vector<Buffer> results;
   std::vector<void*> outputs;
-  for (const PortOf& p : outputs_) {
+  for (const PortOf& p : route_->outputs) {
     results.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port])));
     outputs.push_back(results.back().data());
   }
@@ -225,7 +257,7 @@ Result<std::vector<double>> Session::time_runs(std::span<const void* const> inpu
   if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().settle());
   TS_TRY(fill_buffers(inputs));
-  return recording_->time_launches(repeats, warmup == kOwnWarmup ? 20 : warmup);
+  return route_->recording->time_launches(repeats, warmup == kOwnWarmup ? 20 : warmup);
 }
 
 Status Session::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
@@ -240,11 +272,11 @@ Status Session::run(std::span<const void* const> inputs, std::span<void* const> 
   if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().settle());
   TS_TRY(fill_buffers(inputs));
-  TS_TRY(recording_->launch(recording_->stream()));
-  TS_TRY(recording_->wait());
+  TS_TRY(route_->recording->launch(route_->recording->stream()));
+  TS_TRY(route_->recording->wait());
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const PortOf& p = outputs_[o];
-    TS_TRY(copy_to_host(outputs[o], buffers_[inputs.size() + o].data(),
+    const PortOf& p = route_->outputs[o];
+    TS_TRY(copy_to_host(outputs[o], route_->buffers[inputs.size() + o].data(),
                         static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port]))));
   }
   return {};
@@ -259,7 +291,7 @@ Status Session::enqueue(std::span<const void* const> inputs, std::span<void* con
   TS_TRY(here.status());
   TS_ASSIGN(const bool capturing, is_capturing(stream));
   if (capturing) {
-    if (recording_ == nullptr)
+    if (route_->recording == nullptr)
       return bad_input(
           "a session whose first run is under the caller's capture would bind its kernels there: run it "
           "once before");

@@ -3,6 +3,8 @@
 // graph; each graph of it can be run by itself as well. Sessions of an engine share its weights. A program that
 // prepares the next answer while this one is computed (pipelining) makes two sessions over the same weights: each has a
 // copy of the state.
+// A graph may have plans for several buckets of lengths. A session runs one plan of each graph at a time, and may be
+// told to run others from the next call on: they lie over the same state, of which a smaller one uses the front.
 // One call at a time, like an executor.
 #pragma once
 
@@ -24,8 +26,9 @@ namespace tessera {
 
 struct SessionOptions {
   int threads = 0, device = 0;  // of the executors (ExecutorOptions)
-  int64_t batch = 0;            // of the plans; 0: the smallest that each graph has
-  // The plan of a graph by its name, whatever its batch.
+  // Of the plans; 0: the smallest that each graph has. Of several buckets it is the largest.
+  int64_t batch = 0;
+  // The plan of a graph by its name, whatever its batch and bucket.
   std::map<std::string, std::string> cases;
   // Null: its own, all zeros. Sessions that are handed the same one do not run at the same time.
   std::shared_ptr<State> state;
@@ -40,6 +43,10 @@ class Session {
   ~Session();
   static Result<std::unique_ptr<Session>> make(const Engine& engine, const SessionOptions& options = {});
 
+  // From now on these plans, by graph, as SessionOptions::cases names them; graphs that are not named keep theirs. What
+  // the schedule of such a combination needs is made when it is first run, and kept: on a GPU its CUDA graph, and the
+  // executors of plans that no other combination has used. inputs() and outputs() are this combination's.
+  Status use(const std::map<std::string, std::string>& cases);
   // The plan of a graph in this session, and its executor over the session's state.
   Result<const Plan*> plan(const std::string& graph) const;
   Result<Executor*> graph(const std::string& name);
@@ -51,8 +58,8 @@ class Session {
     const Plan* plan;
     size_t port;
   };
-  const std::vector<PortOf>& inputs() const { return inputs_; }
-  const std::vector<PortOf>& outputs() const { return outputs_; }
+  const std::vector<PortOf>& inputs() const { return route_->inputs; }
+  const std::vector<PortOf>& outputs() const { return route_->outputs; }
   // Host memory, in the order of these ports. Blocks until done.
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs);
   // Device memory, asynchronous on the caller's stream; host plans: the same as run.
@@ -71,10 +78,21 @@ class Session {
     std::vector<size_t> in, out;  // per port of the plan: index into the schedule's; kOwn: it lies in a state
   };
   static constexpr size_t kOwn = static_cast<size_t>(-1);
+  using PlanOfGraph = std::map<std::string, const Plan*>;
+  // The schedule over one plan of each graph.
+  struct Route {
+    std::vector<Item> items;
+    std::vector<PortOf> inputs, outputs;
+    std::unique_ptr<Recording> recording;
+    std::vector<DeviceBuffer> buffers;  // of the recording: inputs, then outputs
+  };
 
   Session(const Engine& engine, SessionOptions options) : engine_(engine), options_(std::move(options)) {}
   Status prepare();
-  Result<size_t> port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input) const;
+  // The plan of this name, or the one of a session that is told nothing.
+  Result<const Plan*> pick(const std::string& graph, const std::string* named) const;
+  Status take(PlanOfGraph plans);
+  static Result<size_t> port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input);
   Status check(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   // Every run of the schedule in order, with these buffers.
   Status put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream, bool host);
@@ -87,12 +105,10 @@ class Session {
   const SessionOptions options_;
   DeviceKind kind_ = DeviceKind::kHost;
   std::shared_ptr<State> state_;
-  std::map<std::string, const Plan*> plans_;
+  PlanOfGraph plans_;
   std::map<const Plan*, std::unique_ptr<Executor>> executors_;
-  std::vector<Item> items_;
-  std::vector<PortOf> inputs_, outputs_;
-  std::unique_ptr<Recording> recording_;
-  std::vector<DeviceBuffer> buffers_;  // of the recording: inputs, then outputs
+  std::map<PlanOfGraph, Route> routes_;
+  Route* route_ = nullptr;  // of plans_
   std::atomic<bool> taken_{false};
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "plan/engine_file.h"
+#include "runtime/batches.h"
 #include "runtime/test_engine.h"
 #include "runtime/weights.h"
 #ifdef TS_WITH_CUDA
@@ -16,43 +17,8 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kRows = 3, kCols = 5;
-constexpr size_t kCount = kRows * kCols;
-
-// Two graphs over one state: `begin` puts x there, `step` adds w to it and gives a copy.
-Engine counting_engine(Arch arch = Arch::cpu) {
-  const std::string on = cat("/", info(arch).name);
-  const Shape shape = {kRows, kCols};
-  Engine e;
-  e.target = arch;
-  Buffer w(kCount * 4);
-  for (size_t i = 0; i < kCount; ++i) {
-    const float v = test_weight(static_cast<int64_t>(i));
-    std::memcpy(w.data() + 4 * i, &v, 4);
-  }
-  e.constants = {{"w", Bytes::own(std::move(w))}};
-  e.states = {{"sum", kCount * 4}};
-  Plan begin{.name = "begin", .graph = "begin", .arch = arch, .batch = kRows};
-  begin.tensors = {test_tensor("x", shape, Storage::kInput, 0), test_tensor("sum", shape, Storage::kState, 0),
-                   test_tensor("sum after", shape, Storage::kState, 0)};
-  begin.inputs = {{"x", 0}, {"sum", 1}};
-  begin.outputs = {{"sum after", 2}};
-  begin.steps = {{.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {0}, .out = {2}}};
-  Plan step{.name = "step", .graph = "step", .arch = arch, .batch = kRows};
-  step.tensors = {test_tensor("sum", shape, Storage::kState, 0), test_tensor("w", shape, Storage::kConstant, 0),
-                  test_tensor("added", shape, Storage::kArena, -1), test_tensor("sum after", shape, Storage::kState, 0),
-                  test_tensor("y", shape, Storage::kOutput, 1)};
-  step.arena_bytes = static_cast<int64_t>(kCount) * 4;
-  step.inputs = {{"sum", 0}};
-  step.outputs = {{"sum after", 3}, {"y", 4}};
-  step.steps = {{.layer = "add", .op = "map", .variant = "map" + on, .in = {0, 1}, .out = {2}},
-                {.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {3}},
-                {.layer = "leave", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {4}}};
-  step.steps[0].attrs.set("fn", "add");
-  e.plans = {begin, step};
-  e.schedule = {{"begin", 1}, {"step", 10}};
-  return e;
-}
+constexpr int64_t kRows = kCountedRows, kCols = kCountedCols;
+constexpr size_t kCount = kCounted;
 
 std::vector<float> after(const std::vector<float>& x, int steps) {
   std::vector<float> y = x;
@@ -106,6 +72,94 @@ void time_and_go_on(Arch arch) {
 }
 
 TEST(Session, TimesWholeRuns) { time_and_go_on(Arch::cpu); }
+
+// The same graphs over one row of samples: `begin` has a plan for all four rows and one for the first two.
+Engine bucketed_engine(Arch arch = Arch::cpu) {
+  Engine e = counting_engine(arch);
+  const int64_t rows = 4;
+  const auto reshape = [](Plan& p, int64_t n) {
+    p.batch = 1;
+    for (PlanTensor& t : p.tensors) t = test_tensor(t.name, {1, n, kCols}, t.storage, t.index);
+    p.arena_bytes = p.arena_bytes > 0 ? n * kCols * 4 : 0;
+  };
+  Buffer w(static_cast<size_t>(rows * kCols) * 4);
+  for (int64_t i = 0; i < rows * kCols; ++i) {
+    const float v = test_weight(i);
+    std::memcpy(w.data() + 4 * i, &v, 4);
+  }
+  e.constants[0].data = Bytes::own(std::move(w));
+  e.states[0].bytes = rows * kCols * 4;
+  e.plans.push_back(e.plans[0]);
+  for (Plan& p : e.plans) reshape(p, rows);
+  reshape(e.plans[2], 2);
+  e.plans[0].name = "begin.rows4", e.plans[0].sizes = {{"rows", 4}};
+  e.plans[2].name = "begin.rows2", e.plans[2].sizes = {{"rows", 2}};
+  return e;
+}
+
+// What the schedule leaves after x of a few rows, or of all.
+void take_rows(std::vector<float>& kept, const std::vector<float>& x) {
+  std::copy(x.begin(), x.end(), kept.begin());  // the rows behind stay
+  for (size_t i = 0; i < kept.size(); ++i) kept[i] += 10 * test_weight(static_cast<int64_t>(i));
+}
+
+void run_buckets(Arch arch) {
+  const Engine e = bucketed_engine(arch);
+  const Status sound = check_engine(e);
+  ASSERT_TRUE(sound.ok()) << sound.message();
+  auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const auto held = [&] { return (*(*session)->plan("begin"))->name; };
+  EXPECT_EQ(held(), "begin.rows4") << "the largest, where nobody says which";
+  std::vector<float> kept(4 * kCols, 0);
+  for (const int turn : {0, 1, 2, 3, 4, 5}) {
+    const bool few = turn % 2 == 1;
+    ASSERT_TRUE((*session)->use({{"begin", few ? "begin.rows2" : "begin.rows4"}}).ok());
+    ASSERT_EQ((*session)->inputs().size(), 1u);
+    EXPECT_EQ((*session)->inputs()[0].plan->sizes.at("rows"), few ? 2 : 4);
+    const std::vector<float> x = test_input((few ? 2 : 4) * kCols, turn);
+    take_rows(kept, x);
+    std::vector<float> y(4 * kCols, -1);
+    const void* in[] = {x.data()};
+    void* out[] = {y.data()};
+    const Status ran = (*session)->run(in, out);
+    ASSERT_TRUE(ran.ok()) << ran.message();
+    EXPECT_EQ(y, kept) << "turn " << turn;
+  }
+  const Status unknown = (*session)->use({{"begin", "begin.rows3"}});
+  EXPECT_NE(unknown.message().find("graph 'begin' has no plan called 'begin.rows3'"), std::string::npos);
+  EXPECT_NE((*session)->use({{"end", "x"}}).message().find("no graph 'end'"), std::string::npos);
+  EXPECT_EQ(held(), "begin.rows2") << "what is refused changes nothing";
+}
+
+TEST(Session, PlansOfFewerRowsUseTheFrontOfTheState) { run_buckets(Arch::cpu); }
+
+TEST(Session, SamplesOfAnyLengthGoThroughTheLargestBucket) {
+  const Engine e = bucketed_engine();
+  ASSERT_EQ(runnable_plans(e, "begin").size(), 2u);
+  ASSERT_EQ(largest_plans(e, "begin").size(), 1u);
+  EXPECT_EQ(largest_plans(e, "begin")[0]->name, "begin.rows4");
+  EXPECT_EQ(largest_plans(e).size(), 2u) << "one of each graph";
+  EXPECT_TRUE(holds({{"views", 2}, {"prompt", 48}}, {{"views", 2}, {"prompt", 5}}));
+  EXPECT_FALSE(holds({{"views", 2}, {"prompt", 48}}, {{"views", 3}, {"prompt", 5}}));
+  EXPECT_TRUE(holds({{"views", 2}}, {{"views", 1}, {"prompt", 300}})) << "a size that it has none of is no limit";
+}
+
+TEST(Session, BucketsThatAreNoneAreRefused) {
+  Engine other = bucketed_engine();
+  other.plans[2].sizes = {{"views", 2}};
+  EXPECT_NE(check_engine(other).message().find("told apart by the same sizes"), std::string::npos);
+  Engine none = bucketed_engine();
+  none.plans[2].sizes = none.plans[0].sizes;
+  EXPECT_NE(check_engine(none).message().find("more than the batch differs"), std::string::npos);
+  Engine two = bucketed_engine();  // the second sample's rows would not begin where the state has them
+  for (const size_t p : {0, 2}) {
+    for (PlanTensor& t : two.plans[p].tensors)
+      t = test_tensor(t.name, {2, t.desc.shape[1] / 2, kCols}, t.storage, t.index);
+    two.plans[p].batch = 2;
+  }
+  EXPECT_NE(check_engine(two).message().find("plans share a state of one form"), std::string::npos);
+}
 
 // Parts by hand, in two sessions by turns; what a caller hands over for a state is put there, and copied from there.
 TEST(Session, PartsOverStatesOfTheirOwn) {
@@ -252,6 +306,39 @@ TEST(Session, ScheduleIsOneGraph_cuda) {
   ASSERT_TRUE(device_synchronise().ok());
   for (int turn = 0; turn < kTurns; ++turn)
     EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), after(test_input(kCount, turn), 10)) << turn;
+}
+
+// A graph for each combination, one after the other on two streams: they share the state and the executors' memory.
+TEST(Session, PlansOfFewerRowsUseTheFrontOfTheState_cuda) {
+  SKIP_WITHOUT_GPU();
+  run_buckets(Arch::cuda);
+  const Engine e = bucketed_engine(Arch::cuda);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  const TestStream streams[2];
+  std::vector<DeviceFloats> xs, ys;
+  std::vector<std::vector<float>> wanted;
+  std::vector<float> kept(4 * kCols, 0);
+  constexpr int kTurns = 64;
+  const auto rows = [](int turn) { return turn % 3 == 1 ? 2 : 4; };
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::vector<float> x = test_input(static_cast<size_t>(rows(turn) * kCols), turn);
+    xs.emplace_back(x.size()), ys.emplace_back(kept.size());
+    xs.back().put(x, nullptr);
+    take_rows(kept, x);
+    wanted.push_back(kept);
+  }
+  ASSERT_TRUE(device_synchronise().ok());
+  for (int turn = 0; turn < kTurns; ++turn) {
+    ASSERT_TRUE((*session)->use({{"begin", cat("begin.rows", rows(turn))}}).ok());
+    const void* in[] = {xs[static_cast<size_t>(turn)].data()};
+    void* out[] = {ys[static_cast<size_t>(turn)].data()};
+    const Status put = (*session)->enqueue(in, out, {streams[turn % 2].get()});
+    ASSERT_TRUE(put.ok()) << put.message();
+  }
+  ASSERT_TRUE(device_synchronise().ok());
+  for (int turn = 0; turn < kTurns; ++turn)
+    EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), wanted[static_cast<size_t>(turn)]) << turn;
 }
 
 // Parts by themselves, between runs of the schedule, over one state; a state is put and read on the device's side.

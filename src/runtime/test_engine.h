@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small engine for tests of executors: y = x * w by way of the arena, before = the x of the run before (a state).
+// A small engine for tests of executors: y = x * w by way of the arena, before = the x of the run before (a state). And
+// one of two graphs with a schedule.
 #pragma once
 
 #include <cstring>
@@ -51,6 +52,44 @@ inline Engine remembering_engine(Arch arch, int64_t rows, int64_t cols) {
              {.layer = "leave", .op = "copy", .variant = "copy" + on, .in = {6}, .out = {1}}};
   p.steps[3].attrs.set("fn", "mul");
   e.plans = {p};
+  return e;
+}
+
+inline constexpr int64_t kCountedRows = 3, kCountedCols = 5;
+inline constexpr size_t kCounted = kCountedRows * kCountedCols;
+
+// Two graphs over one state: `begin` puts x there, `step` adds w to it and gives a copy.
+inline Engine counting_engine(Arch arch = Arch::cpu) {
+  const std::string on = cat("/", info(arch).name);
+  const Shape shape = {kCountedRows, kCountedCols};
+  Engine e;
+  e.target = arch;
+  Buffer w(kCounted * 4);
+  for (size_t i = 0; i < kCounted; ++i) {
+    const float v = test_weight(static_cast<int64_t>(i));
+    std::memcpy(w.data() + 4 * i, &v, 4);
+  }
+  e.constants = {{"w", Bytes::own(std::move(w))}};
+  e.states = {{"sum", kCounted * 4}};
+  Plan begin{.name = "begin", .graph = "begin", .arch = arch, .batch = kCountedRows};
+  begin.tensors = {test_tensor("x", shape, Storage::kInput, 0), test_tensor("sum", shape, Storage::kState, 0),
+                   test_tensor("sum after", shape, Storage::kState, 0)};
+  begin.inputs = {{"x", 0}, {"sum", 1}};
+  begin.outputs = {{"sum after", 2}};
+  begin.steps = {{.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {0}, .out = {2}}};
+  Plan step{.name = "step", .graph = "step", .arch = arch, .batch = kCountedRows};
+  step.tensors = {test_tensor("sum", shape, Storage::kState, 0), test_tensor("w", shape, Storage::kConstant, 0),
+                  test_tensor("added", shape, Storage::kArena, -1), test_tensor("sum after", shape, Storage::kState, 0),
+                  test_tensor("y", shape, Storage::kOutput, 1)};
+  step.arena_bytes = static_cast<int64_t>(kCounted) * 4;
+  step.inputs = {{"sum", 0}};
+  step.outputs = {{"sum after", 3}, {"y", 4}};
+  step.steps = {{.layer = "add", .op = "map", .variant = "map" + on, .in = {0, 1}, .out = {2}},
+                {.layer = "keep", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {3}},
+                {.layer = "leave", .op = "copy", .variant = "copy" + on, .in = {2}, .out = {4}}};
+  step.steps[0].attrs.set("fn", "add");
+  e.plans = {begin, step};
+  e.schedule = {{"begin", 1}, {"step", 10}};
   return e;
 }
 

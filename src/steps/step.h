@@ -34,8 +34,10 @@ struct StepRow {
   const Step& step;
   const Attrs& attrs;  // of the node
   int64_t cols;        // before the step
-  // A vector's numbers; the row of a matrix that goes with this one; the moments of this row of x. Null: none.
+  // A vector's numbers; the row of a matrix or of angles that goes with this one; the moments of this row of x. Null:
+  // none.
   const double* operand = nullptr;
+  int64_t operand_cols = 0;     // of the operand's rows
   int64_t x_cols = 0;           // of the op's first operand
   double activation_error = 0;  // for error rules: Arithmetic's
 };

@@ -87,7 +87,7 @@ Result<std::string> chrome_trace(const Profile& profile) {
   }
   for (size_t t = 0; t < free_at.size(); ++t)
     events.push_back(named("thread_name", t == 0 ? "steps" : cat("steps that overlap, ", t), t));
-  const Json all = {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
+  const Json all = {{kTimelineMark, 1}, {"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
   return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

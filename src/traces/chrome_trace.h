@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// The key that says whose timeline it is: without kernels' names, it is no profile to be read again.
+inline constexpr const char* kTimelineMark = "tesseraTimeline";
+
 // Launches that overlap stand on tracks of their own: viewers drop an event that begins inside another and ends after
 // it. The error: the profile has no timeline (predicted, or of a source that does not tell when kernels ran).
 Result<std::string> chrome_trace(const Profile& profile);

@@ -51,6 +51,7 @@ TEST(ChromeTrace, EventsNest) {
   const auto trace = parse_json(*text);
   ASSERT_TRUE(trace.ok()) << trace.status().message();
   expect_nested(*trace);
+  EXPECT_EQ(text->rfind(std::string("{\"") + kTimelineMark, 0), 0u) << "before any event";
   std::map<std::string, int> names;
   for (const auto& e : (*trace)["traceEvents"]) {
     if (e["ph"] == "X") ++names[e["name"].get<std::string>()];

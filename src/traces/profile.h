@@ -34,8 +34,9 @@ std::optional<KernelClass> class_of_name(std::string_view name);
 bool is_product(KernelClass c);
 
 struct KernelTime {
-  std::string name;   // as the source has it; of Tessera's engines kernel and tile, "matmul/sm90_fp8 128x256"
-  std::string layer;  // empty: not told
+  std::string name;        // as the source has it; of Tessera's engines kernel and tile, "matmul/sm90_fp8 128x256"
+  std::string layer;       // empty: not told
+  std::string graph = {};  // of a schedule, that it is part of; empty: there is one graph
   KernelClass kernel_class = KernelClass::kUnknown;
   std::string
       precision;      // of its products: "fp16", "fp8", "fp4" ...; of other kernels of what they read; empty: not known
@@ -63,6 +64,15 @@ struct Ceilings {
   bool measured = false;
   double bytes_per_s = 0;
   std::vector<std::pair<std::string, double>> flops_per_s = {};  // by precision of products: "fp16" -> 8.1e14
+  std::string doubt = {};  // why they may be too low: others used the machine; empty: no reason is known
+};
+
+// A graph of a schedule, timed by itself.
+struct GraphTime {
+  std::string graph, plan;
+  int64_t times = 1;              // that one answer runs it
+  std::optional<double> ms = {};  // latency of one run, the median
+  double kernel_us = 0;           // of one run
 };
 
 struct Profile {
@@ -72,6 +82,7 @@ struct Profile {
   int64_t batch = 0;                            // 0: not told
   int64_t runs = 1;                             // that the times were averaged over
   std::vector<KernelTime> kernels;              // in the order in which they first ran
+  std::vector<GraphTime> graphs = {};           // of a schedule, whose kernels are all of `kernels`; empty: one graph
   std::optional<Latency> latency = {};          // of whole runs, without profiling
   std::optional<double> enqueue_us = {};        // host time to launch one run
   // Of one run, from its first kernel to its last: time in which no kernel ran, and in which more than one did.

@@ -8,6 +8,8 @@
 namespace tessera {
 namespace {
 
+constexpr double kLongest = 1e12, kShortest = 1e-9, kMost = 1e24;  // times in us or ms; anything else
+
 using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "tessera profile";
 constexpr int kVersion = 1;
@@ -29,7 +31,9 @@ Json latency_json(const Latency& l) {
 Json ceilings_json(const Ceilings& c) {
   Json rates = Json::object();
   for (const auto& [precision, rate] : c.flops_per_s) rates[precision] = rate;
-  return {{"machine", c.machine}, {"measured", c.measured}, {"bytes_per_s", c.bytes_per_s}, {"flops_per_s", rates}};
+  Json j = {{"machine", c.machine}, {"measured", c.measured}, {"bytes_per_s", c.bytes_per_s}, {"flops_per_s", rates}};
+  put(j, "doubt", c.doubt);
+  return j;
 }
 
 // What is made of other fields stands there for people and scripts; parse_profile makes it again.
@@ -37,6 +41,7 @@ Json kernel_json(const KernelTime& k, const std::optional<Ceilings>& ceilings) {
   Json j;
   j["name"] = k.name;
   put(j, "layer", k.layer);
+  put(j, "graph", k.graph);
   j["class"] = name_of(k.kernel_class);
   put(j, "precision", k.precision);
   put(j, "asked", k.asked);
@@ -83,6 +88,12 @@ class Fields {
     if (v == nullptr) return;
     if (!is_measure(*v)) return fail(cat(where_, ": \"", key, "\" is not a number from 0 on"));
     to = v->get<double>();
+    // What is added up and divided must stay a number; no time is longer than eleven days or shorter than light takes
+    // for a micrometre.
+    const std::string_view name = key;
+    const bool time = name.ends_with("us") || name.ends_with("_ms");
+    if (to > (time ? kLongest : kMost) || (time && to > 0 && to < kShortest))
+      fail(cat(where_, ": \"", key, "\" is ", to, ", which nothing takes or reaches"));
   }
   void number(const char* key, std::optional<double>& to) {
     double value = -1;
@@ -138,6 +149,7 @@ Result<KernelTime> parse_kernel(const nlohmann::json& j, size_t index) {
   std::string kernel_class = name_of(KernelClass::kUnknown);
   f.text("name", k.name);
   f.text("layer", k.layer);
+  f.text("graph", k.graph);
   f.text("class", kernel_class);
   f.text("precision", k.precision);
   f.text("asked", k.asked);
@@ -155,6 +167,25 @@ Result<KernelTime> parse_kernel(const nlohmann::json& j, size_t index) {
   if (k.begin_us.size() != k.end_us.size())
     return bad_input(cat("kernel ", index, " has ", k.begin_us.size(), " begins and ", k.end_us.size(), " ends"));
   return k;
+}
+
+Json graph_json(const GraphTime& g) {
+  Json j = {{"graph", g.graph}, {"plan", g.plan}, {"times", g.times}};
+  put(j, "ms", g.ms);
+  j["kernel_us"] = g.kernel_us;
+  return j;
+}
+
+Result<GraphTime> parse_graph(const nlohmann::json& j, size_t index) {
+  GraphTime g;
+  Fields f(j, cat("graph ", index));
+  f.text("graph", g.graph);
+  f.text("plan", g.plan);
+  f.count("times", g.times, 1);
+  f.number("ms", g.ms);
+  f.number("kernel_us", g.kernel_us);
+  TS_TRY(f.status());
+  return g;
 }
 
 Result<Latency> parse_latency(const nlohmann::json& j) {
@@ -177,6 +208,7 @@ Result<Ceilings> parse_ceilings(const nlohmann::json& j) {
   Fields f(j, "ceilings");
   f.text("machine", c.machine);
   f.number("bytes_per_s", c.bytes_per_s);
+  f.text("doubt", c.doubt);
   if (const auto* v = f.find("measured"); v != nullptr && v->is_boolean()) c.measured = v->get<bool>();
   if (const auto* v = f.find("flops_per_s"); v != nullptr) {
     Fields rates(*v, "ceilings: flops_per_s");
@@ -224,6 +256,7 @@ std::string profile_json(const Profile& p) {
   put(j, "weight_bytes", p.weight_bytes);
   put(j, "arena_bytes", p.arena_bytes);
   if (p.ceilings) j["ceilings"] = ceilings_json(*p.ceilings);
+  for (const GraphTime& g : p.graphs) j["graphs"].push_back(graph_json(g));
   j["kernels"] = Json::array();
   for (const KernelTime& k : p.kernels) j["kernels"].push_back(kernel_json(k, p.ceilings));
   j["notes"] = p.notes;
@@ -264,6 +297,13 @@ Result<Profile> parse_profile(std::string_view text) {
   f.count("arena_bytes", p.arena_bytes);
   f.texts("notes", p.notes);
   TS_TRY(f.status());
+  if (const auto* v = f.find("graphs"); v != nullptr) {
+    if (!v->is_array()) return bad_input("\"graphs\" is not a list");
+    for (size_t i = 0; i < v->size(); ++i) {
+      TS_ASSIGN(GraphTime g, parse_graph((*v)[i], i));
+      p.graphs.push_back(std::move(g));
+    }
+  }
   if (const auto* v = f.find("predicted"); v != nullptr && v->is_boolean()) p.predicted = v->get<bool>();
   if (const auto* v = f.find("copies_in_latency"); v != nullptr && v->is_boolean())
     p.copies_in_latency = v->get<bool>();

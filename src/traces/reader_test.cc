@@ -63,6 +63,22 @@ TEST_F(Reader, TheNameOfTheFileDoesNotMatter) {
   }
 }
 
+TEST_F(Reader, TimesThatNothingTakesAreRefused) {
+  const auto with = [&](const char* us) {
+    return read(write("p.json", std::string(R"({"format": "tessera profile", "version": 1, "source": "tessera",)") +
+                                    R"( "runs": 1, "kernels": [{"name": "k", "class": "gemm", "calls": 1, "us": )" +
+                                    us + "}]}"));
+  };
+  EXPECT_TRUE(with("12.5").ok()) << with("12.5").status().message();
+  for (const char* us : {"1e308", "1e13", "1e-300"})
+    EXPECT_NE(with(us).status().message().find("which nothing takes or reaches"), std::string::npos) << us;
+}
+
+TEST_F(Reader, OwnTimelinesAreNoProfiles) {
+  const auto p = read(write("t.json", R"({"tesseraTimeline":1,"displayTimeUnit":"ns","traceEvents":[]})"));
+  EXPECT_NE(p.status().message().find("give what profile --json prints"), std::string::npos) << p.status().message();
+}
+
 TEST_F(Reader, RulesOfAFileComeFirst) {
   const auto rules = read_rules(write("my.rules", "_gemm_mha* gemm int4\n"));
   ASSERT_TRUE(rules.ok()) << rules.status().message();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/roofline.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 const char* name_of(Bound bound) {
@@ -9,10 +11,18 @@ const char* name_of(Bound bound) {
       return "memory";
     case Bound::kProducts:
       return "products";
+    case Bound::kCaches:
+      return "caches";
     case Bound::kNeither:
       break;
   }
   return "neither";
+}
+
+double Achieved::share_of_bound() const {
+  const double memory = of_memory.value_or(0), products = of_products.value_or(0);
+  if (bound == Bound::kProducts) return products;
+  return bound == Bound::kNeither ? std::max(memory, products) : memory;
 }
 
 std::optional<double> rate_of(const Ceilings& ceilings, std::string_view precision) {
@@ -42,6 +52,8 @@ Achieved achieved(const KernelTime& kernel, const Ceilings& ceilings) {
   const double memory = a.of_memory.value_or(0), products = a.of_products.value_or(0);
   if (memory < kBoundShare && products < kBoundShare) {
     a.bound = Bound::kNeither;
+  } else if (memory > kBeyondMemory) {
+    a.bound = products >= kBoundShare ? Bound::kProducts : Bound::kCaches;
   } else {
     a.bound = memory >= products ? Bound::kMemory : Bound::kProducts;
   }

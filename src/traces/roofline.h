@@ -10,15 +10,19 @@
 
 namespace tessera {
 
-// kNeither: less than kBoundShare of both ceilings: launch, latency, or work that divides badly.
-enum class Bound : uint8_t { kMemory, kProducts, kNeither };
-const char* name_of(Bound bound);  // "memory", "products", "neither"
+// kCaches: its bytes came faster than memory could bring them, so caches served it. kNeither: less than kBoundShare of
+// both ceilings: launch, latency, or work that divides badly.
+enum class Bound : uint8_t { kMemory, kProducts, kCaches, kNeither };
+const char* name_of(Bound bound);  // "memory", "products", "caches", "neither"
 inline constexpr double kBoundShare = 0.3;
+inline constexpr double kBeyondMemory = 1.05;  // of the bandwidth: less is the noise of two measurements
 
 struct Achieved {
   std::optional<double> bytes_per_s = {}, flops_per_s = {};
   std::optional<double> of_memory = {}, of_products = {};  // shares of the ceilings; above 1 where caches serve it
   std::optional<Bound> bound = {};                         // nothing: neither share is known
+  // Of the ceiling that bounds it; of the nearer one where neither does. Contract: there is a bound.
+  double share_of_bound() const;
 };
 // Products (GEMM, convolution, attention) are held against the rate of their precision, other kernels against memory
 // alone: what they compute does not run on the units that the ceilings are of.

@@ -26,6 +26,20 @@ TEST(Roofline, TheCeilingThatIsNearestBounds) {
       << "a quarter of what FP8 can do";
 }
 
+// Memory cannot bound what needs more than it can bring.
+TEST(Roofline, BytesThatComeFasterThanMemoryBringsThemAreOfCaches) {
+  const Achieved norm = achieved(kernel(KernelClass::kNorm, "fp16", 1000, 9e5, 2.5e6), kMachine);
+  EXPECT_EQ(*norm.bound, Bound::kCaches);
+  EXPECT_DOUBLE_EQ(norm.share_of_bound(), 2.5);
+  EXPECT_STREQ(name_of(*norm.bound), "caches");
+  const Achieved product = achieved(kernel(KernelClass::kGemm, "fp16", 1000, 4e8, 2.5e6), kMachine);
+  EXPECT_EQ(*product.bound, Bound::kProducts) << "40 % of the rate, and memory is no limit";
+  EXPECT_DOUBLE_EQ(product.share_of_bound(), 0.4);
+  EXPECT_EQ(*achieved(kernel(KernelClass::kGemm, "fp16", 1000, 1e8, 2.5e6), kMachine).bound, Bound::kCaches);
+  EXPECT_EQ(*achieved(kernel(KernelClass::kNorm, "fp16", 1000, 9e5, 1.04e6), kMachine).bound, Bound::kMemory)
+      << "two measurements of one bandwidth differ by as much";
+}
+
 // What a norm computes does not run where products do.
 TEST(Roofline, OthersAreHeldAgainstMemory) {
   const Achieved a = achieved(kernel(KernelClass::kNorm, "fp16", 1000, 9e8, 5e5), kMachine);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "io/json_events.h"
+#include "traces/chrome_trace.h"
 #include "traces/format.h"
 #include "traces/timeline.h"
 
@@ -34,6 +35,8 @@ class TraceEvents : public JsonEvents {
   }
   bool key(std::string& k) override {
     if (depth() == 1) top_key_ = k;
+    if (depth() == 1 && k == kTimelineMark)
+      return stop(bad_input("is a timeline that profile --trace wrote, for viewers: give what profile --json prints"));
     if (depth() == 3 && top_key_ == "deviceProperties") field_ = k;
     if (in_event_ && depth() == list_depth_ + 1) field_ = k;
     if (in_event_ && depth() == list_depth_ + 2) inner_field_ = k;
@@ -63,6 +66,7 @@ class TraceEvents : public JsonEvents {
   Timeline& timeline() { return timeline_; }
   int64_t steps() const { return static_cast<int64_t>(steps_.size()); }
   size_t seen() const { return seen_; }
+  size_t kernels() const { return kernels_; }
   std::string machine() const {
     const auto device = static_cast<size_t>(std::max<int64_t>(0, timeline_.first_device()));
     return machines_.empty() ? "" : machines_[device < machines_.size() ? device : 0];
@@ -78,7 +82,11 @@ class TraceEvents : public JsonEvents {
     ++seen_;
     // Older profilers write Kernel, Memcpy and Memset.
     const std::string& c = event_.category;
-    if (c == "kernel" || c == "Kernel" || c == "gpu_memset" || c == "Memset") return add_launch();
+    if (c == "kernel" || c == "Kernel") {
+      ++kernels_;
+      return add_launch();
+    }
+    if (c == "gpu_memset" || c == "Memset") return add_launch();
     if (c == "gpu_memcpy" || c == "Memcpy") {
       if (event_.name.find("HtoD") != std::string::npos) return add_copy(Timeline::Direction::kHostToDevice);
       if (event_.name.find("DtoH") != std::string::npos) return add_copy(Timeline::Direction::kDeviceToHost);
@@ -108,7 +116,7 @@ class TraceEvents : public JsonEvents {
   Timeline timeline_;
   std::set<std::string> steps_;
   std::vector<std::string> machines_;
-  size_t seen_ = 0;
+  size_t seen_ = 0, kernels_ = 0;
   size_t list_depth_ = 0;  // containers around an event; 0 outside of the list
   bool in_event_ = false;
   std::string top_key_, field_, inner_field_;
@@ -126,7 +134,7 @@ Result<Profile> read_torch_trace(const Input& input) {
   if (!input.beside.empty()) return bad_input("is a trace of PyTorch's profiler, to which no further file belongs");
   TraceEvents events;
   TS_TRY(read_json_events(input.main.bytes.span(), events));
-  if (events.timeline().size() == 0)
+  if (events.kernels() == 0)
     return bad_input(cat("holds ", events.seen(),
                          " events, but no kernel of a GPU (category kernel): was the profiler ",
                          "run with ProfilerActivity.CUDA?"));

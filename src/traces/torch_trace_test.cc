@@ -105,6 +105,9 @@ TEST_F(TorchTrace, TheMachineIsTheOneThatRan) {
 
 TEST_F(TorchTrace, BadTracesAreRefusedInASentence) {
   EXPECT_NE(refusal(trace("")).find("no kernel of a GPU"), std::string::npos);
+  EXPECT_NE(refusal(trace(event("gpu_memcpy", "Memcpy DtoD", 0, 1, "\"device\": 0"))).find("no kernel of a GPU"),
+            std::string::npos)
+      << "a copy is none";
   EXPECT_NE(refusal(trace(event("cpu_op", "aten::add", 0, 1))).find("1 events, but no kernel"), std::string::npos);
   EXPECT_NE(refusal(trace(event("kernel", "a", 0, -1))).find("event 1 (a) takes -1 us"), std::string::npos);
   EXPECT_NE(refusal(trace(event("kernel", "a", 0, 1e15))).find("takes 1e+15 us"), std::string::npos);

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "golden/golden_run.h"
 #include "inputs/samples.h"
 #include "ir/graph.h"
 #include "plan/engine.h"
-#include "verify/golden_run.h"
 
 namespace tessera {
 

@@ -8,13 +8,14 @@
 #include <filesystem>
 
 #include "base/progress.h"
+#include "golden/golden_run.h"
+#include "golden/golden_values.h"
 #include "inputs/image_samples.h"
+#include "ir/layer_ops.h"
 #include "op/op.h"
 #include "ops/matmul/matmul.h"
 #include "plan/golden_plans.h"
 #include "verify/f32_model.h"
-#include "verify/golden_run.h"
-#include "verify/golden_values.h"
 #include "verify/model_as_written.h"
 #include "verify/validate/validate_plan.h"
 
@@ -202,7 +203,7 @@ Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const Gold
               read_image_samples(golden, options.inputs, options.preprocess, count, /*quiet=*/true));
     samples = std::move(images.samples);
   } else {
-    TS_ASSIGN(samples, read_samples(golden, options.inputs));
+    TS_ASSIGN(samples, read_samples(golden, options.inputs, options.front));
   }
   samples = samples.part(0, std::min(samples.count, count));
   const std::string faulty = non_finite_inputs(golden, samples);
@@ -243,7 +244,7 @@ OutputQuality output_quality(const Plan& golden, size_t output, std::span<const 
 double default_min_cosine(const Plan& golden) {
   double gate = 0.9999;
   for (const PlanStep& s : golden.steps) {
-    if (s.op != "matmul" && s.op != "attention") continue;
+    if (!multiplies_weights(s.op) && s.op != "attention") continue;
     if (s.attrs.integer(kSparse24, 0) != 0) gate = std::min(gate, 0.5);
     for (const int t : s.in) {
       if (t < 0) continue;

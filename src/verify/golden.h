@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "golden/closeness.h"
+#include "golden/golden_run.h"
 #include "inputs/samples.h"
 #include "ir/graph.h"
 #include "ir/ranges.h"
 #include "plan/engine.h"
-#include "verify/closeness.h"
-#include "verify/golden_run.h"
 #include "verify/quantization.h"
 
 namespace tessera {
@@ -40,6 +40,7 @@ struct GoldenOptions {
   std::string preprocess;            // of images
   std::optional<double> min_cosine;  // the gate; nothing: default_min_cosine
   bool random_scales = false;        // calibrated on random numbers, for want of data
+  bool front = false;                // of arrays with more rows than a plan takes (samples.h)
   bool quiet = true;
 };
 

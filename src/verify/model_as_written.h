@@ -6,9 +6,9 @@
 
 #include "base/progress.h"
 #include "base/status.h"
+#include "golden/golden_run.h"
 #include "inputs/samples.h"
 #include "ir/graph.h"
-#include "verify/golden_run.h"
 
 namespace tessera {
 

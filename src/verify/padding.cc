@@ -9,9 +9,9 @@
 #include <optional>
 #include <set>
 
+#include "golden/golden_run.h"
 #include "plan/golden_plans.h"
 #include "precision/masks.h"
-#include "verify/golden_run.h"
 #include "verify/model_as_written.h"
 #include "verify/verify.h"
 

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <cstdio>
 
+#include "golden/step_reads.h"
+#include "ir/layer_ops.h"
 #include "ir/padding.h"
 #include "op/extra_results.h"
 #include "op/reference.h"
 #include "precision/choose_precisions.h"
-#include "verify/step_reads.h"
 
 namespace tessera {
 namespace {
@@ -67,8 +68,8 @@ QuantizationJudge::QuantizationJudge(const Engine& engine, const Plan& plan, con
   for (const PlanStep& s : plan.steps) {
     LayerQuality q{.layer = s.layer, .op = s.op, .role = s.role};
     const auto element = [&](int t) { return info(plan.tensors[static_cast<size_t>(t)].desc.type.element).name; };
-    q.types = s.op == "matmul" && is_constant(plan, s.in[1]) ? cat(element(s.in[0]), " x ", element(s.in[1]))
-                                                             : std::string(element(s.out[0]));
+    q.types = multiplies_weights(s.op) && is_constant(plan, s.in[1]) ? cat(element(s.in[0]), " x ", element(s.in[1]))
+                                                                     : std::string(element(s.out[0]));
     reports_.push_back(std::move(q));
     for (const int t : s.in) {
       if (t < 0 || is_constant(plan, t) || names_.contains(t)) continue;
@@ -172,13 +173,14 @@ const std::vector<float>* QuantizationJudge::f32_value(int tensor) const {
 
 void QuantizationJudge::judge_weights(const PlanStep& step, size_t index, std::span<const TensorView> in) {
   LayerQuality& q = reports_[index];
-  if (step.op != "matmul" || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0) return;
+  if (!multiplies_weights(step.op) || step.in.size() < 2 || !is_constant(plan_, step.in[1]) || q.closeness.samples > 0)
+    return;
   Finding found;
   const auto f32_model = layers_.find(step.layer);
   const bool known =
       !step.then.gated() &&
       step.then.find(StepKind::normalise) == nullptr &&  // whose rows may be in another order, or hold a norm's gain
-      !gained_.contains(index) && f32_model != layers_.end() && f32_model->second->op == "matmul" &&
+      !gained_.contains(index) && f32_model != layers_.end() && f32_model->second->op == step.op &&
       is_constant(f32_model_->plan(), f32_model->second->in[1]);
   if (known) {
     const Dense exact = decode(constant_view(f32_model_->engine, f32_model_->plan(), f32_model->second->in[1]));

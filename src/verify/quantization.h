@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "golden/closeness.h"
 #include "plan/engine.h"
-#include "verify/closeness.h"
 #include "verify/f32_model.h"
 #include "verify/scale_faults.h"
 

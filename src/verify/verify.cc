@@ -2,76 +2,18 @@
 #include "verify/verify.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <map>
 #include <optional>
 
 #include "base/progress.h"
 #include "compile/compile.h"
+#include "golden/golden_run.h"
+#include "golden/golden_values.h"
 #include "plan/golden_plans.h"
-#include "verify/golden_run.h"
-#include "verify/golden_values.h"
 #include "verify/validate/validate_plan.h"
 
 namespace tessera {
 namespace {
-
-OutputReport judge(const std::string& name, const std::vector<double>& got, const std::vector<double>& want,
-                   int64_t samples, double bound) {
-  const Closeness c = compare(got, want, samples);
-  return {name, c.cosine_mean, c.cosine_worst, c.relative_l2, bound, c.finite && c.relative_l2 <= bound, c};
-}
-
-std::string brief(double x) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1e", x);
-  return text;
-}
-
-std::string stray_sentence(const LayerReport& l) {
-  const std::string who = cat("layer ", l.layer, " (", l.variant, ") strays first: ");
-  if (l.finite && l.share <= 1) return cat(who, l.differs);
-  if (!l.finite) return cat(who, "it gives NaN or Inf where its reference gives numbers; its inputs still agree");
-  return cat(who, "a result is ", brief(l.got), " where its ", l.emulated ? "emulation" : "arithmetic", " allows ",
-             brief(l.low), " to ", brief(l.high), "; relative L2 ", brief(l.relative_l2), " where ", brief(l.bound),
-             " is allowed; its inputs still agree");
-}
-
-void conclude(VerifyReport& report) {
-  report.ok = true;
-  for (const OutputReport& o : report.outputs) report.ok = report.ok && o.ok;
-  for (size_t i = 0; i < report.layers.size() && report.first_stray < 0; ++i) {
-    if (!report.layers[i].ok()) report.first_stray = static_cast<int>(i);
-  }
-  if (report.first_stray >= 0) {
-    report.ok = false;
-    report.sentence = stray_sentence(report.layers[static_cast<size_t>(report.first_stray)]);
-    return;
-  }
-  for (const ValueReport& v : report.values) {
-    if (v.ok()) continue;
-    report.ok = false;
-    report.sentence = v.finite ? cat("value '", v.name, "' is off: relative L2 ", brief(v.relative_l2),
-                                     " where the arithmetic since the last value allows ", brief(v.bound))
-                               : cat("value '", v.name, "' holds NaN or Inf");
-    return;
-  }
-  for (const OutputReport& o : report.outputs) {
-    if (o.ok) continue;
-    report.sentence = std::isfinite(o.relative_l2)
-                          ? cat("output '", o.name, "' is off: relative L2 ", brief(o.relative_l2),
-                                " where its arithmetic allows ", brief(o.bound))
-                          : cat("output '", o.name, "' holds NaN or Inf");
-    return;
-  }
-  report.sentence = cat(report.layers.empty() ? "every output" : "every layer, every output",
-                        " and every value inside the model is within the bounds of its arithmetic");
-}
-
-std::string depends_sentence(const std::string& output) {
-  return cat("output '", output, "' of a sample depends on the other samples of its batch; only batch 1 can be built");
-}
 
 // What one plan gave over all samples, beside the golden run in its arithmetic.
 struct Gathered {
@@ -129,26 +71,6 @@ Status check_samples_alone(const Graph& graph, uint64_t seed) {
     }
   }
   return {};
-}
-
-Samples golden_samples(const Engine& engine, const Plan& plan) {
-  const Plan* golden = golden_plan(engine, plan);
-  const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
-  const std::vector<GoldenTensor>& inputs = form == nullptr ? engine.golden.inputs : inputs_of(engine.golden, *form);
-  Samples samples{.count = inputs.empty() ? 1 : inputs[0].shape[0], .names = {}, .data = {}};
-  for (const GoldenTensor& t : inputs) {
-    const size_t i = samples.names.size();
-    samples.names.push_back(t.name);
-    samples.data.push_back(t.data);
-    // (check_engine: a port of f32 may have its golden input in f16.)
-    const QuantType& port = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.type;
-    samples.elements.push_back(port.element);
-    if (t.type == port) continue;
-    Buffer wide(static_cast<size_t>(elements(t.shape)) * sizeof(float));
-    info(t.type.element).decode(t.data.data(), 0, elements(t.shape), reinterpret_cast<float*>(wide.data()));
-    samples.data.back() = Bytes::own(std::move(wide));
-  }
-  return samples;
 }
 
 namespace {
@@ -276,76 +198,6 @@ Result<QuantizationReport> measure_quantization(const Engine& engine, const F32M
 
 namespace {
 
-// Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same
-// bits.
-Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples) {
-  if (info(plan.arch).device != DeviceKind::kCuda) return {};
-  ExecutorOptions one_by_one;
-  one_by_one.observe = [](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {};
-  TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples));
-  TS_ASSIGN(const Outputs64 steps, run_plan(engine, plan, samples, one_by_one));
-  for (size_t i = 0; i < graph.size(); ++i) {
-    if (graph[i] != steps[i])
-      return {Code::kVerifyFailed,
-              cat("output '", plan.outputs[i].name, "' of the graph differs from that of its kernels run one by one")};
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
-  const Plan* golden = golden_plan(engine, plan);
-  const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
-  if (form == nullptr) return bad_input("the engine holds no golden values (built with --no-verify)");
-  const GoldenForm& g = *form;
-  const Samples samples = golden_samples(engine, plan).part(0, g.samples());
-  VerifyReport report;
-  report.plan = plan.name;
-  report.samples = samples.count;
-  // All samples side by side; then, since runs put any samples side by side, each of the first two alone: one that
-  // reads the others gives something else.
-  std::vector<std::pair<int64_t, int64_t>> parts = {{0, samples.count}};
-  if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
-  for (const auto& [first, count] : parts) {
-    TS_ASSIGN(const ValueRun run,
-              run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
-    VerifyReport here;
-    here.values = run.values;
-    for (size_t i = 0; i < g.outputs.size(); ++i) {
-      std::vector<double> want(static_cast<size_t>(elements(g.outputs[i].shape)));
-      info(g.outputs[i].type.element)
-          .decode_f64(g.outputs[i].data.data(), 0, static_cast<int64_t>(want.size()), want.data());
-      const std::vector<double> part = repeat_to(want, samples.count, first, count, plan.batch);
-      here.outputs.push_back(
-          judge(g.outputs[i].name, run.outputs[i], part, plan.batch, bound_of_part(g.bounds[i], want, part)));
-    }
-    conclude(here);
-    const bool whole = count == samples.count;
-    if (whole)
-      report.values = here.values, report.outputs = here.outputs, report.ok = here.ok, report.sentence = here.sentence;
-    if (here.ok) continue;
-    report.ok = false;
-    if (!whole) report.sentence = cat(depends_sentence(g.outputs[0].name), " (", here.sentence, ")");
-    return report;
-  }
-  if (const Status same = check_graph(engine, plan, samples); !same.ok()) {
-    if (same.code() != Code::kVerifyFailed) return same;
-    report.ok = false, report.graph_differs = true, report.sentence = same.message();
-  }
-  return report;
-}
-
-Status require_golden(const Engine& engine, const Plan& plan) {
-  if (engine.golden.forms.empty()) return {};
-  TS_ASSIGN(const VerifyReport report, check_golden(engine, plan));
-  if (report.ok) return {};
-  return {Code::kVerifyFailed,
-          cat("plan ", plan.name, " does not reproduce its golden values here: ", report.sentence)};
-}
-
-namespace {
-
 // One group of samples through one plan: free, with its layers looked at, and value by value.
 Status verify_group(const Engine& engine, const Plan& golden, const Samples& group, Gathered& g, Progress* bar) {
   const Plan& plan = *g.plan;
@@ -427,7 +279,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   std::vector<VerifyReport> reports;
   for (Gathered& g : all) {
     for (size_t i = 0; i < g.got.size(); ++i)
-      g.report.outputs.push_back(judge(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
+      g.report.outputs.push_back(judge_output(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
     g.report.samples = samples.at(g.golden->graph).count, g.report.of = of;
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);

@@ -8,36 +8,14 @@
 #include <vector>
 
 #include "base/status.h"
+#include "golden/load_check.h"
 #include "inputs/samples.h"
 #include "plan/engine.h"
-#include "verify/closeness.h"
 #include "verify/f32_model.h"
 #include "verify/golden.h"
-#include "verify/golden_values.h"
-#include "verify/layer_judge.h"
 #include "verify/quantization.h"
 
 namespace tessera {
-
-struct OutputReport {
-  std::string name;
-  double cosine_mean = 1, cosine_worst = 1, relative_l2 = 0, bound = 0;
-  bool ok = false;
-  Closeness closeness;
-};
-struct VerifyReport {
-  std::string plan;
-  int64_t samples = 0, of = 0;      // compared; those of the user's file, 0: they are not from a file
-  std::vector<ValueReport> values;  // inside the model (golden_values.h)
-  std::vector<OutputReport> outputs;
-  std::vector<LayerReport> layers;  // per step; empty where they were not compared
-  std::string layers_note;          // why they were not, in a sentence
-  int first_stray = -1;             // the first step that is not ok
-  std::string sentence;             // what is wrong, or that nothing is
-  std::string machine;
-  bool graph_differs = false;  // all numbers are right, but the CUDA graph gives others
-  bool ok = false;
-};
 
 // As many samples of a user's file are taken where no number is given: each costs an f64 run or two.
 inline constexpr int64_t kSamplesOfFile = 16;
@@ -73,15 +51,6 @@ struct QuantizationReport {
 // `golden`: which golden plan, whose batch the f32 model has; null: the first.
 Result<QuantizationReport> measure_quantization(const Engine& engine, const F32Model* f32_model,
                                                 const VerifyOptions& options, const Plan* golden = nullptr);
-// The golden inputs of the engine as samples; none where it holds no golden values.
-Samples golden_samples(const Engine& engine, const Plan& plan);
-
-// The golden values stored in the engine, reproduced by one plan on this machine.
-Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan);
-// What a plan must pass before it serves: an error where it does not reproduce the golden values here. An engine that
-// holds none passes.
-Status require_golden(const Engine& engine, const Plan& plan);
-
 // A sample in other company must give the same: runs put any samples side by side. The model in f32, two samples side
 // by side and each alone; for engines without golden values, which check_golden asks the same. `graph` is canonical.
 Status check_samples_alone(const Graph& graph, uint64_t seed);

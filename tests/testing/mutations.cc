@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "io/atomic_file.h"
+#include "op/extra_results.h"
 #include "op/operand_extent.h"
 #include "op/reference.h"
 #include "ops/attention/attention.h"
@@ -64,6 +65,7 @@ const ResultMutation kOfResults[] = {
 struct OperandMutation {
   const char* name;
   bool (*apply)(const Problem&, std::vector<HostTensor>& in, Problem& changed);
+  size_t result = 0;  // that shows it
 };
 
 void change_numbers(HostTensor& t, const std::function<void(std::vector<double>&, int64_t cols)>& body) {
@@ -109,6 +111,14 @@ const OperandMutation kOfOperands[] = {
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::bias, 1, in); }},
     {"gain of the next channel",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) { return rotate_step(p, StepKind::scale, 1, in); }},
+    {"codes' gain of the next channel",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const int at = ExtraResults::of(p.attrs).gain;
+       if (at == 0) return false;
+       change_numbers(in[static_cast<size_t>(at)], [](std::vector<double>& v, int64_t) { rotate_by(v, 1); });
+       return true;
+     },
+     1},
     {"residual of the next row",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
        const Step* step = p.then.find(StepKind::residual);
@@ -121,6 +131,12 @@ const OperandMutation kOfOperands[] = {
        if (step == nullptr || p.in[0].shape.empty() || rows_of(p.in[0].shape) < 2) return false;
        const Operand& moments = p.step_operand(*step);
        return rotate_step(p, StepKind::normalise, elements(moments.shape) / rows_of(p.in[0].shape), in);
+     }},
+    {"angles of the next token",
+     [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
+       const Step* step = p.then.find(StepKind::rotary);
+       return step != nullptr && rows_of(p.step_operand(*step).shape) > 1 &&
+              rotate_step(p, StepKind::rotary, cols_of(p.step_operand(*step).shape), in);
      }},
     {"weight of the next channel",
      [](const Problem& p, std::vector<HostTensor>& in, Problem&) {
@@ -367,7 +383,8 @@ void mutate_operands(const Variant& variant, const Case& c, const Judge& judge, 
     for (const HostTensor& t : c.in) in.push_back(copy_of(t));
     if (!m.apply(c.problem, in, changed)) continue;
     const Judge other(*find_op(changed.op), variant, changed, views_of(in), views_of(c.out));
-    record(variant, c, m.name, judge_mutant(judge, given, 0, other.middle(0)), elements(given[0].desc.shape));
+    record(variant, c, m.name, judge_mutant(judge, given, m.result, other.middle(m.result)),
+           elements(given[m.result].desc.shape));
   }
 }
 

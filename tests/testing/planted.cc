@@ -14,6 +14,7 @@
 #include "lower/boundary.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
+#include "lower/join_gathers.h"
 #include "lower/pool_norms.h"
 #include "lower/quantize_in_epilogue.h"
 #include "rewrite/unfuse.h"
@@ -43,6 +44,7 @@ Status lower_all(const PlantedModel& model, const std::string& precision, Arch t
   if (cuda) types.folded_norms = model.folded, types.plain_norms = model.plain;
   TS_TRY(fold_norms(g, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(g, types));
+  if (cuda) TS_TRY(join_gathers(g));
   if (fault != nullptr && fault->typed) out.layer = fault->typed(g);
   quantize_in_epilogue(g, target);
   TS_TRY(fuse_gate(g, target));

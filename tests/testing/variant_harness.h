@@ -36,6 +36,7 @@ struct Case {
   std::vector<HostTensor> out;  // scales only: data is empty, scales that are made while running are poison
   std::vector<Dense> numbers;   // the operands, decoded
   std::vector<Dense> exact;     // results before rounding
+  size_t shift = 0;             // bytes from a multiple of 256 to where operands and results begin
   std::string text() const;     // the problem in a line
 };
 

@@ -10,14 +10,15 @@ namespace {
 constexpr uint8_t kPoison = 0xa5;
 constexpr size_t kGuard = 256;  // bytes before and after, and the alignment that device allocations have
 
-// Memory of the variant's arch with poisoned guards around it.
+// Memory of the variant's arch with poisoned guards around it, `shift` bytes behind a multiple of kGuard.
 class Guarded {
  public:
-  Guarded(bool on_device, size_t bytes) : on_device_(on_device), bytes_(bytes), host_(bytes + 2 * kGuard) {
+  Guarded(bool on_device, size_t bytes, size_t shift = 0)
+      : on_device_(on_device), bytes_(bytes), front_(kGuard + shift), host_(bytes + front_ + kGuard) {
     std::memset(host_.data(), kPoison, host_.size());
   }
   Status put(const void* from) {
-    if (from != nullptr) std::memcpy(host_.data() + kGuard, from, bytes_);
+    if (from != nullptr) std::memcpy(host_.data() + front_, from, bytes_);
     if (!on_device_) return {};
     TS_TRY(device_.allocate(host_.size()));
     return copy_to_device(device_.data(), host_.data(), host_.size());
@@ -26,16 +27,16 @@ class Guarded {
   Result<bool> fetch() {
     if (on_device_) TS_TRY(copy_to_host(host_.data(), device_.data(), host_.size()));
     bool whole = true;
-    for (size_t i = 0; i < kGuard; ++i)
-      whole &= host_.data()[i] == kPoison && host_.data()[kGuard + bytes_ + i] == kPoison;
+    for (size_t i = 0; i < front_; ++i) whole &= host_.data()[i] == kPoison;
+    for (size_t i = 0; i < kGuard; ++i) whole &= host_.data()[front_ + bytes_ + i] == kPoison;
     return whole;
   }
-  void* data() { return (on_device_ ? device_.data() : host_.data()) + kGuard; }
-  const uint8_t* host() const { return host_.data() + kGuard; }
+  void* data() { return (on_device_ ? device_.data() : host_.data()) + front_; }
+  const uint8_t* host() const { return host_.data() + front_; }
 
  private:
   bool on_device_;
-  size_t bytes_;
+  size_t bytes_, front_;
   Buffer host_;
   DeviceBuffer device_;
 };
@@ -43,9 +44,9 @@ class Guarded {
 // A weight's codes as the variant wants them stored.
 struct Placed {
   std::vector<std::unique_ptr<Guarded>> all;
-  Result<void*> put(bool on_device, const Buffer& bytes) {
+  Result<void*> put(bool on_device, const Buffer& bytes, size_t shift = 0) {
     if (bytes.size() == 0) return static_cast<void*>(nullptr);
-    all.push_back(std::make_unique<Guarded>(on_device, bytes.size()));
+    all.push_back(std::make_unique<Guarded>(on_device, bytes.size(), shift));
     TS_TRY(all.back()->put(bytes.data()));
     return all.back()->data();
   }
@@ -69,7 +70,7 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
     desc.layout = layouts[i];
     in[i].desc = &desc;
     TS_ASSIGN(const Prepacked packed, prepack(desc, t.data.data(), t.scale.data()));
-    TS_ASSIGN(in[i].data, placed.put(on_device, layouts[i].codes == Layout::kRows ? t.data : packed.codes));
+    TS_ASSIGN(in[i].data, placed.put(on_device, layouts[i].codes == Layout::kRows ? t.data : packed.codes, c.shift));
     TS_ASSIGN(in[i].scale, placed.put(on_device, layouts[i].scales == Layout::kRows ? t.scale : packed.scales));
     TS_ASSIGN(in[i].scale2, placed.put(on_device, t.scale2));
   }
@@ -77,7 +78,7 @@ Result<std::vector<HostTensor>> run_on(const Variant& variant, const Case& c) {
   for (size_t i = 0; i < out.size(); ++i) {
     const Operand& desc = problem.out[i];
     results.push_back(std::make_unique<Guarded>(
-        on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape)))));
+        on_device, static_cast<size_t>(packed_bytes(desc.type.element, elements(desc.shape))), c.shift));
     TS_TRY(results.back()->put(nullptr));
     out[i] = {.desc = &desc, .data = results.back()->data()};
     TS_ASSIGN(out[i].scale2, placed.put(on_device, c.out[i].scale2));

@@ -346,16 +346,5 @@ TEST(BadInput, FunctionsThatCallThemselves) {
   expect_error(m, {"F", "calls itself"});
 }
 
-TEST(BadInput, PaddedConvolution) {
-  auto m = empty_model();
-  auto* dims = m.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape();
-  dims->clear_dim();
-  for (int64_t d : {1, 1, 4, 4}) dims->add_dim()->set_dim_value(d);
-  auto* w = add_tensor(m, "w", onnx::TensorProto::FLOAT, {1, 1, 3, 3});
-  for (int i = 0; i < 9; ++i) w->add_float_data(1);
-  add_node(m, "Conv", {"x", "w"}, "z");
-  expect_error(m, {"node_z", "stride equals the kernel", "kernel [3,3]"});
-}
-
 }  // namespace
 }  // namespace tessera

@@ -84,6 +84,9 @@ std::span<const OnnxOp> onnx_shape_ops();
 std::span<const OnnxOp> onnx_table_ops();
 std::span<const OnnxOp> onnx_index_ops();
 std::span<const OnnxOp> onnx_product_ops();
+std::span<const OnnxOp> onnx_convolution_ops();
+std::span<const OnnxOp> onnx_pooling_ops();
+std::span<const OnnxOp> onnx_resize_ops();
 std::span<const OnnxOp> onnx_norm_ops();
 std::span<const OnnxOp> onnx_attention_ops();
 std::span<const OnnxOp> onnx_reduction_ops();
@@ -112,6 +115,9 @@ Result<ValueId> take(OnnxCall& c, ValueId x, size_t axis, ValueId ids);
 Result<ValueId> reduce_axes(OnnxCall& c, ValueId x, const std::vector<bool>& reduced, bool keep, const std::string& fn);
 // y = x w^T for x [..., m, k] and w [..., n, k] whose leading axes broadcast.
 Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& name);
+// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it; codes keep the
+// name that messages about them and their scales use.
+void name_weight(OnnxCall& c, ValueId weight, const std::string& layer);
 
 // One result.
 inline Result<Values> single(Result<ValueId> value) {

@@ -209,21 +209,54 @@ Result<Values> gather_nd(OnnxCall& c) {
   return single(take(c, rows, 0, numbers));
 }
 
-// Rows of x, some of them replaced: rows of [x; updates] by a table of where each row comes from.
-Result<ValueId> replace_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId updates) {
+// Rows of x, some of them replaced: rows of [x; updates] by a table of where each row comes from. `written` names no
+// row twice, or the last one counts.
+Result<ValueId> replace_rows(OnnxCall& c, ValueId x, const std::vector<int64_t>& written, ValueId updates) {
+  const int64_t rows = c.b.shape(x)[0];
+  std::vector<int64_t> source(static_cast<size_t>(rows));
+  std::iota(source.begin(), source.end(), int64_t{0});
+  for (size_t i = 0; i < written.size(); ++i) source[static_cast<size_t>(written[i])] = rows + static_cast<int64_t>(i);
+  TS_ASSIGN(const ValueId both, c.b.concat({x, updates}, 0, c.name()));
+  return take(c, both, 0, c.b.integer_list(source));
+}
+
+// The writes in turns, none of which names a row twice.
+std::vector<std::vector<int64_t>> turns_of(const std::vector<int64_t>& written, int64_t rows) {
+  std::vector<std::vector<int64_t>> turns;
+  std::vector<size_t> times(static_cast<size_t>(rows), 0);
+  for (size_t i = 0; i < written.size(); ++i) {
+    const size_t turn = times[static_cast<size_t>(written[i])]++;
+    if (turn == turns.size()) turns.emplace_back();
+    turns[turn].push_back(static_cast<int64_t>(i));
+  }
+  return turns;
+}
+
+// Rows of x, some of them replaced by updates, or by what the node's reduction makes of both.
+Result<ValueId> write_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId updates) {
   TS_ASSIGN(const std::string reduction, c.word("reduction", "none"));
-  if (reduction != "none") return bad_input(cat("reduction '", shown(reduction), "' is not supported"));
   TS_ASSIGN(const std::vector<int64_t> written, c.b.integers(numbers, "the indices"));
   const int64_t rows = c.b.shape(x)[0];
   if (rows > kMaxListed) return bad_input(cat("a table of ", rows, " rows is too long to be written to by index"));
   if (c.b.shape(updates)[0] != static_cast<int64_t>(written.size()))
     return bad_input(cat(written.size(), " indices for ", c.b.shape(updates)[0], " updates"));
-  std::vector<int64_t> source(static_cast<size_t>(rows));
-  std::iota(source.begin(), source.end(), int64_t{0});
-  for (size_t i = 0; i < written.size(); ++i)
-    source[static_cast<size_t>(written[i])] = rows + static_cast<int64_t>(i);  // the last one to write counts
-  TS_ASSIGN(const ValueId both, c.b.concat({x, updates}, 0, c.name()));
-  return take(c, both, 0, c.b.integer_list(source));
+  if (reduction == "none") return replace_rows(c, x, written, updates);
+  const bool known = reduction == "add" || reduction == "mul" || reduction == "min" || reduction == "max";
+  if (!known) return bad_input(cat("reduction '", shown(reduction), "'; known: none, add, mul, min, max"));
+  const std::vector<std::vector<int64_t>> turns = turns_of(written, rows);
+  constexpr size_t kMostTurns = 64;
+  if (turns.size() > kMostTurns)
+    return bad_input(cat("one row is written ", turns.size(), " times; at most ", kMostTurns,
+                         " are supported with reduction '", reduction, "'"));
+  for (const std::vector<int64_t>& turn : turns) {
+    std::vector<int64_t> here;
+    for (const int64_t i : turn) here.push_back(written[static_cast<size_t>(i)]);
+    TS_ASSIGN(const ValueId old, take(c, x, 0, c.b.integer_list(here)));
+    TS_ASSIGN(const ValueId fresh, take(c, updates, 0, c.b.integer_list(turn)));
+    TS_ASSIGN(const ValueId both, c.b.map(reduction, {old, fresh}, c.name()));
+    TS_ASSIGN(x, replace_rows(c, x, here, both));
+  }
+  return x;
 }
 
 Result<Values> scatter_nd(OnnxCall& c) {
@@ -235,7 +268,7 @@ Result<Values> scatter_nd(OnnxCall& c) {
   TS_ASSIGN(const ValueId rows, as_rows(c, x, static_cast<size_t>(index.back())));
   if (c.b.rank(updates) + 1 < index.size()) return bad_input(cat("updates ", to_string(c.b.shape(updates))));
   TS_ASSIGN(const ValueId fresh, as_rows(c, updates, index.size() - 1));
-  TS_ASSIGN(const ValueId y, replace_rows(c, rows, numbers, fresh));
+  TS_ASSIGN(const ValueId y, write_rows(c, rows, numbers, fresh));
   return single(c.b.reshape(y, shape));
 }
 
@@ -249,7 +282,7 @@ Result<Values> scatter_elements(OnnxCall& c) {
   TS_ASSIGN(const ValueId numbers, element_numbers(c, ids, shape, axis));
   TS_ASSIGN(const ValueId flat, c.b.reshape(x, {elements(shape)}, c.name()));
   TS_ASSIGN(const ValueId fresh, c.b.reshape(updates, {elements(c.b.shape(updates))}, c.name()));
-  TS_ASSIGN(const ValueId y, replace_rows(c, flat, numbers, fresh));
+  TS_ASSIGN(const ValueId y, write_rows(c, flat, numbers, fresh));
   return single(c.b.reshape(y, shape));
 }
 

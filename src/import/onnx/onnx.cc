@@ -35,21 +35,24 @@ std::string module_path(const OnnxNode& node) {
   return out;
 }
 
-// One line for all that is missing: every operator once, with how many nodes want it and the first of them.
-Status check_supported(const OnnxModel& model) {
+bool is_if(const OnnxNode& node) { return node.domain.empty() && node.op == "If"; }
+
+// One line for all that is missing: every operator once, with how many nodes want it and the first of them; empty where
+// nothing is.
+std::string unsupported_operators(const std::vector<OnnxNode>& nodes) {
   struct Missing {
     const OnnxNode* first;
     size_t count;
   };
   std::map<std::string, Missing> missing;
   size_t count = 0;
-  for (const OnnxNode& n : model.nodes) {
-    if (find_onnx_op(n) != nullptr) continue;
+  for (const OnnxNode& n : nodes) {
+    if (find_onnx_op(n) != nullptr || is_if(n)) continue;
     const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
     ++missing.emplace(op, Missing{&n, 0}).first->second.count;
     ++count;
   }
-  if (count == 0) return {};
+  if (count == 0) return "";
   constexpr size_t kListed = 50;  // more is a file of another kind
   std::string list;
   size_t listed = 0;
@@ -59,8 +62,8 @@ Status check_supported(const OnnxModel& model) {
                 shown(m.first->name), "', opset ", m.first->opset, ")");
   }
   if (missing.size() > kListed) list += cat(" and ", missing.size() - kListed, " more");
-  return bad_input(cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (",
-                       count, count == 1 ? " node" : " nodes", "): ", list));
+  return cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (", count,
+             count == 1 ? " node" : " nodes", "): ", list);
 }
 
 class Importer {
@@ -71,27 +74,15 @@ class Importer {
   }
 
   Result<Graph> run(const OnnxModel& model) {
-    TS_TRY(check_supported(model));
-    for (const OnnxNode& n : model.nodes) {
-      for (const std::string& name : n.inputs) ++context_.readers[name];
-      made_.insert(n.outputs.begin(), n.outputs.end());
-    }
+    unsupported_ = unsupported_operators(model.nodes);
+    count_readers(model.nodes);
+    for (const OnnxNode& n : model.nodes) made_.insert(n.outputs.begin(), n.outputs.end());
     context_.outputs.insert(model.outputs.begin(), model.outputs.end());
-    for (const OnnxTensor& t : model.tensors) {
-      const ValueId id = add_tensor(builder_, t);
-      context_.stored[t.name] = t.stored;
-      floats_.note(t.name, t.stored);
-      context_.code_count += elements(t.type.shape);
-      if (t.is_byte) context_.bytes.insert(id);
-      TS_TRY(define(t.name, id));
-    }
+    TS_TRY(add_tensors(model.tensors));
     TS_TRY(fix_sizes(model));
     for (const OnnxInput& input : model.inputs) TS_TRY(add_input(input).at(cat("input '", shown(input.name), "'")));
-    int64_t index = 0;
-    for (const OnnxNode& n : model.nodes) {
-      TS_TRY(add_node(n, index).at(cat("node '", shown(n.name), "' (", shown(n.op), ")")));
-      index += n.op != "Constant";
-    }
+    TS_TRY(add_nodes(model.nodes));
+    TS_TRY(all_failures());
     for (const std::string& name : model.outputs) TS_TRY(add_output(name));
     TS_TRY(check(graph_));
     return std::move(graph_);
@@ -101,7 +92,101 @@ class Importer {
   Status define(const std::string& name, ValueId id) {
     if (name.empty()) return {};
     if (!ids_.emplace(name, id).second) return bad_input(cat("'", shown(name), "' is made twice"));
+    defined_.push_back(name);
     return {};
+  }
+
+  void count_readers(const std::vector<OnnxNode>& nodes) {
+    for (const OnnxNode& n : nodes) {
+      for (const std::string& name : n.inputs) ++context_.readers[name];
+      for (const auto& [key, a] : n.attrs) {
+        if (a.branch == nullptr) continue;
+        count_readers(a.branch->nodes);
+        for (const std::string& name : a.branch->outputs) ++context_.readers[name];
+      }
+    }
+  }
+
+  Status add_tensors(const std::vector<OnnxTensor>& tensors) {
+    for (const OnnxTensor& t : tensors) {
+      const ValueId id = add_tensor(builder_, t);
+      context_.stored[t.name] = t.stored;
+      floats_.note(t.name, t.stored);
+      context_.code_count += elements(t.type.shape);
+      if (t.is_byte) context_.bytes.insert(id);
+      TS_TRY(define(t.name, id));
+    }
+    return {};
+  }
+
+  // What fails is noted, and what depends on it is left out, so that one refusal names all that a model needs.
+  Status add_nodes(const std::vector<OnnxNode>& nodes) {
+    for (const OnnxNode& n : nodes) {
+      const bool branches = is_if(n), known = branches || find_onnx_op(n) != nullptr,
+                 lost =
+                     std::any_of(n.inputs.begin(), n.inputs.end(), [&](const auto&in) { return lost_.contains(in); });
+      Status status;
+      if (known && !lost) status = branches ? add_if(n) : add_node(n, index_);
+      if (!status.ok() && status.code() != Code::kBadInput) return status;
+      if (!status.ok()) failures_.push_back(status.at(cat("node '", shown(n.name), "' (", shown(n.op), ")")).message());
+      if (!known || lost || !status.ok()) lost_.insert(n.outputs.begin(), n.outputs.end());
+      lost_.erase("");  // no operand
+      index_ += n.op != "Constant";
+    }
+    return {};
+  }
+
+  Status all_failures() const {
+    constexpr size_t kListed = 8;
+    std::string text = unsupported_;
+    for (size_t i = 0; i < std::min(kListed, failures_.size()); ++i)
+      text += cat(text.empty() ? "" : "; ", failures_[i]);
+    if (failures_.size() > kListed) text += cat("; and ", failures_.size() - kListed, " nodes more");
+    return text.empty() ? Status() : bad_input(text);
+  }
+
+  // The branch that a condition known at build chooses; its names are seen by nobody else.
+  Status add_if(const OnnxNode& node) {
+    const auto condition = node.inputs.size() == 1 ? ids_.find(node.inputs[0]) : ids_.end();
+    if (condition == ids_.end()) return bad_input("reads no condition that an earlier node makes");
+    const std::vector<double> numbers = graph_.numbers(condition->second);
+    if (numbers.size() != 1)
+      return bad_input(cat("its condition '", shown(node.inputs[0]),
+                           "' depends on the model's input; only conditions known at build are supported, those that "
+                           "shapes decide among them"));
+    const auto attr = node.attrs.find(numbers[0] != 0 ? "then_branch" : "else_branch");
+    if (attr == node.attrs.end() || attr->second.branch == nullptr) return bad_input("has no such branch");
+    const OnnxBranch& branch = *attr->second.branch;
+    if (branch.outputs.size() != node.outputs.size())
+      return bad_input(cat("its branch gives ", branch.outputs.size(), " results, not ", node.outputs.size()));
+    const size_t before = defined_.size();
+    const Result<Values> results = add_branch(branch);
+    for (; defined_.size() > before; defined_.pop_back()) ids_.erase(defined_.back());
+    if (!results.ok()) return results.status();
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if ((*results)[i] == kNoValue) {
+        lost_.insert(node.outputs[i]);
+      } else {
+        TS_TRY(define(node.outputs[i], (*results)[i]));
+      }
+    }
+    return {};
+  }
+
+  // Its results; kNoValue where one depends on what failed.
+  Result<Values> add_branch(const OnnxBranch& branch) {
+    if (const std::string missing = unsupported_operators(branch.nodes); !missing.empty()) return bad_input(missing);
+    TS_TRY(add_tensors(branch.tensors));
+    TS_TRY(add_nodes(branch.nodes));
+    Values results;
+    for (const std::string& name : branch.outputs) {
+      const auto it = ids_.find(name);
+      if (it == ids_.end() && !lost_.contains(name))
+        return bad_input(cat("the result '", shown(name), "' of its branch is made by no node"));
+      if (context_.codes.contains(name)) return bad_input(cat("the result '", shown(name), "' of its branch is codes"));
+      results.push_back(it == ids_.end() ? kNoValue : it->second);
+    }
+    return results;
   }
 
   // Shapes that the caller gives say what the names in them stand for, in other inputs, too.
@@ -257,6 +342,11 @@ class Importer {
   OnnxContext context_;
   FloatTypes floats_;
   std::unordered_map<std::string, ValueId> ids_;
+  std::unordered_set<std::string> lost_;  // names that depend on what failed
+  std::vector<std::string> failures_;     // of nodes, each with its node
+  std::string unsupported_;               // operators
+  std::vector<std::string> defined_;      // the names in ids_, in order
+  int64_t index_ = 0;                     // of the next node, without Constants
   std::map<std::string, int64_t> sizes_;  // of open axes, by their names
   bool batch_open_ = false;               // some input leaves its first axis open
   std::set<ValueId> results_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with weights or of two activations: MatMul, Gemm, and Conv over patches that do not overlap.
+// Products with weights or of two activations: MatMul and Gemm.
 #include <algorithm>
 
 #include "import/onnx/convert.h"
@@ -19,14 +19,12 @@ Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& na
   return c.b.emit("matmul", {x, w}, {}, name);
 }
 
-namespace {
-
-// The constant that holds a layer's weight carries the layer's name, whatever the exporter called it; codes keep the
-// name that messages about them and their scales use.
 void name_weight(OnnxCall& c, ValueId weight, const std::string& layer) {
   Value& v = c.b.graph().at(weight);
   if (v.constant && v.name.find('.') == std::string::npos && !layer.empty()) v.name = layer + ".weight";
 }
+
+namespace {
 
 // The product with operand 1 of the node, turned to w [..., n, k]; where that is a constant, it is a layer.
 Result<ValueId> layer_product(OnnxCall& c, ValueId x, ValueId w) {
@@ -97,89 +95,12 @@ Result<Values> gemm(OnnxCall& c) {
   return Values{y};
 }
 
-struct Window {
-  std::vector<int64_t> kernel;
-};
-
-// Kernel equal to stride, no padding: the patches do not overlap, so that the convolution is a matrix product of
-// reordered pixels.
-Result<Window> patch_window(OnnxCall& c, const Shape& weight) {
-  TS_ASSIGN(const int64_t group, c.integer("group", 1));
-  TS_ASSIGN(const std::string auto_pad, c.word("auto_pad", "NOTSET"));
-  TS_ASSIGN(std::vector<int64_t> strides, c.integers("strides"));
-  TS_ASSIGN(const std::vector<int64_t> kernel, c.integers("kernel_shape"));
-  TS_ASSIGN(const std::vector<int64_t> pads, c.integers("pads"));
-  TS_ASSIGN(const std::vector<int64_t> dilations, c.integers("dilations"));
-  Window w{.kernel = {weight.begin() + 2, weight.end()}};
-  if (strides.empty()) strides.assign(w.kernel.size(), 1);
-  const auto all = [](const std::vector<int64_t>& list, int64_t n) {
-    return std::all_of(list.begin(), list.end(), [n](int64_t x) { return x == n; });
-  };
-  const bool wide = std::all_of(w.kernel.begin(), w.kernel.end(), [](int64_t k) { return k >= 1; });
-  if (group != 1 || (auto_pad != "NOTSET" && auto_pad != "VALID") || strides != w.kernel ||
-      (!kernel.empty() && kernel != w.kernel) || !all(pads, 0) || !all(dilations, 1) || !wide) {
-    return bad_input(
-        cat("only convolutions whose stride equals the kernel, without padding, dilation and groups, are supported; "
-            "this one has kernel ",
-            to_string(w.kernel), ", stride ", to_string(strides), ", pads ", to_string(pads), ", group ", group));
-  }
-  return w;
-}
-
-Result<Values> conv(OnnxCall& c) {
-  TS_ASSIGN(ValueId x, c.operand(0));
-  TS_ASSIGN(ValueId w, c.operand(1));
-  const Shape weight = c.b.shape(w);
-  Shape image = c.b.shape(x);
-  if (weight.size() < 3 || weight.size() > 5 || image.size() != weight.size() || image[1] != weight[1]) {
-    return bad_input(cat("Conv of ", to_string(image), " with a kernel of ", to_string(weight)));
-  }
-  TS_ASSIGN(const Window window, patch_window(c, weight));
-  const size_t axes = window.kernel.size();
-  // [b, c, H, W] -> [b, c, h, kh, w, kw] -> [b, h, w, c, kh, kw]: the pixels of a patch in the order of the kernel's
-  // weights.
-  Shape cells = {image[0], image[1]}, grid = {image[0]};
-  std::vector<int64_t> perm = {0};
-  for (size_t i = 0; i < axes; ++i) {
-    const int64_t count = image[2 + i] / window.kernel[i];
-    if (count * window.kernel[i] != image[2 + i]) {  // pixels beyond the last whole patch are not looked at
-      TS_ASSIGN(x, c.b.slice(x, static_cast<int64_t>(2 + i), 0, 1, count * window.kernel[i]));
-    }
-    cells.push_back(count);
-    cells.push_back(window.kernel[i]);
-    grid.push_back(count);
-    perm.push_back(static_cast<int64_t>(2 + 2 * i));
-  }
-  perm.push_back(1);
-  for (size_t i = 0; i < axes; ++i) perm.push_back(static_cast<int64_t>(3 + 2 * i));
-  const int64_t patches = elements(Shape(grid.begin() + 1, grid.end())),
-                pixels = elements(Shape(weight.begin() + 1, weight.end()));
-  const std::string name = c.name_by(1);
-  name_weight(c, w, name);
-  TS_ASSIGN(x, c.b.reshape(x, cells));
-  TS_ASSIGN(x, c.b.permute(x, perm));
-  TS_ASSIGN(x, c.b.reshape(x, {image[0], patches, pixels}, name + ".patches"));
-  TS_ASSIGN(w, c.b.reshape(w, {weight[0], pixels}));
-  TS_ASSIGN(ValueId y, c.b.emit("matmul", {x, w}, {}, name));
-  if (c.has(2)) {
-    if (c.b.shape(c.in[2]) != Shape{weight[0]})
-      return bad_input(cat("Conv with a bias of ", to_string(c.b.shape(c.in[2]))));
-    TS_ASSIGN(y, c.b.map("add", {y, c.in[2]}, c.name()));
-  }
-  grid.push_back(weight[0]);
-  std::vector<int64_t> channels_first = {0, static_cast<int64_t>(axes) + 1};
-  for (size_t i = 0; i < axes; ++i) channels_first.push_back(static_cast<int64_t>(i) + 1);
-  TS_ASSIGN(y, c.b.reshape(y, grid));
-  return single(c.b.permute(y, channels_first));
-}
-
 }  // namespace
 
 std::span<const OnnxOp> onnx_product_ops() {
   static const OnnxOp kOps[] = {
       {"MatMul", matmul},
       {"Gemm", gemm},
-      {"Conv", conv},
   };
   return kOps;
 }

@@ -17,9 +17,10 @@ struct Child {
 constexpr Child kChildren[] = {
     {Kind::kModel, 7, Kind::kGraph},         {Kind::kModel, 25, Kind::kFunction},  {Kind::kGraph, 1, Kind::kNode},
     {Kind::kGraph, 5, Kind::kTensor},        {Kind::kFunction, 7, Kind::kNode},    {Kind::kNode, 5, Kind::kAttribute},
-    {Kind::kFunction, 11, Kind::kAttribute}, {Kind::kAttribute, 5, Kind::kTensor},
+    {Kind::kFunction, 11, Kind::kAttribute}, {Kind::kAttribute, 5, Kind::kTensor}, {Kind::kAttribute, 6, Kind::kGraph},
 };
 constexpr uint64_t kRawData = 9;  // of a tensor
+constexpr int kMaxDepth = 90;     // of messages inside one another; protobuf reads no more than 100
 
 Kind kind_of(Kind in, uint64_t field) {
   for (const Child& c : kChildren) {
@@ -38,7 +39,8 @@ class Splitter {
   explicit Splitter(const Bytes& file) : file_(file) {}
 
   // The message between two bytes of the file, with its raw_data replaced.
-  bool split(Kind kind, size_t at, size_t end, std::string& out) {
+  bool split(Kind kind, size_t at, size_t end, std::string& out, int depth) {
+    if (depth > kMaxDepth) return false;
     while (at < end) {
       const size_t begin = at;
       uint64_t key = 0, length = 0;
@@ -55,7 +57,7 @@ class Splitter {
           break;
         case 2: {
           if (!varint(at, end, length) || length > end - at) return false;
-          if (!field(kind, key, at, at + static_cast<size_t>(length), out)) return false;
+          if (!field(kind, key, at, at + static_cast<size_t>(length), out, depth)) return false;
           at += static_cast<size_t>(length);
           continue;
         }
@@ -84,12 +86,12 @@ class Splitter {
   }
 
   // A field that has a length.
-  bool field(Kind kind, uint64_t key, size_t at, size_t end, std::string& out) {
+  bool field(Kind kind, uint64_t key, size_t at, size_t end, std::string& out, int depth) {
     const Kind inner = kind_of(kind, key >> 3);
     put_varint(out, key);
     if (inner != Kind::kOther) {
       std::string message;
-      if (!split(inner, at, end, message)) return false;
+      if (!split(inner, at, end, message, depth + 1)) return false;
       put_varint(out, message.size());
       out += message;
       return true;
@@ -114,7 +116,7 @@ class Splitter {
 std::optional<RawFields> split_raw_fields(const Bytes& file) {
   Splitter splitter(file);
   RawFields fields;
-  if (!splitter.split(Kind::kModel, 0, file.size(), fields.message)) return std::nullopt;
+  if (!splitter.split(Kind::kModel, 0, file.size(), fields.message, 0)) return std::nullopt;
   fields.data = std::move(splitter.data);
   return fields;
 }

@@ -54,7 +54,11 @@ Result<OnnxTensor> read_tensor(const onnx::TensorProto& tensor, TensorSource& so
   return made;
 }
 
-Result<OnnxAttr> read_attr(const onnx::AttributeProto* a, TensorSource& source) {
+using Opsets = std::map<std::string, int64_t>;
+
+Result<OnnxBranch> read_branch(const onnx::GraphProto& graph, const Opsets& opsets, TensorSource& source);
+
+Result<OnnxAttr> read_attr(const onnx::AttributeProto* a, const Opsets& opsets, TensorSource& source) {
   using Kind = OnnxAttr::Kind;
   OnnxAttr out;
   out.refers_to = a->ref_attr_name();
@@ -67,6 +71,7 @@ Result<OnnxAttr> read_attr(const onnx::AttributeProto* a, TensorSource& source) 
            : a->has_t()           ? onnx::AttributeProto::TENSOR
            : a->ints_size() > 0   ? onnx::AttributeProto::INTS
            : a->floats_size() > 0 ? onnx::AttributeProto::FLOATS
+           : a->has_g()           ? onnx::AttributeProto::GRAPH
                                   : onnx::AttributeProto::UNDEFINED;
   }
   switch (type) {
@@ -89,6 +94,12 @@ Result<OnnxAttr> read_attr(const onnx::AttributeProto* a, TensorSource& source) 
       TS_ASSIGN(OnnxTensor tensor, read_tensor(a->t(), source));
       out.kind = Kind::kTensor;
       out.tensor = std::make_shared<const OnnxTensor>(std::move(tensor));
+      break;
+    }
+    case onnx::AttributeProto::GRAPH: {
+      TS_ASSIGN(OnnxBranch branch, read_branch(a->g(), opsets, source));
+      out.kind = Kind::kBranch;
+      out.branch = std::make_shared<const OnnxBranch>(std::move(branch));
       break;
     }
     default:
@@ -123,8 +134,6 @@ std::vector<std::string> read_names(const Names& names) {
   return out;
 }
 
-using Opsets = std::map<std::string, int64_t>;
-
 template <class Imports>
 Opsets read_opsets(const Imports& imports) {
   Opsets opsets;
@@ -147,11 +156,27 @@ Result<OnnxNode> read_node(const onnx::NodeProto* n, const Opsets& opsets, Tenso
   if (opset != opsets.end()) out.opset = opset->second;
   const std::string place = cat("node '", shown(out.name), "' (", shown(out.op), ")");
   for (const auto& a : n->attribute()) {
-    Result<OnnxAttr> attr = read_attr(&a, source);
+    Result<OnnxAttr> attr = read_attr(&a, opsets, source);
     if (!attr.ok()) return attr.status().at(place);
     if (!out.attrs.emplace(a.name(), std::move(*attr)).second)
       return bad_input(cat(place, ": attribute '", shown(a.name()), "' is given twice"));
   }
+  return out;
+}
+
+// Messages inside one another are at most 100 (protobuf), so branches are nested less deep than that.
+Result<OnnxBranch> read_branch(const onnx::GraphProto& graph, const Opsets& opsets, TensorSource& source) {
+  OnnxBranch out;
+  if (graph.sparse_initializer_size() > 0) return bad_input("a branch holds sparse weights, which are not supported");
+  for (const auto& t : graph.initializer()) {
+    TS_ASSIGN(OnnxTensor tensor, read_tensor(t, source));
+    out.tensors.push_back(std::move(tensor));
+  }
+  for (const auto& n : graph.node()) {
+    TS_ASSIGN(OnnxNode node, read_node(&n, opsets, source));
+    out.nodes.push_back(std::move(node));
+  }
+  for (const auto& v : graph.output()) out.outputs.push_back(as_utf8(v.name()));
   return out;
 }
 
@@ -166,7 +191,7 @@ Result<OnnxFunction> read_function(const onnx::FunctionProto* f, const Opsets& m
   Opsets opsets = read_opsets(f->opset_import());
   opsets.insert(model_opsets.begin(), model_opsets.end());  // what the function does not say, the model does
   for (const auto& a : f->attribute_proto()) {
-    TS_ASSIGN(OnnxAttr attr, read_attr(&a, source));
+    TS_ASSIGN(OnnxAttr attr, read_attr(&a, opsets, source));
     out.defaults[a.name()] = std::move(attr);
   }
   for (const auto& n : f->node()) {

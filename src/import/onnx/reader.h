@@ -26,8 +26,10 @@ struct OnnxTensor {
   int64_t stored = 0;    // its ONNX data type
 };
 
+struct OnnxBranch;
+
 struct OnnxAttr {
-  enum class Kind : uint8_t { kInt, kFloat, kString, kTensor, kInts, kFloats, kOther };
+  enum class Kind : uint8_t { kInt, kFloat, kString, kTensor, kInts, kFloats, kBranch, kOther };
   Kind kind = Kind::kOther;
   int64_t i = 0;
   double f = 0;
@@ -35,6 +37,7 @@ struct OnnxAttr {
   std::vector<int64_t> ints;
   std::vector<double> floats;
   std::shared_ptr<const OnnxTensor> tensor;
+  std::shared_ptr<const OnnxBranch> branch;
   std::string refers_to;  // in a function: the attribute of the call that gives the value
 };
 
@@ -44,6 +47,13 @@ struct OnnxNode {
   std::vector<std::string> inputs, outputs;  // "" where an optional one is absent
   std::map<std::string, OnnxAttr> attrs;
   std::string scope;  // path of the module that the exporter noted, "blocks.0.attn.qkv"; may be empty
+};
+
+// What an If does in one of its two cases: nodes that read names of the graph around them, too.
+struct OnnxBranch {
+  std::vector<OnnxTensor> tensors;
+  std::vector<OnnxNode> nodes;
+  std::vector<std::string> outputs;
 };
 
 struct OnnxDim {
@@ -83,8 +93,8 @@ int64_t onnx_files_read();
 // The inputs alone, as the file declares them: no weight is looked at.
 Result<std::vector<OnnxInput>> read_onnx_inputs(const Bytes& file);
 
-// Replaces calls of functions by their nodes, at any depth. A function that calls itself, or a result of more than a
-// million nodes, is an error.
+// Replaces calls of functions by their nodes, at any depth, in branches, too. A function that calls itself, or a result
+// of more than a million nodes, is an error.
 Result<std::vector<OnnxNode>> inline_functions(std::vector<OnnxNode> nodes, const std::vector<OnnxFunction>& functions);
 
 // The element that stands for an ONNX data type: f32 for all floats (how they are stored is the build's choice, not the

@@ -156,14 +156,6 @@ Result<Values> place_of(OnnxCall& c, const std::string& extreme) {
 Result<Values> arg_max(OnnxCall& c) { return place_of(c, "max"); }
 Result<Values> arg_min(OnnxCall& c) { return place_of(c, "min"); }
 
-Result<Values> global_average_pool(OnnxCall& c) {
-  TS_ASSIGN(const ValueId x, c.operand(0));
-  if (c.b.rank(x) < 3) return bad_input(cat("GlobalAveragePool of ", to_string(c.b.shape(x))));
-  std::vector<bool> reduced(c.b.rank(x), true);
-  reduced[0] = reduced[1] = false;
-  return single(reduce_axes(c, x, reduced, true, "mean"));
-}
-
 }  // namespace
 
 std::span<const OnnxOp> onnx_reduction_ops() {
@@ -181,7 +173,6 @@ std::span<const OnnxOp> onnx_reduction_ops() {
       {"LpNormalization", lp_normalise},
       {"ArgMax", arg_max},
       {"ArgMin", arg_min},
-      {"GlobalAveragePool", global_average_pool},
   };
   return kOps;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/pi05/modulations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -39,6 +40,13 @@ Times times_of(int64_t steps) {
   Times times{.t = {}, .dt = -1.0f / static_cast<float>(steps)};
   for (float t = 1; t >= -times.dt / 2; t += times.dt) times.t.push_back(t);
   return times;
+}
+
+float guidance(double t) {
+  constexpr double kMost = 10;
+  const double s = 1 - t;
+  if (!(s > 0)) return static_cast<float>(kMost);
+  return static_cast<float>(std::min(kMost, t / s * (t * t + s * s) / (t * t)));
 }
 
 std::vector<double> time_embedding(double t, int64_t width, double min_period, double max_period) {

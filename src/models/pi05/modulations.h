@@ -16,6 +16,10 @@ struct Times {
 };
 Times times_of(int64_t steps);
 
+// How strongly real-time chunking draws the velocity at t: min((1 - s) / s * ((1 - s)^2 + s^2) / (1 - s)^2, 10) with
+// s = 1 - t.
+float guidance(double t);
+
 // [sin(2 pi t / period_k), cos(2 pi t / period_k)], k = 0 .. width / 2 - 1; periods from min to max in equal ratios.
 std::vector<double> time_embedding(double t, int64_t width, double min_period, double max_period);
 

@@ -18,6 +18,7 @@ struct Sizes {
   int64_t batch, views, prompt, horizon, steps;
   bool bytes;      // images are u8
   bool bf16_rope;  // rotary frequencies are rounded to bf16
+  bool rtc;        // velocities are corrected towards the chunk before (real-time chunking)
 };
 
 // One of the three graphs. States have the same names and types in all of them.
@@ -188,6 +189,12 @@ class PolicyGraph {
   Status begin_steps(ValueId valid) {
     const ValueId noise = l_.input("noise", {n_.batch, n_.horizon, s_.action}, Element::f32);
     TS_TRY(leave("x", noise, exact(state("x", l_.b.shape(noise), Element::f32))));
+    if (n_.rtc) {
+      const ValueId prev = l_.input("prev_actions", l_.b.shape(noise), Element::f32),
+                    weights = l_.input("prev_weights", {n_.batch, n_.horizon}, Element::f32);
+      TS_TRY(leave("rtc.prev", prev, exact(state("rtc.prev", l_.b.shape(prev), Element::f32))));
+      TS_TRY(leave("rtc.weights", weights, exact(state("rtc.weights", l_.b.shape(weights), Element::f32))));
+    }
     TS_TRY(leave("length", valid, state("length", {n_.batch}, Element::i32)));
     Buffer zeros(static_cast<size_t>(n_.batch) * sizeof(int32_t));
     std::fill_n(zeros.data(), zeros.size(), uint8_t{0});
@@ -235,16 +242,15 @@ class PolicyGraph {
     return {};
   }
   // Columns of a table's row, for all rows of the stream.
-  Result<ValueId> columns(ValueId row, int64_t part) {
-    const int64_t width = s_.expert.width;
+  Result<ValueId> columns(ValueId row, int64_t part, int64_t width) {
     TS_ASSIGN(const ValueId some, l_.b.slice(row, 1, part * width, 1, width));
     return l_.b.reshape(some, {n_.batch, 1, width});
   }
   Result<Modulation> modulation(int64_t norm) {
     Modulation m{};
-    TS_ASSIGN(m.factor, columns(modulations_, 2 * norm));
-    TS_ASSIGN(m.shift, columns(modulations_, 2 * norm + 1));
-    TS_ASSIGN(m.gate, columns(gates_, norm));
+    TS_ASSIGN(m.factor, columns(modulations_, 2 * norm, s_.expert.width));
+    TS_ASSIGN(m.shift, columns(modulations_, 2 * norm + 1, s_.expert.width));
+    TS_ASSIGN(m.gate, columns(gates_, norm, s_.expert.width));
     return m;
   }
 
@@ -276,9 +282,31 @@ class PolicyGraph {
     return g_.add_constant("suffix.mask", {1, 1, suffix(), keys}, bias);
   }
 
+  // Real-time chunking: v - guidance * weights * (prev - (x - t v)). What x would end as is drawn towards the chunk
+  // before, row by row; a weight of 0 leaves v as it is.
+  Result<ValueId> corrected(ValueId x, ValueId v, ValueId count) {
+    if (!n_.rtc) return v;
+    const ValueId prev = exact(state("rtc.prev", l_.b.shape(x), Element::f32)),
+                  per_row = exact(state("rtc.weights", {n_.batch, n_.horizon}, Element::f32));
+    std::vector<std::vector<float>> rows;
+    for (const float t : times_of(n_.steps).t) rows.push_back({t, guidance(t)});
+    TS_ASSIGN(const ValueId row, exact_by_step("rtc.steps", rows, count));
+    TS_ASSIGN(const ValueId t, columns(row, 0, 1));
+    TS_ASSIGN(const ValueId g, columns(row, 1, 1));
+    TS_ASSIGN(const ValueId weights, l_.b.reshape(per_row, {n_.batch, n_.horizon, 1}));
+    TS_ASSIGN(ValueId y, l_.b.map("mul", {v, t}, "rtc.rest"));
+    TS_ASSIGN(y, l_.b.map("sub", {x, exact(y)}, "rtc.end"));
+    TS_ASSIGN(y, l_.b.map("sub", {prev, exact(y)}, "rtc.distance"));
+    TS_ASSIGN(y, l_.b.map("mul", {exact(y), weights}, "rtc.weighted"));
+    TS_ASSIGN(y, l_.b.map("mul", {exact(y), g}, "rtc.correction"));
+    TS_ASSIGN(y, l_.b.map("sub", {v, exact(y)}, "rtc.velocity"));
+    return exact(y);
+  }
+
   Status finish_step(ValueId x, ValueId velocity, ValueId count) {
     const ValueId dt = exact(l_.b.scalar(times_of(n_.steps).dt, Element::f32, "dt"));
-    TS_ASSIGN(ValueId change, l_.b.map("mul", {velocity, dt}, "euler.change"));
+    TS_ASSIGN(const ValueId drawn, corrected(x, velocity, count));
+    TS_ASSIGN(ValueId change, l_.b.map("mul", {drawn, dt}, "euler.change"));
     TS_ASSIGN(const ValueId after, l_.b.map("add", {x, exact(change)}, "euler"));
     TS_TRY(output("velocity", velocity));
     TS_TRY(leave("x", after, x));
@@ -311,7 +339,8 @@ Result<Sizes> sizes_of(const PolicySettings& s, const FamilySizes& asked) {
                 .horizon = asked.get("horizon", s.horizon),
                 .steps = asked.get("steps", s.steps),
                 .bytes = asked.get("images", 1) == 2,
-                .bf16_rope = asked.get("rope", 1) == 2};
+                .bf16_rope = asked.get("rope", 1) == 2,
+                .rtc = asked.get("rtc", 1) == 2};
   if (n.views > kMostViews || n.steps > 1000 || n.prompt > 65536 || n.horizon > 65536)
     return usage_error(cat("sizes views=", n.views, ", prompt=", n.prompt, ", horizon=", n.horizon, ", steps=", n.steps,
                            ": at most ", kMostViews, ", 65536, 65536 and 1000 are accepted"));
@@ -321,7 +350,10 @@ Result<Sizes> sizes_of(const PolicySettings& s, const FamilySizes& asked) {
 Result<FamilySchedule> schedule(Checkpoint& checkpoint, const FamilySizes& asked) {
   TS_ASSIGN(const PolicySettings s, read_policy_settings(checkpoint));
   TS_ASSIGN(const Sizes n, sizes_of(s, asked));
-  return FamilySchedule{.graphs = {kVision, kPrefix, kStep}, .runs = {{kVision, 1}, {kPrefix, 1}, {kStep, n.steps}}};
+  // A step reads as many keys as are valid, whatever the cache holds: one plan serves all.
+  return FamilySchedule{.graphs = {kVision, kPrefix, kStep},
+                        .runs = {{kVision, 1}, {kPrefix, 1}, {kStep, n.steps}},
+                        .buckets = {{kVision, {"views"}}, {kPrefix, {"views", "prompt"}}}};
 }
 
 // A head that is the embedding's other name, heads that nobody reads, and the norm behind the last layer.
@@ -351,18 +383,18 @@ Result<Graph> pi05_graph(Checkpoint& checkpoint, const FamilySizes& asked) {
 }
 
 extern const Family pi05_family;
-const Family pi05_family{
-    nullptr,
-    nullptr,
-    pi05_graph,
-    harmless,
-    {{"views", "cameras, at most"},
-     {"prompt", "tokens of the prompt, at most"},
-     {"horizon", "actions of a chunk"},
-     {"steps", "Euler steps"},
-     {"images", "how pixels come", {"f32", "u8"}},
-     {"rope", "rotary frequencies as JAX has them, or rounded to bf16", {"jax", "openpi-pytorch"}}},
-    schedule,
-    random_policy};
+const Family pi05_family{nullptr,
+                         nullptr,
+                         pi05_graph,
+                         harmless,
+                         {{"views", "cameras, at most"},
+                          {"prompt", "tokens of the prompt, at most"},
+                          {"horizon", "actions of a chunk"},
+                          {"steps", "Euler steps"},
+                          {"images", "how pixels come", {"f32", "u8"}},
+                          {"rope", "rotary frequencies as JAX has them, or rounded to bf16", {"jax", "openpi-pytorch"}},
+                          {"rtc", "velocities are corrected towards the chunk before", {"off", "on"}}},
+                         schedule,
+                         random_policy};
 
 }  // namespace tessera

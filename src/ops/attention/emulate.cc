@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "emulate/tensor_core_lanes.h"
 #include "op/reference.h"
+#include "tiles/sm90/chain/few_keys.h"
 
 namespace tessera {
 namespace {
@@ -101,14 +102,19 @@ class Rows {
       }
       if (j >= seen) x = -INFINITY;
     }
-    const int64_t block = order_.block > 0 ? order_.block : keys, blocks = (keys + block - 1) / block;
-    std::vector<RowState> states(static_cast<size_t>(order_.split));
+    const int64_t slice = sm90::few_slice_keys(static_cast<int>(std::max<int64_t>(1, valid.all)));
+    const int64_t block = order_.slices > 0  ? slice
+                          : order_.block > 0 ? order_.block
+                                             : keys,
+                  blocks = (keys + block - 1) / block, split = std::max(order_.slices, order_.split);
+    std::vector<RowState> states(static_cast<size_t>(split));
     for (RowState& r : states)
       r.o.assign(static_cast<size_t>(panels.size()) * kCoreLanes, 0.0f), r.off.assign(r.o.size(), 0.0);
     for (int64_t n = 0; n < blocks; ++n) {
       const int64_t at = (order_.backward ? blocks - 1 - n : n) * block;
-      see_block(s, at, std::min(at + block, keys), states[static_cast<size_t>(n % order_.split)], panels, v);
+      see_block(s, at, std::min(at + block, keys), states[static_cast<size_t>(n % split)], panels, v);
     }
+    if (order_.slices > 0) return join_all(states);
     return order_.split == 1 ? std::move(states[0]) : join(states);
   }
 

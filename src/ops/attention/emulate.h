@@ -20,7 +20,8 @@ struct AttentionOrder {
   int64_t first_product = 0;  // key that the products of a row begin with; they go round
   // Relative error of scores where it is not known which GPU adds them up; its sums with v err by a unit of f32 more.
   double loose = 0;
-  int split = 1;  // so many warpgroups take blocks in turn, their results are joined at the end
+  int split = 1;   // so many warpgroups take blocks in turn, their results are joined at the end
+  int slices = 0;  // instead: so many neighbouring slices of the keys that exist (sm90/chain/few_keys.h), then joined
 };
 
 Emulation emulate_attention(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program of a matmul whose product a library computes. The library adds a bias vector and a residual matrix to its
-// f32 sum before it rounds; every other program runs in a second kernel over the product (tiles/cuda/steps.cuh), which
-// then does all the steps: a bias given to the library would be rounded twice.
+// f32 sum before it rounds, where all rows are units of 16 bytes; every other program runs in a second kernel over the
+// product (tiles/cuda/steps.cuh), which then does all the steps: a bias given to the library would be rounded twice.
+// Other rows it multiplies with older kernels, and adds the bias in a kernel of its own to the 16 bits that they wrote
+// (cublasLt::epilogue::impl::globalKernel): one rounding more than anybody asked for. Their product is f32 therefore.
 #pragma once
 
+#include "archs/planted_fault.h"
 #include "op/extra_results.h"
+#include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
 #include "tiles/cuda/cublaslt.h"
 #include "tiles/cuda/device_axes.h"
@@ -34,6 +38,7 @@ inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ",
              kMaxDeviceSteps, " run at once");
   TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
+  TS_REQUIRE(!keeps_columns(p), kNoKeptColumns);
   TS_REQUIRE(q.then->among(kDeviceSteps), kDeviceSteps.says_in_any_order());
   for (const Step& step : q.then->steps) {
     if (operand_of(step.kind) == StepOperand::kNone) continue;
@@ -59,16 +64,25 @@ inline int64_t repeated_rows(const Problem& p, const MatmulProblem& q, const Ste
                                                                                                                : 0;
 }
 
+// Whether the library adds to its f32 sum what it is given beside a product in 16 bits.
+inline bool adds_before_rounding(const MatmulProblem& q, int64_t c_row_stride) {
+  const auto whole = [](int64_t stride, const QuantType& t) { return stride * info(t.element).bits % 128 == 0; };
+  return planted(Fault::kOddRows) || info(q.y.element).bits > 16 ||
+         (whole(q.x_row_stride, q.x) && whole(q.w_row_stride, q.w) && whole(q.n, q.y) && whole(c_row_stride, q.y));
+}
+
 // `bias_fits`: whether the library takes a bias of the result's element. `narrow`: the product's element where it is
 // not the result itself. `repeats`: whether it is asked for a product per repetition where the residual's rows repeat.
 inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool bias_fits, Element narrow,
                                   bool repeats = false) {
   AfterProduct a;
   a.product = q.y.element;
+  const bool fits_itself = q.y.element == narrow || q.y.element == Element::f32;
+  bool rounds_late = true;
   if (q.then->within(kLibrarySteps)) {
     a.bias = q.then->find(StepKind::bias);
     a.residual = q.then->find(StepKind::residual);
-    bool fits = q.y.element == narrow || q.y.element == Element::f32;
+    bool fits = fits_itself;
     if (a.bias != nullptr) fits = fits && bias_fits && q.n % 8 == 0 && p.step_operand(*a.bias).type == q.y;
     if (a.residual != nullptr) {
       const Operand& r = p.step_operand(*a.residual);
@@ -76,11 +90,13 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
       const bool once = elements(r.shape) == q.batch * q.m * q.n && r.rows().row_stride >= q.n;
       fits = fits && r.type == q.y && (once || (repeats && repeated_rows(p, q, *a.residual) > 0));
     }
-    if (fits) return a;
+    const int64_t c_row_stride = a.residual == nullptr ? q.n : p.step_operand(*a.residual).rows().row_stride;
+    rounds_late = q.then->empty() || adds_before_rounding(q, c_row_stride);
+    if (fits && rounds_late) return a;
   }
   a.second_kernel = true;
   a.bias = a.residual = nullptr;
-  a.in_place = q.y.element == narrow || q.y.element == Element::f32;
+  a.in_place = fits_itself && rounds_late;
   if (!a.in_place)
     a.product = Element::f32;  // 16 bits would round once more, and f16 overflow where a scaled e4m3 does not
   return a;
@@ -90,6 +106,17 @@ inline AfterProduct after_product(const Problem& p, const MatmulProblem& q, bool
 inline double product_error(const AfterProduct& a) {
   if (!a.second_kernel || a.product == Element::f32) return 0;
   return a.product == Element::f16 ? 0x1p-12 : 0x1p-9;
+}
+
+// That rounding as emulation has it. `or_f32`: of a variant that may fall back to f32.
+inline LibraryProduct library_product(const AfterProduct& a, bool or_f32) {
+  return {a.second_kernel ? a.product : Element::f32, or_f32};
+}
+
+// Of the second kernel's functions one has a faster form for results that are not f32 (tiles/cuda/gelu_fast.h).
+inline double second_kernel_error(const MatmulProblem& q, const AfterProduct& a) {
+  const Step* act = a.second_kernel && q.y.element != Element::f32 ? q.then->find(StepKind::act) : nullptr;
+  return act != nullptr && act->fn == Unary::gelu_erf ? 0x1p-21 : 0;
 }
 
 // Contract: accepts_program said yes.

@@ -2,30 +2,16 @@
 // matmul/cpu_bf16: products of numbers that bf16 holds exactly (bf16, fp8, 4 bits, int8; with block scales too where
 // the significands allow it), by the matrix instructions of the processor (BFMMLA, AMX, VDPBF16PS; else fp32 FMA on the
 // same numbers), summed in fp32.
-#include "ops/matmul/cpu_kernel.h"
-#include "tiles/cpu/numbers.h"
-#include "tiles/cpu/rows.h"
+#include "ops/matmul/cpu_products.h"
 
 namespace tessera {
 namespace {
 
-CpuFactors factors() {
-  return {.product = bf16_product(),
-          .numbers = Element::bf16,
-          .holds = fits_bf16,
-          .reads = is_exact_in_bf16,
-          .refusal = "multiplies numbers that bf16 holds exactly, not "};
-}
+Verdict accepts(const Problem& p) { return accepts_cpu_matmul(p, bf16_factors()); }
 
-Verdict accepts(const Problem& p) { return accepts_cpu_matmul(p, factors()); }
+std::vector<OperandLayout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, bf16_factors()); }
 
-Arithmetic arithmetic(const Problem&) {
-  return {.computed = Element::bf16, .instruction = "bf16 products, fp32 sums", .accumulator_bits = 23};
-}
-
-std::vector<OperandLayout> layouts(const Problem& p) { return layouts_of_cpu_matmul(p, factors()); }
-
-Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, factors()); }
+Result<std::unique_ptr<Kernel>> bind(const Problem& p) { return make_cpu_matmul(p, bf16_factors()); }
 
 }  // namespace
 
@@ -33,7 +19,7 @@ const Variant& matmul_cpu_bf16() {
   static const Variant kVariant{.name = "matmul/cpu_bf16",
                                 .arch = Arch::cpu,
                                 .accepts = accepts,
-                                .arithmetic = arithmetic,
+                                .arithmetic = bf16_arithmetic,
                                 .layouts = layouts,
                                 .bind = bind};
   return kVariant;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ops/matmul/after_product.h"
-#include "ops/matmul/emulate.h"
 #include "tiles/cuda/cublaslt.h"
 
 #ifdef __CUDACC__
@@ -38,6 +37,7 @@ Arithmetic arithmetic(const Problem& p) {
   const MatmulProblem q = MatmulProblem::of(p);
   Arithmetic a;
   a.operand_error = product_error(split(p, q));
+  a.activation_error = second_kernel_error(q, split(p, q));
   if (q.x.element == Element::f32) {
     a.computed = Element::f32;
     a.instruction = "cuBLASLt FMA (FFMA), f32 sums";
@@ -52,11 +52,20 @@ Arithmetic arithmetic(const Problem& p) {
 Emulation emulate(const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
   const MatmulProblem q = MatmulProblem::of(p);
   if (q.x.element == Element::f32) return {};
-  return emulate_library(p, in, out, kMmaHalf, 2 * product_error(split(p, q)), arithmetic(p).activation_error);
+  return emulate_library(p, in, out, kMmaHalf, library_product(split(p, q), /*or_f32=*/false),
+                         arithmetic(p).activation_error);
+}
+
+// What the library adds before it rounds, if its operands start at multiples of 16 bytes (adds_before_rounding). Where
+// they do not, which only a launch knows, it writes f32 and the second kernel adds.
+bool adds_if_aligned(const AfterProduct& after) {
+  return (after.bias != nullptr || after.residual != nullptr) && after.product != Element::f32;
 }
 
 int64_t product_bytes(const MatmulProblem& q, const AfterProduct& after) {
-  return after.in_place ? 0 : round_up(q.batch * q.m * q.n * bytes_of(after.product), 256);
+  const int64_t numbers = q.batch * q.m * q.n;
+  if (adds_if_aligned(after)) return round_up(numbers * bytes_of(Element::f32), 256);
+  return after.in_place ? 0 : round_up(numbers * bytes_of(after.product), 256);
 }
 
 int64_t workspace_bytes(const Problem& p) {
@@ -116,36 +125,46 @@ class CublasKernel final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void* workspace,
                 Stream stream) override {
     if (empty()) return {};
-    const int64_t kept = product_bytes(q_, after_);
-    void* product = after_.in_place ? out[0].data : workspace;
     const auto data_of = [&](const Step* step) {
       return step == nullptr ? nullptr : in[static_cast<size_t>(step->operand)].data;
     };
-    GemmPointers pointers{
-        .x = in[0].data, .w = in[1].data, .c = data_of(after_.residual), .bias = data_of(after_.bias), .y = product};
+    GemmPointers pointers{.x = in[0].data,
+                          .w = in[1].data,
+                          .c = data_of(after_.residual),
+                          .bias = data_of(after_.bias),
+                          .y = after_.in_place ? out[0].data : workspace};
     bool aligned = true;
-    for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(product)}) {
+    for (const void* p : {pointers.x, pointers.w, pointers.c, pointers.bias, static_cast<const void*>(pointers.y)}) {
       aligned = aligned && is_aligned(p, static_cast<uintptr_t>(alignment_));
     }
-    for (int64_t i = 0; i < calls_; ++i) {
-      TS_TRY((aligned ? gemm_ : unaligned_)
-                 ->run(pointers, static_cast<uint8_t*>(workspace) + kept, stream.handle)
-                 .at(kName));
+    const bool later = !aligned && adds_if_aligned(after_);
+    if (later) pointers.y = workspace;
+    const AfterProduct& after = later ? kAllLater : after_;
+    void* product = pointers.y;
+    void* of_library = static_cast<uint8_t*>(workspace) + product_bytes(q_, after_);
+    for (int64_t i = 0; i < (later ? 1 : calls_); ++i) {
+      TS_TRY((aligned ? gemm_ : unaligned_)->run(pointers, of_library, stream.handle).at(kName));
       pointers.x = static_cast<const uint8_t*>(pointers.x) + x_step_;
       pointers.y = static_cast<uint8_t*>(pointers.y) + y_step_;
     }
-    if (!after_.second_kernel) return {};
-    return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after_.product}),
+    if (!after.second_kernel) return {};
+    return cuda::launch_steps(kName, device_steps(problem_, q_, in, out[0], {product, nullptr, after.product}),
                               stream.handle);
   }
 
  private:
+  static constexpr AfterProduct kAllLater{.second_kernel = true, .product = Element::f32, .in_place = false};
+
   bool empty() const { return q_.batch * q_.m * q_.n == 0; }
 
   Status make_both(GemmSpec spec) {
     TS_ASSIGN(gemm_, Gemm::make(spec));
     spec.alignment = static_cast<int>(std::min(bytes_of(spec.in), bytes_of(spec.out)));
     spec.rank = 0;
+    if (adds_if_aligned(after_)) {
+      spec.batch = q_.batch, spec.m = q_.m, spec.out = kAllLater.product;
+      spec.bias = spec.c = spec.shared_w = spec.shared_c = false;
+    }
     TS_ASSIGN(unaligned_, Gemm::make(spec));
     return {};
   }

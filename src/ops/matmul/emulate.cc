@@ -4,11 +4,13 @@
 #include <algorithm>
 
 #include "archs/sm90/approximate.h"
+#include "base/buffer.h"
 #include "base/parallel.h"
 #include "op/errors.h"
 #include "op/extra_results.h"
 #include "op/f64_product.h"
 #include "op/reference.h"
+#include "steps/rotary.h"
 #include "tiles/sm90/activation_fast.h"
 
 namespace tessera {
@@ -36,7 +38,11 @@ struct Epilogue {
       if (s.kind == StepKind::residual) residual = decode_codes(*operand);
       if (names_function(s.kind)) act = smooth_activation(s.fn);
       if (s.kind == StepKind::normalise) set_factors(problem, *operand);
+      if (s.kind == StepKind::rotary)
+        angles = decode_codes(*operand), rotary = RotaryStep::of(s, operand->desc->shape.back());
     }
+    if (const int at = ExtraResults::of(problem.attrs).gain; at > 0)
+      codes_gain = decode_codes(in[static_cast<size_t>(at)]);
     gated = p.then->gated();
     // activate_half_pairs: results in e4m3 of nothing but an activation, by the normal mainloop
     // (tiles/sm90/gemm_run.cuh)
@@ -60,7 +66,8 @@ struct Epilogue {
 
   MatmulProblem p;
   float x_scale = 1, unit = 1;
-  std::vector<float> w_scale, bias, gain, residual;
+  std::vector<float> w_scale, bias, gain, residual, angles, codes_gain;
+  RotaryStep rotary;
   std::vector<Near> row_factor;
   SmoothActivation act;
   bool gated = false, in_half = false;
@@ -125,15 +132,67 @@ Near finish_swapped(const Epilogue& e, const Affine& c, Near v, const float* res
   return v.plus(*residual);
 }
 
+// steps/rotary.h, of a row of y.
+void turn_heads(const Epilogue& e, int64_t row, Near* v) {
+  const int64_t pairs = e.rotary.pairs, rows = static_cast<int64_t>(e.angles.size()) / (2 * pairs);
+  const float *cosines = &e.angles[static_cast<size_t>(row % rows * 2 * pairs)], *sines = cosines + pairs;
+  const auto turned = [](const Near& own, const Near& other, float cosine, float sine) {
+    const Near product = other.times(sine);
+    const float y = rotated(own.v, other.v, cosine, sine);
+    const bool exact = own.off == 0 && product.off == 0;
+    return Near{y, exact ? 0 : std::fabs(cosine) * own.off + product.off + Near::unit(y)};
+  };
+  for (int64_t head = 0; head < e.rotary.columns; head += e.rotary.head) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      Near &a = v[head + i], &b = v[head + i + pairs];
+      const Near first = turned(a, b, cosines[i], -sines[i]), second = turned(b, a, cosines[i], sines[i]);
+      a = first, b = second;
+    }
+  }
+}
+
+// The tensor before, copied under the result's scale, with rows of y in it.
+void emulate_kept(const Problem& problem, const KeptColumns& kept, std::span<const TensorView> in,
+                  const TensorView& out, const std::vector<Near>& y, EmulatedResult& result) {
+  const TensorView& before = in[static_cast<size_t>(kept.before)];
+  const float unit = 1.0f / tensor_scale(out);
+  const bool scaled = before.desc->type.scaled();
+  std::vector<Near> all;
+  for (const float code : decode_codes(before)) {
+    const Near v{code, 0};
+    all.push_back(scaled ? v.times(tensor_scale(before) * unit).joined() : v);
+  }
+  // Which number is where: the reference, over places.
+  Dense places{problem.out[0].shape, std::vector<double>(y.size())};
+  for (size_t i = 0; i < y.size(); ++i) places.v[i] = static_cast<double>(i);
+  std::vector<Dense> numbers(in.size());
+  numbers[static_cast<size_t>(kept.before)] = {before.desc->shape, std::vector<double>(all.size(), -1.0)};
+  if (kept.at >= 0) numbers[static_cast<size_t>(kept.at)] = decode(in[static_cast<size_t>(kept.at)]);
+  const Dense from = kept_result(problem, kept, numbers, places);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (from.v[i] >= 0) all[i] = y[static_cast<size_t>(from.v[i])].times(unit);
+    result.low.push_back(all[i].low()), result.high.push_back(all[i].high());
+  }
+}
+
 // Results beside the first, of its numbers before they are rounded.
-void emulate_extra_results(const Problem& problem, std::span<const TensorView> out, const std::vector<Near>& y,
-                           Emulation& all) {
+void emulate_extra_results(const Problem& problem, const Epilogue& epilogue, std::span<const TensorView> in,
+                           std::span<const TensorView> out, const std::vector<Near>& y, Emulation& all) {
   const ExtraResults extra = ExtraResults::of(problem.attrs);
+  const std::vector<KeptColumns> kept = kept_columns(problem.attrs);
   for (size_t r = 1; r < problem.out.size(); ++r) {
     EmulatedResult& result = all[r];
+    if (extra.kept > 0 && r >= static_cast<size_t>(extra.kept)) {
+      emulate_kept(problem, kept[r - static_cast<size_t>(extra.kept)], in, out[r], y, result);
+      continue;
+    }
     if (static_cast<int>(r) == extra.codes) {
       const float unit = 1.0f / tensor_scale(out[r]);
-      for (const Near& v : y) result.low.push_back(v.times(unit).low()), result.high.push_back(v.times(unit).high());
+      for (size_t i = 0; i < y.size(); ++i) {
+        const float gain = epilogue.at(epilogue.codes_gain, static_cast<int64_t>(i) % epilogue.p.cols, 1.0f);
+        const Near code = y[i].times(gain * unit);
+        result.low.push_back(code.low()), result.high.push_back(code.high());
+      }
       continue;
     }
     const int64_t cols = problem.out[0].shape.back(), words = 2 * moment_groups(cols);
@@ -205,23 +264,29 @@ Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, 
         y[at] = v;
         first.low[at] = v.low(), first.high[at] = v.high();
       }
+      if (e.angles.empty()) continue;
+      turn_heads(e, r, y.data() + r * p.cols);
+      for (int64_t c = 0; c < e.rotary.columns; ++c) {
+        const auto at = static_cast<size_t>(r * p.cols + c);
+        first.low[at] = y[at].low(), first.high[at] = y[at].high();
+      }
     }
   });
   Emulation all(problem.out.size());
   all[0] = std::move(first);
-  if (problem.out.size() > 1) emulate_extra_results(problem, out, y, all);
+  if (problem.out.size() > 1) emulate_extra_results(problem, e, in, out, y, all);
   return all;
 }
 
-Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
-                          const TensorCore& core, double product_error, double activation_error) {
-  const MatmulProblem p = MatmulProblem::of(problem);
+namespace {
+
+// Both ends of each sum, in the result's units before the program.
+struct Ends {
+  std::vector<double> low, high;
+};
+
+Ends sums_of_library(const MatmulProblem& p, std::span<const TensorView> in, const TensorCore& core) {
   const std::vector<float> x = decode_codes(in[0]), w = decode_codes(in[1]);
-  std::vector<Dense> numbers;
-  for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
-  const Problem plain = before_program(problem);
-  Dense y{plain.out[0].shape, std::vector<double>(static_cast<size_t>(p.batch * p.m * p.n))};
-  Errors off(y.v.size());
   const double x_scale = tensor_scale(in[0]);
   const std::vector<float> w_scale =
       p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>(static_cast<size_t>(p.n), 1.0f);
@@ -232,6 +297,7 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
   std::vector<double> squares(static_cast<size_t>(p.m * p.n)), exact(squares.size()),
       x2(static_cast<size_t>(p.m * p.k)), w2(static_cast<size_t>(p.n * p.k));
   std::vector<float> sums(squares.size());
+  Ends ends;
   for (int64_t b = 0; b < p.batch; ++b) {
     const float *xb = x.data() + b * p.m * p.k, *wb = w.data() + (p.batch > 1 ? b * p.n * p.k : 0);
     emulate_sums({&core}, {xb, info(p.x.element).min_exponent}, {wb, info(p.w.element).min_exponent}, sums.data(), p.m,
@@ -244,20 +310,53 @@ Emulation emulate_library(const Problem& problem, std::span<const TensorView> in
     f64_product(x2.data(), w2.data(), exact.data(), p.m, p.n, p.k);
     for (size_t i = 0; i < sums.size(); ++i) {
       const double sum = sums[i], scale = x_scale * w_scale[i % static_cast<size_t>(p.n)];
-      const size_t at = static_cast<size_t>(b) * sums.size() + i;
-      y.v[at] = sum * scale;
       // Fewer instructions in a row lose less to truncation: down to nothing.
-      off[at] = (walk * std::sqrt(squares[i] + sum * sum) + std::fabs(sum - exact[i])) * scale +
-                (product_error + 5 * 0x1p-24) * std::fabs(y.v[at]);
+      const double e =
+          walk * std::sqrt(squares[i] + sum * sum) + std::fabs(sum - exact[i]) + 5 * 0x1p-24 * std::fabs(sum);
+      ends.low.push_back((sum - e) * scale), ends.high.push_back((sum + e) * scale);
     }
   }
-  off = errors_after_program(problem, numbers, y.v, std::move(off), activation_error);
+  return ends;
+}
+
+// Rounding keeps the order of numbers. What the element does not hold stays as it is.
+void round_ends(LibraryProduct product, Ends& ends) {
+  if (product.element == Element::f32) return;
+  const ElementInfo& element = info(product.element);
+  for (std::vector<double>* end : {&ends.low, &ends.high}) {
+    const auto count = static_cast<int64_t>(end->size());
+    Buffer codes(static_cast<size_t>(packed_bytes(product.element, count)));
+    std::vector<double> rounded(end->size());
+    element.encode_f64(end->data(), count, codes.data(), 0);
+    element.decode_f64(codes.data(), 0, count, rounded.data());
+    for (size_t i = 0; i < rounded.size(); ++i) {
+      double& v = (*end)[i];
+      if (!(std::fabs(v) <= element.max)) continue;
+      const bool keep = product.or_f32 && (end == &ends.low ? v < rounded[i] : v > rounded[i]);
+      if (!keep) v = rounded[i];
+    }
+  }
+}
+
+}  // namespace
+
+Emulation emulate_library(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
+                          const TensorCore& core, LibraryProduct product, double activation_error) {
+  Ends ends = sums_of_library(MatmulProblem::of(problem), in, core);
+  round_ends(product, ends);
+  std::vector<double> y(ends.low.size());
+  Errors off(y.size());
+  for (size_t i = 0; i < y.size(); ++i)
+    y[i] = ends.low[i] + (ends.high[i] - ends.low[i]) / 2, off[i] = (ends.high[i] - ends.low[i]) / 2;
+  std::vector<Dense> numbers;
+  for (const TensorView& t : in) numbers.push_back(t.desc != nullptr ? decode(t) : Dense{});
+  off = errors_after_program(problem, numbers, y, std::move(off), activation_error);
   const double unit = 1.0 / tensor_scale(out[0]);
   EmulatedResult result;
-  for (size_t i = 0; i < y.v.size(); ++i) {
-    const double e = off[i] + 0x1p-22 * std::fabs(y.v[i]);
-    result.low.push_back(static_cast<float>((y.v[i] - e) * unit)),
-        result.high.push_back(static_cast<float>((y.v[i] + e) * unit));
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double e = off[i] + 0x1p-22 * std::fabs(y[i]);
+    result.low.push_back(static_cast<float>((y[i] - e) * unit)),
+        result.high.push_back(static_cast<float>((y[i] + e) * unit));
   }
   return {std::move(result)};
 }

@@ -8,9 +8,11 @@
 // two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24); a variant that would
 // store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to
 // f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
-// attribute asks for it, both of y's numbers before their last rounding (steps/row_moments.h): attr codes = 1: 8-bit
-// codes of y with one static scale of their own; attr moments = 1: the moments of y's rows. They and the step
-// normalise, which reads such moments, are the two ends of a folded norm.
+// attribute asks for it, all of y's numbers before their last rounding (op/extra_results.h): attr codes = 1: 8-bit
+// codes of y with one static scale of their own; with attr codes.gain = i they are of y times operand i, a vector, and
+// may be of y's type; attr moments = 1: the moments of y's rows (they and the step normalise, which reads such moments,
+// are the two ends of a folded norm); attr kept: operands some of whose rows become columns of y, as the op `write` has
+// it.
 #pragma once
 
 #include "op/op.h"

@@ -40,6 +40,51 @@ TEST(MatmulRule, ProgramsMustFit) {
   EXPECT_FALSE(check_problem(op(), p).ok());
 }
 
+// Codes times a vector beside the result, of its type too; the moments are of the result itself.
+TEST(MatmulRule, CodesMayBeTimesAGain) {
+  Problem p = problem(kTypes[3], {4, 8}, 16, "rCm", Element::bf16);
+  EXPECT_TRUE(check_problem(op(), p).ok());
+  p.out[1].type = kBf16;
+  EXPECT_TRUE(check_problem(op(), p).ok());
+  p.out[1].type = kF16;
+  EXPECT_FALSE(check_problem(op(), p).ok());
+  p.out[1].type = kE4m3PerTensor;
+  const auto refused = [&](const Operand& gain, int64_t at, bool codes = true) {
+    Problem q = p;
+    q.in[3] = gain;
+    q.attrs.set(kCodesGain, at);
+    if (!codes) q.attrs.erase(kCodesResult), q.out.erase(q.out.begin() + 1);
+    return !check_problem(op(), q).ok();
+  };
+  EXPECT_FALSE(refused(dense_operand({1, 16}, kF32), 3));
+  EXPECT_TRUE(refused(dense_operand({15}, kF32), 3));
+  EXPECT_TRUE(refused(dense_operand({16}, kE4m3PerTensor), 3));
+  EXPECT_TRUE(refused(dense_operand({16}, Element::i32), 3));
+  EXPECT_TRUE(refused(gapped({16, 1}, kF32, 1), 3));
+  EXPECT_TRUE(refused(dense_operand({16}, kF32), 1)) << "the weight is no gain";
+  EXPECT_TRUE(refused(dense_operand({16}, kF32), 4));
+  EXPECT_TRUE(refused(dense_operand({16}, kF32), 3, /*codes=*/false));
+}
+
+TEST(MatmulReference, CodesAreTimesTheirGain) {
+  const Problem p = problem(kTypes[0], {3, 8}, 80, "rCm", Element::f32);
+  const Case c = make_case(p, 3);
+  const std::vector<Dense>& out = c.exact;
+  Dense moments{out[2].shape, std::vector<double>(out[2].v.size())};
+  for (size_t r = 0; r < 3; ++r) {
+    take_moments(out[0].v.data() + r * 80, 80, moments.v.data() + r * 4);
+    for (size_t n = 0; n < 80; ++n) EXPECT_EQ(out[1].v[r * 80 + n], out[0].v[r * 80 + n] * c.numbers[3].v[n]);
+  }
+  EXPECT_EQ(out[2].v, moments.v);
+  // Errors grow with the gain, by two roundings.
+  const std::vector<double> e = errors_made_of(p, 1, c.numbers, out[0], std::vector<double>(240, 0.5));
+  for (size_t i = 0; i < e.size(); ++i) {
+    const double g = std::fabs(c.numbers[3].v[i % 80]);
+    EXPECT_DOUBLE_EQ(e[i], 0.5 * g + 2 * 0x1p-24 * g * std::fabs(out[0].v[i]));
+  }
+  EXPECT_EQ(errors_made_of(p, 2, c.numbers, out[0], {0.5}), std::vector<double>{0.5});
+}
+
 TEST(MatmulRule, AGateTakesTwoHalves) {
   Problem p = problem(kTypes[0], {4, 8}, 16, "bI", Element::f32);
   EXPECT_EQ(p.out[0].shape, Shape({4, 8}));

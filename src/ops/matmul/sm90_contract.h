@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +15,12 @@
 #include "op/extra_results.h"
 #include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
+#include "steps/rotary.h"
 #include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/gemm_tiles.h"
+#include "tiles/sm90/head_columns.h"
+#include "tiles/sm90/k_slices.h"
+#include "tiles/sm90/swapped_shape.h"
 
 namespace tessera {
 
@@ -27,13 +33,15 @@ inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
 // results of 16-bit operands (a head's logits).
 struct WgmmaKernel {
   bool promotes = false, gates = false, widens = false;
-  bool folds = false;    // both ends of a folded norm (steps/row_moments.h)
+  bool folds = false;         // both ends of a folded norm (steps/row_moments.h)
+  bool heads = false;         // turns heads and keeps columns (steps/rotary.h, op/extra_results.h)
+  bool bf16_vectors = false;  // beside 8-bit results, which say nothing of the carrier
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
                          // image's patches
 };
 constexpr int64_t kRepeatedRows = 128;
 
-// Programs of the epilogues (tiles/sm90/gemm_finish.cuh, swapped.cuh): plain, of a kernel that folds, gated.
+// Programs of the epilogues (tiles/sm90/gemm_finish.cuh, swapped.cuh): plain, of a kernel that folds, gated, of heads.
 inline constexpr StepSet kWgmmaSteps = {StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
                                         StepKind::quantize};
 inline constexpr StepSet kFoldingWgmmaSteps = {StepKind::normalise, StepKind::bias,     StepKind::act,
@@ -41,6 +49,40 @@ inline constexpr StepSet kFoldingWgmmaSteps = {StepKind::normalise, StepKind::bi
 inline constexpr StepSet kGatedWgmmaSteps = {StepKind::bias, StepKind::gate, StepKind::quantize};
 inline constexpr StepSet kFoldingGatedWgmmaSteps = {StepKind::normalise, StepKind::bias, StepKind::gate,
                                                     StepKind::quantize};
+inline constexpr StepSet kHeadsWgmmaSteps = {StepKind::normalise, StepKind::bias, StepKind::scale, StepKind::rotary,
+                                             StepKind::quantize};
+
+inline bool finishes_heads(const Problem& p) { return p.then.find(StepKind::rotary) != nullptr || keeps_columns(p); }
+constexpr size_t kMostKeptColumns = 2;  // keys and values
+
+inline Verdict accepts_heads(const Problem& problem, const MatmulProblem& p) {
+  TS_REQUIRE(problem.out.size() == 1 || keeps_columns(problem), "keeps no columns beside codes and moments");
+  if (const Step* step = p.then->find(StepKind::rotary)) {
+    const Operand& angles = problem.step_operand(*step);
+    const RotaryStep rotary = RotaryStep::of(*step, angles.shape.back());
+    const RowView rows = angles.rows();
+    TS_REQUIRE(sm90::HeadColumns::fits(rotary.head, rotary.pairs),
+               "turns 8, 16 or a multiple of 32 pairs of heads that are whole multiples of both halves (of 64, from 32 "
+               "pairs on), here ",
+               rotary.pairs, " of ", rotary.head);
+    TS_REQUIRE(angles.type == QuantType(Element::f32) || (is_half(angles.type.element) && !angles.type.scaled()),
+               "reads angles of f32, f16 or bf16, not ", to_string(angles.type));
+    TS_REQUIRE(rows.uniform && rows.row_stride % 8 == 0 && rows.row_stride < (int64_t{1} << 31),
+               "reads angles whose rows follow each other at one distance, a multiple of 8");
+  }
+  const std::vector<KeptColumns> kept = kept_columns(problem.attrs);
+  TS_REQUIRE(kept.empty() || p.m > 0, "keeps columns of one row at least");
+  TS_REQUIRE(kept.size() <= kMostKeptColumns, "keeps columns in at most ", kMostKeptColumns, " tensors");
+  for (const KeptColumns& k : kept) {
+    const Operand& before = problem.in[static_cast<size_t>(k.before)];
+    TS_REQUIRE(k.first % 8 == 0 && k.count % 8 == 0 && kept_rows(problem, k).run % 8 == 0,
+               "keeps columns in pieces of eight, which follow each other");
+    TS_REQUIRE((is_half(before.type.element) && !before.type.scaled()) || before.type == kE4m3PerTensor,
+               "keeps f16, bf16, or e4m3 with one static scale, not ", to_string(before.type));
+    TS_REQUIRE(before.dense(), "keeps columns in dense tensors");
+  }
+  return {};
+}
 
 // Everything but the types of x, w and y. `vector`: the element of bias and scale.
 inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
@@ -53,20 +95,26 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
              "rows of y must be multiples of 16 bytes and of eight columns: it has ", p.cols);
   TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
   TS_REQUIRE(kernel.folds || !has_folded_norm(problem), kNoFoldedNorm);
-  if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes codes and moments beside 16-bit results only");
-  const bool gated = p.then->gated();
+  TS_REQUIRE(kernel.heads || !keeps_columns(problem), kNoKeptColumns);
+  if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes other results beside 16-bit ones only");
+  const bool gated = p.then->gated(), heads = kernel.heads && finishes_heads(problem);
   TS_REQUIRE(kernel.gates || !gated, "runs no gate");
-  TS_REQUIRE(!gated || problem.out.size() == 1, "writes no codes and moments beside what a gate leaves");
-  const StepSet& steps = gated          ? kernel.folds ? kFoldingGatedWgmmaSteps : kGatedWgmmaSteps
+  TS_REQUIRE(!gated || problem.out.size() == 1, "writes no other results beside what a gate leaves");
+  const StepSet& steps = heads          ? kHeadsWgmmaSteps
+                         : gated        ? kernel.folds ? kFoldingGatedWgmmaSteps : kGatedWgmmaSteps
                          : kernel.folds ? kFoldingWgmmaSteps
                                         : kWgmmaSteps;
   TS_REQUIRE(p.then->within(steps), steps.says_in_order());
+  if (heads) {
+    if (Verdict v = accepts_heads(problem, p); !v) return v;
+  }
   for (const Step& s : p.then->steps) {
     if (names_function(s.kind))
       TS_REQUIRE(is_fast_activation(s.fn), "runs no ", name_of(s.kind), " but GELUs and silu, here ", name_of(s.fn));
     if (operand_of(s.kind) == StepOperand::kVector) {
       const Operand& o = problem.step_operand(s);
-      TS_REQUIRE(o.type == QuantType(vector) && o.dense(), "reads vectors of ", info(vector).name, ", not ",
+      const bool either = kernel.bf16_vectors && info(p.y.element).bits == 8 && o.type == QuantType(Element::bf16);
+      TS_REQUIRE((o.type == QuantType(vector) || either) && o.dense(), "reads vectors of ", info(vector).name, ", not ",
                  to_string(o.type));
     }
     if (s.kind == StepKind::residual) {
@@ -130,13 +178,6 @@ inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
   return a;
 }
 
-// The normal mainloop leaves most of the chip idle where rows are few: it does not split K.
-inline Verdict worthwhile_for_gemm(const Problem& problem) {
-  const int64_t m = MatmulProblem::of(problem).m;
-  TS_REQUIRE(m > 512, "slow below 512 rows, here ", m);
-  return {};
-}
-
 inline Arithmetic gemm_arithmetic(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   const bool act = p.then->find(StepKind::act) != nullptr;
@@ -152,6 +193,45 @@ inline constexpr const char* kResidentConfig = "128x192 w";
 inline bool may_keep_w(const MatmulProblem& p) {
   return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() &&
          p.k <= sm90::kResidentBlocks * 128 && p.n <= sm90::kSms * 192;
+}
+
+// Tiles whose K is split over the blocks of a cluster ("128x192/2", tiles/sm90/gemm_share.cuh): for problems with fewer
+// tiles than SMs. 16-bit results, no activation.
+inline std::string gemm_name(int cols, int split) { return cat("128x", cols, split > 1 ? cat("/", split) : ""); }
+inline int split_of(const std::string& config) {
+  const size_t slash = config.find('/');
+  return slash == std::string::npos ? 1 : std::atoi(config.c_str() + slash + 1);
+}
+inline int64_t gemm_blocks_of_k(const MatmulProblem& p) { return divide_up(p.k * info(p.x.element).bits / 8, 128); }
+inline bool may_split(const MatmulProblem& p) {
+  return is_half(p.y.element) && p.then->find(StepKind::act) == nullptr && !p.then->gated();
+}
+
+// Nanoseconds of a tile shape on an H200: the products of a block of K take 2.4 for each column of a tile and block;
+// beside them there are a launch, a program, and slices that meet.
+inline double gemm_cost(const MatmulProblem& p, int cols, int split) {
+  const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols), rounds = divide_up(tiles * split, sm90::kSms);
+  const double products = 2.4 * static_cast<double>(divide_up(gemm_blocks_of_k(p), split) * cols);
+  return 2500 + static_cast<double>(rounds) * products * (cols == 128 ? 1.1 : 1.0) +
+         (split > 1 ? 800 + 200 * split : 0);
+}
+
+// The split shapes that leave no block without K and no second round of blocks, best guess first; only those that are
+// expected to be faster than whole tiles.
+inline std::vector<std::string> split_configs(const MatmulProblem& p) {
+  std::vector<std::pair<double, std::string>> ranked;
+  const double whole = std::min(gemm_cost(p, 192, 1), gemm_cost(p, 128, 1));
+  for (const int cols : {192, 128}) {
+    const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols);
+    for (int split = 2; may_split(p) && split <= sm90::most_split(cols); ++split) {
+      if (tiles * split <= sm90::kSms && gemm_blocks_of_k(p) >= 4 * split && gemm_cost(p, cols, split) < whole)
+        ranked.emplace_back(gemm_cost(p, cols, split), gemm_name(cols, split));
+    }
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (auto& [cost, name] : ranked) names.push_back(std::move(name));
+  return names;
 }
 
 // Tile shapes of the normal mainloop for a problem, best guess first: the one whose last round of tiles leaves fewer of
@@ -181,12 +261,36 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
     }
     names.insert(first ? names.begin() : names.end(), kResidentConfig);
   }
+  const std::vector<std::string> split = split_configs(p);
+  names.insert(names.begin(), split.begin(), split.end());
   return names;
 }
 
-// The normal mainloop walks k from 0 on, in one accumulator.
+// Where rows are few the swapped mainloop is faster, or the normal one with slices of K: as their costs say, where the
+// difference is larger than the estimates' own error.
+inline Verdict worthwhile_for_gemm(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  if (p.m > 512 || p.m == 0 || p.n == 0) return {};
+  const std::string best = gemm_configs(problem)[0];
+  const double own = gemm_cost(p, best.rfind(gemm_name(128, 1), 0) == 0 ? 128 : 192, split_of(best));
+  const int blocks = static_cast<int>(gemm_blocks_of_k(p));
+  const auto swapped = static_cast<double>(
+      sm90::swapped_cost(sm90::rank_swapped_shapes(p.m, p.n, blocks, sm90::kSms)[0], p.m, p.n, blocks, sm90::kSms));
+  TS_REQUIRE(1.15 * own < swapped, "not clearly faster than the swapped mainloop at ", p.m, " rows: some ",
+             std::lround(own / 1000), " us against ", std::lround(swapped / 1000));
+  return {};
+}
+
+// The normal mainloop walks k, or each slice of it, from its first number on in one accumulator; slices are added up in
+// f32, the first one first.
 inline Emulation emulate_gemm(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out) {
-  return emulate_wgmma(problem, in, out, {wgmma_core(problem.in[0].type.element)}, Mainloop::kNormal);
+  const MatmulProblem p = MatmulProblem::of(problem);
+  const std::string config = problem.config.empty() ? gemm_configs(problem)[0] : problem.config;
+  SumOrder order{wgmma_core(p.x.element)};
+  const int split = split_of(config), block = 128 * 8 / info(p.x.element).bits;
+  for (int s = 0; split > 1 && s < split; ++s)
+    order.slices.push_back(int64_t{sm90::slice_begin(static_cast<int>(gemm_blocks_of_k(p)), split, s)} * block);
+  return emulate_wgmma(problem, in, out, order, Mainloop::kNormal);
 }
 
 // A variant on the normal mainloop. `bind` is null where only contracts are compiled.

@@ -6,7 +6,6 @@
 
 #include "archs/sm90/fp8.h"
 #include "ops/matmul/after_product.h"
-#include "ops/matmul/emulate.h"
 #include "tiles/cuda/cublaslt.h"
 
 #ifdef __CUDACC__
@@ -52,11 +51,12 @@ Arithmetic arithmetic(const Problem& p) {
   a.instruction = "cuBLASLt wgmma e4m3 (QGMMA), fast accumulation";
   a.accumulator_bits = sm90::kFp8AccumulatorBits;
   a.operand_error = product_error(split(p, q));
+  a.activation_error = second_kernel_error(q, split(p, q));
   return a;
 }
 
 Emulation emulate(const Problem& p, std::span<const TensorView> in, std::span<const TensorView> out) {
-  return emulate_library(p, in, out, kWgmmaE4m3, 2 * product_error(split(p, MatmulProblem::of(p))),
+  return emulate_library(p, in, out, kWgmmaE4m3, library_product(split(p, MatmulProblem::of(p)), /*or_f32=*/true),
                          arithmetic(p).activation_error);
 }
 

@@ -18,12 +18,13 @@ struct PickedGemm {
   void (*function)(sm90::GemmMaps, sm90::GemmParams);
   int rows, cols, threads, shared_bytes;
   bool resident;
+  int split;
 };
 
 template <class Shape, class In, class Out>
-PickedGemm pick_gemm() {
-  return {sm90::gemm<Shape, In, Out>,           Shape::kRows,    Shape::kCols, Shape::kThreads,
-          sm90::GemmMemory<Shape, Out>::kBytes, Shape::kResident};
+PickedGemm pick_gemm(int split = 1) {
+  return {sm90::gemm<Shape, In, Out>,           Shape::kRows,     Shape::kCols, Shape::kThreads,
+          sm90::GemmMemory<Shape, Out>::kBytes, Shape::kResident, split};
 }
 
 // Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128
@@ -32,12 +33,19 @@ PickedGemm pick_gemm() {
 using Gemm128x192 = sm90::GemmShape<192>;
 using Gemm128x128 = sm90::GemmShape<128>;
 using Gemm128x192Resident = sm90::GemmShape<192, /*kPromoted=*/false, /*kResident=*/true>;
+template <int kCols>
+using SplitGemm = sm90::GemmShape<kCols, /*kPromoted=*/false, /*kResident=*/false, /*kSplit=*/true>;
 template <class In, class Out>
 PickedGemm pick_gemm(const std::string& config) {
   if constexpr (sizeof(In) == 1 && std::is_same_v<In, Out>) {
     if (config == kResidentConfig) return pick_gemm<Gemm128x192Resident, In, Out>();
   }
-  return config == "128x128" ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
+  const bool narrow = config.rfind(gemm_name(128, 1), 0) == 0;
+  if constexpr (sizeof(Out) == 2) {
+    if (const int split = split_of(config); split > 1)
+      return narrow ? pick_gemm<SplitGemm<128>, In, Out>(split) : pick_gemm<SplitGemm<192>, In, Out>(split);
+  }
+  return narrow ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
 }
 
 class GemmKernel final : public Kernel {
@@ -53,11 +61,13 @@ class GemmKernel final : public Kernel {
                tile_cols = static_cast<uint32_t>(divide_up(w_rows, picked_.cols));
     const auto sms = static_cast<uint32_t>(sms_);
     sm90::GemmParams params{
-        .tiles = picked_.resident ? sm90::share_resident_tiles(tile_rows, tile_cols, sms, problem_.backward)
-                                  : sm90::share_tiles(tile_rows, tile_cols, sms, p_.m >= p_.n, problem_.backward),
+        .tiles = picked_.resident    ? sm90::share_resident_tiles(tile_rows, tile_cols, sms, problem_.backward)
+                 : picked_.split > 1 ? sm90::share_split_tiles(tile_rows, tile_cols, p_.m >= p_.n, problem_.backward)
+                                     : sm90::share_tiles(tile_rows, tile_cols, sms, p_.m >= p_.n, problem_.backward),
         .k_blocks = static_cast<int>(divide_up(p_.k * in_bytes, 128)),
         .m = static_cast<int>(p_.m),
         .cols = static_cast<int>(p_.cols),
+        .split = picked_.split,
         .y = out[0].data,
         .x_scale = static_cast<const float*>(in[0].scale),
         .w_scale = static_cast<const float*>(in[1].scale),
@@ -86,8 +96,9 @@ class GemmKernel final : public Kernel {
                       {operand->data, p_.y.element, {p_.n, rows.rows}, {rows.row_stride}, {32, picked_.rows}}));
       }
     }
-    return cuda::launch_overlapping(name_, picked_.function, params.tiles.blocks, picked_.threads,
-                                    static_cast<size_t>(picked_.shared_bytes), stream.handle, 1, maps, params);
+    return cuda::launch_overlapping(name_, picked_.function, int64_t{params.tiles.blocks} * picked_.split,
+                                    picked_.threads, static_cast<size_t>(picked_.shared_bytes), stream.handle,
+                                    picked_.split, maps, params);
   }
 
  private:

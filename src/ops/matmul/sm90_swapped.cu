@@ -4,10 +4,13 @@
 // runs (tiles/sm90/swapped.cuh; shapes and their choice: tiles/sm90/swapped_shape.h).
 #include "archs/sm90/chip.h"
 #include "ops/matmul/sm90_contract.h"
+#include "tiles/sm90/chain/chain_shape.h"
 #include "tiles/sm90/swapped_shape.h"
 
 #ifdef __CUDACC__
+#include "tiles/cuda/copy.cuh"
 #include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/chain/chain.cuh"
 #include "tiles/sm90/swapped.cuh"
 #include "tiles/sm90/tensor_map.cuh"
 #endif
@@ -26,7 +29,13 @@ constexpr int64_t kMostRowsOfMoments = 256;
 Verdict accepts(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   TS_REQUIRE(p.m <= kMostRows, "takes at most ", kMostRows, " rows, here ", p.m);
-  return accepts_on_wgmma(problem, p, {.gates = true, .widens = true, .folds = true});
+  if (const int at = ExtraResults::of(problem.attrs).gain; at > 0) {
+    const QuantType& gain = problem.in[static_cast<size_t>(at)].type;
+    TS_REQUIRE(gain == QuantType(Element::f32) || gain == p.y, "multiplies codes by a vector of f32 or of ",
+               to_string(p.y), ", not ", to_string(gain));
+  }
+  return accepts_on_wgmma(problem, p,
+                          {.gates = true, .widens = true, .folds = true, .heads = true, .bf16_vectors = true});
 }
 
 // Each tile of tokens reads all weights once more: with many rows that is what the L2 is busy with.
@@ -45,18 +54,20 @@ Arithmetic arithmetic(const Problem& problem) {
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }
 
+// With 112 tokens in one block, angles beside the sums do not fit the registers (24 bytes were spilled).
+constexpr int kMostTokensOfHeads = 64;
+
+// Best guess first.
+std::vector<sm90::SwappedShape> shapes_of(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  std::vector<sm90::SwappedShape> shapes = sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), sm90::kSms);
+  if (finishes_heads(problem))
+    std::erase_if(shapes, [](const sm90::SwappedShape& s) { return s.tokens > kMostTokensOfHeads; });
+  return shapes;
+}
+
 // "64x4": tiles of 64 tokens, K in 4 slices.
 std::string name_of(const sm90::SwappedShape& s) { return cat(s.tokens, "x", s.split); }
-
-std::vector<std::string> configs(const Problem& problem) {
-  constexpr size_t kMost = 12;  // what build --tune measures
-  const MatmulProblem p = MatmulProblem::of(problem);
-  std::vector<std::string> names;
-  for (const sm90::SwappedShape& s : sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), sm90::kSms)) {
-    if (names.size() < kMost) names.push_back(name_of(s));
-  }
-  return names;
-}
 
 sm90::SwappedShape shape_of(const Problem& problem) {
   for (const int tokens : sm90::kSwappedTokens) {
@@ -64,8 +75,57 @@ sm90::SwappedShape shape_of(const Problem& problem) {
       if (name_of({tokens, split}) == problem.config) return {tokens, split};
     }
   }
+  return shapes_of(problem)[0];
+}
+
+// Of a chain (tiles/sm90/chain/chain_shape.h): the slices of K that keep most blocks busy. 0: x does not fit.
+constexpr int kMostChainXBytes = 128 * 1024;
+int64_t stored_tiles(const Problem& problem, const MatmulProblem& p) {
+  // A gate's 32 results are 64 stored rows.
+  return divide_up(p.then->gated() ? stored_w_rows(problem) : p.n, sm90::kSwappedChannels);
+}
+int chain_split_of(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  return sm90::rank_swapped_shapes(p.m, p.n, k_blocks_of(p), sm90::kSms)[0];
+  return sm90::chain_split(static_cast<int>(stored_tiles(problem, p)), k_blocks_of(p), sm90::chain_tokens(p.m),
+                           sm90::kSms / sm90::kChainCluster, kMostChainXBytes);
+}
+
+Verdict may_chain(const Problem& problem) {
+  const MatmulProblem p = MatmulProblem::of(problem);
+  TS_REQUIRE(p.m > 0 && sm90::chain_tokens(p.m) > 0, "chains have up to 64 rows, here ", p.m);
+  TS_REQUIRE(p.x.element != Element::i8, "chains multiply f16, bf16 and e4m3");
+  TS_REQUIRE(p.n > 0 && chain_split_of(problem) > 0, "rows of x do not fit a chain's shared memory");
+  return {};
+}
+
+ChainForm chain(const Problem& problem) {
+  ChainForm form{.refusal = may_chain(problem).refusal, .kinds = {}, .config = {}, .early = {}};
+  if (!form.refusal.empty()) return form;
+  const MatmulProblem p = MatmulProblem::of(problem);
+  form.kinds = {cat(sm90::chain_tokens(p.m), " rows of ", info(p.x.element).name)};
+  // Tokens are those of the kernel by itself; a chain goes by the slices.
+  form.config = name_of({p.m <= 16 ? 16 : p.m <= 32 ? 32 : 64, chain_split_of(problem)});
+  std::vector<bool> late(problem.in.size(), false);
+  late[0] = true;
+  for (const Step& s : p.then->steps) {
+    if (s.kind == StepKind::residual || s.kind == StepKind::normalise) late[static_cast<size_t>(s.operand)] = true;
+  }
+  for (const KeptColumns& kept : kept_columns(problem.attrs)) late[static_cast<size_t>(kept.before)] = true;
+  for (size_t i = 0; i < late.size(); ++i) {
+    if (!late[i]) form.early.push_back(static_cast<int>(i));
+  }
+  return form;
+}
+
+std::vector<std::string> configs(const Problem& problem) {
+  constexpr size_t kMost = 12;  // what build --tune measures
+  std::vector<std::string> names;
+  for (const sm90::SwappedShape& s : shapes_of(problem)) {
+    if (names.size() < kMost) names.push_back(name_of(s));
+  }
+  const std::string in_chain = chain(problem).config;
+  if (!in_chain.empty() && std::find(names.begin(), names.end(), in_chain) == names.end()) names.push_back(in_chain);
+  return names;
 }
 
 // Slices of k, each walked from its first block on, are added up in f32, the first one first.
@@ -81,36 +141,53 @@ Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::s
 
 using KernelFunction = void (*)(sm90::SwappedMaps, sm90::SwappedParams);
 
-template <class In, bool kGated>
+template <class In, sm90::SwappedKind kKind>
 KernelFunction pick_tokens(int tokens) {
   switch (tokens) {
     case 16:
-      return sm90::multiply_swapped<In, kGated, 16>;
+      return sm90::multiply_swapped<In, kKind, 16>;
     case 32:
-      return sm90::multiply_swapped<In, kGated, 32>;
+      return sm90::multiply_swapped<In, kKind, 32>;
     case 64:
-      return sm90::multiply_swapped<In, kGated, 64>;
+      return sm90::multiply_swapped<In, kKind, 64>;
     default:
-      return sm90::multiply_swapped<In, kGated, 112>;
+      break;
+  }
+  if constexpr (kKind == sm90::SwappedKind::kHeads) {
+    return sm90::multiply_swapped<In, kKind, kMostTokensOfHeads>;
+  } else {
+    return sm90::multiply_swapped<In, kKind, 112>;
   }
 }
 
 template <class In>
-KernelFunction pick_gate(bool gated, int tokens) {
-  return gated ? pick_tokens<In, true>(tokens) : pick_tokens<In, false>(tokens);
+KernelFunction pick_kind(sm90::SwappedKind kind, int tokens) {
+  switch (kind) {
+    case sm90::SwappedKind::kGated:
+      return pick_tokens<In, sm90::SwappedKind::kGated>(tokens);
+    case sm90::SwappedKind::kHeads:
+      return pick_tokens<In, sm90::SwappedKind::kHeads>(tokens);
+    default:
+      return pick_tokens<In, sm90::SwappedKind::kPlain>(tokens);
+  }
 }
 
-KernelFunction pick(Element element, bool gated, int tokens) {
+KernelFunction pick(Element element, sm90::SwappedKind kind, int tokens) {
   switch (element) {
     case Element::e4m3:
-      return pick_gate<__nv_fp8_e4m3>(gated, tokens);
+      return pick_kind<__nv_fp8_e4m3>(kind, tokens);
     case Element::i8:
-      return pick_gate<int8_t>(gated, tokens);
+      return pick_kind<int8_t>(kind, tokens);
     case Element::bf16:
-      return pick_gate<__nv_bfloat16>(gated, tokens);
+      return pick_kind<__nv_bfloat16>(kind, tokens);
     default:
-      return pick_gate<__half>(gated, tokens);
+      return pick_kind<__half>(kind, tokens);
   }
+}
+
+sm90::SwappedKind kind_of(const Problem& p) {
+  if (finishes_heads(p)) return sm90::SwappedKind::kHeads;
+  return p.then.gated() ? sm90::SwappedKind::kGated : sm90::SwappedKind::kPlain;
 }
 
 class SwappedKernel final : public Kernel {
@@ -120,19 +197,57 @@ class SwappedKernel final : public Kernel {
         p_(MatmulProblem::of(problem_)),
         shape_(shape),
         memory_(sm90::swapped_memory(shape_, k_blocks_of(p_))),
-        function_(pick(p_.x.element, p_.then->gated(), shape_.tokens)) {}
+        kind_(kind_of(problem_)),
+        function_(pick(p_.x.element, kind_, shape_.tokens)) {}
 
   Status prepare() { return cuda::allow_shared_memory(kName, function_, sm90::kSwappedSharedLimit); }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
-    const int64_t tiles_m = divide_up(p_.m, shape_.tokens), stored = stored_w_rows(problem_);
-    // A gate's 32 results are 64 stored rows.
-    const int64_t tiles_n = divide_up(p_.then->gated() ? stored : p_.n, sm90::kSwappedChannels);
+    TS_TRY(copy_kept(in, out, stream));
+    sm90::SwappedMaps maps{};
+    TS_ASSIGN(maps, maps_of(in, shape_.tokens));
+    const int64_t tiles = stored_tiles(problem_, p_) * divide_up(p_.m, shape_.tokens);
+    return cuda::launch_overlapping(kName, function_, tiles * shape_.split, sm90::kSwappedThreads,
+                                    static_cast<size_t>(memory_.bytes), stream.handle, shape_.split, maps,
+                                    params_of(in, out));
+  }
+
+  Result<Bytes> phase(std::span<const TensorView> in, std::span<const TensorView> out) const override {
+    for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
+      if (in[static_cast<size_t>(kept.before)].data != out[kept_result_of(kept)].data)
+        return bad_input(cat(kName, ": a chain keeps columns where they are, and this tensor has memory of its own"));
+    }
+    Buffer buffer(sizeof(sm90::ChainPhase));
+    auto& f = *new (buffer.data()) sm90::ChainPhase;
+    f.kind = kind_ == sm90::SwappedKind::kGated   ? sm90::ChainKind::kGated
+             : kind_ == sm90::SwappedKind::kHeads ? sm90::ChainKind::kHeads
+                                                  : sm90::ChainKind::kPlain;
+    f.element = p_.x.element;
+    f.tokens = sm90::chain_tokens(p_.m);
+    f.units = static_cast<int>(stored_tiles(problem_, p_));
+    f.split = shape_.split;
+    f.k_blocks = k_blocks_of(p_);
+    TS_ASSIGN(const sm90::SwappedMaps maps, maps_of(in, f.tokens));
+    f.maps[0] = maps.x, f.maps[1] = maps.w;
+    f.matmul = params_of(in, out);
+    return Bytes::own(std::move(buffer));
+  }
+
+ private:
+  Result<sm90::SwappedMaps> maps_of(std::span<const TensorView> in, int tokens) const {
+    sm90::SwappedMaps maps{};
+    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, tokens));
+    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored_w_rows(problem_), p_.k, p_.k,
+                                            sm90::kSwappedChannels / (kind_ == sm90::SwappedKind::kPlain ? 1 : 2)));
+    return maps;
+  }
+
+  sm90::SwappedParams params_of(std::span<const TensorView> in, std::span<const TensorView> out) const {
     sm90::SwappedParams params{.m = static_cast<int>(p_.m),
                                .n = static_cast<int>(p_.n),
                                .k_blocks = k_blocks_of(p_),
-                               .tiles_m = static_cast<int>(tiles_m),
+                               .tiles_m = static_cast<int>(divide_up(p_.m, shape_.tokens)),
                                .shape = shape_,
                                .stages = memory_.stages,
                                .body_bytes = memory_.body_bytes,
@@ -144,11 +259,25 @@ class SwappedKernel final : public Kernel {
                                .y = out[0].data,
                                .y_element = p_.y.element,
                                .cols = static_cast<int>(p_.cols),
-                               .second_half = static_cast<int>(stored / 2)};
-    sm90::SwappedMaps maps{};
-    TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, shape_.tokens));
-    TS_ASSIGN(maps.w, cuda::make_matrix_map(in[1].data, p_.w.element, stored, p_.k, p_.k,
-                                            sm90::kSwappedChannels / (p_.then->gated() ? 2 : 1)));
+                               .second_half = static_cast<int>(stored_w_rows(problem_) / 2)};
+    set_operands(params, in);
+    const ExtraResults extra = ExtraResults::of(problem_.attrs);
+    if (extra.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(extra.moments)].data);
+    if (extra.codes > 0) {
+      const TensorView& codes = out[static_cast<size_t>(extra.codes)];
+      params.codes = codes.data, params.codes_element = codes.desc->type.element,
+      params.codes_scale = static_cast<const float*>(codes.scale);
+    }
+    if (extra.gain > 0) {
+      const TensorView& gain = in[static_cast<size_t>(extra.gain)];
+      params.codes_gain = gain.data, params.codes_gain_element = gain.desc->type.element;
+      params.computed = params.computed || !gain.desc->constant;
+    }
+    if (kind_ == sm90::SwappedKind::kHeads) set_heads(params.heads, in, out);
+    return params;
+  }
+
+  void set_operands(sm90::SwappedParams& params, std::span<const TensorView> in) const {
     for (const Step& s : p_.then->steps) {
       const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
       if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
@@ -167,22 +296,58 @@ class SwappedKernel final : public Kernel {
                        norm.rms};
       }
     }
-    const ExtraResults extra = ExtraResults::of(problem_.attrs);
-    if (extra.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(extra.moments)].data);
-    if (extra.codes > 0) {
-      const TensorView& codes = out[static_cast<size_t>(extra.codes)];
-      params.codes = codes.data, params.codes_element = codes.desc->type.element,
-      params.codes_scale = static_cast<const float*>(codes.scale);
-    }
-    return cuda::launch_overlapping(kName, function_, tiles_n * tiles_m * shape_.split, sm90::kSwappedThreads,
-                                    static_cast<size_t>(memory_.bytes), stream.handle, shape_.split, maps, params);
   }
 
- private:
+  size_t kept_result_of(const KeptColumns& kept) const {
+    size_t result = static_cast<size_t>(ExtraResults::of(problem_.attrs).kept);
+    for (const KeptColumns& other : kept_columns(problem_.attrs)) {
+      if (other.before == kept.before) return result;
+      ++result;
+    }
+    return result;
+  }
+
+  // Kept tensors with memory of their own are copied first.
+  Status copy_kept(std::span<const TensorView> in, std::span<const TensorView> out, Stream stream) const {
+    for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
+      const TensorView &before = in[static_cast<size_t>(kept.before)], &after = out[kept_result_of(kept)];
+      if (before.data == after.data) continue;
+      const Shape all{elements(before.desc->shape)}, step{1};
+      TS_TRY(cuda::launch_copy(kName, {.x = device_tensor(before), .y = device_tensor(after)}, all, step, step,
+                               !before.desc->type.scaled(), stream.handle));
+    }
+    return {};
+  }
+
+  void set_heads(sm90::SwappedHeads& heads, std::span<const TensorView> in, std::span<const TensorView> out) const {
+    if (const Step* step = p_.then->find(StepKind::rotary)) {
+      const TensorView& angles = in[static_cast<size_t>(step->operand)];
+      const RotaryStep rotary = RotaryStep::of(*step, angles.desc->shape.back());
+      const RowView rows = angles.desc->rows();
+      heads.columns = {static_cast<int>(rotary.head), static_cast<int>(rotary.pairs), static_cast<int>(rotary.columns)};
+      heads.angles = angles.data, heads.angle_element = angles.desc->type.element;
+      heads.angle_stride = static_cast<int>(rows.row_stride), heads.angle_rows = static_cast<int>(rows.rows);
+    }
+    for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
+      const TensorView& after = out[kept_result_of(kept)];
+      sm90::SwappedHeads::Kept& to = heads.kept[heads.kept_count++];
+      to = {.first = static_cast<int>(kept.first),
+            .end = static_cast<int>(kept.first + kept.count),
+            .rows = kept_rows(problem_, kept),
+            .data = after.data,
+            .element = after.desc->type.element,
+            .scale = static_cast<const float*>(after.scale)};
+      if (kept.at < 0) continue;
+      const TensorView& at = in[static_cast<size_t>(kept.at)];
+      to.at = static_cast<const int32_t*>(at.data), to.at_stride = elements(at.desc->shape) > 1 ? 1 : 0;
+    }
+  }
+
   const Problem problem_;
   const MatmulProblem p_;
   const sm90::SwappedShape shape_;
   const sm90::SwappedMemory memory_;
+  const sm90::SwappedKind kind_;
   const KernelFunction function_;
 };
 
@@ -203,13 +368,15 @@ const Variant& matmul_sm90_swapped() {
                                 .arithmetic = arithmetic,
                                 .worthwhile = worthwhile,
                                 .configs = configs,
+                                .chain = chain,
                                 .layouts = layouts_for_wgmma,
                                 .emulate = emulate,
                                 .operand_align = 16,
                                 .sass = {.rules = {{.kernels = "__half", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_bfloat16", .must = {"HGMMA"}},
                                                    {.kernels = "__nv_fp8_e4m3", .must = {"QGMMA"}},
-                                                   {.kernels = "signed char", .must = {"IGMMA"}}}},
+                                                   {.kernels = "signed char", .must = {"IGMMA"}},
+                                                   {.must = {"LDG"}}}},  // copies of kept tensors
 #ifdef __CUDACC__
                                 .bind = bind
 #endif

@@ -181,6 +181,31 @@ std::vector<Problem> folded_problems() {
   return all;
 }
 
+// Codes times a gain: of a result with its residual, with and without moments, in 8 bits and as the result is; gains of
+// f32 and of the result's type; rows around the tiles of tokens, tails of 64 columns, K split.
+std::vector<Problem> gained_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    if (t.y.scaled()) continue;
+    const Element side = t.y.element;
+    const QuantType codes = t.x.element == Element::i8 ? kInt8PerTensor : kE4m3PerTensor;
+    for (const QuantType& type : {codes, t.y}) {
+      for (const int64_t m : {1, 10, 17, 64, 197}) {
+        for (const char* program : {"C", "SrCm", "bgCm", "nbsrCm"}) {
+          all.push_back(problem(t, {m, 144}, m == 17 ? 200 : 80, program, side));
+          all.back().out[1].type = type;
+        }
+      }
+      for (const int64_t k : {16, 784, 4096}) {
+        all.push_back(problem(t, {50, k}, 208, "SrCm", side));
+        all.back().out[1].type = type;
+        all.back().in[static_cast<size_t>(ExtraResults::of(all.back().attrs).gain)].type = t.y;
+      }
+    }
+  }
+  return all;
+}
+
 // Scales that an earlier kernel computes: few rows and many, whole tiles and tails.
 std::vector<Problem> computed_problems() {
   std::vector<Problem> all;
@@ -200,8 +225,10 @@ std::vector<Problem> folded_gates() {
     const Element side = info(t.y.element).bits == 8 ? Element::f16 : t.y.element;
     for (const int64_t m : {1, 10, 65}) {
       all.push_back(problem(t, {m, 144}, 176, "nI", side));
-      all.push_back(problem(t, {m, 400}, 96, "nbT", side));
-      all.back().attrs.set(kFoldedKind, std::string("rms"));
+      for (const Element vector : {side, Element::bf16}) {
+        all.push_back(problem(t, {m, 400}, 96, "nbT", vector));
+        all.back().attrs.set(kFoldedKind, std::string("rms"));
+      }
     }
   }
   return all;
@@ -305,6 +332,11 @@ TEST_P(MatmulVariant, AgreesOnFoldedGates) {
   uint64_t seed = 1;
   for (const Problem& p : folded_gates()) check_variant(*GetParam(), p, seed++, Values::kRandom, draw_moments);
 }
+TEST_P(MatmulVariant, AgreesOnGainedCodes) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  uint64_t seed = 1;
+  for (const Problem& p : gained_problems()) check_variant(*GetParam(), p, seed++, Values::kRandom, draw_moments);
+}
 TEST_P(MatmulVariant, AgreesOnComputedScales) { run(computed_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnStrides) { run(strided_problems(), Values::kRandom); }
 TEST_P(MatmulVariant, AgreesOnMixedTypes) { run(mixed_problems(), Values::kRandom); }
@@ -334,6 +366,7 @@ TEST_P(MatmulVariant, Sanitize) {
     some.push_back(problem(t, {5, 7}, 3, "", Element::f32));
     some.push_back(problem(t, {33, 64}, 96, "bI", Element::f16));
     some.push_back(problem(t, {33, 272}, 80, "nbrcm", Element::f16));
+    some.push_back(problem(t, {33, 272}, 80, "SrCm", Element::f16));
   }
   uint64_t seed = 1;
   TS_SKIP_WITHOUT_DEVICE(*GetParam());
@@ -357,13 +390,18 @@ TEST_P(MatmulVariant, IsReproducible) {
 }
 
 // What every check above would see of a wrong kernel, with and without a device (testing/mutations.h).
-TEST(MatmulPower, MutationsAreCaught) {
-  for (const auto& problems : {small_problems(), real_problems(), few_row_problems(), promoted_problems(),
-                               gated_problems(), strided_problems(), mixed_problems(), computed_problems()})
-    expect_power_of_all(op(), problems);
-  expect_power_of_all(op(), folded_problems(), draw_moments);
-  expect_power_of_all(op(), folded_gates(), draw_moments);
-}
+// A test for each list: they take minutes, and shards hold whole tests.
+TEST(MatmulPower, MutationsOfSmallProblemsAreCaught) { expect_power_of_all(op(), small_problems()); }
+TEST(MatmulPower, MutationsOfRealProblemsAreCaught) { expect_power_of_all(op(), real_problems()); }
+TEST(MatmulPower, MutationsOfFewRowProblemsAreCaught) { expect_power_of_all(op(), few_row_problems()); }
+TEST(MatmulPower, MutationsOfPromotedProblemsAreCaught) { expect_power_of_all(op(), promoted_problems()); }
+TEST(MatmulPower, MutationsOfGatedProblemsAreCaught) { expect_power_of_all(op(), gated_problems()); }
+TEST(MatmulPower, MutationsOfStridedProblemsAreCaught) { expect_power_of_all(op(), strided_problems()); }
+TEST(MatmulPower, MutationsOfMixedProblemsAreCaught) { expect_power_of_all(op(), mixed_problems()); }
+TEST(MatmulPower, MutationsOfComputedProblemsAreCaught) { expect_power_of_all(op(), computed_problems()); }
+TEST(MatmulPower, MutationsOfFoldedNormsAreCaught) { expect_power_of_all(op(), folded_problems(), draw_moments); }
+TEST(MatmulPower, MutationsOfFoldedGatesAreCaught) { expect_power_of_all(op(), folded_gates(), draw_moments); }
+TEST(MatmulPower, MutationsOfGainedCodesAreCaught) { expect_power_of_all(op(), gained_problems(), draw_moments); }
 
 INSTANTIATE_TEST_SUITE_P(Variants, MatmulVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);

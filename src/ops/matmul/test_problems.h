@@ -45,7 +45,8 @@ inline const Types kTypes[] = {
 };
 
 // Programs by name: the operands that they need are appended to the inputs. b bias, s scale, S one that is no constant,
-// r residual, R residual of `few` rows, n normalise; c codes and m moments beside the result; else an activation, or in
+// r residual, R residual of `few` rows, n normalise; c codes and m moments beside the result, C codes that a
+// vector of f32 multiplies, which is no constant; else an activation, or in
 // capitals a gate, which leaves n / 2 columns.
 inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::string& program, Element side) {
   const int64_t k = x.back();
@@ -68,6 +69,11 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
       attrs.set(kFoldedEps, 1e-6);
     }
     if (c == 'c') attrs.set(kCodesResult, int64_t{1});
+    if (c == 'C') {
+      attrs.set(kCodesResult, int64_t{1});
+      attrs.set(kCodesGain, static_cast<int64_t>(in.size()));
+      in.push_back(dense_operand({n}, Element::f32));
+    }
     if (c == 'm') attrs.set(kMomentsResult, int64_t{1});
     if (c == 'b') with(StepKind::bias, {n}, side);
     if (c == 's') with(StepKind::scale, {n}, side);

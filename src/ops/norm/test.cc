@@ -173,6 +173,20 @@ TEST_P(NormVariant, AgreesOnRealShapes) {
        problem(dense_operand({20011, 64}, kBf16), "rms", true, false, Element::bf16, kInt8)},
       Values::kRandom);
 }
+// Gain and shift that another kernel makes (adaRMS): read after it, beside constants.
+TEST_P(NormVariant, AgreesOnComputedGains) {
+  std::vector<Problem> list;
+  for (const QuantType& x : {kBf16, kF16, kF32, kE4m3PerTensor}) {
+    for (const Shape& s : {Shape{10, 1024}, {50, 1032}, {712, 2048}, {3, 2056}, {5, 4096}, {7, 8}, {2, 31}}) {
+      for (const size_t computed : {1, 2}) {
+        const QuantType y = x == kE4m3PerTensor ? kBf16 : x;
+        list.push_back(problem(dense_operand(s, x), computed == 1 ? "rms" : "layer", true, true, Element::f32, y));
+        list.back().in[computed].constant = false;
+      }
+    }
+  }
+  run(list, Values::kRandom);
+}
 TEST_P(NormVariant, AgreesOnMeansOfTokens) {
   std::vector<Problem> list;
   for (const QuantType& y : {kF16, kE4m3PerTensor}) {
@@ -237,6 +251,23 @@ TEST(NormContract, RowsOfSixteenBitsLieInAWarp) {
   EXPECT_NE(refusal(dense_operand({3, 768}, kF16), kF16, false), "") << "a gain that another kernel makes";
 }
 
+TEST(NormContract, FewRowsHaveABlockEach) {
+  const Variant& few = *find_variant("norm/cuda_few");
+  const auto rows = [](int64_t count, int64_t cols) {
+    return problem(dense_operand({count, cols}, kBf16), "rms", true, false, Element::f32, kBf16);
+  };
+  Problem made = rows(10, 1024);
+  made.in[1].constant = false;
+  EXPECT_EQ(few.accepts(made).refusal, "") << "a gain that another kernel makes";
+  EXPECT_EQ(few.worthwhile(made).refusal, "");
+  EXPECT_EQ(few.worthwhile(rows(968, 2048)).refusal, "");
+  EXPECT_NE(few.worthwhile(rows(12608, 768)).refusal, "");
+  EXPECT_NE(few.accepts(rows(10, 4104)).refusal, "");
+  EXPECT_NE(few.accepts(rows(10, 12)).refusal, "");
+  EXPECT_NE(few.accepts(problem(gapped({3, 768}, kF16, 4), "layer", true, true, Element::f16, kF16)).refusal, "")
+      << "rows begin at multiples of 8 bytes";
+}
+
 TEST(NormContract, MeansHaveKernelsOfTheirOwn) {
   const auto refusal = [](const char* variant, const Problem& p) { return find_variant(variant)->accepts(p).refusal; };
   const auto mean = [](const Operand& x, const QuantType& y) {
@@ -246,7 +277,7 @@ TEST(NormContract, MeansHaveKernelsOfTheirOwn) {
     const Problem p = mean(dense_operand({64, 256, 768}, kF16), y);
     EXPECT_EQ(refusal("norm/sm90_pooled", p), "");
     EXPECT_EQ(refusal("norm/cpu", p), "");
-    for (const char* other : {"norm/cuda_half", "norm/cuda_rows"})
+    for (const char* other : {"norm/cuda_few", "norm/cuda_half", "norm/cuda_rows"})
       EXPECT_NE(refusal(other, p).find("mean"), std::string::npos) << other;
   }
   EXPECT_NE(refusal("norm/sm90_pooled",

@@ -83,7 +83,7 @@ const OpInfo& write_op() {
   static const OpInfo kInfo{.name = "write",
                             .signature = "x[...], new[...], at[b]? -> y[...]",
                             .strided = StridedInputs::kAny,
-                            .in_place = 0,
+                            .in_place = [](const Problem&, size_t) { return 0; },
                             .infer = infer,
                             .reference = reference,
                             .errors = write_errors,

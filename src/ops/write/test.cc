@@ -150,7 +150,7 @@ TEST(WriteContract, YHasTheTypeOfX) {
     EXPECT_NE(v->accepts(p).refusal.find("type of x"), std::string::npos) << v->name;
     EXPECT_EQ(v->accepts(strided).refusal, "x must be dense") << v->name;
   }
-  EXPECT_EQ(op().in_place, 0);
+  EXPECT_EQ(op().in_place(p, 0), 0);
 }
 
 TEST(WriteRule, ShapesAndPlaces) {

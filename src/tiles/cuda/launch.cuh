@@ -25,7 +25,9 @@ Status launch_kernel(const char* name, void (*kernel)(Params...), int64_t blocks
 }
 
 // The same for kernels that call wait_for_earlier_kernels (archs/cuda/instructions.cuh): they may start while the
-// kernel before them still runs. `cluster`: blocks that share a cluster; a divisor of `blocks`.
+// kernel before them still runs. `cluster`: blocks that share a cluster; a divisor of `blocks`. All ask for the same
+// split of an SM's memory: where a kernel asks for another one than the kernel before, its blocks wait until the SM is
+// empty.
 template <class... Params, class... Args>
 Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t blocks, int threads, size_t shared_bytes,
                           void* stream, int cluster, Args&&... args) {
@@ -35,13 +37,15 @@ Status launch_overlapping(const char* name, void (*kernel)(Params...), int64_t b
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  attributes[2].id = cudaLaunchAttributeClusterDimension;
+  attributes[2].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   config.attrs = attributes;
-  config.numAttrs = cluster > 1 ? 2 : 1;
+  config.numAttrs = cluster > 1 ? 3 : 2;
   return cuda_status(name, cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...));
 }
 

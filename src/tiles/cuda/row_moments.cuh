@@ -71,7 +71,8 @@ struct RowFactors {
 
   // 1 / deviation of kRows rows, `step` apart from `row` on, of which those before `end` exist. Eight neighbouring
   // lanes ask for the same rows; all lanes of the warp call this. What up to 16 groups hold is on its way at once, for
-  // all rows: one latency, not one after the other.
+  // all rows: one latency, not one after the other. From the L2: in a chain (tiles/sm90/chain/chain.cuh) another SM
+  // may have written them since this one last read there.
   template <int kRows>
   __device__ __forceinline__ void load(int64_t row, int step, int64_t end, float (&factor)[kRows]) const {
     constexpr int kEarly = 2;
@@ -81,7 +82,7 @@ struct RowFactors {
     for (int i = 0; i < kRows * kEarly; ++i) {
       const int64_t at = row + i / kEarly * step;
       const int g = lane + i % kEarly * kMomentLanes;
-      early[i / kEarly][i % kEarly] = at < end && g < groups ? moments[at * groups + g] : float2{0.0f, 0.0f};
+      early[i / kEarly][i % kEarly] = at < end && g < groups ? __ldcg(moments + at * groups + g) : float2{0.0f, 0.0f};
     }
     float mean[kRows], squares[kRows];
     const auto each_group = [&](int i, auto see) {
@@ -90,7 +91,7 @@ struct RowFactors {
       const int64_t at = row + i * step;
 #pragma unroll 1
       for (int g = lane + kEarly * kMomentLanes; at < end && g < groups; g += kMomentLanes)
-        see(g, moments[at * groups + g]);
+        see(g, __ldcg(moments + at * groups + g));
     };
     const auto count = [&](int g) { return static_cast<float>(max(0, min(64, cols - g * 64))); };
 #pragma unroll

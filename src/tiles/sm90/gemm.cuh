@@ -12,19 +12,24 @@
 #include <cstdint>
 
 #include "archs/sm90/chip.h"
+#include "archs/sm90/instructions.cuh"
 #include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/gemm_tiles.h"
+#include "tiles/sm90/k_slices.h"
 
 namespace tessera::sm90 {
 
 // kPromoted: FP8 sums, of which the tensor cores keep about 13 bits, are added to f32 ones after every block of K (128
 // products). While one block's are added, the next block's may be made: three sets of sums, which fit the registers for
 // 64 x 128. kResident: a block keeps its rows of w, at most kResidentBlocks blocks of K, in shared memory and takes
-// tiles of this one column only, so that nothing but x travels. Runs no gate.
-template <int kCols_, bool kPromoted_ = false, bool kResident_ = false>
+// tiles of this one column only, so that nothing but x travels. Runs no gate. kSplit: where tiles are fewer than SMs,
+// the blocks of a cluster share one tile, a slice of K each; every block then finishes some of the tile's columns
+// (gemm_share.cuh). One of its consumers works, on one tile. Runs no activation.
+template <int kCols_, bool kPromoted_ = false, bool kResident_ = false, bool kSplit_ = false>
 struct GemmShape {
   static constexpr int kCols = kCols_;  // of a tile: 128, 192
-  static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kGates = !kPromoted && !kResident;
+  static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kSplit = kSplit_,
+                        kGates = !kPromoted && !kResident && !kSplit;
   static constexpr int kMma = kPromoted ? 1 : 2;                           // groups of 64 rows of a tile
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);     // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
@@ -33,7 +38,8 @@ struct GemmShape {
   // beside 192 sums that are all alive.
   static constexpr bool kRunsAny = kPromoted || kSums <= 128;
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
-  static constexpr int kSpareRegisters = kSums > 128 ? 24 : 40, kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
+  static constexpr int kSpareRegisters = kSums > 128 && !kSplit ? 24 : 40,
+                       kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
 };
 
 constexpr int kWarpgroup = 128;
@@ -53,7 +59,7 @@ struct GemmMemory {
                                                                               : 0;  // boxes of 32 columns
   static constexpr int kFixedBytes = kResidentBytes + kResidualBytes + Shape::kConsumers * kTableBytes;
   static constexpr int kStages = (kMostSharedBytes - kFixedBytes - 256) / kStageBytes;
-  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * 3 + 1 + kResidentParts;
+  static constexpr int kBarriers = 2 * kStages + Shape::kConsumers * 3 + 1 + kResidentParts + (Shape::kSplit ? 1 : 0);
   static constexpr int kBytes = kStages * kStageBytes + kFixedBytes + kBarriers * 8;
   static_assert(kStages >= (Shape::kResident ? 4 : 3) && kBytes <= kMostSharedBytes && kBarriers * 8 <= 256);
   static_assert(kXBytes % 1024 == 0 && kWBytes % 1024 == 0);  // kSwizzleAtomBytes
@@ -71,6 +77,7 @@ struct GemmMemory {
   __device__ uint32_t residual_full(int consumer) const { return table_full(2 * Shape::kConsumers + consumer); }
   __device__ uint32_t residual_empty() const { return table_full(3 * Shape::kConsumers); }
   __device__ uint32_t w_full(int k_block) const { return residual_empty() + 8 + k_block * 8; }  // kResident
+  __device__ uint32_t received() const { return residual_empty() + 8; }                         // kSplit
 };
 
 struct GemmMaps {
@@ -80,6 +87,7 @@ struct GemmMaps {
 struct GemmParams {
   GemmTiles tiles;
   int k_blocks, m, cols;  // rows and columns of y
+  int split;              // kSplit: blocks that share a tile, else 1
   void* y;                // dense rows
   const float* x_scale;   // null: 1
   const float* w_scale;
@@ -93,14 +101,33 @@ struct GemmParams {
   SmoothActivation act;
 };
 
-// The tiles of this block, one after the other.
+// The tiles of this block, one after the other. kSplit: the one of its cluster.
 template <class Shape>
 struct TileWalk {
-  uint32_t number = blockIdx.x;
+  uint32_t number;
+  __device__ explicit TileWalk(const GemmParams& p)
+      : number(Shape::kSplit ? blockIdx.x / static_cast<uint32_t>(p.split) : blockIdx.x) {}
   __device__ bool done(const GemmParams& p) const { return number >= p.tiles.count; }
   __device__ void next() { number += gridDim.x; }
   __device__ int m(const GemmParams& p) const { return static_cast<int>(p.tiles.row(number)) * Shape::kRows; }
   __device__ int n(const GemmParams& p) const { return static_cast<int>(p.tiles.col(number)) * Shape::kCols; }
 };
+
+// Blocks that share a tile: known to the compiler where there is one number only.
+template <class Shape>
+__device__ __forceinline__ int split_here(const GemmParams& p) {
+  return !Shape::kSplit ? 1 : most_split(Shape::kCols) == 2 ? 2 : p.split;
+}
+
+// The blocks of K that this block multiplies: all, or its slice.
+struct KRange {
+  int begin, end;
+};
+template <class Shape>
+__device__ __forceinline__ KRange k_range(const GemmParams& p) {
+  if constexpr (!Shape::kSplit) return {0, p.k_blocks};
+  const int slice = static_cast<int>(rank_in_cluster());
+  return {slice_begin(p.k_blocks, p.split, slice), slice_begin(p.k_blocks, p.split, slice + 1)};
+}
 
 }  // namespace tessera::sm90

@@ -12,6 +12,7 @@
 #include "archs/sm90/swizzle.h"
 #include "tiles/cuda/elements.cuh"
 #include "tiles/sm90/gemm.cuh"
+#include "tiles/sm90/gemm_share.cuh"
 
 namespace tessera::sm90 {
 
@@ -111,11 +112,21 @@ struct TileFinisher {
                                                               : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
     float v[kRows * 4];
     uint32_t y[2][kRows][sizeof(Out)];
-    Columns columns = load_columns(column_table);
+    Columns columns;
+    if constexpr (!Shape::kSplit) columns = load_columns(column_table);
+    [[maybe_unused]] GroupTurn turn{split_here<Shape>(p)};
+    [[maybe_unused]] SumOf<In> whole[Shape::kMma][8];
+    [[maybe_unused]] const int rank = Shape::kSplit ? static_cast<int>(rank_in_cluster()) : 0;
 #pragma unroll
     for (int four = 0; four < kFours; ++four) {
-      const Columns now = columns;
-      if (four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      Columns now = columns;
+      if (!Shape::kSplit && four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      if constexpr (Shape::kSplit) {  // 32 columns at a time go to one block or another
+        if (four > 0 && four % 2 == 0) turn.next();
+        if (turn.block != rank) continue;
+        now = load_columns(column_table + four * 128);
+        whole_sums<Shape>(whole, d, four, turn, memory, lane);
+      }
       uint2 add[kRows];
       if constexpr (kMayAdd<kProgram>) {
 #pragma unroll
@@ -132,7 +143,8 @@ struct TileFinisher {
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
       const auto affine = [&](int r, int c) {
-        return fmaf(static_cast<float>(d[r / 2][four * 8 + c / 2 * 4 + r % 2 * 2 + c % 2]), now.factor(c),
+        const int at = c / 2 * 4 + r % 2 * 2 + c % 2;
+        return fmaf(static_cast<float>(Shape::kSplit ? whole[r / 2][at] : d[r / 2][four * 8 + at]), now.factor(c),
                     now.bias(c ^ planted(Fault::kNeighboursBias)));
       };
       if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row

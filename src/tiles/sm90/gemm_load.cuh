@@ -16,10 +16,11 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
   constexpr int kBlockK = 128 / sizeof(In), kBytes = kX ? Memory::kXBytes : Memory::kWBytes;
   const uint32_t first = kX ? memory.x(0) : memory.w(0);
   uint32_t slot = first, full = memory.full(0), parity = 1;
-  for (TileWalk<Shape> at; !at.done(p); at.next()) {
+  const KRange k = k_range<Shape>(p);
+  for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
     const bool gated = !kX && Shape::kGates && p.gated;
     const int row = kX ? at.m(p) : gated ? at.n(p) / kGatePair : at.n(p);
-    for (int kb = 0; kb < p.k_blocks; ++kb) {
+    for (int kb = k.begin; kb < k.end; ++kb) {
       wait(full + Memory::kStages * 8, parity);
       arrive_expecting(full, kBytes);
       if (gated) {
@@ -37,7 +38,7 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
 // the last one.
 template <class Shape, class In, class Memory>
 __device__ void load_resident(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
-  const int row = TileWalk<Shape>{}.n(p);
+  const int row = TileWalk<Shape>(p).n(p);
 #pragma unroll 1
   for (int kb = 0; kb < p.k_blocks; ++kb) {
     arrive_expecting(memory.w_full(kb), Memory::kWBytes);
@@ -57,7 +58,7 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
   const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f,
               x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
   uint32_t consumer = 0, parity = 1;
-  for (TileWalk<Shape> at; !at.done(p); at.next()) {
+  for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
     const int m = at.m(p), n = at.n(p);
     wait(memory.table_empty(consumer), parity);
     const uint32_t table = memory.table(consumer);
@@ -87,13 +88,15 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
 template <class Shape, class Memory>
 __device__ void load_residuals(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
   uint32_t tile = 0;
-  for (TileWalk<Shape> at; !at.done(p); at.next(), ++tile) {
+  // kSplit: of the columns that this block finishes.
+  const int first = Shape::kSplit ? static_cast<int>(rank_in_cluster()) : 0, step = Shape::kSplit ? p.split : 1;
+  for (TileWalk<Shape> at(p); !at.done(p); at.next(), ++tile) {
     const int m = at.m(p) % p.residual_rows, n = at.n(p);
     const uint32_t full = memory.residual_full(tile & 1);
     wait(memory.residual_empty(), (tile + 1) & 1);
-    arrive_expecting(full, Memory::kResidualBytes);
+    arrive_expecting(full, (Shape::kCols / 32 - first + step - 1) / step * Memory::kResidualBox);
 #pragma unroll 1
-    for (int g = 0; g < Shape::kCols / 32; ++g)
+    for (int g = first; g < Shape::kCols / 32; g += step)
       load_box(memory.residual() + g * Memory::kResidualBox, map, n + g * 32, m, full);
   }
 }

@@ -48,13 +48,13 @@ struct TileProducts {
   Sums part[2];  // kPromoted; else no registers are taken for it
 
   // `first`: of the consumer's tiles. Later ones of kResident find w where it was.
-  __device__ __forceinline__ void multiply(const GemmParams& p, const Memory& memory, RingPosition<Memory::kStages>& at,
+  __device__ __forceinline__ void multiply(int k_blocks, const Memory& memory, RingPosition<Memory::kStages>& at,
                                            int thread, bool first) {
     uint32_t last = 0;
     if constexpr (Shape::kPromoted) {
       int kb = 0;
 #pragma unroll 1
-      for (; kb + 1 < p.k_blocks;
+      for (; kb + 1 < k_blocks;
            kb += 2) {  // two at a time: registers have no index; none under way at the end, which ptxas would serialise
         start(part[0], memory, at);
         last = step(at);
@@ -65,17 +65,17 @@ struct TileProducts {
         wait_products<0>();
         add(part[1], false, memory, last, thread);
       }
-      if (kb < p.k_blocks) {
+      if (kb < k_blocks) {
         start(part[0], memory, at);
         last = step(at);
         wait_products<0>();
         add(part[0], kb == 0, memory, last, thread);
       }
     } else {
-      for (int kb = 0; kb < p.k_blocks; ++kb) {
+      for (int kb = 0; kb < k_blocks; ++kb) {
         if (Shape::kResident && first) wait(memory.w_full(kb), 0);
         if constexpr (!planted(Fault::kNoWait)) wait(memory.full(at.stage), at.parity ^ planted(Fault::kStageParity));
-        if (!planted(Fault::kLastBlockOfK) || kb == 0 || kb + 1 < p.k_blocks)
+        if (!planted(Fault::kLastBlockOfK) || kb == 0 || kb + 1 < k_blocks)
           multiply_block<Shape, In>(d, memory, at.stage, Shape::kResident ? kb : at.stage, kb > 0);
         wait_products<1>();  // the block before this one is done: its stage is free
         if (kb > 0 && thread == 0) arrive(memory.empty(last));

@@ -21,12 +21,24 @@ struct Consumer : TileFinisher<Shape, In, Out> {
     // Named barriers 1 and 2: whose turn it is to multiply.
     const int turn = 1 + consumer, other_turn = 2 - consumer;
     TileProducts<Shape, In, Memory> products;
+    const KRange k = k_range<Shape>(p);
+    if constexpr (Shape::kSplit) {  // one tile: nobody to take turns with
+      if (consumer == 1) return;
+      RingPosition<Memory::kStages> at(0);
+      products.multiply(k.end - k.begin, memory, at, thread, true);
+      wait(memory.table_full(consumer), 0);
+      if (Finisher::template kMayAdd<kProgram> && p.residual) wait(memory.residual_full(consumer), 0);
+      products.finish_products(memory, at, thread);
+      share_sums<Shape>(products.d, memory, split_here<Shape>(p), thread);
+      Finisher::template finish<kProgram>(products.d, unit);
+      return end_sharing();
+    }
     if (consumer == 1) signal_threads(other_turn, 2 * kWarpgroup);  // the first turn is consumer 0's
     // Everything follows from the tile's number in this block, so that nothing else is kept beside the sums.
     for (uint32_t tile = consumer; tile_exists(tile); tile += 2) {
       RingPosition<Memory::kStages> at(tile * p.k_blocks);
       sync_threads(turn, 2 * kWarpgroup);
-      products.multiply(p, memory, at, thread, tile < 2);
+      products.multiply(p.k_blocks, memory, at, thread, tile < 2);
       signal_threads(other_turn, 2 * kWarpgroup);
       wait(memory.table_full(consumer), tile >> 1 & 1);
       if (Finisher::template kMayAdd<kProgram> && p.residual) wait(memory.residual_full(consumer), tile >> 1 & 1);
@@ -39,15 +51,19 @@ struct Consumer : TileFinisher<Shape, In, Out> {
   }
 
   __device__ __forceinline__ void run_program() const {
-    constexpr bool kByte = sizeof(Out) == 1, kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
+    constexpr bool kByte = sizeof(Out) == 1;
     const float unit = kByte ? 1.0f / *p.y_scale : 1.0f;
     if constexpr (Shape::kGates && (kByte || Shape::kRunsAny)) {
       if (p.gated) return run<ProgramKind::kGate>(unit);
     }
-    if (!p.act.present) {
+    if (Shape::kSplit || !p.act.present) {
       if (!kByte && p.residual) return run < kByte ? ProgramKind::kPlain : ProgramKind::kResidual > (unit);
       return run<ProgramKind::kPlain>(unit);
     }
+    if constexpr (!Shape::kSplit) run_activation(unit);
+  }
+  __device__ __forceinline__ void run_activation(float unit) const {
+    constexpr bool kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
     if constexpr (Shape::kRunsAny) {
       if (p.gain != nullptr || p.residual) return run<ProgramKind::kAny>(unit);
     }
@@ -75,8 +91,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
       init_barrier(memory.residual_full(i), 1);
     }
     init_barrier(memory.residual_empty(), kWarpgroup / 32);
+    if constexpr (Shape::kSplit) init_barrier(memory.received(), 1);
     for (int i = 0; i < Memory::kResidentParts; ++i) init_barrier(memory.w_full(i), 1);
     fence_barrier_init();
+    if constexpr (Shape::kSplit) expect_sums<Shape>(memory, p.split);
     prefetch(&maps.x);
     prefetch(&maps.w);
     cuda::let_next_kernel_start();

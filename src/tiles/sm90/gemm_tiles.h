@@ -36,6 +36,13 @@ constexpr uint32_t blocks_per_column(uint32_t rows, uint32_t cols, uint32_t sms)
   return rows < most ? rows : most;
 }
 
+// Blocks that may share a tile: beside 192 columns of sums there are registers for what one other block sends.
+TS_HOST_DEVICE constexpr int most_split(int tile_cols) { return tile_cols > 128 ? 2 : 4; }
+// Tiles whose K is split: a cluster for each.
+constexpr GemmTiles share_split_tiles(uint32_t rows, uint32_t cols, bool by_rows, bool backward) {
+  return {rows, cols, rows * cols, rows * cols, by_rows, backward};
+}
+
 // Contract: rows, cols and SMs are at least 1.
 constexpr GemmTiles share_tiles(uint32_t rows, uint32_t cols, uint32_t sms, bool by_rows, bool backward) {
   const uint32_t count = rows * cols;

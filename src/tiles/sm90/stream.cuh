@@ -82,8 +82,6 @@ struct StreamConfig {
                        kTransposedAt = kValueAt + kStreamStages * kValueBytes;
   static constexpr int kSharedBytes = kTransposedAt + kStreamStages * kTransposedBytes + kSwizzleAtomBytes;
   static_assert(kSharedBytes + 256 <= sm90::kMostSharedBytes);
-  static_assert(!kSplit || kTransposedAt - kKeyAt >= kGroupRows * (kHead + 16) * 4,
-                "the halves meet where keys and values were");
 
   // Scores of the next block are multiplied while this one's softmax runs, where registers suffice for two blocks.
   static constexpr bool kOverlap = !(kFp8 && kHead > 128);
@@ -95,7 +93,7 @@ struct StreamConfig {
 
 struct StreamBarriers {
   uint32_t base;
-  static constexpr int kCount = 2 + 5 * kStreamStages;
+  static constexpr int kCount = 3 + 5 * kStreamStages;
   __device__ uint32_t q_full() const { return base; }
   __device__ uint32_t q_empty() const { return base + 8; }
   __device__ uint32_t k_full(int n) const { return base + 16 + n % kStreamStages * 8; }
@@ -104,7 +102,8 @@ struct StreamBarriers {
   __device__ uint32_t v_empty(int n) const { return base + 16 + (3 * kStreamStages + n % kStreamStages) * 8; }
   __device__ uint32_t v_loaded(int n) const {
     return base + 16 + (4 * kStreamStages + n % kStreamStages) * 8;
-  }  // FP8: before it is transposed
+  }                                                                                   // FP8: before it is transposed
+  __device__ uint32_t received() const { return base + 16 + 5 * kStreamStages * 8; }  // what other slices send
 };
 // Parity of the n-th use of a ring of stages, to wait until it is full; the other one, until it is empty again.
 __device__ __forceinline__ uint32_t stream_parity(int n) { return n / kStreamStages & 1; }
@@ -121,6 +120,7 @@ __device__ __forceinline__ void init_stream_barriers(const StreamBarriers& b) {
     init_barrier(b.v_empty(i), kReaders);
     init_barrier(b.v_loaded(i), 1);
   }
+  init_barrier(b.received(), 1);
   fence_barrier_init();
 }
 

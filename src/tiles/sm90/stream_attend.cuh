@@ -275,8 +275,8 @@ __device__ __forceinline__ void attend_stream(const StreamParams& p, uint32_t ba
       attend_in_pieces<C>(p, at, t, first, o, r);
     }
     if constexpr (C::kSplit) {
-      consumer == 0 ? merge_and_store<C, 0>(p, t, base + C::kKeyAt, o, r)
-                    : merge_and_store<C, 1>(p, t, base + C::kKeyAt, o, r);
+      consumer == 0 ? merge_and_store<C, 0>(p, t, base, barriers.received(), o, r)
+                    : merge_and_store<C, 1>(p, t, base, barriers.received(), o, r);
     } else {
       store_stream_rows<C, 0, C::kHead>(p, t, consumer * kGroupRows, o, r);
     }

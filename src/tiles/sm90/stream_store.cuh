@@ -7,7 +7,8 @@
 
 namespace tessera::sm90 {
 
-constexpr int kMergeBarrier = 6;  // named: both warpgroups of a split tile
+constexpr int kMergeBarrier = 6,
+              kHalfBarrier = 1;  // named: both warpgroups of a split tile; each of them (and the next)
 
 // Thread q of a quad gives word i to thread i and gets its own q-th words: w[i] becomes thread i's w[q].
 __device__ __forceinline__ void exchange_in_quad(uint32_t (&w)[4]) {
@@ -79,15 +80,27 @@ __device__ __forceinline__ void store_stream_rows(const StreamParams& p, const S
     store_stream_columns(p, t, row, col, factor, [&](int i) { return o[col / 2 + i]; });
 }
 
-// Where halves and slices of a split tile meet, in shared memory: thread i of one warpgroup holds what thread i of
-// another one holds, so it needs no layout: four words of all threads, then the next four. Behind half the columns: top
-// and sum of both rows.
+// Where halves and slices of a split tile meet, in shared memory over everything that came before: thread i of one
+// warpgroup holds what thread i of another one holds, so it needs no layout: four words of all threads, then the next
+// four. Behind half the columns: top and sum of both rows. Then what other slices send: of each its share of the
+// columns, and top and sum.
 template <class C>
 struct MergePlace {
   static constexpr int kCount = C::kHead / 4;  // words of half the columns
+  static constexpr int kWordBytes = kWarpgroup * 4, kHalfBytes = (kCount + 4) * kWordBytes;
   uint32_t shared;
   __device__ uint32_t at(int half, int word) const {
-    return shared + (half * (kCount + 4) + word) * (kWarpgroup * 4) + threadIdx.x % kWarpgroup * 16;
+    return shared + half * kHalfBytes + word * kWordBytes + threadIdx.x % kWarpgroup * 16;
+  }
+  // Words of the columns that a slice finishes, and bytes of what it gets from each other slice.
+  static constexpr int words(int slices) { return kCount / (slices / 2); }
+  static constexpr int sent_bytes(int slices) { return (words(slices) + 4) * kWordBytes; }
+  static constexpr bool fits(int slices) {
+    return 2 * kHalfBytes + (slices - 1) * sent_bytes(slices) + kSwizzleAtomBytes <= C::kSharedBytes;
+  }
+  // The first of what slice `from` has sent to slice `to`.
+  __device__ uint32_t inbox(int slices, int to, int from) const {
+    return shared + 2 * kHalfBytes + (from < to ? from : from - 1) * sent_bytes(slices);
   }
 };
 __device__ __forceinline__ float word_of(const float4& v, int i) {
@@ -95,54 +108,75 @@ __device__ __forceinline__ float word_of(const float4& v, int i) {
 }
 
 // Slices of a cluster: each finishes its share of the columns by one of its warpgroups, with what all slices have of
-// them, the first slice's first. Contract: the columns of half kHalf lie at place.at(1 - kHalf, ...) in every block.
-template <class C, int kHalf>
-__device__ __forceinline__ void merge_slices(const StreamParams& p, const StreamTile& t, const MergePlace<C>& place) {
-  constexpr int kCount = MergePlace<C>::kCount, kMostSlices = 8;
-  sync_cluster();
-  const int slice = stream_slice<C>(p), per_half = p.slices / 2, words = kCount / per_half;
-  if (slice / per_half == kHalf) {
-    float factor[kMostSlices][2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+// them, the first slice's first. Each sends the others their shares by bulk copies: a barrier of the cluster that
+// orders ordinary memory accesses takes longer than all products. Contract: the columns of half kHalf lie at place.at(1
+// - kHalf, ...) in every block; the cluster has been told (arrive_cluster) that nothing else is read here.
+template <class C, int kHalf, int kSlices>
+__device__ __forceinline__ void merge_slices(const StreamParams& p, const StreamTile& t, const MergePlace<C>& place,
+                                             uint32_t received) {
+  using Place = MergePlace<C>;
+  static_assert(Place::fits(kSlices));
+  constexpr int kCount = Place::kCount, kPerHalf = kSlices / 2, kWords = Place::words(kSlices);
+  static_assert(kWords % 16 == 0);
+  const int slice = stream_slice<C>(p), thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const bool finishes = slice / kPerHalf == kHalf;
+  if (finishes && thread == 0) arrive_expecting(received, (kSlices - 1) * Place::sent_bytes(kSlices));
+  fence_for_tma();
+  sync_threads(kHalfBarrier + kHalf, kWarpgroup);  // this half is written
+  wait_cluster();                                  // nobody reads anything else where it arrives
+  if (thread < kPerHalf && kHalf * kPerHalf + thread != slice) {
+    const int to = kHalf * kPerHalf + thread;
+    const uint32_t there = address_in(place.inbox(kSlices, to, slice), to), barrier = address_in(received, to),
+                   from = place.shared + (1 - kHalf) * Place::kHalfBytes;
+    send_to_block(there, from + thread * kWords * Place::kWordBytes, kWords * Place::kWordBytes, barrier);
+    send_to_block(there + kWords * Place::kWordBytes, from + kCount * Place::kWordBytes, 4 * Place::kWordBytes,
+                  barrier);
+  }
+  __syncwarp();
+  if (finishes) {
+    wait(received, 0);
+    const uint32_t own = place.at(1 - kHalf, slice % kPerHalf * kWords), own_rows = place.at(1 - kHalf, kCount);
+    const auto of_slice = [&](int s, int word) {  // word: of the share; kWords: top and sum
+      return cuda::load_shared_floats(s == slice
+                                          ? (word == kWords ? own_rows : own + word * Place::kWordBytes)
+                                          : place.inbox(kSlices, slice, s) + word * Place::kWordBytes + thread * 16);
+    };
+    float factor[kSlices][2], to_y[2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+    float4 rows[kSlices];
 #pragma unroll
-    for (int s = 0; s < kMostSlices; ++s) {
-      if (s >= p.slices) break;
-      const float4 rows = load_in_cluster(address_in(place.at(1 - kHalf, kCount), s));
-      factor[s][0] = rows.x, factor[s][1] = rows.z;
-      top[0] = fmaxf(top[0], rows.x), top[1] = fmaxf(top[1], rows.z);
+    for (int s = 0; s < kSlices; ++s) {
+      rows[s] = of_slice(s, kWords);
+      top[0] = fmaxf(top[0], rows[s].x), top[1] = fmaxf(top[1], rows[s].z);
     }
 #pragma unroll
-    for (int s = 0; s < kMostSlices; ++s) {
-      if (s >= p.slices) break;
-      const float4 rows = load_in_cluster(address_in(place.at(1 - kHalf, kCount), s));
+    for (int s = 0; s < kSlices; ++s) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        factor[s][h] = shrink_to(p, factor[s][h], top[h] == -INFINITY ? 0.0f : top[h]);
-        sum[h] = fmaf(h == 0 ? rows.y : rows.w, factor[s][h], sum[h]);
+        factor[s][h] = shrink_to(p, h == 0 ? rows[s].x : rows[s].z, top[h] == -INFINITY ? 0.0f : top[h]);
+        sum[h] = fmaf(h == 0 ? rows[s].y : rows[s].w, factor[s][h], sum[h]);
       }
     }
-    float to_y[2];
     row_factors<C>(p, sum, to_y);
 #pragma unroll 1
-    for (int first = slice % per_half * words; first < (slice % per_half + 1) * words; first += 16) {
+    for (int first = 0; first < kWords; first += 16) {
       float all[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) all[i] = 0;
 #pragma unroll
-      for (int s = 0; s < kMostSlices; ++s) {
-        if (s >= p.slices) break;
-        if (planted(Fault::kKeySliceMissing) && s == p.slices - 1) break;
+      for (int s = 0; s < kSlices - (planted(Fault::kKeySliceMissing) ? 1 : 0); ++s) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float4 four = load_in_cluster(address_in(place.at(1 - kHalf, first + 4 * i), s));
+          const float4 four = of_slice(s, first + 4 * i);
 #pragma unroll
           for (int j = 0; j < 4; ++j) all[4 * i + j] = fmaf(word_of(four, j), factor[s][j / 2], all[4 * i + j]);
         }
       }
-      store_stream_columns(p, t, 0, kHalf * C::kHead / 2 + first * 2, to_y, [&](int i) { return all[i]; });
+      store_stream_columns(p, t, 0, kHalf * C::kHead / 2 + (slice % kPerHalf * kWords + first) * 2, to_y,
+                           [&](int i) { return all[i]; });
     }
   }
   __syncwarp();
-  arrive_cluster();  // this block has read what others hold
+  arrive_cluster();  // this block has what others send
   wait_cluster();
 }
 
@@ -150,12 +184,13 @@ __device__ __forceinline__ void merge_slices(const StreamParams& p, const Stream
 // them, and finishes it or hands it to the cluster.
 template <class C, int kHalf>
 __device__ __forceinline__ void merge_and_store(const StreamParams& p, const StreamTile& t, uint32_t shared,
-                                                float (&o)[C::kHead / 2], StreamRows& r) {
+                                                uint32_t received, float (&o)[C::kHead / 2], StreamRows& r) {
   using Place = MergePlace<C>;
   constexpr int kCount = Place::kCount;
   static_assert(C::kHead % 64 == 0);
   const Place place{shared};
-  sync_threads(kMergeBarrier, 2 * kWarpgroup);  // no thread reads keys or values any more
+  sync_threads(kMergeBarrier, 2 * kWarpgroup);  // no thread reads queries, keys or values any more
+  if (p.slices > 1) arrive_cluster();
 #pragma unroll
   for (int i = 0; i < kCount; i += 4) {
     const float* v = &o[(1 - kHalf) * kCount + i];
@@ -193,7 +228,13 @@ __device__ __forceinline__ void merge_and_store(const StreamParams& p, const Str
     cuda::store_shared(place.at(1 - kHalf, i), float4{v[0], v[1], v[2], v[3]});
   }
   cuda::store_shared(place.at(1 - kHalf, kCount), float4{r.top[0], r.sum[0], r.top[1], r.sum[1]});
-  merge_slices<C, kHalf>(p, t, place);
+  if (p.slices == 8) {
+    merge_slices<C, kHalf, 8>(p, t, place, received);
+  } else if (p.slices == 4) {
+    merge_slices<C, kHalf, 4>(p, t, place, received);
+  } else {
+    merge_slices<C, kHalf, 2>(p, t, place, received);
+  }
 }
 
 }  // namespace tessera::sm90

@@ -5,7 +5,8 @@
 // where that fits, the weights arrive before the kernel before this one has ended, and the slices of one tile are
 // blocks of a cluster. Each sends the others its sums of the tokens that they finish (swapped_shape.h), adds up those
 // of its own tokens, slice 0 first, and runs the program: no atomics, the same bits every time. A gate's 64 channels
-// are 32 of its argument and the 32 that it multiplies (Layout::kHalves32), in two neighbours of four threads.
+// are 32 of its argument and the 32 that it multiplies (Layout::kHalves32), in two neighbours of four threads. A third
+// kind turns heads by their tokens' angles and writes columns into caches (swapped_heads.cuh).
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
@@ -17,6 +18,7 @@
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/row_moments.cuh"
 #include "tiles/sm90/activation_fast.h"
+#include "tiles/sm90/swapped_heads.cuh"
 #include "tiles/sm90/swapped_shape.h"
 #include "types/layout.h"
 
@@ -24,8 +26,10 @@ namespace tessera::sm90 {
 
 constexpr int kSwappedThreads = 128 + 32;  // a warpgroup that multiplies and finishes, a warp that loads
 
+enum class SwappedKind : uint8_t { kPlain, kGated, kHeads };
+
 struct SwappedMaps {
-  CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows (32 of a gate), of 128 bytes
+  CUtensorMap x, w;  // boxes of as many rows as tokens, and of 64 rows (32 where it is not kPlain), of 128 bytes
 };
 
 struct SwappedParams {
@@ -37,7 +41,7 @@ struct SwappedParams {
   int w_scale_stride;                // 1: per channel, 0: per tensor
   const void *bias, *gain;           // null where the program has none
   Element bias_element, gain_element;
-  bool computed;         // bias or gain is what an earlier kernel makes, no constant
+  bool computed;         // a vector is what an earlier kernel makes, no constant
   const float* y_scale;  // 8-bit results; null: 1
   const void* residual;  // of y's type; null where the program has none
   int64_t residual_stride;
@@ -52,7 +56,10 @@ struct SwappedParams {
   float2* moments;  // null: none
   void* codes;      // null: none
   Element codes_element;
-  const float* codes_scale;
+  const float* codes_scale;  // null: 1
+  const void* codes_gain;    // null: 1 for all channels; else codes are of y times this
+  Element codes_gain_element;
+  SwappedHeads heads;  // kHeads
 };
 
 // Where this block stands. Blocks of a cluster: slices of K; clusters: tiles of tokens first, so that neighbours read
@@ -80,23 +87,33 @@ struct SwappedBlock {
   __device__ uint32_t empty(int stage) const { return full(stage) + 8; }
 };
 
+// Where the block's weights begin; of all but kPlain two boxes of 32 rows each.
+struct WeightRows {
+  int first, second;
+};
+template <SwappedKind kKind>
+__device__ __forceinline__ WeightRows weight_rows(const SwappedParams& p, int channel) {
+  if constexpr (kKind == SwappedKind::kGated) return {channel / 2, p.second_half + channel / 2};
+  if constexpr (kKind == SwappedKind::kHeads)
+    return {p.heads.columns.first_run(channel), p.heads.columns.second_run(channel)};
+  return {channel, 0};
+}
+
 // 128 bytes of K of the block's weights.
-template <bool kGated, int kTokens>
-__device__ __forceinline__ void load_weights(const SwappedMaps& maps, const SwappedParams& p,
+template <SwappedKind kKind, int kTokens>
+__device__ __forceinline__ void load_weights(const SwappedMaps& maps, const WeightRows& rows,
                                              const SwappedBlock<kTokens>& block, int stage, int k) {
-  if constexpr (kGated) {
-    load_box(block.w(stage), &maps.w, k, block.channel / 2, block.full(stage));
-    load_box(block.w(stage) + kSwappedWBytes / 2, &maps.w, k, p.second_half + block.channel / 2, block.full(stage));
-  } else {
-    load_box(block.w(stage), &maps.w, k, block.channel, block.full(stage));
-  }
+  load_box(block.w(stage), &maps.w, k, rows.first, block.full(stage));
+  if constexpr (kKind != SwappedKind::kPlain)
+    load_box(block.w(stage) + kSwappedWBytes / 2, &maps.w, k, rows.second, block.full(stage));
 }
 
 // What one thread does: the barriers and the first weights, which need not wait.
-template <class In, bool kGated, int kTokens>
+template <class In, SwappedKind kKind, int kTokens>
 __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const SwappedParams& p,
                                             const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
+  const WeightRows rows = weight_rows<kKind>(p, block.channel);
   prefetch(&maps.w);
   prefetch(&maps.x);
   for (int i = 0; i < p.stages; ++i) {
@@ -110,15 +127,16 @@ __device__ __forceinline__ void begin_loads(const SwappedMaps& maps, const Swapp
 #pragma unroll 1
   for (int i = 0; i < p.stages && i < block.k_count; ++i) {
     arrive_expecting(block.full(i), swapped_stage_bytes(kTokens));
-    load_weights<kGated>(maps, p, block, i, (block.k_begin + i) * kBlockK);
+    load_weights<kKind>(maps, rows, block, i, (block.k_begin + i) * kBlockK);
   }
 }
 
 // The same thread, once x is there; then the stages again and again where the slice is longer.
-template <class In, bool kGated, int kTokens>
+template <class In, SwappedKind kKind, int kTokens>
 __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const SwappedParams& p,
                                              const SwappedBlock<kTokens>& block) {
   constexpr int kBlockK = 128 / sizeof(In);
+  const WeightRows rows = weight_rows<kKind>(p, block.channel);
   const int first = min(p.stages, block.k_count);
   int k = block.k_begin * kBlockK;
   uint32_t x = block.x(0), full = block.full(0);
@@ -132,7 +150,7 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
   for (int i = first; i < block.k_count; ++i, k += kBlockK) {
     wait(block.empty(stage), parity);
     arrive_expecting(block.full(stage), swapped_stage_bytes(kTokens));
-    load_weights<kGated>(maps, p, block, stage, k);
+    load_weights<kKind>(maps, rows, block, stage, k);
     load_box(block.x(stage), &maps.x, k, block.token, block.full(stage));
     if (++stage == p.stages) stage = 0, parity ^= 1;
   }
@@ -167,21 +185,27 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
 template <bool kGated>
 struct SwappedColumns {
   float factor[8], bias[8], gain[8];
+  float code[8];  // from a result to its code beside it
 
   __device__ __forceinline__ SwappedColumns(const SwappedParams& p, int channel, bool multiplied) {
     const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, unit = kGated ? 1.0f : to_code;
     const float half = kGated && multiplied ? to_code : p.act.present ? 0.5f : 1.0f;
     const float x_scale = (p.x_scale != nullptr ? *p.x_scale : 1.0f) * half;
+    const float code_unit = p.codes_scale != nullptr ? 1.0f / *p.codes_scale : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f;
+    for (int i = 0; i < 8; ++i) factor[i] = x_scale, bias[i] = 0.0f, gain[i] = 1.0f, code[i] = 1.0f;
     if (channel >= p.n) return;
     if (p.bias != nullptr) cuda::load8(p.bias_element, p.bias, channel, bias);
     if (p.gain != nullptr) cuda::load8(p.gain_element, p.gain, channel, gain);
+    if (p.codes_gain != nullptr && !planted(Fault::kNoGain))
+      cuda::load8(p.codes_gain_element, p.codes_gain,
+                  planted(Fault::kNeighboursGain) && channel > 0 ? channel - 8 : channel, code);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       if (p.w_scale != nullptr) factor[i] *= p.w_scale[(channel + i) * p.w_scale_stride];
       bias[i] *= half;
       gain[i] *= unit;
+      code[i] *= code_unit;
     }
   }
 };
@@ -237,49 +261,157 @@ __device__ __forceinline__ Sum as_sum(uint32_t word) {
   }
 }
 
-template <class In, bool kGated, int kTokens, int kSplit>
+// Who finishes what: eight threads have 64 channels of a token of y, in pieces of 16 tokens.
+template <SwappedKind kKind>
+struct SwappedPlace {
+  static constexpr bool kGated = kKind == SwappedKind::kGated;
+  int row;                // the thread's token of the first piece, within the block's
+  int rows, first_token;  // tokens that this block finishes
+  int block_channel, channel;
+  bool multiplied;  // of a gate: the first four of eight threads have its arguments, the others what it multiplies
+
+  __device__ __forceinline__ SwappedPlace(const SwappedParams& p, int of_block, int first, int count)
+      : row(static_cast<int>(threadIdx.x) / 8),
+        rows(count),
+        first_token(first),
+        block_channel(of_block),
+        multiplied(kGated && threadIdx.x % 8 >= 4) {
+    const int thread = static_cast<int>(threadIdx.x);
+    channel = kGated                         ? of_block / 2 + thread % 4 * 8
+              : kKind == SwappedKind::kHeads ? p.heads.columns.channel_of(of_block, thread % 8)
+                                             : of_block + thread % 8 * 8;  // of y
+  }
+  __device__ __forceinline__ int token(int piece) const { return first_token + row + piece * 16; }
+  __device__ __forceinline__ bool exists(const SwappedParams& p, int piece) const {
+    return row + piece * 16 < rows && token(piece) < p.m && channel < p.cols && !multiplied;
+  }
+  __device__ __forceinline__ SwappedColumns<kGated> columns(const SwappedParams& p) const {
+    return SwappedColumns<kGated>(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
+  }
+};
+
+// What the program needs of a thread's tokens, all of it under way while the products are made. Contract: the kernels
+// or phases that wrote it have ended. Other SMs may have written it since this one last read the same place: it comes
+// from the L2.
+template <SwappedKind kKind, int kPieces>
+struct SwappedTokens {
+  uint4 residual[kPieces];
+  HeadChannels<kKind == SwappedKind::kHeads, kPieces> heads;
+  float factor[kPieces];  // of rows
+
+  __device__ __forceinline__ SwappedTokens(const SwappedParams& p, const SwappedPlace<kKind>& at)
+      : heads(p.heads, at.channel, at.first_token + at.row, p.m) {
+    if (p.residual != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        if (at.exists(p, i))
+          residual[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) +
+                                                              at.token(i) * p.residual_stride + at.channel));
+      }
+    }
+    if (p.rows.moments != nullptr)
+      p.rows.load(planted(Fault::kStaleStatistics) && at.token(0) > 0 ? at.token(0) - 1 : at.token(0), 16, p.m, factor);
+  }
+};
+
+// Sums of the thread's own channel pairs, where others find them by token and channel (sums_word).
+template <class Sum, int kTokens>
+__device__ __forceinline__ void leave_sums(const Sum (&d)[kTokens / 2], Sum* sums) {
+  const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < kTokens / 2; ++i)
+    sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
+}
+
+// The thread's eight channels of each piece, of one slice's sums.
+template <class Sum, int kPieces, bool kFirst>
+__device__ __forceinline__ void take_sums(const uint8_t* from, int row, int rows, Sum (&v)[kPieces][8]) {
+#pragma unroll
+  for (int half = 0; half < kPieces * 2; ++half) {
+    const int here = min(row + half / 2 * 16, rows - 1);  // a thread without a token reads along
+    const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, threadIdx.x % 8 * 8 + half % 2 * 4) * 4);
+    const uint32_t four[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      Sum& to = v[half / 2][half % 2 * 4 + j];
+      to = kFirst ? as_sum<Sum>(four[j]) : to + as_sum<Sum>(four[j]);
+    }
+  }
+}
+
+// The program on sums, and its results to memory. All lanes of the warp call this.
+template <class Sum, SwappedKind kKind, int kPieces>
+__device__ __forceinline__ void finish_tokens(const SwappedParams& p, const SwappedPlace<kKind>& at,
+                                              const SwappedColumns<kKind == SwappedKind::kGated>& columns,
+                                              const SwappedTokens<kKind, kPieces>& tokens, const Sum (&v)[kPieces][8]) {
+  constexpr bool kGated = kKind == SwappedKind::kGated;
+  float out[kPieces][8];
+#pragma unroll
+  for (int i = 0; i < kPieces * 8; ++i) {
+    float sum = static_cast<float>(v[i / 8][i % 8]);
+    if (p.rows.moments != nullptr) sum *= tokens.factor[i / 8];
+    out[i / 8][i % 8] = fmaf(sum, columns.factor[i % 8], columns.bias[i % 8]);
+  }
+  if (p.act.present && !at.multiplied) {
+#pragma unroll
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
+  }
+  if constexpr (kGated) {
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] *= __shfl_xor_sync(0xffffffffu, out[i / 8][i % 8], 4);
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const bool exists = at.exists(p, i);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
+    if constexpr (kKind == SwappedKind::kHeads) {
+      tokens.heads.turn(i, p.m, out[i]);
+      if (exists) tokens.heads.keep(at.token(i), out[i], store_numbers);
+    }
+    if (p.residual != nullptr) add_residual(p.y_element, out[i], tokens.residual[i]);
+    const int64_t index = int64_t{at.token(i)} * p.cols + at.channel;
+    if (exists) store_numbers(p.y_element, p.y, index, out[i]);
+    if constexpr (!kGated) {
+      if (p.codes == nullptr || !exists) continue;
+      float codes[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) codes[j] = out[i][j] * columns.code[j];
+      store_numbers(p.codes_element, p.codes, index, codes);
+    }
+  }
+  if (p.moments != nullptr) {
+    const int groups = (p.n + kSwappedChannels - 1) / kSwappedChannels;
+    float2 moments[kPieces];
+    cuda::take_moments(out, at.channel < p.n, min(kSwappedChannels, p.n - at.block_channel), moments);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (at.exists(p, i) && threadIdx.x % 8 == 0)
+        p.moments[int64_t{at.token(i)} * groups + at.block_channel / kSwappedChannels] = moments[i];
+    }
+  }
+}
+
+template <class In, SwappedKind kKind, int kTokens, int kSplit>
 __device__ __forceinline__ void consume_slice(const SwappedParams& p, const SwappedBlock<kTokens>& block) {
   using Sum = SumOf<In>;
   constexpr int kOwn = 1;  // named barrier of the warpgroup
-  // Eight threads finish 64 channels of a token; a block finishes kRows tokens in steps of 16.
   constexpr int kRows = kTokens / kSplit, kPieces = (kRows + 15) / 16, kSent = sent_bytes({kTokens, kSplit});
-  const int thread = threadIdx.x, row = thread / 8;
-  // A gate: the first four of eight threads have its arguments, the others what it multiplies.
-  const bool multiplied = kGated && thread % 8 >= 4;
-  const int channel = kGated ? block.channel / 2 + thread % 4 * 8 : block.channel + thread % 8 * 8;  // of y
-  const int first_token = block.token + block.slice * kRows;
+  const int thread = threadIdx.x;
+  const SwappedPlace<kKind> at(p, block.channel, block.token + block.slice * kRows, kRows);
   // Where the sums lie that slice `from` has sent to slice `to`.
   const auto inbox = [&](int to, int from) { return p.body_bytes + (from < to ? from : from - 1) * kSent; };
-  const auto exists = [&](int piece) {
-    return row + piece * 16 < kRows && first_token + row + piece * 16 < p.m && channel < p.cols && !multiplied;
-  };
 
   if (p.computed) cuda::wait_for_earlier_kernels();
-  const SwappedColumns<kGated> columns(p, channel < p.cols ? channel + (multiplied ? p.cols : 0) : p.n, multiplied);
-  const float codes_unit = p.codes != nullptr ? 1.0f / *p.codes_scale : 1.0f;
+  const auto columns = at.columns(p);
   cuda::wait_for_earlier_kernels();
-  uint4 residual[kPieces];
-  if (p.residual != nullptr) {  // early: under way while the products are made
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      if (exists(i))
-        residual[i] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(p.residual) +
-                                                      (first_token + row + i * 16) * p.residual_stride + channel);
-    }
-  }
-
-  float factor[kPieces];  // of rows: their moments are under way while x is
-  if (p.rows.moments != nullptr)
-    p.rows.load(planted(Fault::kStaleStatistics) && first_token + row > 0 ? first_token + row - 1 : first_token + row,
-                16, p.m, factor);
+  const SwappedTokens<kKind, kPieces> tokens(p, at);
 
   Sum d[kTokens / 2];
   multiply_slice<In, kTokens>(d, p, block);
   sync_threads(kOwn, 128);  // no thread reads stages any more: sums take their place
-  Sum* sums = reinterpret_cast<Sum*>(block.bytes);
-#pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i)
-    sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
+  leave_sums<Sum, kTokens>(d, reinterpret_cast<Sum*>(block.bytes));
 
   if constexpr (kSplit > 1) fence_for_tma();
   sync_threads(kOwn, 128);
@@ -303,70 +435,24 @@ __device__ __forceinline__ void consume_slice(const SwappedParams& p, const Swap
     if (planted(Fault::kSliceMissing) && i > 0 && i == kSplit - 1) continue;
     const int s = planted(Fault::kSliceOrder) ? kSplit - 1 - i : i;
     const uint8_t* from = block.bytes + (s == block.slice ? s * kSent : inbox(block.slice, s));
-#pragma unroll
-    for (int half = 0; half < kPieces * 2; ++half) {
-      const int here = min(row + half / 2 * 16, kRows - 1);  // a thread without a token reads along
-      const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, thread % 8 * 8 + half % 2 * 4) * 4);
-      const uint32_t four[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        Sum& to = v[half / 2][half % 2 * 4 + j];
-        to = i == 0 ? as_sum<Sum>(four[j]) : to + as_sum<Sum>(four[j]);
-      }
-    }
+    if (i == 0)
+      take_sums<Sum, kPieces, true>(from, at.row, kRows, v);
+    else
+      take_sums<Sum, kPieces, false>(from, at.row, kRows, v);
   }
-
-  float out[kPieces][8];
-#pragma unroll
-  for (int i = 0; i < kPieces * 8; ++i) {
-    float sum = static_cast<float>(v[i / 8][i % 8]);
-    if (p.rows.moments != nullptr) sum *= factor[i / 8];
-    out[i / 8][i % 8] = fmaf(sum, columns.factor[i % 8], columns.bias[i % 8]);
-  }
-  if (p.act.present && !multiplied) {
-#pragma unroll
-    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] = p.act(out[i / 8][i % 8]);
-  }
-  if constexpr (kGated) {
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < kPieces * 8; ++i) out[i / 8][i % 8] *= __shfl_xor_sync(0xffffffffu, out[i / 8][i % 8], 4);
-  }
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) out[i][j] *= columns.gain[j];
-    if (p.residual != nullptr) add_residual(p.y_element, out[i], residual[i]);
-    const int64_t index = int64_t{first_token + row + i * 16} * p.cols + channel;
-    if (exists(i)) store_numbers(p.y_element, p.y, index, out[i]);
-    if (p.codes == nullptr || !exists(i)) continue;
-    float codes[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) codes[j] = out[i][j] * codes_unit;
-    store_numbers(p.codes_element, p.codes, index, codes);
-  }
-  if (p.moments != nullptr) {
-    const int groups = (p.n + kSwappedChannels - 1) / kSwappedChannels;
-    float2 moments[kPieces];
-    cuda::take_moments(out, channel < p.n, min(kSwappedChannels, p.n - block.channel), moments);
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      if (exists(i) && thread % 8 == 0)
-        p.moments[int64_t{first_token + row + i * 16} * groups + block.channel / kSwappedChannels] = moments[i];
-    }
-  }
+  finish_tokens<Sum, kKind, kPieces>(p, at, columns, tokens, v);
 }
 
 // Two barriers of the cluster, the same in every thread of every block: at the start, so that all have set up what
 // others send to; and before a block ends, when all have received what it sends.
-template <class In, bool kGated, int kTokens>
+template <class In, SwappedKind kKind, int kTokens>
 __global__ void __launch_bounds__(kSwappedThreads, 2)
     multiply_swapped(const __grid_constant__ SwappedMaps maps, const __grid_constant__ SwappedParams p) {
   cuda::let_next_kernel_start();
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const SwappedBlock<kTokens> block(p, shared);
   const bool loader = threadIdx.x == 128, clustered = p.shape.split > 1;
-  if (loader) begin_loads<In, kGated>(maps, p, block);
+  if (loader) begin_loads<In, kKind>(maps, p, block);
   __syncwarp();
   if (clustered) {
     sync_cluster();
@@ -374,22 +460,22 @@ __global__ void __launch_bounds__(kSwappedThreads, 2)
     __syncthreads();
   }
   if (threadIdx.x >= 128) {
-    if (loader) finish_loads<In, kGated>(maps, p, block);
+    if (loader) finish_loads<In, kKind>(maps, p, block);
     __syncwarp();
     if (clustered) arrive_cluster();
   } else {
     switch (p.shape.split) {
       case 8:
-        consume_slice<In, kGated, kTokens, 8>(p, block);
+        consume_slice<In, kKind, kTokens, 8>(p, block);
         break;
       case 4:
-        consume_slice<In, kGated, kTokens, 4>(p, block);
+        consume_slice<In, kKind, kTokens, 4>(p, block);
         break;
       case 2:
-        consume_slice<In, kGated, kTokens, 2>(p, block);
+        consume_slice<In, kKind, kTokens, 2>(p, block);
         break;
       default:
-        consume_slice<In, kGated, kTokens, 1>(p, block);
+        consume_slice<In, kKind, kTokens, 1>(p, block);
         break;
     }
     __syncwarp();

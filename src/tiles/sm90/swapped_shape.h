@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tiles/sm90/k_slices.h"
 #include "types/small_float.h"
 
 namespace tessera::sm90 {
@@ -35,9 +36,6 @@ TS_HOST_DEVICE constexpr int sums_word(int token, int channel) {
 }
 
 constexpr int swapped_stage_bytes(int tokens) { return kSwappedWBytes + tokens * 128; }
-// The first block of K of slice `rank`; slices differ by at most one.
-TS_HOST_DEVICE constexpr int slice_begin(int k_blocks, int split, int rank) { return k_blocks * rank / split; }
-constexpr int longest_slice(int k_blocks, int split) { return (k_blocks + split - 1) / split; }
 
 // Sums that one block sends to another: those of the tokens that the other finishes. They lie side by side.
 TS_HOST_DEVICE constexpr int sent_bytes(const SwappedShape& s) { return s.tokens / s.split * kSumsRow * 4; }
@@ -60,14 +58,16 @@ constexpr SwappedMemory swapped_memory(const SwappedShape& s, int k_blocks) {
 constexpr bool is_legal(const SwappedShape& s, int k_blocks) { return s.split <= k_blocks && s.split <= 8; }
 
 // Nanoseconds on an H200 (132 SMs), fitted to 54 measurements (ViT-B's layers at one image and a few
-// policies' shapes, in FP8, INT8 and 16 bits; 9 % rms): what all blocks read, the chain of products in one block, the
-// program, and slices of K that must meet. build --tune measures.
+// policies' shapes, in FP8, INT8 and 16 bits; 9 % rms): what all blocks read, the chain of stages in one block, the
+// program, and slices of K that must meet. A stage takes as long as its products, or as its bytes on one SM's road from
+// memory (some 120 bytes per ns): with 16 tokens the bytes count, and one block per 64 channels of a matrix that no
+// cache holds is far slower than a cluster of them. build --tune measures.
 constexpr int64_t swapped_cost(const SwappedShape& s, int64_t m, int64_t n, int k_blocks, int sms) {
   const int64_t blocks = ((n + kSwappedChannels - 1) / kSwappedChannels) * ((m + s.tokens - 1) / s.tokens) * s.split;
   const int64_t rounds = (blocks + sms - 1) / sms, slice = longest_slice(k_blocks, s.split);
-  const int64_t read_bytes = blocks * slice * swapped_stage_bytes(s.tokens);
-  return 1983 + read_bytes * 112 / 1000000 + slice * s.tokens * 175 / 100 + rounds * s.tokens * 8 +
-         (s.split > 1 ? 392 + s.split * 127 : 127);
+  const int64_t stage_bytes = swapped_stage_bytes(s.tokens), read_bytes = blocks * slice * stage_bytes;
+  return 1983 + read_bytes * 112 / 1000000 + slice * std::max<int64_t>(s.tokens * 175, stage_bytes * 100 / 120) / 100 +
+         rounds * s.tokens * 8 + (s.split > 1 ? 392 + s.split * 127 : 127);
 }
 
 // All shapes for a problem, the cheapest first: none whose tiles are more than half empty, slices at least two blocks

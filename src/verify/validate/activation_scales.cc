@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/validate/activation_scales.h"
 
-#include "lower/fold_norms.h"
 #include "types/quantize_array.h"
 
 namespace tessera {
@@ -23,11 +22,11 @@ ActivationScales::ActivationScales(const ModelValues& model, const Ranges* range
   }
 }
 
-std::string ActivationScales::misfit(ValueId value, bool plain, const QuantType& type, float stored) const {
+std::string ActivationScales::misfit(ValueId value, const std::string& range, const QuantType& type,
+                                     float stored) const {
   const auto stated = stated_.find(value);
   if (stated != stated_.end() && stated->second.contains(stored)) return "";
-  const std::string& own = model_.graph().at(value).name;
-  const std::string name = plain ? plain_value(own) : own;
+  const std::string name = range.empty() ? model_.graph().at(value).name : range;
   const std::string text = cat("the activation scale of '", name, "' is ", stored, ", ");
   const auto clip = ranges_ == nullptr ? std::nullopt : ranges_->clip(name, type.element);
   if (clip) {

@@ -18,8 +18,9 @@ class ActivationScales {
   // `ranges`: null where they are not known. Both outlive this.
   ActivationScales(const ModelValues& model, const Ranges* ranges);
   // What is wrong with the scale of a value's codes in a type (the second level of a dynamic one); empty: nothing, or
-  // nothing is known. `plain`: the value is a norm's result, and these are codes of it before gain and shift.
-  std::string misfit(ValueId value, bool plain, const QuantType& type, float stored) const;
+  // nothing is known. `name`: what its range is called, where these are codes of what a norm's result becomes without
+  // gain or deviation (lower/fold_norms.h); empty: as the value.
+  std::string misfit(ValueId value, const std::string& name, const QuantType& type, float stored) const;
 
  private:
   const ModelValues& model_;

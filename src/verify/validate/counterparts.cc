@@ -4,14 +4,16 @@
 #include <algorithm>
 
 #include "base/parallel.h"
+#include "ir/layer_ops.h"
 #include "ir/padding.h"
 #include "steps/step.h"
+#include "verify/validate/table_rows.h"
 
 namespace tessera {
 namespace {
 
 const char* name_of_operand(const std::string& op, size_t operand) {
-  if (op == "matmul") return operand == 1 ? "weight" : "input";
+  if (multiplies_weights(op)) return operand == 1 ? "weight" : "input";
   if (op == "norm") return operand == 1 ? "gain" : operand == 2 ? "shift" : "input";
   if (op == "attention") return operand == 3 ? "attention bias" : operand == 4 ? "attention lengths" : "input";
   if (op == "gather" || op == "rotary") return "table";
@@ -151,6 +153,25 @@ std::vector<Counterpart> of_unfused(const ModelValues& m, const PlanStep& step, 
 std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
                                   bool plain);
 
+// Cosines and sines of the rotary that turns the layer's result, side by side.
+std::vector<Counterpart> of_angles(const ModelValues& m, const Node& layer) {
+  const Node* rotary = rotary_behind(m, layer);
+  if (rotary == nullptr) return {};
+  std::vector<Counterpart> made = constant(m, rotary->inputs[1], "angles"),
+                           sines = constant(m, rotary->inputs[2], "angles");
+  if (made.empty() || sines.empty() || made[0].shape != sines[0].shape) return {};
+  const size_t pairs = static_cast<size_t>(made[0].shape.back());
+  std::vector<double> both;
+  for (size_t at = 0; at < made[0].numbers.size(); at += pairs) {
+    for (const Counterpart* c : {&made[0], &sines[0]})
+      both.insert(both.end(), c->numbers.begin() + static_cast<std::ptrdiff_t>(at),
+                  c->numbers.begin() + static_cast<std::ptrdiff_t>(at + pairs));
+  }
+  made[0].numbers = std::move(both);
+  made[0].shape.back() *= 2;
+  return made;
+}
+
 // Rows of all layers, one after the other; of each the same choice where there are several.
 std::vector<Counterpart> of_joined(const ModelValues& m, const PlanStep& step, size_t operand, bool plain) {
   PlanStep alone = step;
@@ -192,6 +213,15 @@ const Node* norm_before(const ModelValues& model, const Node& layer) {
   return norm != nullptr && norm->op == "norm" ? norm : nullptr;
 }
 
+const Node* rotary_behind(const ModelValues& model, const Node& layer) {
+  for (const Node& n : model.graph().nodes) {
+    if (n.op != "rotary" || model.is_constant(n.inputs[0])) continue;
+    const Place x = model.place(n.inputs[0]);
+    if (x.base == layer.outputs[0] && x.region.whole()) return &n;
+  }
+  return nullptr;
+}
+
 bool is_plain(const Node& norm) {
   return std::all_of(norm.inputs.begin() + 1, norm.inputs.end(), [](ValueId v) { return v == kNoValue; });
 }
@@ -200,6 +230,8 @@ namespace {
 
 std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step, size_t operand, const Node& layer,
                                   bool plain) {
+  if (const Step* read = role_of(step.then, operand).step; read != nullptr && read->kind == StepKind::rotary)
+    return of_angles(model, layer);
   if (step.op == "matmul" && step.attrs.has(kJoined)) return of_joined(model, step, operand, plain);
   if (step.then.gated() && !layer.then.gated()) return of_gate(model, step, operand);
   if (step.op == "map" && layer.op != "map") return of_unfused(model, step, layer);
@@ -215,6 +247,7 @@ std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step
   if (!folded && !(plain && step.op == "matmul")) return as_written();
   const Node* norm = norm_before(model, layer);
   if (norm == nullptr) return {};
+  if (is_modulated(model, *norm)) return as_written();  // what changes with time is in no weight
   const bool weight = operand == 1, bias = role.step != nullptr && role.step->kind == StepKind::bias;
   if (!weight && !bias) return as_written();
   std::vector<Counterpart> made = weight ? folded_weight(model, layer, *norm) : folded_bias(model, layer, *norm);

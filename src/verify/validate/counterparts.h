@@ -4,6 +4,7 @@
 // it is made again here, in f64:
 //   folded norm    w diag(gain), each row less its mean (RMSNorm: as it is); bias + w shift      (steps/row_moments.h)
 //   plain norm     the same: the norm's kernel has neither gain nor shift                        (lower/fold_norms.h)
+//   adaRMS         weights as they are; what is in the bias: table_rows.h
 //   gate           the rows of both layers, or both halves of one                                (lower/fuse_gate.h)
 //   joined layers  the rows of all; 0 or 1 in a vector that one of them does not have            (lower/join_layers.h)
 //   unfused steps  the vector of the step that a map took over                                   (rewrite/unfuse.h)
@@ -20,6 +21,8 @@ namespace tessera {
 
 // The norm whose result a layer of the model reads; null where it reads something else.
 const Node* norm_before(const ModelValues& model, const Node& layer);
+// The rotary that turns the whole result of a layer of the model; null where there is none.
+const Node* rotary_behind(const ModelValues& model, const Node& layer);
 // Whether the norm has neither gain nor shift.
 bool is_plain(const Node& norm);
 

@@ -30,7 +30,7 @@ QuantType erased(const QuantType& type) { return is_whole(type) ? type : QuantTy
 Problem erased(const Problem& problem, const Cut& cut) {
   Problem p = problem;
   p.out.resize(1);
-  for (const char* attr : {"p", kCodesResult, kMomentsResult}) p.attrs.erase(attr);
+  for (const char* attr : {"p", kCodesResult, kCodesGain, kMomentsResult, kKeptResults}) p.attrs.erase(attr);
   std::erase_if(p.then.steps, [](const Step& s) { return info(s.kind).rounds; });
   for (Operand& o : p.in) {
     if (o.present) o = dense_operand(o.constant ? o.shape : cut.of(o.shape), erased(o.type), o.constant);

@@ -14,7 +14,7 @@ namespace {
 
 // How something is stored and rounded, not what is computed.
 bool is_of_types(const std::string& attr) {
-  for (const char* own : {"p", kCodesResult, kMomentsResult, kPromoted, kSparse24, kJoined}) {
+  for (const char* own : {"p", kCodesResult, kCodesGain, kMomentsResult, kKeptResults, kPromoted, kSparse24, kJoined}) {
     if (attr == own) return true;
   }
   return attr.starts_with("type.") || attr.starts_with("scale.");
@@ -127,6 +127,7 @@ std::string difference(const ModelValues& model, const Plan& plan, const PlanSte
   const std::vector<Step> there = steps_of(layer.then);
   // A vector that another of the joined layers has: of this one it holds what changes nothing (counterparts.h).
   std::vector<int> left_out;
+  if (const int gain = ExtraResults::of(step.attrs).gain; gain > 0) left_out.push_back(gain);  // of what lies beside
   std::erase_if(here, [&](const Step& s) {
     const bool others =
         step.attrs.has(kJoined) && operand_of(s.kind) == StepOperand::kVector && layer.then.find(s.kind) == nullptr;

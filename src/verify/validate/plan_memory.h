@@ -19,6 +19,14 @@ struct HeldColumns {
   ValueId value;
 };
 
+// Columns of the row that a gather picks of tables side by side: whoever reads them says whose they are
+// (table_rows.h).
+struct HeldRow {
+  int table;      // tensor of the plan
+  int64_t first;  // column
+  Place ids;      // of the model: what picks the row
+};
+
 struct Held {
   std::optional<Place> place = {};  // elements of a value of the model, in row order
   Dense numbers = {};               // else these
@@ -31,6 +39,7 @@ struct Held {
   ValueId plain = kNoValue;
   // Of several layers side by side (lower/join_layers.h), in order and without a gap: what each one's columns are.
   std::vector<HeldColumns> columns = {};
+  std::optional<HeldRow> row = {};
 };
 
 struct ReadPlace {

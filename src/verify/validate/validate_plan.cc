@@ -5,17 +5,21 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 
 #include "ir/padding.h"
+#include "lower/fold_norms.h"
 #include "op/extra_results.h"
 #include "op/reference.h"
 #include "op/whole_numbers.h"
 #include "ops/ops.h"
+#include "steps/rotary.h"
 #include "steps/step.h"
 #include "verify/validate/activation_scales.h"
 #include "verify/validate/counterparts.h"
 #include "verify/validate/plan_differences.h"
 #include "verify/validate/plan_memory.h"
+#include "verify/validate/table_rows.h"
 
 namespace tessera {
 namespace {
@@ -247,11 +251,16 @@ class Walk {
       whole = false;
       fault(step.layer, cat("it reads '", tensor(step.in[i]).name, "' where no layer before it has written all of it"));
     }
-    if (step.attrs.has(kJoined)) return visit_joined(step, reads, whole);
+    reads_ = &reads;
+    if (step.op == "gather" && step.attrs.has(kTables)) return visit_tables(step, reads, whole);
+    if (step.attrs.has(kJoined) || step.then.find(StepKind::rotary) != nullptr || step.attrs.has(kKeptResults))
+      return visit_joined(step, reads, whole);
     const Node *layer = layer_of(step, y, guessed, reads), *maker = model_.maker(y);
     reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
     makes_plain_ = plain_made(step, y, layer);
     const std::string name = label(step, y, reads);
+    if (hand_on_row(step, reads)) return;
+    whole = whole && pick_rows(step, layer, name, reads);
     // What a padded layer reads may be a padded one's result: its constants are its own nevertheless.
     const bool padded = step.attrs.has(kPaddedRows) || step.attrs.has(kPaddedCols);
     std::vector<Dense> in = exact_constants(step, layer, padded ? step.layer : name);
@@ -265,11 +274,98 @@ class Walk {
     compute(step, y, guessed, layer, unlike, name, reads, std::move(in));
   }
 
-  // Several layers side by side: each must be what its columns are.
-  void visit_joined(const PlanStep& step, const Reads& reads, bool whole) {
+  // What the columns of one of several layers are: its result, or that turned where the step does so.
+  ValueId columns_value(const PlanStep& step, const Node& layer, int64_t first, int64_t count) {
+    const Step* rotary = step.then.find(StepKind::rotary);
+    if (rotary == nullptr) return layer.outputs[0];
+    const int64_t turned = static_cast<int64_t>(rotary->numbers[1]);
+    if (first >= turned) return layer.outputs[0];
+    const Node* own = rotary_behind(model_, layer);
+    if (own == nullptr || first + count > turned) {
+      fault(layer.name, "its result is turned, the model has no rotary there");
+      return layer.outputs[0];
+    }
+    return own->outputs[0];
+  }
+
+  // Several tables: readers say what they read of them.
+  void visit_tables(const PlanStep& step, const Reads& reads, bool whole) {
+    if (!whole || !is_constant(step.in[0]) || !reads[1] || !reads[1]->place)
+      return fault(step.layer, "it picks rows of tables that are no constants, or by no value of the model");
+    memory_.write(step.out[0], {.row = HeldRow{step.in[0], 0, *reads[1]->place}});
+  }
+
+  // A copy in another type.
+  bool hand_on_row(const PlanStep& step, const Reads& reads) {
+    if (step.op != "copy" || !reads[0] || !reads[0]->held->row || !is_row(reads[0]->region)) return false;
+    HeldRow row = *reads[0]->held->row;
+    row.first += reads[0]->region.offset;
+    memory_.write(step.out[0], {.row = row});
+    return true;
+  }
+  static bool is_row(const Region& r) { return is_dense(r.shape, r.strides); }
+
+  // Columns of tables that the step reads: each must be what the model has in their place, in all rows. False where one
+  // is not.
+  bool pick_rows(const PlanStep& step, const Node* layer, const std::string& name, Reads& reads) {
+    bool all = true;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (!reads[i] || !reads[i]->held->row) continue;
+      const std::string wrong = pick_row(step, i, layer, *reads[i]);
+      if (!wrong.empty()) fault(name, wrong);
+      all = all && wrong.empty();
+    }
+    return all;
+  }
+
+  // What is wrong with it; empty: nothing, and the read is of the model's numbers.
+  std::string pick_row(const PlanStep& step, size_t i, const Node* layer, ReadPlace& read) {
+    const HeldRow row = *read.held->row;
+    ++out_->constants;
+    std::string first = cat("it reads columns of the tables '", tensor(row.table).name, "', and the model none there");
+    if (layer == nullptr || !is_row(read.region)) return first;
+    const auto known = table_columns(model_, step, i, *layer);
+    if (!known.ok()) return known.status().message();
+    for (const TableColumns& t : *known) {
+      const bool same_row = t.ids.base == row.ids.base && same_elements(t.ids.region, row.ids.region);
+      std::string text = same_row ? wrong_columns(row, read.region, t)
+                                  : cat("its ", t.columns.what, " is picked by another index than in the model");
+      if (!text.empty()) {
+        if (&t == known->data()) first = std::move(text);
+        continue;
+      }
+      const Shape shape = read.region.shape;
+      if (t.place) {
+        read.place = Place{t.place->base, {shape, dense_strides(shape), t.place->region.offset}};
+      } else {
+        picked_.push_back({.numbers = {shape, t.picked}});
+        read = {&picked_.back(), dense_region(shape), {}};
+      }
+      return "";
+    }
+    return first;
+  }
+
+  std::string wrong_columns(const HeldRow& row, const Region& region, const TableColumns& t) const {
+    TensorView columns = view(row.table);
+    const Shape& table = columns.desc->shape;
+    const int64_t count = elements(region.shape), at = row.first + region.offset;
+    if (count != t.columns.shape[0] || table.size() != 2 || table[0] != t.columns.shape[1] || at + count > table[1])
+      return cat("its ", t.columns.what, " is ", count, " columns, the model's ", t.columns.shape[0]);
+    Operand desc = *columns.desc;
+    desc.shape = {count, table[0]};
+    desc.strides = {1, table[1]};
+    columns.desc = &desc;
+    columns.data = static_cast<uint8_t*>(columns.data) + packed_bytes(desc.type.element, at);
+    return misfit(columns, t.columns);
+  }
+
+  // Several layers side by side: each must be what its columns are. One layer alone: what follows it is in it.
+  void visit_joined(const PlanStep& step, Reads& reads, bool whole) {
     const std::vector<std::string> names = layers_of(step);
-    const std::vector<int64_t> widths = step.attrs.list(kJoined);
     const Shape& shape = tensor(step.out[0]).desc.shape;
+    std::vector<int64_t> widths = step.attrs.list(kJoined);
+    if (!step.attrs.has(kJoined)) widths = {shape.empty() ? 1 : shape.back()};
     std::vector<const Node*> layers;
     Held made;
     int64_t cols = 0;
@@ -278,7 +374,7 @@ class Walk {
       const ValueId y = layer == nullptr || layer->op != step.op ? kNoValue : layer->outputs[0];
       if (y == kNoValue) return fault(step.layer, cat("it has columns of ", names[i], ", which is no such layer"));
       layers.push_back(layer);
-      made.columns.push_back({cols, widths[i], y});
+      made.columns.push_back({cols, widths[i], columns_value(step, *layer, cols, widths[i])});
       cols += widths[i];
     }
     const int64_t rows = cols == 0 ? 0 : elements(shape) / cols;
@@ -290,6 +386,7 @@ class Walk {
     reads_plain_ = !reads.empty() && reads[0] ? reads[0]->held->plain : kNoValue;
     makes_plain_ = kNoValue;
     std::vector<Dense> in = exact_constants(step, layers[0], step.layer);
+    whole = whole && pick_rows(step, layers[0], step.layer, reads);
     std::string unlike;
     for (size_t i = 0; i < layers.size(); ++i) {
       const std::string number = different_number(model_, step, *layers[i]);
@@ -303,6 +400,68 @@ class Walk {
       check_scale(step, step.out[0], c.value);
     }
     memory_.write(step.out[0], std::move(made));
+    settle_kept(step);
+  }
+
+  // The values of the model that writes of a step's columns make.
+  ValueId kept_value(const PlanStep& step, size_t result) const {
+    bool guessed = false;
+    const ValueId y = value_of(step.out[result], guessed);
+    return guessed ? kNoValue : y;
+  }
+  void settle_kept(const PlanStep& step) {
+    const size_t first = static_cast<size_t>(ExtraResults::of(step.attrs).kept);
+    for (size_t r = first; first > 0 && r < step.out.size(); ++r) {
+      const ValueId y = kept_value(step, r);
+      if (y == kNoValue) {
+        fault(step.layer, cat("it keeps columns in '", tensor(step.out[r]).name, "', which is no value of the model"));
+        continue;
+      }
+      model_.hold(y);
+      check_scale(step, step.out[r], y);
+      memory_.write(step.out[r], {.place = Place{y, dense_region(tensor(step.out[r]).desc.shape)}});
+    }
+  }
+
+  // Numbers that say where rows go are drawn as 0 or 1, which may be what a missing one counts as: what is read is
+  // compared.
+  bool same_first_row(ValueId y, const KeptColumns& kept, const Reads& reads) const {
+    const Node* write = model_.maker(y);
+    if (write == nullptr || write->op != "write") return false;
+    const bool there = write->inputs.size() > 2 && write->inputs[2] != kNoValue;
+    if (!there || kept.at < 0) return there == (kept.at >= 0);
+    const auto& read = reads[static_cast<size_t>(kept.at)];
+    const Place want = model_.place(write->inputs[2]);
+    return read && read->place && read->place->base == want.base && same_elements(read->place->region, want.region);
+  }
+
+  // `got`: the columns, computed.
+  void compute_kept(const PlanStep& step, const Reads& reads, const Dense& got) {
+    Problem p = problem_of(plan_, step);
+    for (std::vector<Operand>* list : {&p.in, &p.out}) {
+      for (Operand& o : *list) o.shape = o.constant ? o.shape : model_.cut().of(o.shape);
+    }
+    const std::vector<KeptColumns> all = kept_columns(p.attrs);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ValueId y = kept_value(step, static_cast<size_t>(ExtraResults::of(p.attrs).kept) + i);
+      if (y == kNoValue) continue;
+      if (!same_first_row(y, all[i], reads))
+        fault(step.layer, cat("the row that it keeps '", model_.graph().at(y).name, "' from is not the model's"));
+      std::vector<Dense> in(p.in.size());
+      for (const int operand : {all[i].before, all[i].at}) {
+        const auto at = static_cast<size_t>(operand);
+        if (operand < 0 || !reads[at]) continue;
+        auto read = numbers(*reads[at]);
+        if (!read.ok()) return fault(step.layer, read.status().message());
+        in[at] = std::move(read).value();
+      }
+      const auto want = model_.numbers(y);
+      if (!want.ok()) return fault(step.layer, want.status().message());
+      const double off = distance(kept_result(p, all[i], in, got), **want);
+      if (!(off <= kSame))
+        fault(step.layer, cat("what it keeps in '", model_.graph().at(y).name, "' is not that of the model: relative ",
+                              "distance ", brief(off), " in f64"));
+    }
   }
 
   // What one of the layers reads: of a rotary's heads its own.
@@ -328,6 +487,7 @@ class Walk {
         fault(step.layer, cat(unlike, " (", computed.status().message(), ")"));
       return;
     }
+    compute_kept(step, reads, got);
     const int64_t cols = columns.back().first + columns.back().count;
     for (size_t i = 0; i < columns.size(); ++i) {
       const HeldColumns& c = columns[i];
@@ -444,7 +604,8 @@ class Walk {
     const ExtraResults extra = ExtraResults::of(step.attrs);
     std::vector<Held> others;
     for (size_t o = 1; o < step.out.size(); ++o) {
-      others.push_back(static_cast<int>(o) == extra.codes ? held : Held{.numbers = extra_result_of(step, o, held)});
+      const bool same = static_cast<int>(o) == extra.codes && extra.gain == 0;
+      others.push_back(same ? held : Held{.numbers = extra_result_of(step, o, held)});
     }
     if (makes_plain_ != kNoValue) {
       check_scale(step, step.out[0], makes_plain_);
@@ -455,6 +616,7 @@ class Walk {
     }
     for (size_t o = 1; o < step.out.size(); ++o) {
       if (others[o - 1].place) check_scale(step, step.out[o], held.place->base);
+      if (static_cast<int>(o) == extra.codes && extra.gain > 0) check_gained_scale(step, step.out[o], held);
       memory_.write(step.out[o], std::move(others[o - 1]));
     }
     memory_.write(step.out[0], std::move(held));
@@ -469,8 +631,16 @@ class Walk {
     }
     Problem p = problem_of(plan_, step);
     for (Operand& o : p.out) o.shape = model_.cut().of(o.shape);
-    return op == nullptr || op->extra_result == nullptr || first.v.empty() ? Dense{}
-                                                                           : op->extra_result(p, result, first);
+    if (op == nullptr || op->extra_result == nullptr || first.v.empty()) return {};
+    std::vector<Dense> in(step.in.size());
+    if (const auto gain = static_cast<size_t>(ExtraResults::of(step.attrs).gain); gain > 0 && (*reads_)[gain]) {
+      auto read = numbers(*(*reads_)[gain]);
+      if (!read.ok() || read->v.empty()) return {};
+      in[gain] = std::move(read).value();
+    } else if (gain > 0) {
+      in[gain] = decode(view(step.in[gain]));
+    }
+    return op->extra_result(p, result, in, made_of(p, result, in, first));
   }
 
   // The value of the model that a tensor holds with zeros between its numbers, which need no scale: "y.padded",
@@ -487,16 +657,37 @@ class Walk {
     return drop(".codes") ? model_.find(name) : kNoValue;
   }
 
-  void check_scale(const PlanStep& step, int t, ValueId value) {
+  // The scale of a tensor's codes that is known before it runs.
+  std::optional<float> static_scale(int t) const {
     const QuantType& type = tensor(t).desc.type;
     const int scale = type.dynamic ? tensor(t).scale2 : tensor(t).scale;
-    if (!type.scaled() || !is_constant(scale)) return;
+    if (!type.scaled() || !is_constant(scale)) return std::nullopt;
     float stored = 0;
     info(tensor(scale).desc.type.element).decode(view(scale).data, 0, 1, &stored);
+    return stored;
+  }
+
+  void check_scale(const PlanStep& step, int t, ValueId value) {
+    const auto stored = static_scale(t);
+    if (!stored) return;
+    const QuantType& type = tensor(t).desc.type;
     const bool plain = value == makes_plain_;
-    std::string text = scales_.misfit(value, plain, type, stored);
+    const std::string name = plain ? plain_value(model_.graph().at(value).name) : "";
+    std::string text = scales_.misfit(value, name, type, *stored);
     // A norm that is plain in the model has two names for one range.
-    if (!text.empty() && plain && is_plain(*model_.maker(value))) text = scales_.misfit(value, false, type, stored);
+    if (!text.empty() && plain && is_plain(*model_.maker(value))) text = scales_.misfit(value, "", type, *stored);
+    if (!text.empty()) fault(step.layer, text);
+  }
+
+  // Of codes of a value of the model times the gain of a norm over it.
+  void check_gained_scale(const PlanStep& step, int t, const Held& held) {
+    const auto stored = static_scale(t);
+    const auto& gain = (*reads_)[static_cast<size_t>(ExtraResults::of(step.attrs).gain)];
+    if (!stored || !held.place || !gain || !gain->place) return;
+    const Node* norm = norm_with_gain(model_, held.place->base, *gain->place);
+    if (norm == nullptr) return;
+    const ValueId y = norm->outputs[0];
+    const std::string text = scales_.misfit(y, gained_value(model_.graph().at(y).name), tensor(t).desc.type, *stored);
     if (!text.empty()) fault(step.layer, text);
   }
 
@@ -520,6 +711,8 @@ class Walk {
   const ActivationScales scales_;
   PlanMemory memory_;
   Validation* out_ = nullptr;
+  const Reads* reads_ = nullptr;                             // of the step that is visited
+  std::deque<Held> picked_;                                  // rows of tables that are no value of the model
   ValueId reads_plain_ = kNoValue, makes_plain_ = kNoValue;  // of the step that is visited
   bool stuck_ = false;
 };

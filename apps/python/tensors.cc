@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/tensors.h"
+
+namespace tessera::python {
+namespace {
+
+// The tables of the last types that were seen: a lookup of an attribute takes longer than the rest of a call.
+struct Known {
+  PyTypeObject* type = nullptr;
+  const Exchange* exchange = nullptr;
+};
+
+const Exchange* look_up(PyTypeObject* type) {
+  nb::object capsule = nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), kExchangeName));
+  if (!capsule.is_valid()) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), kExchangeCapsule) == 0) return nullptr;
+  const auto* exchange = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), kExchangeCapsule));
+  while (exchange != nullptr && exchange->major > kExchangeMajor) exchange = exchange->older;
+  return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
+}
+
+void raise(void*, const char* kind, const char* message) { PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message); }
+
+}  // namespace
+
+const Exchange* exchange_of(nb::handle object) {
+  static Known known[2];  // (under the GIL)
+  PyTypeObject* type = Py_TYPE(object.ptr());
+  for (const Known& k : known) {
+    if (k.type == type) return k.exchange;
+  }
+  known[1] = known[0];
+  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
+  known[0] = {type, look_up(type)};
+  return known[0].exchange;
+}
+
+Borrowed::~Borrowed() {
+  if (managed_ != nullptr && managed_->deleter != nullptr) managed_->deleter(managed_);
+}
+
+void Borrowed::take(nb::handle object, bool written) {
+  const Exchange* exchange = exchange_of(object);
+  if (exchange == nullptr) return take_array(object, written);
+  if (exchange->view_of != nullptr) {
+    if (exchange->view_of(object.ptr(), &tensor_) != 0) throw nb::python_error();
+    return;
+  }
+  if (exchange->managed_of(object.ptr(), &managed_) != 0) throw nb::python_error();
+  tensor_ = managed_->tensor;
+}
+
+void Borrowed::take_array(nb::handle object, bool written) {
+  if (written) {
+    nb::ndarray<> array;
+    if (!nb::try_cast(object, array))
+      throw nb::type_error("out= is no array of numbers that can be written (numpy, DLPack)");
+    array_.emplace(array);
+  } else {
+    nb::ndarray<nb::ro> array;
+    if (!nb::try_cast(object, array))
+      throw nb::type_error("an input is no array of numbers in this machine's byte order (numpy, DLPack)");
+    array_.emplace(std::move(array));
+  }
+  if (array_->ndim() > kMostDimensions) throw nb::value_error("an array has more than 16 dimensions");
+  for (size_t i = 0; i < array_->ndim(); ++i) shape_[i] = array_->shape(i), strides_[i] = array_->stride(i);
+  const nb::dlpack::dtype type = array_->dtype();
+  tensor_ = {const_cast<void*>(static_cast<const void*>(array_->data())),
+             {array_->device_type(), array_->device_id()},
+             static_cast<int32_t>(array_->ndim()),
+             {static_cast<uint8_t>(type.code), type.bits, type.lanes},
+             shape_.data(),
+             strides_.data(),
+             0};
+}
+
+nb::object allocate(const Exchange& exchange, const tess_tensor& prototype) {
+  tess_tensor asked = prototype;
+  ManagedTensor* managed = nullptr;
+  if (exchange.allocate(&asked, &managed, nullptr, &raise) != 0) throw nb::python_error();
+  void* object = nullptr;
+  if (exchange.object_of(managed, &object) != 0) throw nb::python_error();
+  return nb::steal(static_cast<PyObject*>(object));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tessera build` as a function."""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ._errors import UsageError, _raise
+
+Progress = Callable[[str, int, int], None]
+
+
+def build(
+    model: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    precision: str | None = None,
+    attention: str | None = None,
+    recipe: str | os.PathLike[str] | None = None,
+    target: str | None = None,
+    batch: int | Sequence[int] = (),
+    calib: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    calib_method: str | None = None,
+    calib_samples: int = 0,
+    allow: str | Sequence[str] = (),
+    verify: bool = True,
+    progress: bool | Progress = False,
+) -> None:
+    """Builds an ONNX file into an engine file; the options of `tessera build` by the same names. `calib`: a path, or
+    arrays by the names of the inputs. `progress`: True for a bar of tqdm's where it is installed, or a function of
+    (what, done, total); what it raises ends the build. A layer that cannot run as asked: RefusedError."""
+    from . import _tessera_build
+
+    if not (progress is None or callable(progress) or isinstance(progress, bool)):
+        raise UsageError(2, f"progress is {progress!r}: a function of (what, done, total), True or False is wanted")
+    arrays: list[tuple[str, Any]] = []
+    path = None
+    if isinstance(calib, Mapping):
+        if not calib:
+            raise UsageError(2, "calib is an empty dict: give an array for each input, or leave calib out")
+        import numpy
+
+        arrays = [(name, _in_rows(numpy, a)) for name, a in calib.items()]
+    elif calib is not None:
+        path = os.fspath(calib)
+    bars = _Bars() if progress is True else None
+    code, said = _tessera_build.build(
+        os.fspath(model),
+        os.fspath(output),
+        precision,
+        attention,
+        None if recipe is None else os.fspath(recipe),
+        target,
+        _batches(batch),
+        path,
+        arrays,
+        calib_method,
+        calib_samples,
+        [allow] if isinstance(allow, str) else list(allow),
+        verify,
+        bars if bars is not None else progress or None,
+        _log,
+    )
+    if bars is not None:
+        bars.close()
+    if code != 0:
+        _raise(code, said)
+
+
+def _batches(batch: Any) -> list[int]:
+    given = list(batch) if hasattr(batch, "__iter__") else [batch]
+    if not all(hasattr(b, "__index__") for b in given):
+        raise UsageError(2, f"batch is {batch!r}: a size or a sequence of sizes is wanted, such as [1, 8]")
+    return [operator.index(b) for b in given]
+
+
+def _in_rows(numpy: Any, array: Any) -> Any:
+    """Torch tensors stay what they are; all else becomes dense rows of numpy's."""
+    if hasattr(type(array), "__dlpack_c_exchange_api__"):
+        return array.detach().cpu().contiguous()
+    return numpy.ascontiguousarray(array)
+
+
+def _log(level: int, line: str) -> None:
+    if level == 1:
+        warnings.warn(line, stacklevel=3)
+
+
+class _Bars:
+    """A bar of tqdm's for what is going on; none where there is no tqdm."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._what = ""
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            tqdm = None
+        self._tqdm = tqdm
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._tqdm is None:
+            return
+        if what != self._what or done == 0:
+            self.close()
+            self._what, self._bar = what, self._tqdm(total=total, desc=what)
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

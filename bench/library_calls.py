@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Microseconds of a call from Python, all of it, on an engine of one small product: what is left is the call.
+`src/library/call_bench.cc` measures the same from C. Wants numpy and onnx; with torch also tensors. A measurement for a
+quiet machine, no test.
+
+    python3 bench/library_calls.py [build/release]
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import timeit
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/release").resolve()
+sys.path.insert(0, str(BUILD / "python"))
+import tessera  # noqa: E402
+
+ROUNDS, CALLS = 20, 20_000
+
+
+def small_engine(folder):
+    w = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "small", ports[:1], ports[1:], [w])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "small.onnx")
+    command = [BUILD / "bin/tessera", "build", "small.onnx", "-o", "small.tess", "--precision", "fp32", "--quiet"]
+    subprocess.run([str(w) for w in command], check=True, cwd=folder)
+    return tessera.load(folder / "small.tess")
+
+
+def show(what, call):
+    times = timeit.repeat(call, repeat=ROUNDS, number=CALLS)
+    print(f"{what:<40} {1e6 * sorted(times)[ROUNDS // 2] / CALLS:6.2f} us, fastest {1e6 * min(times) / CALLS:6.2f}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        engine = small_engine(pathlib.Path(folder))
+    context = engine.context(threads=1)
+    x = np.ones((1, 4), np.float32)
+    y = np.empty((1, 4), np.float32)
+    show("numpy, out=", lambda: context(x, out=y))
+    show("numpy, a new array", lambda: context(x))
+    show("engine.run, numpy, any number of samples", lambda: engine.run({"x": x}))
+    try:
+        import torch
+    except ImportError:
+        return
+    tx, ty = torch.from_numpy(x), torch.from_numpy(y)
+    show("torch, out=", lambda: context(tx, out=ty))
+    show("torch, a new tensor", lambda: context(tx))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiles/sm90/chain/chain.h"
+
+#ifdef __CUDACC__
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "archs/cuda/device_memory.h"
+#include "archs/sm90/chip.h"
+#include "tiles/cuda/launch.cuh"
+#include "tiles/sm90/chain/chain.cuh"
+#include "tiles/sm90/chain/chain_kernels.h"
+#endif
+
+namespace tessera::sm90 {
+
+#ifdef __CUDACC__
+namespace {
+
+constexpr const char* kName = "tiles/sm90/chain";
+
+struct Range {
+  const uint8_t *begin, *end;
+  bool meets(const void* data, int64_t bytes) const {
+    const auto* at = static_cast<const uint8_t*>(data);
+    return data != nullptr && at < end && begin < at + std::max<int64_t>(bytes, 1);
+  }
+};
+Range range_of(const void* data, int64_t bytes) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  return {at, at + bytes};
+}
+int64_t bytes_of(Element e, int64_t count) { return count * info(e).bits / 8; }
+
+// What the phases so far write.
+class Written {
+ public:
+  void note(const ChainPhase& f) {
+    if (f.kind == ChainKind::kAttention) {
+      const FewParams& a = f.attention;
+      all_.push_back(range_of(a.y, bytes_of(a.y_element, int64_t{f.units} * a.queries * a.head_size)));
+      return;
+    }
+    const SwappedParams& p = f.matmul;
+    const int64_t numbers = int64_t{p.m} * p.cols;
+    all_.push_back(range_of(p.y, bytes_of(p.y_element, numbers)));
+    if (p.codes != nullptr) all_.push_back(range_of(p.codes, bytes_of(p.codes_element, numbers)));
+    if (p.moments != nullptr)
+      all_.push_back(range_of(p.moments, int64_t{8} * p.m * ((p.n + kSwappedChannels - 1) / kSwappedChannels)));
+    for (int i = 0; i < p.heads.kept_count; ++i) {
+      const SwappedHeads::Kept& k = p.heads.kept[i];
+      const int64_t count = int64_t{k.rows.batch} * k.rows.outer * k.rows.rows * k.rows.run;
+      kept_.push_back({range_of(k.data, bytes_of(k.element, count)), k});
+    }
+  }
+  bool any(const void* data, int64_t bytes) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const Range& r) { return r.meets(data, bytes); }) ||
+           std::any_of(kept_.begin(), kept_.end(), [&](const auto& k) { return k.first.meets(data, bytes); });
+  }
+  // Of a cache that attention reads; its new rows are written where its lengths say that the old ones end.
+  FewWritten of_cache(const void* data, int64_t bytes, const FewParams& a) const {
+    for (const Range& r : all_) {
+      if (r.meets(data, bytes)) return FewWritten::kAll;
+    }
+    FewWritten found = FewWritten::kNone;
+    for (const auto& [range, k] : kept_) {
+      if (!range.meets(data, bytes)) continue;
+      const bool fresh = k.at == a.lengths && a.lengths != nullptr && k.rows.tokens == a.fresh &&
+                         k.rows.rows == a.keys && (k.at_stride == 0) == (a.length_stride == 0);
+      if (!fresh) return FewWritten::kAll;
+      found = FewWritten::kFresh;
+    }
+    return found;
+  }
+
+ private:
+  std::vector<Range> all_;
+  std::vector<std::pair<Range, SwappedHeads::Kept>> kept_;
+};
+
+// What is read before a phase begins must have been there before the chain.
+bool reads_early(const ChainPhase& f, const Written& written) {
+  if (f.kind == ChainKind::kAttention)
+    return written.any(f.attention.lengths, 4) || written.any(f.attention.y_scale, 4);
+  const SwappedParams& p = f.matmul;
+  const int64_t angles = int64_t{p.heads.angle_rows} * p.heads.angle_stride;
+  const std::pair<const void*, int64_t> vectors[] = {
+      {p.x_scale, 4},
+      {p.w_scale, p.w_scale_stride > 0 ? int64_t{4} * p.n : 4},
+      {p.bias, bytes_of(p.bias_element, p.n)},
+      {p.gain, bytes_of(p.gain_element, p.n)},
+      {p.y_scale, 4},
+      {p.codes_scale, 4},
+      {p.codes_gain, bytes_of(p.codes_gain_element, p.cols)},
+      {p.heads.angles, bytes_of(p.heads.angle_element, angles)},
+  };
+  for (const auto& [data, bytes] : vectors) {
+    if (data != nullptr && written.any(data, bytes)) return true;
+  }
+  for (int i = 0; i < p.heads.kept_count; ++i) {
+    const SwappedHeads::Kept& k = p.heads.kept[i];
+    if (written.any(k.at, 4) || written.any(k.scale, 4)) return true;
+  }
+  return false;
+}
+
+struct Elements {
+  std::optional<Element> x, half;
+  Status see(const ChainPhase& f) {
+    std::optional<Element>& known = f.kind == ChainKind::kAttention ? half : x;
+    if (known && *known != f.element)
+      return bad_input(cat(kName, ": phases of ", info(*known).name, " and of ", info(f.element).name));
+    known = f.element;
+    return {};
+  }
+  ChainKernel kernel(int tokens) const {
+    const Element of_x = x ? *x : half.value_or(Element::bf16);
+    const Element of_half = half ? *half : of_x == Element::f16 ? Element::f16 : Element::bf16;
+    switch (of_x) {
+      case Element::bf16:
+        return chain_of_bf16(tokens, of_half);
+      case Element::f16:
+        return chain_of_f16(tokens, of_half);
+      case Element::e4m3:
+        return chain_of_e4m3(tokens, of_half);
+      default:
+        return nullptr;
+    }
+  }
+};
+
+class ChainOfPhases final : public Chain {
+ public:
+  Status prepare(std::span<const Bytes> records) {
+    std::vector<ChainPhase> phases(records.size());
+    Elements elements;
+    Written written;
+    int tokens = 0, x_bytes = 0;
+    for (size_t i = 0; i < records.size(); ++i) {
+      ChainPhase& f = phases[i];
+      if (records[i].size() != sizeof(f)) return bad_input(cat(kName, ": phase ", i, " has no record of this chip"));
+      std::memcpy(&f, records[i].data(), sizeof(f));
+      TS_TRY(elements.see(f));
+      if (reads_early(f, written))
+        return bad_input(cat(kName, ": phase ", i, " reads a vector that an earlier phase writes"));
+      tokens = std::max(tokens, f.tokens);
+      if (f.kind == ChainKind::kAttention) {
+        FewParams& a = f.attention;
+        a.written = std::max(written.of_cache(a.k_data, a.k_bytes, a), written.of_cache(a.v_data, a.v_bytes, a));
+      }
+      written.note(f);
+    }
+    for (const ChainPhase& f : phases) {
+      if (f.tokens != tokens) return bad_input(cat(kName, ": phases of ", f.tokens, " and of ", tokens, " rows"));
+      x_bytes = std::max(x_bytes, f.kind == ChainKind::kAttention ? few_x_bytes(tokens, f.attention.head_size * 2)
+                                                                  : chain_x_bytes(tokens, f.k_blocks, f.split));
+    }
+    kernel_ = elements.kernel(tokens);
+    if (kernel_ == nullptr) return bad_input(cat(kName, ": no kernel for these types and ", tokens, " rows"));
+    params_.memory = chain_memory(tokens, x_bytes, kMostSharedBytes);
+    if (params_.memory.stages < 2) return bad_input(cat(kName, ": ", x_bytes, " bytes of x leave no room for weights"));
+    return place(phases);
+  }
+
+  Status launch(void* stream) override {
+    return cuda::cuda_status(kName, launch_on(static_cast<cudaStream_t>(stream)));
+  }
+  int blocks() const override { return clusters_ * kChainCluster; }
+
+ private:
+  Status place(const std::vector<ChainPhase>& phases) {
+    TS_TRY(phases_.allocate(phases.size() * sizeof(ChainPhase)));
+    TS_TRY(copy_to_device(phases_.data(), phases.data(), phases.size() * sizeof(ChainPhase)));
+    TS_TRY(arrived_.allocate(128));
+    TS_TRY(fill_device(arrived_.data(), 0, 128));
+    params_.phases = reinterpret_cast<const ChainPhase*>(phases_.data());
+    params_.count = static_cast<int>(phases.size());
+    params_.arrived = reinterpret_cast<uint32_t*>(arrived_.data());
+    TS_TRY(cuda::allow_shared_memory(kName, kernel_, kMostSharedBytes));  // all chains of a kernel share its limit
+    cudaLaunchAttribute attributes[2];
+    const cudaLaunchConfig_t config = config_of(nullptr, attributes, kChainCluster);
+    TS_TRY(cuda::cuda_status(kName, cudaOccupancyMaxActiveClusters(&clusters_, kernel_, &config)));
+    if (clusters_ < 1)
+      return machine_error(cat(kName, ": this GPU has no room for a cluster of ", kChainCluster, " blocks"));
+    if (const char* most = std::getenv(kMostClustersVariable)) clusters_ = std::clamp(std::atoi(most), 1, clusters_);
+    return {};
+  }
+
+  cudaLaunchConfig_t config_of(cudaStream_t stream, cudaLaunchAttribute* attributes, int blocks) const {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(kChainThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(params_.memory.bytes);
+    config.stream = stream;
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim = {kChainCluster, 1, 1};
+    attributes[1].id = cudaLaunchAttributeCooperative;  // all blocks at once, or none
+    attributes[1].val.cooperative = 1;
+    config.attrs = attributes;
+    config.numAttrs = blocks == kChainCluster ? 1 : 2;
+    return config;
+  }
+
+  cudaError_t launch_on(cudaStream_t stream) const {
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = config_of(stream, attributes, blocks());
+    return cudaLaunchKernelEx(&config, kernel_, params_);
+  }
+
+  ChainKernel kernel_ = nullptr;
+  ChainParams params_{};
+  int clusters_ = 0;
+  DeviceBuffer phases_, arrived_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Chain>> Chain::make(std::span<const Bytes> phases) {
+  auto chain = std::make_unique<ChainOfPhases>();
+  TS_TRY(chain->prepare(phases));
+  return std::unique_ptr<Chain>(std::move(chain));
+}
+
+#else
+
+Result<std::unique_ptr<Chain>> Chain::make(std::span<const Bytes>) {
+  return machine_error("a chain was compiled without its kernels (no CUDA toolkit at build time)");
+}
+
+#endif
+
+}  // namespace tessera::sm90

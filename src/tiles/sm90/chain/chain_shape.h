@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chain's shared memory, and how its phases are divided over the blocks (chain.cuh). Host and device, constexpr:
+// tested on the CPU.
+//   ring      stages of 8 KB: 64 rows of a weight, or 64 keys, of 128 bytes each; loaded as far ahead as there is room
+//   x         the rows of x of one phase; attention: queries, then weights
+//   sums      of a tile, before they are sent; attention: results of its slice of the keys
+//   inbox     what the other blocks of the cluster send
+//   records   of this phase and the next
+//   barriers
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tiles/sm90/chain/few_keys.h"
+#include "tiles/sm90/k_slices.h"
+#include "tiles/sm90/swapped_shape.h"
+
+namespace tessera::sm90 {
+
+constexpr int kChainCluster = kFewSlices;
+constexpr int kChainStageBytes = kSwappedWBytes;
+constexpr int kChainRecordBytes = 1152;  // of a phase, room for two
+constexpr int kMostChainStages = 24;
+constexpr int chain_tokens(int64_t rows) { return rows <= 16 ? 16 : rows <= 64 ? 64 : 0; }  // 0: too many
+
+// Attention: weights of the softmax, [query][key] of 16 bits; a gap of 16 bytes between rows keeps ldmatrix free of
+// bank conflicts.
+constexpr int kFewWeightsRow = (kFewGroups * kFewGroup + 8) * 2;
+// What a slice sends another: its results of 16 queries in that one's share of the columns, and their top and sum.
+TS_HOST_DEVICE constexpr int few_share(int head_size) { return head_size / kFewSlices; }
+TS_HOST_DEVICE constexpr int few_sent_bytes(int head_size) { return kFewRows * (few_share(head_size) * 4 + 8); }
+constexpr int kMostFewHead = 256;
+
+struct ChainMemory {
+  int stages = 0;
+  int x = 0, sums = 0, inbox = 0, records = 0, barriers = 0, bytes = 0;
+};
+
+// x_bytes: of the phase that needs most. No stages: it does not fit.
+constexpr ChainMemory chain_memory(int tokens, int x_bytes, int most_bytes) {
+  const int sums = std::max(tokens * kSumsRow * 4, kFewSlices * few_sent_bytes(kMostFewHead));
+  const int behind = (x_bytes + 1023) / 1024 * 1024 + 2 * ((sums + 127) / 128 * 128) + 2 * kChainRecordBytes +
+                     (8 + 2 * kMostChainStages) * 8 + 4 * 64 * 4 * 2;
+  ChainMemory m;
+  m.stages = std::min(kMostChainStages, (most_bytes - behind) / kChainStageBytes);
+  if (m.stages < 0) m.stages = 0;
+  m.x = m.stages * kChainStageBytes;
+  m.sums = m.x + (x_bytes + 1023) / 1024 * 1024;
+  m.inbox = m.sums + (sums + 127) / 128 * 128;
+  m.records = m.inbox + (sums + 127) / 128 * 128;
+  m.barriers = m.records + 2 * kChainRecordBytes;
+  m.bytes = m.stages * kChainStageBytes + behind;
+  return m;
+}
+
+// Bytes of x in shared memory: a matmul's slice of K, or the queries and weights of attention.
+constexpr int chain_x_bytes(int tokens, int k_blocks, int split) {
+  return longest_slice(k_blocks, split) * tokens * 128;
+}
+constexpr int few_x_bytes(int tokens, int head_bytes) { return tokens * (head_bytes + kFewWeightsRow); }
+
+// Blocks that share a tile of 64 channels, a power of two: all of `clusters` work side by side on tiles, in as few
+// rounds as there are; a round costs a block its stages, and what begins and ends it.
+constexpr int chain_split(int tiles, int k_blocks, int tokens, int clusters, int most_x_bytes) {
+  int best = 0, best_cost = 0;
+  for (int split = 1; split == 1 || (split <= kChainCluster && 2 * split <= k_blocks); split *= 2) {
+    if (chain_x_bytes(tokens, k_blocks, split) > most_x_bytes) continue;
+    const int at_once = clusters * (kChainCluster / split), rounds = (tiles + at_once - 1) / at_once;
+    // Tens of nanoseconds: a stage takes 8, a round 60, slices that meet 60.
+    const int cost = rounds * (longest_slice(k_blocks, split) * 8 + 60) + (split > 1 ? 60 : 0);
+    if (best == 0 || cost < best_cost) best = split, best_cost = cost;
+  }
+  return best;
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Builds engines: libtessera_build, which has the compiler in it. What it makes, libtessera runs. The rules of
+ * tessera.h hold here too. docs/library.md is the guide. */
+#ifndef TESSERA_TESSERA_BUILD_H
+#define TESSERA_TESSERA_BUILD_H
+
+#include <tessera/tessera.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An array in host memory: f32, f64, f16, i64, i32, i8 or u8. */
+typedef struct tess_array {
+  const char* name;
+  const tess_tensor* tensor;
+} tess_array;
+
+/* Called from any thread, one call at a time, and must not call the library. What is done is a word ("calibrating").
+ * Not 0: the build ends with TESS_CANCELLED after the step that is running. */
+typedef int32_t (*tess_progress_function)(const char* what, int64_t done, int64_t total, void* user);
+
+/* The options of `tessera build` by the same names; NULL and 0 are its defaults. */
+typedef struct tess_build_options {
+  size_t size;
+  const char* precision;
+  const char* attention;
+  const char* recipe; /* a shipped one by name, or a file */
+  const char* target; /* "cpu", "sm90" ... */
+  const int64_t* batches;
+  size_t batch_count;
+  const char* calib;              /* npz, folder of images, file of ranges; or: */
+  const tess_array* calib_arrays; /* samples, an array per input: [samples, ...] */
+  size_t calib_array_count;
+  const char* calib_method;
+  int64_t calib_samples;
+  const char* const* allow; /* "LAYER=PRECISION" */
+  size_t allow_count;
+  int32_t no_verify; /* 1: no golden values */
+  int32_t reserved;
+  tess_progress_function progress;
+  tess_log_function log;
+  void* user; /* of both functions */
+} tess_build_options;
+
+/* Builds the ONNX file `model` into the engine file `output`, which is written whole or not at all. One build at a time
+ * in a process: a second one is turned away with TESS_BUSY. A layer that cannot run as asked: TESS_REFUSED. */
+TESS_API tess_status* tess_build(const char* model, const char* output, const tess_build_options* options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
