@@ -416,10 +416,13 @@ class CliEngines(CliTest):
                 json.dumps({v["variant"]: {"hash": v["hash"], "compiler": "nvcc 1.2", "tests": 3} for v in variants})
             )
             self.assertIn("! compiled, not run", run("inspect", "gpu.tess", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)
-            self.assertIn(
-                "ran on h200 by nvcc 1.2, here by " + compiler,
-                run("kernels", TESSERA_RECEIPTS_DIR=str(receipts)).stdout,
-            )
+            said = " ".join(run("kernels", TESSERA_RECEIPTS_DIR=str(receipts)).stdout.split())
+            reason = "ran on h200 by nvcc 1.2, here by " + compiler
+            on_gpu = {v["variant"] for v in variants if v["state"] != "host"}
+            self.assertIn(f"{len(on_gpu)} variants compiled, not run: {reason}", said)
+            as_data = json.loads(run("kernels", "--json", TESSERA_RECEIPTS_DIR=str(receipts)).stdout)["variants"]
+            because = {v["variant"]: v["because"] for v in as_data if "because" in v}
+            self.assertEqual(because, dict.fromkeys(on_gpu, reason))
 
     def test_verify_passes_and_bench_measures(self):
         text = tessera("verify", "tiny.tess", "--seed", 3).stdout

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -34,12 +35,14 @@ Runner add(OptionList& options, const Common& common) {
     }
     const Receipts receipts = Receipts::load();
     Json all = Json::array();
+    std::map<std::string, int64_t> reasons;  // one for many variants: said once, below the table
     Table table({"variant", "arch", "state"});
     const auto show = [&](const Variant& v) {
       if (only && !runs(*only, v.arch)) return;
       const Receipts::State state = receipts.state_of(v);
       all.push_back(
           {{"variant", v.name}, {"arch", info(v.arch).name}, {"state", state.words}, {"hash", source_hash(v.name)}});
+      if (!state.because.empty()) all.back()["because"] = state.because, ++reasons[state.because];
       if (!v.sass.rules.empty()) all.back()["sass"] = sass_json(v.sass);
       table.add({v.name, info(v.arch).name, state.words});
     };
@@ -51,6 +54,8 @@ Runner add(OptionList& options, const Common& common) {
       print_json({{"variants", all}, {"compiler", device_compiler()}, {"receipts", receipts.count()}});
     } else {
       fmt::print("{}", table.text());
+      for (const auto& [reason, count] : reasons)
+        fmt::print("{}\n", wrap(cat(plural(count, "variant"), " compiled, not run: ", reason), 0, 4));
     }
     return {};
   };

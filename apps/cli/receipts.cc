@@ -55,28 +55,28 @@ std::map<std::string, int64_t> Receipts::count() const {
 }
 
 Receipts::State Receipts::state_of(const Variant& variant) const {
-  if (info(variant.arch).device == DeviceKind::kHost) return {"host", true};
+  if (info(variant.arch).device == DeviceKind::kHost) return {"host", true, ""};
   const auto [begin, end] = by_variant_.equal_range(variant.name);
   const Receipt* other = nullptr;  // of the same sources, as another compiler compiled them
   for (auto it = begin; it != end; ++it) {
     const Receipt& r = it->second;
     if (r.hash != source_hash(variant.name)) continue;
     if (device_compiler().empty() || r.compiler == device_compiler())
-      return {cat("ran on ", r.gpu, ", ", r.tests, " tests"), true};
+      return {cat("ran on ", r.gpu, ", ", r.tests, " tests"), true, ""};
     other = &r;
   }
   if (other != nullptr) {
-    return {cat("compiled, not run: ran on ", other->gpu, " by ",
-                other->compiler.empty() ? "an unnamed compiler" : other->compiler, ", here by ", device_compiler()),
-            false};
+    return {"compiled, not run", false,
+            cat("ran on ", other->gpu, " by ", other->compiler.empty() ? "an unnamed compiler" : other->compiler,
+                ", here by ", device_compiler())};
   }
-  if (variant.bind == nullptr) return {"contract only, not run", false};
-  return {"compiled, not run", false};
+  if (variant.bind == nullptr) return {"contract only, not run", false, ""};
+  return {"compiled, not run", false, ""};
 }
 
 Receipts::State Receipts::state_of(const std::string& variant) const {
   const Variant* v = find_variant(variant);
-  return v == nullptr ? State{"unknown to this program", false} : state_of(*v);
+  return v == nullptr ? State{"unknown to this program", false, ""} : state_of(*v);
 }
 
 }  // namespace tessera

@@ -18,8 +18,9 @@ class Receipts {
   std::map<std::string, int64_t> count() const;
 
   struct State {
-    std::string words;   // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
-    bool proven = true;  // a receipt for what this program holds, or none needed
+    std::string words;    // "host", "ran on h200, 42 tests", "compiled, not run", "contract only"
+    bool proven = true;   // a receipt for what this program holds, or none needed
+    std::string because;  // why a receipt does not count here: "ran on h200 by nvcc 12.9, here by nvcc 13.0"
   };
   State state_of(const Variant& variant) const;
   // By name; unknown names are not proven.
