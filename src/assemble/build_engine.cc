@@ -22,6 +22,7 @@
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 #include "plan/join_engines.h"
+#include "precision/layer_weights.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
 #include "verify/model_as_written.h"
@@ -225,6 +226,7 @@ class Builder {
       TS_ASSIGN(const SparsityMethod method, default_sparsity_method(options_.calib_path));
       refining.what.sparsity = {SparsityPattern::k24, method};
     }
+    note_sparse_weights(choices);
     if (!refining.what.any()) return {};
     refining.what.is_sparse = [&chosen](const Node& n) { return chosen.contains(n.name) && chosen.at(n.name).sparse; };
     refining.what.pattern_of = [&chosen, flag = refining.what.sparsity.pattern](const Node& n) {
@@ -248,11 +250,11 @@ class Builder {
       engine_.preprocess = data.preprocess;
     }
     TS_ASSIGN(refined_, refine_model(sampled_, refining.what.needs_moments() ? &data.samples : nullptr, refining));
-    if (refined_.layers.empty())
+    if (refined_.layers.empty() && !refining.what.sparse())
       return usage_error(cat("--refine: no layer of ", engine_.precision,
                              " has a weight with scales that it could better; leave it out"));
     engine_.refinements = refined_.notes;
-    engine_.refined_weights = refined_.layers, engine_.divided_layers = refined_.divided;
+    engine_.refined_weights = refined_.changed, engine_.divided_layers = refined_.divided;
     return {};
   }
 
@@ -305,6 +307,22 @@ class Builder {
              ranges_given_     ? "the ranges are not used"
              : options_.golden ? "its samples serve golden inputs and accuracy"
                                : "without golden values its samples are not used"));
+  }
+
+  // A model that was pruned and trained again is dense here unless somebody asks.
+  void note_sparse_weights(const Choices& choices) const {
+    if (options_.quiet) return;
+    size_t all = 0, dense = 0;
+    for (size_t n = 0; n < sampled_.nodes.size(); ++n) {
+      const Node& node = sampled_.nodes[n];
+      if (!in_block(node) || !is_linear_layer(sampled_, node)) continue;
+      ++all;
+      if (!choices.layers[n].sparse && has_24_zeros(sampled_, node.inputs[1])) ++dense;
+    }
+    if (dense > 0)
+      note(cat("the weights of ", dense, " of the ", all,
+               " linear layers of the blocks are 2:4 sparse in the model and ",
+               "stored dense; --sparsity 2:4 stores half of their numbers"));
   }
 
   // Weights in bf16 are in fp16 from here on: more digits, less range. Those beyond it are an error

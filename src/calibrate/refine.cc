@@ -50,7 +50,10 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
   };
   std::vector<Found> found;
   for (Group& group : groups) {
-    std::erase_if(group.nodes, [&](size_t n) { return !options.type_of(graph.nodes[n]).scaled(); });
+    std::erase_if(group.nodes, [&](size_t n) {
+      const Node& node = graph.nodes[n];
+      return !options.type_of(node).scaled() || graph.at(node.inputs[1]).type.quant.scaled();
+    });
     found.emplace_back();
     if (group.nodes.empty()) continue;
     TS_TRY(run.advance(graph, group.nodes.front()));
@@ -90,6 +93,7 @@ Status migrate_all(Graph& graph, const Samples& samples, const RefineOptions& op
     out.divided.push_back(m.maker);
     for (size_t n : groups[i].nodes) out.layers.push_back(graph.nodes[n].name);
   }
+  out.changed = out.layers;
   return {};
 }
 
@@ -105,7 +109,11 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
   Refinements what = options.what;
   what.smooth = what.awq = false;
   const std::vector<Group> groups = group_layers(graph, options.type_of, what);
-  const bool running = what.needs_moments();
+  const auto looks_at_inputs = [&](const Group& group) {
+    return std::any_of(group.nodes.begin(), group.nodes.end(),
+                       [&](size_t n) { return !is_only_marked(graph, graph.nodes[n], options.type_of, what); });
+  };
+  const bool running = what.needs_moments() && std::any_of(groups.begin(), groups.end(), looks_at_inputs);
   if (groups.empty()) return out;
   Graph shadow;  // runs: weights as they stand, in f32
   std::optional<PiecewiseRun> run;
@@ -118,17 +126,22 @@ Result<Refined> refine_model(Graph& graph, const Samples* samples, const RefineO
   if (!options.quiet) progress.emplace("refining", static_cast<int64_t>(groups.size()));
   for (const Group& group : groups) {
     std::optional<InputMoments> moments;
-    if (running) {
+    if (running && looks_at_inputs(group)) {
       TS_TRY(run->advance(shadow, group.nodes.front()));
       TS_ASSIGN(moments, run->moments(shadow, group.x, /*squares=*/true));
     }
+    std::vector<ValueId> before;
+    for (size_t n : group.nodes) before.push_back(graph.nodes[n].inputs[1]);
     TS_ASSIGN(const std::vector<std::string> said,
               refine_layers(graph, group.nodes, moments ? &*moments : nullptr, options.type_of, what));
     out.notes.insert(out.notes.end(), said.begin(), said.end());
-    for (size_t n : group.nodes) {
+    for (size_t i = 0; i < group.nodes.size(); ++i) {
+      const size_t n = group.nodes[i];
       out.layers.push_back(graph.nodes[n].name);
-      if (!running) continue;
       const ValueId w = graph.nodes[n].inputs[1];
+      if (w == before[i]) continue;
+      out.changed.push_back(graph.nodes[n].name);
+      if (!running) continue;
       shadow.nodes[n].inputs[1] =
           shadow.add_constant(graph.at(w).name, graph.at(w).type.shape, weight_numbers(graph, w));
     }

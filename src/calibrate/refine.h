@@ -22,7 +22,8 @@ struct RefineOptions {
 
 struct Refined {
   std::vector<std::string> notes;    // a sentence per layer, and what was left out
-  std::vector<std::string> layers;   // nodes that were changed
+  std::vector<std::string> layers;   // nodes that were changed, or marked (precision/refine.h)
+  std::vector<std::string> changed;  // those among them whose weights are no longer the model's
   std::vector<std::string> divided;  // those among them whose results are divided (precision/migrate.h)
 };
 

@@ -80,7 +80,10 @@ class HeadFinisher {
     }
     for (size_t w = n + 1; w < g_.nodes.size(); ++w) {
       const auto kept = kept_by(node(w), y, tail);
-      if (!kept) continue;
+      // What this matmul makes itself is none of its operands.
+      const bool of_own = std::any_of(tail.writes.begin(), tail.writes.end(),
+                                      [&](size_t own) { return lies_in(node(w).inputs[0], node(own).outputs[0]); });
+      if (!kept || of_own) continue;
       tail.writes.push_back(w);
       tail.kept.push_back(*kept);
     }
@@ -109,6 +112,7 @@ class HeadFinisher {
     const bool has_at = w.inputs.size() > 2 && w.inputs[2] != kNoValue;
     const int64_t axis = w.attrs.integer("axis");
     if (has_at ? g_.at(w.inputs[2]).constant : w.attrs.integer("at") != 0) return std::nullopt;
+    if (has_at && m_.place(w.inputs[2]).region.offset % 4 != 0) return std::nullopt;  // matmuls read units of 16 bytes
     if (axis < 1) return std::nullopt;
     const bool turned = tail.rotary && lies_in(w.inputs[1], node(*tail.rotary).outputs[0]);
     if (!turned && !lies_in(w.inputs[1], y)) return std::nullopt;
@@ -138,7 +142,8 @@ class HeadFinisher {
       return g.add_constant(both.name, both.type, rows_joined(g, g_.at(cos), g_.at(sin)));
     const Place c = m_.place(cos), s = m_.place(sin);
     if (c.base == s.base && c.region.strides == s.region.strides && c.region.strides.back() == 1 &&
-        s.region.offset == c.region.offset + c.region.shape.back()) {
+        s.region.offset == c.region.offset + c.region.shape.back() &&
+        c.region.offset * info(both.type.quant.element).bits % 128 == 0) {  // matmuls read units of 16 bytes
       const ValueId id = g.add_value(both);
       before.push_back(view(c.base, {both.type.shape, c.region.strides, c.region.offset}, id));
       return id;

@@ -27,6 +27,23 @@ ValueId add_weight(Graph& graph, const std::string& name, const Shape& shape, co
   return id;
 }
 
+bool has_24_zeros(const Graph& graph, ValueId weight) {
+  const Value& value = graph.at(weight);
+  const int64_t cols = value.type.shape.back(), rows = value.type.shape[0];
+  if (cols < 4) return false;  // any such matrix would be
+  std::vector<double> codes(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    // Scales are not zero: a number is where its code is.
+    info(value.type.quant.element).decode_f64(value.data.data(), r * cols, cols, codes.data());
+    for (int64_t c = 0; c < cols; c += 4) {
+      const auto group = codes.begin() + c;
+      if (std::count_if(group, group + std::min<int64_t>(4, cols - c), [](double x) { return x != 0; }) > 2)
+        return false;
+    }
+  }
+  return rows > 0;
+}
+
 std::vector<float> weight_numbers(const Graph& graph, ValueId weight) {
   const Value& value = graph.at(weight);
   const int64_t cols = value.type.shape.back(), count = elements(value.type.shape);

@@ -16,6 +16,8 @@ bool is_linear_layer(const Graph& graph, const Node& node);
 // A constant of the type, named as precision/quantize names them, with its scales beside it.
 ValueId add_weight(Graph& graph, const std::string& name, const Shape& shape, const QuantType& type,
                    QuantizedArray arrays);
+// Whether of each four numbers along k at most two are not zero. Dense weights are known by their first row or two.
+bool has_24_zeros(const Graph& graph, ValueId weight);
 // The numbers of a weight's constant, scales applied.
 std::vector<float> weight_numbers(const Graph& graph, ValueId weight);
 

@@ -83,9 +83,9 @@ class Quantizer {
     const bool sparse = g_.nodes[index].attrs.integer(kSparse24) != 0;
     g_.nodes[index].asked = Asked{imported ? kImported : p.name, sparse}.words();
     if (choices_.layers[index].sparse && !sparse) {
-      fail(layer,
-           cat("2:4 was asked, and its weight ", stored.scaled() ? "has types of its own" : "is no single matrix",
-               "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
+      fail(layer, cat("2:4 was asked, and its weight ",
+                      stored.scaled() ? "has types of its own and is not 2:4" : "is no single matrix",
+                      "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
     }
     if (options_.promoted && (imported ? stored.element : p.weight.element) == Element::e4m3)
       g_.nodes[index].attrs.set(kPromoted, int64_t{1});

@@ -20,6 +20,10 @@ std::string percent(double fraction) {
   return text;
 }
 
+bool is_24_as_it_stands(const Graph& graph, const Node& node, const Refinements& options) {
+  return options.sparsity_of(node).pattern == SparsityPattern::k24 && has_24_zeros(graph, node.inputs[1]);
+}
+
 class Refiner {
  public:
   Refiner(Graph& graph, const InputMoments* moments, const Hessian* hessian, const Refinements& options)
@@ -37,10 +41,13 @@ class Refiner {
     }
     if (moments_ != nullptr && moments_->cols != cols)
       return bad_input(cat("its moments are of ", moments_->cols, " columns, its weight has ", cols));
-    const bool sparse = options_.sparse(node);
+    const bool sparse = options_.sparse(node), as_it_stands = sparse && is_24_as_it_stands(g_, node, options_);
     Compensated made{w, {}, {}};
     std::string done;
-    if (sparse) {
+    if (as_it_stands) {
+      made.kept = kept_places(made.w);
+      done = "2:4 in the model as it is";
+    } else if (sparse) {
       const Sparsity how = options_.sparsity_of(node);
       if (how.method == SparsityMethod::kHessian) {
         made = compensate(*hessian_, {.w = w.data(), .rows = rows, .pattern = how.pattern, .sweeps = options_.sweeps});
@@ -48,9 +55,9 @@ class Refiner {
         prune_by_magnitude(how.pattern, made.w.data(), rows, cols);
         made.kept = kept_places(made.w);
       }
-      node.attrs.set(kSparse24, int64_t{1});
       done = cat(to_string(how), " changes its results by ", change(w, made.w, rows));
     }
+    if (sparse) node.attrs.set(kSparse24, int64_t{1});
     const std::string name = g_.at(id).name;
     if (type.scaled() && (options_.clip || options_.compensate)) {
       std::vector<float> importance;
@@ -110,9 +117,16 @@ class Refiner {
 }  // namespace
 
 bool is_refined(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options) {
-  if (!is_linear_layer(graph, node) || graph.at(node.inputs[1]).type.quant.scaled()) return false;
+  if (!is_linear_layer(graph, node)) return false;
+  if (graph.at(node.inputs[1]).type.quant.scaled()) return is_only_marked(graph, node, type_of, options);
   if (options.sparse(node)) return true;
   return (options.clip || options.compensate || options.migrates()) && type_of(node).scaled();
+}
+
+bool is_only_marked(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options) {
+  if (!options.sparse(node) || !is_24_as_it_stands(graph, node, options)) return false;
+  return graph.at(node.inputs[1]).type.quant.scaled() ||
+         !(type_of(node).scaled() && (options.clip || options.compensate));
 }
 
 Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const size_t> nodes, const InputMoments* moments,
@@ -129,6 +143,11 @@ Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const siz
   for (size_t n : nodes) {
     Node& node = graph.nodes[n];
     const QuantType type = type_of(node);
+    if (is_only_marked(graph, node, type_of, options)) {
+      node.attrs.set(kSparse24, int64_t{1});
+      said.push_back(cat("layer ", node.name, ": 2:4 in the model as it is"));
+      continue;
+    }
     if (!(options.sparse(node)) && !(type.scaled() && (options.clip || options.compensate))) continue;
     auto sentence = Refiner(graph, moments, hessian ? &*hessian : nullptr, options).run(node, type);
     if (!sentence.ok()) return sentence.status().at(cat("layer ", node.name));

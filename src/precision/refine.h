@@ -2,7 +2,7 @@
 // Weights that lose less: everything that calibration data can do for the weights of linear layers before quantize
 // (precision/quantize.h) gives them their types. Per layer, in this order:
 //   smooth, awq   columns of the weight are scaled up, and what makes its input down (migrate.h)
-//   sparsity      half of the weight becomes zero (sparsify.h)
+//   sparsity      half of the weight becomes zero (sparsify.h); one that is 2:4 already stays as it is
 //   clip          scales that lose less than amax (clip_weights.h); with compensate as well it hardly matters
 //   compensate    rounding one column is made good by the others (compensate.h)
 // After clip or compensate the weight is a constant of its scaled type, codes and scales chosen here: quantize leaves
@@ -51,12 +51,15 @@ struct Refinements {
 using WeightTypeOf = std::function<QuantType(const Node&)>;
 
 // Nodes whose weight the options concern: sparsity takes the linear layers of the blocks, the others every linear layer
-// whose weight will have scales. Weights that have scales already (imported ones) are never touched.
+// whose weight will have scales. Numbers that have scales already (imported ones) are never changed; where they are 2:4
+// and sparsity is asked for, the layer is marked.
 // Contract: roles are assigned (roles.h).
 bool is_refined(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options);
+// Whether such a node is only marked: its weight is 2:4 as it stands, and nothing else is asked for.
+bool is_only_marked(const Graph& graph, const Node& node, const WeightTypeOf& type_of, const Refinements& options);
 
 // sparsity, clip and compensate of layers (indices of nodes) that all read the value that `moments` are of; null where
-// the options need none. Returns one sentence per layer.
+// the options need none. Returns one sentence per layer. A layer that is only marked keeps its constant.
 Result<std::vector<std::string>> refine_layers(Graph& graph, std::span<const size_t> nodes, const InputMoments* moments,
                                                const WeightTypeOf& type_of, const Refinements& options);
 

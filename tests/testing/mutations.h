@@ -17,7 +17,7 @@ namespace tessera {
 void expect_mutations_caught(const Variant& variant, const Case& c, const Judge& judge);
 
 // Results and operands mutated, for whoever has no device too: a fake kernel gives what the judge allows. Large
-// problems are cut to a few rows. Contract: the variant accepts the problem.
+// problems are cut to a few rows and columns. Contract: the variant accepts the problem.
 void expect_power(const Variant& variant, const Problem& problem, uint64_t seed, Adjust adjust = nullptr);
 
 // Of every variant of the op, on the problems that it accepts.

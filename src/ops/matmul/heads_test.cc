@@ -278,6 +278,9 @@ TEST(MatmulHeadsContract, RunWhereTheKernelSaysSo) {
   EXPECT_NE(refusal({.size = 72, .pairs = 36}).find("turns 8, 16 or a multiple of 32 pairs"), std::string::npos);
   EXPECT_NE(refusal({.size = 96, .pairs = 32}).find("turns 8, 16 or a multiple of 32 pairs"), std::string::npos);
   EXPECT_NE(refusal({}, kF32).find("keeps f16, bf16"), std::string::npos);
+  // A block's 64 channels are no neighbours where heads turn: they are not the 64 numbers that moments are of.
+  EXPECT_NE(refusal({.q = 2, .size = 256, .pairs = 128, .program = "m"}).find("no codes and moments"),
+            std::string::npos);
   EXPECT_NE(refusal({.program = "g"}).find("in this order only"), std::string::npos);
   EXPECT_NE(refusal({.program = "r"}).find("in this order only"), std::string::npos);
 }

@@ -56,7 +56,8 @@ inline bool finishes_heads(const Problem& p) { return p.then.find(StepKind::rota
 constexpr size_t kMostKeptColumns = 2;  // keys and values
 
 inline Verdict accepts_heads(const Problem& problem, const MatmulProblem& p) {
-  TS_REQUIRE(problem.out.size() == 1 || keeps_columns(problem), "keeps no columns beside codes and moments");
+  const ExtraResults extra = ExtraResults::of(problem.attrs);
+  TS_REQUIRE(extra.codes == 0 && extra.moments == 0, "turns heads and keeps columns beside no codes and moments");
   if (const Step* step = p.then->find(StepKind::rotary)) {
     const Operand& angles = problem.step_operand(*step);
     const RotaryStep rotary = RotaryStep::of(*step, angles.shape.back());
@@ -208,23 +209,28 @@ inline bool may_split(const MatmulProblem& p) {
 }
 
 // Nanoseconds of a tile shape on an H200: the products of a block of K take 2.4 for each column of a tile and block;
-// beside them there are a launch, a program, and slices that meet.
+// beside them there are a launch, a program, and slices that meet, which takes longer with more blocks (fitted to the
+// problems of assets/tuning/h200.json).
+constexpr double kMeetingBlock = 23;
 inline double gemm_cost(const MatmulProblem& p, int cols, int split) {
-  const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols), rounds = divide_up(tiles * split, sm90::kSms);
+  const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols),
+                rounds = divide_up(tiles, sm90::clusters_at_once(split));
   const double products = 2.4 * static_cast<double>(divide_up(gemm_blocks_of_k(p), split) * cols);
   return 2500 + static_cast<double>(rounds) * products * (cols == 128 ? 1.1 : 1.0) +
-         (split > 1 ? 800 + 200 * split : 0);
+         (split > 1 ? 800 + 200 * split + kMeetingBlock * static_cast<double>(tiles * split) : 0);
 }
 
-// The split shapes that leave no block without K and no second round of blocks, best guess first; only those that are
-// expected to be faster than whole tiles.
+inline double whole_tiles_cost(const MatmulProblem& p) { return std::min(gemm_cost(p, 192, 1), gemm_cost(p, 128, 1)); }
+
+// The split shapes that leave no block without K and no second round of blocks, best guess first. Left out are those
+// that would be slower than whole tiles even if slices met in no time.
 inline std::vector<std::string> split_configs(const MatmulProblem& p) {
   std::vector<std::pair<double, std::string>> ranked;
-  const double whole = std::min(gemm_cost(p, 192, 1), gemm_cost(p, 128, 1));
   for (const int cols : {192, 128}) {
     const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols);
     for (int split = 2; may_split(p) && split <= sm90::most_split(cols); ++split) {
-      if (tiles * split <= sm90::kSms && gemm_blocks_of_k(p) >= 4 * split && gemm_cost(p, cols, split) < whole)
+      if (tiles <= sm90::clusters_at_once(split) && gemm_blocks_of_k(p) >= 4 * split &&
+          gemm_cost(p, cols, split) < whole_tiles_cost(p) + kMeetingBlock * static_cast<double>(tiles * split))
         ranked.emplace_back(gemm_cost(p, cols, split), gemm_name(cols, split));
     }
   }
@@ -261,8 +267,12 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
     }
     names.insert(first ? names.begin() : names.end(), kResidentConfig);
   }
-  const std::vector<std::string> split = split_configs(p);
-  names.insert(names.begin(), split.begin(), split.end());
+  std::ptrdiff_t faster = 0;
+  for (const std::string& split : split_configs(p)) {
+    const int cols = split.rfind(gemm_name(128, 1), 0) == 0 ? 128 : 192;
+    const bool first = gemm_cost(p, cols, split_of(split)) < whole_tiles_cost(p);
+    names.insert(first ? names.begin() + faster++ : names.end(), split);
+  }
   return names;
 }
 

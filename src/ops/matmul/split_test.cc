@@ -114,6 +114,8 @@ TEST(SplitContract, TilesAreSplitWhereSmsWouldIdle) {
   EXPECT_EQ(first(712, 16384, 2048), "128x192/2") << "66 tiles: one block for each of 132 SMs";
   EXPECT_EQ(split_of(first(512, 4304, 1152)), 3) << "36 tiles";
   EXPECT_TRUE(shapes(12608, 768, 3072, "b").empty()) << "tiles enough";
+  EXPECT_EQ(split_of(first(712, 2048, 2048)), 1) << "13.4 us whole, 14.3 as 128x192/2 on an H200";
+  EXPECT_EQ(split_of(first(512, 592, 1152)), 1) << "6.2 us whole, 7.5 as 128x128/2";
   EXPECT_TRUE(shapes(512, 4304, 1152, "bg").empty()) << "an activation";
   EXPECT_TRUE(shapes(512, 128, 1152, "br").empty()) << "two blocks of k";
   EXPECT_FALSE(checked_config(*find_variant("matmul/sm90_f16"),
@@ -124,6 +126,24 @@ TEST(SplitContract, TilesAreSplitWhereSmsWouldIdle) {
                               }())
                    .ok())
       << "a shape that is not offered";
+}
+
+// A cluster lies in one group of 16 or 18 SMs: 43 clusters of three would be 129 blocks, and one of them would wait for
+// the others to end.
+TEST(SplitContract, AllClustersRunAtOnce) {
+  EXPECT_EQ(sm90::clusters_at_once(1), sm90::kSms);
+  EXPECT_EQ(sm90::clusters_at_once(2), 66);
+  EXPECT_EQ(sm90::clusters_at_once(8), 16);
+  for (const int64_t rows : {128, 256, 384, 512}) {
+    for (int64_t n = 64; n <= 6144; n += 64) {
+      const Problem p = problem(kSplitTypes[1], {rows, 4096}, n, "br", Element::bf16);
+      for (const std::string& name : split_shapes(*find_variant("matmul/sm90_f16"), p)) {
+        const int cols = name.rfind(gemm_name(128, 1), 0) == 0 ? 128 : 192;
+        EXPECT_LE(rows / 128 * divide_up(n, cols), sm90::clusters_at_once(split_of(name)))
+            << rows << " " << n << " " << name;
+      }
+    }
+  }
 }
 
 // Few rows stay with the swapped mainloop, which reads weights ahead; some hundred go to split tiles.

@@ -76,6 +76,39 @@ __device__ __forceinline__ cuda::Raw8 load_vector(const DeviceTensor& from, bool
   return now && from.data != nullptr ? cuda::load_raw8(from.element, from.data, col) : cuda::Raw8{};
 }
 
+// For operands that do not begin at a multiple of 16 bytes (a view inside a row): one number at a time.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) normalise_anywhere(const __grid_constant__ Args p) {
+  __shared__ float scratch[2][kThreads / 32];
+  cuda::let_next_kernel_start();
+  cuda::wait_for_earlier_kernels();
+  const int64_t row = blockIdx.x;
+  int64_t from[1];
+  cuda::offsets_at(p.lead, static_cast<uint32_t>(row), from);
+  const float to_code = cuda::inverse_scale_of(p.y), x_scale = cuda::scale_of(p.x),
+              per_column = 1.0f / static_cast<float>(p.cols);
+  const auto number = [&](int col) { return cuda::load_one(p.x.element, p.x.data, from[0] + col) * x_scale; };
+  float sum = 0.0f, square = 0.0f;
+  for (int col = static_cast<int>(threadIdx.x); col < p.cols; col += kThreads) sum += number(col);
+  const float mean = p.rms ? 0.0f : cuda::across_block<cuda::Add, kThreads>(sum, scratch[0]) * per_column;
+  for (int col = static_cast<int>(threadIdx.x); col < p.cols; col += kThreads) {
+    const float d = number(col) - mean;
+    square = fmaf(d, d, square);
+  }
+  const float inverse = rsqrtf(cuda::across_block<cuda::Add, kThreads>(square, scratch[1]) * per_column + p.eps);
+  for (int col = static_cast<int>(threadIdx.x); col < p.cols; col += kThreads) {
+    float v = (number(col) - mean) * inverse;
+    if (p.gain.data != nullptr) v *= cuda::load_one(p.gain.element, p.gain.data, col);
+    if (p.shift.data != nullptr) v += cuda::load_one(p.shift.element, p.shift.data, col);
+    const int64_t at = row * p.cols + col;
+    if (p.y.element == Element::i8) {
+      static_cast<uint8_t*>(p.y.data)[at] = static_cast<uint8_t>(cuda::encode_i8_pair(v * to_code, 0.0f));
+    } else {
+      cuda::store_one(p.y.element, p.y.data, at, v * to_code);
+    }
+  }
+}
+
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) normalise_few(const __grid_constant__ Args p) {
   __shared__ float scratch[2][kThreads / 32];
@@ -128,6 +161,8 @@ __global__ void __launch_bounds__(kThreads) normalise_few(const __grid_constant_
   }
 }
 
+constexpr int kAnywhereThreads = 128;
+
 class NormFew final : public Kernel {
  public:
   explicit NormFew(const Problem& p)
@@ -144,10 +179,11 @@ class NormFew final : public Kernel {
     p.eps = n_.eps;
     p.rms = n_.kind == NormKind::kRms;
     p.gain_early = gain_early_, p.shift_early = shift_early_;
-    for (const DeviceTensor* t : {&p.x, &p.y, &p.gain, &p.shift}) {
-      if (!is_aligned(t->data, 16))
-        return machine_error(cat(kName, ": an operand does not start at a multiple of 16 bytes"));
-    }
+    bool aligned = true;
+    for (const DeviceTensor* t : {&p.x, &p.y, &p.gain, &p.shift}) aligned = aligned && is_aligned(t->data, 16);
+    if (!aligned)
+      return cuda::launch_overlapping(kName, normalise_anywhere<kAnywhereThreads>, n_.rows, kAnywhereThreads, 0,
+                                      stream.handle, 1, p);
     const int threads = static_cast<int>(threads_for(n_.cols));
     const auto kernel = threads == 128 ? normalise_few<128> : threads == 256 ? normalise_few<256> : normalise_few<512>;
     return cuda::launch_overlapping(kName, kernel, n_.rows, threads, 0, stream.handle, 1, p);
@@ -173,7 +209,6 @@ const Variant& norm_cuda_few() {
                                 .accepts = accepts,
                                 .arithmetic = arithmetic,
                                 .worthwhile = worthwhile,
-                                .operand_align = 16,
                                 .sass = shows({"LDG", "SHFL"}),
                                 .bind = bind};
   return kVariant;
