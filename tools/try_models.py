@@ -2,19 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which models of timm and transformers build, and whether they are right.
 
-  python3 tools/try_models.py --tessera build/release/bin/tessera              # every name below
+  python3 tools/try_models.py --tessera build/release/bin/tessera              # every name of models_to_try.py
   python3 tools/try_models.py resnet18 swin_tiny_patch4_window7_224 hf:detr    # these; any name of timm is known
-  python3 tools/try_models.py --exporters torchscript --keep DIR swin_tiny_patch4_window7_224
+  python3 tools/try_models.py --keep DIR --results FILE --table >> docs/models.md
 
 Exports each model with both exporters of torch, small and with seeded random weights, builds it in fp32, runs it, and
-compares its outputs with those of ONNX Runtime. Prints a table: the model, the exporter, the error (largest over the
-outputs: the length of the difference, relative to that of the output), or what the export or the build says. A random
-model may have outputs that hardly depend on its input: a wrong layer would not show. So the input is also changed, and
-a row is "blind", not "yes", where some output moves by less than a hundredth of its length.
-Weights and statistics that start as one number (norms, layer scales, running means) are made random too, else whole
-branches would add nothing. Needs torch, timm, transformers, onnx, onnxruntime and onnxscript; no network."""
+compares its outputs with those of ONNX Runtime. Prints a line for each: the model, the exporter, and
+
+  yes           the error: the largest over the outputs of the length of the difference, relative to that of the output;
+                1e-5 at most
+  rounding      it is above 1e-5, but so is that of f32 itself: ONNX Runtime is off f64 by at least half of what we are
+  blind         an output hardly depends on the input (another one moves it by less than a hundredth of its length), so
+                that a wrong layer would not show
+  no            what the build says
+  WRONG         the error
+  not exported  what the exporter, or ONNX Runtime, says
+
+Random weights pass little on. Weights and statistics that start as one number (norms, layer scales) are made random, or
+whole branches would add nothing; matrices are made as long as their fan-in asks for; batch norms get the statistics of
+random pictures. Where ONNX Runtime has no kernel, the outputs of torch itself are compared. Needs torch, timm,
+transformers, onnx, onnxruntime, onnxscript and scipy; no network."""
 
 import argparse
+import collections
 import contextlib
 import io
 import json
@@ -24,196 +34,13 @@ import sys
 import tempfile
 import warnings
 
+from models_to_try import TIMM, TRANSFORMERS, Ids
+
 TARGET_ERROR = 1e-5
 LEAST_MOVE = 1e-2
-
-# timm's name -> what makes it small; "size" is that of the picture, the rest is given to timm.
-TIMM = {
-    "resnet18": {"size": 64},
-    "resnext50_32x4d": {"size": 64, "layers": (1, 1, 1, 1)},
-    "convnext_atto": {"size": 64, "depths": (1, 1, 2, 1)},
-    "convnextv2_atto": {"size": 64, "depths": (1, 1, 2, 1)},
-    "mobilenetv3_small_050": {"size": 64},
-    "efficientnet_b0": {"size": 64},
-    "efficientvit_b0": {"size": 64},
-    "efficientvit_m0": {"size": 128, "img_size": 128},
-    "mobilevit_xxs": {"size": 64},
-    "mobilevitv2_050": {"size": 64},
-    "fastvit_t8": {"size": 64},
-    "repvit_m0_9": {"size": 64},
-    "edgenext_xx_small": {"size": 64},
-    "poolformer_s12": {"size": 64, "depths": (1, 1, 1, 1)},
-    "swin_tiny_patch4_window7_224": {"size": 112, "img_size": 112, "depths": (2, 2, 2, 2)},
-    "swinv2_tiny_window8_256": {"size": 128, "img_size": 128, "depths": (2, 2, 2, 2)},
-    "tiny_vit_5m_224": {"size": 224, "depths": (1, 1, 2, 1)},
-    "levit_128s": {"size": 224, "depth": (1, 1, 1)},
-    "xcit_nano_12_p16_224": {"size": 64, "depth": 2},
-    "cait_xxs24_224": {"size": 64, "img_size": 64, "depth": 2},
-    "convit_tiny": {"size": 64, "img_size": 64, "depth": 3, "local_up_to_layer": 2},
-    "mvitv2_tiny": {"size": 64, "img_size": 64},
-    "hiera_tiny_224": {"size": 224, "stages": (1, 1, 1, 1)},
-    "maxvit_tiny_tf_224": {"size": 224, "depths": (1, 1, 1, 1)},
-    "coatnet_0_rw_224": {"size": 224, "depths": (1, 1, 1, 1)},
-    "pvt_v2_b0": {"size": 64},
-    "twins_svt_small": {"size": 64, "img_size": 64, "depths": (1, 1, 2, 1)},
-    "twins_pcpvt_small": {"size": 64, "img_size": 64, "depths": (1, 1, 1, 1)},
-    "coat_lite_tiny": {"size": 64, "img_size": 64},
-    "davit_tiny": {"size": 64, "depths": (1, 1, 1, 1)},
-    "volo_d1_224": {"size": 64, "img_size": 64},
-    "beit_base_patch16_224": {"size": 64, "img_size": 64, "depth": 2, "embed_dim": 192, "num_heads": 3},
-    "deit_tiny_distilled_patch16_224": {"size": 64, "img_size": 64, "depth": 2},
-    "eva02_tiny_patch14_224": {"size": 56, "img_size": 56, "depth": 2},
-    "vit_small_patch14_dinov2": {"size": 56, "img_size": 56, "depth": 2},
-    "vit_small_patch16_dinov3": {"size": 64, "img_size": 64, "depth": 2},
-    "naflexvit_base_patch16_gap": {"size": 64, "depth": 2, "embed_dim": 192, "num_heads": 3},
-    "samvit_base_patch16": {
-        "size": 256,
-        "img_size": 256,
-        "depth": 3,
-        "embed_dim": 96,
-        "num_heads": 3,
-        "global_attn_indexes": (2,),
-    },
-}
-
-
-def detr_config(t):
-    backbone = t.ResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage4"],
-    )
-    return t.DetrConfig(
-        use_timm_backbone=False,
-        use_pretrained_backbone=False,
-        backbone=None,
-        backbone_config=backbone,
-        d_model=64,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=128,
-        decoder_ffn_dim=128,
-        num_queries=10,
-    )
-
-
-def depth_backbone(t, **more):
-    return t.Dinov2Config(
-        hidden_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=3,
-        image_size=56,
-        patch_size=14,
-        out_indices=[1, 2, 3, 4],
-        **more,
-    )
-
-
-def small_vit():
-    return {
-        "hidden_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 3,
-        "intermediate_size": 192,
-        "image_size": 64,
-        "patch_size": 16,
-    }
-
-
-# name -> class, its configuration, the shape of its input, the outputs that count
-TRANSFORMERS = {
-    "hf:segformer": (
-        "SegformerForSemanticSegmentation",
-        lambda t: t.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 48, 64], decoder_hidden_size=64),
-        (1, 3, 64, 64),
-        ["logits"],
-    ),
-    "hf:detr": ("DetrForObjectDetection", detr_config, (1, 3, 64, 64), ["logits", "pred_boxes"]),
-    "hf:yolos": (
-        "YolosForObjectDetection",
-        lambda t: t.YolosConfig(
-            hidden_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=192,
-            image_size=[64, 64],
-            num_detection_tokens=10,
-        ),
-        (1, 3, 96, 64),
-        ["logits", "pred_boxes"],
-    ),
-    "hf:dpt": (
-        "DPTForDepthEstimation",
-        lambda t: t.DPTConfig(
-            **small_vit(),
-            backbone_out_indices=[0, 1, 2, 3],
-            neck_hidden_sizes=[16, 32, 48, 64],
-            fusion_hidden_size=32,
-            is_hybrid=False,
-        ),
-        (1, 3, 64, 64),
-        ["predicted_depth"],
-    ),
-    "hf:depth_anything": (
-        "DepthAnythingForDepthEstimation",
-        lambda t: t.DepthAnythingConfig(
-            backbone_config=depth_backbone(t, reshape_hidden_states=False, apply_layernorm=True),
-            patch_size=14,
-            reassemble_hidden_size=96,
-            neck_hidden_sizes=[16, 32, 48, 64],
-            fusion_hidden_size=32,
-        ),
-        (1, 3, 70, 56),
-        ["predicted_depth"],
-    ),
-    "hf:sam_encoder": (
-        "SamVisionModel",
-        lambda t: t.SamVisionConfig(
-            hidden_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            image_size=256,
-            window_size=5,
-            output_channels=32,
-            global_attn_indexes=[1],
-        ),
-        (1, 3, 256, 256),
-        ["last_hidden_state"],
-    ),
-    "hf:whisper_encoder": (
-        "WhisperEncoder",
-        lambda t: t.WhisperConfig(
-            d_model=96,
-            encoder_layers=2,
-            encoder_attention_heads=3,
-            encoder_ffn_dim=192,
-            max_source_positions=50,
-            num_mel_bins=80,
-        ),
-        (1, 80, 100),
-        ["last_hidden_state"],
-    ),
-    "hf:dinov2": (
-        "Dinov2Model",
-        lambda t: t.Dinov2Config(
-            hidden_size=96, num_hidden_layers=2, num_attention_heads=3, image_size=56, patch_size=14
-        ),
-        (1, 3, 70, 56),
-        ["last_hidden_state"],
-    ),
-    "hf:swin2sr": (
-        "Swin2SRForImageSuperResolution",
-        lambda t: t.Swin2SRConfig(
-            embed_dim=24, depths=[2, 2], num_heads=[2, 2], image_size=32, window_size=8, upscale=2
-        ),
-        (1, 3, 32, 32),
-        ["reconstruction"],
-    ),
-}
+LEAST_EXACT = 1e-4  # what f32 may differ from f64 by for its results to be compared at all
+VERDICTS = ("yes", "rounding", "blind", "no", "WRONG", "not exported")
+RECOGNISED = ("attention", "norm", "matmul", "conv2d", "rotary")
 
 
 def make_random(model, torch):
@@ -229,75 +56,126 @@ def make_random(model, torch):
                 value.add_(0.1 * torch.randn(value.shape, generator=noise))
         # Matrices that start so small that a layer passes next to nothing on: as long as their fan-in asks for.
         for value in model.parameters():
-            wanted = (value[0].numel() if value.dim() > 1 else 1) ** -0.5
-            if value.dim() > 1 and 0 < value.std() < 0.5 * wanted:
+            if value.dim() < 2 or value.numel() < 2:
+                continue
+            wanted = value[0].numel() ** -0.5
+            if 0 < value.std() < 0.5 * wanted:
                 value.mul_(wanted / value.std())
 
 
-def load(name):
-    """The model, in eval mode, and an input for it."""
+def set_statistics(model, shapes, torch):
+    """Batch norms normalise what reaches them: else a deep model's activations die out, or grow without end."""
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    if not norms or any(isinstance(shape, Ids) for shape in shapes.values()):
+        return
+    for norm in norms:
+        norm.train()
+        norm.momentum = None  # statistics of this batch, and no others
+        norm.reset_running_stats()
+    random = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        model(*(torch.randn((4, *shape[1:]), generator=random) for shape in shapes.values()))
+    for norm in norms:
+        norm.eval()
+        norm.running_var.lerp_(norm.running_var.mean(), 0.5)  # a channel that hardly varies would be blown up
+
+
+def load_transformer(name, torch):
+    """The model, whose forward gives the outputs that count, and the shapes of its inputs."""
+    import functools
+
+    import transformers
+
+    kind, config, inputs, outputs = TRANSFORMERS[name]
+    config = config(transformers)
+    inner = functools.reduce(getattr, kind.split("."), transformers)(config)
+    shapes = inputs if isinstance(inputs, dict) else {"": inputs}
+
+    class Picked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *values):
+            named = dict(zip(shapes, values))
+            result = self.inner(named.pop("")) if "" in named else self.inner(**named)
+            return tuple(getattr(result, o) for o in outputs)
+
+    return Picked(), {key or "x": shape for key, shape in shapes.items()}
+
+
+def load(name, fused=True):
+    """The model, in eval mode, and inputs for it, by name. `fused`: timm's attention is torch's, not spelt out."""
     import torch
 
     torch.manual_seed(1)
     if name.startswith("hf:"):
-        import transformers
-
-        kind, config, shape, outputs = TRANSFORMERS[name]
-        if not hasattr(transformers, kind):
-            from transformers.models.whisper import modeling_whisper as more
-        else:
-            more = transformers
-        config = config(transformers)
-        inner = getattr(more, kind)(config)
-
-        class Picked(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = inner
-
-            def forward(self, x):
-                result = self.inner(x)
-                return tuple(getattr(result, o) for o in outputs)
-
-        model = Picked()
+        model, shapes = load_transformer(name, torch)
     else:
         import timm
 
+        timm.layers.set_fused_attn(fused)
         more = dict(TIMM.get(name, {"size": 0}))
         size = more.pop("size")
         model = timm.create_model(name, pretrained=False, **more)
-        shape = (1, 3, size, size) if size else (1, *model.default_cfg["input_size"])
+        shapes = {"x": (1, 3, size, size) if size else (1, *model.default_cfg["input_size"])}
     model.eval()
     make_random(model, torch)
-    return model, torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    set_statistics(model, shapes, torch)
+    random = torch.Generator().manual_seed(2)
+    inputs = {}
+    for key, shape in shapes.items():
+        if isinstance(shape, Ids):
+            inputs[key] = torch.randint(shape.least, shape.below, shape.shape, generator=random)
+        else:
+            inputs[key] = torch.randn(shape, generator=random)
+    return model, inputs
 
 
 def export(name, exporter, path):
     import numpy as np
     import torch
 
-    model, x = load(name)
-    with torch.no_grad():
-        expected = model(x)
-        if exporter == "dynamo":
-            torch.onnx.export(model, (x,), path, dynamo=True, input_names=["x"], verbose=False)
-        else:
-            torch.onnx.export(model, (x,), path, dynamo=False, input_names=["x"], opset_version=18)
-    expected = expected if isinstance(expected, (tuple, list)) else [expected]
-    np.savez(path + ".npz", x=x.numpy())
-    np.savez(path + ".expected.npz", **{str(i): y.numpy() for i, y in enumerate(expected)})
+    def write(fused):
+        model, inputs = load(name, fused)
+        values, words = tuple(inputs.values()), {"input_names": list(inputs)}
+        with torch.no_grad():
+            outputs = model(*values)
+            if exporter == "dynamo":
+                torch.onnx.export(model, values, path, dynamo=True, verbose=False, **words)
+            else:
+                torch.onnx.export(model, values, path, dynamo=False, opset_version=18, **words)
+        return inputs, outputs
+
+    try:
+        inputs, outputs = write(fused=True)
+    except TypeError:  # some of timm's models ask for torch's attention in a way that TorchScript does not take
+        inputs, outputs = write(fused=False)
+    outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+    np.savez(path + ".torch.npz", **{str(i): value.numpy() for i, value in enumerate(outputs)})
+    np.savez(path + ".npz", **{key: value.numpy() for key, value in inputs.items()})
 
 
-def run_onnx_runtime(path):
-    """The outputs, and how far another input moves the one that moves least."""
+def expected_outputs(path):
+    """The outputs, by name, and how far another input moves the one that moves least."""
     import numpy as np
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        import onnx
+
+        names = [o.name for o in onnx.load(path, load_external_data=False).graph.output]
+        return dict(zip(names, np.load(path + ".torch.npz").values())), 1
     names = [o.name for o in session.get_outputs()]
-    x = np.load(path + ".npz")["x"]
-    outputs = dict(zip(names, session.run(None, {"x": x})))
-    other = dict(zip(names, session.run(None, {"x": np.ascontiguousarray(x[..., ::-1])})))
+    known = {i.name for i in session.get_inputs()}
+    inputs = {key: value for key, value in np.load(path + ".npz").items() if key in known}
+    changed = {key: np.ascontiguousarray(value[..., ::-1]) for key, value in inputs.items()}
+    outputs = dict(zip(names, session.run(None, inputs)))
+    other = dict(zip(names, session.run(None, changed)))
     return outputs, min(relative_error(other[name], outputs[name]) for name in names)
 
 
@@ -334,46 +212,115 @@ def first_sentence(text):
     return text.split("\n")[0].split(". ")[0][:230]
 
 
-def try_model(name, exporter, tessera, target, folder):
-    """One row of the table."""
+def largest_error(got, expected):
+    return max(relative_error(got[o], expected[o]) for o in expected)
+
+
+def steps_of(tessera, engine):
+    """How often each op occurs in the first plan: those that are recognised, and those that run one by one."""
+    said = subprocess.run([tessera, "inspect", engine, "--json"], capture_output=True, text=True).stdout
+    steps = collections.Counter(step["op"] for step in json.loads(said)["plans"][0]["steps"])
+    listed = [[op for op in steps if (op in RECOGNISED) == wanted] for wanted in (True, False)]
+    return [", ".join("%d %s" % (steps[op], op) for op in sorted(ops, key=lambda op: -steps[op])) for ops in listed]
+
+
+def judge(tessera, path, target):
+    """Verdict, text and steps of an exported model."""
+    try:
+        expected, move = expected_outputs(path)
+    except Exception as error:  # the exporter's file is not one that ONNX Runtime takes
+        return "not exported", "ONNX Runtime: " + first_sentence(str(error)), ["", ""]
+    got, message = run_tessera(tessera, path, target)
+    if got is None:
+        return "no", first_sentence(message), ["", ""]
+    steps = steps_of(tessera, path + ".tess")
+    if got.keys() != expected.keys():
+        return "WRONG", "outputs %s instead of %s" % (sorted(got), sorted(expected)), steps
+    error = largest_error(got, expected)
+    text = "%.1e" % error
+    if error > TARGET_ERROR:
+        exact, _ = run_tessera(tessera, path, "ref")
+        ours, theirs = (largest_error(outputs, exact) for outputs in (got, expected))
+        text += ", of f64 %.1e, ONNX Runtime's %.1e" % (ours, theirs)
+        return "rounding" if ours <= 2 * theirs <= 2 * LEAST_EXACT else "WRONG", text, steps
+    if move < LEAST_MOVE:
+        return "blind", "%s, outputs move by %.1e" % (text, move), steps
+    return "yes", text, steps
+
+
+def try_model(name, exporter, args, folder):
+    """What is found out about one model."""
     path = os.path.join(folder, "%s.%s.onnx" % (name.replace(":", "_"), exporter))
-    if not os.path.exists(path + ".expected.npz"):
+    failed = path + ".failed"
+    if not os.path.exists(path + ".npz") and not os.path.exists(failed):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             try:
                 export(name, exporter, path)
             except Exception as error:  # an exporter fails in many ways; each is a row
-                return "not exported", "%s: %s" % (type(error).__name__, first_sentence(str(error)))
-    got, message = run_tessera(tessera, path, target)
-    if got is None:
-        return "no", first_sentence(message)
-    expected, move = run_onnx_runtime(path)
-    if got.keys() != expected.keys():
-        return "WRONG", "outputs %s instead of %s" % (sorted(got), sorted(expected))
-    error = max(relative_error(got[o], expected[o]) for o in expected)
-    if error > TARGET_ERROR:
-        return "WRONG", "%.1e" % error
-    return ("yes", "%.1e" % error) if move >= LEAST_MOVE else ("blind", "%.1e, outputs move by %.1e" % (error, move))
+                with open(failed, "w") as file:
+                    file.write("%s: %s" % (type(error).__name__, first_sentence(str(error))))
+    if os.path.exists(failed):
+        with open(failed) as file:
+            verdict, text, steps = "not exported", file.read(), ["", ""]
+    else:
+        verdict, text, steps = judge(args.tessera, path, args.target)
+    return {"verdict": verdict, "text": text, "recognised": steps[0], "others": steps[1]}
+
+
+def print_table(results, exporters):
+    """As docs/models.md has it."""
+    import importlib.metadata
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    versions = ("torch", "timm", "transformers", "onnx", "onnxruntime", "onnxscript")
+    said = ", ".join("%s %s" % (v, importlib.metadata.version(v).split("+")[0]) for v in versions)
+    print("Made by `tools/try_models.py` at commit %s with %s.\n" % (commit, said))
+    print("| exporter | " + " | ".join(VERDICTS) + " |\n" + "|---" * (1 + len(VERDICTS)) + "|")
+    for exporter in exporters:
+        rows = [r[exporter]["verdict"] for r in results.values() if exporter in r]
+        print("| %s | %s |" % (exporter, " | ".join(str(rows.count(v)) for v in VERDICTS)))
+    print("\n| model | %s | recognised | op by op |\n%s|" % (" | ".join(exporters), "|---" * (3 + len(exporters))))
+    for name, row in sorted(results.items()):
+        found = [row.get(e, {"verdict": "", "text": "", "recognised": "", "others": ""}) for e in exporters]
+        steps = next((f for f in found if f["recognised"] or f["others"]), found[0])
+        words = [f["text"] if f["verdict"] == "yes" else ("%(verdict)s: %(text)s" % f).replace("|", "/") for f in found]
+        print("| %s | %s | %s | %s |" % (name, " | ".join(words), steps["recognised"], steps["others"]))
+
+
+def read_results(path):
+    if path is None or not os.path.exists(path):
+        return {}
+    with open(path) as file:
+        return json.load(file)
 
 
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("names", nargs="*", help="names of timm, or hf: names of this file (default: all of this file)")
+    words.add_argument("names", nargs="*", help="names of timm, or hf: names of models_to_try.py (default: all of it)")
     words.add_argument("--tessera", default="build/release/bin/tessera")
     words.add_argument("--target", default="cpu")
     words.add_argument("--exporters", default="torchscript,dynamo")
     words.add_argument("--keep", metavar="DIR", help="where exports stay; those that are there are not made again")
+    words.add_argument("--results", metavar="FILE", help="json that rows are added to, and that --table reads")
+    words.add_argument("--table", action="store_true", help="try nothing, print the table of --results")
     args = words.parse_args()
     warnings.filterwarnings("ignore")
-    counts = {}
+    results, exporters = read_results(args.results), args.exporters.split(",")
+    if args.table:
+        return print_table(results, exporters)
+    counts = collections.Counter()
     with contextlib.ExitStack() as stack:
         folder = args.keep or stack.enter_context(tempfile.TemporaryDirectory())
         os.makedirs(folder, exist_ok=True)
-        print("| model | exporter | builds | error, or why not |\n|---|---|---|---|")
         for name in args.names or [*TIMM, *TRANSFORMERS]:
-            for exporter in args.exporters.split(","):
-                verdict, text = try_model(name, exporter, args.tessera, args.target, folder)
-                counts[verdict] = counts.get(verdict, 0) + 1
-                print("| %s | %s | %s | %s |" % (name, exporter, verdict, text), flush=True)
+            for exporter in exporters:
+                row = try_model(name, exporter, args, folder)
+                counts[row["verdict"]] += 1
+                results.setdefault(name, {})[exporter] = row
+                print("%s %s %s: %s" % (name, exporter, row["verdict"], row["text"]), flush=True)
+                if args.results:
+                    with open(args.results, "w") as file:
+                        json.dump(results, file, indent=1)
     print("\n" + ", ".join("%s: %d" % item for item in sorted(counts.items())))
     return 1 if "WRONG" in counts else 0
 

@@ -87,10 +87,10 @@ const OnnxOp* find_onnx_op(const OnnxNode& node) {
   // Quantization that ONNX had no operators for at the time is written in the domains of the runtimes that have them.
   const bool of_runtime = node.domain == "trt" || node.domain == "com.microsoft";
   if (!node.domain.empty() && !of_runtime) return nullptr;
-  for (const auto& family :
-       {onnx_quantize_ops(), onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(), onnx_table_ops(),
-        onnx_index_ops(), onnx_product_ops(), onnx_convolution_ops(), onnx_pooling_ops(), onnx_resize_ops(),
-        onnx_norm_ops(), onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
+  for (const auto& family : {onnx_quantize_ops(), onnx_elementwise_ops(), onnx_activation_ops(), onnx_shape_ops(),
+                             onnx_table_ops(), onnx_index_ops(), onnx_product_ops(), onnx_convolution_ops(),
+                             onnx_pooling_ops(), onnx_resize_ops(), onnx_grid_ops(), onnx_column_ops(), onnx_norm_ops(),
+                             onnx_attention_ops(), onnx_reduction_ops(), onnx_einsum_ops()}) {
     if (of_runtime && family.data() != onnx_quantize_ops().data()) continue;
     for (const OnnxOp& op : family) {
       if (node.op == op.name) return &op;

@@ -87,6 +87,8 @@ std::span<const OnnxOp> onnx_product_ops();
 std::span<const OnnxOp> onnx_convolution_ops();
 std::span<const OnnxOp> onnx_pooling_ops();
 std::span<const OnnxOp> onnx_resize_ops();
+std::span<const OnnxOp> onnx_grid_ops();
+std::span<const OnnxOp> onnx_column_ops();
 std::span<const OnnxOp> onnx_norm_ops();
 std::span<const OnnxOp> onnx_attention_ops();
 std::span<const OnnxOp> onnx_reduction_ops();

@@ -74,6 +74,22 @@ Result<Values> exclusive_or(OnnxCall& c) {
   return single(c.b.map("logical_not", {same}, c.name()));
 }
 
+Result<Values> mean(OnnxCall& c) {
+  TS_ASSIGN(ValueId sum, c.operand(0));
+  for (size_t i = 1; i < c.in.size(); ++i) {
+    TS_ASSIGN(const ValueId next, c.operand(i));
+    TS_ASSIGN(sum, c.b.map("add", {sum, next}, c.name()));
+  }
+  return single(c.b.map("div", {sum, c.b.scalar(static_cast<double>(c.in.size()), c.b.element(sum))}, c.name()));
+}
+
+Result<Values> tangent(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId sine, c.b.map("sin", {x}, c.name()));
+  TS_ASSIGN(const ValueId cosine, c.b.map("cos", {x}, c.name()));
+  return single(c.b.map("div", {sine, cosine}, c.name()));
+}
+
 // NaN alone differs from itself.
 Result<Values> is_nan(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
@@ -155,10 +171,10 @@ Result<Values> dropout(OnnxCall& c) {
 
 std::span<const OnnxOp> onnx_elementwise_ops() {
   static const std::vector<OnnxOp> kOps = [] {
-    std::vector<OnnxOp> ops = {{"Pow", pow},           {"Mod", mod},        {"Xor", exclusive_or},
-                               {"IsNaN", is_nan},      {"IsInf", is_inf},   {"Sign", sign},
-                               {"Clip", clip},         {"Cast", cast},      {"CastLike", cast_like},
-                               {"Identity", identity}, {"Dropout", dropout}};
+    std::vector<OnnxOp> ops = {
+        {"Pow", pow},         {"Mod", mod},   {"Xor", exclusive_or}, {"IsNaN", is_nan},       {"IsInf", is_inf},
+        {"Sign", sign},       {"Clip", clip}, {"Cast", cast},        {"CastLike", cast_like}, {"Identity", identity},
+        {"Dropout", dropout}, {"Mean", mean}, {"Tan", tangent}};
     for (const MapOp& m : kMapOps) ops.push_back({m.name, map});
     return ops;
   }();

@@ -148,6 +148,32 @@ Result<Values> gather_elements(OnnxCall& c) {
   return single(take(c, flat, 0, numbers));
 }
 
+// The k greatest (or least) numbers along an axis and where they stand; the order of those that are not sorted is free,
+// so they are sorted, too.
+Result<Values> top_k(OnnxCall& c) {
+  TS_ASSIGN(const ValueId x, c.operand(0));
+  TS_ASSIGN(const ValueId count, c.operand(1));
+  TS_ASSIGN(const std::vector<int64_t> k, c.b.integers(count, "k"));
+  TS_ASSIGN(const int64_t axis_given, c.integer("axis", -1));
+  TS_ASSIGN(const int64_t largest, c.integer("largest", 1));
+  TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
+  const Shape shape = c.b.shape(x);
+  if (k.size() != 1 || k[0] < 0 || k[0] > shape[axis])
+    return bad_input(cat("TopK: k = ", to_string(k), " along an axis of ", shape[axis]));
+  std::vector<int64_t> swap;
+  for (size_t i = 0; i < shape.size(); ++i) swap.push_back(static_cast<int64_t>(i));
+  std::swap(swap[axis], swap.back());
+  TS_ASSIGN(const ValueId rows, c.b.permute(x, swap));
+  TS_ASSIGN(const ValueId found, c.b.emit("topk", {rows}, {{"k", k[0]}, {"least", int64_t{largest == 0}}}, c.name()));
+  const Shape turned = c.b.shape(rows);
+  TS_ASSIGN(const ValueId numbers, element_numbers(c, found, turned, turned.size() - 1));
+  TS_ASSIGN(const ValueId flat, c.b.reshape(rows, {elements(turned)}, c.name()));
+  TS_ASSIGN(const ValueId values, take(c, flat, 0, numbers));
+  TS_ASSIGN(const ValueId y, c.b.permute(values, swap));
+  TS_ASSIGN(const ValueId places, c.b.permute(found, swap));
+  return Values{y, places};
+}
+
 // Column k of an index table. Exporters join it from columns, some of them known at build: then it is that column.
 Result<ValueId> column_of(OnnxCall& c, ValueId ids, int64_t k) {
   const std::vector<int> producers = c.b.graph().producers();
@@ -259,6 +285,63 @@ Result<ValueId> write_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId upda
   return x;
 }
 
+// What an index that comes with the input writes: no table of sources is known, so every place asks every index whether
+// it is meant. That many questions are worth it for the few classes or tokens that models choose among.
+constexpr int64_t kMostQuestions = int64_t{1} << 28;
+
+// y = x with updates at ids, counted from the front, along an axis: ids and updates are as long as x along the others.
+// Of several that write one place, the last counts.
+Result<ValueId> write_along(OnnxCall& c, ValueId x, size_t axis, ValueId ids, ValueId updates) {
+  const Shape shape = c.b.shape(x), index = c.b.shape(ids);
+  const int64_t places = shape[axis], writers = index[axis];
+  if (writers == 0) return x;
+  if (!checked_elements({elements(shape), writers}, kMostQuestions))
+    return bad_input(cat("indices ", to_string(index), " into ", to_string(shape),
+                         " depend on the model's input, and are too many to be compared one by one"));
+  // [..., places, ..., writers]: who writes where; the greatest number is the last writer.
+  std::vector<int64_t> swap;
+  for (size_t i = 0; i < shape.size(); ++i) swap.push_back(static_cast<int64_t>(i));
+  std::swap(swap[axis], swap.back());
+  TS_ASSIGN(ValueId asked, c.b.permute(ids, swap));
+  TS_ASSIGN(asked, c.b.unsqueeze(asked, {-2}));
+  TS_ASSIGN(const ValueId here, count_along(c, places, shape.size() - 1, shape.size() + 1));
+  TS_ASSIGN(const ValueId number, count_along(c, writers, shape.size(), shape.size() + 1));
+  TS_ASSIGN(const ValueId meant, c.b.map("equal", {asked, here}, c.name()));
+  const ValueId nobody = c.b.scalar(-1, Element::i64);
+  TS_ASSIGN(const ValueId named, c.b.map("where", {meant, number, nobody}, c.name()));
+  TS_ASSIGN(ValueId writer, c.b.emit("reduce", {named}, {{"fn", std::string("max")}}, c.name()));
+  TS_ASSIGN(writer, c.b.permute(writer, swap));
+  TS_ASSIGN(const ValueId written, c.b.map("greater_equal", {writer, c.b.scalar(0, Element::i64)}, c.name()));
+  TS_ASSIGN(const ValueId read, c.b.map("max", {writer, c.b.scalar(0, Element::i64)}, c.name()));
+  TS_ASSIGN(const ValueId numbers, element_numbers(c, read, c.b.shape(updates), axis));
+  TS_ASSIGN(const ValueId flat, c.b.reshape(updates, {elements(c.b.shape(updates))}, c.name()));
+  TS_ASSIGN(const ValueId fresh, take(c, flat, 0, numbers));
+  return c.b.map("where", {written, fresh, x}, c.name());
+}
+
+// Rows of x by numbers that come with the input.
+Result<ValueId> write_asked_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId updates) {
+  TS_ASSIGN(const std::string reduction, c.word("reduction", "none"));
+  if (reduction != "none")
+    return bad_input(cat("reduction '", shown(reduction), "' by indices that depend on the model's input"));
+  const Shape shape = c.b.shape(x);
+  const int64_t writers = elements(c.b.shape(numbers));
+  if (c.b.shape(updates)[0] != writers || writers == 0)
+    return bad_input(cat(writers, " indices for ", c.b.shape(updates)[0], " updates"));
+  if (!checked_elements({shape[0], writers}, kMostQuestions))
+    return bad_input(cat(writers, " indices into ", shape[0],
+                         " rows depend on the model's input, and are too many to be compared one by one"));
+  // A table of one column says which row of [x; updates] each row is.
+  TS_ASSIGN(const ValueId own, count_along(c, shape[0], 0, 1));
+  TS_ASSIGN(const ValueId fresh, count_along(c, writers, 0, 1));
+  TS_ASSIGN(const ValueId behind,
+            c.b.map("add", {fresh, c.b.scalar(static_cast<double>(shape[0]), Element::i64)}, c.name()));
+  TS_ASSIGN(const ValueId flat, c.b.reshape(numbers, {writers}));
+  TS_ASSIGN(const ValueId source, write_along(c, own, 0, flat, behind));
+  TS_ASSIGN(const ValueId both, c.b.concat({x, updates}, 0, c.name()));
+  return take(c, both, 0, source);
+}
+
 Result<Values> scatter_nd(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
   TS_ASSIGN(const ValueId ids, c.operand(1));
@@ -268,8 +351,22 @@ Result<Values> scatter_nd(OnnxCall& c) {
   TS_ASSIGN(const ValueId rows, as_rows(c, x, static_cast<size_t>(index.back())));
   if (c.b.rank(updates) + 1 < index.size()) return bad_input(cat("updates ", to_string(c.b.shape(updates))));
   TS_ASSIGN(const ValueId fresh, as_rows(c, updates, index.size() - 1));
-  TS_ASSIGN(const ValueId y, write_rows(c, rows, numbers, fresh));
+  TS_ASSIGN(const ValueId y,
+            c.b.is_constant(numbers) ? write_rows(c, rows, numbers, fresh) : write_asked_rows(c, rows, numbers, fresh));
   return single(c.b.reshape(y, shape));
+}
+
+Result<Values> scatter_asked(OnnxCall& c, ValueId x, size_t axis, ValueId ids, ValueId updates) {
+  TS_ASSIGN(const std::string reduction, c.word("reduction", "none"));
+  const Shape shape = c.b.shape(x), index = c.b.shape(ids);
+  bool whole = index.size() == shape.size() && c.b.shape(updates) == index;
+  for (size_t i = 0; whole && i < shape.size(); ++i) whole = i == axis || index[i] == shape[i];
+  if (!whole || reduction != "none")
+    return bad_input(cat("indices ", to_string(index), " into ", to_string(shape), " with reduction '",
+                         shown(reduction), "' depend on the model's input; that is supported without a reduction, ",
+                         "where indices and table differ along the axis only"));
+  TS_ASSIGN(const ValueId along, counted_from_front(c, ids, shape[axis]));
+  return single(write_along(c, x, axis, along, updates));
 }
 
 Result<Values> scatter_elements(OnnxCall& c) {
@@ -279,6 +376,7 @@ Result<Values> scatter_elements(OnnxCall& c) {
   TS_ASSIGN(const int64_t axis_given, c.integer("axis", 0));
   TS_ASSIGN(const size_t axis, resolve_axis(axis_given, c.b.rank(x)));
   const Shape shape = c.b.shape(x);
+  if (!c.b.is_constant(ids)) return scatter_asked(c, x, axis, ids, updates);
   TS_ASSIGN(const ValueId numbers, element_numbers(c, ids, shape, axis));
   TS_ASSIGN(const ValueId flat, c.b.reshape(x, {elements(shape)}, c.name()));
   TS_ASSIGN(const ValueId fresh, c.b.reshape(updates, {elements(c.b.shape(updates))}, c.name()));
@@ -291,7 +389,7 @@ Result<Values> scatter_elements(OnnxCall& c) {
 std::span<const OnnxOp> onnx_index_ops() {
   static const OnnxOp kOps[] = {
       {"Gather", gather},        {"GatherElements", gather_elements},   {"GatherND", gather_nd},
-      {"ScatterND", scatter_nd}, {"ScatterElements", scatter_elements},
+      {"ScatterND", scatter_nd}, {"ScatterElements", scatter_elements}, {"TopK", top_k},
   };
   return kOps;
 }

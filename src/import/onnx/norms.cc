@@ -127,6 +127,21 @@ Result<ValueId> folded_into_layer(OnnxCall& c, ValueId x, ValueId a, ValueId t) 
   return c.b.view(y, layer->shown);
 }
 
+// Mean and variance of a constant's own channels, in the place of those that the file gives: standardised weights are
+// exported so.
+Status own_statistics(OnnxCall& c, ValueId x, Values& of) {
+  if (!c.b.is_constant(x)) return bad_input("training_mode is set; only inference is supported: export in eval mode");
+  if (c.b.rank(x) < 2) return bad_input(cat("BatchNormalization of ", to_string(c.b.shape(x))));
+  std::vector<bool> reduced(c.b.rank(x), true);
+  reduced[1] = false;
+  TS_ASSIGN(of[2], reduce_axes(c, x, reduced, false, "mean"));
+  TS_ASSIGN(const ValueId mean, by_channel(c, x, of[2]));
+  TS_ASSIGN(const ValueId about_mean, c.b.map("sub", {x, mean}, c.name()));
+  TS_ASSIGN(const ValueId squares, c.b.map("mul", {about_mean, about_mean}, c.name()));
+  TS_ASSIGN(of[3], reduce_axes(c, squares, reduced, false, "mean"));
+  return {};
+}
+
 // y = x a + t with a = scale / sqrt(var + eps) and t = bias - mean a: part of the layer before it where that can be.
 Result<Values> batch_norm(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
@@ -137,7 +152,7 @@ Result<Values> batch_norm(OnnxCall& c) {
   }
   TS_ASSIGN(const double eps, c.number("epsilon", 1e-5));
   TS_ASSIGN(const int64_t training, c.integer("training_mode", 0));
-  if (training != 0) return bad_input("training_mode is set; only inference is supported: export in eval mode");
+  if (training != 0) TS_TRY(own_statistics(c, x, of));
   for (const ValueId v : of) TS_TRY(by_channel(c, x, v).status());
   TS_ASSIGN(ValueId deviation, c.b.map("add", {of[3], c.b.scalar(eps, c.b.element(of[3]))}, c.name()));
   TS_ASSIGN(deviation, c.b.map("sqrt", {deviation}, c.name()));

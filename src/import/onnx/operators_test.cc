@@ -15,7 +15,7 @@ namespace {
 const std::map<std::string, Array>& arrays() {
   static const std::map<std::string, Array> kAll = [] {
     std::map<std::string, Array> all;
-    for (const char* file : {"cases", "indices", "natives", "images"}) {
+    for (const char* file : {"cases", "indices", "natives", "images", "detectors"}) {
       auto read = read_npz(cat(TS_SOURCE_DIR "/tests/data/onnx/", file, ".npz"));
       if (!read.ok()) return std::map<std::string, Array>{};  // no cases: gtest reports a suite without tests
       for (Array& a : *read) all[a.name] = std::move(a);

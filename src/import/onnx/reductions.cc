@@ -63,6 +63,32 @@ Result<Values> max(OnnxCall& c) { return single(reduce(c, "max")); }
 Result<Values> min(OnnxCall& c) { return single(reduce(c, "min")); }
 Result<Values> sum_square(OnnxCall& c) { return single(reduce(c, "sum_squares")); }
 
+// Products of halves, until one number is left along each axis.
+Result<Values> product_of(OnnxCall& c) {
+  TS_ASSIGN(ValueId x, c.operand(0));
+  TS_ASSIGN(const std::vector<bool> reduced, reduced_axes(c, x));
+  TS_ASSIGN(const int64_t keep, c.integer("keepdims", 1));
+  Shape shape;
+  for (size_t a = 0; a < reduced.size(); ++a) {
+    if (!reduced[a] || keep != 0) shape.push_back(reduced[a] ? 1 : c.b.shape(x)[a]);
+    if (!reduced[a]) continue;
+    if (c.b.shape(x)[a] == 0) return bad_input(cat("ReduceProd over no elements, ", to_string(c.b.shape(x))));
+    const int64_t at = static_cast<int64_t>(a);
+    for (int64_t n = c.b.shape(x)[a]; n > 1; n = n / 2 + n % 2) {
+      TS_ASSIGN(const ValueId first, c.b.slice(x, at, 0, 1, n / 2));
+      TS_ASSIGN(const ValueId second, c.b.slice(x, at, n / 2, 1, n / 2));
+      TS_ASSIGN(ValueId both, c.b.map("mul", {first, second}, c.name()));
+      if (n % 2 != 0) {
+        TS_ASSIGN(const ValueId last, c.b.slice(x, at, n - 1, 1, 1));
+        TS_ASSIGN(both, c.b.concat({both, last}, at, c.name()));
+      }
+      x = both;
+    }
+  }
+  if (reduced.empty() && c.b.rank(x) > 0) return Values{x};
+  return single(c.b.reshape(x, shape));
+}
+
 Result<Values> l2(OnnxCall& c) {
   TS_ASSIGN(const ValueId squares, reduce(c, "sum_squares"));
   return single(c.b.map("sqrt", {squares}, c.name()));
@@ -164,6 +190,7 @@ std::span<const OnnxOp> onnx_reduction_ops() {
       {"ReduceSum", sum},
       {"ReduceMax", max},
       {"ReduceMin", min},
+      {"ReduceProd", product_of},
       {"ReduceSumSquare", sum_square},
       {"ReduceL2", l2},
       {"ReduceL1", l1},

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "ops/attention/attention.h"
 #include "rewrite/edit/replace.h"
@@ -53,6 +54,16 @@ bool takes_types(const Node& scores, const Node& sum) {
          scores.attrs.has("type.0");
 }
 
+// How many leading axes of scores over [..., queries, keys] are the batch; the others are heads. 0: none are.
+size_t split_axes(const Shape& over, int64_t batch) {
+  int64_t product = 1;
+  for (size_t i = 0; i + 3 < over.size(); ++i) {
+    product *= over[i];
+    if (product == batch) return i + 1;
+  }
+  return 0;
+}
+
 class AttentionPattern {
  public:
   explicit AttentionPattern(const Graph& graph) : g_(graph), m_(graph) {}
@@ -64,6 +75,8 @@ class AttentionPattern {
     if (softmax == nullptr) return std::nullopt;
     auto scores = read_scores(g_, m_, softmax->inputs[0]);
     if (!scores || !takes_types(*scores->product, node)) return std::nullopt;
+    if (!scores->factors.empty() && scores->product->attrs.has("type.0"))
+      return std::nullopt;  // codes stay as they are
     std::optional<Found> best;
     int fewest = 4;
     for (const auto& [batch, heads] : splits(node, *scores)) {
@@ -112,8 +125,9 @@ class AttentionPattern {
     return equal->inputs[0];
   }
 
-  // How one axis of the products may be batch and heads: as the scores or the result are seen elsewhere; else as one
-  // head, or in any way that lets q, k and v be read as they were before they were copied into this order.
+  // How the leading axes of the products may be batch and heads: as the scores or the result are seen elsewhere; else,
+  // where they are one axis, as one head, or in any way that lets q, k and v be read as they were before they were
+  // copied into this order.
   std::vector<std::pair<int64_t, int64_t>> splits(const Node& node, const ScoreChain& scores) const {
     const Shape& product = g_.at(scores.product->outputs[0]).type.shape;
     const Shape& result = g_.at(node.outputs[0]).type.shape;
@@ -121,9 +135,15 @@ class AttentionPattern {
     if (size == 0 || lead == 0 || elements(result) != lead * product.end()[-2] * result.back()) return {};
     std::vector<Shape> seen = {product, result};
     for (const AddedScores& a : scores.added) seen.push_back(a.over);
+    for (const QueryFactor& f : scores.factors) seen.push_back(f.over);
     std::vector<std::pair<int64_t, int64_t>> out;
     for (const Shape& s : seen) {
-      if (s.size() == 4 && s[0] * s[1] == lead) out = {{s[0], s[1]}};
+      int64_t batch = 1;
+      for (size_t i = 0; i + 3 < s.size(); ++i) {
+        batch *= s[i];
+        const std::pair<int64_t, int64_t> split = {batch, lead / batch};
+        if (std::find(out.begin(), out.end(), split) == out.end()) out.push_back(split);
+      }
     }
     if (out.empty()) {
       out.emplace_back(lead, 1);
@@ -131,13 +151,12 @@ class AttentionPattern {
         if (lead % heads == 0) out.emplace_back(lead / heads, heads);
       }
     }
-    // What is added must be seen in one of the two ways.
-    for (const AddedScores& a : scores.added) {
-      std::erase_if(out, [&](const auto& split) {
-        return a.over != Shape{split.first, split.second, product.end()[-2], product.end()[-1]} &&
-               a.over != Shape{lead, product.end()[-2], product.end()[-1]};
-      });
-    }
+    // What is added must be seen in such a way.
+    std::erase_if(out, [&](const auto& split) {
+      const auto told_apart = [&](const Shape& over) { return over.size() == 3 || split_axes(over, split.first) != 0; };
+      return !std::all_of(scores.added.begin(), scores.added.end(), [&](auto& a) { return told_apart(a.over); }) ||
+             !std::all_of(scores.factors.begin(), scores.factors.end(), [&](auto& f) { return told_apart(f.over); });
+    });
     return out;
   }
 
@@ -208,6 +227,43 @@ class AttentionPattern {
   const Matcher m_;
 };
 
+// What broadcasts to scores over such a shape, for scores over [b, heads, queries, keys].
+Result<ValueId> split_by_heads(GraphBuilder& b, ValueId v, const Shape& over, const Found& f) {
+  Shape shape = b.shape(v);
+  if (shape.size() < 3 || (over.size() == 4 && shape.size() == 4)) return v;
+  if (over.size() == 3) {
+    const Shape lead = shape[0] == 1 ? Shape{1, 1} : Shape{f.batch, f.heads};
+    return b.reshape(v, {lead[0], lead[1], shape[1], shape[2]});
+  }
+  // Several axes are the batch, or the heads: those that v has are spelt out, others stay 1.
+  const size_t axes = over.size() - 2, cut = split_axes(over, f.batch);
+  shape.insert(shape.begin(), over.size() - shape.size(), 1);
+  TS_ASSIGN(v, b.reshape(v, shape));
+  Shape wide = shape, joined = {1, 1, shape.end()[-2], shape.end()[-1]};
+  for (const auto& [first, last, to] : {std::tuple(size_t{0}, cut, size_t{0}), {cut, axes, size_t{1}}}) {
+    bool any = false;
+    for (size_t i = first; i < last; ++i) any = any || shape[i] != 1;
+    for (size_t i = first; any && i < last; ++i) wide[i] = over[i], joined[to] *= over[i];
+  }
+  TS_ASSIGN(v, b.expand(v, wide));
+  return b.reshape(v, joined, "bias");
+}
+
+// q [b, heads, queries, size] times the factors of its queries.
+Status multiply_queries(GraphBuilder& b, Found* found) {
+  for (const QueryFactor& f : found->scores.factors) {
+    TS_ASSIGN(const ValueId q, b.view(found->q.base, tokens_first(found->q.region)));
+    TS_ASSIGN(ValueId by_head, split_by_heads(b, f.value, f.over, *found));
+    Shape four = b.shape(by_head);
+    four.insert(four.begin(), 4 - four.size(), 1);
+    TS_ASSIGN(by_head, b.reshape(by_head, four));
+    TS_ASSIGN(by_head, b.permute(by_head, {0, 2, 1, 3}));
+    TS_ASSIGN(const ValueId scaled, b.map(f.divides ? "div" : "mul", {q, by_head}, "queries"));
+    found->q = {scaled, heads_first(dense_region(b.shape(scaled)))};
+  }
+  return {};
+}
+
 // Makes one operand of everything that is added to the scores.
 class BiasMaker {
  public:
@@ -233,12 +289,7 @@ class BiasMaker {
  private:
   // Over [b, heads, queries, keys], without axes that only repeat.
   Result<ValueId> split(const AddedScores& a) {
-    ValueId v = a.value;
-    Shape shape = b_.shape(v);
-    if (a.over.size() == 3 && shape.size() == 3) {
-      const Shape lead = shape[0] == 1 ? Shape{1, 1} : Shape{f_.batch, f_.heads};
-      TS_ASSIGN(v, b_.reshape(v, {lead[0], lead[1], shape[1], shape[2]}));
-    }
+    TS_ASSIGN(const ValueId v, split_by_heads(b_, a.value, a.over, f_));
     Place p = b_.place(v);
     if (p.base == v) return v;
     for (size_t i = 0; i < p.region.shape.size(); ++i) {
@@ -369,6 +420,7 @@ Status recognise_attention(Graph& graph) {
     const ValueId old = graph.nodes[i].outputs[0];
     const std::string name = parent_layer(graph.nodes[i].name, "attention");
     GraphBuilder builder(graph, i);
+    TS_TRY(multiply_queries(builder, &*found));
     ValueId bias = kNoValue;
     if (!found->scores.added.empty()) {
       TS_ASSIGN(bias, BiasMaker(builder, *found, known).make());

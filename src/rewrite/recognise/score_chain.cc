@@ -27,10 +27,13 @@ class ChainReader {
     v = behind_reshapes(g_, m_, v);
     const Node* n = m_.maker(v);
     if (n == nullptr || depth > kMaxDepth) return std::nullopt;
-    if (is_score_product(g_, *n)) return ScoreChain{.product = n, .scale = factor, .added = {}};
+    if (is_score_product(g_, *n)) return ScoreChain{.product = n, .scale = factor, .added = {}, .factors = {}};
     if (const auto scaling = read_scaling(m_, v)) return read(scaling->x, factor * scaling->number, depth + 1);
     if (const Node* add = m_.mapped(v, "add")) return beside_addition(*add, factor, depth);
     if (const Node* where = m_.mapped(v, "where")) return beside_mask(*where, factor, depth);
+    for (const char* fn : {"mul", "div"}) {
+      if (const Node* times = m_.mapped(v, fn)) return beside_factor(*times, factor, depth);
+    }
     return std::nullopt;
   }
 
@@ -67,6 +70,22 @@ class ChainReader {
     return std::nullopt;
   }
 
+  // Scores times one number per query. What was added to them before would be multiplied, too: then there is no chain.
+  std::optional<ScoreChain> beside_factor(const Node& times, double factor, int depth) const {
+    const ValueId v = times.outputs[0];
+    const bool divides = times.attrs.word("fn") == "div";
+    for (const size_t at : divides ? std::vector<size_t>{0} : std::vector<size_t>{0, 1}) {
+      const ValueId other = times.inputs[1 - at];
+      const Shape& shape = g_.at(other).type.shape;
+      if (!has_shape_of(times.inputs[at], v) || shape.empty() || shape.back() != 1) continue;
+      auto chain = read(times.inputs[at], factor, depth + 1);
+      if (!chain || !chain->added.empty()) continue;
+      chain->factors.push_back({.value = other, .over = g_.at(v).type.shape, .divides = divides});
+      return chain;
+    }
+    return std::nullopt;
+  }
+
   const Graph& g_;
   const Matcher& m_;
 };
@@ -76,7 +95,7 @@ class ChainReader {
 bool is_score_product(const Graph& graph, const Node& n) {
   if (n.op != "matmul" || !n.then.empty() || n.inputs.size() != 2) return false;
   const size_t rank = graph.at(n.inputs[0]).type.shape.size();
-  return (rank == 3 || rank == 4) && graph.at(n.inputs[1]).type.shape.size() == rank;
+  return rank >= 3 && graph.at(n.inputs[1]).type.shape.size() == rank;
 }
 
 std::optional<ScoreChain> read_scores(const Graph& graph, const Matcher& m, ValueId softmax_input) {

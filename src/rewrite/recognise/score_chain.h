@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The argument of an attention's softmax, read backwards over scalings, additions, masks by `where`, reshapes and
 // casts:
-//   scale * (q k^T) + sum of factor * added + sum of (mask ? 0 : hidden)
-// A `where` that replaces scores by a number that no score comes near (kHidden or less) is an addition of that number:
+//   scale * product of factors * (q k^T) + sum of factor * added + sum of (mask ? 0 : hidden)
+// A factor is one number for all keys of a query (a temperature per head, as in cosine attention): q can have it. A
+// `where` that replaces scores by a number that no score comes near (kHidden or less) is an addition of that number:
 // both leave a probability of 0. Anything else (a soft cap's tanh) ends the walk: then there is no chain.
 #pragma once
 
@@ -25,10 +26,17 @@ struct AddedScores {
   double hidden = 0;
 };
 
+struct QueryFactor {
+  ValueId value = kNoValue;
+  Shape over;            // shape of the scores where they are multiplied
+  bool divides = false;  // they are divided by it
+};
+
 struct ScoreChain {
-  const Node* product = nullptr;  // q k^T, [b, heads, queries, keys] or [b * heads, queries, keys]
+  const Node* product = nullptr;  // q k^T, [b, heads, queries, keys]; its leading axes may be one, or more than two
   double scale = 1;
   std::vector<AddedScores> added;
+  std::vector<QueryFactor> factors;
 };
 
 // A product of two activations, one per batch and head (or per batch).

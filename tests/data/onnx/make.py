@@ -2,7 +2,7 @@
 """Tiny ONNX models, one operator or idiom each, with what ONNX Runtime computes for them: the oracle of the importer's tests.
 
 Writes cases.npz (simple operators), indices.npz (tables, indices, reductions), natives.npz (attention, rotary and norms
-of opsets 23 to 27) and images.npz (image_cases.py): arrays <case>.onnx (the file's bytes), <case>.in<i> and <case>.out<i>. Every model passes onnx.checker.
+of opsets 23 to 27), images.npz (image_cases.py) and detectors.npz (detector_cases.py): arrays <case>.onnx (the file's bytes), <case>.in<i> and <case>.out<i>. Every model passes onnx.checker.
 At opset 27, which ONNX Runtime does not know, and where a case says so the oracle is onnx's reference evaluator.
 
     python tests/data/onnx/make.py            (or the files to make: `make.py images`)
@@ -19,6 +19,7 @@ import onnx.reference
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import detector_cases
 import image_cases
 
 FOLDER = pathlib.Path(__file__).parent
@@ -332,7 +333,8 @@ def record(name, model, feeds, reference):
 
 
 def main():
-    files = {"cases": make_cases, "indices": make_index_cases, "natives": make_native_cases, "images": lambda: image_cases.make_image_cases(case)}
+    files = {"cases": make_cases, "indices": make_index_cases, "natives": make_native_cases, "images": lambda: image_cases.make_image_cases(case),
+             "detectors": lambda: detector_cases.make_detector_cases(case)}
     for file, make in files.items():
         if len(sys.argv) > 1 and file not in sys.argv[1:]:
             continue

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions. Where patches do not overlap (kernel = stride) they are products of reordered pixels; all others over
-// one or two axes are conv2d, whose images have their channels last. Transposed ones are products whose results are
-// blocks of pixels, or convolutions of images with zeros between the pixels.
+// Convolutions. Where patches do not overlap (kernel = stride) they are products of reordered pixels; all others are
+// conv2d, whose images have their channels last, those over three axes sums of it. Transposed ones are products whose
+// results are blocks of pixels, or convolutions of images with zeros between the pixels.
 #include <algorithm>
 
 #include "import/onnx/images/window.h"
@@ -78,15 +78,10 @@ Status check_plain(OnnxCall& c, ValueId w) {
                        "kernel, without padding, dilation and groups"));
 }
 
-// conv2d of x [b, c, h, w] or [b, c, w] with w [n, c / groups, kernel ...].
-Result<Values> convolve(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxis> windows, int64_t groups) {
+// conv2d of x [b, c, h, w] or [b, c, w] with w [n, c / groups, kernel ...]; its result has the channels last.
+Result<ValueId> channels_last_result(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxis> windows, int64_t groups,
+                                     const std::string& name) {
   const bool line = windows.size() == 1;
-  if (windows.size() > 2)
-    return bad_input(cat("a convolution over ", windows.size(), " axes; those over one or two are supported, and over ",
-                         "three where the stride equals the kernel, without padding, dilation and groups"));
-  TS_TRY(check_plain(c, w));
-  const std::string name = c.name_by(1);
-  name_weight(c, w, name);
   if (line) {
     TS_ASSIGN(x, c.b.unsqueeze(x, {2}));
     TS_ASSIGN(w, c.b.unsqueeze(w, {2}));
@@ -103,11 +98,74 @@ Result<Values> convolve(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxi
                        {"dilations", both(&WindowAxis::dilation)},
                        {"pads", std::vector<int64_t>{i.before, j.before, i.after, j.after}},
                        {"groups", groups}};
-  TS_ASSIGN(ValueId y, c.b.emit("conv2d", {x, w}, attrs, name));
-  if (line) {
-    TS_ASSIGN(y, c.b.squeeze(y, {1}));
+  TS_ASSIGN(const ValueId y, c.b.emit("conv2d", {x, w}, attrs, name));
+  return line ? c.b.squeeze(y, {1}) : Result<ValueId>(y);
+}
+
+// Over three axes: along the one with the shortest kernel, each of its elements is a convolution over the other two,
+// whose batch has the slices that it meets; their results are summed.
+Result<Values> convolve_volume(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxis> windows, int64_t groups) {
+  size_t axis = 0;
+  for (size_t i = 1; i < windows.size(); ++i) {
+    if (windows[i].kernel < windows[axis].kernel) axis = i;
   }
-  return finish(c, y, weight[0]);
+  const WindowAxis along = windows[axis];
+  constexpr int64_t kMostTaps = 64;
+  if (along.kernel > kMostTaps)
+    return bad_input(cat("a convolution over three axes whose shortest kernel has ", along.kernel,
+                         " elements; at most ", kMostTaps, " are supported"));
+  windows.erase(windows.begin() + static_cast<std::ptrdiff_t>(axis));
+  const std::string name = c.name_by(1);
+  const int64_t channels = c.b.shape(w)[0], at = static_cast<int64_t>(axis);
+  std::vector<int64_t> slices_first = {0, 2 + at, 1};  // [b, slices, c, pixels ...]
+  for (int64_t i = 0; i < 3; ++i) {
+    if (i != at) slices_first.push_back(2 + i);
+  }
+  TS_ASSIGN(x, c.b.permute(x, slices_first));
+  Values parts = {x};
+  for (const bool front : {true, false}) {
+    const int64_t pad = front ? along.before : along.after;
+    if (pad == 0) continue;
+    Shape zeros = c.b.shape(x);
+    zeros[1] = pad;
+    TS_ASSIGN(const ValueId nothing, c.b.expand(c.b.scalar(0, c.b.element(x)), zeros));
+    parts.insert(front ? parts.begin() : parts.end(), nothing);
+  }
+  if (parts.size() > 1) {
+    TS_ASSIGN(x, c.b.concat(parts, 1, name + ".padded"));
+  }
+  const Shape padded = c.b.shape(x);
+  ValueId sum = kNoValue;
+  for (int64_t t = 0; t < along.kernel; ++t) {
+    TS_ASSIGN(ValueId met, c.b.slice(x, 1, t * along.dilation, along.stride, along.count));
+    TS_ASSIGN(met, c.b.reshape(met, {padded[0] * along.count, padded[2], padded[3], padded[4]}, name + ".slices"));
+    TS_ASSIGN(ValueId kernel, c.b.slice(w, 2 + at, t, 1, 1));
+    TS_ASSIGN(kernel, c.b.squeeze(kernel, {2 + at}));
+    const std::string part_name = along.kernel == 1 ? name : cat(name, ".", t);
+    TS_ASSIGN(const ValueId part, channels_last_result(c, met, kernel, windows, groups, part_name));
+    if (sum == kNoValue) {
+      sum = part;
+    } else {
+      TS_ASSIGN(sum, c.b.map("add", {sum, part}, name));
+    }
+  }
+  // [b slices, pixels ..., n] -> [b, pixels ... with the slices among them, n]
+  const Shape each = c.b.shape(sum);
+  TS_ASSIGN(ValueId y, c.b.reshape(sum, {padded[0], along.count, each[1], each[2], channels}));
+  std::vector<int64_t> in_order = {0, 2, 3, 4};
+  in_order.insert(in_order.begin() + 1 + at, 1);
+  TS_ASSIGN(y, c.b.permute(y, in_order));
+  return finish(c, y, channels);
+}
+
+Result<Values> convolve(OnnxCall& c, ValueId x, ValueId w, std::vector<WindowAxis> windows, int64_t groups) {
+  TS_TRY(check_plain(c, w));
+  if (windows.size() > 2) return convolve_volume(c, x, w, std::move(windows), groups);
+  const std::string name = c.name_by(1);
+  name_weight(c, w, name);
+  const int64_t channels = c.b.shape(w)[0];
+  TS_ASSIGN(const ValueId y, channels_last_result(c, x, w, std::move(windows), groups, name));
+  return finish(c, y, channels);
 }
 
 Result<Values> conv(OnnxCall& c) {
