@@ -18,16 +18,19 @@ from ._errors import (
     CancelledError,
     Error,
     MachineError,
+    Refusal,
     RefusedError,
+    RefusedLayer,
     UsageError,
     VerifyError,
 )
+from ._reports import inspect, sensitivity, verify
 from ._tessera import Context, Memory, Plan, Port, Session, State
 
 __all__ = [
     "BadInputError", "BusyError", "CancelledError", "Context", "Engine", "Error", "MachineError", "Memory", "Plan",
-    "Port", "RefusedError", "Session", "State", "UsageError", "VerifyError", "__version__", "abi_version", "build",
-    "load",
+    "Port", "Refusal", "RefusedError", "RefusedLayer", "Session", "State", "UsageError", "VerifyError", "__version__",
+    "abi_version", "build", "inspect", "load", "sensitivity", "verify",
 ]  # fmt: skip
 
 __version__: str = _tessera.version()

@@ -35,40 +35,27 @@ def build(
     (what, done, total); what it raises ends the build. A layer that cannot run as asked: RefusedError."""
     from . import _tessera_build
 
-    if not (progress is None or callable(progress) or isinstance(progress, bool)):
-        raise UsageError(2, f"progress is {progress!r}: a function of (what, done, total), True or False is wanted")
-    arrays: list[tuple[str, Any]] = []
-    path = None
-    if isinstance(calib, Mapping):
-        if not calib:
-            raise UsageError(2, "calib is an empty dict: give an array for each input, or leave calib out")
-        import numpy
-
-        arrays = [(name, _in_rows(numpy, a)) for name, a in calib.items()]
-    elif calib is not None:
-        path = os.fspath(calib)
-    bars = _Bars() if progress is True else None
-    code, said = _tessera_build.build(
-        os.fspath(model),
-        os.fspath(output),
-        precision,
-        attention,
-        None if recipe is None else os.fspath(recipe),
-        target,
-        _batches(batch),
-        path,
-        arrays,
-        calib_method,
-        calib_samples,
-        [allow] if isinstance(allow, str) else list(allow),
-        verify,
-        bars if bars is not None else progress or None,
-        _log,
-    )
-    if bars is not None:
-        bars.close()
+    path, arrays = _arrays("calib", calib)
+    with _Watching(progress) as watching:
+        code, said, layers = _tessera_build.build(
+            os.fspath(model),
+            os.fspath(output),
+            precision,
+            attention,
+            None if recipe is None else os.fspath(recipe),
+            target,
+            _batches(batch),
+            path,
+            arrays,
+            calib_method,
+            calib_samples,
+            [allow] if isinstance(allow, str) else list(allow),
+            verify,
+            watching.function,
+            _log,
+        )
     if code != 0:
-        _raise(code, said)
+        _raise(code, said, layers)
 
 
 def _batches(batch: Any) -> list[int]:
@@ -76,6 +63,20 @@ def _batches(batch: Any) -> list[int]:
     if not all(hasattr(b, "__index__") for b in given):
         raise UsageError(2, f"batch is {batch!r}: a size or a sequence of sizes is wanted, such as [1, 8]")
     return [operator.index(b) for b in given]
+
+
+Samples = str | os.PathLike[str] | Mapping[str, Any] | None
+
+
+def _arrays(what: str, given: Samples) -> tuple[str | None, list[tuple[str, Any]]]:
+    """A path, or arrays by the names of the inputs."""
+    if given is None or not isinstance(given, Mapping):
+        return None if given is None else os.fspath(given), []
+    if not given:
+        raise UsageError(2, f"{what} is an empty dict: give an array for each input, or leave {what} out")
+    import numpy
+
+    return None, [(name, _in_rows(numpy, a)) for name, a in given.items()]
 
 
 def _in_rows(numpy: Any, array: Any) -> Any:
@@ -88,6 +89,23 @@ def _in_rows(numpy: Any, array: Any) -> Any:
 def _log(level: int, line: str) -> None:
     if level == 1:
         warnings.warn(line, stacklevel=3)
+
+
+class _Watching:
+    """Who is told of progress while something goes on: a function, bars, nobody."""
+
+    def __init__(self, progress: bool | Progress) -> None:
+        if not (progress is None or callable(progress) or isinstance(progress, bool)):
+            raise UsageError(2, f"progress is {progress!r}: a function of (what, done, total), True or False is wanted")
+        self._bars = _Bars() if progress is True else None
+        self.function: Progress | None = self._bars or (progress if callable(progress) else None)
+
+    def __enter__(self) -> _Watching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.close()
 
 
 class _Bars:
