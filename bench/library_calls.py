@@ -31,8 +31,7 @@ def small_engine(folder):
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "small", ports[:1], ports[1:], [w])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "small.onnx")
-    command = [BUILD / "bin/tessera", "build", "small.onnx", "-o", "small.tess", "--precision", "fp32", "--quiet"]
-    subprocess.run([str(w) for w in command], check=True, cwd=folder)
+    tessera.build(folder / "small.onnx", folder / "small.tess", precision="fp32")
     return tessera.load(folder / "small.tess")
 
 

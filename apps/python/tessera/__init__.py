@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os as _os
 from collections.abc import Mapping as _Mapping
-from typing import Any
 
 from . import _tessera
 from ._build import build
@@ -26,6 +25,10 @@ from ._errors import (
 )
 from ._reports import inspect, sensitivity, verify
 from ._tessera import Context, Memory, Plan, Port, Session, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "BadInputError", "BusyError", "CancelledError", "Context", "Engine", "Error", "MachineError", "Memory", "Plan",

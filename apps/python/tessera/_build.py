@@ -7,11 +7,15 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ._errors import UsageError, _raise
 
-Progress = Callable[[str, int, int], None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Progress = Callable[[str, int, int], None]
+    Samples = str | os.PathLike[str] | Mapping[str, Any] | None
 
 
 def build(
@@ -65,9 +69,6 @@ def _batches(batch: Any) -> list[int]:
     return [operator.index(b) for b in given]
 
 
-Samples = str | os.PathLike[str] | Mapping[str, Any] | None
-
-
 def _arrays(what: str, given: Samples) -> tuple[str | None, list[tuple[str, Any]]]:
     """A path, or arrays by the names of the inputs."""
     if given is None or not isinstance(given, Mapping):
@@ -114,11 +115,13 @@ class _Bars:
     def __init__(self) -> None:
         self._bar: Any = None
         self._what = ""
+        import importlib
+
+        self._tqdm: Any = None
         try:
-            from tqdm.auto import tqdm
+            self._tqdm = importlib.import_module("tqdm.auto").tqdm
         except ImportError:
-            tqdm = None
-        self._tqdm = tqdm
+            pass
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if self._tqdm is None:

@@ -3,26 +3,32 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from . import _tessera
 
+TYPE_CHECKING = False  # typing takes longer to import than all of this; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple
 
-class Refusal(NamedTuple):
-    """Who would not run a layer, and why. No kernel: the reason is of the layer itself."""
+    class Refusal(NamedTuple):
+        kernel: str
+        reason: str
 
-    kernel: str
-    reason: str
+    class RefusedLayer(NamedTuple):
+        layer: str
+        op: str
+        asked: str
+        refusals: tuple[Refusal, ...]
 
-
-class RefusedLayer(NamedTuple):
-    """A layer that cannot run as asked. No refusals: no kernel of its op is for the target."""
-
-    layer: str
-    op: str
-    asked: str
-    refusals: tuple[Refusal, ...]
+    # (layer, op, asked, [(kernel, reason)])
+    Layers = Sequence[tuple[str, str, str, Sequence[tuple[str, str]]]]
+else:
+    Refusal = namedtuple("Refusal", "kernel reason")
+    Refusal.__doc__ = "Who would not run a layer, and why. No kernel: the reason is of the layer itself."
+    RefusedLayer = namedtuple("RefusedLayer", "layer op asked refusals")
+    RefusedLayer.__doc__ = "A layer that cannot run as asked. No refusals: no kernel of its op is for the target."
 
 
 class Error(RuntimeError):
@@ -72,10 +78,6 @@ class CancelledError(Error):
 
 
 _CLASSES = (Error, VerifyError, UsageError, BadInputError, RefusedError, MachineError, BusyError, CancelledError)
-
-
-# (layer, op, asked, [(kernel, reason)])
-Layers = Sequence[tuple[str, str, str, Sequence[tuple[str, str]]]]
 
 
 def _raise(code: int, message: str, layers: Layers = ()) -> None:

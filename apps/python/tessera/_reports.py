@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from . import _tessera
-from ._build import Progress, Samples, _arrays, _log, _Watching
+from ._build import _arrays, _log, _Watching
 from ._errors import _raise
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._build import Progress, Samples
 
 _VERIFY_FAILED = 1
 
