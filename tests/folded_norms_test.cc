@@ -213,7 +213,7 @@ TEST(FoldedNorms, ComputeWhatTheNormsDid) {
           if (folded && precision == "fp32") {  // no kernel of the CPU: the graph itself, run by its references
             ASSERT_TRUE(fold_norms(copy, kAll, {}).ok());
             lowering.plan.target = Arch::ref;
-            plan = make_plan(copy, lowering.plan, pool, nullptr);
+            plan = make_plan(copy, lowering.plan, pool);
           }
           ASSERT_TRUE(plan.ok()) << plan.status().message();
           const auto made = run_plan(engine, *plan, random_samples(*plan, 2, 5));

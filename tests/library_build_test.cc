@@ -2,8 +2,10 @@
 // tess_build through the shared library: engines of paths and of arrays, progress, cancelling, refusals.
 #include <gtest/gtest.h>
 #include <tessera/tessera_build.h>
+#include <tessera/tessera.hpp>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -156,6 +158,142 @@ TEST(LibraryBuild, WhatIsWrongIsSaid) {
   tensor.tensor.device.type = TESS_CPU, array.name = "picture";
   EXPECT_NE(build(o), TESS_OK) << "the model has no such input";
   EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+TEST(LibraryBuild, RefusedLayersAreData) {
+  const EngineFolder folder;
+  const std::string out = folder.path() / "out.tess";
+  tess_build_options o = fp8();
+  o.precision = "mxfp8", o.target = "sm90";
+  tess_status* const status = tess_build(kModel.c_str(), out.c_str(), &o);
+  ASSERT_EQ(tess_status_code(status), TESS_REFUSED);
+  const std::string sentence = tess_status_message(status);
+  const size_t count = tess_refused_count(status);
+  ASSERT_GT(count, 1u) << sentence;
+  int matmuls = 0;
+  for (size_t l = 0; l < count; ++l) {
+    tess_refused_info layer{};
+    layer.size = sizeof(layer);
+    ASSERT_OK(tess_refused(status, l, &layer));
+    EXPECT_NE(sentence.find(layer.layer), std::string::npos) << layer.layer;
+    const std::string op = layer.op;
+    EXPECT_STREQ(layer.asked, op == "matmul" ? "mxfp8" : "") << layer.layer;
+    matmuls += op == "matmul" ? 1 : 0;
+    ASSERT_GT(layer.refusals, 0u) << layer.layer;
+    for (size_t r = 0; r < layer.refusals; ++r) {
+      tess_refusal_info refusal{};
+      refusal.size = sizeof(refusal);
+      ASSERT_OK(tess_refusal(status, l, r, &refusal));
+      EXPECT_EQ(std::string(refusal.kernel).find(op + "/"), 0u) << refusal.kernel;
+      EXPECT_NE(sentence.find(refusal.kernel + std::string(": ") + refusal.reason), std::string::npos)
+          << refusal.kernel;
+    }
+    tess_refusal_info none{};
+    none.size = sizeof(none);
+    EXPECT_EQ(code_of(tess_refusal(status, l, layer.refusals, &none)), TESS_USAGE);
+  }
+  EXPECT_GT(matmuls, 0);
+  tess_refused_info none{};
+  none.size = sizeof(none);
+  EXPECT_EQ(code_of(tess_refused(status, count, &none)), TESS_USAGE);
+  EXPECT_EQ(code_of(tess_refused(nullptr, 0, &none)), TESS_USAGE);
+  none.size = 8;
+  EXPECT_EQ(code_of(tess_refused(status, 0, &none)), TESS_USAGE);
+  EXPECT_EQ(code_of(tess_refused(status, 0, nullptr)), TESS_USAGE);
+  EXPECT_EQ(tess_refused_count(nullptr), 0u);
+  // The same in C++, which frees the status.
+  const v1::Status taken(status);
+  ASSERT_EQ(taken.layers().size(), count);
+  EXPECT_NE(taken.message().find(taken.layers()[0].layer), std::string::npos);
+  EXPECT_FALSE(taken.layers()[0].refusals.empty());
+  tess_status* const other = tess_build("no.onnx", out.c_str(), nullptr);
+  EXPECT_EQ(tess_refused_count(other), 0u);
+  tess_status_free(other);
+}
+
+// What the program prints for the same words.
+std::string printed(const std::string& words) {
+  std::string text;
+  FILE* const pipe = popen((std::string(TS_PROGRAM) + " " + words + " 2>/dev/null").c_str(), "r");
+  char piece[4096];
+  while (pipe != nullptr && std::fgets(piece, sizeof(piece), pipe) != nullptr) text += piece;
+  if (pipe != nullptr) pclose(pipe);
+  return text;
+}
+
+std::string text_of(tess_report* report) {
+  std::string text = tess_report_json(report);
+  tess_report_free(report);
+  return text + "\n";
+}
+
+TEST(LibraryBuild, ReportsAreThoseOfTheCommands) {
+  const EngineFolder folder;
+  const std::string engine = folder.digits("fp8", "4");
+  tess_report* report = nullptr;
+  ASSERT_OK(tess_inspect(engine.c_str(), 1, &report));
+  EXPECT_EQ(text_of(report), printed("inspect " + engine + " --json --scales"));
+  ASSERT_OK(tess_inspect(engine.c_str(), 0, &report));
+  EXPECT_EQ(text_of(report), printed("inspect " + engine + " --json"));
+
+  tess_verify_options v{};
+  v.size = sizeof(v), v.kinds = "normal,small", v.samples = 3, v.seed = 5, v.model = kModel.c_str();
+  Watch seen;
+  v.progress = &watch, v.user = &seen;
+  ASSERT_OK(tess_verify(engine.c_str(), &v, &report));
+  EXPECT_EQ(text_of(report),
+            printed("verify " + engine + " --json --kinds normal,small --samples 3 --seed 5 --model " + kModel));
+  EXPECT_TRUE(seen.said.contains("verifying")) << "nothing was said of the progress";
+
+  tess_sensitivity_options s{};
+  s.size = sizeof(s), s.precision = "nvfp4", s.calib = kCalib.c_str(), s.calib_samples = 8;
+  ASSERT_OK(tess_sensitivity(kModel.c_str(), &s, &report));
+  EXPECT_EQ(text_of(report),
+            printed("sensitivity " + kModel + " --json --precision nvfp4 --samples 8 --calib " + kCalib));
+}
+
+TEST(LibraryBuild, AnEngineThatStraysHasAReport) {
+  const EngineFolder folder;
+  const std::string engine = folder.digits("fp8", "4");
+  tess_verify_options v{};
+  v.size = sizeof(v), v.min_cosine = 0.9999999;
+  tess_report* report = nullptr;
+  std::string said;
+  EXPECT_EQ(code_of(tess_verify(engine.c_str(), &v, &report), &said), TESS_VERIFY_FAILED) << said;
+  const std::string text = text_of(report);
+  EXPECT_NE(text.find("\"ok\": false"), std::string::npos);
+  EXPECT_EQ(text, printed("verify " + engine + " --json --min-cosine 0.9999999"));
+  // Whatever else is wrong has none.
+  const auto verify = [&](const char* path) {
+    report = reinterpret_cast<tess_report*>(&said);
+    const int code = code_of(tess_verify(path, &v, &report));
+    EXPECT_EQ(report, nullptr);
+    return code;
+  };
+  v.min_cosine = 0, v.kinds = "loud";
+  EXPECT_EQ(verify(engine.c_str()), TESS_USAGE);
+  v.kinds = "normal", v.inputs = kCalib.c_str();
+  EXPECT_EQ(verify(engine.c_str()), TESS_USAGE);
+  v.kinds = nullptr, v.samples = -1;
+  EXPECT_EQ(verify(engine.c_str()), TESS_USAGE);
+  v.samples = 0, v.min_cosine = 1.5;
+  EXPECT_EQ(verify(engine.c_str()), TESS_USAGE);
+  v.min_cosine = 0, v.inputs = nullptr;
+  EXPECT_EQ(verify("no.tess"), TESS_BAD_INPUT);
+  EXPECT_EQ(verify(nullptr), TESS_USAGE);
+  Watch seen;
+  seen.stop_at = 2;
+  v.progress = &watch, v.user = &seen;
+  EXPECT_EQ(verify(engine.c_str()), TESS_CANCELLED);
+  tess_sensitivity_options s{};
+  s.size = sizeof(s), s.precision = "nvfp4";
+  EXPECT_EQ(code_of(tess_sensitivity(kModel.c_str(), &s, &report)), TESS_USAGE) << "no samples";
+  s.calib = kCalib.c_str(), s.precision = nullptr;
+  EXPECT_EQ(code_of(tess_sensitivity(kModel.c_str(), &s, &report)), TESS_USAGE) << "no precision";
+  s.precision = "fp16";
+  EXPECT_EQ(code_of(tess_sensitivity(kModel.c_str(), &s, &report)), TESS_USAGE) << "it has no scales";
+  s.precision = "nvfp4", s.progress = &watch, s.user = &seen;
+  EXPECT_EQ(code_of(tess_sensitivity(kModel.c_str(), &s, &report)), TESS_CANCELLED);
 }
 
 }  // namespace

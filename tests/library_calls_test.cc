@@ -195,6 +195,40 @@ TEST(Library, ARunIsCancelled) {
   EXPECT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, y, {1, 10}), TESS_OK) << "the next run is a new one";
 }
 
+// Of one plan too, between its steps.
+TEST(Library, ARunIsWatched) {
+  const EngineFolder folder;
+  const Held<tess_engine> engine = open_file(folder.digits("fp32", "1"));
+  struct Watch {
+    int asked = 0, stop_at = 0;
+  } w;
+  const tess_go_on_function go_on = [](void* user) {
+    auto& watch = *static_cast<Watch*>(user);
+    return ++watch.asked == watch.stop_at ? 0 : 1;
+  };
+  std::vector<float> image = digits_images(1), y(10), want(10);
+  for (const char* plan : {"batch1", static_cast<const char*>(nullptr)}) {
+    const Held<tess_context> context = make_context(engine, plan, 1);
+    ASSERT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, want, {1, 10}), TESS_OK);
+    EXPECT_OK(tess_context_watch(context.get(), go_on, &w));
+    w = {};
+    EXPECT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, y, {1, 10}), TESS_OK);
+    EXPECT_EQ(y, want);
+    EXPECT_GT(w.asked, 3) << "nobody was asked between the steps";
+    for (const int at : {1, w.asked / 2, w.asked}) {
+      w = {.asked = 0, .stop_at = at};
+      EXPECT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, y, {1, 10}), TESS_CANCELLED) << at;
+      EXPECT_EQ(w.asked, at) << "it went on";
+    }
+    EXPECT_OK(tess_context_watch(context.get(), nullptr, nullptr));
+    w = {.asked = 0, .stop_at = 1};
+    EXPECT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, y, {1, 10}), TESS_OK);
+    EXPECT_EQ(y, want);
+    EXPECT_EQ(w.asked, 0);
+  }
+  EXPECT_EQ(code_of(tess_context_watch(nullptr, go_on, &w)), TESS_USAGE);
+}
+
 class LibraryThreads : public testing::Test {
  protected:
   void SetUp() override {
@@ -276,6 +310,49 @@ TEST_F(LibraryThreads, AForkedChildRunsOn) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
   ask(shared_pool.get(), 3, 3, before);
   EXPECT_EQ(before.right, 9) << "the parent goes on as well";
+}
+
+// While other threads make contexts of the same engine, and are in the first runs of others: checks of golden values
+// go on at the fork, in which nobody in the child will ever come to an end.
+TEST_F(LibraryThreads, AChildNeverWaitsForItsParentsThreads) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer forbids threads after a fork";
+#endif
+  tess_set_log([](int32_t, const char*, void*) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }, nullptr);
+  const std::string path = folder_.digits("fp8", "4");
+  for (int round = 0; round < 25; ++round) {
+    const Held<tess_engine> engine = open_file(path);
+    std::vector<std::thread> threads;
+    std::atomic<int> begun{0};
+    for (const char* plan : {"batch4", static_cast<const char*>(nullptr)}) {
+      threads.emplace_back([&, plan] {
+        ++begun;
+        const Held<tess_context> context = make_context(engine, plan, 2);
+        Counts counts;
+        ask(context.get(), 0, 3, counts);
+        EXPECT_EQ(counts.right, 3);
+      });
+    }
+    while (begun < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(400 * round));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(60);
+      const Held<tess_context> context = make_context(engine, "batch4", 2), any = make_context(engine, nullptr, 2);
+      const Held<tess_engine> other = open_file(path);
+      const Held<tess_context> of_other = make_context(other, "batch4", 2);
+      Counts counts;
+      for (tess_context* c : {context.get(), any.get(), of_other.get()}) ask(c, 1, 2, counts);
+      _exit(counts.right == 6 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "fork " << round << ": status " << status;
+    for (std::thread& t : threads) t.join();
+    if (HasFailure()) break;
+  }
+  tess_set_log(nullptr, nullptr);
 }
 
 // x into the state, then ten times x + w.

@@ -3,6 +3,7 @@
 not built. Argument: the folder with the program."""
 
 import pathlib
+import pickle
 import sys
 import tempfile
 import threading
@@ -53,6 +54,23 @@ class BuildTest(unittest.TestCase):
     def test_refusals(self):
         with self.assertRaisesRegex(tessera.RefusedError, "layers cannot run as asked on sm90"):
             tessera.build(MODEL, self.path, precision="mxfp8", target="sm90")
+        with self.assertRaises(tessera.RefusedError) as raised:
+            tessera.build(MODEL, self.path, precision="mxfp8", target="sm90")
+        error = raised.exception
+        self.assertGreater(len(error.layers), 1)
+        for layer in error.layers:
+            self.assertEqual(layer.asked, "mxfp8" if layer.op == "matmul" else "", layer)
+            self.assertIn(layer.layer, str(error))
+            self.assertTrue(layer.refusals, layer)
+            for kernel, reason in layer.refusals:
+                self.assertTrue(kernel.startswith(f"{layer.op}/"), kernel)
+                self.assertIn(f"{kernel}: {reason}", str(error))
+        self.assertTrue(any(layer.op == "matmul" for layer in error.layers))
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(again), again.code, again.layers), (str(error), error.code, error.layers))
+        with self.assertRaises(tessera.RefusedError) as raised:
+            tessera.build(MODEL, self.path, precision="bf16", attention="fp16")
+        self.assertEqual(raised.exception.layers, (), "that is about no layer")
         with self.assertRaises(tessera.BadInputError):
             tessera.build("no.onnx", self.path)
         with self.assertRaisesRegex(ValueError, "fp9"):

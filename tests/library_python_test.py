@@ -7,10 +7,12 @@ import io
 import os
 import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
@@ -239,6 +241,35 @@ class PythonTest(unittest.TestCase):
         thread.join()
         self.assertGreater(during, 10_000)
 
+    def test_ctrl_c_ends_a_run(self):
+        """Of many samples, of a plan that takes them one by one and of one that takes them at once."""
+        program("build", DIGITS / "vit.onnx", "-o", "large.tess", "--precision", "fp32", "--batch", "16384", "--quiet",
+                "--no-verify", cwd=self.folder)  # fmt: skip
+        source = (
+            "import sys, time, numpy as np, tessera\n"
+            "engine = tessera.load(sys.argv[1])\n"
+            "x = np.zeros((int(sys.argv[2]), 1, 8, 8), np.float32)\n"
+            "engine.run({'image': x[:1]}, verify=False)\n"
+            "print('running', flush=True)\n"
+            "start = time.monotonic()\n"
+            "try:\n"
+            "    while True: engine.run({'image': x}, verify=False)\n"
+            "except KeyboardInterrupt:\n"
+            "    print(time.monotonic() - start)\n"
+            "engine.run({'image': x[:1]}, verify=False)\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(BIN.parent / "python")}
+        for name, samples in (("digits.tess", 2_000_000), ("large.tess", 16384)):
+            command = [sys.executable, "-c", source, self.folder / name, str(samples)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            with subprocess.Popen(command, env=environment, **pipes) as child:
+                self.assertEqual(child.stdout.readline(), "running\n")
+                time.sleep(1)
+                child.send_signal(signal.SIGINT)
+                said, errors = child.communicate(timeout=120)
+                self.assertEqual(child.returncode, 0, errors)
+                self.assertLess(float(said), 5, "the run went on to its end")
+
     def test_state_and_lifetime(self):
         context = tessera.load(self.path).context("batch1")  # the engine itself is gone
         np.testing.assert_allclose(context(self.images[:1]), self.want[:1], atol=1e-3)
@@ -265,8 +296,10 @@ class PythonTest(unittest.TestCase):
 
     def test_import_brings_nothing_along(self):
         code = (
-            f"import sys; sys.path.insert(0, {str(BIN.parent / 'python')!r}); import tessera;"
-            "print([m for m in ('numpy', 'torch', 'json', 'html') if m in sys.modules])"
+            f"import sys; sys.path.insert(0, {str(BIN.parent / 'python')!r}); before = set(sys.modules);"
+            "import tessera;"
+            "slow = {'numpy', 'torch', 'json', 'html', 're', 'typing', 'tessera._tessera_build'};"
+            "print(sorted(slow & (set(sys.modules) - before)))"
         )
         self.assertEqual(subprocess.check_output([sys.executable, "-c", code], text=True).strip(), "[]")
 

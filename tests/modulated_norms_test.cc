@@ -141,7 +141,7 @@ TEST(ModulatedNorms, AreComputedAsBefore) {
         lowering.plan.target = Arch::ref;
       }
       const auto plan =
-          precision == "fp32" && folded ? make_plan(graph, lowering.plan, pool, nullptr) : lower(graph, lowering, pool);
+          precision == "fp32" && folded ? make_plan(graph, lowering.plan, pool) : lower(graph, lowering, pool);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       const auto made = run_plan(engine, *plan, random_samples(*plan, 1, 5));
       ASSERT_TRUE(made.ok()) << made.status().message();

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/build_flags.h"
@@ -171,28 +170,6 @@ void print_layers(const Engine& engine, const Plan& plan, const Receipts& receip
   }
 }
 
-// The engine's manifest; constants that are scales have their numbers, as they are stored.
-nlohmann::ordered_json manifest_with_scales(const Engine& engine) {
-  auto manifest = nlohmann::ordered_json::parse(manifest_json(engine));
-  for (const Plan& plan : engine.plans) {
-    for (const PlanTensor& t : plan.tensors) {
-      for (const int at : {t.scale, t.scale2}) {
-        if (at == -1) continue;
-        const PlanTensor& scale = plan.tensors[static_cast<size_t>(at)];
-        if (scale.storage != Storage::kConstant) continue;
-        auto& constant = manifest["constants"][static_cast<size_t>(scale.index)];
-        if (constant.contains("numbers")) continue;
-        std::vector<double> numbers(static_cast<size_t>(elements(scale.desc.shape)));
-        info(scale.desc.type.element)
-            .decode_f64(engine.constants[static_cast<size_t>(scale.index)].data.data() + scale.offset_bytes, 0,
-                        static_cast<int64_t>(numbers.size()), numbers.data());
-        constant["numbers"] = numbers;
-      }
-    }
-  }
-  return manifest;
-}
-
 Status inspect(const Options& o, const Common& common) {
   if (o.scales && (!common.json || o.tuning)) return usage_error("--scales adds numbers to --json: give both");
   if (o.tuning && o.verbose) return usage_error("--tuning shows times and nothing else: leave --verbose out");
@@ -225,7 +202,7 @@ Status inspect(const Options& o, const Common& common) {
   }
   if (o.tuning) return show_tuning(*plan, table, common.json);
   if (common.json) {
-    fmt::print("{}\n", o.scales ? manifest_with_scales(engine).dump() : manifest_json(engine));
+    fmt::print("{}\n", manifest_json(engine, o.scales));
     return {};
   }
   print_summary(o, engine);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/refused_layers.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/output.h"
@@ -23,13 +24,26 @@ constexpr const Command* kCommands[] = {
 #undef TS_COMMAND
 };
 
+// Layers of a refusal are data here, too.
+Json error_json(const Status& status) {
+  Json error = {{"error", status.message()}, {"code", static_cast<int>(status.code())}};
+  if (status.layers() == nullptr) return error;
+  Json& layers = error["layers"] = Json::array();
+  for (const RefusedLayer& l : *status.layers()) {
+    Json refusals = Json::array();
+    for (const Refusal& r : l.refusals) refusals.push_back({{"kernel", r.variant}, {"reason", r.reason}});
+    layers.push_back({{"layer", l.layer}, {"op", l.op}, {"asked", l.asked}, {"refusals", std::move(refusals)}});
+  }
+  return error;
+}
+
 int report(const Status& status, bool json) {
   if (status.ok()) return 0;
   const int code = static_cast<int>(status.code());
   if (status.message().empty()) return code;  // the command has said it
   if (json) {
-    print_json({{"error", status.message()}, {"code", code}});
-  } else {
+    print_json(error_json(status));
+  } else if (!log_error(status, true)) {
     std::fflush(stdout);
     fmt::print(stderr, "{}\n", wrap("tessera: " + printable(status.message()), 0, 2));
   }

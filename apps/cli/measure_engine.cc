@@ -7,11 +7,10 @@
 #include "cli/open_engine.h"
 #include "cli/open_profile.h"
 #include "cli/report_file.h"
-#include "cli/verify_tables.h"
 #include "explain/rates.h"
 #include "ir/layer_ops.h"
 #include "plan/golden_plans.h"
-#include "verify/verify.h"
+#include "verify/verdicts.h"
 
 namespace tessera {
 namespace {

@@ -5,13 +5,12 @@
 #include <string>
 
 #include "base/status.h"
+#include "golden/load_check.h"
 #include "plan/engine.h"
 
 namespace tessera {
 
 inline constexpr const char* kGoldenOfSmallest = "golden values are of the smallest sizes (--golden all makes all)";
-inline constexpr const char* kNoGoldenValues =
-    "the engine holds no golden values (built with --no-verify): it is not compared with its build";
 
 // `seconds`, where given: mapping, checksums, manifest and the check of every reference in it.
 Result<Engine> open_engine(const std::string& path, double* seconds = nullptr);

@@ -17,21 +17,6 @@ constexpr size_t kColumns = 100, kGap = 2;
 constexpr size_t kNarrowest = 10, kLeast = 4;  // columns of text: where they are readable, and where they are a hint
 constexpr size_t kRecordColumn = 15;
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // inside a UTF-8 character
-
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
-}
-
-// Where the `count`-th character begins.
-size_t byte_of_character(const std::string& text, size_t count) {
-  size_t at = 0;
-  for (; at < text.size(); ++at) {
-    if (!continues(text[at]) && count-- == 0) break;
-  }
-  return at;
-}
-
 // Text of `width` columns with its middle left out: a third of what stays is its begin.
 std::string without_middle(const std::string& text, size_t width) {
   const size_t have = width_of(text), front = (width - 2) / 3;
@@ -81,12 +66,6 @@ std::string printable(std::string_view text) {
     if ((static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127) c = '?';
   }
   return out;
-}
-
-std::string shorten(const std::string& text, size_t width) {
-  const size_t have = width_of(text);
-  if (have <= width || width < 3) return text;
-  return ".." + text.substr(byte_of_character(text, have - (width - 2)));
 }
 
 std::string wrap(const std::string& text, size_t first, size_t rest) {

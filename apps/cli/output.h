@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/shorten.h"
+
 namespace tessera {
 
 using Json = nlohmann::ordered_json;
@@ -15,10 +17,6 @@ void print_json(const Json& object);
 
 // Text from other people's files, safe for a terminal: control characters become '?'.
 std::string printable(std::string_view text);
-
-// Text of other people's, no wider than `width`: cut at the front, since names of layers differ at their end
-// ("..layers.0.self_attn.q_proj").
-std::string shorten(const std::string& text, size_t width);
 
 // Text of at most 100 columns: the first line is indented by `first`, the others by `rest`. Lines of the text itself
 // stay lines, with their own blanks in front; a word is never broken.

@@ -12,6 +12,7 @@
 #include "plan/golden_plans.h"
 #include "policy/policy.h"
 #include "runtime/batches.h"
+#include "verify/verify_json.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sensitivity/sensitivity.h"
+#include "sensitivity/rank_layers.h"
 
 #include <fmt/format.h>
 
@@ -8,16 +8,13 @@
 #include <memory>
 
 #include "base/log.h"
-#include "calibrate/calibrate.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/output.h"
-#include "compile/compile.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kSamples = 64;  // a trial per layer and more runs over them
 constexpr size_t kShown = 20;
 
 struct Options {
@@ -26,32 +23,6 @@ struct Options {
   CalibrationFlags flags;
   bool all = false;
 };
-
-Json closeness_json(const Closeness& c) {
-  return {{"cosine_mean", c.cosine_mean}, {"cosine_worst", c.cosine_worst}, {"relative_l2", c.relative_l2}};
-}
-
-Json report_json(const Options& o, const Sensitivity& s, const Ranges& ranges) {
-  Json layers = Json::array();
-  for (const LayerCost& l : s.layers) {
-    Json one = {{"layer", l.layer.name}, {"role", l.layer.role}, {"bytes_saved", std::llround(l.bytes_saved)}};
-    if (l.refused.empty()) {
-      one["alone"] = closeness_json(l.alone);
-      one["all_but_it"] = closeness_json(l.without);
-    } else {
-      one["refused"] = l.refused;
-    }
-    layers.push_back(std::move(one));
-  }
-  return {{"model", o.model},
-          {"precision", o.precision},
-          {"samples", s.samples},
-          {"calibration", ranges.how},
-          {"warnings", all_warnings(ranges)},
-          {"carrier", closeness_json(s.carrier)},
-          {"all", closeness_json(s.all)},
-          {"layers", std::move(layers)}};
-}
 
 void print(const Options& o, const Sensitivity& s) {
   fmt::print(
@@ -88,39 +59,26 @@ Status sensitivity(const Options& o, const Common& common) {
   TS_ASSIGN(const bool engine_file, is_engine_file(o.model, o.load.family));
   if (engine_file)
     return usage_error(cat(o.model, " is an engine, whose precisions are chosen; sensitivity takes an ONNX model"));
-  TS_ASSIGN(const bool ranges_given, is_ranges_file(o.calib));
-  if (ranges_given)
-    return usage_error(
-        cat("--calib ", o.calib, ": holds ranges and no samples to measure on; give an npz or a folder of images"));
-  TS_ASSIGN(const LoadOptions load, load_options(o.load));
-  const bool quiet = common.quiet || common.json;
-  SensitivityOptions options{.types = {}, .quiet = quiet};
-  options.types.precision = o.precision;
-  options.types.attention = o.attention;
-  TS_ASSIGN(const Precision* precision, base_precision(o.precision));
-  TS_ASSIGN(const Graph graph, load_model(o.model, load.shapes.empty() ? 16 : 1, load));
-  CalibrateOptions calibration{.path = o.calib,
-                               .samples = o.flags.samples > 0 ? o.flags.samples : kSamples,
-                               .method = {},
-                               .preprocess = o.flags.preprocess,
-                               .quiet = quiet};
+  RankOptions how{.model = o.model,
+                  .precision = o.precision,
+                  .attention = o.attention,
+                  .load = {},
+                  .calibration = {.path = o.calib,
+                                  .samples = o.flags.samples > 0 ? o.flags.samples : kRankSamples,
+                                  .method = {},
+                                  .preprocess = o.flags.preprocess,
+                                  .quiet = common.quiet || common.json}};
+  TS_ASSIGN(how.load, load_options(o.load));
   if (!o.flags.method.empty()) {
-    TS_ASSIGN(calibration.method, parse_range_method(o.flags.method));
+    TS_ASSIGN(how.calibration.method, parse_range_method(o.flags.method));
   }
-  Ranges ranges;
-  if (precision->needs_ranges() || attention_has_codes(o.attention)) {
-    TS_ASSIGN(ranges, calibrate(graph, calibration));
-    options.types.ranges = &ranges;
-  }
-  TS_ASSIGN(CalibrationSamples data, samples_of(graph, calibration));
-  TS_ASSIGN(const Trials trials, Trials::make(graph, std::move(data.samples)));
-  TS_ASSIGN(const Sensitivity report, measure_sensitivity(trials, options));
+  TS_ASSIGN(const Ranking ranking, rank_layers(how));
   if (common.json) {
-    print_json(report_json(o, report, ranges));
+    fmt::print("{}\n", ranking_json(how, ranking));
     return {};
   }
-  for (const std::string& fault : all_warnings(ranges)) warn(cat("calibration: ", fault));
-  print(o, report);
+  for (const std::string& fault : all_warnings(ranking.ranges)) warn(cat("calibration: ", fault));
+  print(o, ranking.costs);
   return {};
 }
 
@@ -135,7 +93,7 @@ Runner add(OptionList& options, const Common& common) {
       .required = true;
   options.add("--attention", o->attention, "NAME", "fp8: rank attention in fp8 too");
   options.group("Samples");
-  add_calibration_flags(options, o->flags, "--method", "--samples", kSamples);
+  add_calibration_flags(options, o->flags, "--method", "--samples", kRankSamples);
   options.group(kPlainGroup);
   options.add("--all", o->all, "show every layer (default: the 20 costliest)");
   add_model_flags(options, o->load);

@@ -9,20 +9,10 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kNameColumns = 60;  // of a sentence
-constexpr size_t kWorst = 5;         // layers that are shown where not all are asked for
+constexpr size_t kWorst = 5;  // layers that are shown where not all are asked for
 
-// Nothing differs: JSON has no infinity.
-Json decibels(const Closeness& c) { return c.relative_l2 > 0 && c.finite ? Json(c.sqnr_db()) : Json(); }
 std::string decibel_text(const Closeness& c) {
   return c.relative_l2 > 0 && c.finite ? fmt::format("{:.1f}", c.sqnr_db()) : std::string("-");
-}
-
-Json closeness_json(const Closeness& c) {
-  return {{"cosine_mean", c.cosine_mean},   {"cosine_worst", c.cosine_worst},
-          {"centred_mean", c.centred_mean}, {"centred_worst", c.centred_worst},
-          {"relative_l2", c.relative_l2},   {"sqnr_db", decibels(c)},
-          {"worst_sample", c.worst_sample}, {"finite", c.finite}};
 }
 
 double of_bound(const LayerReport& l) { return !l.ok() ? INFINITY : l.bound > 0 ? l.relative_l2 / l.bound : 0; }
@@ -126,88 +116,6 @@ void print_layer_quality(const QuantizationReport& report, bool all) {
 
 }  // namespace
 
-std::string samples_words(int64_t samples, int64_t of) {
-  return of > 0 ? cat(samples, " of ", of) : std::to_string(samples);
-}
-
-Json check_json(const VerifyCheck& c) {
-  Json outputs = Json::array(), layers = Json::array();
-  for (const OutputReport& o : c.report.outputs) {
-    outputs.push_back({{"name", o.name},
-                       {"cosine_mean", o.cosine_mean},
-                       {"cosine_worst", o.cosine_worst},
-                       {"centred_mean", o.closeness.centred_mean},
-                       {"centred_worst", o.closeness.centred_worst},
-                       {"worst_sample", o.closeness.worst_sample},
-                       {"relative_l2", o.relative_l2},
-                       {"sqnr_db", decibels(o.closeness)},
-                       {"bound", o.bound},
-                       {"ok", o.ok}});
-  }
-  for (const LayerReport& l : c.report.layers) {
-    layers.push_back({{"layer", l.layer},
-                      {"op", l.op},
-                      {"variant", l.variant},
-                      {"check", l.emulated ? "emulated" : "bounded"},
-                      {"relative_l2", l.relative_l2},
-                      {"bound", l.bound},
-                      {"share", l.share},
-                      {"results", l.results},
-                      {"differ", l.differ},
-                      {"may_differ", l.may_differ},
-                      {"cosine", l.cosine},
-                      {"ok", l.ok()}});
-  }
-  Json values = Json::array();
-  for (const ValueReport& v : c.report.values)
-    values.push_back({{"name", v.name}, {"relative_l2", v.relative_l2}, {"bound", v.bound}, {"ok", v.ok()}});
-  const int stray = c.report.first_stray;
-  return {{"plan", c.report.plan},
-          {"what", c.what},
-          {"samples", c.report.samples},
-          {"samples_in_file", c.report.of > 0 ? Json(c.report.of) : Json()},
-          {"ok", c.report.ok},
-          {"sentence", c.report.sentence},
-          {"machine", c.report.machine},
-          {"first_stray", stray < 0 ? Json() : Json(c.report.layers[static_cast<size_t>(stray)].layer)},
-          {"layers_note", c.report.layers_note},
-          {"outputs", outputs},
-          {"values", values},
-          {"layers", layers}};
-}
-
-Json quantization_json(const QuantizationReport& report) {
-  Json outputs = Json::array(), layers = Json::array();
-  for (const OutputQuality& o : report.outputs) {
-    Json j = {{"name", o.name}};
-    if (o.whole) {
-      j.update({{"same", o.whole->same}, {"of", o.whole->all}});
-    } else {
-      j.update(closeness_json(o.closeness));
-    }
-    outputs.push_back(std::move(j));
-  }
-  for (const LayerQuality& q : report.layers) {
-    if (!q.compared && q.found.empty()) continue;
-    Json j = {{"layer", q.layer}, {"op", q.op}, {"types", q.types}};
-    if (q.compared) {
-      j.update(closeness_json(q.closeness));
-      j["adds"] = q.added;
-    }
-    if (q.weight_error > 0) j["weight_relative_l2"] = q.weight_error;
-    j["found"] = Json::array();
-    for (const Finding& f : q.found) j["found"].push_back(f.text);
-    layers.push_back(std::move(j));
-  }
-  return {{"what", report.what},
-          {"samples", report.samples},
-          {"samples_in_file", report.of > 0 ? Json(report.of) : Json()},
-          {"outputs", outputs},
-          {"layers", layers},
-          {"faults", report.faults},
-          {"notes", report.notes}};
-}
-
 void print_checks(const std::vector<VerifyCheck>& checks, bool all) {
   Table table({"plan", "inputs", ">samples", "output", ">cosine mean", ">worst", ">relative L2", ">bound", ""});
   for (const VerifyCheck& c : checks) {
@@ -252,70 +160,6 @@ void print_quantization(const std::vector<QuantizationReport>& reports, bool all
     print_layer_quality(r, all);
     for (const std::string& note : r.notes) fmt::print("{}\n", wrap(printable(cat(r.what, ": ", note)), 2, 4));
   }
-}
-
-QuantizationVerdict judge_quantization(const std::vector<const QuantizationReport*>& reports,
-                                       std::optional<double> min_cosine, std::optional<double> of_build) {
-  QuantizationVerdict v{.gate = min_cosine ? min_cosine : of_build, .gate_of_build = !min_cosine && of_build};
-  const auto farther = [](const OutputQuality& a, const OutputQuality& b) {
-    if (a.whole && b.whole) return a.whole->share() < b.whole->share();
-    if (a.whole || b.whole) return !a.whole;  // a cosine says more than a count
-    return !(a.closeness.cosine_worst >= b.closeness.cosine_worst);
-  };
-  for (const QuantizationReport* r : reports) {
-    for (const OutputQuality& o : r->outputs) {
-      if (v.output == nullptr || farther(o, *v.output)) v.report = r, v.output = &o;
-    }
-  }
-  return v;
-}
-
-std::string QuantizationVerdict::sentence() const {
-  if (output == nullptr)
-    return "not measured: the engine holds no outputs of its model (--model FILE compares with it)";
-  const std::string found =
-      output->whole ? fmt::format("{} of {} whole numbers are the model's", output->whole->same, output->whole->all)
-                    : fmt::format("worst cosine {:.5f}, mean {:.5f} with the model", output->closeness.cosine_worst,
-                                  output->closeness.cosine_mean);
-  const std::string on =
-      cat(samples_words(report->samples, report->of), report->samples == 1 && report->of == 0 ? " sample" : " samples",
-          " (", shorten(report->what, kNameColumns), ")");
-  const std::string wanted =
-      !gate ? "no gate"
-            : fmt::format("gate {}: mean of at least {:.6g}", gate_of_build ? "of the build" : "--min-cosine", *gate);
-  return cat(found, ", output '", shorten(output->name, kNameColumns), "', on ", on, "; ", wanted);
-}
-
-Json QuantizationVerdict::json() const {
-  Json j = {{"sentence", sentence()},
-            {"gate", gate ? Json(*gate) : Json()},
-            {"gate_of", !gate ? Json() : Json(gate_of_build ? "build" : "verify")}};
-  if (output == nullptr) return j;
-  j.update({{"output", output->name}, {"what", report->what}, {"samples", report->samples}});
-  if (output->whole) {
-    j.update({{"same", output->whole->same}, {"of", output->whole->all}});
-  } else {
-    j.update({{"cosine_worst", output->closeness.cosine_worst}, {"cosine_mean", output->closeness.cosine_mean}});
-  }
-  return j;
-}
-
-std::string failure_of(const std::vector<VerifyCheck>& checks) {
-  const VerifyCheck* failed = nullptr;
-  bool agree = false;
-  for (const VerifyCheck& c : checks) {
-    if (c.report.first_stray >= 0) return cat("plan ", c.report.plan, ", ", c.what, ": ", c.report.sentence);
-    if (!c.report.ok && failed == nullptr) failed = &c;
-    agree = agree || (c.report.ok && !c.report.layers.empty());
-  }
-  if (failed == nullptr) return "";
-  std::string text = cat("plan ", failed->report.plan, ", ", failed->what, ": ", failed->report.sentence);
-  if (failed->what == "golden values" && agree && !failed->report.graph_differs) {
-    text +=
-        "; every layer agrees with its reference on the weights that are in the file, so they are not the weights of "
-        "the build: build the engine again";
-  }
-  return text;
 }
 
 }  // namespace tessera

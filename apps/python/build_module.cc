@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tessera._tessera_build: tess_build for Python. tessera/_build.py makes it comfortable.
+// tessera._tessera_build: tessera_build.h for Python. tessera/_build.py and _reports.py make it comfortable.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <tessera/tessera_build.h>
+#include <tessera/tessera.hpp>
 
 #include <deque>
 #include <exception>
@@ -22,7 +23,7 @@ namespace {
 using Text = std::optional<std::string>;
 const char* word(const Text& text) { return text ? text->c_str() : nullptr; }
 
-// The caller's functions, and what they raised: an exception ends the build, and is raised again behind it.
+// The caller's functions, and what they raised: an exception ends the work, and is raised again behind it.
 struct Listeners {
   nb::object progress, log;
   std::exception_ptr raised;
@@ -55,21 +56,59 @@ void on_log(int32_t level, const char* line, void* user) {
   });
 }
 
-// (0, "") or the code and sentence of the status.
-std::pair<int, std::string> build(const std::string& model, const std::string& output, const Text& precision,
-                                  const Text& attention, const Text& recipe, const Text& target,
-                                  const std::vector<int64_t>& batches, const Text& calib,
-                                  const std::vector<std::pair<std::string, nb::object>>& arrays,
-                                  const Text& calib_method, int64_t calib_samples,
-                                  const std::vector<std::string>& allow, bool verify, nb::object progress,
-                                  nb::object log) {
-  Listeners listeners{std::move(progress), std::move(log), nullptr};
-  std::deque<Borrowed> borrowed;
-  std::vector<tess_array> named;
-  for (const auto& [name, array] : arrays) {
-    borrowed.emplace_back().take(array, false);
-    named.push_back({name.c_str(), &borrowed.back().tensor()});
+// (0, "", []) or the code, sentence and refused layers of the status, which is freed.
+nb::tuple said(tess_status* given) {
+  const Status status(given);
+  nb::list layers;
+  for (const RefusedLayer& l : status.layers()) {
+    nb::list refusals;
+    for (const Refusal& r : l.refusals) refusals.append(nb::make_tuple(r.kernel, r.reason));
+    layers.append(nb::make_tuple(l.layer, l.op, l.asked, refusals));
   }
+  return nb::make_tuple(status.code(), status.message(), layers);
+}
+
+// Arrays of the caller's for the length of a call.
+class NamedArrays {
+ public:
+  explicit NamedArrays(const std::vector<std::pair<std::string, nb::object>>& arrays) {
+    for (const auto& [name, array] : arrays) {
+      borrowed_.emplace_back().take(array, false);
+      named_.push_back({name.c_str(), &borrowed_.back().tensor()});
+    }
+  }
+  const tess_array* data() const { return named_.data(); }
+  size_t size() const { return named_.size(); }
+
+ private:
+  std::deque<Borrowed> borrowed_;
+  std::vector<tess_array> named_;
+};
+using Arrays = std::vector<std::pair<std::string, nb::object>>;
+
+// What it returns, or what the caller's functions have raised.
+template <class F>
+nb::tuple watched(Listeners& listeners, const F& call) {
+  tess_status* status = nullptr;
+  {
+    const nb::gil_scoped_release released;
+    status = call();
+  }
+  nb::tuple found = said(status);
+  if (listeners.raised != nullptr) std::rethrow_exception(listeners.raised);
+  return found;
+}
+template <class Options>
+void set_listeners(Options& o, Listeners& listeners) {
+  o.progress = &on_progress, o.log = &on_log, o.user = &listeners;
+}
+
+nb::tuple build(const std::string& model, const std::string& output, const Text& precision, const Text& attention,
+                const Text& recipe, const Text& target, const std::vector<int64_t>& batches, const Text& calib,
+                const Arrays& arrays, const Text& calib_method, int64_t calib_samples,
+                const std::vector<std::string>& allow, bool verify, nb::object progress, nb::object log) {
+  Listeners listeners{std::move(progress), std::move(log), nullptr};
+  const NamedArrays named(arrays);
   std::vector<const char*> allowed;
   for (const std::string& a : allow) allowed.push_back(a.c_str());
   tess_build_options o{};
@@ -79,16 +118,47 @@ std::pair<int, std::string> build(const std::string& model, const std::string& o
   o.calib = word(calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
   o.calib_method = word(calib_method), o.calib_samples = calib_samples;
   o.allow = allowed.data(), o.allow_count = allowed.size(), o.no_verify = verify ? 0 : 1;
-  o.progress = &on_progress, o.log = &on_log, o.user = &listeners;
-  tess_status* status = nullptr;
-  {
-    const nb::gil_scoped_release released;
-    status = tess_build(model.c_str(), output.c_str(), &o);
-  }
-  std::pair<int, std::string> said(tess_status_code(status), tess_status_message(status));
-  tess_status_free(status);
-  if (listeners.raised != nullptr) std::rethrow_exception(listeners.raised);
-  return said;
+  set_listeners(o, listeners);
+  return watched(listeners, [&] { return tess_build(model.c_str(), output.c_str(), &o); });
+}
+
+// The status as `build` has it, and the report's JSON; empty where there is none.
+template <class F>
+nb::tuple reported(Listeners& listeners, const F& call) {
+  struct Held {
+    ~Held() { tess_report_free(report); }
+    tess_report* report = nullptr;
+  } held;
+  nb::tuple found = watched(listeners, [&] { return call(&held.report); });
+  return nb::make_tuple(found, nb::str(tess_report_json(held.report)));
+}
+
+nb::tuple verify(const std::string& engine, const Text& inputs, const Arrays& arrays, const Text& kinds,
+                 const Text& model, const Text& family, const Text& plan, double min_cosine, int64_t samples,
+                 int64_t seed, bool layers, nb::object progress, nb::object log) {
+  Listeners listeners{std::move(progress), std::move(log), nullptr};
+  const NamedArrays named(arrays);
+  tess_verify_options o{};
+  o.size = sizeof(o);
+  o.inputs = word(inputs), o.input_arrays = named.data(), o.input_array_count = named.size();
+  o.kinds = word(kinds), o.model = word(model), o.family = word(family), o.plan = word(plan);
+  o.min_cosine = min_cosine, o.samples = samples, o.seed = seed, o.outputs_only = layers ? 0 : 1;
+  set_listeners(o, listeners);
+  return reported(listeners, [&](tess_report** out) { return tess_verify(engine.c_str(), &o, out); });
+}
+
+nb::tuple sensitivity(const std::string& model, const Text& precision, const Text& attention, const Text& calib,
+                      const Arrays& arrays, const Text& calib_method, int64_t calib_samples, const Text& preprocess,
+                      nb::object progress, nb::object log) {
+  Listeners listeners{std::move(progress), std::move(log), nullptr};
+  const NamedArrays named(arrays);
+  tess_sensitivity_options o{};
+  o.size = sizeof(o);
+  o.precision = word(precision), o.attention = word(attention);
+  o.calib = word(calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
+  o.calib_method = word(calib_method), o.calib_samples = calib_samples, o.preprocess = word(preprocess);
+  set_listeners(o, listeners);
+  return reported(listeners, [&](tess_report** out) { return tess_sensitivity(model.c_str(), &o, out); });
 }
 
 }  // namespace
@@ -100,4 +170,10 @@ NB_MODULE(_tessera_build, m) {
   m.def("build", &tessera::python::build, "model"_a, "output"_a, "precision"_a.none(), "attention"_a.none(),
         "recipe"_a.none(), "target"_a.none(), "batches"_a, "calib"_a.none(), "arrays"_a, "calib_method"_a.none(),
         "calib_samples"_a, "allow"_a, "verify"_a, "progress"_a.none(), "log"_a.none());
+  m.def("verify", &tessera::python::verify, "engine"_a, "inputs"_a.none(), "arrays"_a, "kinds"_a.none(),
+        "model"_a.none(), "family"_a.none(), "plan"_a.none(), "min_cosine"_a, "samples"_a, "seed"_a, "layers"_a,
+        "progress"_a.none(), "log"_a.none());
+  m.def("sensitivity", &tessera::python::sensitivity, "model"_a, "precision"_a.none(), "attention"_a.none(),
+        "calib"_a.none(), "arrays"_a, "calib_method"_a.none(), "calib_samples"_a, "preprocess"_a.none(),
+        "progress"_a.none(), "log"_a.none());
 }

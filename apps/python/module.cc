@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,16 +37,59 @@ T got(Result<T> result) {
   return std::move(result).value();
 }
 
-// The tensors of one side of a call.
-struct Tensors {
-  explicit Tensors(size_t count) : borrowed(std::make_unique<Borrowed[]>(count)), pointers(count, nullptr) {}
-  void take(size_t i, nb::handle object, bool written) {
-    borrowed[i].take(object, written);
-    pointers[i] = &borrowed[i].tensor();
+// The tensors of one side of a call. A few take no memory.
+class Tensors {
+ public:
+  explicit Tensors(size_t count) {
+    if (count <= kFew) return;
+    more_ = std::make_unique<Borrowed[]>(count);
+    more_pointers_.resize(count, nullptr);
   }
-  std::unique_ptr<Borrowed[]> borrowed;
-  std::vector<tess_tensor*> pointers;
+  void take(size_t i, nb::handle object, bool written) {
+    Borrowed& b = more_ != nullptr ? more_[i] : few_[i];
+    b.take(object, written);
+    data()[i] = &b.tensor();
+  }
+  tess_tensor** data() { return more_ != nullptr ? more_pointers_.data() : few_pointers_.data(); }
+
+ private:
+  static constexpr size_t kFew = 3;
+  std::array<Borrowed, kFew> few_;
+  std::array<tess_tensor*, kFew> few_pointers_{};
+  std::unique_ptr<Borrowed[]> more_;
+  std::vector<tess_tensor*> more_pointers_;
 };
+
+// Lets Ctrl-C, and whatever else a signal calls, end a run that the main thread waits for.
+class Signals {
+ public:
+  void begin() { next_ns_ = now_ns() + kPeriodNs; }
+  // For tess_context_watch. It takes the GIL now and then only: another thread may keep it for milliseconds.
+  static int32_t go_on(void* user) {
+    auto& s = *static_cast<Signals*>(user);
+    if (now_ns() < s.next_ns_) return 1;
+    s.begin();
+    const nb::gil_scoped_acquire held;
+    return PyErr_CheckSignals() == 0 ? 1 : 0;
+  }
+
+ private:
+  static constexpr int64_t kPeriodNs = 20'000'000;
+  static int64_t now_ns() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);  // a tick of milliseconds will do, and costs nothing
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  }
+  int64_t next_ns_ = 0;
+};
+// What a signal has raised goes before the status of the run that it ended.
+void check_run(tess_status* status) {
+  if (status != nullptr && PyErr_Occurred() != nullptr) {
+    tess_status_free(status);
+    throw nb::python_error();
+  }
+  check(status);
+}
 
 // What a context and a session have in common: ports and a call.
 template <class Handle>
@@ -55,11 +100,14 @@ class Callable {
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         on_cuda_(on_cuda),
-        device_(device) {}
+        device_(device) {
+    watch();
+  }
 
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
   Handle& handle() { return handle_; }
+  Signals& signals() { return signals_; }
 
   // `inputs`: a tensor per input that lies in no state. `out`: none, a tensor, or several.
   nb::object call(const nb::args& inputs, nb::handle out, nb::handle stream) {
@@ -77,9 +125,10 @@ class Callable {
     tess_status* status = nullptr;
     {
       const nb::gil_scoped_release released;
-      status = run(in.pointers.data(), results.pointers.data(), on);
+      signals_.begin();
+      status = run(in.data(), results.data(), on);
     }
-    check(status);
+    check_run(status);
     return given;
   }
 
@@ -91,6 +140,7 @@ class Callable {
   }
 
   tess_status* run(const tess_tensor* const* in, tess_tensor* const* out, void* stream);
+  void watch();
 
   // What the call returns: the caller's tensors, or new ones.
   nb::object take_outputs(nb::handle out, const Exchange* framework, Tensors& tensors) const {
@@ -119,7 +169,7 @@ class Callable {
     const Port& port = outputs_[o];
     if (framework == nullptr) {
       if (on_cuda_) throw nb::type_error("give out=: only PyTorch 2.10 or newer makes results on a GPU by itself");
-      nb::object array = numpy_array(port);
+      nb::object array = numpy_array(o);
       tensors.take(o, array, true);
       return array;
     }
@@ -136,14 +186,25 @@ class Callable {
     return object;
   }
 
-  static nb::object numpy_array(const Port& port) {
-    static auto* const empty = new nb::object(nb::module_::import_("numpy").attr("empty"));
-    nb::list shape;
-    for (const int64_t d : port.shape) shape.append(d);
-    const char kind = port.dtype.code == TESS_FLOAT ? 'f' : port.dtype.code == TESS_INT ? 'i' : 'u';
-    if (port.dtype.code > TESS_FLOAT || port.dtype.bits % 8 != 0)
-      throw nb::type_error(("numpy has no " + port.element + ": give torch tensors, or out=").c_str());
-    return (*empty)(nb::tuple(shape), std::string(1, kind) + std::to_string(port.dtype.bits / 8));
+  // Of numpy.empty: what it is called with for an output, made once.
+  nb::object numpy_array(size_t o) const {
+    static auto* const numpy = new nb::object(nb::module_::import_("numpy"));
+    static auto* const empty = new nb::object(numpy->attr("empty"));
+    numpy_arguments_.resize(outputs_.size());
+    nb::object& arguments = numpy_arguments_[o];
+    if (!arguments.is_valid()) {
+      const Port& port = outputs_[o];
+      nb::list shape;
+      for (const int64_t d : port.shape) shape.append(d);
+      const char kind = port.dtype.code == TESS_FLOAT ? 'f' : port.dtype.code == TESS_INT ? 'i' : 'u';
+      if (port.dtype.code > TESS_FLOAT || port.dtype.bits % 8 != 0)
+        throw nb::type_error(("numpy has no " + port.element + ": give torch tensors, or out=").c_str());
+      const std::string name = std::string(1, kind) + std::to_string(port.dtype.bits / 8);
+      arguments = nb::make_tuple(nb::tuple(shape), numpy->attr("dtype")(name));
+    }
+    nb::object array = nb::steal(PyObject_CallObject(empty->ptr(), arguments.ptr()));
+    if (!array.is_valid()) throw nb::python_error();
+    return array;
   }
 
   void* stream_of(nb::handle stream, const Exchange* framework) const {
@@ -164,6 +225,8 @@ class Callable {
   std::vector<Port> inputs_, outputs_;
   const bool on_cuda_;
   const int device_;
+  Signals signals_;
+  mutable std::vector<nb::object> numpy_arguments_;
 };
 
 using BoundContext = Callable<Context>;
@@ -174,6 +237,12 @@ tess_status* BoundContext::run(const tess_tensor* const* in, tess_tensor* const*
   return on_cuda_ ? tess_enqueue(handle_.c(), in, inputs_.size(), out, outputs_.size(), stream)
                   : tess_run(handle_.c(), in, inputs_.size(), out, outputs_.size());
 }
+template <>
+void BoundContext::watch() {
+  check(tess_context_watch(handle_.c(), &Signals::go_on, &signals_));
+}
+template <>
+void BoundSession::watch() {}
 template <>
 tess_status* BoundSession::run(const tess_tensor* const* in, tess_tensor* const* out, void* stream) {
   return on_cuda_ ? tess_session_enqueue(handle_.c(), in, inputs_.size(), out, outputs_.size(), stream)
@@ -188,9 +257,10 @@ void run_samples(BoundContext& context, const nb::list& inputs, const nb::list& 
   tess_status* status = nullptr;
   {
     const nb::gil_scoped_release released;
-    status = tess_run(context.handle().c(), in.pointers.data(), inputs.size(), out.pointers.data(), outputs.size());
+    context.signals().begin();
+    status = tess_run(context.handle().c(), in.data(), inputs.size(), out.data(), outputs.size());
   }
-  check(status);
+  check_run(status);
 }
 
 // The sentence is made with the GIL held.
@@ -334,6 +404,18 @@ NB_MODULE(_tessera, m) {
       .def("state", &OpenEngine::state)
       .def("session", &OpenEngine::session, "state"_a.none(), "device"_a, "threads"_a, "batch"_a, "verify"_a,
            "cases"_a);
+  m.def("inspect", [](const std::string& path, bool scales) {
+    tess_report* report = nullptr;
+    tess_status* status = nullptr;
+    {
+      const nb::gil_scoped_release released;
+      status = tess_inspect(path.c_str(), scales ? 1 : 0, &report);
+    }
+    check(status);
+    nb::str json(tess_report_json(report));
+    tess_report_free(report);
+    return json;
+  });
   m.def("open_path", &open_path);
   m.def("open_bytes", &open_bytes);
 }

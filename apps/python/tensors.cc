@@ -22,6 +22,34 @@ const Exchange* look_up(PyTypeObject* type) {
   return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
 }
 
+// Of formats of one letter, in this machine's byte order.
+std::optional<tess_dtype> dtype_of(const Py_buffer& b) {
+  if (b.format == nullptr || b.format[0] == '\0' || b.format[1] != '\0') return std::nullopt;
+  const auto of = [&](int code) {
+    return tess_dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(8 * b.itemsize), 1};
+  };
+  switch (b.format[0]) {
+    case 'e':
+    case 'f':
+    case 'd':
+      return of(TESS_FLOAT);
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+      return of(TESS_INT);
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+      return of(TESS_UINT);
+    default:
+      return std::nullopt;
+  }
+}
+
 void raise(void*, const char* kind, const char* message) { PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message); }
 
 }  // namespace
@@ -39,18 +67,46 @@ const Exchange* exchange_of(nb::handle object) {
 }
 
 Borrowed::~Borrowed() {
+  if (buffered_) PyBuffer_Release(&buffer_);
   if (managed_ != nullptr && managed_->deleter != nullptr) managed_->deleter(managed_);
 }
 
 void Borrowed::take(nb::handle object, bool written) {
   const Exchange* exchange = exchange_of(object);
-  if (exchange == nullptr) return take_array(object, written);
+  if (exchange == nullptr) {
+    if (!take_buffer(object, written)) take_array(object, written);
+    return;
+  }
   if (exchange->view_of != nullptr) {
     if (exchange->view_of(object.ptr(), &tensor_) != 0) throw nb::python_error();
     return;
   }
   if (exchange->managed_of(object.ptr(), &managed_) != 0) throw nb::python_error();
   tensor_ = managed_->tensor;
+}
+
+// The way of most calls: nanobind's takes everything that is an array, and longer.
+bool Borrowed::take_buffer(nb::handle object, bool written) {
+  if (PyObject_CheckBuffer(object.ptr()) == 0) return false;
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_STRIDES | (written ? PyBUF_WRITABLE : 0)) != 0) {
+    PyErr_Clear();  // who comes next says it
+    return false;
+  }
+  buffered_ = true;
+  const std::optional<tess_dtype> type = dtype_of(buffer_);
+  bool usual = type.has_value() && buffer_.ndim <= static_cast<int>(kMostDimensions) && buffer_.suboffsets == nullptr;
+  for (int i = 0; usual && i < buffer_.ndim; ++i) {
+    usual = buffer_.strides[i] % buffer_.itemsize == 0;
+    shape_[static_cast<size_t>(i)] = buffer_.shape[i];
+    strides_[static_cast<size_t>(i)] = buffer_.strides[i] / buffer_.itemsize;
+  }
+  if (!usual) {
+    PyBuffer_Release(&buffer_);
+    buffered_ = false;
+    return false;
+  }
+  tensor_ = {buffer_.buf, {TESS_CPU, 0}, buffer_.ndim, *type, shape_.data(), strides_.data(), 0};
+  return true;
 }
 
 void Borrowed::take_array(nb::handle object, bool written) {

@@ -31,12 +31,15 @@ class Borrowed {
 
  private:
   static constexpr size_t kMostDimensions = 16;
+  bool take_buffer(nb::handle object, bool written);  // of numpy's usual types; false: it has none
   void take_array(nb::handle object, bool written);
 
   tess_tensor tensor_{};
   ManagedTensor* managed_ = nullptr;
+  Py_buffer buffer_;  // where buffered_
+  bool buffered_ = false;
   std::optional<nb::ndarray<nb::ro>> array_;
-  std::array<int64_t, kMostDimensions> shape_, strides_;  // of array_
+  std::array<int64_t, kMostDimensions> shape_, strides_;  // of either
 };
 
 // A new tensor of the framework that `exchange` belongs to.

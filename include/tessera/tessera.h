@@ -46,6 +46,24 @@ TESS_API int32_t tess_status_code(const tess_status* status);        /* TESS_OK 
 TESS_API const char* tess_status_message(const tess_status* status); /* "" of NULL; valid until it is freed */
 TESS_API void tess_status_free(tess_status* status);
 
+/* A refusal as data: the layers that cannot run as asked, and who would not run each. 0 layers of every other status,
+ * and of a refusal that is about no single layer. Strings live until the status is freed. */
+typedef struct tess_refused_info {
+  size_t size;
+  const char* layer; /* by the name that `inspect` has */
+  const char* op;    /* "matmul" */
+  const char* asked; /* "mxfp8"; "": nothing was asked of this layer */
+  size_t refusals;   /* 0: no kernel of this op is for the target */
+} tess_refused_info;
+typedef struct tess_refusal_info {
+  size_t size;
+  const char* kernel; /* "matmul/sm90_fp8"; "": the reason is of the layer itself */
+  const char* reason;
+} tess_refusal_info;
+TESS_API size_t tess_refused_count(const tess_status* status);
+TESS_API tess_status* tess_refused(const tess_status* status, size_t layer, tess_refused_info* out);
+TESS_API tess_status* tess_refusal(const tess_status* status, size_t layer, size_t refusal, tess_refusal_info* out);
+
 /* Notes and warnings of all engines in the process; without a function they are dropped. It may be called from any
  * thread, one line at a time, and must not call the library. */
 enum { TESS_LOG_WARNING = 1, TESS_LOG_NOTE = 2 };
@@ -95,6 +113,14 @@ TESS_API tess_status* tess_engine_open_bytes(const void* bytes, size_t count, co
 TESS_API void tess_engine_free(tess_engine* engine);
 /* JSON: per plan and layer what was asked, stored and computed, as `tessera inspect --json` has it. */
 TESS_API tess_status* tess_engine_manifest(const tess_engine* engine, const char** json);
+
+/* What a command of the program found, as the JSON that it prints with --json. */
+typedef struct tess_report tess_report;
+TESS_API const char* tess_report_json(const tess_report* report); /* "" of NULL; valid until it is freed */
+TESS_API void tess_report_free(tess_report* report);
+/* `tessera inspect --json` of a file, which need not run here; scales not 0: with the numbers of constants that are
+ * scales, --scales. */
+TESS_API tess_status* tess_inspect(const char* path, int32_t scales, tess_report** out);
 
 /* Strings and shapes that an info points to live as long as the handle that was asked. */
 typedef struct tess_plan_info {
@@ -173,9 +199,13 @@ TESS_API tess_status* tess_run(tess_context* context, const tess_tensor* const* 
  */
 TESS_API tess_status* tess_enqueue(tess_context* context, const tess_tensor* const* inputs, size_t input_count,
                                    tess_tensor* const* outputs, size_t output_count, void* stream);
-/* From another thread: the tess_run that is going on returns TESS_CANCELLED after the plan that it is running. A run of
- * one plan is not stopped. */
+/* From another thread: the tess_run that is going on returns TESS_CANCELLED after the step that it is running. A CUDA
+ * plan that is running, and one with states, comes to its end first. */
 TESS_API tess_status* tess_cancel(tess_context* context);
+/* Asked in the thread of tess_run, between plans and between steps of CPU plans without states; 0: the run ends as by
+ * tess_cancel. It must not use the context. NULL: nobody is asked. Not while the context runs: TESS_BUSY. */
+typedef int32_t (*tess_go_on_function)(void* user);
+TESS_API tess_status* tess_context_watch(tess_context* context, tess_go_on_function go_on, void* user);
 
 /* ------------------------------------------------------------------------------------------------------ session */
 

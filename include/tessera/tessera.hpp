@@ -23,32 +23,66 @@
 namespace tessera {
 inline namespace v1 {
 
+// Who would not run a layer as asked, and why; no kernel: the reason is of the layer itself.
+struct Refusal {
+  std::string kernel, reason;
+};
+struct RefusedLayer {
+  std::string layer, op, asked;
+  std::vector<Refusal> refusals;  // none: no kernel of this op is for the target
+};
+
+namespace detail {
+inline std::vector<RefusedLayer> refused_layers(const tess_status* status) {
+  std::vector<RefusedLayer> layers;
+  for (size_t l = 0; l < tess_refused_count(status); ++l) {
+    tess_refused_info layer{};
+    layer.size = sizeof(layer);
+    if (tess_status* bad = tess_refused(status, l, &layer)) return tess_status_free(bad), layers;
+    layers.push_back({layer.layer, layer.op, layer.asked, {}});
+    for (size_t r = 0; r < layer.refusals; ++r) {
+      tess_refusal_info refusal{};
+      refusal.size = sizeof(refusal);
+      if (tess_status* bad = tess_refusal(status, l, r, &refusal)) return tess_status_free(bad), layers;
+      layers.back().refusals.push_back({refusal.kernel, refusal.reason});
+    }
+  }
+  return layers;
+}
+}  // namespace detail
+
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(int code, std::string message) : code_(code), message_(std::move(message)) {}
   // Takes the C status and frees it.
   explicit Status(tess_status* status) : code_(tess_status_code(status)), message_(tess_status_message(status)) {
+    if (code_ == TESS_REFUSED) layers_ = detail::refused_layers(status);
     tess_status_free(status);
   }
   bool ok() const { return code_ == TESS_OK; }
   bool busy() const { return code_ == TESS_BUSY; }
   int code() const { return code_; }
   const std::string& message() const { return message_; }
+  const std::vector<RefusedLayer>& layers() const { return layers_; }  // of a refusal
 
  private:
   int code_ = TESS_OK;
   std::string message_;
+  std::vector<RefusedLayer> layers_;
 };
 
 #if defined(__cpp_exceptions)
 class Error : public std::runtime_error {
  public:
-  explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
+  explicit Error(const Status& status)
+      : std::runtime_error(status.message()), code_(status.code()), layers_(status.layers()) {}
   int code() const { return code_; }
+  const std::vector<RefusedLayer>& layers() const { return layers_; }
 
  private:
   int code_;
+  std::vector<RefusedLayer> layers_;
 };
 #endif
 

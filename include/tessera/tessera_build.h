@@ -47,6 +47,47 @@ typedef struct tess_build_options {
  * in a process: a second one is turned away with TESS_BUSY. A layer that cannot run as asked: TESS_REFUSED. */
 TESS_API tess_status* tess_build(const char* model, const char* output, const tess_build_options* options);
 
+/* The options of `tessera verify` by the same names; NULL and 0 are its defaults. */
+typedef struct tess_verify_options {
+  size_t size;
+  const char* inputs;             /* npz with samples; or: */
+  const tess_array* input_arrays; /* an array per input: [samples, ...] */
+  size_t input_array_count;
+  const char* kinds; /* of random inputs: "normal,small" */
+  const char* model; /* what the engine was built from: quantization error of every layer */
+  const char* family;
+  const char* plan;
+  double min_cosine;
+  int64_t samples;
+  int64_t seed;
+  int32_t outputs_only; /* 1: not layer by layer */
+  int32_t reserved;
+  tess_progress_function progress;
+  tess_log_function log;
+  void* user; /* of both functions */
+} tess_verify_options;
+/* Compares an engine file with its golden values, its golden plan and its model. TESS_VERIFY_FAILED: it strays, and
+ * `out` has the report all the same; NULL of any other failure. In its turn with tess_build. */
+TESS_API tess_status* tess_verify(const char* engine, const tess_verify_options* options, tess_report** out);
+
+/* The options of `tessera sensitivity` by the same names. A precision is needed, and samples. */
+typedef struct tess_sensitivity_options {
+  size_t size;
+  const char* precision;
+  const char* attention;
+  const char* calib;              /* npz or folder of images; or: */
+  const tess_array* calib_arrays; /* samples, an array per input: [samples, ...] */
+  size_t calib_array_count;
+  const char* calib_method;
+  int64_t calib_samples;
+  const char* preprocess; /* of images */
+  tess_progress_function progress;
+  tess_log_function log;
+  void* user; /* of both functions */
+} tess_sensitivity_options;
+/* Ranks the layers of the ONNX file `model` by what their low precision costs. In its turn with tess_build. */
+TESS_API tess_status* tess_sensitivity(const char* model, const tess_sensitivity_options* options, tess_report** out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -18,6 +18,7 @@
 #include "calibrate/refine.h"
 #include "calibrate/row_offsets.h"
 #include "compile/compile.h"
+#include "compile/weights_checksum.h"
 #include "io/mmap.h"
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"

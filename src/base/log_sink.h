@@ -2,17 +2,17 @@
 // Where notes and warnings (log.h) go instead of stderr: a program that embeds engines has a log of its own.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "base/log.h"
+
 namespace tessera {
 
-enum class LogLevel : uint8_t { kWarning = 1, kNote = 2 };
 using LogSink = std::function<void(LogLevel level, const std::string& line)>;
 
 // Null: stderr again. One line at a time, from whatever thread; the sink may not log itself. `quiet` does not silence
-// it.
+// it, and what TESSERA_LOG asks for is printed beside it.
 void set_log_sink(LogSink sink);
 
 }  // namespace tessera

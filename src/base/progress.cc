@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <new>
+#include <memory>
+#include <mutex>
 
+#include "base/fork_locks.h"
 #include "base/log.h"
-#include "base/log_sink.h"
 #include "base/progress_sink.h"
 
 namespace tessera {
@@ -18,90 +15,42 @@ namespace {
 
 constexpr int64_t kRedrawMs = 80;  // faster than the eye needs, slower than costs anything
 constexpr int kBarWidth = 24;
-constexpr const char* kErase = "\r\033[K";
 
-std::atomic<bool> is_quiet{false};
-thread_local std::string interrupted_at;
-std::mutex sink_mutex;
-LogSink log_sink;
-ProgressSink progress_sink;
+// Never destroyed: a thread may be at work while static objects go.
+struct Watcher {
+  ShortLock lock;
+  std::shared_ptr<const ProgressSink> call;
+  Turns turns;
+};
+Watcher& watcher() {
+  static Watcher& one = *new Watcher;
+  return one;
+}
 std::atomic<bool> is_watched{false}, shall_stop{false};
-
-// False where there is none.
-bool to_sink(LogLevel level, const std::string& line) {
-  const std::lock_guard lock(sink_mutex);
-  if (log_sink) log_sink(level, line);
-  return log_sink != nullptr;
-}
-
-// A terminal that understands the control characters: TERM=dumb (an editor's shell) does not.
-bool on_terminal() {
-  static const bool terminal = [] {
-    const char* term = std::getenv("TERM");
-    return isatty(STDERR_FILENO) == 1 && (term == nullptr || std::string(term) != "dumb");
-  }();
-  return terminal;
-}
-
-// https://no-color.org: set and not empty means no colour.
-bool in_colour() {
-  static const bool colour = [] {
-    const char* none = std::getenv("NO_COLOR");
-    return on_terminal() && (none == nullptr || *none == '\0');
-  }();
-  return colour;
-}
-
-void print_line(const char* kind, const std::string& line) {
-  // One call, so that lines of several threads do not mix; a bar on this line makes room and is drawn again by its next
-  // advance.
-  const bool yellow = in_colour() && *kind != '\0';
-  std::fprintf(stderr, "%stessera: %s%s%s%s\n", on_terminal() ? kErase : "", yellow ? "\033[33m" : "", kind,
-               yellow ? "\033[0m" : "", line.c_str());
-}
 
 void tell_progress(const std::string& what, int64_t done, int64_t total) {
   if (!is_watched) return;
-  const std::lock_guard lock(sink_mutex);
-  if (progress_sink && !progress_sink(what, done, total)) shall_stop = true;
+  const Turns::Turn turn = watcher().turns.take();
+  std::shared_ptr<const ProgressSink> call;
+  {
+    const std::lock_guard lock(watcher().lock);
+    call = watcher().call;
+  }
+  if (call != nullptr && !(*call)(what, done, total)) shall_stop = true;
 }
 
 }  // namespace
 
-void set_quiet(bool quiet) { is_quiet = quiet; }
-bool quiet() { return is_quiet; }
-
-Activity::Activity(const char* what, const std::string& name)
-    : what_(what), name_(name), exceptions_(std::uncaught_exceptions()) {}
-Activity::~Activity() {
-  if (std::uncaught_exceptions() == exceptions_) return;
-  try {
-    interrupted_at += (interrupted_at.empty() ? "" : ", ") + (what_ + (" " + name_));
-  } catch (const std::bad_alloc&) {  // there is no memory for a few words either: the message does without
-  }
-}
-std::string interrupted() { return interrupted_at; }
-
 void set_progress_sink(ProgressSink sink) {
-  const std::lock_guard lock(sink_mutex);
-  progress_sink = std::move(sink);
-  is_watched = progress_sink != nullptr;
+  auto made = sink ? std::make_shared<const ProgressSink>(std::move(sink)) : nullptr;
+  const Turns::Turn turn = watcher().turns.take();  // who has set it may end what the old one calls
+  const std::lock_guard lock(watcher().lock);
+  is_watched = made != nullptr;
+  watcher().call = std::move(made);
   shall_stop = false;
 }
 
 Status check_cancelled() { return shall_stop ? Status(kCancelled, "the work was cancelled") : Status(); }
-
-void set_log_sink(LogSink sink) {
-  const std::lock_guard lock(sink_mutex);
-  log_sink = std::move(sink);
-}
-
-void note(const std::string& line) {
-  if (!to_sink(LogLevel::kNote, line) && !quiet()) print_line("", line);
-}
-void warn(const std::string& line) {
-  if (!to_sink(LogLevel::kWarning, line) && !quiet()) print_line("warning: ", line);
-}
 
 std::string progress_line(const std::string& name, int64_t count, int64_t total, double seconds) {
   const double share = total > 0 ? std::clamp(static_cast<double>(count) / static_cast<double>(total), 0.0, 1.0) : 1.0;
@@ -134,7 +83,7 @@ void Progress::draw() {
   std::lock_guard lock(mutex_);
   if (done_) return;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  std::fprintf(stderr, "%s%s", kErase, progress_line(name_, count_, total_, seconds).c_str());
+  std::fprintf(stderr, "%s%s", kEraseLine, progress_line(name_, count_, total_, seconds).c_str());
   std::fflush(stderr);
   drawn_ = true;
 }
@@ -144,7 +93,7 @@ void Progress::done() {
   if (done_) return;
   done_ = true;
   if (drawn_) {
-    std::fputs(kErase, stderr);
+    std::fputs(kEraseLine, stderr);
     std::fflush(stderr);
   }
 }

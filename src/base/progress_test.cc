@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <new>
 #include <thread>
 #include <vector>
-
-#include "base/log.h"
 
 namespace tessera {
 namespace {
@@ -34,30 +31,6 @@ TEST(Progress, WritesNothingToAPipe) {
     progress.done();
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-}
-
-TEST(Log, QuietSilencesNotesAndWarnings) {
-  testing::internal::CaptureStderr();
-  note("one");
-  warn("two");
-  set_quiet(true);
-  note("three");
-  warn("four");
-  set_quiet(false);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "tessera: one\ntessera: warning: two\n");
-}
-
-TEST(Log, ActivitiesNameWhatAnExceptionInterrupted) {
-  const std::string plan = "batch8", layer = "blocks.0.mlp.fc1", done = "import";
-  EXPECT_EQ(interrupted(), "");
-  try {
-    const Activity outer("plan", plan);
-    { const Activity finished("stage", done); }
-    const Activity inner("layer", layer);
-    throw std::bad_alloc();
-  } catch (const std::bad_alloc&) {
-  }
-  EXPECT_EQ(interrupted(), "layer blocks.0.mlp.fc1, plan batch8");
 }
 
 }  // namespace

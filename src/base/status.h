@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tessera {
 
@@ -29,19 +31,28 @@ std::string cat(const Parts&... parts) {
   return out.str();
 }
 
+struct RefusedLayer;
+using RefusedLayers = std::shared_ptr<const std::vector<RefusedLayer>>;
+
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(Code code, std::string message, RefusedLayers layers = nullptr)
+      : code_(code), message_(std::move(message)), layers_(std::move(layers)) {}
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
+  // Of a refusal: its layers as data (base/refused_layers.h); null: it is about no layer.
+  const RefusedLayers& layers() const { return layers_; }
   // The same error, with the place it was met put in front: "model.onnx: node 'a': ...".
-  Status at(const std::string& place) const { return ok() ? *this : Status(code_, place + ": " + message_); }
+  Status at(const std::string& place) const { return ok() ? *this : Status(code_, place + ": " + message_, layers_); }
+  // The same error, with more to say.
+  Status extended(const std::string& more) const { return ok() ? *this : Status(code_, message_ + more, layers_); }
 
  private:
   Code code_ = Code::kOk;
   std::string message_;
+  RefusedLayers layers_;
 };
 
 inline Status bad_input(std::string m) { return {Code::kBadInput, std::move(m)}; }

@@ -13,6 +13,7 @@
 #include "calibrate/magnitudes.h"
 #include "calibrate/ranges_file.h"
 #include "compile/compile.h"
+#include "compile/weights_checksum.h"
 #include "inputs/image_samples.h"
 #include "inputs/sample_faults.h"
 #include "io/mmap.h"

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "base/checksum.h"
+#include "compile/weights_checksum.h"
 #include "io/json.h"
-#include "io/mmap.h"
 #include "ir/layer_ops.h"
 #include "lower/fold_norms.h"
 
@@ -213,18 +213,6 @@ std::vector<std::string> ranged_values(const Graph& graph) {
     if (n.op != "view") std::for_each(n.outputs.begin(), n.outputs.end(), add);
   }
   return {names.begin(), names.end()};
-}
-
-std::string weights_checksum(const Graph& graph) {
-  Checksum64 sum;
-  for (const Node& n : graph.nodes) {
-    if (!multiplies_weights(n.op) || n.inputs.size() < 2 || !graph.at(n.inputs[1]).constant) continue;
-    const Bytes& data = graph.at(n.inputs[1]).data;
-    const uint64_t one = checksum64(data.span());
-    give_back(data.data(), data.size());
-    sum.add({reinterpret_cast<const uint8_t*>(&one), sizeof(one)});
-  }
-  return hex(sum.value());
 }
 
 Status check_ranges(const Ranges& ranges, const Graph& graph) {

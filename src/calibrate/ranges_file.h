@@ -25,8 +25,6 @@ bool is_ranges_text(std::string_view text);
 
 // Names of the values of a canonical graph that ranges are recorded for: floating-point inputs and results of nodes.
 std::vector<std::string> ranged_values(const Graph& graph);
-// Checksum of the weights of the linear layers, whatever the batch; 16 hex digits.
-std::string weights_checksum(const Graph& graph);
 // Made for this model, and complete for their method: every value is there, and no other.
 Status check_ranges(const Ranges& ranges, const Graph& graph);
 // The same data by another method; `how` follows.

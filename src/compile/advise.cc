@@ -39,7 +39,7 @@ class Adviser {
           const std::function<bool(const Graph&, const LowerOptions&)>& runs)
       : graph_(graph), options_(options), runs_(runs) {}
 
-  std::string run(const std::vector<PlanFailure>& failures) {
+  std::string run(const std::vector<RefusedLayer>& failures) {
     std::string text = allowing(failures);
     if (text.empty()) text = asking_less();
     if (text.empty()) text = in_plain_numbers();
@@ -68,9 +68,9 @@ class Adviser {
     return names;
   }
 
-  std::string allowing(const std::vector<PlanFailure>& failures) const {
+  std::string allowing(const std::vector<RefusedLayer>& failures) const {
     std::vector<std::string> layers;
-    for (const PlanFailure& f : failures) {
+    for (const RefusedLayer& f : failures) {
       if (!f.asked.empty() && !read_asked(f.asked).imported()) layers.push_back(f.layer);
     }
     for (const std::string& precision : offers()) {
@@ -131,7 +131,7 @@ class Adviser {
 
 }  // namespace
 
-std::string advise(const Graph& graph, const LowerOptions& options, const std::vector<PlanFailure>& failures,
+std::string advise(const Graph& graph, const LowerOptions& options, const std::vector<RefusedLayer>& failures,
                    const std::function<bool(const Graph&, const LowerOptions&)>& runs) {
   return Adviser(graph, options, runs).run(failures);
 }

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Lines to follow the refusal, each after a line break. `runs`: whether the graph has a plan with these options.
-std::string advise(const Graph& graph, const LowerOptions& options, const std::vector<PlanFailure>& failures,
+std::string advise(const Graph& graph, const LowerOptions& options, const std::vector<RefusedLayer>& failures,
                    const std::function<bool(const Graph&, const LowerOptions&)>& runs);
 
 }  // namespace tessera

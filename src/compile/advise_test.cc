@@ -75,6 +75,17 @@ TEST(Advise, AllowsTheLayersThatAreRefused) {
   Asked asked(40, "fp8");
   asked.options.types.allow = {{"blocks.0.fc1", "nvfp4"}};  // the other layer is left in fp8
   std::string text = refusal(asked);
+  const Status status = asked.lowered();
+  ASSERT_NE(status.layers(), nullptr) << "the layers are data, beside the advice";
+  for (const RefusedLayer& l : *status.layers()) {
+    EXPECT_NE(text.find(l.layer), std::string::npos) << l.layer;
+    EXPECT_TRUE(l.asked == "fp8" || l.asked == "nvfp4") << l.asked;
+    EXPECT_FALSE(l.refusals.empty());
+    for (const Refusal& r : l.refusals) {
+      EXPECT_EQ(r.variant.find(l.op + "/"), 0u) << r.variant;
+      EXPECT_NE(text.find(cat(r.variant, ": ", r.reason)), std::string::npos) << r.variant;
+    }
+  }
   const std::regex allow("--allow '([^'=]+)=([a-z0-9]+)'");
   int flags = 0;
   for (std::smatch m; std::regex_search(text, m, allow); text = m.suffix(), ++flags)

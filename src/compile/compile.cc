@@ -52,24 +52,21 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
 
 namespace {
 
-Result<Plan> lower_as_asked(Graph graph, const LowerOptions& options, ConstantPool& pool,
-                            std::vector<PlanFailure>* failures) {
-  TS_ASSIGN(const Graph lowered, lower_graph(std::move(graph), options));
-  return make_plan(lowered, options.plan, pool, failures);
+bool has_plan(const Graph& graph, const LowerOptions& options) {
+  std::vector<EngineConstant> passing;
+  ConstantPool constants(passing);
+  const auto lowered = lower_graph(graph, options);
+  return lowered.ok() && make_plan(lowered.value(), options.plan, constants).ok();
 }
 
 }  // namespace
 
 Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool) {
-  std::vector<PlanFailure> failures;
-  auto plan = lower_as_asked(graph, options, pool, &failures);
-  if (plan.ok() || failures.empty()) return plan;
-  const auto runs = [](const Graph& other, const LowerOptions& with) {
-    std::vector<EngineConstant> passing;
-    ConstantPool constants(passing);
-    return lower_as_asked(other, with, constants, nullptr).ok();
-  };
-  return refused(cat(plan.status().message(), advise(graph, options, failures, runs)));
+  TS_ASSIGN(const Graph lowered, lower_graph(graph, options));
+  auto plan = make_plan(lowered, options.plan, pool);
+  const RefusedLayers& failures = plan.status().layers();
+  if (plan.ok() || failures == nullptr) return plan;
+  return plan.status().extended(advise(graph, options, *failures, has_plan));
 }
 
 Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_reference) {

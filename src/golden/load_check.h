@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+inline constexpr const char* kNoGoldenValues =
+    "the engine holds no golden values (built with --no-verify): it is not compared with its build";
+
 // The golden inputs of the engine as samples; none where it holds no golden values.
 Samples golden_samples(const Engine& engine, const Plan& plan);
 

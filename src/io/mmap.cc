@@ -13,6 +13,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork_locks.h"
+
 namespace tessera {
 namespace {
 
@@ -58,7 +60,7 @@ class Returnable {
   }
 
  private:
-  std::mutex mutex_;
+  ShortLock mutex_;
   std::map<uintptr_t, size_t> maps_;
   std::atomic<bool> any_ = false;
 };

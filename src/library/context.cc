@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: one plan with its working memory, or whatever plans a number of samples takes.
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "library/handles.h"
 #include "library/ports.h"
@@ -21,6 +23,10 @@ struct tess_context {
   // What a call hands on: made once, so that calls allocate nothing.
   std::vector<void*> in, out;
   std::atomic<bool> cancelled{false};
+  tess_go_on_function watch = nullptr;
+  void* watch_user = nullptr;
+
+  bool goes_on() const { return !cancelled && (watch == nullptr || watch(watch_user) != 0); }
 
   Status take(const tess_tensor* const* ins, size_t in_count, tess_tensor* const* outs, size_t out_count,
               const Place& where, int64_t& samples) {
@@ -59,11 +65,15 @@ Result<std::vector<const Plan*>> plans_for(const OpenEngine& engine, const tess_
 
 Status make_for_plan(tess_context& c, const Plan& plan, const tess_context_options& options) {
   if (options.no_verify == 0) TS_TRY(c.engine->admit(plan, options.device));
+  const auto in_state = [&](const Port& p) { return is_state(plan, p); };
+  std::function<bool()> go_on;  // a run that ends halfway would leave half a state
+  if (std::none_of(plan.inputs.begin(), plan.inputs.end(), in_state)) go_on = [&c] { return c.goes_on(); };
   TS_ASSIGN(c.executor, bind(c.engine->engine(), plan,
                              {.state = c.state->state,
                               .threads = options.threads,
                               .arena = static_cast<uint8_t*>(options.arena),
                               .arena_bytes = static_cast<int64_t>(std::min<size_t>(options.arena_bytes, INT64_MAX)),
+                              .go_on = std::move(go_on),
                               .device = options.device}));
   c.place = {.device = info(plan.arch).device == DeviceKind::kCuda, .id = options.device};
   return {};
@@ -86,7 +96,7 @@ Status make_for_samples(tess_context& c, const std::vector<const Plan*>& plans, 
   batches.threads = options.threads, batches.device = options.device;
   if (options.no_verify == 0)
     batches.admit = [&c, device = options.device](const Plan& p) { return c.engine->admit(p, device); };
-  batches.progress = [&c](int64_t) { return c.cancelled ? Status(kCancelled, "the run was cancelled") : Status(); };
+  batches.go_on = [&c] { return c.goes_on(); };
   c.runner = std::make_unique<BatchRunner>(c.engine->engine(), std::move(batches));
   return {};
 }
@@ -168,6 +178,16 @@ tess_status* tess_enqueue(tess_context* context, const tess_tensor* const* input
     int64_t samples = 0;
     TS_TRY(context->take(inputs, input_count, outputs, output_count, context->place, samples));
     return context->executor->enqueue({context->in.data(), context->in.size()}, context->out, {stream});
+  });
+}
+
+tess_status* tess_context_watch(tess_context* context, tess_go_on_function go_on, void* user) {
+  return guarded([&]() -> Status {
+    TS_TRY(check_argument(context, "context"));
+    const Use use(*context->state);
+    TS_TRY(use.status("context"));
+    context->watch = go_on, context->watch_user = user;
+    return {};
   });
 }
 

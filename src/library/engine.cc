@@ -8,6 +8,7 @@
 #include "library/handles.h"
 #include "library/ports.h"
 #include "library/structs.h"
+#include "ops/ops.h"
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 #include "runtime/batches.h"
@@ -16,17 +17,17 @@
 namespace tessera {
 namespace {
 
-// Nothing is printed: a program has its own log.
-const bool silent = [] {
-  set_quiet(true);
-  return true;
+// Nothing is printed that TESSERA_LOG does not ask for: a program has its own log.
+// And tables of ops are made before there are threads: a child that is forked while one makes them would wait for it.
+const bool loaded = [] {
+  be_library();
+  return find_variant("matmul/reference") != nullptr;
 }();
 
 Status open(Result<Engine> read, const tess_engine_options& options, tess_engine** out) {
   if (!read.ok()) return read.status();
   if (options.check_constants != 0) TS_TRY(check_constants(*read));
-  if (read->golden.forms.empty())
-    warn("the engine holds no golden values (built with --no-verify): it is not compared with its build");
+  if (read->golden.forms.empty()) warn(kNoGoldenValues);
   *out = new tess_engine{std::make_shared<OpenEngine>(std::move(read).value())};
   return {};
 }
@@ -37,20 +38,33 @@ Status read_engine_options(const tess_engine_options* options, tess_engine_optio
 
 }  // namespace
 
-OpenEngine::OpenEngine(Engine engine) : engine_(std::move(engine)), plans_(runnable_plans(engine_)) { (void)silent; }
+OpenEngine::OpenEngine(Engine engine) : engine_(std::move(engine)), plans_(runnable_plans(engine_)) { (void)loaded; }
 
 const char* OpenEngine::manifest() {
-  const std::lock_guard lock(mutex_);
-  if (manifest_.empty()) manifest_ = manifest_json(engine_);
+  {
+    const std::lock_guard lock(lock_);
+    if (!manifest_.empty()) return manifest_.c_str();
+  }
+  std::string made = manifest_json(engine_);
+  const std::lock_guard lock(lock_);
+  if (manifest_.empty()) manifest_ = std::move(made);
   return manifest_.c_str();
 }
 
-// Under the lock: contexts that are made at the same time wait for one check.
+bool OpenEngine::is_admitted(const Plan& plan, int device) {
+  const std::lock_guard lock(lock_);
+  return admitted_.contains({&plan, device});
+}
+
 Status OpenEngine::admit(const Plan& plan, int device) {
-  const std::lock_guard lock(mutex_);
-  if (admitted_.contains({&plan, device})) return {};
+  if (is_admitted(plan, device)) return {};
+  const Turns::Turn turn = checks_.take();
+  if (is_admitted(plan, device)) return {};
   TS_TRY(require_golden(engine_, plan));
-  admitted_.insert({&plan, device});
+  {
+    const std::lock_guard lock(lock_);
+    admitted_.insert({&plan, device});
+  }
   if (has_golden_values(engine_, plan)) note(cat("plan ", plan.name, " reproduces its golden values here"));
   return {};
 }
@@ -116,6 +130,17 @@ tess_status* tess_engine_manifest(const tess_engine* engine, const char** json) 
     TS_TRY(check_argument(engine, "engine"));
     TS_TRY(check_argument(json, "json"));
     *json = engine->open->manifest();
+    return {};
+  });
+}
+
+tess_status* tess_inspect(const char* path, int32_t scales, tess_report** out) {
+  return guarded([&]() -> Status {
+    TS_TRY(check_argument(path, "path"));
+    TS_TRY(check_argument(out, "out"));
+    *out = nullptr;
+    TS_ASSIGN(const Engine engine, read_engine(path));
+    *out = make_report(manifest_json(engine, scales != 0));
     return {};
   });
 }

@@ -7,12 +7,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/fork_locks.h"
 #include "base/status.h"
 #include "plan/engine.h"
 #include "runtime/state.h"
@@ -29,9 +29,12 @@ class OpenEngine {
   Status admit(const Plan& plan, int device);
 
  private:
+  bool is_admitted(const Plan& plan, int device);
+
   const Engine engine_;
   std::vector<const Plan*> plans_;
-  std::mutex mutex_;
+  Turns checks_;    // of golden values: contexts that are made at the same time wait for one check
+  ShortLock lock_;  // of:
   std::string manifest_;
   std::set<std::pair<const Plan*, int>> admitted_;
 };

@@ -20,6 +20,9 @@ tess_status* to_c(const Status& status) noexcept;
 tess_status* to_c(Code code, const char* message) noexcept;
 tess_status* no_memory() noexcept;  // takes none
 
+// A report of this text; it throws where there is no memory.
+tess_report* make_report(const std::string& json);
+
 template <class F>
 tess_status* guarded(const F& body) noexcept {
   try {

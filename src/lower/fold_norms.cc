@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "base/refused_layers.h"
 #include "lower/fold_one.h"
 #include "op/extra_results.h"
 #include "ops/matmul/matmul.h"
@@ -134,7 +135,10 @@ Status fold_norms(Graph& graph, const std::set<std::string>& folded, const std::
       const auto f = node == graph.nodes.end()
                          ? std::nullopt
                          : NormFinder(graph).find(static_cast<size_t>(node - graph.nodes.begin()));
-      if (!f) return refused(cat("norm ", name, ": it cannot be folded into the layers around it"));
+      if (!f) {
+        const std::string why = "it cannot be folded into the layers around it";
+        return refused(cat("norm ", name, ": ", why), {{name, "norm", "", {{"", why}}}});
+      }
       body(*f);
     }
     return {};

@@ -27,7 +27,8 @@ Status check_constants(const Engine& engine);
 Result<Engine> parse_engine(const Bytes& file);
 // Whether every reference inside an engine is in range and its plans, ports and golden values fit each other.
 Status check_engine(const Engine& engine);
-// The manifest as JSON text, as `inspect --json` shows it.
-std::string manifest_json(const Engine& engine);
+// The manifest as JSON text, as `inspect --json` shows it. `scales`: constants that are scales have their numbers, as
+// they are stored.
+std::string manifest_json(const Engine& engine, bool scales = false);
 
 }  // namespace tessera

@@ -29,9 +29,6 @@ class Planner {
         producers_(graph.producers()),
         tensor_of_(graph.values.size(), -1) {}
 
-  // What no variant runs, where run() was refused for it.
-  std::vector<PlanFailure> failures() { return std::move(failures_); }
-
   Result<Plan> run() {
     plan_.name = options_.name;
     plan_.arch = options_.as_reference ? Arch::ref : options_.target;
@@ -49,7 +46,10 @@ class Planner {
     for (const Node& node : g_.nodes) {
       if (node.op != "view") TS_TRY(add_step(node));
     }
-    if (!failures_.empty()) return refused(failure_text());
+    if (!failures_.empty()) {
+      std::string text = failure_text();
+      return refused(std::move(text), std::move(failures_));
+    }
     place();
     if (options_.chains && !options_.as_reference) form_chains(plan_);
     return std::move(plan_);
@@ -270,7 +270,7 @@ class Planner {
     std::vector<bool> told(failures_.size(), false);
     for (size_t i = 0; i < failures_.size(); ++i) {
       if (told[i]) continue;
-      const PlanFailure& f = failures_[i];
+      const RefusedLayer& f = failures_[i];
       std::string names;
       for (size_t j = i; j < failures_.size(); ++j) {
         if (failures_[j].asked != f.asked || failures_[j].refusals != f.refusals) continue;
@@ -351,7 +351,7 @@ class Planner {
   std::map<std::pair<ValueId, OperandLayout>, int> constant_tensor_;
   std::map<std::pair<ValueId, OperandLayout>, Packed> packed_;  // until their tensor is made
   std::map<int, int> base_of_;                                  // view tensor -> tensor that owns the storage
-  std::vector<PlanFailure> failures_;
+  std::vector<RefusedLayer> failures_;                          // that every variant refuses
 };
 
 }  // namespace
@@ -400,12 +400,8 @@ bool holds(const std::map<std::string, int64_t>& sizes, const std::map<std::stri
   });
 }
 
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,
-                       std::vector<PlanFailure>* failures) {
-  Planner planner(graph, options, pool);
-  auto plan = planner.run();
-  if (failures != nullptr) *failures = planner.failures();
-  return plan;
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool) {
+  return Planner(graph, options, pool).run();
 }
 
 std::vector<std::string> layers_of(const PlanStep& step) {

@@ -52,15 +52,8 @@ struct PlanOptions {
   const TuningTable* tuning = nullptr;
 };
 
-// A node that every variant refuses.
-struct PlanFailure {
-  std::string layer, op, asked;
-  std::vector<Refusal> refusals;
-};
-
-// Contract: canonical graph with types assigned; strided inputs only where ops allow them. `failures`: what a refusal
-// is about.
-Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool,
-                       std::vector<PlanFailure>* failures = nullptr);
+// Contract: canonical graph with types assigned; strided inputs only where ops allow them. A refusal names every node
+// that no variant runs (Status::layers).
+Result<Plan> make_plan(const Graph& graph, const PlanOptions& options, ConstantPool& pool);
 
 }  // namespace tessera

@@ -225,6 +225,26 @@ std::string write_manifest(const Engine& engine) {
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string manifest_json(const Engine& engine) { return write_manifest(engine); }
+std::string manifest_json(const Engine& engine, bool scales) {
+  if (!scales) return write_manifest(engine);
+  Json manifest = Json::parse(write_manifest(engine));
+  for (const Plan& plan : engine.plans) {
+    for (const PlanTensor& t : plan.tensors) {
+      for (const int at : {t.scale, t.scale2}) {
+        if (at == -1) continue;
+        const PlanTensor& scale = plan.tensors[static_cast<size_t>(at)];
+        if (scale.storage != Storage::kConstant) continue;
+        Json& constant = manifest["constants"][static_cast<size_t>(scale.index)];
+        if (constant.contains("numbers")) continue;
+        std::vector<double> numbers(static_cast<size_t>(elements(scale.desc.shape)));
+        info(scale.desc.type.element)
+            .decode_f64(engine.constants[static_cast<size_t>(scale.index)].data.data() + scale.offset_bytes, 0,
+                        static_cast<int64_t>(numbers.size()), numbers.data());
+        constant["numbers"] = numbers;
+      }
+    }
+  }
+  return manifest.dump();
+}
 
 }  // namespace tessera

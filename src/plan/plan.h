@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "archs/arch.h"
+#include "base/refused_layers.h"
 #include "op/problem.h"
 #include "op/variant.h"
 
@@ -24,11 +25,6 @@ struct PlanTensor {
   int64_t index = -1;           // kConstant, kState: of the engine; kInput, kOutput: position in the plan's list
   int64_t offset_bytes = 0;     // from the start of the arena, the constant, the state or the caller's buffer
   int scale = -1, scale2 = -1;  // tensors that hold its scales
-};
-
-struct Refusal {
-  std::string variant, reason;
-  bool operator==(const Refusal&) const = default;
 };
 
 struct PlanStep {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/refused_layers.h"
 #include "precision/roles.h"
 
 namespace tessera {
@@ -27,8 +28,14 @@ class Chooser {
     }
     TS_TRY(choose_attention(choices));
     if (!left_.empty()) {
+      std::string names, flags;
+      for (const RefusedLayer& l : left_) {
+        names += cat(names.empty() ? " " : ", ", l.layer);
+        flags += cat(" --allow '", l.layer, "=", carrier_->name, "'");
+      }
       return refused(cat("layers whose weight is the left operand of the product are never ", asked_in_words(), ":",
-                         left_, "; to accept them in ", carrier_->name, ":", left_flags_));
+                         names, "; to accept them in ", carrier_->name, ":", flags),
+                     std::move(left_));
     }
     choices.rule_used = rule_used_, choices.allow_used = allow_used_;
     if (options_.part) return choices;
@@ -76,14 +83,14 @@ class Chooser {
                            "; leave it out"));
       for (const Node& n : g_.nodes) {
         if (n.op == "attention" && n.attrs.has("type.0"))
-          return refused(
-              cat("layer ", n.name, ": the model states types for it, ", flag, " would change them; leave it out"));
+          return refused_layer(n, (*asked)->name,
+                               cat("the model states types for it, ", flag, " would change them; leave it out"));
       }
       return {};
     }
     bool any = false, recognised = false;
     int64_t spelt = 0;
-    std::string unreached;
+    std::vector<RefusedLayer> unreached;
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       const bool spelt_out = node.op == "softmax" && weighs_values(node);
@@ -98,7 +105,9 @@ class Chooser {
         allowed = allow_used_[a] = true;
       }
       if (allowed) continue;
-      if (spelt_out) unreached += cat(unreached.empty() ? "" : ", ", node.name);
+      if (spelt_out)
+        unreached.push_back(
+            {node.name, node.op, (*asked)->name, {{"", "it is not recognised as part of an attention"}}});
       if (!spelt_out) choices.layers[n].attention = *asked;
       any = any || !spelt_out;
     }
@@ -108,9 +117,13 @@ class Chooser {
           spelt > 0 ? cat("; ", spelt, spelt == 1 ? " softmax runs" : " softmaxes run", " op by op in ", carrier_->name)
                     : "",
           "; leave --attention out"));
-    if (!unreached.empty())
-      return refused(cat(flag, ": the softmax of these is not recognised as part of an attention: ", unreached,
-                         "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name));
+    if (!unreached.empty()) {
+      std::string names;
+      for (const RefusedLayer& l : unreached) names += cat(names.empty() ? "" : ", ", l.layer);
+      return refused(cat(flag, ": the softmax of these is not recognised as part of an attention: ", names,
+                         "; --allow 'LAYER=", carrier_->name, "' accepts one in ", carrier_->name),
+                     std::move(unreached));
+    }
     return any ? Status()
                : refused(cat(flag, ": --allow leaves no attention in ", options_.attention, "; leave --attention out"));
   }
@@ -137,8 +150,7 @@ class Chooser {
       if (options_.allow[a].precision == carrier_->name) accepted = allow_used_[a] = true;
     }
     if (accepted) return;
-    left_ += cat(left_.empty() ? " " : ", ", node.name);
-    left_flags_ += cat(" --allow '", node.name, "=", carrier_->name, "'");
+    left_.push_back({node.name, node.op, asked_in_words(), {{"", "its weight is the left operand of the product"}}});
   }
 
   std::string asked_in_words() const { return cat(base_->name, options_.sparse ? " or 2:4" : ""); }
@@ -214,7 +226,7 @@ class Chooser {
   const QuantizeOptions& options_;
   const Precision *base_ = nullptr, *carrier_ = nullptr;
   std::vector<bool> rule_used_, allow_used_;
-  std::string left_, left_flags_;  // layers without an allowance, and how to
+  std::vector<RefusedLayer> left_;  // layers without an allowance
 };
 
 }  // namespace

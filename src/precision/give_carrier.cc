@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/refused_layers.h"
 #include "io/mmap.h"
 #include "ir/derived_constants.h"
 #include "ir/layer_ops.h"
@@ -105,8 +106,9 @@ class CarrierGiver {
           if (!std::isfinite(x))
             return bad_input(
                 cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, "; weights must be finite"));
-          return refused(cat("layer ", n.name, ": its constant '", value.name, "' holds ", x, ", and ", carrier.name,
-                             " holds at most ", carrier.max, "; build in another precision (bf16, fp32)"));
+          return refused_layer(n, n.asked,
+                               cat("its constant '", value.name, "' holds ", x, ", and ", carrier.name,
+                                   " holds at most ", carrier.max, "; build in another precision (bf16, fp32)"));
         }
       }
     }
@@ -176,10 +178,10 @@ class CarrierGiver {
         const Reach& r = reach_[static_cast<size_t>(in)];
         const std::string limit =
             r.leaves(options_.carrier) ? cat(" holds at most ", carrier.max) : " loses scores beside it";
-        return refused(cat("layer ", node.name, ": '", g_.at(in).name, "' reaches ",
-                           std::fabs(r.low) > r.high ? r.low : r.high, ", ", carrier.name, limit, ", and no kernel of ",
-                           info(*options_.target).name,
-                           " for this layer reads it in f32; build with --precision fp32"));
+        return refused_layer(node, node.asked,
+                             cat("'", g_.at(in).name, "' reaches ", std::fabs(r.low) > r.high ? r.low : r.high, ", ",
+                                 carrier.name, limit, ", and no kernel of ", info(*options_.target).name,
+                                 " for this layer reads it in f32; build with --precision fp32"));
       }
     }
     return {};

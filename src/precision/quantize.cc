@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/refused_layers.h"
 #include "ir/derived_constants.h"
 #include "op/op.h"
 #include "ops/matmul/matmul.h"
@@ -51,7 +52,13 @@ class Quantizer {
       if (choices_.layers[n].precision != nullptr) TS_TRY(settle_layer(n));
     }
     for (size_t n = 0; n < g_.nodes.size(); ++n) TS_TRY(settle_inputs(n));
-    if (!failures_.empty()) return refused(failures_);
+    if (!failures_.empty()) {
+      std::string text;
+      for (const RefusedLayer& f : failures_) {
+        for (const Refusal& r : f.refusals) text += cat(text.empty() ? "" : "\n", "layer ", f.layer, ": ", r.reason);
+      }
+      return refused(std::move(text), std::move(failures_));
+    }
     if (options_.promoted &&
         std::none_of(g_.nodes.begin(), g_.nodes.end(), [](const Node& n) { return n.attrs.has(kPromoted); }))
       return refused("--accumulate promoted: no layer multiplies e4m3, whose sums it is about");
@@ -73,7 +80,7 @@ class Quantizer {
   // The weight of a linear layer, and what it asks of its input.
   Status settle_layer(size_t index) {
     const Precision& p = *choices_.layers[index].precision;
-    const std::string layer = g_.nodes[index].name;
+    const Node& node = g_.nodes[index];
     const ValueId w = g_.nodes[index].inputs[1];
     const QuantType stored = g_.at(w).type.quant;
     // Weights with scales that are not stated by the model were made for this precision (precision/refine.h).
@@ -83,25 +90,26 @@ class Quantizer {
     const bool sparse = g_.nodes[index].attrs.integer(kSparse24) != 0;
     g_.nodes[index].asked = Asked{imported ? kImported : p.name, sparse}.words();
     if (choices_.layers[index].sparse && !sparse) {
-      fail(layer, cat("2:4 was asked, and its weight ",
-                      stored.scaled() ? "has types of its own and is not 2:4" : "is no single matrix",
-                      "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
+      fail(node, Asked{imported ? kImported : p.name, true}.words(),
+           cat("2:4 was asked, and its weight ",
+               stored.scaled() ? "has types of its own and is not 2:4" : "is no single matrix",
+               "; a recipe's rule with \"sparsity\": \"none\" leaves it dense"));
     }
     if (options_.promoted && (imported ? stored.element : p.weight.element) == Element::e4m3)
       g_.nodes[index].attrs.set(kPromoted, int64_t{1});
     const std::string states = cat("the model states its types (weight ", to_string(stored), ")");
     if (stated && !keeps) {
-      fail(layer,
+      fail(node, p.name,
            cat(states, ", and ", p.name, " would round a second time; leave --precision out to take them as they are"));
     } else if (stated && choices_.layers[index].named) {
-      fail(layer, cat(states, ", which --allow or a recipe cannot change to ", p.name));
+      fail(node, p.name, cat(states, ", which --allow or a recipe cannot change to ", p.name));
     } else if (stored.scaled()) {
       if (!imported && stored != p.weight)
-        fail(layer, cat("its weight is ", to_string(stored), " already, not ", p.name));
+        fail(node, p.name, cat("its weight is ", to_string(stored), " already, not ", p.name));
     } else if (p.weight != QuantType(choices_.carrier)) {
       auto [it, fresh] = typed_weight_.emplace(std::pair(w, to_string(p.weight)), kNoValue);
       if (fresh) {
-        TS_ASSIGN(it->second, quantize_constant(g_, w, p.weight, layer));
+        TS_ASSIGN(it->second, quantize_constant(g_, w, p.weight, node.name));
       }
       g_.nodes[index].inputs[1] = it->second;
       settled_.insert(it->second);
@@ -116,8 +124,9 @@ class Quantizer {
 
   bool is_exact(ValueId id) const { return g_.at(placement_of(g_, g_.producers(), id).base).exact; }
 
-  void fail(const std::string& layer, const std::string& why) {
-    failures_ += cat(failures_.empty() ? "" : "\n", "layer ", layer, ": ", why);
+  void fail(const Node& node, const std::string& asked, const std::string& why) {
+    if (failures_.empty() || failures_.back().layer != node.name) failures_.push_back({node.name, node.op, asked, {}});
+    failures_.back().refusals.push_back({"", why});
   }
 
   // Inputs whose types the model itself states, and those of attention.
@@ -138,7 +147,7 @@ class Quantizer {
     const Precision* precision = choices_.layers[index].attention;
     if (node.op != "attention" || precision == nullptr) return {};
     if (node.asked == kImported) {
-      fail(node.name,
+      fail(node, precision->name,
            cat("the model states its types, --attention ", precision->name, " would change them; leave it out"));
       return {};
     }
@@ -157,8 +166,9 @@ class Quantizer {
       return bad_input(cat("layer ", g_.nodes[node].name, ": the scale of its input ", input, " is ", *scale,
                            "; a positive finite number is needed"));
     if (needs_scale && !type.dynamic && type.scale.granularity != Granularity::kTensor)
-      return refused(cat("layer ", g_.nodes[node].name, ": an input in ", to_string(type),
-                         " has static scales finer than the tensor, which no kernel makes"));
+      return refused_layer(
+          g_.nodes[node], to_string(type),
+          cat("an input in ", to_string(type), " has static scales finer than the tensor, which no kernel makes"));
     asks_.push_back({node, input, type, scale});
     return {};
   }
@@ -392,7 +402,7 @@ class Quantizer {
   Choices choices_;
   std::vector<Ask> asks_;
   std::vector<Learnt> learnt_;
-  std::string failures_;                                             // a line per layer
+  std::vector<RefusedLayer> failures_;
   std::set<ValueId> settled_;                                        // weights that have their type
   std::map<std::pair<ValueId, std::string>, ValueId> typed_weight_;  // by weight and type
   std::map<std::pair<std::string, uint32_t>, ValueId> scale_constant_;

@@ -8,12 +8,24 @@
 #include <cstring>
 #include <limits>
 
+#include "base/refused_layers.h"
 #include "ir/check.h"
 #include "ir/text.h"
 #include "precision/roles.h"
 
 namespace tessera {
 namespace {
+
+// "layer op asked: reason" of each layer that a refusal is about; * for a reason of the layer itself.
+std::vector<std::string> layers_of(const Status& status) {
+  std::vector<std::string> words;
+  if (status.layers() == nullptr) return words;
+  for (const RefusedLayer& l : *status.layers()) {
+    for (const Refusal& r : l.refusals)
+      words.push_back(cat(l.layer, " ", l.op, " ", l.asked, ": ", r.variant.empty() ? "*" : r.variant, " ", r.reason));
+  }
+  return words;
+}
 
 // A block as canonicalise leaves it: embed, norm, fc1 (gelu), fc2 (residual), norm, head.
 constexpr const char* kBlock = R"(graph block {
@@ -267,6 +279,8 @@ TEST(Quantize, WeightsThatDoNotFitAreRefused) {
   const Status s = quantize(g, {.precision = "fp16"});
   EXPECT_EQ(s.code(), Code::kRefused);
   EXPECT_NE(s.message().find("layer fc: its constant 'w' holds 1e+06"), std::string::npos) << s.message();
+  ASSERT_EQ(layers_of(s).size(), 1u);
+  EXPECT_EQ(layers_of(s)[0].find("fc matmul fp16: * its constant 'w' holds 1e+06"), 0u) << layers_of(s)[0];
   Graph wide = parsed(text);
   EXPECT_TRUE(quantize(wide, {.precision = "bf16"}).ok());
 }
@@ -305,6 +319,7 @@ TEST(Quantize, AWeightOnTheLeftIsNotSilentlyLeftOut) {
   const Status s = quantize(g, {.precision = "fp8", .ranges = &r});
   EXPECT_EQ(s.code(), Code::kRefused);
   EXPECT_NE(s.message().find("--allow 'mix=fp16'"), std::string::npos) << s.message();
+  EXPECT_EQ(layers_of(s), std::vector<std::string>{"mix matmul fp8: * its weight is the left operand of the product"});
   Graph accepted = parsed(text);
   const Status allowed =
       quantize(accepted, {.precision = "fp8", .allow = {{"fc", "fp8"}, {"mix", "fp16"}}, .ranges = &r});
@@ -431,6 +446,8 @@ TEST(Quantize, WhatNoKernelReadsInF32IsRefused) {
   EXPECT_EQ(s.code(), Code::kRefused);
   EXPECT_EQ(s.message().find("layer head: 'm' reaches 100000, f16 holds at most 65504, and no kernel of sm90"), 0u)
       << s.message();
+  ASSERT_EQ(layers_of(s).size(), 1u);
+  EXPECT_EQ(layers_of(s)[0].find("head matmul "), 0u) << layers_of(s)[0];
   Graph fp32 = parsed(kBlock);  // what is advised
   EXPECT_TRUE(quantize(fp32, {.precision = "fp32", .target = Arch::sm90}).ok());
 }
@@ -598,7 +615,9 @@ TEST(Quantize, AttentionInFp8) {
   EXPECT_EQ(node(g, "e.quantize").op, "copy") << "its result is the residual too";
   Graph none = parsed(kBlock);
   const Ranges of_block = ranges();
-  EXPECT_EQ(quantize(none, {.precision = "fp8", .attention = "fp8", .ranges = &of_block}).code(), Code::kRefused);
+  const Status s = quantize(none, {.precision = "fp8", .attention = "fp8", .ranges = &of_block});
+  EXPECT_EQ(s.code(), Code::kRefused);
+  EXPECT_EQ(s.layers(), nullptr) << "no layer is at fault where there is no attention";
 }
 
 // Blocks of scales lie along rows of the storage; a view that cuts rows gets codes of its own.
@@ -653,7 +672,10 @@ TEST(Quantize, StatedTypesAreTakenAsTheyAre) {
   EXPECT_EQ(g.numbers(g.at(fc1.inputs[0]).scale), std::vector<double>{0.25});
   EXPECT_EQ(node(g, "mlp.fc2").asked, "fp16");
   const Ranges r = ranges();
-  EXPECT_EQ(quantize(twice, {.precision = "nvfp4", .ranges = &r}).code(), Code::kRefused);
+  const Status s = quantize(twice, {.precision = "nvfp4", .ranges = &r});
+  EXPECT_EQ(s.code(), Code::kRefused);
+  ASSERT_EQ(layers_of(s).size(), 1u);
+  EXPECT_EQ(layers_of(s)[0].find("mlp.fc1 matmul nvfp4: * the model states its types"), 0u) << layers_of(s)[0];
 }
 
 TEST(Quantize, PatternsMatchInLinearTime) {

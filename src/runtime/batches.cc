@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/progress_sink.h"
 #include "plan/golden_plans.h"
 #include "runtime/bind.h"
 
@@ -116,7 +117,8 @@ Result<BatchRunner::Bound*> BatchRunner::bound(const Plan& plan) {
   const Activity binding("plan", plan.name);
   start = std::chrono::steady_clock::now();
   auto made = std::make_unique<Bound>();
-  TS_ASSIGN(made->executor, bind(engine_, plan, {.threads = options_.threads, .device = options_.device}));
+  TS_ASSIGN(made->executor,
+            bind(engine_, plan, {.threads = options_.threads, .go_on = options_.go_on, .device = options_.device}));
   TS_TRY(made->make_buffers(plan));
   seconds += seconds_since(start);
   times_.bind_seconds += seconds;
@@ -166,6 +168,7 @@ Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, st
   if (is_null_state(plans_[0]->inputs, inputs) || is_null_state(plans_[0]->outputs, outputs))
     return bad_input("samples that run in batches bring their states with them: give a buffer for each port");
   for (const Chunk& c : split_into_chunks(plans_, samples)) {
+    if (options_.go_on && !options_.go_on()) return Status(kCancelled, "the run was cancelled");
     TS_TRY(run_chunk(c, samples, inputs, outputs));
     if (options_.progress) TS_TRY(options_.progress(c.count));
   }

@@ -40,6 +40,7 @@ struct BatchOptions {
   // Asked before a plan's executor is made, and what it returns if that is an error: the golden check.
   std::function<Status(const Plan& plan)> admit;
   std::function<Status(int64_t samples)> progress;  // so many more are done; an error ends the run
+  std::function<bool()> go_on;                      // of the executors, and asked between their runs
 };
 struct BatchTimes {
   int64_t runs = 0;

@@ -52,6 +52,9 @@ struct ExecutorOptions {
   // kArenaAlignment, where the plan runs. No two executors may run in it at the same time. Null: the executor's own.
   uint8_t* arena = nullptr;
   int64_t arena_bytes = 0;
+  // Host plans: asked before each step, in the calling thread; false ends the run with kCancelled
+  // (base/progress_sink.h). What the steps before it wrote to a state stays there.
+  std::function<bool()> go_on;
   // Of a CUDA plan. Calls set it and leave the calling thread with the device that it had.
   int device = 0;
 };

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/parallel.h"
+#include "base/progress_sink.h"
 #include "io/mmap.h"
 #include "ops/ops.h"
 #include "runtime/bind.h"
@@ -163,6 +164,7 @@ class HostExecutor : public Executor {
         std::memcpy(block, inputs[i], static_cast<size_t>(port_bytes(plan_, plan_.inputs[i])));
     }
     for (size_t i = 0; i < steps_.size(); ++i) {
+      if (options_.go_on && !options_.go_on()) return Status(kCancelled, "the run was cancelled");
       if (stamps != nullptr) stamps->begin[i] = Clock::now();
       TS_TRY(run_step(i));
       if (stamps != nullptr) stamps->end[i] = Clock::now();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/weights.h"
 
-#include <mutex>
+#include "base/fork_locks.h"
 
 namespace tessera {
 namespace {
@@ -28,9 +28,9 @@ Result<std::shared_ptr<const Weights>> Weights::of(const Engine& engine, DeviceK
     return std::shared_ptr<const Weights>(std::move(made));
   }
   // Held while uploading: who comes at the same time waits for the one copy.
-  static std::mutex mutex;
+  static Turns turns;
   static std::vector<std::weak_ptr<const Weights>> resident;
-  const std::lock_guard lock(mutex);
+  const Turns::Turn turn = turns.take();
   const std::vector<bool> used = used_on_gpus(engine);
   std::erase_if(resident, [](const auto& w) { return w.expired(); });
   for (const auto& w : resident) {

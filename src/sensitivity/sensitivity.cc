@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/progress.h"
+#include "base/progress_sink.h"
 #include "compile/compile.h"
 #include "precision/roles.h"
 #include "runtime/executor.h"
@@ -112,7 +113,8 @@ Result<Sensitivity> measure_sensitivity(const Trials& trials, const SensitivityO
   const bool attention = attention_has_codes(options.types.attention);
   std::optional<Progress> progress;
   if (!options.quiet) progress.emplace("measuring", 2 * static_cast<int64_t>(layers.size() + (attention ? 1 : 0)) + 2);
-  const auto measured = [&](const QuantizeOptions& types) {
+  const auto measured = [&](const QuantizeOptions& types) -> Result<Closeness> {
+    TS_TRY(check_cancelled());
     auto closeness = trials.measure(types);
     if (progress) progress->advance();
     return closeness;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/progress.h"
+#include "base/progress_sink.h"
 #include "compile/compile.h"
 #include "golden/golden_run.h"
 #include "golden/golden_values.h"
@@ -273,6 +274,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
     const Samples& drawn = samples.at(g.golden->graph);
     for (int64_t first = 0; first < drawn.count; first += g.golden->batch) {
       const Samples group = drawn.part(first, std::min(g.golden->batch, drawn.count - first));
+      TS_TRY(check_cancelled());
       TS_TRY(verify_group(engine, *g.golden, group, g, progress ? &*progress : nullptr));
     }
   }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os as _os
 from collections.abc import Mapping as _Mapping
-from typing import Any
 
 from . import _tessera
 from ._build import build
@@ -18,16 +17,23 @@ from ._errors import (
     CancelledError,
     Error,
     MachineError,
+    Refusal,
     RefusedError,
+    RefusedLayer,
     UsageError,
     VerifyError,
 )
+from ._reports import inspect, sensitivity, verify
 from ._tessera import Context, Memory, Plan, Port, Session, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "BadInputError", "BusyError", "CancelledError", "Context", "Engine", "Error", "MachineError", "Memory", "Plan",
-    "Port", "RefusedError", "Session", "State", "UsageError", "VerifyError", "__version__", "abi_version", "build",
-    "load",
+    "Port", "Refusal", "RefusedError", "RefusedLayer", "Session", "State", "UsageError", "VerifyError", "__version__",
+    "abi_version", "build", "inspect", "load", "sensitivity", "verify",
 ]  # fmt: skip
 
 __version__: str = _tessera.version()

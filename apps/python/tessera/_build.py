@@ -7,11 +7,15 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ._errors import UsageError, _raise
 
-Progress = Callable[[str, int, int], None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Progress = Callable[[str, int, int], None]
+    Samples = str | os.PathLike[str] | Mapping[str, Any] | None
 
 
 def build(
@@ -35,40 +39,27 @@ def build(
     (what, done, total); what it raises ends the build. A layer that cannot run as asked: RefusedError."""
     from . import _tessera_build
 
-    if not (progress is None or callable(progress) or isinstance(progress, bool)):
-        raise UsageError(2, f"progress is {progress!r}: a function of (what, done, total), True or False is wanted")
-    arrays: list[tuple[str, Any]] = []
-    path = None
-    if isinstance(calib, Mapping):
-        if not calib:
-            raise UsageError(2, "calib is an empty dict: give an array for each input, or leave calib out")
-        import numpy
-
-        arrays = [(name, _in_rows(numpy, a)) for name, a in calib.items()]
-    elif calib is not None:
-        path = os.fspath(calib)
-    bars = _Bars() if progress is True else None
-    code, said = _tessera_build.build(
-        os.fspath(model),
-        os.fspath(output),
-        precision,
-        attention,
-        None if recipe is None else os.fspath(recipe),
-        target,
-        _batches(batch),
-        path,
-        arrays,
-        calib_method,
-        calib_samples,
-        [allow] if isinstance(allow, str) else list(allow),
-        verify,
-        bars if bars is not None else progress or None,
-        _log,
-    )
-    if bars is not None:
-        bars.close()
+    path, arrays = _arrays("calib", calib)
+    with _Watching(progress) as watching:
+        code, said, layers = _tessera_build.build(
+            os.fspath(model),
+            os.fspath(output),
+            precision,
+            attention,
+            None if recipe is None else os.fspath(recipe),
+            target,
+            _batches(batch),
+            path,
+            arrays,
+            calib_method,
+            calib_samples,
+            [allow] if isinstance(allow, str) else list(allow),
+            verify,
+            watching.function,
+            _log,
+        )
     if code != 0:
-        _raise(code, said)
+        _raise(code, said, layers)
 
 
 def _batches(batch: Any) -> list[int]:
@@ -76,6 +67,17 @@ def _batches(batch: Any) -> list[int]:
     if not all(hasattr(b, "__index__") for b in given):
         raise UsageError(2, f"batch is {batch!r}: a size or a sequence of sizes is wanted, such as [1, 8]")
     return [operator.index(b) for b in given]
+
+
+def _arrays(what: str, given: Samples) -> tuple[str | None, list[tuple[str, Any]]]:
+    """A path, or arrays by the names of the inputs."""
+    if given is None or not isinstance(given, Mapping):
+        return None if given is None else os.fspath(given), []
+    if not given:
+        raise UsageError(2, f"{what} is an empty dict: give an array for each input, or leave {what} out")
+    import numpy
+
+    return None, [(name, _in_rows(numpy, a)) for name, a in given.items()]
 
 
 def _in_rows(numpy: Any, array: Any) -> Any:
@@ -90,17 +92,36 @@ def _log(level: int, line: str) -> None:
         warnings.warn(line, stacklevel=3)
 
 
+class _Watching:
+    """Who is told of progress while something goes on: a function, bars, nobody."""
+
+    def __init__(self, progress: bool | Progress) -> None:
+        if not (progress is None or callable(progress) or isinstance(progress, bool)):
+            raise UsageError(2, f"progress is {progress!r}: a function of (what, done, total), True or False is wanted")
+        self._bars = _Bars() if progress is True else None
+        self.function: Progress | None = self._bars or (progress if callable(progress) else None)
+
+    def __enter__(self) -> _Watching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.close()
+
+
 class _Bars:
     """A bar of tqdm's for what is going on; none where there is no tqdm."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._what = ""
+        import importlib
+
+        self._tqdm: Any = None
         try:
-            from tqdm.auto import tqdm
+            self._tqdm = importlib.import_module("tqdm.auto").tqdm
         except ImportError:
-            tqdm = None
-        self._tqdm = tqdm
+            pass
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if self._tqdm is None:

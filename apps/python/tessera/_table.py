@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def rows_of(manifest: dict[str, Any], plan: str) -> list[tuple[str, str, str, str]]:

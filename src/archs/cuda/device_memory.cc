@@ -4,6 +4,7 @@
 #ifdef TS_WITH_CUDA
 #include <atomic>
 
+#include "archs/cuda/driver.h"
 #include "archs/cuda/status.h"
 #include "base/forks.h"
 #endif
@@ -44,10 +45,12 @@ std::string why_no_device(Arch arch, int device) {
   int64_t none = -1;
   if (!started_under.compare_exchange_strong(none, forks()) && none != forks())
     return "this process was forked from one that had used CUDA, which does not survive a fork";
-  int count = 0;
+  int count = 0, driver = 0, runtime = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    return "no NVIDIA GPU with a working driver was found";
+    const bool known = cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess;
+    const std::string why = known ? why_not_with_driver(driver, runtime) : "";
+    return why.empty() ? "no NVIDIA GPU with a working driver was found" : why;
   }
   if (device < 0 || device >= count)
     return cat("GPU ", device, " was asked for, and there ", count == 1 ? "is one, number 0" : cat("are ", count));

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/release.py: what it turns away, what it makes, and that a dry run writes nothing. On a small tree of its own,
+and dry on this one."""
+
+import hashlib
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+if shutil.which("git") is None:
+    print("no git: skipped")
+    sys.exit(77)
+
+
+class ReleaseTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+        self.tree = pathlib.Path(self.scratch.name) / "tree"
+        self.out = pathlib.Path(self.scratch.name) / "out"
+        self.tree.mkdir()
+        self.write("CMakeLists.txt", "project(tessera VERSION 1.2.3 LANGUAGES CXX)\n")
+        self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-11-19)\n\n- A thing.\n")
+        self.git("init", "-q")
+        self.commit()
+
+    def write(self, name, text):
+        (self.tree / name).write_text(text)
+
+    def git(self, *words):
+        who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=self.tree, check=True, capture_output=True)
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+
+    def release(self, *words, root=None):
+        command = [sys.executable, REPO / "tools/release.py", self.out, "--root", root or self.tree, *words]
+        return subprocess.run([str(w) for w in command], capture_output=True, text=True)
+
+    def turned_away(self, why):
+        done = self.release("--dry-run")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, why)
+        self.assertEqual(self.release("--only", "source").returncode, 1)
+        self.assertFalse(self.out.exists())
+
+    def test_a_dry_run_writes_nothing(self):
+        done = self.release("--dry-run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tessera-1.2.3.tar.gz, tessera-1.2.3-*.whl, NOTICE, SHA256SUMS", done.stdout)
+        self.assertFalse(self.out.exists())
+
+    def test_what_is_made(self):
+        self.assertEqual(self.release("--only", "source,notice").returncode, 0)
+        self.assertEqual(sorted(p.name for p in self.out.iterdir()), ["NOTICE", "SHA256SUMS", "tessera-1.2.3.tar.gz"])
+        with tarfile.open(self.out / "tessera-1.2.3.tar.gz") as tar:
+            names = [m.name for m in tar.getmembers() if m.isfile()]
+        self.assertEqual(sorted(names), ["tessera-1.2.3/CHANGELOG.md", "tessera-1.2.3/CMakeLists.txt"])
+        for line in (self.out / "SHA256SUMS").read_text().splitlines():
+            digest, name = line.split("  ")
+            self.assertEqual(hashlib.sha256((self.out / name).read_bytes()).hexdigest(), digest)
+        first = (self.out / "tessera-1.2.3.tar.gz").read_bytes()
+        self.assertEqual(self.release("--only", "source").returncode, 1, "the folder is not empty")
+        shutil.rmtree(self.out)
+        self.assertEqual(self.release("--only", "source").returncode, 0)
+        self.assertEqual((self.out / "tessera-1.2.3.tar.gz").read_bytes(), first, "the same commit, other bytes")
+
+    def test_no_date(self):
+        self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (unreleased)\n")
+        self.commit()
+        self.turned_away(r"`## 1.2.3 \(unreleased\)`, wanted `## 1.2.3 \(YYYY-MM-DD\)`")
+
+    def test_no_entry(self):
+        self.write("CMakeLists.txt", "project(tessera VERSION 1.2.4 LANGUAGES CXX)\n")
+        self.commit()
+        self.turned_away("no entry `## 1.2.4`")
+
+    def test_no_version(self):
+        self.write("CMakeLists.txt", "project(tessera)\n")
+        self.commit()
+        self.turned_away("no `project")
+
+    def test_a_tree_that_is_not_clean(self):
+        self.write("more.txt", "x")
+        self.turned_away("not clean")
+
+    def test_a_tag_that_exists(self):
+        self.git("tag", "v1.2.3")
+        self.turned_away("there is a tag v1.2.3 already")
+
+    def test_abi_and_map_agree(self):
+        (self.tree / "include/tessera").mkdir(parents=True)
+        (self.tree / "src/library").mkdir(parents=True)
+        self.write("include/tessera/tessera.h", "#define TESS_ABI_VERSION 2\n")
+        self.write("src/library/tessera.map", "TESSERA_1 {\n};\n")
+        self.commit()
+        self.turned_away("no node TESSERA_2")
+
+    @unittest.skipUnless((REPO / ".git").exists(), "a tree without git")
+    def test_this_tree(self):
+        """Whatever else is said of it today, its version and its entry are found."""
+        done = self.release("--dry-run", root=REPO)
+        self.assertRegex(done.stdout, r"tessera-\d+\.\d+\.\d+\.tar\.gz")
+        self.assertNotRegex(done.stderr, "no entry|no `project|no node")
+        self.assertFalse(self.out.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

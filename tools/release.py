@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the files of a release: the source as a tarball, the wheel, NOTICE with the licences of what is compiled in,
+and SHA256SUMS over all of them.
+
+    python3 tools/release.py OUT             # checks, then makes; OUT is a new or empty folder
+    python3 tools/release.py OUT --dry-run   # checks, says what would be made, and writes nothing
+    python3 tools/release.py OUT --only source,notice
+
+It checks that the version is one, that the changelog has an entry with a date for it, that no tag of that name exists
+and that the tree is clean. The same commit gives the same tarball, byte for byte. Nothing is uploaded or tagged."""
+
+import argparse
+import gzip
+import hashlib
+import importlib.metadata
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+PARTS = ("source", "wheel", "notice")
+# System packages whose code is part of the program or is linked with it; docs/dependencies.md has the reasons.
+PACKAGES = (
+    "libprotobuf-dev", "libcli11-dev", "nlohmann-json3-dev", "libfmt-dev", "zlib1g-dev", "libjpeg62-turbo-dev",
+    "libpng-dev", "libsqlite3-dev",
+)  # fmt: skip
+
+
+def run(*words, root, **more):
+    done = subprocess.run([str(w) for w in words], cwd=root, capture_output=True, **more)
+    if done.returncode != 0:
+        raise SystemExit(f"release: {words[0]} failed:\n{done.stdout.decode()}{done.stderr.decode()}")
+    return done.stdout
+
+
+def version_of(root):
+    found = re.search(r"project\(tessera VERSION (\d+\.\d+\.\d+)[ )]", (root / "CMakeLists.txt").read_text())
+    return found.group(1) if found else None
+
+
+def complaints(root):
+    """What stands against a release of this tree."""
+    said = []
+    version = version_of(root)
+    if version is None:
+        return ["CMakeLists.txt: no `project(tessera VERSION x.y.z`"]
+    entry = re.search(rf"^## {re.escape(version)}\b(.*)$", (root / "CHANGELOG.md").read_text(), re.M)
+    if entry is None:
+        said.append(f"CHANGELOG.md: no entry `## {version}`")
+    elif not re.fullmatch(r" \(\d{4}-\d\d-\d\d\)", entry.group(1)):
+        said.append(f"CHANGELOG.md: the entry is `## {version}{entry.group(1)}`, wanted `## {version} (YYYY-MM-DD)`")
+    if run("git", "status", "--porcelain", root=root):
+        said.append("the tree is not clean: a release is a commit")
+    if run("git", "tag", "--list", f"v{version}", root=root).strip():
+        said.append(f"there is a tag v{version} already: raise the version in CMakeLists.txt")
+    header = root / "include/tessera/tessera.h"
+    map_of = root / "src/library/tessera.map"
+    if header.exists() and map_of.exists():
+        abi = re.search(r"#define TESS_ABI_VERSION (\d+)", header.read_text()).group(1)
+        if f"TESSERA_{abi} {{" not in map_of.read_text():
+            said.append(f"tessera.h has ABI version {abi}, and tessera.map no node TESSERA_{abi}")
+    return said
+
+
+def source(root, out, version):
+    """The tracked files of HEAD; times are those of the commit."""
+    archive = run("git", "archive", "--format=tar", f"--prefix=tessera-{version}/", "HEAD", root=root)
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
+        file.write(archive)
+    path = out / f"tessera-{version}.tar.gz"
+    path.write_bytes(packed.getvalue())
+    return [path]
+
+
+def wheel(root, out, version):
+    """With auditwheel, where it is installed, the libraries that it needs go into it."""
+    raw = out / "raw"
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", raw, ".", root=root)
+    made = list(raw.glob(f"tessera-{version}-*.whl"))
+    if len(made) != 1:
+        raise SystemExit(f"release: pip made {[p.name for p in raw.iterdir()]}, wanted one wheel of {version}")
+    try:
+        import auditwheel  # noqa: F401
+    except ImportError:
+        print("release: no auditwheel: the wheel is for machines with this one's libraries (pip install auditwheel)")
+        final = out / made[0].name
+        made[0].rename(final)
+    else:
+        run(sys.executable, "-m", "auditwheel", "repair", "-w", out, made[0], root=root)
+        made[0].unlink()
+        final = next(out.glob(f"tessera-{version}-*.whl"))
+    raw.rmdir()
+    return [final]
+
+
+def licences(root):
+    """(what, text) of everything that is compiled into the program, and what could not be found."""
+    found, missing = [], []
+    for path in sorted((root / ".cache" / "deps").glob("*/LICENSE")):
+        found.append((path.parent.name, path.read_text(errors="replace")))
+    for name in ("highway", "onnx"):
+        if name not in [n for n, _ in found]:
+            missing.append(f"{name}: its sources are not fetched (./run build, tools/fetch_deps.py)")
+    try:
+        files = importlib.metadata.files("nanobind") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    texts = [f.read_text() for f in files if f.name == "LICENSE"]
+    found += [("nanobind", t) for t in texts[:1]]
+    if not texts:
+        missing.append("nanobind: not installed in this Python")
+    for package in PACKAGES:
+        path = Path("/usr/share/doc") / package / "copyright"
+        if path.exists():
+            found.append((package, path.read_text(errors="replace")))
+        else:
+            missing.append(f"{package}: no {path}")
+    return found, missing
+
+
+def notice(root, out, version):
+    found, missing = licences(root)
+    for m in missing:
+        print(f"release: NOTICE lacks {m}")
+    parts = [f"Tessera {version}\n\nThis product contains code of the following projects, under these terms.\n"]
+    parts += [f"\n{'=' * 80}\n{what}\n{'=' * 80}\n\n{text.strip()}\n" for what, text in found]
+    path = out / "NOTICE"
+    path.write_text("".join(parts))
+    return [path]
+
+
+def checksums(out, files):
+    lines = [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.name}\n" for f in sorted(files)]
+    (out / "SHA256SUMS").write_text("".join(lines))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--dry-run", action="store_true", help="check only, and say what would be made")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--root", type=Path, default=REPO, help=argparse.SUPPRESS)  # for the test
+    o = parser.parse_args()
+    parts = o.only.split(",")
+    if unknown := [p for p in parts if p not in PARTS]:
+        parser.error(f"--only {unknown[0]}: some of {','.join(PARTS)}, with commas")
+    root, out = o.root.resolve(), o.out.resolve()
+    said = complaints(root)
+    if out.exists() and any(out.iterdir()):
+        said.append(f"{o.out} is not empty: give a new folder")
+    for s in said:
+        print(f"release: {s}", file=sys.stderr)
+    version = version_of(root)
+    if o.dry_run:
+        names = {"source": f"tessera-{version}.tar.gz", "wheel": f"tessera-{version}-*.whl", "notice": "NOTICE"}
+        print(f"would make in {o.out}: {', '.join(names[p] for p in PARTS if p in parts)}, SHA256SUMS")
+    if said:
+        return 1
+    if o.dry_run:
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
+    files = []
+    for part in PARTS:
+        if part in parts:
+            files += {"source": source, "wheel": wheel, "notice": notice}[part](root, out, version)
+    checksums(out, files)
+    print(f"{o.out}: {', '.join(f.name for f in files)}, SHA256SUMS")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
