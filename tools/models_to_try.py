@@ -457,7 +457,7 @@ TRANSFORMERS = {
     "hf:deformable_detr": (
         "DeformableDetrForObjectDetection",
         lambda t: t.DeformableDetrConfig(**own_backbone(t, "stage2", "stage3", "stage4"), **detector(num_queries=10)),
-        IMAGE,
+        SWIN_IMAGE,
         BOXES,
     ),
     "hf:deformable_detr_two_stage": (
@@ -466,7 +466,7 @@ TRANSFORMERS = {
             **own_backbone(t, "stage2", "stage3", "stage4"),
             **detector(num_queries=10, two_stage=True, with_box_refine=True, two_stage_num_proposals=10),
         ),
-        IMAGE,
+        SWIN_IMAGE,
         BOXES,
     ),
     "hf:table_transformer": (

@@ -20,8 +20,8 @@ compares its outputs with those of ONNX Runtime. Prints a line for each: the mod
 
 Random weights pass little on. Weights and statistics that start as one number (norms, layer scales) are made random, or
 whole branches would add nothing; matrices are made as long as their fan-in asks for; batch norms get the statistics of
-random pictures. Where ONNX Runtime has no kernel, the outputs of torch itself are compared. Needs torch, timm,
-transformers, onnx, onnxruntime, onnxscript and scipy; no network."""
+random pictures. Where ONNX Runtime has no kernel, or is further from torch's own outputs than 1e-4, these are compared.
+Needs torch, timm, transformers, onnx, onnxruntime, onnxscript and scipy; no network."""
 
 import argparse
 import collections
@@ -38,7 +38,7 @@ from models_to_try import TIMM, TRANSFORMERS, Ids
 
 TARGET_ERROR = 1e-5
 LEAST_MOVE = 1e-2
-LEAST_EXACT = 1e-4  # what f32 may differ from f64 by for its results to be compared at all
+LEAST_EXACT = 1e-4  # results of f32 that differ more than this from others of f32 are no oracle
 VERDICTS = ("yes", "rounding", "blind", "no", "WRONG", "not exported")
 RECOGNISED = ("attention", "norm", "matmul", "conv2d", "rotary")
 
@@ -169,7 +169,7 @@ def expected_outputs(path):
         import onnx
 
         names = [o.name for o in onnx.load(path, load_external_data=False).graph.output]
-        return dict(zip(names, np.load(path + ".torch.npz").values())), 1
+        return outputs_of_torch(path, names), 1
     names = [o.name for o in session.get_outputs()]
     known = {i.name for i in session.get_inputs()}
     inputs = {key: value for key, value in np.load(path + ".npz").items() if key in known}
@@ -177,6 +177,12 @@ def expected_outputs(path):
     outputs = dict(zip(names, session.run(None, inputs)))
     other = dict(zip(names, session.run(None, changed)))
     return outputs, min(relative_error(other[name], outputs[name]) for name in names)
+
+
+def outputs_of_torch(path, names):
+    import numpy as np
+
+    return dict(zip(names, np.load(path + ".torch.npz").values()))
 
 
 def relative_error(got, expected):
@@ -189,13 +195,13 @@ def relative_error(got, expected):
     return float(error) if np.isfinite(error) else float("inf")
 
 
-def run_tessera(tessera, path, target):
+def run_tessera(tessera, path, target, *more):
     """The outputs, or what the build or the run said."""
     import numpy as np
 
     engine, outputs = path + ".tess", path + ".out.npz"
     for words in (
-        ["build", path, "-o", engine, "--precision", "fp32", "--target", target, "--golden-samples", "1"],
+        ["build", path, "-o", engine, "--precision", "fp32", "--target", target, *more],
         ["run", engine, "-i", path + ".npz", "-o", outputs],
     ):
         done = subprocess.run([tessera, *words, "--json"], capture_output=True, text=True)
@@ -224,24 +230,28 @@ def steps_of(tessera, engine):
     return [", ".join("%d %s" % (steps[op], op) for op in sorted(ops, key=lambda op: -steps[op])) for ops in listed]
 
 
-def judge(tessera, path, target):
+def judge(args, path):
     """Verdict, text and steps of an exported model."""
+    tessera, golden = args.tessera, ["--no-verify"] if args.no_verify else ["--golden-samples", "1"]
     try:
         expected, move = expected_outputs(path)
     except Exception as error:  # the exporter's file is not one that ONNX Runtime takes
         return "not exported", "ONNX Runtime: " + first_sentence(str(error)), ["", ""]
-    got, message = run_tessera(tessera, path, target)
+    got, message = run_tessera(tessera, path, args.target, *golden)
     if got is None:
         return "no", first_sentence(message), ["", ""]
     steps = steps_of(tessera, path + ".tess")
     if got.keys() != expected.keys():
         return "WRONG", "outputs %s instead of %s" % (sorted(got), sorted(expected)), steps
-    error = largest_error(got, expected)
-    text = "%.1e" % error
+    error, torch = largest_error(got, expected), outputs_of_torch(path, list(expected))
+    text, off = "%.1e" % error, largest_error(expected, torch)
+    if error > TARGET_ERROR and off > LEAST_EXACT:
+        expected, error = torch, largest_error(got, torch)
+        text = "%.1e of torch, from which ONNX Runtime is off by %.1e" % (error, off)
     if error > TARGET_ERROR:
-        exact, _ = run_tessera(tessera, path, "ref")
+        exact, _ = run_tessera(tessera, path, "ref", "--no-verify")
         ours, theirs = (largest_error(outputs, exact) for outputs in (got, expected))
-        text += ", of f64 %.1e, ONNX Runtime's %.1e" % (ours, theirs)
+        text += ", off f64 by %.1e, theirs by %.1e" % (ours, theirs)
         return "rounding" if ours <= 2 * theirs <= 2 * LEAST_EXACT else "WRONG", text, steps
     if move < LEAST_MOVE:
         return "blind", "%s, outputs move by %.1e" % (text, move), steps
@@ -263,7 +273,7 @@ def try_model(name, exporter, args, folder):
         with open(failed) as file:
             verdict, text, steps = "not exported", file.read(), ["", ""]
     else:
-        verdict, text, steps = judge(args.tessera, path, args.target)
+        verdict, text, steps = judge(args, path)
     return {"verdict": verdict, "text": text, "recognised": steps[0], "others": steps[1]}
 
 
@@ -302,6 +312,7 @@ def main():
     words.add_argument("--exporters", default="torchscript,dynamo")
     words.add_argument("--keep", metavar="DIR", help="where exports stay; those that are there are not made again")
     words.add_argument("--results", metavar="FILE", help="json that rows are added to, and that --table reads")
+    words.add_argument("--no-verify", action="store_true", help="make no golden values: faster")
     words.add_argument("--table", action="store_true", help="try nothing, print the table of --results")
     args = words.parse_args()
     warnings.filterwarnings("ignore")

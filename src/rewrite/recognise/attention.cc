@@ -153,7 +153,10 @@ class AttentionPattern {
     }
     // What is added must be seen in such a way.
     std::erase_if(out, [&](const auto& split) {
-      const auto told_apart = [&](const Shape& over) { return over.size() == 3 || split_axes(over, split.first) != 0; };
+      const auto told_apart = [&](const Shape& over) {
+        return over.end()[-2] == product.end()[-2] && over.end()[-1] == product.end()[-1] &&
+               (over.size() == 3 || split_axes(over, split.first) != 0);
+      };
       return !std::all_of(scores.added.begin(), scores.added.end(), [&](auto& a) { return told_apart(a.over); }) ||
              !std::all_of(scores.factors.begin(), scores.factors.end(), [&](auto& f) { return told_apart(f.over); });
     });
