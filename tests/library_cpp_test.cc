@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tessera.hpp beside no other header of ours, as a program has it: refusals as data.
 #include <gtest/gtest.h>
-#include <tessera/tessera.hpp>
 #include <tessera/tessera_build.h>
+#include <tessera/tessera.hpp>
 
 #include <string>
 
