@@ -2,7 +2,6 @@
 // tess_build through the shared library: engines of paths and of arrays, progress, cancelling, refusals.
 #include <gtest/gtest.h>
 #include <tessera/tessera_build.h>
-#include <tessera/tessera.hpp>
 
 #include <atomic>
 #include <cstdio>
@@ -201,11 +200,7 @@ TEST(LibraryBuild, RefusedLayersAreData) {
   EXPECT_EQ(code_of(tess_refused(status, 0, &none)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_refused(status, 0, nullptr)), TESS_USAGE);
   EXPECT_EQ(tess_refused_count(nullptr), 0u);
-  // The same in C++, which frees the status.
-  const v1::Status taken(status);
-  ASSERT_EQ(taken.layers().size(), count);
-  EXPECT_NE(taken.message().find(taken.layers()[0].layer), std::string::npos);
-  EXPECT_FALSE(taken.layers()[0].refusals.empty());
+  tess_status_free(status);
   tess_status* const other = tess_build("no.onnx", out.c_str(), nullptr);
   EXPECT_EQ(tess_refused_count(other), 0u);
   tess_status_free(other);

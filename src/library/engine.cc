@@ -136,9 +136,9 @@ tess_status* tess_engine_manifest(const tess_engine* engine, const char** json) 
 
 tess_status* tess_inspect(const char* path, int32_t scales, tess_report** out) {
   return guarded([&]() -> Status {
-    TS_TRY(check_argument(path, "path"));
     TS_TRY(check_argument(out, "out"));
     *out = nullptr;
+    TS_TRY(check_argument(path, "path"));
     TS_ASSIGN(const Engine engine, read_engine(path));
     *out = make_report(manifest_json(engine, scales != 0));
     return {};

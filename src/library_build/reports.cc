@@ -41,9 +41,9 @@ Result<ComparisonOptions> options_of(const tess_verify_options& o) {
 }
 
 Status verify(const char* path, const tess_verify_options* options, tess_report** out) {
-  TS_TRY(check_argument(path, "engine"));
   TS_TRY(check_argument(out, "out"));
   *out = nullptr;
+  TS_TRY(check_argument(path, "engine"));
   tess_verify_options asked;
   TS_TRY(read_struct(options, TS_UP_TO(tess_verify_options, user), "tess_verify_options", asked));
   const Job job(asked.progress, asked.log, asked.user);
@@ -68,9 +68,9 @@ Status verify(const char* path, const tess_verify_options* options, tess_report*
 }
 
 Status sensitivity(const char* model, const tess_sensitivity_options* options, tess_report** out) {
-  TS_TRY(check_argument(model, "model"));
   TS_TRY(check_argument(out, "out"));
   *out = nullptr;
+  TS_TRY(check_argument(model, "model"));
   tess_sensitivity_options asked;
   TS_TRY(read_struct(options, TS_UP_TO(tess_sensitivity_options, user), "tess_sensitivity_options", asked));
   const Job job(asked.progress, asked.log, asked.user);

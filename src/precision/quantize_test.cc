@@ -615,9 +615,9 @@ TEST(Quantize, AttentionInFp8) {
   EXPECT_EQ(node(g, "e.quantize").op, "copy") << "its result is the residual too";
   Graph none = parsed(kBlock);
   const Ranges of_block = ranges();
-  const Status s = quantize(none, {.precision = "fp8", .attention = "fp8", .ranges = &of_block});
-  EXPECT_EQ(s.code(), Code::kRefused);
-  EXPECT_EQ(s.layers(), nullptr) << "no layer is at fault where there is no attention";
+  const Status without = quantize(none, {.precision = "fp8", .attention = "fp8", .ranges = &of_block});
+  EXPECT_EQ(without.code(), Code::kRefused);
+  EXPECT_EQ(without.layers(), nullptr) << "no layer is at fault where there is no attention";
 }
 
 // Blocks of scales lie along rows of the storage; a view that cuts rows gets codes of its own.
