@@ -291,9 +291,12 @@ def print_table(results, exporters):
         print("| %s | %s |" % (exporter, " | ".join(str(rows.count(v)) for v in VERDICTS)))
     print("\n| model | %s | recognised | op by op |\n%s|" % (" | ".join(exporters), "|---" * (3 + len(exporters))))
     for name, row in sorted(results.items()):
-        found = [row.get(e, {"verdict": "", "text": "", "recognised": "", "others": ""}) for e in exporters]
+        found = [row.get(e, {"verdict": "not tried", "text": "", "recognised": "", "others": ""}) for e in exporters]
         steps = next((f for f in found if f["recognised"] or f["others"]), found[0])
-        words = [f["text"] if f["verdict"] == "yes" else ("%(verdict)s: %(text)s" % f).replace("|", "/") for f in found]
+        words = [
+            f["text"] if f["verdict"] == "yes" else ("%(verdict)s: %(text)s" % f).replace("|", "/").strip(": ")
+            for f in found
+        ]
         print("| %s | %s | %s | %s |" % (name, " | ".join(words), steps["recognised"], steps["others"]))
 
 

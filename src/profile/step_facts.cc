@@ -17,7 +17,7 @@ constexpr std::pair<std::string_view, KernelClass> kClasses[] = {
     {"softmax", KernelClass::kSoftmax},     {"map", KernelClass::kElementwise},
     {"rotary", KernelClass::kElementwise},  {"reduce", KernelClass::kReduction},
     {"concat", KernelClass::kCopy},         {"gather", KernelClass::kCopy},
-    {"write", KernelClass::kCopy},
+    {"write", KernelClass::kCopy},          {"topk", KernelClass::kReduction},
 };
 
 double stored_bytes_of(const Operand& o) {

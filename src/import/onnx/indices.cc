@@ -287,7 +287,7 @@ Result<ValueId> write_rows(OnnxCall& c, ValueId x, ValueId numbers, ValueId upda
 
 // What an index that comes with the input writes: no table of sources is known, so every place asks every index whether
 // it is meant. That many questions are worth it for the few classes or tokens that models choose among.
-constexpr int64_t kMostQuestions = int64_t{1} << 28;
+constexpr int64_t kMostQuestions = int64_t{1} << 24;
 
 // y = x with updates at ids, counted from the front, along an axis: ids and updates are as long as x along the others.
 // Of several that write one place, the last counts.

@@ -47,6 +47,24 @@ TEST(HostileReads, GridSample) {
   expect_error(sample({1, 2, 1, 1 << 24}, grid, "linear", "zeros"), {"node_z"});
 }
 
+// Places that the input chooses are compared with all others, one by one.
+onnx::ModelProto write(const std::string& op, int64_t size, const std::string& reduction) {
+  auto m = model_of({1, size});
+  add_ints(m, "k", {size});
+  add_node(m, "TopK", {"x", "k"}, "v")->add_output("i");
+  auto* n = add_node(m, op, {"x", "i", "v"}, "z");
+  set_word(n, "reduction", reduction);
+  if (op == "ScatterElements") set_int(n, "axis", 1);
+  return m;
+}
+
+TEST(HostileReads, WritesByTheInput) {
+  EXPECT_EQ(error_of(write("ScatterElements", 64, "none")), "");
+  expect_error(write("ScatterElements", 8192, "none"), {"node_z", "too many"});
+  expect_error(write("ScatterElements", 64, "add"), {"node_z", "'add'"});
+  expect_error(write("ScatterND", 64, "none"), {"node_z"});
+}
+
 onnx::ModelProto fold(const Ints& image, const Ints& block, const Ints& strides, const Ints& x = {1, 8, 4}) {
   auto m = model_of(x);
   add_ints(m, "i", image);
