@@ -26,7 +26,7 @@ constexpr const char* kEnvironment =
     "Environment:\n"
     "  NO_COLOR              set and not empty: no colours\n"
     "  TERM                  'dumb': no progress bars\n"
-    "  TESSERA_LOG           lines on stderr: none, error, warning or note (default); ,json: as JSON objects\n"
+    "  TESSERA_LOG           lines on stderr: none, error, warning or note (default); ,json for JSON\n"
     "  TESSERA_RECEIPTS_DIR  folder of receipts, which say what ran on a GPU (default: built in)\n";
 
 // "-o, --output FILE"; an argument's own name in capitals.
