@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// int8 on wgmma runs GELUs and silu, and writes 16 bits or int8.
-constexpr const char* kRelu = R"(graph relu {
+// int8 on wgmma runs GELUs, silu and relu, and writes 16 bits or int8.
+constexpr const char* kTanh = R"(graph tanh {
   in %image: f32[3,40,32]
   const %we: f32[64,32] = seed(7)
   const %gain: f32[64] = seed(1)
@@ -27,7 +27,7 @@ constexpr const char* kRelu = R"(graph relu {
   %n: f32[3,40,64] = norm(%x, %gain) {eps=0.00001, kind="rms"} @"norm"
   %h0: f32[3,40,96] = matmul(%n, %w1) @"mlp.fc1"
   %h: f32[3,40,96] = map(%h0, %b1) {fn="add"}
-  %a: f32[3,40,96] = map(%h) {fn="relu"} @"mlp.act"
+  %a: f32[3,40,96] = map(%h) {fn="tanh"} @"mlp.act"
   %d0: f32[3,40,64] = matmul(%a, %w2) @"mlp.fc2"
   %y: f32[3,40,64] = map(%d0, %b2) {fn="add"}
   out %y
@@ -40,7 +40,7 @@ struct Built {
 
 Built build(const std::string& precision, const std::vector<Allowance>& allow = {}) {
   Built b;
-  auto graph = parse_graph(kRelu);
+  auto graph = parse_graph(kTanh);
   EXPECT_TRUE(graph.ok()) << graph.status().message();
   b.written = b.canonical = *graph;
   EXPECT_TRUE(canonicalise(b.canonical).ok());
@@ -81,7 +81,7 @@ TEST(UnfusedPlan, StepsThatNoKernelRunsComeAfterTheLayer) {
   const Built b = build("int8", kAll);
   ASSERT_EQ(b.engine.plans.size(), 2u);
   const std::string text = text_of(b.engine.plans[0]);
-  EXPECT_NE(text.find("mlp.fc1 matmul bias f16\nmlp.fc1.act map=relu f16\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("mlp.fc1 matmul bias f16\nmlp.fc1.act map=tanh f16\n"), std::string::npos) << text;
   EXPECT_NE(text.find("copy i8:tensor(f32)\nmlp.fc2 matmul f16\nmlp.fc2.bias map=add f32\n"), std::string::npos)
       << text;
   for (const PlanStep& s : b.engine.plans[0].steps) {
@@ -110,7 +110,7 @@ TEST(UnfusedPlan, IsJudgedAsTheModelHasIt) {
   }
   const auto wrong = make_golden(b.engine, {.quiet = true}, &graphs, nullptr);
   ASSERT_FALSE(wrong.ok());
-  EXPECT_NE(wrong.status().message().find("it computes matmul then bias abs where the model has matmul then bias relu"),
+  EXPECT_NE(wrong.status().message().find("it computes matmul then bias abs where the model has matmul then bias tanh"),
             std::string::npos)
       << wrong.status().message();
 }

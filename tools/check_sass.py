@@ -28,10 +28,12 @@ REPO = Path(__file__).resolve().parent.parent
 SKIP = 77
 # Variants whose kernels lie in files of another room: those of a chain serve matmul and attention alike.
 KERNELS_OF = {"attention/sm90_few": "src/tiles/sm90/chain/chain_*.cu"}
-TENSOR_CORE = re.compile(r"(UTC)?[A-Z]G?MMA")  # HMMA, IMMA, QMMA, DMMA ..., HGMMA, QGMMA, IGMMA, UTCQMMA ...
+# HMMA, IMMA, QMMA, DMMA ..., HGMMA, QGMMA, IGMMA, UTCQMMA ...; HGMMA.SP and so on are those of 2:4 sparse operands.
+TENSOR_CORE = re.compile(r"(UTC)?[A-Z]G?MMA(\.SP)?")
+WGMMA = [kind + form for kind in ("HGMMA", "QGMMA", "IGMMA") for form in ("", ".SP")]
 ARCH = re.compile(r"^arch = (\S+)")
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
-INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*(?:(?<=MMA)\.SP\b)?)")
 RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+).*?LOCAL:(\d+)")
 
 
@@ -117,7 +119,7 @@ def judge(name, promise, kernels, resources):
     complaints += [f"{name}: no kernel falls under '{key}'" for key in unused]
     for kernel, found in kernels.items():
         # Serialised products (ptxas: C7510) have a fence and a wait around each one.
-        products = sum(found[word] for word in ("HGMMA", "QGMMA", "IGMMA"))
+        products = sum(found[word] for word in WGMMA)
         if products and found["WARPGROUP"] >= products:
             complaints.append(f"{name}: {kernel} waits after each of its {products} wgmma: ptxas serialised them")
         if kernel not in resources:
@@ -296,6 +298,8 @@ def self_test():
         (mixed, several, several_usage, None),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has no QGMMA"),
         (mixed, several.replace("QGMMA", "HGMMA"), several_usage, "gemm<__nv_fp8_e4m3,64> has HGMMA"),
+        (mixed, several.replace("QGMMA", "QGMMA.SP.64x128x64"), several_usage, "e4m3,64> has QGMMA.SP"),
+        (mixed, several.replace("QGMMA", "QGMMA.64x128x32"), several_usage, None),
         (
             mixed,
             several.replace("QGMMA R1 ;\n", "QGMMA R1 ;\n        /*0020*/  HMMA R1 ;\n"),

@@ -22,7 +22,12 @@ struct TensorCore {
 // Confirmed on an H200.
 inline constexpr TensorCore kWgmmaHalf{"wgmma f16, bf16", 25, 23, 16};
 inline constexpr TensorCore kWgmmaE4m3{"wgmma e4m3", 13, 13, 32};
+// 2:4 sparse: of so many products half are zeros, which are multiplied as such here.
+inline constexpr TensorCore kWgmmaSparseE4m3{"wgmma.sp e4m3", 13, 13, 64};
 inline constexpr TensorCore kMmaHalf{"mma.sync f16, bf16 on sm_90", 25, 23, 16};
+
+// As the dense instruction does it; not confirmed.
+inline constexpr TensorCore kWgmmaSparseHalf{"wgmma.sp f16, bf16", 25, 23, 32};
 
 // The order in which a kernel adds up the products of one result.
 struct SumOrder {

@@ -58,7 +58,8 @@ HWY_INLINE V truncate_short(VI a, int kept) {
   return hn::BitCast(d, hn::And(hn::BitCast(du, hn::ConvertTo(d, a)), mask));
 }
 
-// One fused sum: `count` products, c in and out. Two accumulators, so that 16 terms of 27 bits do not overflow.
+// One fused sum: `count` products, c in and out. Two accumulators, which take four products in turn, so that 16 terms
+// of 27 bits do not overflow, nor 32 of which two of each four are zero.
 template <bool kWide>
 HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, const float* w, const int16_t* ew,
                      int64_t count, V (&c)[kVectors], VI& least) {
@@ -73,7 +74,7 @@ HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, 
       top[v] = hn::Max(top[v], hn::Add(e, hn::LoadU(d16, ew + i * kCoreLanes + v * kLanes)));
   }
   V scale[kVectors], unit[kVectors];
-  VI even[kVectors], odd[kVectors];
+  VI first[kVectors], second[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     VI largest = hn::Max(hn::PromoteTo(di, top[v]), exponent_of(c[v]));
     least = hn::Min(least, hn::IfThenZeroElse(hn::Lt(largest, hn::Set(di, kNone / 2)), largest));
@@ -81,8 +82,8 @@ HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, 
     const VI shift = hn::Sub(hn::Set(di, core.fraction_bits), largest);
     scale[v] = power_of_two(shift);
     unit[v] = power_of_two(hn::Neg(shift));
-    even[v] = hn::ConvertInRangeTo(di, hn::Mul(c[v], scale[v]));
-    odd[v] = hn::Zero(di);
+    first[v] = hn::ConvertInRangeTo(di, hn::Mul(c[v], scale[v]));
+    second[v] = hn::Zero(di);
   }
   const auto add = [&](int64_t i, VI(&sum)[kVectors]) HWY_ATTR {
     const V xi = hn::Set(d, x[i]);
@@ -91,12 +92,13 @@ HWY_INLINE void fuse(const TensorCore& core, const float* x, const int16_t* ex, 
       sum[v] = hn::Add(sum[v], hn::ConvertInRangeTo(di, hn::Mul(product, scale[v])));
     }
   };
-  int64_t i = 0;
-  for (; i + 2 <= count; i += 2) add(i, even), add(i + 1, odd);
-  if (i < count) add(i, even);
+  for (int64_t i = 0; i < count; i += 8) {
+    for (int64_t j = i; j < std::min(count, i + 4); ++j) add(j, first);
+    for (int64_t j = i + 4; j < std::min(count, i + 8); ++j) add(j, second);
+  }
   for (int v = 0; v < kVectors; ++v) {
-    const V sum = kWide ? truncate_wide(even[v], odd[v], core.kept_bits)
-                        : truncate_short(hn::Add(even[v], odd[v]), core.kept_bits);
+    const V sum = kWide ? truncate_wide(first[v], second[v], core.kept_bits)
+                        : truncate_short(hn::Add(first[v], second[v]), core.kept_bits);
     c[v] = hn::Mul(sum, unit[v]);
   }
 }

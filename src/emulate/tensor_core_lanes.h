@@ -13,7 +13,8 @@ namespace tessera {
 constexpr int kCoreLanes = 16;
 
 // kCoreLanes rows of w with k running slowest, and the row of x that they are multiplied with.
-// Contract: fraction_bits is at most 25; above 16 an instruction has at most 16 products (sums are 32-bit integers).
+// Contract: fraction_bits is at most 25; above 16 an instruction has at most 16 products, or 32 of which at most two of
+// each four are not zero (sums are 32-bit integers).
 class CorePanel {
  public:
   void pack(const float* w, int least_exponent, int64_t rows, int64_t k);

@@ -107,8 +107,8 @@ class HeadPadder {
     const ValueId base = m_.place(ways[operand].from).base;
     const Node* layer = m_.maker(base);
     const int64_t own = shape(node.inputs[operand]).back();
-    if (layer == nullptr || !can_pad(g_, *layer) || !keeps_zeros(layer->then) || layer->outputs.size() != 1 ||
-        own == 0 || shape(base).back() % own != 0 || is_output(g_, m_.producers(), base))
+    if (layer == nullptr || !is_matmul_layer(g_, *layer) || !can_pad(g_, *layer) || !keeps_zeros(layer->then) ||
+        layer->outputs.size() != 1 || own == 0 || shape(base).back() % own != 0 || is_output(g_, m_.producers(), base))
       return std::nullopt;
     const auto begins = [&](const StorageRead& r, size_t i) {
       if (!ways[i].nodes.empty()) return ways[i].nodes[0] == r.node && r.input == 0;
@@ -153,10 +153,10 @@ class HeadPadder {
     for (size_t i = 0; i < 3; ++i) {
       const ValueId value = node.inputs[i];
       if (how[i].form != Form::kCopied || g_.at(m_.place(value).base).constant) continue;
-      Node copy;
-      pad_value(trial, value, how[i].size, value, node.name, copy);
+      std::vector<Node> made;
+      pad_value(trial, value, how[i].size, value, node.name, made);
       producers.resize(trial.values.size(), -1);
-      if (!runnable(trial, producers, copy, target_)) return false;
+      if (!runnable(trial, producers, made.back(), target_)) return false;
     }
     return true;
   }
@@ -248,11 +248,8 @@ class HeadPadder {
     const ValueId value = attention.inputs[operand];
     const Place p = m_.place(value);
     if (g_.at(p.base).constant) return pad_constant(g_, p.base, p.region, how.size, PaddedNumbers::kMade);
-    Node copy;
-    const ValueId padded =
-        pad_value(g_, source_of(value, how.size), how.size, value, cat(attention.name, ".", kNames[operand]), copy);
-    before.push_back(std::move(copy));
-    return padded;
+    return pad_value(g_, source_of(value, how.size), how.size, value, cat(attention.name, ".", kNames[operand]),
+                     before);
   }
 
   // A copy that nobody else reads (q on its way to codes) pads, too.
@@ -262,11 +259,11 @@ class HeadPadder {
         g_.at(m_.place(copy->inputs[0]).base).constant)
       return value;
     Graph trial = g_;
-    Node once;
+    std::vector<Node> once;
     pad_value(trial, copy->inputs[0], size, value, "", once);
     std::vector<int> producers = m_.producers();
     producers.resize(trial.values.size(), -1);
-    return runnable(trial, producers, once, target_) ? copy->inputs[0] : value;
+    return runnable(trial, producers, once.back(), target_) ? copy->inputs[0] : value;
   }
 
   // The attention writes heads of `size` columns: linear layers that read all of them get columns of zeros, anyone else
@@ -334,7 +331,8 @@ class HeadPadder {
     const Node& layer = g_.nodes[r.node];
     const Place p = m_.place(layer.inputs[r.input]);
     // Moments of x's rows count its columns.
-    return r.input == 0 && can_pad(g_, layer) && layer.then.find(StepKind::normalise) == nullptr && p.region.whole() &&
+    return r.input == 0 && is_matmul_layer(g_, layer) && can_pad(g_, layer) &&
+           layer.then.find(StepKind::normalise) == nullptr && p.region.whole() &&
            elements(p.region.shape) == elements(shape(y)) && p.region.shape.back() % shape(y).back() == 0;
   }
 

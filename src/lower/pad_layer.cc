@@ -89,7 +89,8 @@ void place_weight(Graph& g, Node& layer, const PaddedPlaces& rows, const PaddedP
 }  // namespace
 
 bool can_pad(const Graph& g, const Node& layer) {
-  if (!is_matmul_layer(g, layer) || layer.attrs.integer(kSparse24) != 0 || layer.then.gated()) return false;
+  if (!is_linear(g, layer) || layer.attrs.integer(kSparse24) != 0 || layer.then.gated()) return false;
+  if (layer.attrs.integer("groups", 1) != 1) return false;
   const Value& w = g.at(layer.inputs[1]);
   const ScaleLevel& scale = w.type.quant.scale;
   if (w.type.shape.size() != 2 || info(w.type.quant.element).bits % 8 != 0 || w.type.quant.dynamic) return false;
@@ -139,7 +140,8 @@ ValueId pad_constant(Graph& g, ValueId constant, const Region& region, int64_t c
   return place_constant(g, id, shape, as_they_are(rows), padded_groups(1, own, cols), numbers);
 }
 
-ValueId pad_value(Graph& g, ValueId value, int64_t cols, ValueId like, const std::string& layer, Node& made) {
+ValueId pad_value(Graph& g, ValueId value, int64_t cols, ValueId like, const std::string& layer,
+                  std::vector<Node>& made) {
   Value v;
   v.name = g.at(like).name + ".padded";
   const Shape own_shape = g.at(value).type.shape, rows = g.at(like).type.shape;
@@ -150,20 +152,27 @@ ValueId pad_value(Graph& g, ValueId value, int64_t cols, ValueId like, const std
   v.type.shape.back() = cols;
   Shape zeros = v.type.shape;
   zeros.back() = cols - own;
-  made = {.name = layer_name(g, cat(layer, ".pad")), .op = "copy", .inputs = {value}};
+  Node node{.name = layer_name(g, cat(layer, ".pad")), .op = "copy", .inputs = {value}};
   if (cols > own) {
     const QuantType from = g.at(value).type.quant;
-    const Type type{zeros, from.scaled() ? QuantType(Element::f16) : from};
+    const QuantType type = from.scaled() ? QuantType(Element::f16) : from;
+    // One row of them is stored, which is read again and again.
+    const Shape row{cols - own};
     const ValueId constant =
-        g.add_constant(v.name + ".zeros", type,
-                       Bytes::own(Buffer(static_cast<size_t>(packed_bytes(type.quant.element, elements(zeros))))));
-    made.op = "concat";
-    made.inputs.push_back(constant);
-    made.attrs.set("axis", static_cast<int64_t>(zeros.size()) - 1);
-    if (split) made.attrs.set("block", Shape{cols});
+        g.add_constant(v.name + ".zeros", {row, type},
+                       Bytes::own(Buffer(static_cast<size_t>(packed_bytes(type.element, cols - own)))));
+    Value all;
+    all.name = v.name + ".all_zeros", all.type = {zeros, type};
+    const ValueId repeated = g.add_value(std::move(all));
+    made.push_back(view_node(constant, repeated, expanded(dense_region(row), zeros)));
+    node.op = "concat";
+    node.inputs.push_back(repeated);
+    node.attrs.set("axis", static_cast<int64_t>(zeros.size()) - 1);
+    if (split) node.attrs.set("block", Shape{cols});
   }
-  made.outputs = {g.add_value(std::move(v))};
-  return made.outputs[0];
+  node.outputs = {g.add_value(std::move(v))};
+  made.push_back(std::move(node));
+  return made.back().outputs[0];
 }
 
 std::vector<StorageRead> reads_of(const Graph& g, const std::vector<int>& producers, ValueId base) {

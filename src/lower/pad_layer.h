@@ -18,8 +18,8 @@ namespace tessera {
 // kLeftOut: constants have a shape and no numbers, which is all that kernels are asked about.
 enum class PaddedNumbers : uint8_t { kMade, kLeftOut };
 
-// One matrix, in whole bytes, without scales or with those of the tensor or of its rows, dense (not 2:4), and vectors
-// of as many numbers as it has rows.
+// A linear layer, or a convolution in one group, of one matrix in whole bytes, without scales or with those of the
+// tensor or of its rows, dense (not 2:4), and vectors of as many numbers as it has rows.
 bool can_pad(const Graph& graph, const Node& layer);
 // A program each of whose steps leaves a column of zeros as it is.
 bool keeps_zeros(const Program& then);
@@ -32,8 +32,9 @@ ValueId pad_constant(Graph& graph, ValueId constant, const Region& region, int64
 
 // The value with zeros behind each of its rows, in this type (with the scale of `like`), by one node: concat, or copy
 // where the rows are long enough already. A value with more axes than `like` is read in the order of its elements, as
-// like's rows (patches straight from an image). `made`: that node, not yet in the graph.
-ValueId pad_value(Graph& graph, ValueId value, int64_t cols, ValueId like, const std::string& layer, Node& made);
+// like's rows (patches straight from an image). `made` gets that node as its last one, not yet in the graph.
+ValueId pad_value(Graph& graph, ValueId value, int64_t cols, ValueId like, const std::string& layer,
+                  std::vector<Node>& made);
 
 // A read of a value's storage by a node that is no view. Values that came after `producers` was taken do not count.
 struct StorageRead {

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "ir/layer_ops.h"
 #include "lower/pad_layer.h"
 #include "ops/runnable.h"
 #include "rewrite/drop_dead.h"
@@ -33,15 +34,16 @@ class LayerPadder {
   LayerPadder(const Graph& graph, size_t node, Arch target, Element carrier, PaddedNumbers numbers)
       : was_(graph), g_(graph), at_(node), target_(target), carrier_(carrier), numbers_(numbers), m_(graph) {}
 
-  // The graph with k and n of the layer as wide as this; nothing where a kernel is missing for what is put around it.
+  // The graph with rows of x (of a convolution: its channels) of k numbers and n results; nothing where a kernel is
+  // missing for what is put around the layer.
   std::optional<Graph> pad(int64_t k, int64_t n) {
     layer_ = g_.nodes[at_];
     const Shape w = shape(layer_.inputs[1]);
-    if (k > w[1]) {
-      const ValueId x = layer_.inputs[0];
+    const ValueId x = layer_.inputs[0];
+    if (const int64_t own = shape(x).back(); k > own) {
       layer_.inputs[0] = padded_rows(x, k);
       if (layer_.inputs[0] == kNoValue) return std::nullopt;
-      pad_cols(g_, layer_, padded_groups(1, w[1], k), numbers_);
+      pad_cols(g_, layer_, padded_groups(w[1] / own, own, k), numbers_);
     }
     if (n > w[0]) {
       pad_rows(g_, layer_, padded_groups(1, w[0], n), numbers_);
@@ -72,7 +74,7 @@ class LayerPadder {
       v = copy->inputs[0];
     const Place p = m_.place(v);
     const Node* layer = m_.maker(p.base);
-    if (layer == nullptr || layer->op != "matmul" || shape(p.base).back() != cols || p.region.offset != 0 ||
+    if (layer == nullptr || !multiplies_weights(layer->op) || shape(p.base).back() != cols || p.region.offset != 0 ||
         !is_finite_at_zero(layer->then))
       return std::nullopt;
     const int64_t own = shape(v).back();
@@ -111,22 +113,21 @@ class LayerPadder {
   }
 
   ValueId add_padding(ValueId from, int64_t cols, ValueId like) {
-    Node made;
-    const ValueId padded = pad_value(g_, from, cols, like, layer_.name, made);
+    const ValueId padded = pad_value(g_, from, cols, like, layer_.name, before_nodes_);
+    Node& made = before_nodes_.back();
     std::string name = made.name;  // not in the graph yet: another one of this layer may be called so
     for (int i = 2; fresh_.contains(name); ++i) name = cat(made.name, "_", i);
     made.name = name;
     fresh_.insert(name);
-    before_nodes_.push_back(std::move(made));
     return padded;
   }
   bool pads_at_once(ValueId from, int64_t cols, ValueId like) const {
     Graph trial = g_;
-    Node made;
+    std::vector<Node> made;
     pad_value(trial, from, cols, like, layer_.name, made);
     std::vector<int> producers = g_.producers();
     producers.resize(trial.values.size(), -1);
-    return runnable(trial, producers, made, target_);
+    return runnable(trial, producers, made.back(), target_);
   }
 
   // v with zeros behind its rows; kNoValue where nothing makes it.
@@ -317,11 +318,11 @@ class ProductPadder {
     for (size_t n = from; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
       // Scales that are made while running have a shape of their own, which no kernel pads.
-      if (node.op != "matmul" || !can_pad(g_, node) || g_.at(node.inputs[0]).type.quant.dynamic ||
+      if (!multiplies_weights(node.op) || !can_pad(g_, node) || g_.at(node.inputs[0]).type.quant.dynamic ||
           node.outputs.size() != 1 || node.then.find(StepKind::normalise) != nullptr)
         continue;
       if (runnable(g_, producers, node, target_)) {
-        if (gathers_odd_rows(n, producers) && pad_for_own_kernel(n)) return n;
+        if (node.op == "matmul" && gathers_odd_rows(n, producers) && pad_for_own_kernel(n)) return n;
         continue;
       }
       if (runs_unfused(g_, n, target_, carrier_)) continue;
@@ -356,10 +357,11 @@ class ProductPadder {
 
   bool pad(size_t n, bool unfused) {
     const Shape w = g_.at(g_.nodes[n].inputs[1]).type.shape;
-    for (const int64_t k : std::set<int64_t>{w[1], rounded_up(w[1], 16)}) {
+    const int64_t own = g_.at(g_.nodes[n].inputs[0]).type.shape.back();
+    for (const int64_t k : std::set<int64_t>{own, rounded_up(own, 8), rounded_up(own, 16)}) {
       for (const int64_t unit : {1, 8, 16}) {
         const int64_t rows = rounded_up(w[0], unit);
-        if ((k == w[1] && rows == w[0]) || !runs(n, k, rows, unfused)) continue;
+        if ((k == own && rows == w[0]) || !runs(n, k, rows, unfused)) continue;
         g_ = *LayerPadder(g_, n, target_, carrier_, PaddedNumbers::kMade).pad(k, rows);
         return true;
       }

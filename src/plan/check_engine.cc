@@ -75,12 +75,14 @@ class PlanCheck {
       return bad_input(cat("shape ", to_string(o.shape), " has strides ", to_string(o.strides)));
     int64_t reach = *count;
     if (o.layout.codes != Layout::kRows) {
-      if (o.shape.empty() || o.shape[0] > kMostBytes - 64)
+      if (o.shape.empty() || o.shape[0] > kMostBytes - 128)
         return bad_input(cat("layout ", name_of(o.layout.codes), " wants rows and columns"));
       if (!o.dense())
         return bad_input(cat("layout ", name_of(o.layout.codes), " wants dense strides, not ", to_string(o.strides)));
       const int64_t cols = o.shape.back(), rows = cols > 0 ? *count / cols : 0;
-      if (cols > 0 && rows + 64 > kMostBytes / (cols + 8)) return bad_input("is too large");
+      if (!takes_bits(o.layout.codes, info(o.type.element).bits))
+        return bad_input(cat("layout ", name_of(o.layout.codes), " holds no ", info(o.type.element).name));
+      if (cols > 0 && rows + 128 > kMostBytes / 2 / (cols + 64)) return bad_input("is too large");  // whole tiles
       extents_[i] = stored_bytes(o.layout.codes, o.type.element, rows, cols);
       return {};
     } else if (*count > 0) {

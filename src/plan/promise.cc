@@ -29,7 +29,7 @@ std::string stored_name(const QuantType& type) {
 }
 
 bool is_linear(const Problem& p) { return multiplies_weights(p.op) && p.operand(1) != nullptr && p.in[1].constant; }
-bool is_sparse(const Problem& p) { return is_linear(p) && p.in[1].layout == Layout::kSparse24; }
+bool is_sparse(const Problem& p) { return is_linear(p) && is_sparse24(p.in[1].layout.codes); }
 
 // What the precision that was asked for says of the operands; nothing where types are the model's own. Whoever
 // multiplies codes was asked to.

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "types/codes.h"
 #include "types/sparse24.h"
+#include "types/sparse24_tiles.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +35,7 @@ std::string name_of(const OperandLayout& layout) {
 
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols) {
   if (is_order(layout)) return packed_bytes(element, layout_elements(layout, rows, cols));
+  if (layout == Layout::kSparse24Tiles) return Sparse24Tiles::bytes(info(element).bits, rows, cols);
   return packed_bytes(element, rows * kept24_cols(cols)) + rows * meta24_row_bytes(cols);
 }
 
@@ -42,6 +44,7 @@ Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64
   if (out.size() == 0) return out;
   if (!is_order(layout)) {
     TS_ASSIGN(const Sparse24 sparse, compress24(element, codes, rows, cols));
+    if (layout == Layout::kSparse24Tiles) return tile24(sparse, info(element).bits, rows, cols);
     std::memcpy(out.data(), sparse.kept.data(), sparse.kept.size());
     std::memcpy(out.data() + sparse.kept.size(), sparse.metadata.data(), sparse.metadata.size());
     return out;
@@ -58,6 +61,9 @@ Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, 
   if (is_order(layout)) {
     for_each_code(layout, bits, rows, cols,
                   [&](int64_t to, int64_t from) { set_code(out.data(), bits, to, code_at(stored, bits, from)); });
+  } else if (layout == Layout::kSparse24Tiles) {
+    const Sparse24 sparse = untile24(stored, bits, rows, cols);
+    expand24(element, sparse.kept.data(), sparse.metadata.data(), rows, cols, out.data());
   } else {
     expand24(element, stored, metadata24_of(stored, element, rows, cols), rows, cols, out.data());
   }

@@ -13,6 +13,7 @@
 //   tiles128x4  tiles of 128 rows x 4 columns, tiles along a row first; in a tile 16 (r % 32) + 4 (r / 32) + c. So
 //               tcgen05.mma and cuBLASLt read block scales
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
+//   sparse24tiles  no order either: the same in the tiles that Hopper's sparse wgmma reads (sparse24_tiles.h)
 // Rows that are missing in the last panel and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.
 #pragma once
@@ -30,17 +31,28 @@
 
 namespace tessera {
 
-enum class Layout : uint8_t { kRows, kPanels16, kPanels16x4, kPanels16x8, kPairs32, kHalves32, kTiles128x4, kSparse24 };
+enum class Layout : uint8_t {
+  kRows,
+  kPanels16,
+  kPanels16x4,
+  kPanels16x8,
+  kPairs32,
+  kHalves32,
+  kTiles128x4,
+  kSparse24,
+  kSparse24Tiles
+};
 struct LayoutInfo {
   const char* name;
   int64_t rows, cols;  // that are kept together, and padded to
 };
 inline constexpr LayoutInfo kLayoutInfos[] = {{"rows", 1, 1},         {"panels16", 16, 1}, {"panels16x4", 16, 4},
                                               {"panels16x8", 16, 8},  {"pairs32", 32, 1},  {"halves32", 64, 1},
-                                              {"tiles128x4", 128, 4}, {"sparse24", 1, 4}};
+                                              {"tiles128x4", 128, 4}, {"sparse24", 1, 4},  {"sparse24tiles", 128, 4}};
 constexpr const LayoutInfo& info(Layout layout) { return kLayoutInfos[static_cast<size_t>(layout)]; }
-inline constexpr Layout kLayouts[] = {Layout::kRows,    Layout::kPanels16, Layout::kPanels16x4, Layout::kPanels16x8,
-                                      Layout::kPairs32, Layout::kHalves32, Layout::kTiles128x4, Layout::kSparse24};
+inline constexpr Layout kLayouts[] = {Layout::kRows,       Layout::kPanels16, Layout::kPanels16x4,
+                                      Layout::kPanels16x8, Layout::kPairs32,  Layout::kHalves32,
+                                      Layout::kTiles128x4, Layout::kSparse24, Layout::kSparse24Tiles};
 
 constexpr const char* name_of(Layout layout) { return info(layout).name; }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -50,8 +62,14 @@ constexpr std::optional<Layout> find_layout(std::string_view name) {
   return std::nullopt;
 }
 
+// What is stored of a 2:4 sparse matrix: codes that are not zero, and where they were.
+constexpr bool is_sparse24(Layout layout) { return layout == Layout::kSparse24 || layout == Layout::kSparse24Tiles; }
+// Whether codes of so many bits can lie so.
+constexpr bool takes_bits(Layout layout, int bits) {
+  return layout != Layout::kSparse24Tiles || bits == 8 || bits == 16;
+}
 // Whether every code is stored, each at its layout_index.
-constexpr bool is_order(Layout layout) { return layout != Layout::kSparse24; }
+constexpr bool is_order(Layout layout) { return !is_sparse24(layout); }
 
 // Columns that are kept together. Contract of this and the next two: is_order(layout).
 constexpr int64_t layout_group(Layout layout) { return info(layout).cols; }
@@ -105,7 +123,7 @@ std::string name_of(const OperandLayout& layout);
 // Bytes of a matrix in any layout.
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols);
 // Dense rows of codes brought into a layout, and back. Fails only for a matrix that is not 2:4 sparse where that is
-// asked.
+// asked. Contract of all three: takes_bits.
 Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64_t cols, const void* codes);
 Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, const void* stored);
 

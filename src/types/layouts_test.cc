@@ -8,13 +8,17 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "types/codes.h"
 #include "types/layout.h"
 #include "types/sparse24.h"
+#include "types/sparse24_tiles.h"
 
 namespace tessera {
 namespace {
@@ -146,7 +150,9 @@ TEST(Layouts, EveryElementComesBackFromEveryLayout) {
   std::mt19937 random(5);
   for (Element e : elements_with_zero()) {
     for (Layout layout : kLayouts) {
-      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {17, 5}, {33, 40}, {0, 8}}) {
+      if (!takes_bits(layout, info(e).bits)) continue;
+      for (const auto& [rows, cols] :
+           {std::pair<int64_t, int64_t>{1, 1}, {17, 5}, {33, 40}, {0, 8}, {128, 128}, {130, 260}}) {
         const std::vector<uint8_t> codes = sparse_codes(e, rows, cols, random);
         const auto stored = arrange_codes(layout, e, rows, cols, codes.data());
         ASSERT_TRUE(stored.ok()) << stored.status().message();
@@ -162,6 +168,59 @@ TEST(Layouts, EveryElementComesBackFromEveryLayout) {
   }
   const uint8_t dense[] = {1, 1, 1, 0};
   EXPECT_FALSE(arrange_codes(Layout::kSparse24, Element::e4m3, 1, 4, dense).ok());
+}
+
+// Of each instruction every kept byte and every group of its rows has one place; a thread's two rows of both halves are
+// neighbours, and the threads of a row of threads have all 128.
+TEST(Sparse24Tiles, EveryByteAndGroupHasItsPlace) {
+  using Tiles = Sparse24Tiles;
+  for (const int t : {0, 1}) {
+    std::set<std::pair<int, int>> bytes;
+    for (int thread = 0; thread < Tiles::kThreads; ++thread) {
+      for (int b = 0; b < 16; ++b) {
+        const Tiles::Kept k = Tiles::kept(thread, b);
+        EXPECT_TRUE(bytes.insert({Tiles::row(thread, t, k.upper), k.byte}).second);
+      }
+    }
+    EXPECT_EQ(bytes.size(), 64u * 32u);
+    for (const int bits : {8, 16}) {
+      std::map<std::pair<int, int>, int> groups;
+      for (int thread = 0; thread < Tiles::kThreads; ++thread) {
+        for (int nibble = 0; nibble < 8; ++nibble) {
+          const Tiles::Meta m = Tiles::meta(thread, bits, nibble);
+          ++groups[{Tiles::row(thread, t, m.upper), m.first}];
+        }
+      }
+      EXPECT_EQ(groups.size(), bits == 8 ? 64u * 16u : 64u * 8u);
+      for (const auto& [place, count] : groups) EXPECT_EQ(count, bits == 8 ? 1 : 2);  // 16 bits: said twice
+    }
+  }
+  std::set<int> rows;
+  for (int thread = 0; thread < Tiles::kThreads; thread += 4) {
+    for (const int t : {0, 1}) {
+      for (const int upper : {0, 1}) {
+        rows.insert(Tiles::row(thread, t, upper));
+        EXPECT_EQ(Tiles::row(thread + 3, t, upper), Tiles::row(thread, t, upper));
+      }
+    }
+  }
+  EXPECT_EQ(rows.size(), 128u);
+}
+
+// By hand: codes of row 0 and of row 5 (thread 4's second row of t = 0 is 5), and what their metadata says.
+TEST(Sparse24Tiles, HandCases) {
+  std::vector<uint8_t> codes(128 * 128, 0);
+  codes[0 * 128 + 1] = 11, codes[0 * 128 + 3] = 13;  // row 0, group 0: places 1 and 3
+  codes[5 * 128 + 70] = 17;                          // row 5, half 1 of k, group 1 of it: place 2
+  const Buffer stored = arrange_codes(Layout::kSparse24Tiles, Element::e4m3, 128, 128, codes.data()).value();
+  EXPECT_EQ(stored.size(), static_cast<size_t>(Sparse24Tiles::kTileBytes));
+  EXPECT_EQ(stored.data()[0], 11);
+  EXPECT_EQ(stored.data()[1], 13);
+  EXPECT_EQ(stored.data()[4 * 2048], 1 | 3 << 2 | 4 << 4);  // thread 0: row 0, groups 0 and 1; an empty one is 0, 1
+  // Row 5 = 4 * 1 + 2 * 0 + 1: thread 4 has it as its upper row; byte 2 of its 32 kept ones lies in word 1 of the
+  // thread that has bytes 0 to 3. The number is the second that group 17 keeps, after a zero at place 0.
+  EXPECT_EQ(stored.data()[1 * 2048 + 4 * 16 + 4 + 3], 17);
+  EXPECT_EQ(stored.data()[4 * 2048 + 5 * 16 + 1 * 4], 4 | (0 | 2 << 2) << 4);  // the odd thread has upper rows' groups
 }
 
 TEST(Sparse24, DenseGroupsAndElementsWithoutZeroAreErrors) {

@@ -46,7 +46,7 @@ __device__ __forceinline__ void signal_threads(int id, int count) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
-// ---- TMA: boxes of a tensor of 2, 4 or 5 axes, x the contiguous one
+// ---- TMA: boxes of a tensor of 2 to 5 axes, x the contiguous one
 
 __device__ __forceinline__ void prefetch(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -56,6 +56,14 @@ __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* 
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
           to_shared),
       "l"(map), "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z,
+                                         uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(to_shared),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }
 __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* map, int x, int y, int z, int w,
@@ -72,6 +80,18 @@ __device__ __forceinline__ void load_box(uint32_t to_shared, const CUtensorMap* 
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], "
       "[%7];" ::"r"(to_shared),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(u), "r"(barrier)
+      : "memory");
+}
+// Channels from c on of as many windows as the map says, the first one with its corner at pixel (w, h) of an image,
+// each at the tap (dx, dy) pixels from its corner (cuda::make_windows_map).
+__device__ __forceinline__ void load_windows_box(uint32_t to_shared, const CUtensorMap* map, int c, int w, int h,
+                                                 int image, int dx, int dy, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5}], "
+      "[%6], {%7, %8};" ::"r"(to_shared),
+      "l"(map), "r"(c), "r"(w), "r"(h), "r"(image), "r"(barrier), "h"(static_cast<uint16_t>(dx)),
+      "h"(static_cast<uint16_t>(dy))
       : "memory");
 }
 __device__ __forceinline__ void store_box(const CUtensorMap* map, int x, int y, int z, int w, uint32_t from_shared) {

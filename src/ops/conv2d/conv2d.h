@@ -10,6 +10,7 @@
 #pragma once
 
 #include "op/op.h"
+#include "ops/product.h"
 
 namespace tessera {
 
@@ -28,6 +29,9 @@ struct Conv2dProblem {
   // Contract: conv2d_op().infer found nothing.
   static Conv2dProblem of(const Problem& p);
 };
+
+// All groups' windows times all rows of w, as kernels see it that walk over columns group by group; k is a group's.
+Product product_of_conv2d(const Problem& p);
 
 // What arithmetic may do to its results (OpInfo::errors).
 std::vector<double> conv2d_errors(const Problem& p, std::span<const Dense> in, const Dense& before,

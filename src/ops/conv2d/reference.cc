@@ -108,6 +108,15 @@ Conv2dProblem Conv2dProblem::of(const Problem& p) {
   return q;
 }
 
+Product product_of_conv2d(const Problem& p) {
+  const Conv2dProblem q = Conv2dProblem::of(p);
+  Product product;
+  product.m = q.pixels(), product.n = product.cols = q.groups * q.n, product.k = q.k;
+  product.x = p.in[0].type, product.w = p.in[1].type, product.y = p.out[0].type;
+  product.constant_w = p.in[1].constant, product.then = &p.then;
+  return product;
+}
+
 const OpInfo& conv2d_op() {
   static const OpInfo kInfo{.name = "conv2d",
                             .signature = "x[b,h,w,c], w[n,k] -> y[b,i,j,n]",

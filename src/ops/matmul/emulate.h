@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matmuls on wgmma, emulated: sums in the order of the mainloop (emulate/tensor_core.h), then the epilogue in f32 as
-// the kernel writes it. What is not to the last bit: tanh.approx.f32 in activations, rsqrt in a `normalise` step, and a
-// product and a sum that the compiler may join.
+// Matmuls on tensor cores, emulated: own kernels (ops/emulate_wgmma.h) and a library's.
 #pragma once
 
-#include "emulate/tensor_core.h"
+#include "ops/emulate_wgmma.h"
 #include "ops/matmul/matmul.h"
 
 namespace tessera {
 
-// The two mainloops multiply scales, bias and gain in another order (tiles/sm90/gemm_load.cuh, swapped.cuh).
-enum class Mainloop : uint8_t { kNormal, kSwapped };
-
-// The instruction for an operand's element; null: integers.
-const TensorCore* wgmma_core(Element element);
-
+// Own kernels: sums of codes in this order.
 Emulation emulate_wgmma(const Problem& problem, std::span<const TensorView> in, std::span<const TensorView> out,
                         const SumOrder& order, Mainloop mainloop);
 

@@ -5,7 +5,7 @@
 // sum, not the operands: sum(codes * codes) * scale_x * scale_w[n]; scales of blocks along k multiply the codes. A
 // gated MLP's two layers are one matmul: w holds the n / 2 rows of the gate, then as many of the layer that it
 // multiplies, bias(2) gate(silu) follows, and y has n / 2 columns. attr sparse24 = 1: the constant weight has at most
-// two numbers that are not zero of each four along k and is to be stored so (Layout::kSparse24); a variant that would
+// two numbers that are not zero of each four along k and is to be stored so (is_sparse24 of its layout); a variant that would
 // store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to
 // f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
 // attribute asks for it, all of y's numbers before their last rounding (op/extra_results.h): attr codes = 1: 8-bit
@@ -16,21 +16,17 @@
 #pragma once
 
 #include "op/op.h"
+#include "ops/product.h"
 
 namespace tessera {
 
 const OpInfo& matmul_op();
 
-struct MatmulProblem {
-  int64_t batch = 1;  // products of different matrices; 1 where w is shared by all rows
-  int64_t m = 0, n = 0,
-          k = 0;             // m counts all rows of one product (leading axes folded in where w is shared), n rows of w
-  int64_t cols = 0;          // of y: n, or n / 2 where the program has a gate
+// m counts all rows of one product, leading axes folded in where w is shared.
+struct MatmulProblem : Product {
+  int64_t batch = 1;         // products of different matrices; 1 where w is shared by all rows
   int64_t x_row_stride = 0;  // elements between rows of x (within one product)
   int64_t w_row_stride = 0;
-  QuantType x, w, y;
-  bool constant_w = false;
-  const Program* then = nullptr;
 
   // Contract: inputs have uniform rows (StridedInputs::kRows).
   static MatmulProblem of(const Problem& p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the matmuls on Hopper's wgmma share before anything runs: which operands TMA can load, which
-// programs the epilogue runs, what the arithmetic is.
+// What the matmuls on Hopper's wgmma share before anything runs, beside what all products on it do
+// (ops/wgmma_contract.h): which operands TMA can load, norms that are folded, heads, tiles that share K or keep w.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "archs/sm90/chip.h"
-#include "archs/sm90/fp8.h"
 #include "op/extra_results.h"
 #include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
+#include "ops/wgmma_contract.h"
 #include "steps/rotary.h"
-#include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/gemm_tiles.h"
 #include "tiles/sm90/head_columns.h"
 #include "tiles/sm90/k_slices.h"
@@ -24,26 +23,7 @@
 
 namespace tessera {
 
-inline bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
-
-// 16 bytes, the unit of TMA, in elements.
-inline int64_t copy_unit(Element e) { return 128 / info(e).bits; }
-
-// What a kernel can do beyond the rest of them: sums as the attribute promoted asks for, a gate in its program, f32
-// results of 16-bit operands (a head's logits).
-struct WgmmaKernel {
-  bool promotes = false, gates = false, widens = false;
-  bool folds = false;         // both ends of a folded norm (steps/row_moments.h)
-  bool heads = false;         // turns heads and keeps columns (steps/rotary.h, op/extra_results.h)
-  bool bf16_vectors = false;  // beside 8-bit results, which say nothing of the carrier
-  bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
-                         // image's patches
-};
-constexpr int64_t kRepeatedRows = 128;
-
-// Programs of the epilogues (tiles/sm90/gemm_finish.cuh, swapped.cuh): plain, of a kernel that folds, gated, of heads.
-inline constexpr StepSet kWgmmaSteps = {StepKind::bias, StepKind::act, StepKind::scale, StepKind::residual,
-                                        StepKind::quantize};
+// Programs beside the plain one: of a kernel that folds, gated, of heads.
 inline constexpr StepSet kFoldingWgmmaSteps = {StepKind::normalise, StepKind::bias,     StepKind::act,
                                                StepKind::scale,     StepKind::residual, StepKind::quantize};
 inline constexpr StepSet kGatedWgmmaSteps = {StepKind::bias, StepKind::gate, StepKind::quantize};
@@ -85,16 +65,13 @@ inline Verdict accepts_heads(const Problem& problem, const MatmulProblem& p) {
   return {};
 }
 
-// Everything but the types of x, w and y. `vector`: the element of bias and scale.
-inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, Element vector, WgmmaKernel kernel) {
+// All but the types of x, w and y.
+inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p, WgmmaKernel kernel) {
   TS_REQUIRE(!is_sparse24(problem), kNotSparse);
   TS_REQUIRE(kernel.promotes || !is_promoted(problem), kFastSums);
   TS_REQUIRE(p.batch == 1 && p.constant_w, "multiplies by one constant weight");
-  const int64_t unit = copy_unit(p.x.element), out_unit = copy_unit(p.y.element);
+  const int64_t unit = copy_unit(p.x.element);
   TS_REQUIRE(p.k % unit == 0 && p.x_row_stride % unit == 0, "rows of x must be multiples of 16 bytes: k is ", p.k);
-  TS_REQUIRE(p.cols % std::max<int64_t>(out_unit, 8) == 0,
-             "rows of y must be multiples of 16 bytes and of eight columns: it has ", p.cols);
-  TS_REQUIRE(p.m < (int64_t{1} << 31) && p.n < (int64_t{1} << 31) && p.k < (int64_t{1} << 31), "indices are 32-bit");
   TS_REQUIRE(kernel.folds || !has_folded_norm(problem), kNoFoldedNorm);
   TS_REQUIRE(kernel.heads || !keeps_columns(problem), kNoKeptColumns);
   if (problem.out.size() > 1) TS_REQUIRE(is_half(p.y.element), "writes other results beside 16-bit ones only");
@@ -105,93 +82,22 @@ inline Verdict accepts_for_wgmma(const Problem& problem, const MatmulProblem& p,
                          : gated        ? kernel.folds ? kFoldingGatedWgmmaSteps : kGatedWgmmaSteps
                          : kernel.folds ? kFoldingWgmmaSteps
                                         : kWgmmaSteps;
-  TS_REQUIRE(p.then->within(steps), steps.says_in_order());
-  if (heads) {
-    if (Verdict v = accepts_heads(problem, p); !v) return v;
-  }
-  for (const Step& s : p.then->steps) {
-    if (names_function(s.kind))
-      TS_REQUIRE(is_fast_activation(s.fn), "runs no ", name_of(s.kind), " but GELUs and silu, here ", name_of(s.fn));
-    if (operand_of(s.kind) == StepOperand::kVector) {
-      const Operand& o = problem.step_operand(s);
-      const bool either = kernel.bf16_vectors && info(p.y.element).bits == 8 && o.type == QuantType(Element::bf16);
-      TS_REQUIRE((o.type == QuantType(vector) || either) && o.dense(), "reads vectors of ", info(vector).name, ", not ",
-                 to_string(o.type));
-    }
-    if (s.kind == StepKind::residual) {
-      const Operand& o = problem.step_operand(s);
-      const RowView rows = o.rows();
-      TS_REQUIRE(o.type == p.y && is_half(p.y.element), "adds a residual of the result's 16-bit type only");
-      TS_REQUIRE(rows.uniform && rows.row_stride % 8 == 0,
-                 "adds a residual whose rows follow each other at one distance, a multiple of 16 bytes");
-      TS_REQUIRE(rows.rows == p.m || (kernel.repeats && rows.rows % kRepeatedRows == 0),
-                 "adds a residual with as many rows as the result",
-                 kernel.repeats ? cat(", or again and again one of a multiple of ", kRepeatedRows, " rows") : "");
-    }
-  }
-  return {};
+  if (Verdict v = accepts_epilogue(problem, p, vector_of_wgmma(p), kernel, steps); !v || !heads) return v;
+  return accepts_heads(problem, p);
 }
 
-// Types too. 16-bit operands: the result's type is theirs, or f32. 8-bit codes: x with one static scale, w with one or
-// one per channel, y 16 bits or such codes again.
 inline Verdict accepts_on_wgmma(const Problem& problem, const MatmulProblem& p, WgmmaKernel kernel = {}) {
-  const Element e = p.x.element;
-  if (is_half(e)) {
-    TS_REQUIRE(p.x == p.w && !p.x.scaled() && (p.y == p.x || (kernel.widens && p.y == QuantType(Element::f32))),
-               "multiplies ", info(e).name, " and writes the type it reads", kernel.widens ? " or f32" : "", ", not ",
-               to_string(p.x), " with ", to_string(p.w), " to ", to_string(p.y));
-    return accepts_for_wgmma(problem, p, p.y.element, kernel);  // vectors as wide as the results
-  }
-  const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
-  TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor,
-             "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
-  TS_REQUIRE(p.w == tensor || p.w == channel, "reads weights of x's element scaled per tensor or channel, not ",
-             to_string(p.w));
-  TS_REQUIRE((is_half(p.y.element) && !p.y.scaled()) || p.y == tensor,
-             "writes f16, bf16, or x's element with one static scale, not ", to_string(p.y));
-  TS_REQUIRE(e != Element::i8 || p.k <= 1 << 16, "sums at most 65536 products in int32, here ", p.k);
-  return accepts_for_wgmma(problem, p, p.y.element == Element::bf16 ? Element::bf16 : Element::f16, kernel);
+  if (Verdict v = accepts_wgmma_types(p, kernel); !v) return v;
+  return accepts_for_wgmma(problem, p, kernel);
 }
 
-// Both mainloops read weights with their rows in the order that gives a thread neighbouring results; missing rows of
-// the last 32 are stored as zeros.
-inline Layout w_layout_for_wgmma(const Problem& problem) {
-  return problem.then.gated() ? Layout::kHalves32 : Layout::kPairs32;
-}
-inline std::vector<OperandLayout> layouts_for_wgmma(const Problem& problem) {
-  return {Layout::kRows, w_layout_for_wgmma(problem)};
-}
-inline int64_t stored_w_rows(const Problem& problem) {
-  return stored_rows32(w_layout_for_wgmma(problem), MatmulProblem::of(problem).n);
-}
-
-// What wgmma makes of two operands of an element.
-inline Arithmetic wgmma_arithmetic(Element e, double activation_error) {
-  Arithmetic a{.activation_error = activation_error};
-  if (e == Element::e4m3) {
-    a.computed = Element::e4m3, a.instruction = "wgmma e4m3 (QGMMA), fast accumulation",
-    a.accumulator_bits = sm90::kFp8AccumulatorBits;
-  } else if (e == Element::i8) {
-    a.computed = Element::i8, a.instruction = "wgmma int8 (IGMMA)", a.accumulator_bits = 32;
-  } else {
-    a.computed = e, a.instruction = cat("wgmma ", arithmetic_name(e), " (HGMMA)"), a.accumulator_bits = 22;
-  }
-  return a;
-}
-
-inline Arithmetic gemm_arithmetic(const Problem& problem) {
-  const MatmulProblem p = MatmulProblem::of(problem);
-  const bool act = p.then->find(StepKind::act) != nullptr;
-  const double error = act && p.y.element == Element::e4m3 ? kActivationErrorInHalf
-                       : act || p.then->gated()            ? kActivationError
-                                                           : 0;
-  return wgmma_arithmetic(p.x.element, error);
-}
+inline int64_t stored_w_rows(const Problem& problem) { return stored_w_rows(problem, MatmulProblem::of(problem)); }
+inline Arithmetic gemm_arithmetic(const Problem& problem) { return gemm_arithmetic(MatmulProblem::of(problem)); }
 
 // Tiles of 128 x 192 whose blocks keep their rows of w (tiles/sm90/gemm.cuh, kResident): codes to such codes, k of a
 // few blocks of 128 bytes, a block for each column of tiles.
 inline constexpr const char* kResidentConfig = "128x192 w";
-inline bool may_keep_w(const MatmulProblem& p) {
+inline bool may_keep_w(const Product& p) {
   return info(p.x.element).bits == 8 && p.y.element == p.x.element && !p.then->gated() &&
          p.k <= sm90::kResidentBlocks * 128 && p.n <= sm90::kSms * 192;
 }
@@ -203,8 +109,8 @@ inline int split_of(const std::string& config) {
   const size_t slash = config.find('/');
   return slash == std::string::npos ? 1 : std::atoi(config.c_str() + slash + 1);
 }
-inline int64_t gemm_blocks_of_k(const MatmulProblem& p) { return divide_up(p.k * info(p.x.element).bits / 8, 128); }
-inline bool may_split(const MatmulProblem& p) {
+inline int64_t gemm_blocks_of_k(const Product& p) { return divide_up(p.k * info(p.x.element).bits / 8, 128); }
+inline bool may_split(const Product& p) {
   return is_half(p.y.element) && p.then->find(StepKind::act) == nullptr && !p.then->gated();
 }
 
@@ -212,7 +118,7 @@ inline bool may_split(const MatmulProblem& p) {
 // beside them there are a launch, a program, and slices that meet, which takes longer with more blocks (fitted to the
 // problems of assets/tuning/h200.json).
 constexpr double kMeetingBlock = 23;
-inline double gemm_cost(const MatmulProblem& p, int cols, int split) {
+inline double gemm_cost(const Product& p, int cols, int split) {
   const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols),
                 rounds = divide_up(tiles, sm90::clusters_at_once(split));
   const double products = 2.4 * static_cast<double>(divide_up(gemm_blocks_of_k(p), split) * cols);
@@ -220,11 +126,11 @@ inline double gemm_cost(const MatmulProblem& p, int cols, int split) {
          (split > 1 ? 800 + 200 * split + kMeetingBlock * static_cast<double>(tiles * split) : 0);
 }
 
-inline double whole_tiles_cost(const MatmulProblem& p) { return std::min(gemm_cost(p, 192, 1), gemm_cost(p, 128, 1)); }
+inline double whole_tiles_cost(const Product& p) { return std::min(gemm_cost(p, 192, 1), gemm_cost(p, 128, 1)); }
 
 // The split shapes that leave no block without K and no second round of blocks, best guess first. Left out are those
 // that would be slower than whole tiles even if slices met in no time.
-inline std::vector<std::string> split_configs(const MatmulProblem& p) {
+inline std::vector<std::string> split_configs(const Product& p) {
   std::vector<std::pair<double, std::string>> ranked;
   for (const int cols : {192, 128}) {
     const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols);
@@ -248,10 +154,7 @@ inline std::vector<std::string> split_configs(const MatmulProblem& p) {
 // leaves no more SMs idle.
 inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
-  const auto cost = [&](int64_t cols) {
-    const int64_t tiles = ((p.m + 127) / 128) * ((p.n + cols - 1) / cols);
-    return static_cast<double>((tiles + sm90::kSms - 1) / sm90::kSms * cols);
-  };
+  const auto cost = [&](int64_t cols) { return columns_in_turn(p, cols); };
   const bool act = p.then->find(StepKind::act) != nullptr;
   const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
   if ((act && more) || (p.then->gated() && is_half(p.y.element))) return {"128x128"};  // GemmShape::kRunsAny

@@ -21,7 +21,7 @@ Verdict accepts(const Problem& problem) {
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
   const bool f16 = problem.in[0].type.element == Element::f16;
   return bind_gemm(
-      kName, problem,
+      kName, problem, kMatmulReader,
       f16 ? pick_gemm<__half, __half>(problem.config) : pick_gemm<__nv_bfloat16, __nv_bfloat16>(problem.config));
 }
 #else

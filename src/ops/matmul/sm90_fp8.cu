@@ -20,7 +20,7 @@ Verdict accepts(const Problem& problem) {
 
 #ifdef __CUDACC__
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<__nv_fp8_e4m3>(kName, problem,
+  return bind_codes<__nv_fp8_e4m3>(kName, problem, kMatmulReader,
                                    [&]<class Out>() { return pick_gemm<__nv_fp8_e4m3, Out>(problem.config); });
 }
 #else

@@ -33,7 +33,7 @@ Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::s
 #ifdef __CUDACC__
 using Promoted = sm90::GemmShape<128, /*kPromoted=*/true>;
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<__nv_fp8_e4m3>(kName, problem,
+  return bind_codes<__nv_fp8_e4m3>(kName, problem, kMatmulReader,
                                    []<class Out>() { return pick_gemm<Promoted, __nv_fp8_e4m3, Out>(); });
 }
 #else

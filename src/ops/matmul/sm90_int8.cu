@@ -19,7 +19,8 @@ Verdict accepts(const Problem& problem) {
 
 #ifdef __CUDACC__
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<int8_t>(kName, problem, [&]<class Out>() { return pick_gemm<int8_t, Out>(problem.config); });
+  return bind_codes<int8_t>(kName, problem, kMatmulReader,
+                            [&]<class Out>() { return pick_gemm<int8_t, Out>(problem.config); });
 }
 #else
 constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;

@@ -48,8 +48,8 @@ Verdict worthwhile(const Problem& problem) {
 }
 
 Arithmetic arithmetic(const Problem& problem) {
-  return wgmma_arithmetic(problem.in[0].type.element,
-                          problem.then.find(StepKind::act) != nullptr || problem.then.gated() ? kActivationError : 0);
+  const MatmulProblem p = MatmulProblem::of(problem);
+  return wgmma_arithmetic(p.x.element, activation_error_of(p, /*in_half=*/false));
 }
 
 int k_blocks_of(const MatmulProblem& p) { return static_cast<int>((p.k * info(p.x.element).bits / 8 + 127) / 128); }

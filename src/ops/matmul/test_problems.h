@@ -90,6 +90,7 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
     if (c == 'Q') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::gelu_quick});
     if (c == 'I') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::silu});
     if (c == 'U') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::relu});
+    if (c == 'H') then.steps.push_back({.kind = StepKind::gate, .fn = Unary::tanh});
   }
   if (t.y.scaled()) then.steps.push_back({.kind = StepKind::quantize});
   return make_problem("matmul", std::move(in), std::move(attrs), std::move(then), t.y);

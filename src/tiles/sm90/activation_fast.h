@@ -4,7 +4,7 @@
 // gelu_quick u = 0.851 x, gelu_tanh as defined, gelu_erf u = minimax of log(p / (1 - p)) / 2 for p = erfc(-x / sqrt 2)
 // / 2, which leaves |x| * 2^-15.6 (and is monotone, so large |x| need no care). Error: at most |x| * kActivationError,
 // that of the tensor cores' neighbour MUFU.TANH (2^-11 of its result, halved) and u's: as much as rounding x itself to
-// f16.
+// f16. relu, for which tanh would be the sign, is exact.
 #pragma once
 
 #include <cmath>
@@ -26,18 +26,24 @@ inline constexpr double kActivationErrorInHalf = 0x1p-9;
 // u(2 q) = q * (c0 + c1 q^2 + c2 q^4 + c3 q^6), q half the argument: one code for all of them.
 struct SmoothActivation {
   bool present = false;
+  bool relu = false;  // q + |q|; c and half are not read
   float c[4] = {};
   // In f16 two terms do. The second is never 0: where q^2 overflows, u must be infinite, not NaN.
   float half[2] = {};
 
   // The activation of 2 q. |q| up to 1e18.
   TS_HOST_DEVICE float operator()(float q) const {
+    if (relu) return q + fabsf(q);
     const float t = q * q;
     return fmaf(q, tanh_of(q * fmaf(fmaf(fmaf(c[3], t, c[2]), t, c[1]), t, c[0])), q);
   }
   // The same for many numbers, side by side.
   template <int kCount>
   TS_HOST_DEVICE void run(float* q) const {
+    if (relu) {
+      for (int i = 0; i < kCount; ++i) q[i] += fabsf(q[i]);
+      return;
+    }
     float t[kCount], u[kCount];
     for (int i = 0; i < kCount; ++i) t[i] = q[i] * q[i];
     for (int i = 0; i < kCount; ++i) u[i] = planted(Fault::kShortActivation) ? c[2] : fmaf(c[3], t[i], c[2]);
@@ -59,22 +65,30 @@ struct SmoothActivation {
 };
 
 inline bool is_fast_activation(Unary fn) {
-  return fn == Unary::gelu_erf || fn == Unary::gelu_tanh || fn == Unary::gelu_quick || fn == Unary::silu;
+  return fn == Unary::gelu_erf || fn == Unary::gelu_tanh || fn == Unary::gelu_quick || fn == Unary::silu ||
+         fn == Unary::relu;
 }
+
+// Of results of 16 bits, relative to the argument, and where e4m3 ones are made in f16.
+inline double fast_activation_error(Unary fn) { return fn == Unary::relu ? 0 : kActivationError; }
+inline double fast_activation_error_in_half(Unary fn) { return fn == Unary::relu ? 0 : kActivationErrorInHalf; }
 
 // Contract: is_fast_activation(fn), or identity, which is absent.
 inline SmoothActivation smooth_activation(Unary fn) {
   constexpr float kRoot = 0.7978845608f;  // sqrt(2 / pi)
   constexpr float kTiny = 0x1p-24f;
   switch (fn) {
+    case Unary::relu:
+      return {true, true};
     case Unary::silu:
-      return {true, {1.0f}, {1.0f, kTiny}};
+      return {true, false, {1.0f}, {1.0f, kTiny}};
     case Unary::gelu_quick:
-      return {true, {1.702f}, {1.702f, kTiny}};
+      return {true, false, {1.702f}, {1.702f, kTiny}};
     case Unary::gelu_tanh:
-      return {true, {2 * kRoot, 8 * kRoot * 0.044715f}, {2 * kRoot, 8 * kRoot * 0.044715f}};
+      return {true, false, {2 * kRoot, 8 * kRoot * 0.044715f}, {2 * kRoot, 8 * kRoot * 0.044715f}};
     case Unary::gelu_erf:
       return {true,
+              false,
               {1.595421387f, 4 * 7.362838749e-02f, 16 * -6.457642260e-04f, 64 * 1.452265680e-06f},
               {2 * 0.79880144f, 8 * 0.03528205f}};
     default:

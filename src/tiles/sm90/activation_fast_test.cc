@@ -39,8 +39,22 @@ TEST(ActivationFast, ErrsByNoMoreThanItsArgumentsShare) {
   }
 }
 
+TEST(ActivationFast, ReluIsExact) {
+  ASSERT_TRUE(is_fast_activation(Unary::relu));
+  const SmoothActivation act = smooth_activation(Unary::relu);
+  for (float x = 1e-37f; x < 3e38f; x *= 1.37f) {
+    EXPECT_EQ(act(0.5f * x), x);
+    EXPECT_EQ(act(-0.5f * x), 0.0f);
+    float both[2] = {0.5f * x, -0.5f * x};
+    act.run<2>(both);
+    EXPECT_EQ(both[0], x);
+    EXPECT_EQ(both[1], 0.0f);
+  }
+  EXPECT_TRUE(std::isnan(act(NAN)));
+}
+
 TEST(ActivationFast, OthersAreAbsent) {
-  EXPECT_FALSE(is_fast_activation(Unary::relu));
+  EXPECT_FALSE(is_fast_activation(Unary::tanh));
   EXPECT_FALSE(smooth_activation(Unary::identity).present);
 }
 

@@ -15,6 +15,7 @@
 #include "archs/sm90/instructions.cuh"
 #include "tiles/sm90/activation_fast.h"
 #include "tiles/sm90/gemm_tiles.h"
+#include "tiles/sm90/image_windows.h"
 #include "tiles/sm90/k_slices.h"
 
 namespace tessera::sm90 {
@@ -24,12 +25,13 @@ namespace tessera::sm90 {
 // 64 x 128. kResident: a block keeps its rows of w, at most kResidentBlocks blocks of K, in shared memory and takes
 // tiles of this one column only, so that nothing but x travels. Runs no gate. kSplit: where tiles are fewer than SMs,
 // the blocks of a cluster share one tile, a slice of K each; every block then finishes some of the tile's columns
-// (gemm_share.cuh). One of its consumers works, on one tile. Runs no activation.
-template <int kCols_, bool kPromoted_ = false, bool kResident_ = false, bool kSplit_ = false>
+// (gemm_share.cuh). One of its consumers works, on one tile. Runs no activation. kWindows: rows of x are windows of
+// images (image_windows.h).
+template <int kCols_, bool kPromoted_ = false, bool kResident_ = false, bool kSplit_ = false, bool kWindows_ = false>
 struct GemmShape {
   static constexpr int kCols = kCols_;  // of a tile: 128, 192
-  static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kSplit = kSplit_,
-                        kGates = !kPromoted && !kResident && !kSplit;
+  static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kSplit = kSplit_, kWindows = kWindows_,
+                        kGates = !kPromoted && !kResident && !kSplit && !kWindows;
   static constexpr int kMma = kPromoted ? 1 : 2;                           // groups of 64 rows of a tile
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);     // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
@@ -38,7 +40,7 @@ struct GemmShape {
   // beside 192 sums that are all alive.
   static constexpr bool kRunsAny = kPromoted || kSums <= 128;
   // Registers: a thread starts with 168, the loading warpgroup gives most of its own to the others.
-  static constexpr int kSpareRegisters = kSums > 128 && !kSplit ? 24 : 40,
+  static constexpr int kSpareRegisters = kSums > 128 && !kSplit && !kWindows ? 24 : 40,
                        kRegisters = (3 * 168 - kSpareRegisters) / kConsumers;
 };
 
@@ -52,7 +54,8 @@ struct GemmMemory {
                        kStageBytes = kXBytes + (Shape::kResident ? 0 : kWBytes);
   static constexpr int kResidentParts = Shape::kResident ? kResidentBlocks : 0,
                        kResidentBytes = kResidentParts * kWBytes;
-  // Factor and bias of each column, then the gains, then the tile's first row and column.
+  // Factor and bias of each column, then the gains, then the tile's first row and column (kWindows: and the first one
+  // that is not its own).
   static constexpr int kTableBytes = Shape::kCols * 12 + 16;
   static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2
                                                                               ? kResidualBox * (Shape::kCols / 32)
@@ -99,6 +102,7 @@ struct GemmParams {
   int residual_rows;  // as many as y has, or whole tiles of them, again and again
   bool gated;  // act is the gate's; nothing but bias and quantization stands beside it (tiles/sm90/gated_columns.h)
   SmoothActivation act;
+  ImageWindows windows;  // kWindows
 };
 
 // The tiles of this block, one after the other. kSplit: the one of its cluster.
@@ -110,7 +114,11 @@ struct TileWalk {
   __device__ bool done(const GemmParams& p) const { return number >= p.tiles.count; }
   __device__ void next() { number += gridDim.x; }
   __device__ int m(const GemmParams& p) const { return static_cast<int>(p.tiles.row(number)) * Shape::kRows; }
-  __device__ int n(const GemmParams& p) const { return static_cast<int>(p.tiles.col(number)) * Shape::kCols; }
+  __device__ int col(const GemmParams& p) const { return static_cast<int>(p.tiles.col(number)); }
+  __device__ int n(const GemmParams& p) const {
+    if constexpr (Shape::kWindows) return p.windows.first_column(col(p), Shape::kCols);
+    return col(p) * Shape::kCols;
+  }
 };
 
 // Blocks that share a tile: known to the compiler where there is one number only.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "archs/cuda/instructions.cuh"
+#include "archs/planted_fault.h"
 #include "archs/sm90/instructions.cuh"
 #include "tiles/sm90/gated_columns.h"
 #include "tiles/sm90/gemm.cuh"
@@ -30,6 +31,41 @@ __device__ void load_operand(const CUtensorMap* map, const GemmParams& p, const 
       }
       slot += Memory::kStageBytes, full += 8;
       if (slot == first + Memory::kStages * Memory::kStageBytes) slot = first, full -= Memory::kStages * 8, parity ^= 1;
+    }
+  }
+}
+
+// The same where rows of x are windows: tap after tap, and of each 128 bytes of channels after the others. Channels
+// that a group does not have arrive as zeros, of x where the image has no more, of w always.
+template <class Shape, class In, class Memory, bool kX>
+__device__ void load_windows(const CUtensorMap* map, const GemmParams& p, const Memory& memory) {
+  constexpr int kBlockK = 128 / sizeof(In), kBytes = kX ? Memory::kXBytes : Memory::kWBytes;
+  const uint32_t first = kX ? memory.x(0) : memory.w(0);
+  uint32_t slot = first, full = memory.full(0), parity = 1;
+  for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
+    const ImageWindows::Corner corner = kX ? p.windows.corner(at.m(p)) : ImageWindows::Corner{at.n(p), 0, 0};
+    const int channel = kX ? p.windows.group(at.col(p)) * p.windows.channels : 0;
+    int dx = 0, dy = 0;
+#pragma unroll 1
+    for (int tap = 0; tap < p.windows.taps; ++tap) {
+#pragma unroll 1
+      for (int c = 0; c < p.windows.channels; c += kBlockK) {
+        wait(full + Memory::kStages * 8, parity);
+        arrive_expecting(full, kBytes);
+        if constexpr (kX) {
+          load_windows_box(slot, map, channel + c, corner.w, corner.h, corner.image,
+                           planted(Fault::kTapsTurned) ? dy : dx, planted(Fault::kTapsTurned) ? dx : dy, full);
+        } else {
+          load_box(slot, map, c, tap, corner.w, full);
+        }
+        slot += Memory::kStageBytes, full += 8;
+        if (slot == first + Memory::kStages * Memory::kStageBytes)
+          slot = first, full -= Memory::kStages * 8, parity ^= 1;
+      }
+      if constexpr (kX) {
+        dx += p.windows.dw;
+        if (dx == p.windows.kw * p.windows.dw) dx = 0, dy += p.windows.dh;
+      }
     }
   }
 }
@@ -62,8 +98,12 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
     const int m = at.m(p), n = at.n(p);
     wait(memory.table_empty(consumer), parity);
     const uint32_t table = memory.table(consumer);
-    if (first == 0)
+    if (first == 0) {
       cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
+      if constexpr (Shape::kWindows)
+        cuda::store_shared(table + Shape::kCols * 12 + 8,
+                           __int_as_float(planted(Fault::kGroupEnd) ? p.cols : p.windows.group_end(at.col(p))));
+    }
 #pragma unroll 1
     for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols;
          i += lanes) {

@@ -68,7 +68,8 @@ struct Consumer : TileFinisher<Shape, In, Out> {
       if (p.gain != nullptr || p.residual) return run<ProgramKind::kAny>(unit);
     }
     if constexpr (kE4m3) {
-      if (unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);  // activate_half_pairs
+      if (!p.act.relu && unit > 0x1p-7f && unit < 0x1p10f)
+        return run<ProgramKind::kInHalf>(unit);  // activate_half_pairs
     }
     run<ProgramKind::kActivation>(unit);
   }
@@ -107,11 +108,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     give_registers<Shape::kSpareRegisters>();
     if (threadIdx.x == 0) {
       cuda::wait_for_earlier_kernels();
-      load_operand<Shape, In, Memory, true>(&maps.x, p, memory);
+      if constexpr (Shape::kWindows) {
+        load_windows<Shape, In, Memory, true>(&maps.x, p, memory);
+      } else {
+        load_operand<Shape, In, Memory, true>(&maps.x, p, memory);
+      }
     }
     if (threadIdx.x == 32) {
       if constexpr (Shape::kResident) {
         load_resident<Shape, In>(&maps.w, p, memory);
+      } else if constexpr (Shape::kWindows) {
+        load_windows<Shape, In, Memory, false>(&maps.w, p, memory);
       } else {
         load_operand<Shape, In, Memory, false>(&maps.w, p, memory);
       }

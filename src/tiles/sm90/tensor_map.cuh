@@ -10,6 +10,7 @@
 #include <array>
 
 #include "base/status.h"
+#include "tiles/sm90/image_windows.h"
 #include "types/element.h"
 
 namespace tessera::cuda {
@@ -25,19 +26,26 @@ struct Boxes {
   bool swizzled = true;
 };
 
+// A function of the driver; null where it is older than CUDA 12.
+inline void* driver_entry(const char* name) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  return cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found) == cudaSuccess ? entry
+                                                                                                         : nullptr;
+}
+
+inline CUtensorMapDataType tensor_map_type(Element e) {
+  return e == Element::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+         : e == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                              : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+
 template <int kAxes>
 Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static const Encode encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) !=
-        cudaSuccess)
-      entry = nullptr;
-    return reinterpret_cast<Encode>(entry);
-  }();
+  static const auto encode = reinterpret_cast<Encode>(driver_entry("cuTensorMapEncodeTiled"));
   if (encode == nullptr) return machine_error("the driver has no cuTensorMapEncodeTiled (CUDA 12 or newer is needed)");
   const int64_t bytes = info(b.element).bits / 8;
   cuuint64_t sizes[kAxes], strides[kAxes];
@@ -48,9 +56,7 @@ Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
     steps[i] = 1;
     if (i > 0) strides[i - 1] = static_cast<cuuint64_t>(b.strides[i - 1] * bytes);
   }
-  const CUtensorMapDataType type = b.element == Element::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                   : b.element == Element::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                                : CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  const CUtensorMapDataType type = tensor_map_type(b.element);
   const int64_t row_bytes = b.box[0] * bytes;
   const CUtensorMapSwizzle swizzle = !b.swizzled        ? CU_TENSOR_MAP_SWIZZLE_NONE
                                      : row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
@@ -70,6 +76,42 @@ Result<CUtensorMap> make_tensor_map(const Boxes<kAxes>& b) {
 inline Result<CUtensorMap> make_matrix_map(const void* data, Element element, int64_t rows, int64_t cols,
                                            int64_t row_stride, int box_rows) {
   return make_tensor_map<2>({data, element, {cols, rows}, {row_stride}, {128 * 8 / info(element).bits, box_rows}});
+}
+
+// Windows of images with their channels last: 128 bytes of channels of `pixels` windows at one tap
+// (sm90::load_windows_box in archs/sm90/instructions.cuh). strides: elements from pixel to pixel, line to line, image
+// to image.
+struct WindowBoxes {
+  const void* data = nullptr;
+  Element element = Element::f16;
+  int64_t channels, width, height, images;
+  std::array<int64_t, 3> strides;
+  sm90::CornerBox across, down;
+  int sw, sh, pixels;
+};
+inline Result<CUtensorMap> make_windows_map(const WindowBoxes& b) {
+  using Encode =
+      CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,
+                   const int*, const int*, cuuint32_t, cuuint32_t, const cuuint32_t*, CUtensorMapInterleave,
+                   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static const auto encode = reinterpret_cast<Encode>(driver_entry("cuTensorMapEncodeIm2col"));
+  if (encode == nullptr) return machine_error("the driver has no cuTensorMapEncodeIm2col (CUDA 12 or newer is needed)");
+  const int64_t bytes = info(b.element).bits / 8;
+  const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(b.channels), static_cast<cuuint64_t>(b.width),
+                               static_cast<cuuint64_t>(b.height), static_cast<cuuint64_t>(b.images)};
+  const cuuint64_t strides[3] = {static_cast<cuuint64_t>(b.strides[0] * bytes),
+                                 static_cast<cuuint64_t>(b.strides[1] * bytes),
+                                 static_cast<cuuint64_t>(b.strides[2] * bytes)};
+  const int lower[2] = {b.across.lower, b.down.lower}, upper[2] = {b.across.upper, b.down.upper};
+  const cuuint32_t steps[4] = {1, static_cast<cuuint32_t>(b.sw), static_cast<cuuint32_t>(b.sh), 1};
+  CUtensorMap map;
+  const CUresult result = encode(&map, tensor_map_type(b.element), 4, const_cast<void*>(b.data), sizes, strides, lower,
+                                 upper, static_cast<cuuint32_t>(128 / bytes), static_cast<cuuint32_t>(b.pixels), steps,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    return machine_error(cat("cuTensorMapEncodeIm2col failed with ", static_cast<int>(result)));
+  return map;
 }
 
 }  // namespace tessera::cuda
