@@ -15,7 +15,7 @@ enum class Fault : int {
   kNeighboursBias,       // normal mainloop: bias of the neighbouring column
   kShortActivation,      // normal mainloop: the activation's last coefficient is left out
   kTapsTurned,           // normal mainloop on windows: taps go down before they go right
-  kGroupEnd,             // normal mainloop on windows: tiles write columns of the next group
+  kGroupEnd,             // normal mainloop on windows: tiles leave out the last columns of a group
   kNoPromotion,          // promoted sums: an accumulator goes on where it should begin again
   kSliceMissing,         // swapped mainloop: the last slice of K is not added
   kSliceOrder,           // swapped mainloop: slices are added from the last to the first
@@ -34,7 +34,7 @@ enum class Fault : int {
   kOddRows,              // cuBLASLt: it is given the bias of rows that are no units of 16 bytes, too
   kNoGain,               // swapped mainloop: codes beside the result are not multiplied by their gain
   kNeighboursGain,       // swapped mainloop: they are multiplied by that of the eight channels before
-  kNoPhaseWait,          // chain: a phase begins before those before it have ended
+  kNoPhaseWait,          // chain: a block says that its phase has ended when one of its warps has
   kMetadataOfNeighbour,  // sparse mainloop: all products of a block have the places of its first
   kCount
 };

@@ -130,11 +130,16 @@ class LayerPadder {
     return runnable(trial, producers, made.back(), target_);
   }
 
+  // A linear layer reads rows, whatever axes they have; a convolution's axes are its image's.
+  bool lies_alike(const Shape& from, const Shape& x) const {
+    return layer_.op != "conv2d" || from.size() != x.size() || from == x;
+  }
   // v with zeros behind its rows; kNoValue where nothing makes it.
   ValueId padded_rows(ValueId v, int64_t cols) {
     if (const auto base = wider(v, cols)) return regrouped(*base, v);
     if (const ValueId known = padded_before(v, cols); known != kNoValue) return known;
-    if (const Node* gather = gather_of(m_, v); gather != nullptr && pads_at_once(gather->inputs[0], cols, v))
+    if (const Node* gather = gather_of(m_, v);
+        gather != nullptr && lies_alike(shape(gather->inputs[0]), shape(v)) && pads_at_once(gather->inputs[0], cols, v))
       return add_padding(gather->inputs[0], cols, v);
     const Node* copy = m_.made_by(v, "copy");
     const ValueId plain = copy != nullptr ? copy->inputs[0] : kNoValue;

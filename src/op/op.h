@@ -41,6 +41,9 @@ struct OpInfo {
   // The input whose stored element says what the products must be made in (matmul: w; attention: k); -1: nothing is
   // multiplied that a precision is asked for.
   int promises = -1;
+  // Of a problem whose products no matrix instruction makes (each channel by its own weights): any arithmetic keeps the
+  // promise that holds every code exactly; the plan says which. Null: of none.
+  bool (*by_number)(const Problem&) = nullptr;
   // Result types where the signature cannot say them (null: shapes by the signature, element of the first input).
   Result<std::vector<Type>> (*infer)(const Problem&) = nullptr;
   void (*reference)(const Problem&, std::span<const Dense> in, std::span<Dense> out) = nullptr;

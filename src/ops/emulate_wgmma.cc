@@ -75,7 +75,7 @@ struct Epilogue {
 
 // SmoothActivation in f32, of twice the argument.
 Near activate(const SmoothActivation& act, const Near& q) {
-  if (act.relu) return {q.v + std::fabs(q.v), 2 * q.off};
+  if (act.relu) return {SmoothActivation::twice_positive(q.v), 2 * q.off};
   const float t = q.v * q.v;
   const float u = q.v * std::fmaf(std::fmaf(std::fmaf(act.c[3], t, act.c[2]), t, act.c[1]), t, act.c[0]);
   const float tanh = std::tanh(u), y = std::fmaf(q.v, tanh, q.v);

@@ -16,14 +16,19 @@ bool keeps_promise(Arch arch, const QuantType& stored, Element computed) {
   return holds(info(computed), element);
 }
 
+bool keeps_promise(Arch arch, const OpInfo& op, const Problem& problem, Element computed) {
+  if (op.promises < 0) return true;
+  const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
+  const bool by_number = op.by_number != nullptr && op.by_number(problem);
+  return keeps_promise(arch, stored, computed) || (by_number && holds(info(computed), info(stored.element)));
+}
+
 Verdict runnable(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target) {
   TS_REQUIRE(runs(target, variant.arch), "is for ", info(variant.arch).name);
   if (Verdict verdict = variant.accepts(problem); !verdict) return verdict;
-  if (op.promises < 0) return {};
-  const QuantType& stored = problem.in[static_cast<size_t>(op.promises)].type;
   const Element computed = variant.arithmetic(problem).computed;
-  TS_REQUIRE(keeps_promise(target, stored, computed), "multiplies in ", arithmetic_name(computed), ", asked for ",
-             info(stored.element).name);
+  TS_REQUIRE(keeps_promise(target, op, problem, computed), "multiplies in ", arithmetic_name(computed), ", asked for ",
+             info(problem.in[static_cast<size_t>(op.promises)].type.element).name);
   return {};
 }
 

@@ -19,6 +19,8 @@ namespace tessera {
 //   host  any: there the promise is about storage
 // Integers without scales are indices: no precision applies.
 bool keeps_promise(Arch arch, const QuantType& stored, Element computed);
+// Whether `computed` keeps what the problem's own operands promise; what multiplies nothing keeps any promise.
+bool keeps_promise(Arch arch, const OpInfo& op, const Problem& problem, Element computed);
 
 // Whether the variant runs on the target, accepts the problem and keeps the promise; else its reason.
 Verdict runnable(const OpInfo& op, const Variant& variant, const Problem& problem, Arch target);

@@ -136,9 +136,10 @@ inline Arithmetic gemm_arithmetic(const Product& p) {
   return wgmma_arithmetic(p.x.element, activation_error_of(p, in_half));
 }
 
-// Columns that the SMs of the chip walk one after the other with tiles of 128 x `cols`: what idle SMs cost.
-inline double columns_in_turn(const Product& p, int64_t cols) {
-  const int64_t tiles = divide_up(p.m, 128) * divide_up(p.n, cols);
+// Columns that the SMs of the chip walk one after the other with tiles of 128 x `cols`, for so many products: what idle
+// SMs cost.
+inline double columns_in_turn(const Product& p, int64_t cols, int64_t products = 1) {
+  const int64_t tiles = products * divide_up(p.m, 128) * divide_up(p.n, cols);
   return static_cast<double>(divide_up(tiles, sm90::kSms) * cols);
 }
 

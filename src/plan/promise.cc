@@ -116,8 +116,7 @@ Status check_promise(const Engine& engine, const Plan& plan, const PlanStep& ste
   TS_ASSIGN(problem.config, checked_config(variant, problem));
   TS_TRY(check_storage(variant, problem, step.workspace_bytes));
   const Arithmetic arithmetic = variant.arithmetic(problem);
-  if (op.promises >= 0 &&
-      !keeps_promise(plan.arch, problem.in[static_cast<size_t>(op.promises)].type, arithmetic.computed)) {
+  if (!keeps_promise(plan.arch, op, problem, arithmetic.computed)) {
     return bad_input(cat("'", step.variant, "' multiplies in ", arithmetic_name(arithmetic.computed),
                          ", and its operand is ", to_string(problem.in[static_cast<size_t>(op.promises)].type)));
   }

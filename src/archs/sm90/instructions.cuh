@@ -161,6 +161,17 @@ __device__ __forceinline__ void send_to_block(uint32_t to_cluster_address, uint3
 __device__ __forceinline__ void arrive_remote(uint32_t cluster_address) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
 }
+// The same after ordinary accesses, and the wait of the block that hears of it.
+__device__ __forceinline__ void arrive_after_reads(uint32_t cluster_address) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+__device__ __forceinline__ void wait_for_reads(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n@p bra "
+      "DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
 // A box that every block of `mask` receives, at the same place, and hears of at the same barrier.
 __device__ __forceinline__ void load_box_for(uint16_t mask, uint32_t to_shared, const CUtensorMap* map, int x, int y,
                                              uint32_t barrier) {

@@ -80,8 +80,7 @@ class FewKernel final : public Kernel {
     for (const void* p : {in[0].data, in[1].data, in[2].data, out[0].data}) {
       if (!is_aligned(p, 16)) return machine_error(cat(kName, ": an operand does not start at a multiple of 16 bytes"));
     }
-    Buffer buffer(sizeof(sm90::ChainPhase));
-    auto& f = *new (buffer.data()) sm90::ChainPhase;
+    sm90::ChainPhase f{};
     f.kind = sm90::ChainKind::kAttention;
     f.element = a_.q.element;
     f.tokens = rows_of(a_);
@@ -109,7 +108,7 @@ class FewKernel final : public Kernel {
       f.attention.length_stride = static_cast<int>(a_.length_stride);
       f.attention.fresh = static_cast<int>(a_.fresh);
     }
-    return Bytes::own(std::move(buffer));
+    return sm90::chain_record(f);
   }
 
  private:

@@ -89,6 +89,12 @@ double flops(const Problem& p) {
   return 2.0 * static_cast<double>(q.pixels()) * static_cast<double>(q.groups * q.n) * static_cast<double>(q.k);
 }
 
+// One channel of x and one result in each group.
+bool by_number(const Problem& p) {
+  const Conv2dProblem q = Conv2dProblem::of(p);
+  return q.c == 1 && q.n == 1;
+}
+
 }  // namespace
 
 Conv2dProblem Conv2dProblem::of(const Problem& p) {
@@ -123,6 +129,7 @@ const OpInfo& conv2d_op() {
                             .strided = StridedInputs::kLastAxis,
                             .takes_program = true,
                             .promises = 1,
+                            .by_number = by_number,
                             .infer = infer,
                             .reference = reference,
                             .errors = conv2d_errors,

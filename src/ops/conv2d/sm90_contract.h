@@ -44,8 +44,8 @@ inline Verdict accepts_conv2d_on_wgmma(const Problem& problem) {
   TS_REQUIRE(q.groups == 1 || q.n % 32 == 0, "groups must have results in multiples of 32, here ", q.n);
   const Shape& strides = problem.in[0].strides;
   TS_REQUIRE(strides[3] == 1 && strides[0] % unit == 0 && strides[1] % unit == 0 && strides[2] % unit == 0 &&
-                 strides[0] > 0 && strides[1] > 0 && strides[2] > 0,
-             "reads pixels that lie multiples of 16 bytes apart, their channels last");
+                 strides[0] > 0 && strides[1] > 0 && strides[2] >= q.groups * q.c,
+             "reads pixels that lie multiples of 16 bytes apart and do not overlap, their channels last");
   if (Verdict v = accepts_windows(q); !v) return v;
   return accepts_epilogue(problem, p, vector_of_wgmma(p), {.repeats = true}, kWgmmaSteps);
 }
@@ -59,7 +59,7 @@ inline std::vector<std::string> conv2d_configs(const Problem& problem) {
   const Conv2dProblem q = Conv2dProblem::of(problem);
   Product group = product_of_conv2d(problem);
   group.n = q.n;
-  const bool narrow = 1.3 * columns_in_turn(group, 64) < columns_in_turn(group, 128);
+  const bool narrow = 1.3 * columns_in_turn(group, 64, q.groups) < columns_in_turn(group, 128, q.groups);
   return narrow ? std::vector<std::string>{"128x64", "128x128"} : std::vector<std::string>{"128x128", "128x64"};
 }
 

@@ -94,6 +94,10 @@ std::vector<Problem> small_problems() {
     for (const Window& w : windows(t)) all.push_back(problem(t, {1, 10, 9, 32}, 48, w, "bgsr"));
     all.push_back(problem(t, swapped({2, 16, 9, 7}, t.x, 1, 2), 32, {}, "b"));  // lines and pixels trade places
     all.push_back(problem(t, gapped({1, 8, 9, 16}, t.x, 8), 32, {}, "b"));      // channels of a wider image
+    all.push_back(problem(t, swapped({2, 9, 8, 32}, t.x, 1, 2), 32, {}, "b"));
+    // Several images in a tile of windows, and tiles that begin inside one.
+    all.push_back(problem(t, {3, 9, 11, 32}, 48, {.strides = {2, 2}, .pads = {0, 2, 3, 1}}, "bu"));
+    all.push_back(problem(t, {5, 8, 9, 48}, 32, {}, "b"));
   }
   return all;
 }
@@ -114,6 +118,17 @@ std::vector<Problem> grouped_problems() {
       all.push_back(problem(t, {1, 9, 8, 72}, 72, w, "br"));
     }
     all.push_back(problem(t, {1, 3, 133, 130}, 130, {.groups = 130}, "b"));
+  }
+  return all;
+}
+
+// Corners, taps and strides as far as TMA's walk encodes them.
+std::vector<Problem> far_problems() {
+  std::vector<Problem> all;
+  for (const Types& t : kTypes) {
+    all.push_back(problem(t, {2, 3, 260, 16}, 32, {.kernel = {1, 2}, .pads = {0, 100, 0, 7}, .dilations = {1, 254}}));
+    all.push_back(problem(t, {2, 17, 19, 16}, 32, {.strides = {8, 8}, .pads = {3, 2, 7, 5}}, "b"));
+    all.push_back(problem(t, {1, 5, 6, 32}, 32, {.kernel = {1, 3}, .strides = {5, 7}, .pads = {127, 126, 120, 127}}));
   }
   return all;
 }
@@ -143,6 +158,7 @@ TEST_P(Conv2dVariant, AgreesOnRandom) { run(small_problems(), Values::kRandom); 
 TEST_P(Conv2dVariant, AgreesOnZeros) { run(small_problems(), Values::kZeros); }
 TEST_P(Conv2dVariant, AgreesOnExtremes) { run(small_problems(), Values::kExtremes); }
 TEST_P(Conv2dVariant, AgreesOnGroups) { run(grouped_problems(), Values::kRandom); }
+TEST_P(Conv2dVariant, AgreesAtTheLimitsOfWindows) { run(far_problems(), Values::kRandom); }
 TEST_P(Conv2dVariant, AgreesOnRealShapes) { run(real_problems(), Values::kRandom); }
 INSTANTIATE_TEST_SUITE_P(Variants, Conv2dVariant, ::testing::ValuesIn(op().variants.begin(), op().variants.end()),
                          short_name);

@@ -7,12 +7,10 @@
 #pragma once
 
 #include "archs/planted_fault.h"
-#include "op/extra_results.h"
+#include "ops/device_program.h"
 #include "ops/matmul/emulate.h"
 #include "ops/matmul/matmul.h"
 #include "tiles/cuda/cublaslt.h"
-#include "tiles/cuda/device_axes.h"
-#include "tiles/cuda/device_steps.h"
 
 namespace tessera {
 
@@ -33,27 +31,7 @@ struct AfterProduct {
 // What every program needs of its operands, and y of its type.
 inline Verdict accepts_program(const Problem& p, const MatmulProblem& q) {
   TS_REQUIRE(is_device_number(q.y), "writes f32, f16, bf16, or e4m3 with one static f32 scale, not ", to_string(q.y));
-  TS_REQUIRE(q.batch * q.m * q.n <= kMaxDeviceElements, "the result has ", q.batch * q.m * q.n,
-             " elements; its indices have 31 bits");
-  TS_REQUIRE(q.then->steps.size() <= kMaxDeviceSteps, "the program has ", q.then->steps.size(), " steps; at most ",
-             kMaxDeviceSteps, " run at once");
-  TS_REQUIRE(!has_folded_norm(p), kNoFoldedNorm);
-  TS_REQUIRE(!keeps_columns(p), kNoKeptColumns);
-  TS_REQUIRE(q.then->among(kDeviceSteps), kDeviceSteps.says_in_any_order());
-  for (const Step& step : q.then->steps) {
-    if (operand_of(step.kind) == StepOperand::kNone) continue;
-    const Operand& o = p.step_operand(step);
-    TS_REQUIRE(o.layout == Layout::kRows, name_of(step.kind), " must lie in rows");
-    if (operand_of(step.kind) == StepOperand::kVector) {
-      TS_REQUIRE(is_device_float(o.type) && o.dense(), name_of(step.kind),
-                 " must be a dense vector of f32, f16 or bf16, not ", to_string(o.type));
-    } else {
-      TS_REQUIRE(is_device_number(o.type), name_of(step.kind),
-                 " is read as f32, f16, bf16 or e4m3 with one static scale, not ", to_string(o.type));
-      TS_REQUIRE(o.rows().uniform, name_of(step.kind), " must have uniform rows");
-    }
-  }
-  return {};
+  return accepts_device_program(p, q.batch * q.m * q.n);
 }
 
 // The rows of a residual that repeats over those of one product (positions of tokens, over the images of a batch); 0
@@ -113,32 +91,14 @@ inline LibraryProduct library_product(const AfterProduct& a, bool or_f32) {
   return {a.second_kernel ? a.product : Element::f32, or_f32};
 }
 
-// Of the second kernel's functions one has a faster form for results that are not f32 (tiles/cuda/gelu_fast.h).
 inline double second_kernel_error(const MatmulProblem& q, const AfterProduct& a) {
-  const Step* act = a.second_kernel && q.y.element != Element::f32 ? q.then->find(StepKind::act) : nullptr;
-  return act != nullptr && act->fn == Unary::gelu_erf ? 0x1p-21 : 0;
+  return a.second_kernel ? device_program_error(*q.then, q.y) : 0;
 }
 
 // Contract: accepts_program said yes.
 inline DeviceSteps device_steps(const Problem& p, const MatmulProblem& q, std::span<const TensorView> in,
                                 const TensorView& y, DeviceTensor product) {
-  DeviceSteps d;
-  d.rows = q.batch * q.m;
-  d.cols = q.n;
-  d.from = product;
-  d.y = device_tensor(y);
-  for (const Step& step : q.then->steps) {
-    DeviceStep& s = d.step[d.count++];
-    s.kind = step.kind;
-    s.args = args_of(step);
-    if (operand_of(step.kind) == StepOperand::kNone) continue;
-    s.operand = device_tensor(in[static_cast<size_t>(step.operand)]);
-    if (operand_of(step.kind) != StepOperand::kMatrix) continue;
-    const RowView rows = p.step_operand(step).rows();
-    s.rows = FastDivide(static_cast<uint32_t>(rows.rows));
-    s.row_stride = rows.row_stride;
-  }
-  return d;
+  return device_steps(p, q.batch * q.m, q.n, in, y, product);
 }
 
 }  // namespace tessera

@@ -218,8 +218,7 @@ class SwappedKernel final : public Kernel {
       if (in[static_cast<size_t>(kept.before)].data != out[kept_result_of(kept)].data)
         return bad_input(cat(kName, ": a chain keeps columns where they are, and this tensor has memory of its own"));
     }
-    Buffer buffer(sizeof(sm90::ChainPhase));
-    auto& f = *new (buffer.data()) sm90::ChainPhase;
+    sm90::ChainPhase f{};
     f.kind = kind_ == sm90::SwappedKind::kGated   ? sm90::ChainKind::kGated
              : kind_ == sm90::SwappedKind::kHeads ? sm90::ChainKind::kHeads
                                                   : sm90::ChainKind::kPlain;
@@ -231,7 +230,7 @@ class SwappedKernel final : public Kernel {
     TS_ASSIGN(const sm90::SwappedMaps maps, maps_of(in, f.tokens));
     f.maps[0] = maps.x, f.maps[1] = maps.w;
     f.matmul = params_of(in, out);
-    return Bytes::own(std::move(buffer));
+    return sm90::chain_record(f);
   }
 
  private:

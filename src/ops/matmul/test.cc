@@ -241,17 +241,6 @@ void draw_moments(const Problem& p, size_t i, std::vector<double>& v) {
   for (size_t at = 1; at < v.size(); at += 2) v[at] = 64 * std::fabs(v[at]) + 1;
 }
 
-// Drops two numbers of each four of a weight that is to be 2:4 sparse, at places that differ from group to group.
-void prune(const Problem& p, size_t i, std::vector<double>& v) {
-  if (i != 1 || !is_sparse24(p)) return;
-  const size_t cols = static_cast<size_t>(p.in[1].shape.back()), groups = (cols + 3) / 4;
-  for (size_t at = 0; at < v.size(); ++at) {
-    const size_t col = at % cols, group = at / cols * groups + col / 4, first = group % 4,
-                 second = (first + 1 + group / 4 % 3) % 4;
-    if (col % 4 == first || col % 4 == second) v[at] = 0;
-  }
-}
-
 // Every type of x with every type of w, dense and 2:4 sparse: shapes of nothing, of one, odd ones, k inside and beyond
 // blocks of scales and of k, and weights of several matrices.
 std::vector<Problem> mixed_problems() {

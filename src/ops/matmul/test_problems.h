@@ -96,4 +96,17 @@ inline Problem problem(const Types& t, const Shape& x, int64_t n, const std::str
   return make_problem("matmul", std::move(in), std::move(attrs), std::move(then), t.y);
 }
 
+// Drops two numbers of each four of a weight that is to be 2:4 sparse, at places that differ from group to group and
+// from row to row.
+inline void prune(const Problem& p, size_t i, std::vector<double>& v) {
+  if (i != 1 || !is_sparse24(p)) return;
+  const size_t cols = static_cast<size_t>(p.in[1].shape.back());
+  for (size_t at = 0; at < v.size(); ++at) {
+    uint64_t mixed = (at / cols * 0x9e3779b97f4a7c15u) ^ ((at % cols / 4 + 1) * 0xc2b2ae3d27d4eb4fu);
+    mixed ^= mixed >> 29;
+    const size_t first = mixed % 4, second = (first + 1 + mixed / 4 % 3) % 4, col = at % cols % 4;
+    if (col == first || col == second) v[at] = 0;
+  }
+}
+
 }  // namespace tessera

@@ -26,14 +26,16 @@ inline constexpr double kActivationErrorInHalf = 0x1p-9;
 // u(2 q) = q * (c0 + c1 q^2 + c2 q^4 + c3 q^6), q half the argument: one code for all of them.
 struct SmoothActivation {
   bool present = false;
-  bool relu = false;  // q + |q|; c and half are not read
+  bool relu = false;  // c and half are not read
   float c[4] = {};
   // In f16 two terms do. The second is never 0: where q^2 overflows, u must be infinite, not NaN.
   float half[2] = {};
 
+  // relu of 2 q, exact; NaN stays NaN.
+  TS_HOST_DEVICE static float twice_positive(float q) { return q < 0.0f ? 0.0f : q + q; }
   // The activation of 2 q. |q| up to 1e18.
   TS_HOST_DEVICE float operator()(float q) const {
-    if (relu) return q + fabsf(q);
+    if (relu) return twice_positive(q);
     const float t = q * q;
     return fmaf(q, tanh_of(q * fmaf(fmaf(fmaf(c[3], t, c[2]), t, c[1]), t, c[0])), q);
   }
@@ -41,7 +43,7 @@ struct SmoothActivation {
   template <int kCount>
   TS_HOST_DEVICE void run(float* q) const {
     if (relu) {
-      for (int i = 0; i < kCount; ++i) q[i] += fabsf(q[i]);
+      for (int i = 0; i < kCount; ++i) q[i] = twice_positive(q[i]);
       return;
     }
     float t[kCount], u[kCount];

@@ -102,7 +102,7 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
       cuda::store_shared(table + Shape::kCols * 12, uint2{static_cast<uint32_t>(m), static_cast<uint32_t>(n)});
       if constexpr (Shape::kWindows)
         cuda::store_shared(table + Shape::kCols * 12 + 8,
-                           __int_as_float(planted(Fault::kGroupEnd) ? p.cols : p.windows.group_end(at.col(p))));
+                           __int_as_float(p.windows.group_end(at.col(p)) - (planted(Fault::kGroupEnd) ? 8 : 0)));
     }
 #pragma unroll 1
     for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols;

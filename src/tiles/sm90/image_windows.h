@@ -45,6 +45,6 @@ constexpr CornerBox corner_box(int64_t in, int64_t out, int64_t stride, int64_t 
   return {static_cast<int>(-before), static_cast<int>((out - 1) * stride + 1 - in - before)};
 }
 // What the instruction encodes: corners and offsets of two axes in a byte each, strides in three bits.
-constexpr int kMostCorner = 127, kMostOffset = 255, kMostPixelStride = 8;
+constexpr int kMostCorner = 127, kMostOffset = 254, kMostPixelStride = 8;
 
 }  // namespace tessera::sm90

@@ -116,7 +116,8 @@ struct SparseConsumer {
     if (thread == 0) arrive(memory.empty(done));
   }
 
-  // One block of k from `own`; `next` gets the block after the next one.
+  // One block of k from `own`; `next` gets the block after the next one, or the last one again, so that no branch
+  // stands between the products of two blocks.
   __device__ __forceinline__ void step(const SparseBlock& own, SparseBlock& next, const uint4* tile, int kb) {
     wait(memory.full(stage), parity);
     const uint64_t x = operand_descriptor(memory.x(stage));
@@ -136,7 +137,7 @@ struct SparseConsumer {
     commit_products();
     wait_products<1>();  // the block before is done: its stage is free, and so are the registers of `next`
     if (kb > 0) release(stage_before());
-    if (kb + 2 < p.k_blocks) load_block(next, tile + (kb + 2) * kTileWords);
+    load_block(next, tile + min(kb + 2, p.k_blocks - 1) * kTileWords);
     if (++stage == SparseShape::kStages) stage = 0, parity ^= 1;
     if (++blocks == static_cast<uint32_t>(SparseShape::kBehind) && consumer == 0) let_other_begin();
   }
@@ -148,13 +149,16 @@ struct SparseConsumer {
   __device__ __forceinline__ void multiply(const uint4* tile) {
     SparseBlock a[3];
     load_block(a[0], tile);
-    if (p.k_blocks > 1) load_block(a[1], tile + kTileWords);
+    load_block(a[1], tile + min(1, p.k_blocks - 1) * kTileWords);
+    int kb = 0;
 #pragma unroll 1
-    for (int kb = 0; kb < p.k_blocks; kb += 3) {
+    for (; kb + 3 <= p.k_blocks; kb += 3) {
       step(a[0], a[2], tile, kb);
-      if (kb + 1 < p.k_blocks) step(a[1], a[0], tile, kb + 1);
-      if (kb + 2 < p.k_blocks) step(a[2], a[1], tile, kb + 2);
+      step(a[1], a[0], tile, kb + 1);
+      step(a[2], a[1], tile, kb + 2);
     }
+    if (kb < p.k_blocks) step(a[0], a[2], tile, kb);
+    if (kb + 1 < p.k_blocks) step(a[1], a[0], tile, kb + 1);
     wait_products<0>();
     pin(d[0]), pin(d[1]);
     release(stage_before());
@@ -162,6 +166,7 @@ struct SparseConsumer {
   __device__ __forceinline__ void skip() {
     for (int kb = 0; kb < p.k_blocks; ++kb) {
       wait(memory.full(stage), parity);
+      sync_threads(2, 128);  // no warp is still waiting for the stage that is filled again now
       release(stage);
       if (++stage == SparseShape::kStages) stage = 0, parity ^= 1;
     }
@@ -271,11 +276,12 @@ struct SparseConsumer {
         continue;
       }
       multiply(static_cast<const uint4*>(p.w) + int64_t{w_tile(tile)} * p.k_blocks * kTileWords + thread);
+      const bool last = tile + gridDim.x >= p.tiles.count;
+      if (last && consumer == 0 && blocks < static_cast<uint32_t>(SparseShape::kBehind)) let_other_begin();
       asm volatile("" : "+r"(tile));  // its place is found once more
       finish<kProgram>(static_cast<int>(p.tiles.row(tile)) * SparseShape::kTokens,
                        w_tile(tile) * SparseShape::kOwnChannels, unit);
     }
-    if (consumer == 0 && blocks < static_cast<uint32_t>(SparseShape::kBehind)) let_other_begin();
   }
 
   __device__ __forceinline__ void run_program() {

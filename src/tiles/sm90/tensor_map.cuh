@@ -102,6 +102,7 @@ inline Result<CUtensorMap> make_windows_map(const WindowBoxes& b) {
   const cuuint64_t strides[3] = {static_cast<cuuint64_t>(b.strides[0] * bytes),
                                  static_cast<cuuint64_t>(b.strides[1] * bytes),
                                  static_cast<cuuint64_t>(b.strides[2] * bytes)};
+  // Columns before lines, as sizes and strides have them.
   const int lower[2] = {b.across.lower, b.down.lower}, upper[2] = {b.across.upper, b.down.upper};
   const cuuint32_t steps[4] = {1, static_cast<cuuint32_t>(b.sw), static_cast<cuuint32_t>(b.sh), 1};
   CUtensorMap map;

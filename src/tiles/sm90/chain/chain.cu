@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "archs/cuda/device_memory.h"
@@ -83,8 +84,11 @@ class Written {
 
 // What is read before a phase begins must have been there before the chain.
 bool reads_early(const ChainPhase& f, const Written& written) {
-  if (f.kind == ChainKind::kAttention)
-    return written.any(f.attention.lengths, 4) || written.any(f.attention.y_scale, 4);
+  if (f.kind == ChainKind::kAttention) {
+    const FewParams& a = f.attention;
+    const int64_t lengths = int64_t{a.length_stride} * (f.units / std::max(a.heads, 1) - 1) + 1;
+    return written.any(a.lengths, 4 * lengths) || written.any(a.y_scale, 4);
+  }
   const SwappedParams& p = f.matmul;
   const int64_t angles = int64_t{p.heads.angle_rows} * p.heads.angle_stride;
   const std::pair<const void*, int64_t> vectors[] = {
@@ -186,7 +190,24 @@ class ChainOfPhases final : public Chain {
     if (clusters_ < 1)
       return machine_error(cat(kName, ": this GPU has no room for a cluster of ", kChainCluster, " blocks"));
     if (const char* most = std::getenv(kMostClustersVariable)) clusters_ = std::clamp(std::atoi(most), 1, clusters_);
-    return {};
+    return find_room();
+  }
+
+  // The driver's number need not fit side by side; a launch without phases shows it.
+  Status find_room() {
+    cudaStream_t stream = nullptr;
+    TS_TRY(cuda::cuda_status(kName, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
+    const int count = std::exchange(params_.count, 0);
+    cudaError_t answer = launch_on(stream);
+    while (answer == cudaErrorCooperativeLaunchTooLarge && clusters_ > 1) {
+      (void)cudaGetLastError();
+      --clusters_;
+      answer = launch_on(stream);
+    }
+    if (answer == cudaSuccess) answer = cudaStreamSynchronize(stream);
+    params_.count = count;
+    (void)cudaStreamDestroy(stream);
+    return cuda::cuda_status(kName, answer);
   }
 
   cudaLaunchConfig_t config_of(cudaStream_t stream, cudaLaunchAttribute* attributes, int blocks) const {

@@ -11,6 +11,9 @@
 // numbers.
 #pragma once
 
+#include <cstring>
+
+#include "base/buffer.h"
 #include "tiles/sm90/chain/few_attend.cuh"
 #include "tiles/sm90/swapped.cuh"
 
@@ -30,6 +33,13 @@ struct alignas(128) ChainPhase {
   SwappedParams matmul;
   FewParams attention;
 };
+
+// As Kernel::phase gives it.
+inline Bytes chain_record(const ChainPhase& f) {
+  Buffer buffer(sizeof(f));
+  std::memcpy(buffer.data(), &f, sizeof(f));
+  return Bytes::own(std::move(buffer));
+}
 static_assert(sizeof(ChainPhase) <= kChainRecordBytes);
 
 struct ChainParams {
@@ -228,7 +238,7 @@ __device__ __forceinline__ void watch_phases(const ChainBlock& b) {
       const ChainPhase& f = b.c.phases[phase];
       arrive(b.recorded(phase));
       acquire_map(&f.maps[0]);
-      if (phase > 0) wait_for_blocks(b.c.arrived, planted(Fault::kNoPhaseWait) ? 0 : phase * gridDim.x);
+      if (phase > 0) wait_for_blocks(b.c.arrived, phase * gridDim.x);
       arrive(b.ready());
       const ChainPhase& r = b.record(phase);
       if (r.kind == ChainKind::kAttention) {
@@ -269,11 +279,12 @@ __device__ __forceinline__ void leave_stage(const ChainBlock& b, int stage) {
 
 // All blocks of the cluster have read what was sent to them.
 __device__ __forceinline__ void wait_drained(const ChainBlock& b, ChainCounts& n) {
+  fence_for_tma();  // read by ordinary loads, and written by a copy next
   sync_chain();
   const int to = static_cast<int>(threadIdx.x);
-  if (to < kChainCluster && to != b.rank) arrive_remote(address_in(b.drained(n.drained), to));
+  if (to < kChainCluster && to != b.rank) arrive_after_reads(address_in(b.drained(n.drained), to));
   __syncwarp();
-  wait(b.drained(n.drained), n.drained / 2 & 1);
+  wait_for_reads(b.drained(n.drained), n.drained / 2 & 1);
   ++n.drained;
 }
 
@@ -352,6 +363,7 @@ __device__ __forceinline__ void multiply_phase(const ChainBlock& b, const ChainP
     leave_sums<Sum, kTokens>(d, reinterpret_cast<Sum*>(b.bytes + b.c.memory.sums));
     Sum v[kPieces][8];
     meet_slices<Sum, kTokens, kPieces, kMostSplit>(b, split, slice, at.row, n, v);
+    if (planted(Fault::kNoPhaseWait) && threadIdx.x >= 32) __nanosleep(20000);
     finish_tokens<Sum, kKind, kPieces>(p, at, columns, tokens, v);
   }
 }
@@ -380,6 +392,7 @@ __device__ __forceinline__ void attend_phase(const ChainBlock& b, const ChainPha
     a.slice = few_slice(a.keys.all, b.rank);
     wait(b.x_full(), n.x++ & 1);
     const auto done = [&] {
+      fence_for_tma();  // the stage was read by ordinary loads
       leave_stage(b, n.ring.stage);
       n.ring.next(b.c.memory.stages);
     };
@@ -388,6 +401,7 @@ __device__ __forceinline__ void attend_phase(const ChainBlock& b, const ChainPha
     a.weigh([&] { sync_chain(); }, s);
     a.multiply([&](bool) { return full_stage(b, n.ring); }, done);
     if (unit + b.clusters < f.units) {  // the next head's queries may come
+      fence_for_tma();
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(b.x_empty());
     }
@@ -433,7 +447,7 @@ __device__ __forceinline__ void run_phases(const ChainBlock& b) {
         multiply_kind<In, SwappedKind::kPlain, kTokens>(b, f, phase, n);
         break;
     }
-    sync_chain();
+    if (!planted(Fault::kNoPhaseWait)) sync_chain();
     if (threadIdx.x == 0) {
       if (phase + 1 < b.c.count) {
         arrive_for_blocks(b.c.arrived);
