@@ -118,8 +118,10 @@ class PlanCheck {
   }
 
   Status check_storage(const PlanTensor& t, int64_t extent) const {
-    // A kernel may read what is constant before the one before it has ended: nothing writes it.
-    if (t.desc.constant != (t.storage == Storage::kConstant))
+    // A kernel may read what is constant before the one before it has ended: nothing writes it. A constant that is read
+    // in another order, or again and again, is not said to be one: no kernel takes it for a weight.
+    const bool constant = t.storage == Storage::kConstant;
+    if (t.desc.constant != constant && !(constant && !t.desc.dense()))
       return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
                            kStorageNames[static_cast<size_t>(t.storage)]));
     if (t.desc.layout.codes != Layout::kRows && t.offset_bytes % kPackedAlign != 0)

@@ -172,5 +172,36 @@ TEST(Views, NormsOfRowsThatBeginAnywhereHaveAPlan) {
   }
 }
 
+// A few numbers of the file stand for many: rows that are repeated, and others read backward.
+TEST(Views, OfConstantsAreReadWhereTheyLie) {
+  auto g = parse_graph(R"(graph g {
+  in %x: f32[2,2,3]
+  const %c: f32[4] = {1, 2, 3, 4}
+  %again: f32[2,2,2] = view(%c) {strides=[0,0,1], offset=2}
+  %turned: f32[2,2,2] = view(%c) {strides=[1,0,2]}
+  %y: f32[2,2,7] = concat(%x, %again, %turned) {axis=2} @"join"
+  out %y
+}
+)");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  for (const Arch arch : {Arch::ref, Arch::cpu, Arch::sm90}) {
+    const auto made = engine_of(*g, arch, arch == Arch::ref);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_TRUE(check_engine(*made).ok()) << check_engine(*made).message();
+    ASSERT_EQ(made->constants.size(), 1u);
+    EXPECT_EQ(made->constants[0].data.size(), 16u);
+    if (arch == Arch::sm90) continue;  // that it can be planned
+    auto executor = bind(*made, made->plans[0]);
+    ASSERT_TRUE(executor.ok()) << executor.status().message();
+    const std::vector<float> x = {7, 7, 7, 8, 8, 8, 9, 9, 9, 6, 6, 6};
+    std::vector<float> y(28, NAN);
+    const void* in[] = {x.data()};
+    void* out[] = {y.data()};
+    ASSERT_TRUE((*executor)->run(in, out).ok());
+    EXPECT_EQ(y, (std::vector<float>{7, 7, 7, 3, 4, 1, 3, 8, 8, 8, 3, 4, 1, 3,  //
+                                     9, 9, 9, 3, 4, 2, 4, 6, 6, 6, 3, 4, 2, 4}));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

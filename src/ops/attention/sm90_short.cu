@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention/sm90_short: heads of up to 128 channels with at most 256 keys, all of them in shared memory; f16, bf16, or
-// e4m3 with the softmax rounded to e4m3. The kernel is tiles/sm90/short.cuh; here is what it takes, which
+// e4m3 with the softmax rounded to e4m3. The kernel is tiles/sm90/short/short.cuh; here is what it takes, which
 // instantiation, and how the work is cut.
 #include "archs/sm90/fp8.h"
 #include "ops/attention/sm90_contract.h"
 
 #ifdef __CUDACC__
 #include "tiles/cuda/launch.cuh"
-#include "tiles/sm90/short_attend.cuh"
+#include "tiles/sm90/short/short_attend.cuh"
 #include "tiles/sm90/tensor_map.cuh"
 #endif
 

@@ -5,10 +5,10 @@
 // sum, not the operands: sum(codes * codes) * scale_x * scale_w[n]; scales of blocks along k multiply the codes. A
 // gated MLP's two layers are one matmul: w holds the n / 2 rows of the gate, then as many of the layer that it
 // multiplies, bias(2) gate(silu) follows, and y has n / 2 columns. attr sparse24 = 1: the constant weight has at most
-// two numbers that are not zero of each four along k and is to be stored so (is_sparse24 of its layout); a variant that would
-// store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are added to
-// f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where an
-// attribute asks for it, all of y's numbers before their last rounding (op/extra_results.h): attr codes = 1: 8-bit
+// two numbers that are not zero of each four along k and is to be stored so (is_sparse24 of its layout); a variant that
+// would store it otherwise refuses. attr promoted = 1: sums of e4m3 products are f32 ones, or shorter ones that are
+// added to f32 ones at least every 128 products; a variant whose sums are shorter refuses. Results beside y, each where
+// an attribute asks for it, all of y's numbers before their last rounding (op/extra_results.h): attr codes = 1: 8-bit
 // codes of y with one static scale of their own; with attr codes.gain = i they are of y times operand i, a vector, and
 // may be of y's type; attr moments = 1: the moments of y's rows (they and the step normalise, which reads such moments,
 // are the two ends of a folded norm); attr kept: operands some of whose rows become columns of y, as the op `write` has

@@ -262,14 +262,14 @@ std::vector<Counterpart> unpadded(const ModelValues& model, const PlanStep& step
 // As the step has it padded; as it is where the step does not say how its shape becomes the stored one.
 Counterpart padded(const PlanStep& step, size_t operand, Counterpart c, const Shape& stored) {
   if (c.shape == stored || c.shape.empty() || stored.size() != c.shape.size()) return c;
-  if (step.op == "matmul" && operand == 1) {
+  if (multiplies_weights(step.op) && operand == 1) {
     std::vector<double> made = padded_weight(step.attrs, c.numbers, c.shape, stored);
     if (!made.empty()) c.numbers = std::move(made), c.shape = stored;
     return c;
   }
   if (!std::equal(c.shape.begin(), c.shape.end() - 1, stored.begin())) return c;
   std::optional<PaddedPlaces> cols;
-  if (step.op == "matmul" || step.op == "map")
+  if (multiplies_weights(step.op) || step.op == "map")
     cols = read_places(step.attrs, kPaddedRows, c.shape.back(), stored.back());
   if (step.op == "attention" && operand < 3 && stored.back() > c.shape.back())
     cols = padded_groups(1, c.shape.back(), stored.back());

@@ -4,7 +4,7 @@
 // uniform registers.)
 #pragma once
 
-#include "tiles/sm90/short_products.cuh"
+#include "tiles/sm90/short/short_products.cuh"
 
 namespace tessera::sm90 {
 

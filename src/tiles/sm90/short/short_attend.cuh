@@ -2,8 +2,8 @@
 // The multiplying warpgroups of short attention (short.cuh) and the kernel.
 #pragma once
 
-#include "tiles/sm90/short_load.cuh"
-#include "tiles/sm90/short_store.cuh"
+#include "tiles/sm90/short/short_load.cuh"
+#include "tiles/sm90/short/short_store.cuh"
 
 namespace tessera::sm90 {
 

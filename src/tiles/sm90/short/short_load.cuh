@@ -3,7 +3,7 @@
 // queries; three warps transpose 8-bit values.
 #pragma once
 
-#include "tiles/sm90/short.cuh"
+#include "tiles/sm90/short/short.cuh"
 
 namespace tessera::sm90 {
 

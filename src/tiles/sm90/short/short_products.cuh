@@ -4,7 +4,7 @@
 #pragma once
 
 #include "archs/planted_fault.h"
-#include "tiles/sm90/short.cuh"
+#include "tiles/sm90/short/short.cuh"
 
 namespace tessera::sm90 {
 
