@@ -9,6 +9,7 @@
 #include "lower/join_gathers.h"
 #include "lower/join_layers.h"
 #include "lower/keep_states.h"
+#include "lower/merge_groups.h"
 #include "lower/pad_heads.h"
 #include "lower/pad_products.h"
 #include "lower/pool_norms.h"
@@ -37,6 +38,7 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   TS_ASSIGN(const Precision* base, base_precision(types.precision));
   // Layers that are joined or take over copies are asked with the widths that they will have.
   TS_TRY(pad_heads(graph, options.plan.target));
+  TS_TRY(merge_groups(graph, options.plan.target, base->carrier));
   TS_TRY(pad_products(graph, options.plan.target, base->carrier));
   quantize_in_epilogue(graph, options.plan.target);
   TS_TRY(fuse_gate(graph, options.plan.target));

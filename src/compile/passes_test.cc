@@ -12,6 +12,7 @@
 #include "lower/fuse_gate.h"
 #include "lower/join_gathers.h"
 #include "lower/join_layers.h"
+#include "lower/merge_groups.h"
 #include "lower/pad_heads.h"
 #include "lower/pad_products.h"
 #include "lower/pool_norms.h"
@@ -59,6 +60,7 @@ const std::vector<Pass>& passes() {
       {"fuse", {fuse, drop_dead}},
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
       {"pad_heads", {[](Graph& graph) { return pad_heads(graph, Arch::sm90); }}},
+      {"merge_groups", {[](Graph& graph) { return merge_groups(graph, Arch::sm90, Element::f16); }}},
       {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
       {"join_gathers", {join_gathers}},
       {"join_layers", {[](Graph& graph) { return join_layers(graph, Arch::sm90); }}},

@@ -15,6 +15,9 @@
 namespace tessera {
 
 inline constexpr const char *kPaddedRows = "padded_rows", *kPaddedCols = "padded_cols";
+// Of a convolution that takes several of its groups as one (lower/merge_groups.h): how many groups it had, and the taps
+// of its kernel. Each row of its weight then has zeros at the channels of the other groups. Places come after that.
+inline constexpr const char* kMergedGroups = "merged_groups";
 
 // For each padded row the layer's own that it holds; -1: zeros.
 using PaddedPlaces = std::vector<int64_t>;

@@ -124,7 +124,8 @@ std::string problem_key(const Problem& p, Arch target) {
   }
   for (const auto& [name, value] : p.attrs.all()) {
     // Which norm or layers it is, and which numbers are zeros, takes no time.
-    if (name != kFoldedKind && name != kFoldedEps && name != kPaddedRows && name != kPaddedCols && name != kJoined)
+    if (name != kFoldedKind && name != kFoldedEps && name != kPaddedRows && name != kPaddedCols &&
+        name != kMergedGroups && name != kJoined)
       key += cat(" ", name, "=", text_of(value));
   }
   return key;

@@ -13,6 +13,11 @@
 namespace tessera {
 namespace {
 
+// Whether its program ends with a static rounding, which a copy may do instead.
+bool makes_codes(const Node& layer) {
+  return !layer.then.empty() && layer.then.steps.back().kind == StepKind::quantize;
+}
+
 class Splitter {
  public:
   Splitter(const Graph& graph, size_t node, Arch target)
@@ -23,7 +28,8 @@ class Splitter {
     const std::vector<int> producers = g_.producers();
     ValueId from = product(kept, type);
     std::vector<std::pair<const Step*, StepMap>> maps;
-    for (size_t s = kept; s < layer_.then.steps.size(); ++s) {
+    const bool codes = makes_codes(layer_);
+    for (size_t s = kept; s + codes < layer_.then.steps.size(); ++s) {
       const Step& step = layer_.then.steps[s];
       for (StepMap& map : info(step.kind).unfused(step)) maps.emplace_back(&step, std::move(map));
     }
@@ -38,12 +44,15 @@ class Splitter {
         if (!operand) return std::nullopt;
         map.inputs.push_back(*operand);
       }
-      from = &form == &maps.back().second ? y_ : value(cat(g_.at(y_).name, ".", name_of(step->kind)), type);
+      from = &form == &maps.back().second && !codes ? y_ : value(cat(g_.at(y_).name, ".", name_of(step->kind)), type);
       map.outputs = {from};
       made_.push_back(std::move(map));
     }
     if (from != y_)
-      made_.push_back({.name = name(layer_.name + ".cast"), .op = "copy", .inputs = {from}, .outputs = {y_}});
+      made_.push_back({.name = name(layer_.name + (codes ? ".quantize" : ".cast")),
+                       .op = "copy",
+                       .inputs = {from},
+                       .outputs = {y_}});
     g_.nodes.erase(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_));
     g_.nodes.insert(g_.nodes.begin() + static_cast<std::ptrdiff_t>(at_), made_.begin(), made_.end());
     const std::vector<int> now = g_.producers();
@@ -118,13 +127,14 @@ class Splitter {
 
 std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element carrier) {
   const Node& node = graph.nodes[at];
-  const bool all_maps = std::all_of(node.then.steps.begin(), node.then.steps.end(),
+  const bool codes = makes_codes(node);
+  const bool all_maps = std::all_of(node.then.steps.begin(), node.then.steps.end() - codes,
                                     [](const Step& s) { return info(s.kind).unfused != nullptr; });
   if (!multiplies_weights(node.op) || node.outputs.size() > 1 || !all_maps) return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
-  std::vector<QuantType> types = {y};
+  std::vector<QuantType> types = {codes ? QuantType(carrier) : y};
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);
-  const size_t steps = node.then.steps.size();
+  const size_t steps = node.then.steps.size() - codes;
   for (const QuantType& type : types) {
     for (size_t given = type == y ? 1 : 0; given <= steps; ++given) {
       if (auto split = Splitter(graph, at, target).split(steps - given, type)) return split;

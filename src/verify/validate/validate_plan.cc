@@ -172,7 +172,7 @@ class Walk {
     const PlanTensor& t = tensor(step.in[i]);
     std::string key = cat(step.op, " ", layer->name, " ", i, " ", to_string(t.desc.type), to_string(t.desc.shape), " ",
                           name_of(t.desc.layout.codes), " ", name_of(t.desc.layout.scales));
-    for (const char* attr : {kPaddedRows, kPaddedCols}) key += to_string(Shape(step.attrs.list(attr)));
+    for (const char* attr : {kPaddedRows, kPaddedCols, kMergedGroups}) key += to_string(Shape(step.attrs.list(attr)));
     for (const Program* program : {&step.then, &layer->then}) {
       key += " |";
       for (const Step& s : program->steps) key += " " + text_of(s);
@@ -262,7 +262,7 @@ class Walk {
     if (hand_on_row(step, reads)) return;
     whole = whole && pick_rows(step, layer, name, reads);
     // What a padded layer reads may be a padded one's result: its constants are its own nevertheless.
-    const bool padded = step.attrs.has(kPaddedRows) || step.attrs.has(kPaddedCols);
+    const bool padded = step.attrs.has(kPaddedRows) || step.attrs.has(kPaddedCols) || step.attrs.has(kMergedGroups);
     std::vector<Dense> in = exact_constants(step, layer, padded ? step.layer : name);
     const std::string number = layer == nullptr ? std::string() : different_number(model_, step, *layer);
     if (!number.empty()) fault(name, number);

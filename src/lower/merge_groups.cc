@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/merge_groups.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/derived_constants.h"
+#include "ir/padding.h"
+#include "lower/pad_layer.h"
+#include "ops/ops.h"
+#include "ops/runnable.h"
+#include "rewrite/unfuse.h"
+
+namespace tessera {
+namespace {
+
+struct Groups {
+  int64_t count = 1, taps = 1, channels = 0;  // channels of one
+
+  static Groups of(const Graph& g, const Node& conv) {
+    const std::vector<int64_t> kernel = conv.attrs.list("kernel");
+    Groups all{.count = conv.attrs.integer("groups", 1), .taps = kernel[0] * kernel[1]};
+    all.channels = g.at(conv.inputs[1]).type.shape[1] / all.taps;
+    return all;
+  }
+};
+
+Buffer merged(const Bytes& from, int64_t rows, size_t bytes, const Groups& groups, int64_t merge) {
+  const int64_t of_group = rows / groups.count;
+  Buffer made(static_cast<size_t>(rows * groups.taps * groups.channels * merge) * bytes);
+  const size_t run = static_cast<size_t>(groups.channels) * bytes;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t tap = 0; tap < groups.taps; ++tap) {
+      const int64_t own = row * groups.taps + tap;
+      std::memcpy(made.data() + static_cast<size_t>(own * merge + row / of_group % merge) * run,
+                  from.data() + static_cast<size_t>(own) * run, run);
+    }
+  }
+  return made;
+}
+
+// So many groups as one.
+void merge(Graph& g, Node& conv, int64_t count, PaddedNumbers numbers) {
+  const Groups groups = Groups::of(g, conv);
+  Value w = g.at(conv.inputs[1]);
+  const int64_t rows = w.type.shape[0];
+  w.type.shape[1] *= count;
+  if (numbers == PaddedNumbers::kMade) {
+    const size_t bytes = static_cast<size_t>(info(w.type.quant.element).bits) / 8;
+    const std::string recipe = cat("merge ", bytes, " ", rows, " of ", groups.count, " groups, ", groups.taps, " x ",
+                                   groups.channels, ", ", count, " as one");
+    const Bytes from = w.data;
+    w.data = derive(g, recipe, {&from, 1}, [&]() -> Result<std::vector<Buffer>> {
+               std::vector<Buffer> made;
+               made.push_back(merged(from, rows, bytes, groups, count));
+               return made;
+             }).value()[0];
+  } else {
+    w.data = {};
+  }
+  conv.inputs[1] = g.add_value(std::move(w));
+  conv.attrs.set("groups", groups.count / count);
+  conv.attrs.set(kMergedGroups, std::vector<int64_t>{groups.count, groups.taps});
+}
+
+bool may_merge(const Graph& g, const Node& node) {
+  if (node.op != "conv2d" || node.attrs.integer("groups", 1) < 2 || node.attrs.has(kMergedGroups)) return false;
+  Node one = node;
+  one.attrs.set("groups", int64_t{1});
+  return can_pad(g, one);
+}
+
+// How many groups as one a kernel takes; all of them where none does, as padding may help further.
+int64_t groups_as_one(const Graph& g, size_t n, Arch target, Element carrier) {
+  const int64_t count = g.nodes[n].attrs.integer("groups", 1);
+  for (int64_t some = 2; some < count; ++some) {
+    if (count % some != 0) continue;
+    Graph trial = g;
+    merge(trial, trial.nodes[n], some, PaddedNumbers::kLeftOut);
+    if (runnable(trial, trial.producers(), trial.nodes[n], target) || runs_unfused(trial, n, target, carrier))
+      return some;
+  }
+  return count;
+}
+
+}  // namespace
+
+Status merge_groups(Graph& graph, Arch target, Element carrier) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const std::vector<int> producers = graph.producers();
+    if (!may_merge(graph, graph.nodes[n]) || runnable(graph, producers, graph.nodes[n], target) ||
+        runs_unfused(graph, n, target, carrier))
+      continue;
+    const Problem p = problem_of(graph, producers, graph.nodes[n]);
+    if (find_op(p.op)->by_number(p)) continue;  // no products of matrices, merged or not
+    merge(graph, graph.nodes[n], groups_as_one(graph, n, target, carrier), PaddedNumbers::kMade);
+  }
+  return {};
+}
+
+}  // namespace tessera
