@@ -99,6 +99,59 @@ class Arrays(unittest.TestCase):
         said = json.loads(tessera(*run, "--shape", "a=1,7,8", "--json").stdout)
         self.assertEqual((said["plans"], said["runs"]), (["batch1"], 3))
 
+    def test_a_model_whose_ports_share_no_batch_is_one_sample(self):
+        try:
+            import onnx
+        except ImportError:
+            self.skipTest("no onnx to make models with")
+        helper, kinds = onnx.helper, onnx.TensorProto
+        value = lambda name, shape, kind=kinds.FLOAT: helper.make_tensor_value_info(name, kind, shape)
+        # Images that leave the batch open, four positions, a number; a result per image, one per position, a number.
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["p"], name="proj"),
+            helper.make_node("Gather", ["table", "positions"], ["e"], name="rows"),
+            helper.make_node("Add", ["p", "e"], ["q"], name="sum"),
+            helper.make_node("Mul", ["q", "time"], ["s"], name="times"),
+            helper.make_node("ReduceMean", ["s"], ["y"], name="mean", axes=[1], keepdims=0),
+            helper.make_node("Tanh", ["e"], ["z"], name="side"),
+            helper.make_node("ReduceMax", ["s"], ["largest"], name="top", keepdims=0),
+        ]
+        random = np.random.default_rng(9)
+        w, table = random.standard_normal((8, 8)).astype("f4"), random.standard_normal((10, 8)).astype("f4")
+        graph = helper.make_graph(
+            nodes,
+            "one",
+            [value("x", ["n", 4, 8]), value("positions", [4], kinds.INT64), value("time", [])],
+            [value("y", ["n", 8]), value("z", [4, 8]), value("largest", [])],
+            [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(table, "table")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, self.folder / "one.onnx")
+        for images, words in ((1, ()), (3, ("--shape", "x=3,4,8"))):
+            x = random.standard_normal((images, 4, 8)).astype("f4")
+            positions, time = np.array([3, 1, 9, 0]), np.float32(-0.5)
+            s = (x @ w + table[positions]) * time
+            want = {"y": s.mean(1), "z": np.tanh(table[positions]), "largest": s.max()}
+            tessera("build", "one.onnx", "-o", "one.tess", "--precision", "fp32", *words)
+            # As the model has them, or as samples: with one more axis in front.
+            for lead in ((), (1,), (2,)):
+                spread = {"x": x, "positions": positions, "time": time}
+                if lead:
+                    spread = {name: np.broadcast_to(a, lead + np.shape(a)) for name, a in spread.items()}
+                np.savez(self.folder / "one.npz", **spread)
+                tessera("run", "one.tess", "-i", "one.npz", "-o", "one_out.npz")
+                got = np.load(self.folder / "one_out.npz")
+                for name, wanted in want.items():
+                    wanted = np.broadcast_to(wanted, (lead or (1,)) + np.shape(wanted))
+                    np.testing.assert_allclose(got[name], wanted, rtol=0, atol=1e-5)
+        said = "share no batch ('x' [2,4,8], 'positions' [4], 'time' [] -> 'y' [2,8], 'z' [4,8], 'largest' [])"
+        for batch in ("2", "1,2"):
+            told = failure("build", "one.onnx", "-o", "two.tess", "--batch", batch, code=2)
+            self.assertIn(said, told)
+            self.assertIn("leave --batch out", told)
+        np.savez(self.folder / "one.npz", x=x[:, :3], positions=positions, time=time)
+        self.assertIn("array 'x' has shape [3,3,8]", failure("run", "one.tess", "-i", "one.npz", code=3))
+
     def test_samples_serve_precisions_without_static_scales(self):
         """They are golden inputs and what accuracy is measured on; that they give no scales is said."""
         for precision in ("fp32", "fp16", "bf16", "mxfp8", "fp8_token", "w4a16"):

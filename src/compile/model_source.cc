@@ -7,8 +7,23 @@
 #include "compile/check_positions.h"
 #include "ir/check.h"
 #include "rewrite/canonicalise.h"
+#include "rewrite/one_sample.h"
 
 namespace tessera {
+namespace {
+
+// "x [8,3], pos [24] -> y [8,10]"
+std::string ports_of(const Graph& g) {
+  const auto list = [&](const std::vector<ValueId>& ids) {
+    std::string text;
+    for (const ValueId id : ids)
+      text += cat(text.empty() ? "" : ", ", "'", g.at(id).name, "' ", to_string(g.at(id).type.shape));
+    return text;
+  };
+  return cat(list(g.inputs), " -> ", list(g.outputs));
+}
+
+}  // namespace
 
 Result<ModelSource> ModelSource::open(const std::string& path, const std::string& family,
                                       std::optional<uint64_t> random) {
@@ -31,7 +46,19 @@ Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
   }
   if (!options.sizes.empty())
     return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
-  return onnx_->graph({.batch = batch, .own_batch = !options.exact, .shapes = options.shapes});
+  const auto import = [&](int64_t size) {
+    return onnx_->graph({.batch = size, .own_batch = !options.exact, .shapes = options.shapes});
+  };
+  TS_ASSIGN(Graph graph, import(batch));
+  if (share_batch(graph)) return graph;
+  if (batch > 1 && options.exact)
+    return usage_error(cat("inputs and outputs of the model share no batch (", ports_of(graph),
+                           "), so it is one sample as it stands: leave --batch out; --shape gives an input whole"));
+  if (batch != 1) {
+    TS_ASSIGN(graph, import(1));
+  }
+  make_one_sample(graph);
+  return graph;
 }
 
 Result<FamilySchedule> ModelSource::schedule(const std::map<std::string, int64_t>& sizes) {

@@ -286,13 +286,14 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, bool fro
                            held.empty() ? "none" : held));
     }
     const Operand& desc = desc_of(plan, port);
-    Shape rest(found->shape.begin() + (found->shape.empty() ? 0 : 1), found->shape.end());
-    if (found->shape.size() != desc.shape.size() || !std::equal(rest.begin(), rest.end(), desc.shape.begin() + 1)) {
+    Shape shape(found->shape.begin(), found->shape.end());
+    if (Shape one(desc.shape.begin() + 1, desc.shape.end()); shape == one) shape.insert(shape.begin(), 1);
+    if (shape.size() != desc.shape.size() || !std::equal(shape.begin() + 1, shape.end(), desc.shape.begin() + 1)) {
       return bad_input(cat(path, ": array '", port.name, "' has shape ",
                            to_string(Shape(found->shape.begin(), found->shape.end())), "; wanted ",
                            wanted_inputs(plan)));
     }
-    const int64_t count = found->shape[0];
+    const int64_t count = shape[0];
     if (count == 0) return bad_input(cat(path, ": array '", port.name, "' holds no samples"));
     if (s.count != 0 && s.count != count) {
       return bad_input(cat(path, ": '", port.name, "' holds ", count, " samples, '", s.names[0], "' ", s.count));

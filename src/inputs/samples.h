@@ -57,8 +57,8 @@ void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed);
 // What is wrong with a length of a cache, in a sentence; empty: nothing.
 std::string misfit_lengths(const Plan& plan, const Samples& samples);
 // Arrays by input name from an npz file (a .npy: the only input), converted to the ports' types; shapes must be those
-// of the plan but for the batch. `front`: of more rows than the plan takes (the second axis) it takes the first, as a
-// plan of a smaller bucket.
+// of the plan but for the batch; one without that axis is one sample. `front`: of more rows than the plan takes (the
+// second axis) it takes the first, as a plan of a smaller bucket.
 Result<Samples> read_samples(const Plan& plan, const std::string& path, bool front = false);
 
 // The first input that holds NaN or Inf, in a sentence; empty where all are finite.
