@@ -170,6 +170,12 @@ void print_quality(const Engine& engine, const ModelReport& quality, const char*
                  of, engine.golden.from, q.name, q.whole->same, q.whole->all));
       continue;
     }
+    if (q.closeness.alone) {
+      say(2, fmt::format("{}on the golden inputs ({}): output '{}' is one number, {:.2g} % from that of the model as "
+                         "written; no cosine judges one number",
+                         of, engine.golden.from, q.name, 100 * q.closeness.relative_l2));
+      continue;
+    }
     say(2, fmt::format("{}on the golden inputs ({}): mean cosine {:.5f} of output '{}' of the quantized model with "
                        "the model as written, at least {:.6g} wanted",
                        of, engine.golden.from, q.closeness.cosine_mean, q.name, quality.min_cosine));

@@ -15,7 +15,7 @@ double cosine_of(double product, double got, double want) {
 Closeness compare(std::span<const double> got, std::span<const double> want, int64_t samples) {
   Closeness c{.cosine_mean = 0, .centred_mean = 0};
   const size_t n = samples > 0 ? want.size() / static_cast<size_t>(samples) : 0;
-  double error = 0, size = 0;
+  double error = 0, size = 0, product = 0, got_size = 0;
   for (int64_t s = 0; s < samples; ++s) {
     const size_t begin = static_cast<size_t>(s) * n, end = begin + n;
     double gw = 0, gg = 0, ww = 0, g_sum = 0, w_sum = 0;
@@ -26,7 +26,7 @@ Closeness compare(std::span<const double> got, std::span<const double> want, int
       g_sum += got[i], w_sum += want[i];
       error += (got[i] - want[i]) * (got[i] - want[i]);
     }
-    size += ww;
+    size += ww, product += gw, got_size += gg;
     const double count = static_cast<double>(std::max<size_t>(n, 1));
     double cgw = 0, cgg = 0, cww = 0;  // a second pass: no difference of large squares
     for (size_t i = begin; i < end; ++i) {
@@ -42,6 +42,11 @@ Closeness compare(std::span<const double> got, std::span<const double> want, int
     if (!std::isfinite(gg)) c.finite = false;
   }
   c.samples = samples;
+  c.alone = n == 1 && samples == 1;
+  if (n == 1 && samples > 1) {
+    c.cosine_mean = c.cosine_worst = c.centred_mean = c.centred_worst = cosine_of(product, got_size, size);
+    c.worst_sample = 0;
+  }
   c.error_squares = error, c.size_squares = size;
   c.relative_l2 = size > 0 ? std::sqrt(error / size) : std::sqrt(error);
   return c;
@@ -68,6 +73,7 @@ void Closeness::add(const Closeness& next) {
   centred_mean = here * centred_mean + there * next.centred_mean;
   if (worse) cosine_worst = next.cosine_worst, worst_sample = samples + next.worst_sample;
   if (samples == 0 || !(next.centred_worst >= centred_worst)) centred_worst = next.centred_worst;
+  alone = false;
   samples += next.samples;
   error_squares += next.error_squares, size_squares += next.size_squares;
   relative_l2 = size_squares > 0 ? std::sqrt(error_squares / size_squares) : std::sqrt(error_squares);

@@ -18,6 +18,9 @@ struct Closeness {
   double relative_l2 = 0;                      // over all samples
   int64_t worst_sample = 0;                    // the one with the lowest cosine
   bool finite = true;
+  // One number in all: its cosine is 1 or -1, and beside a number that is 0 by chance any distance is large. No gate
+  // judges it. Single numbers of several samples are one vector, whose cosine is that of each.
+  bool alone = false;
   int64_t samples = 0;
   double error_squares = 0, size_squares = 0;
   // The closeness over these samples and, after them, the next ones.

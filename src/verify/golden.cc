@@ -109,8 +109,9 @@ std::string outputs_in_words(const std::vector<OutputQuality>& outputs) {
   std::string text = "on the golden inputs";
   for (const OutputQuality& o : outputs) {
     text += cat(&o == &outputs.front() ? " " : ", ", "output '", o.name, "' has ",
-                o.whole ? cat(o.whole->same, " of ", o.whole->all, " whole numbers of the model as written")
-                        : "cosine " + number("%.5f", o.closeness.cosine_mean));
+                o.whole             ? cat(o.whole->same, " of ", o.whole->all, " whole numbers of the model as written")
+                : o.closeness.alone ? "one number, which no cosine judges"
+                                    : "cosine " + number("%.5f", o.closeness.cosine_mean));
   }
   return text;
 }
@@ -278,6 +279,7 @@ std::string gate_sentence(const std::vector<OutputQuality>& outputs, double min_
     const Closeness& c = o.closeness;
     // The cosine does not see a common factor; a distance that the gate's angle cannot explain is one.
     const double reach = 3 * std::sqrt(std::max(0.0, 2 * (1 - min_cosine)));
+    if (c.finite && c.alone) continue;
     if (c.finite && c.cosine_mean >= min_cosine && !(c.relative_l2 > reach)) continue;
     text += cat(text.empty() ? "" : "; ", "output '", o.name, "' of the quantized model has cosine ",
                 number("%.5f", c.cosine_mean), " (relative L2 ", number("%.2g", c.relative_l2),
