@@ -144,6 +144,7 @@ class Arrays(unittest.TestCase):
                 for name, wanted in want.items():
                     wanted = np.broadcast_to(wanted, (lead or (1,)) + np.shape(wanted))
                     np.testing.assert_allclose(got[name], wanted, rtol=0, atol=1e-5)
+        tessera("verify", "one.tess", "--model", "one.onnx")
         said = "share no batch ('x' [2,4,8], 'positions' [4], 'time' [] -> 'y' [2,8], 'z' [4,8], 'largest' [])"
         for batch in ("2", "1,2"):
             told = failure("build", "one.onnx", "-o", "two.tess", "--batch", batch, code=2)

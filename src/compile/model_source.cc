@@ -46,8 +46,13 @@ Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
   }
   if (!options.sizes.empty())
     return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
+  std::map<std::string, Shape> shapes = options.shapes;
+  for (auto& [name, shape] : shapes) {  // as an engine has them whose model was one sample
+    const auto axes = onnx_->axes_of_input(name);
+    if (axes && shape.size() == *axes + 1 && shape[0] == 1) shape.erase(shape.begin());
+  }
   const auto import = [&](int64_t size) {
-    return onnx_->graph({.batch = size, .own_batch = !options.exact, .shapes = options.shapes});
+    return onnx_->graph({.batch = size, .own_batch = !options.exact, .shapes = shapes});
   };
   TS_ASSIGN(Graph graph, import(batch));
   if (share_batch(graph)) return graph;

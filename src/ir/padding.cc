@@ -70,16 +70,17 @@ std::vector<double> placed(const std::vector<double>& numbers, int64_t cols, con
 
 namespace {
 
-// The weight with the zeros of merged groups, and its shape; false where attributes do not fit it. No wider than `most`
-// columns.
-bool merge_groups(const Attrs& attrs, std::vector<double>& numbers, Shape& shape, int64_t most) {
+// The weight with the zeros of merged groups, and its shape; false where attributes do not fit it, or `stored` is
+// smaller.
+bool merge_groups(const Attrs& attrs, std::vector<double>& numbers, Shape& shape, const Shape& stored) {
   const std::vector<int64_t> said = attrs.list(kMergedGroups);
   if (said.empty()) return true;
   const int64_t count = said[0], taps = said.size() == 2 ? said[1] : 0, left = attrs.integer("groups", 1);
   if (count < 1 || taps < 1 || left < 1 || count % left != 0 || shape[0] % count != 0 || shape[1] % taps != 0)
     return false;
   const int64_t merge = count / left, channels = shape[1] / taps, of_group = shape[0] / count;
-  if (shape[1] < 1 || merge > most / shape[1]) return false;
+  // An engine file may say anything: nothing is made that is larger than the weight.
+  if (shape[1] < 1 || merge > stored[1] / shape[1] || shape[0] > stored[0]) return false;
   std::vector<double> made(numbers.size() * static_cast<size_t>(merge), 0.0);
   for (int64_t run = 0; run < shape[0] * taps; ++run) {
     const int64_t group = run / taps / std::max<int64_t>(of_group, 1);
@@ -97,7 +98,7 @@ std::vector<double> padded_weight(const Attrs& attrs, const std::vector<double>&
   if (own_shape.size() != 2 || stored.size() != 2 || own_shape[1] == 0) return {};
   std::vector<double> numbers = own;
   Shape shape = own_shape;
-  if (!merge_groups(attrs, numbers, shape, stored[1])) return {};
+  if (!merge_groups(attrs, numbers, shape, stored)) return {};
   const auto rows = read_places(attrs, kPaddedRows, shape[0], stored[0]),
              cols = read_places(attrs, kPaddedCols, shape[1], stored[1]);
   if ((!rows && shape[0] != stored[0]) || (!cols && shape[1] != stored[1])) return {};

@@ -48,5 +48,24 @@ TEST(Padding, AWeightHasItsNumbersWhereItSays) {
   EXPECT_EQ(padded_weight({}, w, {2, 2}, {2, 2}), w);
 }
 
+// Two groups of one channel and two rows each, over two taps, as one.
+TEST(Padding, MergedGroupsHaveZerosAtTheOthersChannels) {
+  Attrs attrs;
+  attrs.set(kMergedGroups, List{2, 2});
+  const std::vector<double> w = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<double> want = {1, 0, 2, 0, 3, 0, 4, 0, 0, 5, 0, 6, 0, 7, 0, 8};
+  EXPECT_EQ(padded_weight(attrs, w, {4, 2}, {4, 4}), want);
+  attrs.set("groups", int64_t{2});  // none is merged
+  EXPECT_EQ(padded_weight(attrs, w, {4, 2}, {4, 2}), w);
+  attrs.set("groups", int64_t{1});
+  EXPECT_TRUE(padded_weight(attrs, w, {4, 2}, {2, 4}).empty()) << "a smaller weight";
+  EXPECT_TRUE(padded_weight(attrs, w, {4, 2}, {4, 3}).empty());
+  for (const List& list :
+       {List{2}, List{0, 2}, List{2, 0}, List{-2, 2}, List{3, 2}, List{2, 3}, List{4, 2}, List{int64_t{1} << 62, 2}}) {
+    attrs.set(kMergedGroups, list);
+    EXPECT_TRUE(padded_weight(attrs, w, {4, 2}, {4, 4}).empty()) << list[0];
+  }
+}
+
 }  // namespace
 }  // namespace tessera

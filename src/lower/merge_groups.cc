@@ -7,6 +7,7 @@
 #include "ir/derived_constants.h"
 #include "ir/padding.h"
 #include "lower/pad_layer.h"
+#include "lower/pad_products.h"
 #include "ops/ops.h"
 #include "ops/runnable.h"
 #include "rewrite/unfuse.h"
@@ -70,17 +71,35 @@ bool may_merge(const Graph& g, const Node& node) {
   return can_pad(g, one);
 }
 
-// How many groups as one a kernel takes; all of them where none does, as padding may help further.
+// Whether all groups as one run where the layers around it are padded, too.
+bool runs_among_padded(const Graph& g, size_t n, int64_t count, Arch target, Element carrier) {
+  Graph trial = g;
+  merge(trial, trial.nodes[n], count, PaddedNumbers::kMade);
+  if (!pad_products(trial, target, carrier).ok()) return false;
+  const std::vector<int> producers = trial.producers();
+  return std::any_of(trial.nodes.begin(), trial.nodes.end(), [&](const Node& node) {
+    return node.name == g.nodes[n].name && node.op == g.nodes[n].op && runnable(trial, producers, node, target);
+  });
+}
+
+// So many more products are made.
+constexpr int64_t kMostMerged = 64;
+
+// How many groups as one a kernel takes: as few as let the layer run as it is, else with zeros around it (pad_products)
+// or without all of its program; 1 where nothing helps.
 int64_t groups_as_one(const Graph& g, size_t n, Arch target, Element carrier) {
   const int64_t count = g.nodes[n].attrs.integer("groups", 1);
-  for (int64_t some = 2; some < count; ++some) {
+  int64_t padded = 1, unfused = 1;
+  for (int64_t some = 2; some <= std::min(count, kMostMerged); ++some) {
     if (count % some != 0) continue;
     Graph trial = g;
     merge(trial, trial.nodes[n], some, PaddedNumbers::kLeftOut);
-    if (runnable(trial, trial.producers(), trial.nodes[n], target) || runs_unfused(trial, n, target, carrier))
-      return some;
+    if (runnable(trial, trial.producers(), trial.nodes[n], target)) return some;
+    if (padded == 1 && runs_padded(trial, n, target, carrier)) padded = some;
+    if (unfused == 1 && runs_unfused(trial, n, target, carrier)) unfused = some;
   }
-  return count;
+  if (padded > 1 || unfused > 1) return padded > 1 ? padded : unfused;
+  return count <= kMostMerged && runs_among_padded(g, n, count, target, carrier) ? count : 1;
 }
 
 }  // namespace
@@ -93,7 +112,8 @@ Status merge_groups(Graph& graph, Arch target, Element carrier) {
       continue;
     const Problem p = problem_of(graph, producers, graph.nodes[n]);
     if (find_op(p.op)->by_number(p)) continue;  // no products of matrices, merged or not
-    merge(graph, graph.nodes[n], groups_as_one(graph, n, target, carrier), PaddedNumbers::kMade);
+    const int64_t some = groups_as_one(graph, n, target, carrier);
+    if (some > 1) merge(graph, graph.nodes[n], some, PaddedNumbers::kMade);
   }
   return {};
 }

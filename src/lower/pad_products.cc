@@ -322,23 +322,37 @@ class ProductPadder {
     const std::vector<int> producers = g_.producers();
     for (size_t n = from; n < g_.nodes.size(); ++n) {
       const Node& node = g_.nodes[n];
-      // Scales that are made while running have a shape of their own, which no kernel pads.
-      if (!multiplies_weights(node.op) || !can_pad(g_, node) || g_.at(node.inputs[0]).type.quant.dynamic ||
-          node.outputs.size() != 1 || node.then.find(StepKind::normalise) != nullptr)
-        continue;
+      if (!may_pad(node)) continue;
       if (runnable(g_, producers, node, target_)) {
         if (node.op == "matmul" && gathers_odd_rows(n, producers) && pad_for_own_kernel(n)) return n;
         continue;
       }
+      // Codes that the layer makes itself are rounded once.
+      const bool codes = !node.then.empty() && node.then.steps.back().kind == StepKind::quantize;
+      if (codes && pad(n, false)) return n;
       if (runs_unfused(g_, n, target_, carrier_)) continue;
-      for (const bool unfused : {false, true}) {
+      for (const bool unfused : kForms) {
         if (pad(n, unfused)) return n;
       }
     }
     return std::nullopt;
   }
 
+  bool would_pad(size_t n) const {
+    if (!may_pad(g_.nodes[n])) return false;
+    return std::any_of(std::begin(kForms), std::end(kForms),
+                       [&](bool unfused) { return sizes(n, unfused).has_value(); });
+  }
+
  private:
+  static constexpr bool kForms[] = {false, true};  // with its whole program, and as unfuse leaves it
+
+  bool may_pad(const Node& node) const {
+    // Scales that are made while running have a shape of their own, which no kernel pads.
+    return multiplies_weights(node.op) && can_pad(g_, node) && !g_.at(node.inputs[0]).type.quant.dynamic &&
+           node.outputs.size() == 1 && node.then.find(StepKind::normalise) == nullptr;
+  }
+
   // 16-bit rows that a copy gathers for this layer alone and that are no units of 16 bytes: a library runs it as it is.
   bool gathers_odd_rows(size_t n, const std::vector<int>& producers) const {
     const ValueId x = g_.nodes[n].inputs[0];
@@ -361,17 +375,23 @@ class ProductPadder {
   }
 
   bool pad(size_t n, bool unfused) {
+    const auto found = sizes(n, unfused);
+    if (!found) return false;
+    g_ = *LayerPadder(g_, n, target_, carrier_, PaddedNumbers::kMade).pad(found->first, found->second);
+    return true;
+  }
+
+  // Of K (of a convolution: channels) and of results, with which the layer runs.
+  std::optional<std::pair<int64_t, int64_t>> sizes(size_t n, bool unfused) const {
     const Shape w = g_.at(g_.nodes[n].inputs[1]).type.shape;
     const int64_t own = g_.at(g_.nodes[n].inputs[0]).type.shape.back();
     for (const int64_t k : std::set<int64_t>{own, rounded_up(own, 8), rounded_up(own, 16)}) {
       for (const int64_t unit : {1, 8, 16}) {
         const int64_t rows = rounded_up(w[0], unit);
-        if ((k == own && rows == w[0]) || !runs(n, k, rows, unfused)) continue;
-        g_ = *LayerPadder(g_, n, target_, carrier_, PaddedNumbers::kMade).pad(k, rows);
-        return true;
+        if ((k != own || rows != w[0]) && runs(n, k, rows, unfused)) return std::pair{k, rows};
       }
     }
-    return false;
+    return std::nullopt;
   }
 
   bool runs(size_t n, int64_t k, int64_t rows, bool unfused) const {
@@ -389,6 +409,11 @@ class ProductPadder {
 };
 
 }  // namespace
+
+bool runs_padded(const Graph& graph, size_t layer, Arch target, Element carrier) {
+  Graph trial = graph;
+  return ProductPadder(trial, target, carrier).would_pad(layer);
+}
 
 Status pad_products(Graph& graph, Arch target, Element carrier) {
   for (size_t from = 0;;) {

@@ -20,4 +20,7 @@ namespace tessera {
 // Contract: types are given (precision/quantize.h). `carrier`: of values without scales, as rewrite/unfuse.h asks it.
 Status pad_products(Graph& graph, Arch target, Element carrier);
 
+// Whether that makes the layer run, which no kernel of the target takes as it is.
+bool runs_padded(const Graph& graph, size_t layer, Arch target, Element carrier);
+
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // program's operands, and the program as such a kernel takes it.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "op/extra_results.h"
@@ -38,8 +39,10 @@ inline Verdict accepts_device_program(const Problem& p, int64_t results) {
 
 // Arithmetic::activation_error: one function has a faster form for results that are not f32 (tiles/cuda/gelu_fast.h).
 inline double device_program_error(const Program& then, const QuantType& y) {
-  const Step* act = y.element != Element::f32 ? then.find(StepKind::act) : nullptr;
-  return act != nullptr && act->fn == Unary::gelu_erf ? 0x1p-21 : 0;
+  const bool fast = y.element != Element::f32 && std::any_of(then.steps.begin(), then.steps.end(), [](const Step& s) {
+                      return s.kind == StepKind::act && s.fn == Unary::gelu_erf;
+                    });
+  return fast ? 0x1p-21 : 0;
 }
 
 // Contract: accepts_device_program said yes. `from`: the sums where another kernel made them.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "ir/layer_ops.h"
 #include "op/op.h"
 #include "op/prepack.h"
 #include "ops/ops.h"
@@ -118,12 +119,11 @@ class PlanCheck {
   }
 
   Status check_storage(const PlanTensor& t, int64_t extent) const {
-    // A kernel may read what is constant before the one before it has ended: nothing writes it. A constant that is read
-    // in another order, or again and again, is not said to be one: no kernel takes it for a weight.
-    const bool constant = t.storage == Storage::kConstant;
-    if (t.desc.constant != constant && !(constant && !t.desc.dense()))
-      return bad_input(cat("it is ", t.desc.constant ? "" : "not ", "said to be constant, and lies in the ",
-                           kStorageNames[static_cast<size_t>(t.storage)]));
+    // A kernel may read what is said to be constant before the one before it has ended: nothing may write it. Views of
+    // a constant are not said to be one, and no layer has them for a weight (check_step).
+    if (t.desc.constant && t.storage != Storage::kConstant)
+      return bad_input(
+          cat("it is said to be constant, and lies in the ", kStorageNames[static_cast<size_t>(t.storage)]));
     if (t.desc.layout.codes != Layout::kRows && t.offset_bytes % kPackedAlign != 0)
       return bad_input(cat("its layout ", name_of(t.desc.layout.codes), " begins at a multiple of ", kPackedAlign,
                            " bytes, not at ", t.offset_bytes));
@@ -211,6 +211,10 @@ class PlanCheck {
       if (t != -1 && at(t).desc.type.scaled() && at(t).scale == -1)
         return bad_input(cat("it reads ", place(static_cast<size_t>(t)), ", whose scales are missing"));
     }
+    if (multiplies_weights(s.op) && s.in.size() > 1 && s.in[1] >= 0 && at(s.in[1]).storage == Storage::kConstant &&
+        !at(s.in[1]).desc.constant)
+      return bad_input(cat("its weight, ", place(static_cast<size_t>(s.in[1])),
+                           ": it is not said to be constant, and lies in the constant"));
     if (s.out.empty()) return bad_input("it has no result");
     for (int t : s.out) {
       if (!is_tensor(t)) return bad_input(cat("there is no tensor ", t));

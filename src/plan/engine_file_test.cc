@@ -463,7 +463,6 @@ constexpr struct {
      "plan 'batch4' has no golden values"},
     {"\"offset\":256}", "\"offset\":256,\"constant\":true}",
      "tensor 3 ('h'): it is said to be constant, and lies in the arena"},
-    {",\"constant\":true", "", "tensor 1 ('w'): it is not said to be constant, and lies in the constant"},
     {"\"storage\":\"constant\",\"index\":1", "\"storage\":\"input\",\"index\":0",
      "its scales, tensor 2 ('w scale'), lie in a buffer of the caller"},
     {"\"shape\":[2,3],\"type\":\"f32\"", "\"shape\":[2,4],\"type\":\"f32\"",

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "io/mmap.h"
 #include "ir/derived_constants.h"
+#include "ir/layer_ops.h"
 #include "op/prepack.h"
 #include "ops/ops.h"
 #include "plan/arena.h"
@@ -106,7 +107,6 @@ class Planner {
       const int base = tensor(p.base, Layout::kRows);
       Operand desc = dense_operand(v.type.shape, v.type.quant);
       desc.strides = p.strides;
-      desc.constant = g_.at(p.base).constant && desc.dense();  // check_engine.cc: one that repeats numbers is not
       t = add_tensor(id, std::move(desc), Storage::kArena);
       PlanTensor& view = plan_.tensors[static_cast<size_t>(t)];
       view.storage = plan_.tensors[static_cast<size_t>(base)].storage;
@@ -197,10 +197,29 @@ class Planner {
     return {};
   }
 
+  // A weight that is no constant of its own but a view of one, or a copy of such a view: no precision could be asked of
+  // it. kNoValue: none.
+  ValueId viewed_weight(const Node& node) const {
+    if (!multiplies_weights(node.op) || node.inputs.size() < 2 || node.inputs[1] == kNoValue) return kNoValue;
+    ValueId w = node.inputs[1];
+    if (g_.at(w).constant) return kNoValue;
+    for (;;) {
+      const ValueId base = placement_of(g_, producers_, w).base;
+      if (g_.at(base).constant) return base;
+      const int maker = producers_[static_cast<size_t>(base)];
+      if (maker < 0 || g_.nodes[static_cast<size_t>(maker)].op != "copy") return kNoValue;
+      w = g_.nodes[static_cast<size_t>(maker)].inputs[0];
+    }
+  }
+
   Status add_step(const Node& node) {
     const Activity planning("layer", node.name);
     const OpInfo* op = find_op(node.op);
     if (op == nullptr) return bad_input(cat("node ", node.name, ": no op is called '", node.op, "'"));
+    if (const ValueId w = viewed_weight(node); w != kNoValue) {
+      return bad_input(cat("layer ", node.name, ": its weight '", g_.at(w).name,
+                           "' is a view of a constant that is too large to be stored again; give it as an input"));
+    }
     Problem problem = problem_of(g_, producers_, node);
     Choice choice = choose(*op, problem, options_.target, options_.tuning);
     if (choice.measured && plan_.tuning.empty() && !options_.as_reference) plan_.tuning = tuning_hash(*options_.tuning);

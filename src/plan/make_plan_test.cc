@@ -203,5 +203,30 @@ TEST(Views, OfConstantsAreReadWhereTheyLie) {
   }
 }
 
+// A weight's precision is asked for: it is a constant, and says so.
+TEST(Views, WeightsAreConstantsOfTheirOwn) {
+  const auto with = [](const std::string& w) {
+    return parse_graph(cat("graph g {\n  in %x: f32[2,4]\n  const %c: f32[12] = seed(1)\n", w,
+                           "  %y: f32[2,3] = matmul(%x, %w) @\"fc\" asked fp32\n  out %y\n}\n"));
+  };
+  for (const char* view : {"  %w: f32[3,4] = view(%c) {strides=[0,1]}\n", "  %w: f32[3,4] = view(%c) {strides=[4,1]}\n",
+                           "  %v: f32[3,4] = view(%c) {strides=[1,3]}\n  %w: f32[3,4] = copy(%v)\n"}) {
+    const auto g = with(view);
+    ASSERT_TRUE(g.ok()) << g.status().message();
+    const auto made = engine_of(*g, Arch::cpu, false);
+    ASSERT_FALSE(made.ok()) << view;
+    EXPECT_NE(made.status().message().find("layer fc: its weight 'c' is a view of a constant"), std::string::npos)
+        << made.status().message();
+  }
+  const auto g = with("  const %w: f32[3,4] = seed(2)\n");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  auto engine = engine_of(*g, Arch::cpu, false);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  ASSERT_TRUE(check_engine(*engine).ok()) << check_engine(*engine).message();
+  for (PlanTensor& t : engine->plans[0].tensors) t.desc.constant = false;
+  EXPECT_NE(check_engine(*engine).message().find("it is not said to be constant"), std::string::npos)
+      << check_engine(*engine).message();
+}
+
 }  // namespace
 }  // namespace tessera

@@ -18,6 +18,20 @@ bool makes_codes(const Node& layer) {
   return !layer.then.empty() && layer.then.steps.back().kind == StepKind::quantize;
 }
 
+// What a copy may make the codes of: the layer's own 16 bits or the carrier, where they hold all that the codes do.
+std::vector<QuantType> types_before_codes(const Graph& graph, const Node& layer, Element carrier) {
+  const Value& y = graph.at(layer.outputs[0]);
+  const std::vector<double> scale = y.scale == kNoValue ? std::vector<double>() : graph.numbers(y.scale);
+  const double largest = scale.size() == 1 ? scale[0] * info(y.type.quant.element).max : 0;
+  std::vector<QuantType> types;
+  for (const Element e : {graph.at(layer.inputs[0]).type.quant.element, carrier}) {
+    const bool plain = info(e).kind == ElementKind::kFloat && info(e).bits >= 16;
+    if (plain && largest <= info(e).max && std::find(types.begin(), types.end(), QuantType(e)) == types.end())
+      types.push_back(e);
+  }
+  return types;
+}
+
 class Splitter {
  public:
   Splitter(const Graph& graph, size_t node, Arch target)
@@ -132,7 +146,8 @@ std::optional<Graph> unfused(const Graph& graph, size_t at, Arch target, Element
                                     [](const Step& s) { return info(s.kind).unfused != nullptr; });
   if (!multiplies_weights(node.op) || node.outputs.size() > 1 || !all_maps) return std::nullopt;
   const QuantType y = graph.at(node.outputs[0]).type.quant;
-  std::vector<QuantType> types = {codes ? QuantType(carrier) : y};
+  std::vector<QuantType> types = {y};
+  if (codes) types = types_before_codes(graph, node, carrier);
   if (y == QuantType(Element::f32) && carrier != Element::f32) types.push_back(carrier);
   const size_t steps = node.then.steps.size() - codes;
   for (const QuantType& type : types) {

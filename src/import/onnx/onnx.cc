@@ -377,6 +377,13 @@ Result<OnnxFile> OnnxFile::open(const std::string& path) {
   return out;
 }
 
+std::optional<size_t> OnnxFile::axes_of_input(const std::string& name) const {
+  for (const OnnxInput& input : model_->inputs) {
+    if (input.name == name) return input.dims.size();
+  }
+  return std::nullopt;
+}
+
 Result<Graph> OnnxFile::graph(const OnnxOptions& options) const {
   Result<Graph> graph = convert(*model_, derived_, name_, options);
   if (!graph.ok()) return graph.status().at(path_);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/buffer.h"
@@ -35,6 +36,8 @@ class OnnxFile {
  public:
   static Result<OnnxFile> open(const std::string& path);
   Result<Graph> graph(const OnnxOptions& options) const;
+  // How many axes an input has; nothing where the model has no such input.
+  std::optional<size_t> axes_of_input(const std::string& name) const;
 
  private:
   std::string path_, name_;

@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kName = "conv2d/cuda_depthwise";
 constexpr int kChannels = 64, kPixels = 4, kThreads = 256;
-constexpr int kMostTaps = 160;  // in shared memory: 40 KB
+constexpr int kRow = kChannels + 4;  // floats between taps in shared memory: neighbouring taps lie in other banks
+constexpr int kMostTaps = 160;       // in shared memory: 42.5 KB
 
 bool is_code(const QuantType& t) { return is_device_number(t) || is_device_int8(t); }
 bool is_weight(const QuantType& t) {
@@ -63,6 +64,7 @@ struct Args {
   DeviceSteps then;
   int64_t w_row;            // elements between rows of w
   FastDivide runs, blocks;  // runs of pixels in a line; blocks of channels
+  FastDivide taps;          // of the lines of the kernel that are in shared memory at a time
   uint32_t run_count;       // in all
   int lines;                // of the kernel at a time
 };
@@ -135,7 +137,19 @@ __device__ __forceinline__ Place place_of(const Args& p, uint32_t block) {
           .exists = run < p.run_count && channel < p.then.cols};
 }
 
-// A line of the kernel over a line of x. w: its taps, kChannels floats apart.
+// The thread's weights of a tap.
+template <int N>
+__device__ __forceinline__ void read_tap(const float* w, float (&by)[N]) {
+  if constexpr (N == 8) {
+    const float4 low = *reinterpret_cast<const float4*>(w), high = *reinterpret_cast<const float4*>(w + 4);
+    by[0] = low.x, by[1] = low.y, by[2] = low.z, by[3] = low.w;
+    by[4] = high.x, by[5] = high.y, by[6] = high.z, by[7] = high.w;
+  } else {
+    by[0] = w[0];
+  }
+}
+
+// A line of the kernel over a line of x. w: its taps, kRow floats apart.
 template <Element kElement, int N, int kWidth, int kStep>
 __device__ __forceinline__ void add_known_line(const Args& p, const void* x, int64_t line, int left, const float* w,
                                                Sums<N>& sums) {
@@ -151,8 +165,7 @@ __device__ __forceinline__ void add_known_line(const Args& p, const void* x, int
 #pragma unroll
   for (int t = 0; t < kWidth; ++t) {
     float by[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) by[i] = w[t * kChannels + i];
+    read_tap<N>(w + t * kRow, by);
 #pragma unroll
     for (int j = 0; j < kPixels; ++j) {
 #pragma unroll
@@ -166,8 +179,7 @@ __device__ __forceinline__ void add_any_line(const Args& p, const void* x, int64
                                              Sums<N>& sums) {
   for (int t = 0; t < p.at.kw; ++t) {
     float by[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) by[i] = w[t * kChannels + i];
+    read_tap<N>(w + t * kRow, by);
 #pragma unroll
     for (int j = 0; j < kPixels; ++j) {
       const int pixel = left + j * p.at.sw + t * p.at.dw;
@@ -185,8 +197,9 @@ __device__ __forceinline__ void stage_weights(const Args& p, int block_channel, 
   const int taps = lines * p.at.kw;
   for (int i = threadIdx.x; i < taps * kChannels; i += kThreads) {
     // Neighbouring threads read neighbouring taps of a row of w.
-    const int channel = i / taps, tap = i - channel * taps, row = block_channel + channel;
-    to[tap * kChannels + channel] =
+    const int channel = lines == p.lines ? static_cast<int>(p.taps.quotient(i)) : i / taps;
+    const int tap = i - channel * taps, row = block_channel + channel;
+    to[tap * kRow + channel] =
         row < p.then.cols ? load_code(p.w.element, p.w.data, row * p.w_row + first * p.at.kw + tap) : 0.0f;
   }
 }
@@ -208,7 +221,7 @@ __device__ __forceinline__ void finish(const Args& p, const Place& place, Sums<N
 // kWidth: columns of the kernel, whose windows are kStep pixels apart and whose taps are neighbours; 0: any.
 template <Element kElement, int N, int kWidth, int kStep>
 __global__ void __launch_bounds__(kThreads) convolve_channels(const __grid_constant__ Args p) {
-  extern __shared__ float weights[];
+  extern __shared__ __align__(16) float weights[];
   cuda::let_next_kernel_start();
   cuda::wait_for_earlier_kernels();
   const Place place = place_of<N>(p, blockIdx.x);
@@ -224,7 +237,7 @@ __global__ void __launch_bounds__(kThreads) convolve_channels(const __grid_const
       const int line = place.line * p.at.sh + (first + di) * p.at.dh - p.at.top,
                 left = place.column * p.at.sw - p.at.left;
       if (static_cast<unsigned>(line) >= static_cast<unsigned>(p.at.height)) continue;
-      const float* w = weights + di * p.at.kw * kChannels + (place.channel - block_channel);
+      const float* w = weights + di * p.at.kw * kRow + (place.channel - block_channel);
       const int64_t from = place.image + line * p.at.line_stride;
       if constexpr (kWidth > 0) {
         add_known_line<kElement, N, kWidth, kStep>(p, p.x.data, from, left, w, sums);
@@ -251,11 +264,12 @@ class DepthwiseKernel final : public Kernel {
     p.blocks = FastDivide(static_cast<uint32_t>(blocks));
     p.run_count = static_cast<uint32_t>(runs * q_.out_height * q_.batch);
     p.lines = static_cast<int>(std::min(q_.kh, kMostTaps / q_.kw));
+    p.taps = FastDivide(static_cast<uint32_t>(p.lines * q_.kw));
     bool vector = takes_eight(p.then) && is_aligned(p.x.data, 16);
     for (const int64_t stride : {p.at.image_stride, p.at.line_stride, p.at.pixel_stride})
       vector = vector && stride % 8 == 0;
     const int64_t runs_of_block = kThreads / (kChannels / (vector ? 8 : 1));
-    const size_t bytes = sizeof(float) * static_cast<size_t>(p.lines * p.at.kw * kChannels);
+    const size_t bytes = sizeof(float) * static_cast<size_t>(p.lines * p.at.kw * kRow);
     return cuda::launch_overlapping(kName, kernel_of(p.x.element, vector),
                                     divide_up(p.run_count, runs_of_block) * blocks, kThreads, bytes, stream.handle, 1,
                                     p);

@@ -47,13 +47,19 @@ struct Args {
   FastDivide out_width, c, kw;           // c: channels of a group
   FastDivide col_tiles, tiles_of_group;  // of all groups; of one
   int k, n;                              // of a group
+  bool eight;                            // a thread may take eight neighbours of a row of y
 };
 
 constexpr int kOfX = kRows * kDeep / kThreads, kOfW = kCols * kDeep / kThreads;  // numbers that a thread brings
 static_assert(kThreads % kDeep == 0 && (kRows / kRowsOfThread) * (kCols / kColsOfThread) == kThreads);
 
-struct Pieces {  // as written to shared memory: products outside, four floats of room against conflicts of banks
+// Shared memory: operands with products outside and four floats of room against conflicts of banks, then the sums.
+struct Pieces {
   float x[kDeep][kRows + 4], w[kDeep][kCols + 4];
+};
+union Shared {
+  Pieces pieces;
+  float sums[kRows][kCols];
 };
 
 // The corners of the windows that a thread brings pieces of, and its rows of w.
@@ -129,8 +135,29 @@ __device__ __forceinline__ void multiply(const Pieces& from, int row, int col,
   }
 }
 
+// The program on N neighbouring sums at a time, one after the other: the program's code stands here once.
+template <int N>
+__device__ __forceinline__ void finish(const Args& p, const float (&sums)[kRows][kCols], uint32_t first_row, int group,
+                                       int first_col) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kRows * kCols / N; i += kThreads) {
+    const int row = i / (kCols / N), col = i % (kCols / N) * N;
+    if (first_row + row >= p.then.rows || first_col + col >= p.n) continue;
+    const uint32_t y_row = first_row + row;
+    const int64_t y_col = static_cast<int64_t>(group) * p.n + first_col + col;
+    const float inverse = cuda::inverse_scale_of(p.then.y);
+    float v[N];
+#pragma unroll
+    for (int e = 0; e < N; ++e) v[e] = sums[row][col + e];
+    cuda::run_program<N>(p.then, y_row, y_col, v);
+#pragma unroll
+    for (int e = 0; e < N; ++e) v[e] *= inverse;
+    cuda::store_numbers<N>(p.then.y.element, p.then.y.data, y_row * p.then.cols + y_col, v);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) convolve_f32(const __grid_constant__ Args p) {
-  __shared__ __align__(16) Pieces pieces;
+  __shared__ __align__(16) Shared shared;
   cuda::let_next_kernel_start();
   cuda::wait_for_earlier_kernels();
   const uint32_t row_tile = p.col_tiles.quotient(blockIdx.x), tile = blockIdx.x - row_tile * p.col_tiles.divisor;
@@ -144,24 +171,20 @@ __global__ void __launch_bounds__(kThreads) convolve_f32(const __grid_constant__
   reader.load(0, x, w);
   for (int k = 0; k < p.k; k += kDeep) {
     __syncthreads();  // nobody reads the pieces before these any more
-    reader.write(pieces, x, w);
+    reader.write(shared.pieces, x, w);
     __syncthreads();
     if (k + kDeep < p.k) reader.load(k + kDeep, x, w);
-    multiply(pieces, row, col, sums);
+    multiply(shared.pieces, row, col, sums);
   }
+  __syncthreads();
 #pragma unroll
-  for (int r = 0; r < kRowsOfThread; ++r) {
-    const uint32_t y_row = first_row + row + r;
-    if (y_row >= p.then.rows) break;
-#pragma unroll
-    for (int c = 0; c < kColsOfThread; ++c) {
-      if (first_col + col + c >= p.n) break;
-      const int64_t y_col = static_cast<int64_t>(group) * p.n + first_col + col + c;
-      float v[1] = {sums[r][c]};
-      cuda::run_program<1>(p.then, y_row, y_col, v);
-      v[0] *= cuda::inverse_scale_of(p.then.y);
-      cuda::store_numbers<1>(p.then.y.element, p.then.y.data, y_row * p.then.cols + y_col, v);
-    }
+  for (int r = 0; r < kRowsOfThread; ++r)
+    *reinterpret_cast<float4*>(&shared.sums[row + r][col]) = {sums[r][0], sums[r][1], sums[r][2], sums[r][3]};
+  __syncthreads();
+  if (p.eight) {
+    finish<8>(p, shared.sums, first_row, group, first_col);
+  } else {
+    finish<1>(p, shared.sums, first_row, group, first_col);
   }
 }
 
@@ -181,6 +204,7 @@ class FloatConvolution final : public Kernel {
     p.out_width = divide(q_.out_width), p.c = divide(q_.c), p.kw = divide(q_.kw);
     p.col_tiles = divide(of_group * q_.groups), p.tiles_of_group = divide(of_group);
     p.k = static_cast<int>(q_.k), p.n = static_cast<int>(q_.n);
+    p.eight = cuda::takes_eight(p.then) && q_.n % 8 == 0;
     return cuda::launch_overlapping(kName, convolve_f32, divide_up(q_.pixels(), int64_t{kRows}) * of_group * q_.groups,
                                     kThreads, 0, stream.handle, 1, p);
   }

@@ -118,6 +118,9 @@ std::vector<Problem> grouped_problems() {
       all.push_back(problem(t, {1, 9, 8, 72}, 72, w, "br"));
     }
     all.push_back(problem(t, {1, 3, 133, 130}, 130, {.groups = 130}, "b"));
+    all.push_back(problem(t, {1, 9, 11, 72}, 72, {.kernel = {5, 5}, .pads = {2, 2, 2, 2}, .groups = 72}, "bu"));
+    // More taps than lie in shared memory at a time.
+    all.push_back(problem(t, {1, 15, 14, 64}, 64, {.kernel = {13, 13}, .pads = {6, 6, 6, 6}, .groups = 64}, "b"));
   }
   return all;
 }

@@ -31,10 +31,14 @@ Emulation emulate(const Problem& problem, std::span<const TensorView> in, std::s
 }
 
 #ifdef __CUDACC__
-using Promoted = sm90::GemmShape<128, /*kPromoted=*/true>;
+struct PickPromoted {
+  template <class Out>
+  auto operator()() const {
+    return pick_gemm<sm90::GemmShape<128, /*kPromoted=*/true>, __nv_fp8_e4m3, Out>();
+  }
+};
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
-  return bind_codes<__nv_fp8_e4m3>(kName, problem, kMatmulReader,
-                                   []<class Out>() { return pick_gemm<Promoted, __nv_fp8_e4m3, Out>(); });
+  return bind_codes<__nv_fp8_e4m3>(kName, problem, kMatmulReader, PickPromoted());
 }
 #else
 constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;

@@ -62,6 +62,28 @@ struct Selection {
   int shift;
 };
 
+// By one warp: the digit at which so many keys are reached from the greatest digit down, how many of its keys are among
+// them, and whether all are.
+__device__ __forceinline__ void find_digit(const int* counts, int wanted, uint64_t* found) {
+  constexpr int kOfLane = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x), greatest = kDigits - 1 - lane * kOfLane;
+  int own = 0;
+  for (int i = 0; i < kOfLane; ++i) own += counts[greatest - i];
+  int until = own;  // with all lanes of greater digits
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int before = __shfl_up_sync(0xffffffffu, until, step);
+    if (lane >= step) until += before;
+  }
+  int left = wanted - (until - own);
+  if (left < 1 || left > own) return;
+  int digit = greatest;
+  while (counts[digit] < left) left -= counts[digit--];
+  found[0] = static_cast<uint64_t>(digit);
+  found[1] = static_cast<uint64_t>(left);
+  found[2] = counts[digit] == left;
+}
+
 // Finds the k greatest keys of the row. Every thread gets the answer.
 __device__ __forceinline__ Selection select_greatest(const Args& p, int64_t row, int* counts, uint64_t* found) {
   uint64_t prefix = 0;
@@ -74,13 +96,7 @@ __device__ __forceinline__ Selection select_greatest(const Args& p, int64_t row,
       if (shift == 56 || key >> (shift + 8) == prefix) atomicAdd(&counts[key >> shift & (kDigits - 1)], 1);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = kDigits - 1, left = wanted;
-      while (counts[digit] < left) left -= counts[digit--];
-      found[0] = static_cast<uint64_t>(digit);
-      found[1] = static_cast<uint64_t>(left);
-      found[2] = counts[digit] == left;
-    }
+    if (threadIdx.x < 32) find_digit(counts, wanted, found);
     __syncthreads();
     prefix = prefix << 8 | found[0];
     wanted = static_cast<int>(found[1]);

@@ -26,6 +26,9 @@ std::vector<Problem> problems() {
       all.push_back(problem({3, 7}, t, 7, least));
       all.push_back(problem({2, 5, 33}, t, 4, least));
       all.push_back(problem({4, 1025}, t, 300, least));
+      all.push_back(problem({2, 5000}, t, 4096, least));
+      all.push_back(problem({3, 9}, t, 0, least));
+      all.push_back(problem({0, 9}, t, 2, least));
     }
   }
   return all;
