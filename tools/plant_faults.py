@@ -28,6 +28,8 @@ FAULTS = [
     ("kNeighboursBias", "matmul/sm90_f16", "ops_matmul_test", GEMM),
     ("kShortActivation", "matmul/sm90_f16", "ops_matmul_test", GEMM),
     ("kTapsTurned", "conv2d/sm90_f16", "ops_conv2d_test", "*AgreesOnRandom/{v}"),
+    ("kTapsTurned", "conv2d/cuda_depthwise", "ops_conv2d_test", "*AgreesOnGroups/{v}"),
+    ("kTapsTurned", "conv2d/cuda_f32", "ops_conv2d_test", "*AgreesOnRandom/{v}"),
     ("kGroupEnd", "conv2d/sm90_fp8", "ops_conv2d_test", "*AgreesOnGroups/{v}"),
     ("kNoPromotion", "matmul/sm90_fp8_promoted", "ops_matmul_test", "*AgreesOnPromotedSums/{v}"),
     ("kSliceMissing", "matmul/sm90_swapped", "ops_matmul_test", "*AgreesOnFewRows/{v}"),

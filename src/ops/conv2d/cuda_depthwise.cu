@@ -4,6 +4,7 @@
 // neighbouring pixels of a line; a block has 64 channels, whose weights it turns around in shared memory, as many lines
 // of the kernel at a time as fit. Where the compiler knows the kernel's columns, a pixel of x is loaded once for all
 // windows of a thread.
+#include "archs/planted_fault.h"
 #include "ops/conv2d/cuda_channels.h"
 
 #ifdef __CUDACC__
@@ -199,8 +200,9 @@ __device__ __forceinline__ void stage_weights(const Args& p, int block_channel, 
     // Neighbouring threads read neighbouring taps of a row of w.
     const int channel = lines == p.lines ? static_cast<int>(p.taps.quotient(i)) : i / taps;
     const int tap = i - channel * taps, row = block_channel + channel;
+    const int read = planted(Fault::kTapsTurned) ? taps - 1 - tap : tap;
     to[tap * kRow + channel] =
-        row < p.then.cols ? load_code(p.w.element, p.w.data, row * p.w_row + first * p.at.kw + tap) : 0.0f;
+        row < p.then.cols ? load_code(p.w.element, p.w.data, row * p.w_row + first * p.at.kw + read) : 0.0f;
   }
 }
 

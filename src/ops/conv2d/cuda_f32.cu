@@ -2,6 +2,7 @@
 // conv2d/cuda_f32: convolutions in fp32, for plans that ask for it; no tensor cores. A block makes 128 windows x 64
 // results of a group, a thread 8 x 4 of them; 16 products deep, pieces of x and w go through shared memory, the next
 // ones through registers meanwhile. Any window, any groups.
+#include "archs/planted_fault.h"
 #include "ops/conv2d/cuda_channels.h"
 
 #ifdef __CUDACC__
@@ -87,8 +88,12 @@ class Reader {
   __device__ __forceinline__ void load(int first, float (&x)[kOfX], float (&w)[kOfW]) const {
     const int k = first + deep_;
     const bool inside = k < p_.k;
-    const uint32_t tap = p_.c.quotient(k), line = p_.kw.quotient(tap);
+    uint32_t tap = p_.c.quotient(k), line = p_.kw.quotient(tap);
     const int channel = k - static_cast<int>(tap * p_.c.divisor);
+    if (planted(Fault::kTapsTurned) && inside) {
+      const uint32_t turned = p_.k / p_.c.divisor - 1 - tap;
+      tap = turned, line = p_.kw.quotient(turned);
+    }
     const int down = static_cast<int>(line) * p_.at.dh, right = static_cast<int>(tap - line * p_.kw.divisor) * p_.at.dw;
 #pragma unroll
     for (int e = 0; e < kOfX; ++e) {
