@@ -118,6 +118,9 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--allow", flags.allow, "LAYER=NAME",
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
   add_model_flags(options, flags);
+  options.add("--io", flags.io, "NAME=TYPE",
+              "an input or output whose arrays are fp16 or bf16 (default: floats are fp32 outside); * matches; "
+              "repeatable: '*=fp16'");
   options.add("--graph", flags.graphs, "NAME:SIZES",
               "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
               "or --size has them, with ; between; repeatable: 'prefill:input_ids=1,16'. run: "
@@ -355,6 +358,10 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.preprocess = flags.calibration.preprocess;
   TS_ASSIGN(LoadOptions load, load_options(flags, &o.buckets));
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
+  for (const std::string& text : flags.io) {
+    TS_ASSIGN(PortType port, parse_port_type(text));
+    o.ports.push_back(std::move(port));
+  }
   o.sizes = std::move(load.sizes);
   o.random = load.random;
   for (const std::string& text : flags.graphs) {

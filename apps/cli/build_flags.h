@@ -42,7 +42,7 @@ struct BuildFlags : ModelFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
-  std::vector<std::string> allow, graphs;
+  std::vector<std::string> allow, graphs, io;
   std::string schedule;
   std::string golden;  // "all", "smallest"; empty: all
   std::string tuning;  // table of times; empty: the one that comes with the program

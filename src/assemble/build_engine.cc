@@ -355,6 +355,7 @@ class Builder {
     return {.exact = !options_.batches.empty() && options_.exact_batches,
             .shapes = options_.shapes,
             .states = options_.states,
+            .ports = options_.ports,
             .family = options_.family,
             .graph = options_.graph == BuildOptions().graph ? std::string() : options_.graph,
             .sizes = options_.sizes};

@@ -3,6 +3,7 @@
 
 #include "compile/advise.h"
 #include "lower/boundary.h"
+#include "lower/drop_port_copies.h"
 #include "lower/finish_heads.h"
 #include "lower/fold_norms.h"
 #include "lower/fuse_gate.h"
@@ -33,6 +34,7 @@ Result<Graph> lower_graph(Graph graph, const LowerOptions& options) {
   types.target = options.plan.target;
   TS_TRY(fold_norms(graph, types.folded_norms, types.plain_norms));
   TS_TRY(quantize(graph, types));
+  drop_port_copies(graph);
   const bool cuda = info(options.plan.target).device == DeviceKind::kCuda;
   if (cuda) TS_TRY(join_gathers(graph));  // before layers are joined, whose vectors are neighbours then
   TS_ASSIGN(const Precision* base, base_precision(types.precision));

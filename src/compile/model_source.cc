@@ -8,6 +8,7 @@
 #include "ir/check.h"
 #include "rewrite/canonicalise.h"
 #include "rewrite/one_sample.h"
+#include "rewrite/port_types.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +40,12 @@ Result<ModelSource> ModelSource::open(const std::string& path, const std::string
 }
 
 Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
+  TS_ASSIGN(Graph graph, imported(batch, options));
+  TS_TRY(give_port_types(graph, options.ports));
+  return graph;
+}
+
+Result<Graph> ModelSource::imported(int64_t batch, const LoadOptions& options) {
   if (family_) {
     if (!options.shapes.empty() || !options.states.empty())
       return usage_error("--shape and --state: a family has its inputs and states, leave them out");

@@ -14,6 +14,7 @@
 #include "ir/graph.h"
 #include "models/family.h"
 #include "rewrite/keep_caches.h"
+#include "rewrite/port_types.h"
 
 namespace tessera {
 
@@ -22,6 +23,7 @@ struct LoadOptions {
   // Whole shapes of inputs whose axes the model leaves open; before the batch, but a first size of 0 leaves that open.
   std::map<std::string, Shape> shapes;
   std::vector<StatePattern> states;  // inputs that a session keeps (rewrite/keep_caches.h)
+  std::vector<PortType> ports = {};  // of inputs and outputs that are not f32 outside (rewrite/port_types.h)
   std::string family;                // of models/models.inc: the path is a checkpoint's folder; empty: an ONNX file
   std::string graph;                 // of a family that has several (models/zoo.h, FamilySizes)
   std::map<std::string, int64_t> sizes;
@@ -43,6 +45,8 @@ class ModelSource {
   Result<FamilySchedule> schedule(const std::map<std::string, int64_t>& sizes);
 
  private:
+  // With the ports that it has by itself.
+  Result<Graph> imported(int64_t batch, const LoadOptions& options);
   // That nothing in the model but its caches and masks depends on how long its past is (check_positions.h).
   Status check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept);
   struct Known {

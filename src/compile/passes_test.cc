@@ -8,6 +8,7 @@
 
 #include "ir/check.h"
 #include "ir/text.h"
+#include "lower/drop_port_copies.h"
 #include "lower/finish_heads.h"
 #include "lower/fuse_gate.h"
 #include "lower/join_gathers.h"
@@ -60,6 +61,10 @@ const std::vector<Pass>& passes() {
       {"fuse", {fuse, drop_dead}},
       {"fuse_gate", {[](Graph& graph) { return fuse_gate(graph, Arch::sm90); }}},
       {"pad_heads", {[](Graph& graph) { return pad_heads(graph, Arch::sm90); }}},
+      {"drop_port_copies", {[](Graph& graph) -> Status {
+         drop_port_copies(graph);
+         return {};
+       }}},
       {"merge_groups", {[](Graph& graph) { return merge_groups(graph, Arch::sm90, Element::f16); }}},
       {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
       {"join_gathers", {join_gathers}},

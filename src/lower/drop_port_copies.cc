@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lower/drop_port_copies.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+bool among(const std::vector<ValueId>& ids, ValueId id) { return std::count(ids.begin(), ids.end(), id) > 0; }
+
+bool changes_nothing(const Graph& g, const Node& n) {
+  if (n.op != "copy" || !n.then.empty() || !n.attrs.all().empty()) return false;
+  const Value &from = g.at(n.inputs[0]), &to = g.at(n.outputs[0]);
+  return !from.constant && from.type == to.type && !from.type.quant.scaled();
+}
+
+int64_t reads(const Graph& g, ValueId id) {
+  int64_t count = std::count(g.outputs.begin(), g.outputs.end(), id);
+  for (const Node& n : g.nodes) count += std::count(n.inputs.begin(), n.inputs.end(), id);
+  return count;
+}
+
+// Whether the copy is gone; its node is then left without a result.
+bool drop(Graph& g, Node& copy) {
+  const ValueId from = copy.inputs[0], to = copy.outputs[0];
+  if (among(g.inputs, from) && !among(g.outputs, to)) {
+    for (Node& n : g.nodes) std::replace(n.inputs.begin(), n.inputs.end(), to, from);
+    return true;
+  }
+  if (!among(g.outputs, to) || among(g.inputs, from) || reads(g, from) != 1) return false;
+  for (Node& n : g.nodes) {
+    if (n.op == "view" || !among(n.outputs, from)) continue;
+    std::replace(n.outputs.begin(), n.outputs.end(), from, to);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void drop_port_copies(Graph& graph) {
+  for (size_t n = 0; n < graph.nodes.size();) {
+    if (changes_nothing(graph, graph.nodes[n]) && drop(graph, graph.nodes[n])) {
+      graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n));
+    } else {
+      ++n;
+    }
+  }
+}
+
+}  // namespace tessera
