@@ -153,6 +153,36 @@ class Arrays(unittest.TestCase):
         np.savez(self.folder / "one.npz", x=x[:, :3], positions=positions, time=time)
         self.assertIn("array 'x' has shape [3,3,8]", failure("run", "one.tess", "-i", "one.npz", code=3))
 
+    def test_inputs_and_outputs_in_16_bits(self):
+        image = np.load(self.folder / "in.npz")["image"].astype("f2")
+        np.savez(self.folder / "half.npz", image=image)
+        np.savez(self.folder / "rounded.npz", image=image.astype("f4"))
+        build = ("build", "tiny.onnx", "--calib", "rounded.npz", "--quiet")
+        for precision in ("fp32", "fp16", "bf16", "fp8"):
+            for io, stored in ((("*=fp16",), ("f16", "f16")), (("*=fp16", "logits=bf16"), ("f16", "bf16"))):
+                flags = [word for port in io for word in ("--io", port)]
+                tessera(*build, "--precision", precision, "-o", "wide.tess")
+                tessera(*build, "--precision", precision, "-o", "io.tess", *flags)
+                said = tessera("inspect", "io.tess").stdout
+                for port, element in zip(("image [batch,3,32,32]", "logits [batch,10]"), stored):
+                    self.assertIn(f"{port} {element}", said)
+                # A port of the layers' own type costs no copy.
+                carrier = {"fp32": "f32", "bf16": "bf16"}.get(precision, "f16")
+                self.assertEqual(["image.in" in said, "logits.out" in said], [port != carrier for port in stored])
+                tessera("run", "wide.tess", "-i", "rounded.npz", "-o", "want.npz")
+                tessera("run", "io.tess", "-i", "half.npz", "-o", "half_out.npz")
+                tessera("run", "io.tess", "-i", "rounded.npz", "-o", "rounded_out.npz")
+                want = np.load(self.folder / "want.npz")["logits"]
+                got = np.load(self.folder / "half_out.npz")["logits"]
+                self.assertEqual(got.dtype, "f2" if stored[1] == "f16" else "f4")  # numpy has no bf16
+                np.testing.assert_array_equal(got, np.load(self.folder / "rounded_out.npz")["logits"])
+                step = 2.0**-8 if "bf16" in (precision, stored[1]) else 2.0**-10
+                self.assertLess(np.abs(got.astype("f4") - want).max(), step * np.abs(want).max())
+                tessera("verify", "io.tess", "--model", "tiny.onnx")
+        said = failure(*build, "-o", "io.tess", "--io", "img=fp16", code=2)
+        self.assertIn("no input or output is called so; the model has 'image' f32, 'logits' f32", said)
+        self.assertIn("in fp32, fp16 or bf16", failure(*build, "-o", "io.tess", "--io", "image=int8", code=2))
+
     def test_samples_serve_precisions_without_static_scales(self):
         """They are golden inputs and what accuracy is measured on; that they give no scales is said."""
         for precision in ("fp32", "fp16", "bf16", "mxfp8", "fp8_token", "w4a16"):

@@ -19,7 +19,7 @@ enum class Fault : int {
   kNoPromotion,          // promoted sums: an accumulator goes on where it should begin again
   kSliceMissing,         // swapped mainloop: the last slice of K is not added
   kSliceOrder,           // swapped mainloop: slices are added from the last to the first
-  kStaleStatistics,      // swapped mainloop: the factor of the row before
+  kStaleStatistics,      // swapped mainloop: the factor of the row before; normal one: the scale of a neighbouring row
   kAngleOfNeighbour,     // swapped mainloop: heads are turned by the angles of the token before
   kRowIgnored,           // swapped mainloop: columns are kept from row 0 on, whatever the number says
   kLastKey,              // short attention: a key that does not exist takes part

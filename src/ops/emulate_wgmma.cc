@@ -28,7 +28,11 @@ struct Epilogue {
   Epilogue(const Problem& problem, const Product& product, std::span<const TensorView> in,
            std::span<const TensorView> out)
       : p(product) {
-    x_scale = tensor_scale(in[0]);
+    if (p.x.scale.granularity == Granularity::kToken) {
+      token = scales_of(p.x.scale, in[0], p.m);
+    } else {
+      x_scale = tensor_scale(in[0]);
+    }
     w_scale = p.w.scaled() ? scales_of(p.w.scale, in[1], p.n) : std::vector<float>();
     unit = 1.0f / tensor_scale(out[0]);
     for (const Step& s : p.then->steps) {
@@ -66,7 +70,7 @@ struct Epilogue {
 
   Product p;
   float x_scale = 1, unit = 1;
-  std::vector<float> w_scale, bias, gain, residual, angles, codes_gain;
+  std::vector<float> token, w_scale, bias, gain, residual, angles, codes_gain;
   RotaryStep rotary;
   std::vector<Near> row_factor;
   SmoothActivation act;
@@ -236,6 +240,7 @@ Emulation emulate_epilogue(const Problem& problem, const Product& p, std::span<c
       const auto affine = [&](int64_t c) {
         const Affine& column = columns[static_cast<size_t>(c)];
         Near sum{sums[static_cast<size_t>(r * p.n + c)], 0};
+        if (!e.token.empty()) sum = sum.times(e.token[static_cast<size_t>(r)]);
         if (!e.row_factor.empty()) sum = sum.times(e.row_factor[static_cast<size_t>(r)]);
         return sum.fma(column.factor, column.bias);
       };

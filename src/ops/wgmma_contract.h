@@ -28,6 +28,7 @@ struct WgmmaKernel {
   bool folds = false;         // both ends of a folded norm (steps/row_moments.h)
   bool heads = false;         // turns heads and keeps columns (steps/rotary.h, op/extra_results.h)
   bool bf16_vectors = false;  // beside 8-bit results, which say nothing of the carrier
+  bool tokens = false;        // codes of x have a scale per row, else one static scale
   bool repeats = false;  // a residual of fewer rows, whole tiles of them, for all rows of the result: positions of an
                          // image's patches
 };
@@ -70,8 +71,8 @@ inline Verdict accepts_epilogue(const Problem& problem, const Product& p, Elemen
   return {};
 }
 
-// Types of x, w and y. 16-bit operands: the result's type is theirs, or f32. 8-bit codes: x with one static scale, w
-// with one or one per channel, y 16 bits or such codes again.
+// Types of x, w and y. 16-bit operands: the result's type is theirs, or f32. 8-bit codes: x with one static scale or
+// one per token, w with one or one per channel, y 16 bits or codes with one static scale again.
 inline Verdict accepts_wgmma_types(const Product& p, WgmmaKernel kernel) {
   const Element e = p.x.element;
   if (is_half(e)) {
@@ -81,8 +82,13 @@ inline Verdict accepts_wgmma_types(const Product& p, WgmmaKernel kernel) {
     return {};
   }
   const QuantType tensor(e, {Granularity::kTensor, Element::f32}), channel(e, {Granularity::kChannel, Element::f32});
-  TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor,
-             "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
+  if (kernel.tokens) {
+    TS_REQUIRE(p.x == kE4m3PerToken, "reads e4m3 with scales per token made while running, not ", to_string(p.x));
+    TS_REQUIRE(is_half(p.y.element), "writes f16 or bf16, not ", to_string(p.y));
+  } else {
+    TS_REQUIRE((e == Element::e4m3 || e == Element::i8) && p.x == tensor,
+               "reads f16, bf16, or e4m3 or int8 with one static scale, not ", to_string(p.x));
+  }
   TS_REQUIRE(p.w == tensor || p.w == channel, "reads weights of x's element scaled per tensor or channel, not ",
              to_string(p.w));
   TS_REQUIRE((is_half(p.y.element) && !p.y.scaled()) || p.y == tensor,

@@ -102,6 +102,19 @@ TEST_P(CopyVariant, AgreesOnRealShapes) {
        problem(swapped({2, 768, 196}, kF32, 1, 2), kF16)},
       Values::kRandom);
 }
+// Rows that a block holds in registers, in up to eight pieces, and longer ones; more of them than blocks run at once.
+TEST_P(CopyVariant, AgreesOnTokens) {
+  std::vector<Problem> list;
+  for (const Shape& s :
+       {Shape{197, 768}, {3, 1024}, {3, 1032}, {2, 5, 3072}, {3, 4304}, {2, 8192}, {2, 8200}, {2, 20000}}) {
+    for (const QuantType& x : {kF16, kBf16, kF32}) list.push_back(problem(dense_operand(s, x), kE4m3PerToken));
+    list.push_back(problem(gapped(s, kF16, 8), kE4m3PerToken));
+    list.push_back(problem(gapped(s, kF16, 3), kE4m3PerToken));
+  }
+  list.push_back(problem(dense_operand({9001, 64}, kF16), kE4m3PerToken));
+  run(list, Values::kRandom);
+  run(list, Values::kExtremes);
+}
 TEST_P(CopyVariant, Sanitize) {
   run({problem(patches(1, 2, 8, kF32), kF16), problem(swapped({3, 33, 40}, kF16, 1, 2)),
        problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16)),
@@ -136,6 +149,19 @@ TEST(CopyContract, TheGpuTakesOneScaleAndRefusesTheRest) {
   }
   EXPECT_GT(taken, 50);
   EXPECT_NE(find_variant("copy/cuda")->accepts(problem(dense_operand({8}, Element::i8), kF32)).refusal, "");
+}
+
+TEST(CopyContract, TheGpuMakesScalesOfRows) {
+  const auto refusal = [](const Operand& x, const QuantType& y) {
+    return find_variant("copy/cuda_tokens")->accepts(problem(x, y)).refusal;
+  };
+  for (const QuantType& x : {kF32, kF16, kBf16}) {
+    EXPECT_EQ(refusal(dense_operand({3, 17}, x), kE4m3PerToken), "");
+    EXPECT_EQ(refusal(gapped({2, 3, 40}, x, 5), kE4m3PerToken), "");
+  }
+  EXPECT_NE(refusal(dense_operand({3, 16}, kF16), kE4m3PerTensor), "");
+  EXPECT_NE(refusal(dense_operand({3, 16}, kE4m3PerTensor), kE4m3PerToken), "");
+  EXPECT_NE(refusal(swapped({3, 16}, kF16, 0, 1), kE4m3PerToken).find("rows"), std::string::npos);
 }
 
 // The same numbers in f32 on both sides: the codes and scales are those of the reference, bit for bit.

@@ -16,7 +16,9 @@ const Types kSplitTypes[] = {{kF16, kF16, kF16},
                              {kE4m3PerTensor, kE4m3PerChannel, kF16},
                              {kE4m3PerTensor, kE4m3PerTensor, kBf16},
                              {kInt8PerTensor, kInt8PerChannel, kF16},
-                             {kInt8PerTensor, kInt8PerTensor, kBf16}};
+                             {kInt8PerTensor, kInt8PerTensor, kBf16},
+                             {kE4m3PerToken, kE4m3PerChannel, kF16},
+                             {kE4m3PerToken, kE4m3PerTensor, kBf16}};
 
 std::vector<std::string> split_shapes(const Variant& v, const Problem& p) {
   if (v.configs == nullptr || !v.accepts(p)) return {};
@@ -93,8 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Variants, SplitMatmul, ::testing::ValuesIn(variants_tha
 
 TEST(SplitContract, TestsMeetThem) {
   EXPECT_EQ(variants_that_split(),
-            (std::vector<const Variant*>{find_variant("matmul/sm90_fp8"), find_variant("matmul/sm90_f16"),
-                                         find_variant("matmul/sm90_int8")}));
+            (std::vector<const Variant*>{find_variant("matmul/sm90_fp8"), find_variant("matmul/sm90_fp8_token"),
+                                         find_variant("matmul/sm90_f16"), find_variant("matmul/sm90_int8")}));
   std::set<std::string> met;
   for (const Problem& p : split_problems()) {
     for (const Variant* v : variants_that_split()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8. Each warp takes one row after
+// LayerNorm and RMSNorm of 16-bit rows up to 2048 columns, into 16 bits, e4m3 or int8; of e4m3 also the scale of each
+// row, since a warp sees the whole of it. Each warp takes one row after
 // the other and holds it in registers; the next two rows are under way meanwhile, which is what keeps the memory busy
 // (a ViT-B row is 1.5 KiB, and an H200 wants some 30 KiB per SM in flight). Up to 1024 columns gain and shift
 // stay in registers for all rows, the result's scale already in them.
@@ -14,6 +15,7 @@
 #include "tiles/cuda/elements.cuh"
 #include "tiles/cuda/launch.cuh"
 #include "tiles/cuda/sums.cuh"
+#include "tiles/cuda/token_scale.cuh"
 #endif
 
 namespace tessera {
@@ -27,8 +29,9 @@ Verdict accepts(const Problem& p) {
   const NormProblem n = NormProblem::of(p);
   TS_REQUIRE(!n.pooled, "writes every row, not the mean of a group of them");
   TS_REQUIRE(is_half(n.x), "reads f16 or bf16, not ", to_string(n.x));
-  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kInt8PerTensor,
-             "writes the type it reads, or e4m3 or i8 with one static f32 scale, not ", to_string(n.y));
+  TS_REQUIRE(n.y == n.x || n.y == kE4m3PerTensor || n.y == kE4m3PerToken || n.y == kInt8PerTensor,
+             "writes the type it reads, e4m3 or i8 with one static f32 scale, or e4m3 with scales per token, not ",
+             to_string(n.y));
   const RowView rows = p.in[0].rows();
   TS_REQUIRE(rows.uniform && (rows.rows == 1 || rows.row_stride % 8 == 0),
              "the rows of x must follow each other at one distance, a multiple of 16 bytes");
@@ -57,6 +60,7 @@ struct Args {
   void* y;
   DeviceTensor gain, shift;  // data is null where absent
   const float* y_scale;      // null where y has none
+  float* token_scales;       // of rows, written
   int64_t x_row_stride;
   int rows, cols;
   bool backward;
@@ -107,7 +111,14 @@ __device__ __forceinline__ void decode_vector(const DeviceTensor& from, const cu
   for (int i = 0; i < 8; ++i) v[i] = (from.data == nullptr ? absent : v[i]) * factor;
 }
 
-template <Element kIn, Element kOut, int kChunks>
+// What a row of e4m3 is multiplied by to become codes; the row's scale is written. `largest`: this lane's magnitude.
+__device__ __forceinline__ cuda::TokenScale scale_row(const Args& p, int64_t row, float largest) {
+  const cuda::TokenScale scale = cuda::token_scale(cuda::across_warp<cuda::Max>(largest));
+  if (threadIdx.x % 32 == 0) p.token_scales[row] = scale.value;
+  return scale;
+}
+
+template <Element kIn, Element kOut, bool kTokens, int kChunks>
 __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
                                             : kChunks <= 6 ? 3
                                                            : 2) normalise_rows(const __grid_constant__ Args p) {
@@ -140,6 +151,10 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
   }
   const float to_code = 1.0f / y_scale, per_column = 1.0f / static_cast<float>(p.cols);
 
+  const auto store_chunk = [&](int row, int c, const float(&v)[8]) {
+    if (cuda::has_columns<kChunks>(p.cols, c))
+      store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v);
+  };
   // Normalises `row`, which lies in r, and sends for row `ahead` into r as soon as r has been read.
   const auto normalise = [&](int row, cuda::WarpRow<kChunks>& r, int ahead) {
     if (row >= p.rows) return;  // the same for all lanes
@@ -156,8 +171,19 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[c][i] = fmaf(v[c][i] * inverse, gain[kept][i], shift[kept][i]);
-      if (cuda::has_columns<kChunks>(p.cols, c))
-        store<kOut>(p.y, row_in_turn(p, row) * p.cols + (c * 32 + threadIdx.x % 32) * 8, v[c]);
+      if constexpr (!kTokens) store_chunk(row, c, v[c]);
+    }
+    if constexpr (kTokens) {
+      float largest = 0.0f;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) largest = cuda::Max::apply(largest, cuda::largest_magnitude(v[c]));
+      const cuda::TokenScale scale = scale_row(p, row_in_turn(p, row), largest);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[c][i] = scale.quotient(v[c][i]);
+        store_chunk(row, c, v[c]);
+      }
     }
   };
 
@@ -168,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, kChunks <= 3   ? 4
 }
 
 // Operands that begin anywhere (a view inside a row), one number at a time: a warp per row.
-template <Element kIn, Element kOut>
+template <Element kIn, Element kOut, bool kTokens>
 __global__ void __launch_bounds__(kThreads) normalise_anywhere(const __grid_constant__ Args p) {
   cuda::let_next_kernel_start();
   cuda::wait_for_earlier_kernels();
@@ -184,12 +210,24 @@ __global__ void __launch_bounds__(kThreads) normalise_anywhere(const __grid_cons
     square = fmaf(d, d, square);
   }
   const float inverse = rsqrtf(cuda::sum_across_warp(square) / columns + p.eps);
-  for (int col = lane; col < p.cols; col += 32) {
+  const auto normalised = [&](int col) {
     float v = (number(col) - mean) * inverse;
     if (p.gain.data != nullptr) v *= cuda::load_one(p.gain.element, p.gain.data, col);
     if (p.shift.data != nullptr) v += cuda::load_one(p.shift.element, p.shift.data, col);
+    return v;
+  };
+  [[maybe_unused]] cuda::TokenScale scale;
+  if constexpr (kTokens) {
+    float largest = 0.0f;
+    for (int col = lane; col < p.cols; col += 32) largest = cuda::Max::apply(largest, fabsf(normalised(col)));
+    scale = scale_row(p, row, largest);
+  }
+  for (int col = lane; col < p.cols; col += 32) {
+    const float v = normalised(col);
     const int64_t at = int64_t{row} * p.cols + col;
-    if constexpr (kOut == Element::i8) {
+    if constexpr (kTokens) {
+      cuda::store_one(kOut, p.y, at, scale.quotient(v));
+    } else if constexpr (kOut == Element::i8) {
       static_cast<uint8_t*>(p.y)[at] = static_cast<uint8_t>(pack_int8(v * to_code, 0.0f, 0.0f, 0.0f));
     } else {
       cuda::store_one(kOut, p.y, at, v * to_code);
@@ -202,22 +240,26 @@ struct Launchers {
   Launcher aligned, anywhere;
 };
 
-template <Element kIn, Element kOut>
+template <Element kIn, Element kOut, bool kTokens>
 Launcher kernel_for(int64_t cols) {
-  if (cols <= 256) return normalise_rows<kIn, kOut, 1>;
-  if (cols <= 512) return normalise_rows<kIn, kOut, 2>;
-  if (cols <= 768) return normalise_rows<kIn, kOut, 3>;
-  if (cols <= 1024) return normalise_rows<kIn, kOut, 4>;
-  if (cols <= 1536) return normalise_rows<kIn, kOut, 6>;
-  return normalise_rows<kIn, kOut, 8>;
+  if (cols <= 256) return normalise_rows<kIn, kOut, kTokens, 1>;
+  if (cols <= 512) return normalise_rows<kIn, kOut, kTokens, 2>;
+  if (cols <= 768) return normalise_rows<kIn, kOut, kTokens, 3>;
+  if (cols <= 1024) return normalise_rows<kIn, kOut, kTokens, 4>;
+  if (cols <= 1536) return normalise_rows<kIn, kOut, kTokens, 6>;
+  return normalise_rows<kIn, kOut, kTokens, 8>;
+}
+template <Element kIn, Element kOut, bool kTokens = false>
+Launchers kernels_of(int64_t cols) {
+  return {kernel_for<kIn, kOut, kTokens>(cols), normalise_anywhere<kIn, kOut, kTokens>};
 }
 
 template <Element kIn>
 Launchers kernels_for(const NormProblem& n) {
-  if (n.y.element == Element::e4m3)
-    return {kernel_for<kIn, Element::e4m3>(n.cols), normalise_anywhere<kIn, Element::e4m3>};
-  if (n.y.element == Element::i8) return {kernel_for<kIn, Element::i8>(n.cols), normalise_anywhere<kIn, Element::i8>};
-  return {kernel_for<kIn, kIn>(n.cols), normalise_anywhere<kIn, kIn>};
+  if (n.y == kE4m3PerToken) return kernels_of<kIn, Element::e4m3, true>(n.cols);
+  if (n.y.element == Element::e4m3) return kernels_of<kIn, Element::e4m3>(n.cols);
+  if (n.y.element == Element::i8) return kernels_of<kIn, Element::i8>(n.cols);
+  return kernels_of<kIn, kIn>(n.cols);
 }
 
 class NormHalf final : public Kernel {
@@ -232,7 +274,11 @@ class NormHalf final : public Kernel {
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (n_.rows * n_.cols == 0) return {};
     Args p{.x = static_cast<const uint16_t*>(in[0].data), .y = out[0].data, .gain = {}, .shift = {}};
-    p.y_scale = static_cast<const float*>(out[0].scale);
+    if (n_.y.dynamic) {
+      p.token_scales = static_cast<float*>(out[0].scale);
+    } else {
+      p.y_scale = static_cast<const float*>(out[0].scale);
+    }
     p.x_row_stride = n_.rows == 1 ? 0 : x_row_stride_;
     p.rows = static_cast<int>(n_.rows);
     p.cols = static_cast<int>(n_.cols);

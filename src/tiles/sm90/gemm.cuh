@@ -26,12 +26,13 @@ namespace tessera::sm90 {
 // tiles of this one column only, so that nothing but x travels. Runs no gate. kSplit: where tiles are fewer than SMs,
 // the blocks of a cluster share one tile, a slice of K each; every block then finishes some of the tile's columns
 // (gemm_share.cuh). One of its consumers works, on one tile. Runs no activation. kWindows: rows of x are windows of
-// images (image_windows.h).
-template <int kCols_, bool kPromoted_ = false, bool kResident_ = false, bool kSplit_ = false, bool kWindows_ = false>
+// images (image_windows.h). kTokens: codes of x have a scale per row, which an earlier kernel made.
+template <int kCols_, bool kPromoted_ = false, bool kResident_ = false, bool kSplit_ = false, bool kWindows_ = false,
+          bool kTokens_ = false>
 struct GemmShape {
   static constexpr int kCols = kCols_;  // of a tile: 128, 192
   static constexpr bool kPromoted = kPromoted_, kResident = kResident_, kSplit = kSplit_, kWindows = kWindows_,
-                        kGates = !kPromoted && !kResident && !kSplit && !kWindows;
+                        kTokens = kTokens_, kGates = !kPromoted && !kResident && !kSplit && !kWindows;
   static constexpr int kMma = kPromoted ? 1 : 2;                           // groups of 64 rows of a tile
   static constexpr int kSums = kMma * kCols / 2 * (kPromoted ? 3 : 1);     // registers of a thread
   static constexpr int kConsumers = 2, kThreads = 128 * (1 + kConsumers);  // warpgroups that take tiles in turns
@@ -55,8 +56,9 @@ struct GemmMemory {
   static constexpr int kResidentParts = Shape::kResident ? kResidentBlocks : 0,
                        kResidentBytes = kResidentParts * kWBytes;
   // Factor and bias of each column, then the gains, then the tile's first row and column (kWindows: and the first one
-  // that is not its own).
-  static constexpr int kTableBytes = Shape::kCols * 12 + 16;
+  // that is not its own); kTokens: the scales of the tile's rows.
+  static constexpr int kTokensAt = Shape::kCols * 12 + 16,
+                       kTableBytes = kTokensAt + (Shape::kTokens ? Shape::kRows * 4 : 0);
   static constexpr int kResidualBox = Shape::kRows * 64, kResidualBytes = sizeof(Out) == 2
                                                                               ? kResidualBox * (Shape::kCols / 32)
                                                                               : 0;  // boxes of 32 columns
@@ -73,6 +75,7 @@ struct GemmMemory {
   __device__ uint32_t w(int place) const { return Shape::kResident ? base + place * kWBytes : x(place) + kXBytes; }
   __device__ uint32_t residual() const { return base + kResidentBytes + kStages * kStageBytes; }
   __device__ uint32_t table(int consumer) const { return residual() + kResidualBytes + consumer * kTableBytes; }
+  __device__ uint32_t tokens(int consumer) const { return table(consumer) + kTokensAt; }
   __device__ uint32_t full(int stage) const { return base + kBytes - kBarriers * 8 + stage * 8; }
   __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
   __device__ uint32_t table_full(int consumer) const { return full(2 * kStages + consumer); }
@@ -92,7 +95,7 @@ struct GemmParams {
   int k_blocks, m, cols;  // rows and columns of y
   int split;              // kSplit: blocks that share a tile, else 1
   void* y;                // dense rows
-  const float* x_scale;   // null: 1
+  const float* x_scale;   // null: 1; kTokens: one for each row
   const float* w_scale;
   int w_scale_stride;       // 1: per channel, 0: per tensor
   const void *bias, *gain;  // null where the program has none

@@ -43,12 +43,31 @@ struct TileFinisher {
   static __device__ __forceinline__ Columns load_columns(uint32_t from) {
     return {cuda::load_shared_four(from), cuda::load_shared_four(from + 64)};
   }
+  static __device__ __forceinline__ Columns load_columns_here(uint32_t from) {
+    const uint2 a = cuda::load_shared_pair_here(from), b = cuda::load_shared_pair_here(from + 8),
+                c = cuda::load_shared_pair_here(from + 64), d = cuda::load_shared_pair_here(from + 72);
+    return {uint4{a.x, a.y, b.x, b.y}, uint4{c.x, c.y, d.x, d.y}};
+  }
+
+  // Sums times the scales of their rows, in place: there are no registers to keep the scales in.
+  __device__ __forceinline__ void scale_tokens(Sums& d) const {
+    int lane = thread;
+    asm volatile("" : "+r"(lane));  // as in finish
+    const uint32_t scales = memory.tokens(consumer) + result_row(lane) * 4;
+#pragma unroll
+    for (int r = 0; r < Shape::kMma * 2; ++r) {
+      const float scale = cuda::load_shared_float(scales + (r / 2 * 64 + r % 2 * 8) * 4);
+#pragma unroll
+      for (int i = 0; i < Shape::kCols / 4; ++i) d[r / 2][i / 2 * 4 + r % 2 * 2 + i % 2] *= scale;
+    }
+  }
 
   // Results of a tile. Thanks to the order of w's rows a thread has eight neighbouring columns of each 32: four threads
   // fill whole sectors of memory.
   template <ProgramKind kProgram>
   __device__ __forceinline__ void finish(Sums& d, float unit) const {
     constexpr int kRows = Shape::kMma * 2, kFours = Shape::kCols / 16;
+    if constexpr (Shape::kTokens && !Shape::kSplit) scale_tokens(d);
     int lane = thread;
     asm volatile(
         ""
@@ -68,15 +87,17 @@ struct TileFinisher {
                                                               : swizzled_offset<64>(result_row(lane), lane % 4 * 16));
     float v[kRows * 4];
     uint32_t y[2][kRows][sizeof(Out)];
+    constexpr bool kAhead = !Shape::kSplit && !Shape::kTokens;  // where there are registers for it
     Columns columns;
-    if constexpr (!Shape::kSplit) columns = load_columns(column_table);
+    if constexpr (kAhead) columns = load_columns(column_table);
     [[maybe_unused]] GroupTurn turn{split_here<Shape>(p)};
     [[maybe_unused]] SumOf<In> whole[Shape::kMma][8];
     [[maybe_unused]] const int rank = Shape::kSplit ? static_cast<int>(rank_in_cluster()) : 0;
 #pragma unroll
     for (int four = 0; four < kFours; ++four) {
       Columns now = columns;
-      if (!Shape::kSplit && four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      if (kAhead && four + 1 < kFours) columns = load_columns(column_table + (four + 1) * 128);
+      if constexpr (!kAhead && !Shape::kSplit) now = load_columns_here(column_table + four * 128);
       if constexpr (Shape::kSplit) {  // 32 columns at a time go to one block or another
         if (four > 0 && four % 2 == 0) turn.next();
         if (turn.block != rank) continue;
@@ -98,10 +119,17 @@ struct TileFinisher {
                     high = cuda::load_shared_pair(gain_table + four * 64 + 32);
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
+      [[maybe_unused]] float token[kRows];
+      if constexpr (Shape::kTokens && Shape::kSplit) {
+#pragma unroll
+        for (int r = 0; r < kRows; ++r)
+          token[r] = cuda::load_shared_float(memory.tokens(consumer) + (result_row(lane) + r / 2 * 64 + r % 2 * 8) * 4);
+      }
       const auto affine = [&](int r, int c) {
         const int at = c / 2 * 4 + r % 2 * 2 + c % 2;
-        return fmaf(static_cast<float>(Shape::kSplit ? whole[r / 2][at] : d[r / 2][four * 8 + at]), now.factor(c),
-                    now.bias(c ^ planted(Fault::kNeighboursBias)));
+        float sum = static_cast<float>(Shape::kSplit ? whole[r / 2][at] : d[r / 2][four * 8 + at]);
+        if constexpr (Shape::kTokens && Shape::kSplit) sum *= token[r];
+        return fmaf(sum, now.factor(c), now.bias(c ^ planted(Fault::kNeighboursBias)));
       };
       if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
         float gate[kRows * 2];

@@ -92,7 +92,7 @@ template <class Shape, class In, class Vector, class Memory>
 __device__ void load_tables(const GemmParams& p, const Memory& memory) {
   const int first = threadIdx.x % 64, lanes = p.residual ? 32 : 64;
   const float y_unit = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f,
-              x_scale = p.x_scale != nullptr ? *p.x_scale : 1.0f;
+              x_scale = !Shape::kTokens && p.x_scale != nullptr ? *p.x_scale : 1.0f;
   uint32_t consumer = 0, parity = 1;
   for (TileWalk<Shape> at(p); !at.done(p); at.next()) {
     const int m = at.m(p), n = at.n(p);
@@ -103,6 +103,13 @@ __device__ void load_tables(const GemmParams& p, const Memory& memory) {
       if constexpr (Shape::kWindows)
         cuda::store_shared(table + Shape::kCols * 12 + 8,
                            __int_as_float(p.windows.group_end(at.col(p)) - (planted(Fault::kGroupEnd) ? 8 : 0)));
+    }
+    if constexpr (Shape::kTokens) {
+#pragma unroll 1
+      for (int i = first; i < Shape::kRows; i += lanes) {
+        const int row = planted(Fault::kStaleStatistics) ? m + (i ^ 1) : m + i;
+        cuda::store_shared(memory.tokens(consumer) + i * 4, row < p.m ? __ldcg(p.x_scale + row) : 0.0f);
+      }
     }
 #pragma unroll 1
     for (int i = Shape::kResident && at.number >= 2 * p.tiles.blocks ? Shape::kCols : first; i < Shape::kCols;

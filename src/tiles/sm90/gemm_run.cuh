@@ -101,8 +101,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     cuda::let_next_kernel_start();
   }
   __syncthreads();
-  // Only x, the residual, y and vectors that are no constants belong to other kernels: the weight's first tiles are
-  // loaded while the kernel before this one still runs. Whoever stores y has waited for products with x.
+  // Only x, the scales of its rows, the residual, y and vectors that are no constants belong to other kernels: the
+  // weight's first tiles are loaded while the kernel before this one still runs. Whoever stores y has waited for
+  // products with x.
   const int warpgroup = threadIdx.x / kWarpgroup;
   if (warpgroup == 0) {
     give_registers<Shape::kSpareRegisters>();
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     // Bias and gain have the type of 16-bit results; beside 8-bit operands and results they are f16.
     using Vector = std::conditional_t<std::is_same_v<Out, __nv_bfloat16>, __nv_bfloat16, __half>;
     if (threadIdx.x / 32 == 2 || (threadIdx.x / 32 == 3 && !p.residual)) {
-      if (p.computed) cuda::wait_for_earlier_kernels();
+      if (Shape::kTokens || p.computed) cuda::wait_for_earlier_kernels();
       load_tables<Shape, In, Vector>(p, memory);
     }
     if (threadIdx.x == 96 && p.residual) {
