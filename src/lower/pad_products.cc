@@ -348,9 +348,11 @@ class ProductPadder {
   static constexpr bool kForms[] = {false, true};  // with its whole program, and as unfuse leaves it
 
   bool may_pad(const Node& node) const {
-    // Scales that are made while running have a shape of their own, which no kernel pads.
-    return multiplies_weights(node.op) && can_pad(g_, node) && !g_.at(node.inputs[0]).type.quant.dynamic &&
-           node.outputs.size() == 1 && node.then.find(StepKind::normalise) == nullptr;
+    // Scales of blocks that are made while running have a shape of their own, which no kernel pads.
+    const QuantType& x = g_.at(node.inputs[0]).type.quant;
+    return multiplies_weights(node.op) && can_pad(g_, node) &&
+           (!x.dynamic || x.scale.granularity == Granularity::kToken) && node.outputs.size() == 1 &&
+           node.then.find(StepKind::normalise) == nullptr;
   }
 
   // 16-bit rows that a copy gathers for this layer alone and that are no units of 16 bytes: a library runs it as it is.

@@ -17,6 +17,7 @@
 #include "plan/golden_plans.h"
 #include "verify/f32_model.h"
 #include "verify/model_as_written.h"
+#include "verify/rounded_weights.h"
 #include "verify/validate/validate_plan.h"
 
 namespace tessera {
@@ -222,7 +223,12 @@ Result<Outputs64> check_model(const Engine& engine, const Plan& golden, const Sa
   if (const std::string foreign = foreign_activation(*model.written, *model.canonical); !foreign.empty())
     return failed(cat("the passes changed the model: ", foreign, kOurFault));
   const double coarseness = coarseness_of(*model.written);
-  if (model.prepared == model.canonical) {
+  if (rounds_weights(*model.canonical)) {
+    TS_ASSIGN(const F32Model canonical, make_f32_model(with_plain_attention(*model.canonical)));
+    TS_ASSIGN(const Outputs64 outputs, run_plan(canonical.engine, canonical.plan(), samples));
+    TS_ASSIGN(const Outputs64 plain, run_as_written(without_rounded_weights(*model.written), samples));
+    TS_TRY(check_passes(canonical, outputs, plain, samples, coarseness, report));
+  } else if (model.prepared == model.canonical) {
     TS_TRY(check_passes(f32_model, f32.outputs, written, samples, coarseness, report));
   } else {
     TS_ASSIGN(const F32Model canonical, make_f32_model(*model.canonical));

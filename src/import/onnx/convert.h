@@ -108,6 +108,12 @@ Status hand_on_codes(const OnnxCall& call);
 
 constexpr int64_t kMaxListed = 1000000;  // entries of what is spelt out number by number
 
+// What to ask of ONNX Runtime's quantizer instead of codes with zero points of their own.
+inline constexpr const char* kAskForSymmetricCodes =
+    "quantize_static(quant_format=QuantFormat.QDQ, activation_type=QuantType.QInt8, "
+    "extra_options={'ActivationSymmetric': "
+    "True}) writes a model that is supported; so is the float model, with --precision int8";
+
 // What several families are made of.
 // 0, 1, ... along `axis` of a tensor of `rank` axes, size 1 along the others.
 Result<ValueId> count_along(OnnxCall& c, int64_t size, size_t axis, size_t rank);
@@ -120,6 +126,9 @@ Result<ValueId> product(OnnxCall& c, ValueId x, ValueId w, const std::string& na
 // The constant that holds a layer's weight carries the layer's name, whatever the exporter called it; codes keep the
 // name that messages about them and their scales use.
 void name_weight(OnnxCall& c, ValueId weight, const std::string& layer);
+
+// MatMulNBits, whose weight is codes in blocks (block_weights.cc).
+Result<Values> matmul_of_block_weights(OnnxCall& c);
 
 // One result.
 inline Result<Values> single(Result<ValueId> value) {

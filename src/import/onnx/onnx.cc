@@ -37,6 +37,12 @@ std::string module_path(const OnnxNode& node) {
 
 bool is_if(const OnnxNode& node) { return node.domain.empty() && node.op == "If"; }
 
+// Products of integers with zero points, as quantize_dynamic and QuantFormat.QOperator write them.
+bool multiplies_integers(const std::string& op) {
+  return op.ends_with("Integer") || op.starts_with("QLinear") || op.starts_with("MatMulInteger") || op == "QGemm" ||
+         op == "QAttention" || op == "DynamicQuantizeMatMul";
+}
+
 // One line for all that is missing: every operator once, with how many nodes want it and the first of them; empty where
 // nothing is.
 std::string unsupported_operators(const std::vector<OnnxNode>& nodes) {
@@ -46,8 +52,10 @@ std::string unsupported_operators(const std::vector<OnnxNode>& nodes) {
   };
   std::map<std::string, Missing> missing;
   size_t count = 0;
+  bool integers = false;
   for (const OnnxNode& n : nodes) {
     if (find_onnx_op(n) != nullptr || is_if(n)) continue;
+    integers = integers || multiplies_integers(n.op);
     const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
     ++missing.emplace(op, Missing{&n, 0}).first->second.count;
     ++count;
@@ -63,7 +71,7 @@ std::string unsupported_operators(const std::vector<OnnxNode>& nodes) {
   }
   if (missing.size() > kListed) list += cat(" and ", missing.size() - kListed, " more");
   return cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (", count,
-             count == 1 ? " node" : " nodes", "): ", list);
+             count == 1 ? " node" : " nodes", "): ", list, integers ? cat("; ", kAskForSymmetricCodes) : "");
 }
 
 class Importer {

@@ -58,6 +58,9 @@ struct AttentionProblem {
 // The types that are defined above; a product of any other ones (i8, e5m2, blocks) is two matmuls.
 bool is_attention_operand(const QuantType& type);  // of q, k and v
 bool is_attention_weight(const QuantType& type);   // attr `p`
+// Weights have the scale that takes 1 to the element's largest number, and no other. A file has it as a number of f32,
+// f16 or bf16.
+bool is_scale_of_weights(double scale, Element element);
 
 // score + bias as defined above. Overflows to minus infinity where two masks add up.
 inline double add_bias(double score, double bias) { return static_cast<float>(score + bias); }

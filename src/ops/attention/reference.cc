@@ -49,6 +49,18 @@ bool is_attention_weight(const QuantType& type) {
          type == QuantType(type.element, {Granularity::kTensor, Element::f32});
 }
 
+bool is_scale_of_weights(double scale, Element element) {
+  const double exact = 1 / info(element).max;
+  for (const Element e : {Element::f32, Element::f16, Element::bf16}) {
+    uint32_t code = 0;
+    double stored = 0;
+    info(e).encode_f64(&exact, 1, &code, 0);
+    info(e).decode_f64(&code, 0, 1, &stored);
+    if (scale == stored) return true;
+  }
+  return false;
+}
+
 void round_weights(const ElementInfo& element, std::span<double> v, std::vector<uint8_t>& codes) {
   const auto n = static_cast<int64_t>(v.size());
   for (double& x : v) x *= element.max;

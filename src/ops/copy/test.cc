@@ -115,6 +115,21 @@ TEST_P(CopyVariant, AgreesOnTokens) {
   run(list, Values::kRandom);
   run(list, Values::kExtremes);
 }
+// Rows whose scale is subnormal, so that its inverse is no number of f32; one whose scale would be 0, and one of zeros.
+TEST_P(CopyVariant, AgreesOnTheSmallestTokens) {
+  TS_SKIP_WITHOUT_DEVICE(*GetParam());
+  const auto tiny = [](const Problem& p, size_t, std::vector<double>& v) {
+    const auto cols = static_cast<size_t>(p.in[0].shape.back());
+    for (size_t i = 0; i < v.size(); ++i) {
+      const int row = static_cast<int>(i / cols), exponent = row == 0 ? -145 : -149 + 8 * row;
+      v[i] = row == 1 ? 0 : std::ldexp(static_cast<double>(i % 7) - 3, exponent);
+    }
+  };
+  for (const QuantType& x : {kF32, kBf16}) {
+    check_variant(*GetParam(), problem(dense_operand({9, 40}, x), kE4m3PerToken), 1, Values::kRandom, tiny);
+    check_variant(*GetParam(), problem(dense_operand({9, 33}, x), kE4m3PerToken), 2, Values::kRandom, tiny);
+  }
+}
 TEST_P(CopyVariant, Sanitize) {
   run({problem(patches(1, 2, 8, kF32), kF16), problem(swapped({3, 33, 40}, kF16, 1, 2)),
        problem(dense_operand({513}, kF32), kE4m3PerTensor), problem(dense_operand({77}, kF16)),

@@ -425,8 +425,8 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
       if (v->accepts(p)) took.insert(v->name);
     }
   }
-  EXPECT_EQ(took,
-            (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_int8", "matmul/sm90_swapped"}));
+  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_fp8_token",
+                                         "matmul/sm90_int8", "matmul/sm90_swapped"}));
   const Types& f16 = kTypes[1];
   for (const Variant* v : op().variants) {
     for (const char* program : {"bH", "iI", "bsI", "bIm", "Ic"})

@@ -26,20 +26,6 @@ struct Found {
 Region tokens_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 Region heads_first(const Region& r) { return permuted(r, {0, 2, 1, 3}); }
 
-// Attention gives probabilities the scale that takes 1 to the element's largest number, and no other. The file has it
-// as a number of one of these elements.
-bool is_scale_of_weights(double scale, Element element) {
-  const double exact = 1 / info(element).max;
-  for (const Element e : {Element::f32, Element::f16, Element::bf16}) {
-    uint32_t code = 0;
-    double stored = 0;
-    info(e).encode_f64(&exact, 1, &code, 0);
-    info(e).decode_f64(&code, 0, 1, &stored);
-    if (scale == stored) return true;
-  }
-  return false;
-}
-
 // Whether attention computes with the types that its two products were given (those without one are floats).
 bool takes_types(const Node& scores, const Node& sum) {
   for (const auto& [node, key] : {std::pair(&scores, "type.0"), {&scores, "type.1"}, {&sum, "type.1"}}) {

@@ -84,7 +84,7 @@ def case(name, nodes, inputs, tensors, want, opset=21, weight=None, attrs=(), tr
     made = []
     for node in nodes:
         op, ins, outs = node[0], node[1].split(), node[2].split()
-        domain = "trt" if op.startswith("TRT_") or op.startswith("trt.") else ""
+        domain = "trt" if op.startswith("TRT_") or op.startswith("trt.") else "com.microsoft" if op == "MatMulNBits" else ""
         made.append(helper.make_node(op.removeprefix("trt."), ["" if i == "_" else i for i in ins], outs, domain=domain,
                                      name="node_" + outs[0], **(node[3] if len(node) > 3 else {})))
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in zip(["x", "y", "w"], inputs)]
@@ -92,6 +92,7 @@ def case(name, nodes, inputs, tensors, want, opset=21, weight=None, attrs=(), tr
         values += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
     graph = helper.make_graph(made, name, values, [onnx.ValueInfoProto(name=n) for n in outputs], tensors)
     imports = [helper.make_opsetid("", opset)] + ([helper.make_opsetid("trt", 1)] if trt else [])
+    imports += [helper.make_opsetid("com.microsoft", 1)] if any(n.domain == "com.microsoft" for n in made) else []
     model = helper.make_model(graph, opset_imports=imports, ir_version=11)
     out = {"onnx": np.frombuffer(model.SerializeToString(), np.uint8), "out0": np.asarray(want, np.float64)}
     out |= {key + "0": value for key, value in beside.items()}
@@ -415,11 +416,38 @@ def make_attention():
     case("attention_partly", nodes + [("MatMul", "p c2", "z")], [q, k, v], tensors, p @ vd, opset=19)
 
 
+def make_nbits():
+    """ONNX Runtime's weight-only layers: 4-bit codes of blocks along k, which have zeros of their own, and scales of either sign."""
+    for name, k, block, zeros, negative, bias in (("plain", 32, 16, False, False, False), ("short_block", 40, 16, False, False, True), ("zero_points", 48, 16, True, False, False),
+                                                  ("negative_scales", 64, 32, False, True, False), ("both", 50, 16, True, True, True)):
+        blocks = -(-k // block)
+        q = RANDOM.integers(0, 16, (N, blocks, block)).astype(np.uint8)
+        s = (0.001 + 0.002 * RANDOM.random((N, blocks))).astype(np.float32)
+        if negative:
+            s *= RANDOM.choice([-1, 1], s.shape)
+            s[0, 0] = 0
+        zero = RANDOM.integers(0, 16, (N, blocks)).astype(np.uint8) if zeros else np.full((N, blocks), 8, np.uint8)
+        codes = ((q.astype(np.int8) - zero.astype(np.int8)[..., None]) * np.sign(s).astype(np.int8)[..., None]).reshape(N, -1)[:, :k]
+        held = np.where(s == 0, np.float32(1), np.abs(s)).astype(np.float32)
+        tensors = [tensor("w", q[..., 0::2] | q[..., 1::2] << 4, "u8"), f32("s", s.reshape(-1))]
+        if zeros:
+            even = np.pad(zero, ((0, 0), (0, blocks % 2)))
+            tensors.append(tensor("zp", even[:, 0::2] | even[:, 1::2] << 4, "u8"))
+        operands, b = f"x w s {'zp' if zeros else '_'}", normal(N)
+        if bias:
+            operands, tensors = operands + " order b", tensors + [tensor("order", (np.arange(k) // block).astype(np.int32), "i32"), f32("b", b)]
+        x, w = normal(2, 3, k), codes * np.repeat(held.astype(np.float64), block, axis=1)[:, :k]
+        element = "i8" if zeros or negative else "i4"
+        case("nbits_" + name, [("MatMulNBits", operands, "z", {"K": k, "N": N, "bits": 4, "block_size": block})], [x], tensors, product(x, w) + (b if bias else 0),
+             opset=17, weight=(f"{element}:block{block}(f32)", raw(codes, element), held.tobytes()))
+
+
 def main():
     make_weights()
     make_blocks()
     make_placements()
     make_attention()
+    make_nbits()
     arrays = {f"{name}.{key}": value for name, parts in CASES.items() for key, value in parts.items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

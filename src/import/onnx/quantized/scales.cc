@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "import/onnx/scales.h"
+#include "import/onnx/quantized/scales.h"
 
 #include <algorithm>
 #include <cmath>

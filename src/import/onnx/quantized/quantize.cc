@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "import/onnx/scales.h"
+#include "import/onnx/quantized/scales.h"
 #include "ir/gather_codes.h"
 #include "types/codes.h"
 #include "types/quantize_array.h"
@@ -25,7 +25,7 @@ Result<Element> code_element(int64_t data_type, int64_t zero) {
   const int64_t middle = data_type == kOnnxUint8 ? 128 : 8;
   if (is_unsigned(data_type) ? zero != middle && zero != 0 : zero != 0)
     return bad_input(cat("zero point ", zero, ": only symmetric codes are supported, with a zero point of 0",
-                         is_unsigned(data_type) ? cat(" or ", middle) : ""));
+                         is_unsigned(data_type) ? cat(" or ", middle) : "", "; ", kAskForSymmetricCodes));
   if (data_type == kOnnxUint8) return Element::i8;
   const auto element = code_of_onnx(data_type);
   if (!element || *element == Element::e8m0)
@@ -129,7 +129,8 @@ Result<Values> quantize_to(OnnxCall& c, int64_t data_type) {
   TS_ASSIGN(const Element element, code_element(data_type, zero));
   if (is_unsigned(data_type) && zero == 0)
     return bad_input(cat("zero point 0 of ", onnx_type_name(data_type),
-                         ": only symmetric codes are supported, such as INT8 with a zero point of 0"));
+                         ": only symmetric codes are supported, such as INT8 with a zero point of 0; ",
+                         kAskForSymmetricCodes));
   TS_ASSIGN(const int64_t saturate, c.integer("saturate", 1));
   if (saturate == 0 && (element == Element::e4m3 || element == Element::e5m2))
     return bad_input("saturate = 0, which makes NaN of large numbers; saturate = 1 is supported");
@@ -356,6 +357,7 @@ std::span<const OnnxOp> onnx_quantize_ops() {
       {"TRT_MXFP8DequantizeLinear", dequantize_mxfp8},
       {"TRT_FP4DynamicQuantize", quantize_nvfp4},
       {"TRT_FP4QDQ", round_to_nvfp4},
+      {"MatMulNBits", matmul_of_block_weights},
   };
   return kOps;
 }
