@@ -179,6 +179,12 @@ class Arrays(unittest.TestCase):
                 step = 2.0**-8 if "bf16" in (precision, stored[1]) else 2.0**-10
                 self.assertLess(np.abs(got.astype("f4") - want).max(), step * np.abs(want).max())
                 tessera("verify", "io.tess", "--model", "tiny.onnx")
+        # Ranges are of the values as the ports name them; what no number is stays so on its way into a port.
+        tessera("calibrate", "tiny.onnx", "--calib", "rounded.npz", "--io", "*=fp16", "-o", "io.json")
+        tessera("build", "tiny.onnx", "--precision", "fp8", "--calib", "io.json", "--io", "*=fp16", "-o", "io.tess")
+        np.savez(self.folder / "inf.npz", image=np.where(image > 2, np.inf, image).astype("f4"))
+        self.assertIn("'image' holds NaN or Inf", sentence(tessera("run", "io.tess", "-i", "inf.npz").stderr))
+        self.assertIn("--io is for ONNX models", failure("run", "io.tess", "-i", "half.npz", "--io", "*=fp16", code=2))
         said = failure(*build, "-o", "io.tess", "--io", "img=fp16", code=2)
         self.assertIn("no input or output is called so; the model has 'image' f32, 'logits' f32", said)
         self.assertIn("in fp32, fp16 or bf16", failure(*build, "-o", "io.tess", "--io", "image=int8", code=2))

@@ -118,9 +118,6 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
   options.add("--allow", flags.allow, "LAYER=NAME",
               "accept another precision for layers; * and ? match; repeatable: 'blocks.*.mlp.fc2=fp16'");
   add_model_flags(options, flags);
-  options.add("--io", flags.io, "NAME=TYPE",
-              "an input or output whose arrays are fp16 or bf16 (default: floats are fp32 outside); * matches; "
-              "repeatable: '*=fp16'");
   options.add("--graph", flags.graphs, "NAME:SIZES",
               "one of several graphs of the model in one engine, over the same weights and states; SIZES as --shape "
               "or --size has them, with ; between; repeatable: 'prefill:input_ids=1,16'. run: "
@@ -152,6 +149,9 @@ void add_model_flags(OptionList& options, ModelFlags& flags) {
   options.add("--state", flags.states, "INPUT=OUTPUT",
               "an input that a session keeps: the next run finds this run's output there; * matches; repeatable: "
               "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
+  options.add("--io", flags.io, "NAME=TYPE",
+              "an input or output whose arrays are fp16 or bf16 (default: floats are fp32 outside); * matches; "
+              "repeatable: '*=fp16'");
   options.add("--family", flags.family, "NAME",
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--size", flags.sizes, "NAME=N",
@@ -309,6 +309,10 @@ Result<LoadOptions> load_options(const ModelFlags& flags, std::map<std::string, 
     TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
     o.states.push_back(std::move(pattern));
   }
+  for (const std::string& text : flags.io) {
+    TS_ASSIGN(PortType port, parse_port_type(text));
+    o.ports.push_back(std::move(port));
+  }
   for (const std::string& text : flags.sizes) {
     if (flags.family.empty())
       return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
@@ -358,10 +362,7 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.preprocess = flags.calibration.preprocess;
   TS_ASSIGN(LoadOptions load, load_options(flags, &o.buckets));
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
-  for (const std::string& text : flags.io) {
-    TS_ASSIGN(PortType port, parse_port_type(text));
-    o.ports.push_back(std::move(port));
-  }
+  o.ports = std::move(load.ports);
   o.sizes = std::move(load.sizes);
   o.random = load.random;
   for (const std::string& text : flags.graphs) {

@@ -28,7 +28,7 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
 // How a model is read; also of commands that build nothing.
 struct ModelFlags {
   std::string family;  // the model is a checkpoint's folder
-  std::vector<std::string> shapes, states;
+  std::vector<std::string> shapes, states, io;
   std::vector<std::string> sizes;
   int64_t random = -1;  // seed of a family's weights: the model is its config.json; -1: it has weights
 };
@@ -42,7 +42,7 @@ struct BuildFlags : ModelFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;
   std::string sparsity, sparsity_by, refine;
   CalibrationFlags calibration;
-  std::vector<std::string> allow, graphs, io;
+  std::vector<std::string> allow, graphs;
   std::string schedule;
   std::string golden;  // "all", "smallest"; empty: all
   std::string tuning;  // table of times; empty: the one that comes with the program

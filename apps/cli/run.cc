@@ -35,9 +35,11 @@ std::string after(size_t column, const std::string& line) { return wrap(printabl
 
 // The first option on the command line that says how to build; empty where there is none.
 std::string build_option(const Options& o) {
-  for (const char* name : {"--precision", "--recipe", "--attention", "--accumulate", "--sparsity", "--sparsity-by",
-                           "--refine", "--calib-method", "--calib-samples", "--preprocess", "--family", "--target",
-                           "--calib", "--allow", "--shape", "--state", "--size", "--schedule", "--batch"}) {
+  for (const char* name :
+       {"--precision", "--recipe",       "--attention",     "--accumulate", "--sparsity", "--sparsity-by",
+        "--refine",    "--calib-method", "--calib-samples", "--preprocess", "--family",   "--target",
+        "--calib",     "--allow",        "--shape",         "--state",      "--size",     "--schedule",
+        "--batch",     "--io",           "--keep-norms",    "--chains",     "--tune"}) {
     if (o.options->given(name)) return name;
   }
   return "";
@@ -131,6 +133,12 @@ bool carries_f16(const Plan& plan) {
   });
 }
 
+bool writes_f16(const Plan& plan) {
+  return std::any_of(plan.outputs.begin(), plan.outputs.end(), [&](const Port& p) {
+    return plan.tensors[static_cast<size_t>(p.tensor)].desc.type == QuantType(Element::f16);
+  });
+}
+
 Status run(const Options& o, const Common& common) {
   std::error_code none;
   if (o.outputs.ends_with(".npy"))
@@ -160,9 +168,9 @@ Status run(const Options& o, const Common& common) {
   const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;
   const std::string lost = sound ? faulty_outputs(done.outputs, largest) : "";
   if (!lost.empty())
-    warn(after(18, cat(lost,
-                       " though the inputs are finite; a --precision with more range (bf16, fp32) may hold "
-                       "them")));
+    warn(after(18, cat(lost, " though the inputs are finite; ",
+                       writes_f16(*plans[0]) ? "an output of fp16 holds no more (--io NAME=bf16 or fp32)"
+                                             : "a --precision with more range (bf16, fp32) may hold them")));
   if (!o.outputs.empty()) TS_TRY(write_npz(o.outputs, done.outputs));
   Json outputs = Json::array(), used = Json::array();
   std::string listed, names;

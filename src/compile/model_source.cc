@@ -41,7 +41,7 @@ Result<ModelSource> ModelSource::open(const std::string& path, const std::string
 
 Result<Graph> ModelSource::written(int64_t batch, const LoadOptions& options) {
   TS_ASSIGN(Graph graph, imported(batch, options));
-  TS_TRY(give_port_types(graph, options.ports));
+  TS_TRY(give_port_types(graph, options.ports, options.states));
   return graph;
 }
 
@@ -49,6 +49,8 @@ Result<Graph> ModelSource::imported(int64_t batch, const LoadOptions& options) {
   if (family_) {
     if (!options.shapes.empty() || !options.states.empty())
       return usage_error("--shape and --state: a family has its inputs and states, leave them out");
+    if (!options.ports.empty())
+      return usage_error("--io: the inputs and outputs of a family have their types, leave it out");
     return family_->graph({.batch = batch, .graph = options.graph, .named = options.sizes});
   }
   if (!options.sizes.empty())

@@ -94,6 +94,8 @@ int64_t ids_below(const Plan& plan, int tensor) {
 // those of a decoder too, as most do in use. (Under a sliding window some see none.)
 uint64_t truth_at(uint64_t bits, int64_t index, int64_t cols) { return cols > 0 && index % cols == 0 ? 1 : bits % 2; }
 
+bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
+
 // Appends the largest number of an input that the element cannot hold, where there is one.
 void note_clamped(std::vector<Clamped>& found, const std::string& input, const std::vector<double>& numbers,
                   int64_t samples, Element element) {
@@ -308,6 +310,11 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, bool fro
     const int64_t n = static_cast<int64_t>(numbers.size());
     Buffer b(static_cast<size_t>(packed_bytes(desc.type.element, n)));
     info(desc.type.element).encode_f64(numbers.data(), n, b.data(), 0);
+    for (size_t i = 0; i < numbers.size() && is_half(desc.type.element); ++i) {
+      const float x = static_cast<float>(numbers[i]);  // what no number is stays so, as in a port of f32
+      if (!std::isfinite(numbers[i]))
+        info(desc.type.element).encode_unsaturated(&x, 1, b.data(), static_cast<int64_t>(i));
+    }
     note_clamped(s.clamped, port.name, numbers, count, desc.type.element);
     if (info(desc.type.element).kind == ElementKind::kInteger) {  // half an id, or none, is no id
       std::vector<double> kept(numbers.size());

@@ -14,12 +14,6 @@ bool changes_nothing(const Graph& g, const Node& n) {
   return !from.constant && from.type == to.type && !from.type.quant.scaled();
 }
 
-int64_t reads(const Graph& g, ValueId id) {
-  int64_t count = std::count(g.outputs.begin(), g.outputs.end(), id);
-  for (const Node& n : g.nodes) count += std::count(n.inputs.begin(), n.inputs.end(), id);
-  return count;
-}
-
 // Whether the copy is gone; its node is then left without a result.
 bool drop(Graph& g, Node& copy) {
   const ValueId from = copy.inputs[0], to = copy.outputs[0];
@@ -27,13 +21,13 @@ bool drop(Graph& g, Node& copy) {
     for (Node& n : g.nodes) std::replace(n.inputs.begin(), n.inputs.end(), to, from);
     return true;
   }
-  if (!among(g.outputs, to) || among(g.inputs, from) || reads(g, from) != 1) return false;
-  for (Node& n : g.nodes) {
-    if (n.op == "view" || !among(n.outputs, from)) continue;
-    std::replace(n.outputs.begin(), n.outputs.end(), from, to);
-    return true;
-  }
-  return false;
+  if (!among(g.outputs, to) || among(g.inputs, from) || among(g.outputs, from)) return false;
+  const auto maker = std::find_if(g.nodes.begin(), g.nodes.end(),
+                                  [&](const Node& n) { return n.op != "view" && among(n.outputs, from); });
+  if (maker == g.nodes.end()) return false;
+  std::replace(maker->outputs.begin(), maker->outputs.end(), from, to);
+  for (Node& n : g.nodes) std::replace(n.inputs.begin(), n.inputs.end(), from, to);
+  return true;
 }
 
 }  // namespace

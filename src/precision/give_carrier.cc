@@ -57,6 +57,7 @@ class CarrierGiver {
     }
     std::set<ValueId> keep = only_masks_and_angles();
     keep.insert(callers.begin(), callers.end());
+    keep_for_other_ports(keep);
     keep_vectors_of_results(keep);
     keep_rows_of_results(keep);
     keep.insert(options_.keep.begin(), options_.keep.end());
@@ -113,6 +114,21 @@ class CarrierGiver {
       }
     }
     return {};
+  }
+
+  // Results in 16 bits other than the carrier's (rewrite/port_types.h) are rounded once: what a copy makes them of
+  // stays f32, as results in f32 are.
+  void keep_for_other_ports(std::set<ValueId>& keep) const {
+    const std::vector<int> uses = g_.use_counts();
+    for (const Node& n : g_.nodes) {
+      if (n.op != "copy" || !n.then.empty()) continue;
+      const ValueId from = n.inputs[0], to = n.outputs[0];
+      const QuantType& port = g_.at(to).type.quant;
+      const bool result = std::find(g_.outputs.begin(), g_.outputs.end(), to) != g_.outputs.end();
+      if (result && !port.scaled() && is_float(port.element) && port.element != options_.carrier &&
+          uses[static_cast<size_t>(from)] == 1 && !g_.at(from).constant)
+        keep.insert(from);
+    }
   }
 
   // Numbers that hide keys are of this kind where their attention was not recognised as one. Sums of them and scores

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "ir/graph.h"
+#include "rewrite/keep_caches.h"
 
 namespace tessera {
 
@@ -21,7 +22,7 @@ struct PortType {
 Result<PortType> parse_port_type(const std::string& text);
 
 // Contract: the graph's ports are f32 or whole numbers. Each entry must name one of f32 at least; later ones go before
-// earlier ones.
-Status give_port_types(Graph& graph, const std::vector<PortType>& types);
+// earlier ones. States keep their type, which is that of the layers.
+Status give_port_types(Graph& graph, const std::vector<PortType>& types, const std::vector<StatePattern>& states);
 
 }  // namespace tessera

@@ -58,7 +58,22 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
       options.shapes.erase(kPastLength);
     }
   }
-  if (!family.empty()) options.shapes.clear(), options.states.clear();  // a family has its own
+  if (!family.empty()) {  // a family has its own
+    options.shapes.clear(), options.states.clear();
+    return options;
+  }
+  // Ports of 16 bits, which states are too.
+  for (const auto& [ports, outputs] : {std::pair(&golden.inputs, false), {&golden.outputs, true}}) {
+    for (const Port& p : *ports) {
+      const PlanTensor& t = golden.tensors[static_cast<size_t>(p.tensor)];
+      const QuantType& type = t.desc.type;
+      const bool state = std::any_of(options.states.begin(), options.states.end(), [&, out = outputs](const auto& s) {
+        return p.name == (out ? s.output : s.input);
+      });
+      if (!state && t.storage != Storage::kState && (type == Element::f16 || type == Element::bf16))
+        options.ports.push_back({p.name, type.element});
+    }
+  }
   return options;
 }
 
