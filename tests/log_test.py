@@ -56,8 +56,9 @@ class LogTest(unittest.TestCase):
 
     def test_the_program(self):
         usual = self.program(None)
+        plain = usual.replace("\n  ", " ")  # where lines break depends on the folder's name
         said = ["arrays 'label', 'logits' are read by no input", "the engine holds no golden values"]
-        self.assertRegex(usual, f"(?s)^tessera: warning: .*{said[0]}.*\ntessera: warning: {said[1]}")
+        self.assertRegex(plain, f"(?s)^tessera: warning: .*{said[0]}.*\ntessera: warning: {said[1]}")
         for log in ("warning", "note"):
             self.assertEqual(self.program(log), usual, log)
         for log in ("error", "none", "error,json", "none,json"):

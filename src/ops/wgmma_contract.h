@@ -142,6 +142,12 @@ inline Arithmetic gemm_arithmetic(const Product& p) {
   return wgmma_arithmetic(p.x.element, activation_error_of(p, in_half));
 }
 
+// Beside a smooth activation a branch for relu costs registers that tiles of 192 columns do not have.
+inline bool runs_relu(const Program& then) {
+  return std::any_of(then.steps.begin(), then.steps.end(),
+                     [](const Step& s) { return names_function(s.kind) && s.fn == Unary::relu; });
+}
+
 // Columns that the SMs of the chip walk one after the other with tiles of 128 x `cols`, for so many products: what idle
 // SMs cost.
 inline double columns_in_turn(const Product& p, int64_t cols, int64_t products = 1) {

@@ -157,7 +157,8 @@ inline std::vector<std::string> gemm_configs(const Problem& problem) {
   const auto cost = [&](int64_t cols) { return columns_in_turn(p, cols); };
   const bool act = p.then->find(StepKind::act) != nullptr;
   const bool more = p.then->find(StepKind::scale) != nullptr || p.then->find(StepKind::residual) != nullptr;
-  if ((act && more) || (p.then->gated() && is_half(p.y.element))) return {"128x128"};  // GemmShape::kRunsAny
+  // GemmShape::kRunsAny
+  if ((act && more) || (p.then->gated() && is_half(p.y.element)) || runs_relu(*p.then)) return {"128x128"};
   std::vector<std::string> names = {"128x192", "128x128"};
   if (cost(192) > (act && !is_half(p.x.element) ? 0.95 : 1.1) * cost(128)) std::swap(names[0], names[1]);
   if (may_keep_w(p)) {

@@ -42,10 +42,15 @@ struct SmoothActivation {
   // The same for many numbers, side by side.
   template <int kCount>
   TS_HOST_DEVICE void run(float* q) const {
-    if (relu) {
-      for (int i = 0; i < kCount; ++i) q[i] = twice_positive(q[i]);
-      return;
-    }
+    relu ? run_relu<kCount>(q) : run_smooth<kCount>(q);
+  }
+  // Where it is known which of the two it is: a branch between the numbers costs registers that wide tiles do not have.
+  template <int kCount>
+  TS_HOST_DEVICE static void run_relu(float* q) {
+    for (int i = 0; i < kCount; ++i) q[i] = twice_positive(q[i]);
+  }
+  template <int kCount>
+  TS_HOST_DEVICE void run_smooth(float* q) const {
     float t[kCount], u[kCount];
     for (int i = 0; i < kCount; ++i) t[i] = q[i] * q[i];
     for (int i = 0; i < kCount; ++i) u[i] = planted(Fault::kShortActivation) ? c[2] : fmaf(c[3], t[i], c[2]);

@@ -11,8 +11,8 @@
 
 namespace tessera::sm90 {
 
-// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, an
-// activation in f32, one in f16 for e4m3 results, a gate, and whatever else the program may hold.
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, a smooth
+// activation in f32, one in f16 for e4m3 results, a gate, and whatever else the program may hold, relu too.
 enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kGate, kAny };
 
 // The program on four numbers, neighbours in a row of y, in each of kRows rows, v = sum * factor + bias on entry;
@@ -30,8 +30,13 @@ __device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], 
     for (int r = 0; r < kRows; ++r) y[r][0] = pack_e4m3(pairs[2 * r], pairs[2 * r + 1]);
   } else {
     if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kAny) {
-      act.template run<kRows * 2>(v);  // half of them at a time: registers
-      act.template run<kRows * 2>(v + kRows * 2);
+      if constexpr (kProgram == ProgramKind::kAny) {  // half of them at a time: registers
+        act.template run<kRows * 2>(v);
+        act.template run<kRows * 2>(v + kRows * 2);
+      } else {
+        act.template run_smooth<kRows * 2>(v);
+        act.template run_smooth<kRows * 2>(v + kRows * 2);
+      }
 #pragma unroll
       for (int i = 0; i < kRows * 4; ++i) {
         if (kByte) v[i] *= unit;

@@ -49,16 +49,16 @@ struct TileFinisher {
     return {uint4{a.x, a.y, b.x, b.y}, uint4{c.x, c.y, d.x, d.y}};
   }
 
-  // Sums times the scales of their rows, in place: there are no registers to keep the scales in.
-  __device__ __forceinline__ void scale_tokens(Sums& d) const {
-    int lane = thread;
-    asm volatile("" : "+r"(lane));  // as in finish
+  // Sums of the thread's rows, kCount of each group of 64, times the scales of their rows, in place: there are no
+  // registers to keep the scales in.
+  template <int kCount>
+  __device__ __forceinline__ void scale_tokens(SumOf<In> (&d)[Shape::kMma][kCount], int lane) const {
     const uint32_t scales = memory.tokens(consumer) + result_row(lane) * 4;
 #pragma unroll
     for (int r = 0; r < Shape::kMma * 2; ++r) {
       const float scale = cuda::load_shared_float(scales + (r / 2 * 64 + r % 2 * 8) * 4);
 #pragma unroll
-      for (int i = 0; i < Shape::kCols / 4; ++i) d[r / 2][i / 2 * 4 + r % 2 * 2 + i % 2] *= scale;
+      for (int i = 0; i < kCount / 2; ++i) d[r / 2][i / 2 * 4 + r % 2 * 2 + i % 2] *= scale;
     }
   }
 
@@ -67,20 +67,21 @@ struct TileFinisher {
   template <ProgramKind kProgram>
   __device__ __forceinline__ void finish(Sums& d, float unit) const {
     constexpr int kRows = Shape::kMma * 2, kFours = Shape::kCols / 16;
-    if constexpr (Shape::kTokens && !Shape::kSplit) scale_tokens(d);
     int lane = thread;
     asm volatile(
         ""
         : "+r"(lane));  // so that nothing below is made before the products and kept: there are no registers for it
+    if constexpr (Shape::kTokens && !Shape::kSplit) scale_tokens(d, lane);
     const uint32_t table = memory.table(consumer), column_table = table + lane % 4 * 16,
                    gain_table = table + Shape::kCols * 8 + lane % 4 * 8;
     constexpr int kShare = kProgram == ProgramKind::kGate ? 2 : 1;  // columns of sums to a result
     const uint2 tile = cuda::load_shared_pair(table + Shape::kCols * 12);
     const int first_row = static_cast<int>(tile.x) + result_row(lane),
               first_col = static_cast<int>(tile.y) / kShare + lane % 4 * 8;
-    const int end =
-        Shape::kWindows ? static_cast<int>(cuda::load_shared_pair(table + Shape::kCols * 12 + 8).x) : p.cols;
-    const int rows_left = p.m - first_row, cols_left = end - first_col;
+    const int rows_left = p.m - first_row;
+    int cols_left = p.cols - first_col;
+    if constexpr (Shape::kWindows)
+      cols_left = static_cast<int>(cuda::load_shared_pair(table + Shape::kCols * 12 + 8).x) - first_col;
     Out* const first = static_cast<Out*>(p.y) + int64_t{first_row} * p.cols + first_col;
     const uint32_t residual =
         memory.residual() + (planted(Fault::kResidualSwizzle) ? result_row(lane) * 64 + lane % 4 * 16
@@ -103,6 +104,7 @@ struct TileFinisher {
         if (turn.block != rank) continue;
         now = load_columns(column_table + four * 128);
         whole_sums<Shape>(whole, d, four, turn, memory, lane);
+        if constexpr (Shape::kTokens) scale_tokens(whole, lane);
       }
       uint2 add[kRows];
       if constexpr (kMayAdd<kProgram>) {
@@ -119,23 +121,20 @@ struct TileFinisher {
                     high = cuda::load_shared_pair(gain_table + four * 64 + 32);
         gains = {__uint_as_float(low.x), __uint_as_float(low.y), __uint_as_float(high.x), __uint_as_float(high.y)};
       }
-      [[maybe_unused]] float token[kRows];
-      if constexpr (Shape::kTokens && Shape::kSplit) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r)
-          token[r] = cuda::load_shared_float(memory.tokens(consumer) + (result_row(lane) + r / 2 * 64 + r % 2 * 8) * 4);
-      }
       const auto affine = [&](int r, int c) {
         const int at = c / 2 * 4 + r % 2 * 2 + c % 2;
-        float sum = static_cast<float>(Shape::kSplit ? whole[r / 2][at] : d[r / 2][four * 8 + at]);
-        if constexpr (Shape::kTokens && Shape::kSplit) sum *= token[r];
-        return fmaf(sum, now.factor(c), now.bias(c ^ planted(Fault::kNeighboursBias)));
+        return fmaf(static_cast<float>(Shape::kSplit ? whole[r / 2][at] : d[r / 2][four * 8 + at]), now.factor(c),
+                    now.bias(c ^ planted(Fault::kNeighboursBias)));
       };
       if constexpr (kProgram == ProgramKind::kGate) {  // two results of each row
         float gate[kRows * 2];
 #pragma unroll
         for (int i = 0; i < kRows * 2; ++i) gate[i] = affine(i / 2, i % 2);
-        p.act.template run<kRows * 2>(gate);
+        if constexpr (Shape::kRunsAny) {
+          p.act.template run<kRows * 2>(gate);
+        } else {
+          p.act.template run_smooth<kRows * 2>(gate);  // gemm_configs gives relu the other tile
+        }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           const float low = gate[r * 2] * affine(r, 2), high = gate[r * 2 + 1] * affine(r, 3);

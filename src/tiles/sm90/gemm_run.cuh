@@ -65,11 +65,10 @@ struct Consumer : TileFinisher<Shape, In, Out> {
   __device__ __forceinline__ void run_activation(float unit) const {
     constexpr bool kE4m3 = std::is_same_v<Out, __nv_fp8_e4m3>;
     if constexpr (Shape::kRunsAny) {
-      if (p.gain != nullptr || p.residual) return run<ProgramKind::kAny>(unit);
+      if (p.gain != nullptr || p.residual || p.act.relu) return run<ProgramKind::kAny>(unit);
     }
     if constexpr (kE4m3) {
-      if (!p.act.relu && unit > 0x1p-7f && unit < 0x1p10f)
-        return run<ProgramKind::kInHalf>(unit);  // activate_half_pairs
+      if (unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);  // activate_half_pairs
     }
     run<ProgramKind::kActivation>(unit);
   }

@@ -290,9 +290,9 @@ struct SparseConsumer {
       if (!kByte && p.residual != nullptr) return run < kByte ? ProgramKind::kPlain : ProgramKind::kResidual > (unit);
       return run<ProgramKind::kPlain>(unit);
     }
-    if (p.gain != nullptr || p.residual != nullptr) return run<ProgramKind::kAny>(unit);
+    if (p.gain != nullptr || p.residual != nullptr || p.act.relu) return run<ProgramKind::kAny>(unit);
     if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) {
-      if (!p.act.relu && unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);
+      if (unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);
     }
     run<ProgramKind::kActivation>(unit);
   }
