@@ -239,7 +239,18 @@ class Cli(CliTest):
         refused = failure(*allow[:-1], "--target", "cuda", code=4)
         self.assertIn("another precision runs: --precision fp16 as asked it runs with --target cpu", refused)
         self.assertNotIn("--allow", refused)
-        sparse = ("build", "tiny.onnx", "-o", "x.tess", "--precision", "fp8_token", "--target", "sm90", "--sparsity", "2:4")
+        sparse = (
+            "build",
+            "tiny.onnx",
+            "-o",
+            "x.tess",
+            "--precision",
+            "fp8_token",
+            "--target",
+            "sm90",
+            "--sparsity",
+            "2:4",
+        )
         refused = failure(*sparse, code=4)
         self.assertIn("dense it runs: leave --sparsity out as asked it runs with --target cpu", refused)
         self.assertNotIn("--allow", refused)

@@ -32,7 +32,8 @@ Result<Sizes> read_sizes(const OnnxCall& c, const Shape& x) {
   if (s.n < 1 || s.k < 1 || s.block < 2 || s.block % 2 != 0 || std::max({s.n, s.k, s.block}) >= kMost)
     return bad_input(cat("N = ", s.n, ", K = ", s.k, ", block_size = ", s.block,
                          ": positive numbers below 2^31 are wanted, the last one even"));
-  if (x.empty() || x.back() != s.k) return bad_input(cat("x is ", to_string(x), ", its last axis must be K = ", s.k));
+  if (x.size() < 2 || x.back() != s.k)
+    return bad_input(cat("x is ", to_string(x), ", a matrix or more axes are wanted, the last one K = ", s.k));
   s.blocks = (s.k + s.block - 1) / s.block;
   return s;
 }
@@ -72,7 +73,8 @@ Result<std::vector<int>> read_zeros(const OnnxCall& c, const Sizes& s) {
 Status check_order(const OnnxCall& c, const Sizes& s) {
   if (!c.has(4)) return {};
   const Place p = c.b.place(c.in[4]);
-  if (!c.b.is_constant(c.in[4]) || elements(p.region.shape) != s.k)
+  const Type& type = c.b.graph().at(p.base).type;
+  if (!c.b.is_constant(c.in[4]) || type.quant.scaled() || !p.region.whole() || elements(type.shape) != s.k)
     return bad_input("g_idx must be a constant with a number for each of K columns");
   const std::vector<double> at = c.b.graph().numbers(p.base);
   for (int64_t k = 0; k < s.k; ++k) {
@@ -99,6 +101,11 @@ Result<ValueId> read_weight(OnnxCall& c, const Sizes& s) {
     scale[i] = scale[i] == 0 ? 1.0f : std::fabs(scale[i]);  // all of a block's numbers are 0 then
     plain = plain && sign[static_cast<size_t>(i)] == 1 && zeros[static_cast<size_t>(i)] == kMiddle;
   }
+  // A small file must not become a large graph: one constant, read again and again.
+  constexpr int64_t kTimes = 8;
+  c.file.decoded_count += s.n * s.k;
+  if (c.file.decoded_count > kMaxListed + kTimes * c.file.code_count)
+    return bad_input(cat("the file's codes are decoded more than ", kTimes, " times over"));
   const QuantType type(plain ? Element::i4 : Element::i8,
                        {Granularity::kBlock, Element::f32, static_cast<int32_t>(s.block)});
   const int bits = info(type.element).bits;
