@@ -12,8 +12,8 @@
 namespace tessera::sm90 {
 
 // What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, a smooth
-// activation in f32, one in f16 for e4m3 results, a gate, and whatever else the program may hold, relu too.
-enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kInHalf, kGate, kAny };
+// activation in f32, it or relu, one in f16 for e4m3 results, a gate, and whatever else the program may hold, relu too.
+enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kActivationOrRelu, kInHalf, kGate, kAny };
 
 // The program on four numbers, neighbours in a row of y, in each of kRows rows, v = sum * factor + bias on entry;
 // packed words of y on return. One warp per scheduler runs this, so a thread's own numbers must hide its latencies:
@@ -29,8 +29,9 @@ __device__ __forceinline__ void finish_fours(uint32_t (&y)[kRows][sizeof(Out)], 
 #pragma unroll
     for (int r = 0; r < kRows; ++r) y[r][0] = pack_e4m3(pairs[2 * r], pairs[2 * r + 1]);
   } else {
-    if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kAny) {
-      if constexpr (kProgram == ProgramKind::kAny) {  // half of them at a time: registers
+    if constexpr (kProgram == ProgramKind::kActivation || kProgram == ProgramKind::kActivationOrRelu ||
+                  kProgram == ProgramKind::kAny) {
+      if constexpr (kProgram != ProgramKind::kActivation) {  // half of them at a time: registers
         act.template run<kRows * 2>(v);
         act.template run<kRows * 2>(v + kRows * 2);
       } else {

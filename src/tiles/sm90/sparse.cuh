@@ -290,11 +290,11 @@ struct SparseConsumer {
       if (!kByte && p.residual != nullptr) return run < kByte ? ProgramKind::kPlain : ProgramKind::kResidual > (unit);
       return run<ProgramKind::kPlain>(unit);
     }
-    if (p.gain != nullptr || p.residual != nullptr || p.act.relu) return run<ProgramKind::kAny>(unit);
+    if (p.gain != nullptr || p.residual != nullptr) return run<ProgramKind::kAny>(unit);
     if constexpr (std::is_same_v<Out, __nv_fp8_e4m3>) {
-      if (unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);
+      if (!p.act.relu && unit > 0x1p-7f && unit < 0x1p10f) return run<ProgramKind::kInHalf>(unit);
     }
-    run<ProgramKind::kActivation>(unit);
+    run<ProgramKind::kActivationOrRelu>(unit);
   }
 };
 
