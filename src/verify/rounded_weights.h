@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that rounds the weights of attention (the softmax, under the scale 1 / 448) rounds them after they were
-// divided by their sum; attention rounds them before (ops/attention/attention.h). Both are one rounding to e4m3, and no
-// number of the one follows from the other. So the passes of such a model are judged without this rounding, on both
-// sides.
+// divided by their sum; attention rounds them before (ops/attention/attention.h). The two roundings cannot be compared
+// number by number, so the passes of such a model are judged without this rounding, on both sides.
 #pragma once
 
 #include "ir/graph.h"

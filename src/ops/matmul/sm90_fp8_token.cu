@@ -20,25 +20,11 @@ Verdict accepts(const Problem& problem) {
 }
 
 #ifdef __CUDACC__
-template <int kCols, bool kSplit>
-using TokenGemm =
-    sm90::GemmShape<kCols, /*kPromoted=*/false, /*kResident=*/false, kSplit, /*kWindows=*/false, /*kTokens=*/true>;
-
-template <class Out>
-PickedGemm pick(const std::string& config) {
-  const bool narrow = config.rfind(gemm_name(128, 1), 0) == 0;
-  if (const int split = split_of(config); split > 1) {
-    return narrow ? pick_gemm<TokenGemm<128, true>, __nv_fp8_e4m3, Out>(split)
-                  : pick_gemm<TokenGemm<192, true>, __nv_fp8_e4m3, Out>(split);
-  }
-  return narrow ? pick_gemm<TokenGemm<128, false>, __nv_fp8_e4m3, Out>()
-                : pick_gemm<TokenGemm<192, false>, __nv_fp8_e4m3, Out>();
-}
-
 Result<std::unique_ptr<Kernel>> bind(const Problem& problem) {
   const bool half = problem.out[0].type.element == Element::f16;
   return bind_gemm(kName, problem, kMatmulReader,
-                   half ? pick<__half>(problem.config) : pick<__nv_bfloat16>(problem.config));
+                   half ? pick_gemm<__nv_fp8_e4m3, __half, true>(problem.config)
+                        : pick_gemm<__nv_fp8_e4m3, __nv_bfloat16, true>(problem.config));
 }
 #else
 constexpr Result<std::unique_ptr<Kernel>> (*bind)(const Problem&) = nullptr;

@@ -13,12 +13,11 @@ namespace tessera {
 // Tile shapes by name. 128x192 reads least from shared memory for each product and hides the longest programs; 128x128
 // leaves fewer blocks idle where rows are few; 128x192 w keeps its rows of w (codes to codes only: a tile of 16-bit
 // residual has no room beside them).
-using Gemm128x192 = sm90::GemmShape<192>;
-using Gemm128x128 = sm90::GemmShape<128>;
 using Gemm128x192Resident = sm90::GemmShape<192, /*kPromoted=*/false, /*kResident=*/true>;
-template <int kCols>
-using SplitGemm = sm90::GemmShape<kCols, /*kPromoted=*/false, /*kResident=*/false, /*kSplit=*/true>;
-template <class In, class Out>
+template <int kCols, bool kSplit, bool kTokens>
+using MatmulGemm =
+    sm90::GemmShape<kCols, /*kPromoted=*/false, /*kResident=*/false, kSplit, /*kWindows=*/false, kTokens>;
+template <class In, class Out, bool kTokens = false>
 PickedGemm pick_gemm(const std::string& config) {
   if constexpr (sizeof(In) == 1 && std::is_same_v<In, Out>) {
     if (config == kResidentConfig) return pick_gemm<Gemm128x192Resident, In, Out>();
@@ -26,9 +25,11 @@ PickedGemm pick_gemm(const std::string& config) {
   const bool narrow = config.rfind(gemm_name(128, 1), 0) == 0;
   if constexpr (sizeof(Out) == 2) {
     if (const int split = split_of(config); split > 1)
-      return narrow ? pick_gemm<SplitGemm<128>, In, Out>(split) : pick_gemm<SplitGemm<192>, In, Out>(split);
+      return narrow ? pick_gemm<MatmulGemm<128, true, kTokens>, In, Out>(split)
+                    : pick_gemm<MatmulGemm<192, true, kTokens>, In, Out>(split);
   }
-  return narrow ? pick_gemm<Gemm128x128, In, Out>() : pick_gemm<Gemm128x192, In, Out>();
+  return narrow ? pick_gemm<MatmulGemm<128, false, kTokens>, In, Out>()
+                : pick_gemm<MatmulGemm<192, false, kTokens>, In, Out>();
 }
 
 // w whose gate's rows and the others come in turns (tiles/sm90/gated_columns.h).

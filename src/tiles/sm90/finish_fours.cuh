@@ -11,8 +11,9 @@
 
 namespace tessera::sm90 {
 
-// What is compiled apart, so that no branch stands between the numbers: nothing but quantization, a residual, a smooth
-// activation in f32, it or relu, one in f16 for e4m3 results, a gate, and whatever else the program may hold, relu too.
+// What is compiled apart, so that no branch stands between the numbers: nothing but quantization; a residual; a smooth
+// activation in f32; a smooth activation or relu, chosen while running; a smooth activation in f16 for e4m3 results; a
+// gate; any program.
 enum class ProgramKind : uint8_t { kPlain, kResidual, kActivation, kActivationOrRelu, kInHalf, kGate, kAny };
 
 // The program on four numbers, neighbours in a row of y, in each of kRows rows, v = sum * factor + bias on entry;

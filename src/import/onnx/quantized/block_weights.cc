@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MatMulNBits of com.microsoft, the layer of ONNX Runtime's weight-only quantizer: y = x w^T + bias with
 //   w[n, k] = (q[n, k] - zero[n, b]) * scale[n, b]      b = k / block_size, q of 4 bits, zero 8 where there are none
-// Codes are 4 bits wide here, too, where zero is 8 and scales are positive. That quantizer likes negative scales, and
-// zeros of their own: differences of 4-bit numbers are then 8-bit codes, and a negative scale turns its codes' signs.
-// No number changes.
+// Codes stay 4 bits wide where every zero is 8 and every scale positive. Otherwise they become 8 bits wide: q - zero,
+// times the sign of the scale. No number changes.
 #include <algorithm>
 #include <cmath>
 
