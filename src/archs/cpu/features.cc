@@ -40,10 +40,12 @@ CpuFeatures find() {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
   const bool avx512 = (states & kAvx512) == kAvx512 && (b & 1u << 16) && (b & 1u << 30) && (b & 1u << 31);  // F, BW, VL
   const bool amx = (states & kTiles) == kTiles && (d & 1u << 24);                                           // AMX-TILE
+  const bool vnni = avx512 && (c & 1u << 11);
   const bool bf16_tiles = (d & 1u << 22) != 0, int8_tiles = (d & 1u << 25) != 0;
-  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return {};
+  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) a = 0;
   CpuFeatures f;
   f.avx512_bf16 = avx512 && (a & 1u << 5);
+  f.avx512_vnni = vnni;
   const bool tiles = avx512 && amx && may_use_tiles();
   f.amx_bf16 = tiles && bf16_tiles && f.avx512_bf16;
   // Both kinds rearrange w with instructions compiled for AVX-512 BF16.

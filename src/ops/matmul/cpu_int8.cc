@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul/cpu_int8: exact products of int8 codes in int32 sums by the matrix instructions of the processor (SMMLA, AMX;
-// else 16-bit multiplications); the sum becomes fp32 once, then scales and program follow.
+// matmul/cpu_int8: exact products of int8 codes in int32 sums by the matrix instructions of the processor (SMMLA, AMX,
+// VPDPBUSD; else 16-bit multiplications); the sum becomes fp32 once, then scales and program follow.
 #include "ops/matmul/cpu_products.h"
 
 namespace tessera {

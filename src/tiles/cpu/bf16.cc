@@ -133,12 +133,18 @@ const void* round_w_groups(const float* s, int64_t k, void* panel) {
 // Without instructions for bf16 the panels are those of fp32_product.
 const void* take_w_plain(Element element, const void* w, int64_t first, int64_t k, void* panel) {
   auto* to = static_cast<float*>(panel);
-  for (int64_t c = 0; c < k; c += 4) {
-    float group[4 * kPanelCols];
-    decode_row(element, w, first + c * kPanelCols, 4 * kPanelCols, group);
-    for (int64_t i = 0; i < std::min<int64_t>(4, k - c); ++i) {
-      for (int64_t r = 0; r < kPanelCols; ++r) to[(c + i) * kPanelCols + r] = group[4 * r + i];
-    }
+  constexpr int64_t kGroup = 4 * kPanelCols, kAtOnce = 8;
+  float groups[kAtOnce * kGroup];
+  for (int64_t g = 0; g < k / 4; g += kAtOnce) {
+    const int64_t n = std::min(kAtOnce, k / 4 - g);
+    decode_row(element, w, first + g * kGroup, n * kGroup, groups);
+    groups_to_columns(groups, n, to + g * kGroup);
+  }
+  if (k % 4 != 0) {  // the panel ends with its last column
+    float last[kGroup];
+    decode_row(element, w, first + k / 4 * kGroup, kGroup, groups);
+    groups_to_columns(groups, 1, last);
+    std::copy_n(last, k % 4 * kPanelCols, to + k / 4 * kGroup);
   }
   return panel;
 }

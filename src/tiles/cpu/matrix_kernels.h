@@ -4,7 +4,7 @@
 // 8 bytes along k: 4 columns of bf16, 8 of int8; a tile of AMX is 64 bytes along k by 16 rows.
 //   groups: x panel [groups][rows][8 bytes], w panel [groups][16][8 bytes] (Layout::kPanels16x4, kPanels16x8)
 //   tiles:  x panel [tiles][16 rows][64 bytes], w panel [tiles][16 fours of bytes along k][16][4 bytes]
-// int8 sums are int32 in the tile's place.
+// int8 sums are int32 in the tile's place. VPDPBUSD multiplies u8 by i8: its x panel holds x + 128.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ void multiply_int8_neon(const void* x_panels, const void* w_panel, int64_t rows,
                         int64_t stride);
 void multiply_bf16_avx512(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
                           int64_t stride);
+void multiply_int8_vnni(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
+                        int64_t stride);
 void multiply_bf16_amx(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,
                        int64_t stride);
 void multiply_int8_amx(const void* x_panels, const void* w_panel, int64_t rows, int64_t k, bool first, float* tile,

@@ -2,7 +2,6 @@
 #include "tiles/cpu/panels.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "base/buffer.h"
 #include "tiles/cpu/rows.h"
@@ -12,6 +11,7 @@
 #include "archs/cpu/simd.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tiles/cpu/register_tile.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera {
@@ -19,126 +19,21 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-constexpr int kLanes = hn::MaxLanes(D());
-constexpr int kVectors = 16 / kLanes;  // per row of a tile
-// NEON: 6 x 4 accumulators + 4 of w + 2 of x = 30 of 32 registers. AVX2: 6 x 2 + 2 + 1 of 16. AVX-512: 12 x 1
-// accumulators hide the latency of 4 on 2 ports.
-constexpr int kRows = kLanes == 16 ? 12 : 6;
-
-// Registers are named members, never array elements: compilers keep only the former out of memory.
-template <int kCount>
-struct Vectors {
-  V head;
-  Vectors<kCount - 1> rest;
-  static HWY_INLINE Vectors zero() { return {hn::Zero(D()), Vectors<kCount - 1>::zero()}; }
-  static HWY_INLINE Vectors load(const float* p) { return {hn::LoadU(D(), p), Vectors<kCount - 1>::load(p + kLanes)}; }
-  HWY_INLINE void multiply_add(const Vectors& w, V x) {
-    head = hn::MulAdd(w.head, x, head);
-    rest.multiply_add(w.rest, x);
-  }
-  HWY_INLINE void store(float* p) const {
-    hn::StoreU(head, D(), p);
-    rest.store(p + kLanes);
-  }
-  HWY_INLINE void add_to(float* p) const {
-    hn::StoreU(hn::Add(hn::LoadU(D(), p), head), D(), p);
-    rest.add_to(p + kLanes);
+// fp32 products and sums: one number of k in each lane.
+struct Fp32Lanes {
+  using D = hn::CappedTag<float, 16>;
+  static HWY_INLINE hn::Vec<D> multiply_add(hn::Vec<D> w, hn::Vec<D> x, hn::Vec<D> sum) {
+    return hn::MulAdd(w, x, sum);
   }
 };
-template <>
-struct Vectors<0> {
-  static HWY_INLINE Vectors zero() { return {}; }
-  static HWY_INLINE Vectors load(const float*) { return {}; }
-  HWY_INLINE void multiply_add(const Vectors&, V) {}
-  HWY_INLINE void store(float*) const {}
-  HWY_INLINE void add_to(float*) const {}
-};
-using Row = Vectors<kVectors>;
-
-// Column k of an x panel, one number per row, each broadcast to a whole vector when asked for.
-struct FromMemory {
-  const float* p;
-  explicit HWY_INLINE FromMemory(const float* column) : p(column) {}
-  template <int kRow>
-  HWY_INLINE V get() const {
-    return hn::Set(D(), p[kRow]);
-  }
-};
-// NEON multiplies by a lane of a register for free: six rows lie in two vectors, the second of which reaches into the
-// next column.
-struct FromLanes {
-  V v0, v1;
-  explicit HWY_INLINE FromLanes(const float* p) : v0(hn::LoadU(D(), p)), v1(hn::LoadU(D(), p + 4)) {}
-  template <int kRow>
-  HWY_INLINE V get() const {
-    return hn::BroadcastLane<kRow % 4>(kRow < 4 ? v0 : v1);
-  }
-};
-
-template <int kCount>
-struct Tile {
-  Row head;
-  Tile<kCount - 1> rest;
-  static HWY_INLINE Tile zero() { return {Row::zero(), Tile<kCount - 1>::zero()}; }
-  template <int kRow, class X>
-  HWY_INLINE void multiply_add(const Row& w, const X& x) {
-    head.multiply_add(w, x.template get<kRow>());
-    rest.template multiply_add<kRow + 1>(w, x);
-  }
-  HWY_INLINE void finish(bool first, float* tile, int64_t stride) const {
-    if (first) {
-      head.store(tile);
-    } else {
-      head.add_to(tile);
-    }
-    rest.finish(first, tile + stride, stride);
-  }
-};
-template <>
-struct Tile<0> {
-  static HWY_INLINE Tile zero() { return {}; }
-  template <int kRow, class X>
-  HWY_INLINE void multiply_add(const Row&, const X&) {}
-  HWY_INLINE void finish(bool, float*, int64_t) const {}
-};
-
-template <int kCount>
-HWY_NOINLINE void multiply_rows(const float* x, const float* w, int64_t k, bool first, float* out, int64_t stride) {
-  using X = std::conditional_t<kCount == kRows && kLanes == 4, FromLanes, FromMemory>;
-  Tile<kCount> tile = Tile<kCount>::zero();
-#pragma GCC unroll 4  // 74 -> 78 of 83 GFLOP/s on Neoverse V1: fewer taken branches
-  for (int64_t i = 0; i < k; ++i, x += kRows, w += kPanelCols) tile.template multiply_add<0>(Row::load(w), X(x));
-  tile.finish(first, out, stride);
-}
-
-// The last panel, with fewer rows.
-template <int kCount>
-HWY_INLINE void multiply_last(int64_t rows, const float* x, const float* w, int64_t k, bool first, float* out,
-                              int64_t stride) {
-  if constexpr (kCount > 0) {
-    if (rows == kCount) return multiply_rows<kCount>(x, w, k, first, out, stride);
-    multiply_last<kCount - 1>(rows, x, w, k, first, out, stride);
-  }
-}
+constexpr int kRows = tile_rows<Fp32Lanes>();
 
 void multiply_panel_simd(const float* x, const float* w, int64_t rows, int64_t k, bool first, float* tile,
                          int64_t stride) {
-  for (; rows >= kRows; rows -= kRows, x += kRows * k, tile += kRows * stride)
-    multiply_rows<kRows>(x, w, k, first, tile, stride);
-  multiply_last<kRows - 1>(rows, x, w, k, first, tile, stride);
+  multiply_tiles<Fp32Lanes>(x, w, rows, k, first, tile, stride);
 }
 
 int64_t panel_rows_simd() { return kRows; }
-
-// out[i * kCount + r] = rows[r][i]
-template <int kCount>
-HWY_INLINE void interleave(const float* const* rows, int64_t n, float* HWY_RESTRICT out) {
-  for (int64_t i = 0; i < n; ++i, out += kCount) {
-    for (int r = 0; r < kCount; ++r) out[r] = rows[r][i];
-  }
-}
 
 void pack_x_simd(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
                  float* scratch, float* panels) {
@@ -190,6 +85,20 @@ void pack_w_simd(Element element, const void* w, const int64_t* offsets, int64_t
   interleave<kPanelCols>(from, k, panel);
 }
 
+void groups_to_columns_simd(const float* in, int64_t groups, float* out) {
+  const Fp32Lanes::D d;
+  for (int64_t g = 0; g < groups; ++g, in += 4 * kPanelCols, out += 4 * kPanelCols) {
+    for (int64_t c = 0; c < kPanelCols; c += hn::MaxLanes(d)) {
+      hn::Vec<Fp32Lanes::D> v0, v1, v2, v3;
+      hn::LoadInterleaved4(d, in + 4 * c, v0, v1, v2, v3);
+      hn::StoreU(v0, d, out + c);
+      hn::StoreU(v1, d, out + kPanelCols + c);
+      hn::StoreU(v2, d, out + 2 * kPanelCols + c);
+      hn::StoreU(v3, d, out + 3 * kPanelCols + c);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tessera
@@ -203,6 +112,7 @@ HWY_EXPORT(pack_x_simd);
 HWY_EXPORT(pack_x_transposed_simd);
 HWY_EXPORT(pack_w_simd);
 HWY_EXPORT(multiply_panel_simd);
+HWY_EXPORT(groups_to_columns_simd);
 
 int64_t panel_rows() { return HWY_DYNAMIC_DISPATCH(panel_rows_simd)(); }
 int64_t x_panels_floats(int64_t rows, int64_t k) { return round_up(rows, panel_rows()) * k + 2; }
@@ -221,6 +131,10 @@ void pack_w(Element element, const void* w, const int64_t* offsets, int64_t rows
 void multiply_panel(const float* x_panels, const float* w_panel, int64_t rows, int64_t k, bool first, float* tile,
                     int64_t stride) {
   HWY_DYNAMIC_DISPATCH(multiply_panel_simd)(x_panels, w_panel, rows, k, first, tile, stride);
+}
+
+void groups_to_columns(const float* in, int64_t groups, float* out) {
+  HWY_DYNAMIC_DISPATCH(groups_to_columns_simd)(in, groups, out);
 }
 
 namespace {

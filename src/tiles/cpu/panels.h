@@ -34,4 +34,7 @@ void pack_w(Element element, const void* w, const int64_t* offsets, int64_t rows
 void multiply_panel(const float* x_panels, const float* w_panel, int64_t rows, int64_t k, bool first, float* tile,
                     int64_t stride);
 
+// From groups of 4 columns to columns, 16 rows of 32-bit numbers: out[(4 * g + i) * 16 + r] = in[64 * g + 4 * r + i].
+void groups_to_columns(const float* in, int64_t groups, float* out);
+
 }  // namespace tessera

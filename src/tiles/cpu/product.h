@@ -28,7 +28,8 @@ struct PanelProduct {
   int64_t block_k;  // columns to multiply at a time: a w panel is 24 KiB, which leaves half of a 64 KiB first-level
                     // cache; a multiple of depth
 
-  // Packs rows [0, rows) of x: row r begins at element first + r * row_stride. `scratch`: this->rows * k floats.
+  // Packs rows [0, rows) of x: row r begins at element first + r * row_stride. `scratch`: this->rows * round_up(k, 8)
+  // floats.
   void (*pack_x)(Element element, const void* x, int64_t row_stride, int64_t first, int64_t rows, int64_t k,
                  float* scratch, void* panels);
   // The transpose, x[r][i] = v[i][r]: row i of v (of k) begins at element first + i * row_stride. `scratch`: 6 * rows
@@ -57,8 +58,8 @@ const PanelProduct& fp32_product();
 // with roundings of up to one unit of fp32 (23 bits), subnormals may count as zero. Without such instructions:
 // fp32_product's arithmetic on the same numbers.
 const PanelProduct& bf16_product();
-// Exact products and int32 sums of int8 numbers (SMMLA, AMX; else in 16 bits). Contract: k * 128 * 128 < 2^31. No
-// transposed x, no rounding of w.
+// Exact products and int32 sums of int8 numbers (SMMLA, AMX, VPDPBUSD; else in 16 bits). Contract: k * 128 * 128 <
+// 2^31. No transposed x, no rounding of w.
 const PanelProduct& int8_product();
 std::span<const PanelProduct> int8_products();
 // Every product for bf16 that this machine can run, best first; the last needs no special instructions.

@@ -116,6 +116,35 @@ TEST(CpuProduct, Int8IsExact) {
   }
 }
 
+// The numbers that are furthest from zero, all of one sign or by turns: no step between saturates or is off by a bit.
+TEST(CpuProduct, Int8IsExactAtItsEnds) {
+  const int64_t rows = 13, cols = kPanelCols, k = 1541;
+  for (const PanelProduct& p : int8_products()) {
+    for (const int8_t ends : {int8_t{-128}, int8_t{127}}) {
+      for (const bool by_turns : {false, true}) {
+        std::vector<int8_t> x(static_cast<size_t>(rows * k), -128), w(static_cast<size_t>(cols * k), ends);
+        for (size_t i = 0; by_turns && i < w.size(); i += 2) w[i] = static_cast<int8_t>(-1 - ends);
+        std::vector<float> tile = poison(rows * kPanelCols * 4);
+        for (int64_t k0 = 0; k0 < k; k0 += p.block_k) {
+          const int64_t n = std::min(p.block_k, k - k0);
+          std::vector<float> x_panels = poison(p.x_bytes(rows, n)), panel = poison(p.w_bytes(n)),
+                             scratch = poison(std::max(kPanelCols, p.rows) * round_up(n, 8) * 4);
+          int64_t at[kPanelCols];
+          for (int64_t c = 0; c < cols; ++c) at[c] = c * k + k0;
+          p.pack_x(Element::i8, x.data(), k, k0, rows, n, scratch.data(), x_panels.data());
+          p.pack_w(Element::i8, w.data(), at, cols, n, scratch.data(), panel.data());
+          p.multiply(x_panels.data(), panel.data(), rows, n, k0 == 0, tile.data(), kPanelCols);
+        }
+        for (int64_t i = 0; i < rows * cols; ++i) {
+          int32_t want = 0;
+          for (int64_t j = 0; j < k; ++j) want += -128 * w[static_cast<size_t>(i % cols * k + j)];
+          ASSERT_EQ(std::bit_cast<int32_t>(tile[static_cast<size_t>(i)]), want) << p.instruction << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuProduct, Fp32AgreesWithF64) {
   for (Element e : {Element::f32, Element::f16, Element::bf16, Element::e4m3}) {
     for (int64_t rows : kRows) {
