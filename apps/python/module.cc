@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "python/callable.h"
+#include "python/numpy_arrays.h"
 
 namespace tessera::python {
 using BoundContext = Callable<Context>;
@@ -124,6 +125,30 @@ class OpenEngine {
   std::vector<Plan> plans_;
 };
 
+// What a user sees who prints one.
+std::string text_of(const std::vector<Port>& ports) {
+  std::string all;
+  for (const Port& p : ports) {
+    all += (all.empty() ? "" : ", ") + p.name + " " + p.element + " [";
+    for (size_t i = 0; i < p.shape.size(); ++i) all += (i > 0 ? "," : "") + std::to_string(p.shape[i]);
+    all += p.is_state ? "] in a state" : "]";
+  }
+  return all;
+}
+std::string text_of(const Plan& p) {
+  return "<tessera.Plan " + p.name + ": graph " + p.graph + ", batch " + std::to_string(p.batch) + ", for " + p.arch +
+         ", " + std::to_string(p.arena_bytes) + " bytes of working memory>";
+}
+std::string text_of(const Memory& m) {
+  return "<tessera.Memory: weights " + std::to_string(m.weights_bytes) + ", arena " + std::to_string(m.arena_bytes) +
+         ", state " + std::to_string(m.state_bytes) + " bytes>";
+}
+template <class T>
+std::string text_of(const char* what, const T& callable) {
+  return std::string("<tessera.") + what + ": " + text_of(callable.inputs()) + " -> " + text_of(callable.outputs()) +
+         ">";
+}
+
 OpenEngine* open_path(const std::string& path, bool check_constants) {
   return new OpenEngine(without_gil([&] { return Engine::open(path, check_constants); }));
 }
@@ -147,6 +172,7 @@ NB_MODULE(_tessera, m) {
       .def_ro("shape", &Port::shape)
       .def_ro("bytes", &Port::bytes)
       .def_ro("is_state", &Port::is_state)
+      .def("__repr__", [](const Port& p) { return "<tessera.Port " + text_of(std::vector<Port>{p}) + ">"; })
       .def_prop_ro("dtype", [](const Port& p) { return nb::make_tuple(p.dtype.code, p.dtype.bits, p.dtype.lanes); });
   nb::class_<Plan>(m, "Plan", "One graph with every choice made, for one batch size.")
       .def_ro("name", &Plan::name)
@@ -154,11 +180,13 @@ NB_MODULE(_tessera, m) {
       .def_ro("arch", &Plan::arch)
       .def_ro("batch", &Plan::batch)
       .def_ro("arena_bytes", &Plan::arena_bytes)
-      .def_ro("on_cuda", &Plan::on_cuda);
+      .def_ro("on_cuda", &Plan::on_cuda)
+      .def("__repr__", [](const Plan& p) { return text_of(p); });
   nb::class_<Memory>(m, "Memory", "Bytes that a context takes.")
       .def_ro("weights_bytes", &Memory::weights_bytes)
       .def_ro("arena_bytes", &Memory::arena_bytes)
-      .def_ro("state_bytes", &Memory::state_bytes);
+      .def_ro("state_bytes", &Memory::state_bytes)
+      .def("__repr__", [](const Memory& m) { return text_of(m); });
   nb::class_<State>(m, "State", "What a session keeps between runs.").def("clear", [](State& s) {
     if (const Status status = s.clear(); !status.ok()) raise(status);
   });
@@ -171,6 +199,7 @@ NB_MODULE(_tessera, m) {
       "that lie in a state are left out. Returns the output, or a tuple of them: new ones of the "
       "inputs' kind (numpy, torch), or those of out=. stream= is for a GPU.")
       .def("run_samples", &run_samples)
+      .def("__repr__", [](const BoundContext& c) { return text_of("Context", c); })
       .def("cancel",
            [](BoundContext& c) {
              if (const Status status = c.handle().cancel(); !status.ok()) raise(status);
@@ -180,6 +209,7 @@ NB_MODULE(_tessera, m) {
   nb::class_<BoundSession>(m, "Session", nb::type_slots(session_slots),
                            "The engine's schedule over one state; one call at a time.\n\n"
                            "session(*inputs, out=None, stream=None): as a Context is called.")
+      .def("__repr__", [](const BoundSession& s) { return text_of("Session", s); })
       .def("clear",
            [](BoundSession& s) {
              if (const Status status = s.handle().clear(); !status.ok()) raise(status);
@@ -207,6 +237,10 @@ NB_MODULE(_tessera, m) {
     nb::str json(tess_report_json(report));
     tess_report_free(report);
     return json;
+  });
+  m.def("reads_numpy", [](nb::handle object) {  // for tests: whether it is read without the buffer protocol
+    NumpyArray array;
+    return read_numpy(object.ptr(), array);
   });
   m.def("open_path", &open_path);
   m.def("open_bytes", &open_bytes);
