@@ -175,8 +175,9 @@ class UseTest(unittest.TestCase):
             ({"calib": {"image": None}}, tessera.BadInputError, "'image' holds object; numbers"),
             ({"calib": {"image": [[1], [2, 3]]}}, tessera.BadInputError, "'image' is no array"),
             ({"calib": {"image": np.array(["a"])}}, tessera.BadInputError, "numbers are wanted"),
-            ({"calib": {"img": image}}, tessera.BadInputError, "image"),
-            ({"calib": {"image": image[:, 0]}}, tessera.BadInputError, "image"),
+            ({"calib": {"img": image}}, tessera.BadInputError, "^calib_arrays: no array 'image'"),
+            ({"calib": {"image": image[:, 0]}}, tessera.BadInputError, "^calib_arrays: array 'image' has shape"),
+            ({"batch": 2**70}, tessera.UsageError, "batch is"),
             ({"calib": {"image": image[:0]}}, tessera.BadInputError, "image"),
             ({"calib_samples": "3"}, tessera.UsageError, "calib_samples is '3'"),
             ({"allow": [3]}, tessera.UsageError, "one of allow is 3"),
@@ -217,6 +218,28 @@ class UseTest(unittest.TestCase):
         for there in (self.engine.context("batch8"), self.engine.session(), self.engine.state()):
             with self.assertRaisesRegex(TypeError, "pickle"):
                 pickle.dumps(there)
+
+    def test_python_ends_while_threads_are_at_work(self):
+        """Daemon threads, in runs, loads and builds: no crash, no word."""
+        source = (
+            "import sys, threading, time, numpy as np, tessera\n"
+            "engine, what = tessera.load(sys.argv[1]), sys.argv[3]\n"
+            "context, x = engine.context('batch8'), np.ones((8, 1, 8, 8), np.float32)\n"
+            "many = np.ones((20000, 1, 8, 8), np.float32)\n"
+            "work = {'calls': lambda: context(x), 'runs': lambda: engine.run({'image': many}),\n"
+            "        'loads': lambda: tessera.load(sys.argv[1], check_constants=True),\n"
+            "        'builds': lambda: tessera.build(sys.argv[2], sys.argv[1] + '.exit', precision='fp16')}[what]\n"
+            "def always():\n"
+            "    while True: work()\n"
+            "for _ in range(1 if what in ('calls', 'builds') else 3):\n"
+            "    threading.Thread(target=always, daemon=True).start()\n"
+            "time.sleep(0.3)\n"
+        )
+        for what in ("calls", "calls", "calls", "runs", "loads", "builds"):
+            command = [sys.executable, "-c", source, self.path, MODEL, what]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                                  env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), what)
 
     def test_in_a_pool_of_processes(self):
         """Workers that were forked, with engines of the parent's and with engines that were sent to them."""

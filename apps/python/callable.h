@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/tensors.h"
 
 namespace tessera::python {
@@ -49,7 +50,7 @@ class Signals {
     auto& s = *static_cast<Signals*>(user);
     if (now_ns() < s.next_ns_) return 1;
     s.begin();
-    const nb::gil_scoped_acquire held;
+    const WithGil held;
     return PyErr_CheckSignals() == 0 ? 1 : 0;
   }
 
@@ -107,7 +108,7 @@ class Callable {
     void* const on = stream_of(stream, framework);
     tess_status* status = nullptr;
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       signals_.begin();
       status = run(in.data(), results.data(), on);
     }

@@ -42,7 +42,7 @@ void run_samples(BoundContext& context, const nb::list& inputs, const nb::list& 
   for (size_t o = 0; o < outputs.size(); ++o) out.take(o, outputs[o], true);
   tess_status* status = nullptr;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     context.signals().begin();
     status = tess_run(context.handle().c(), in.data(), inputs.size(), out.data(), outputs.size());
   }
@@ -53,7 +53,7 @@ void run_samples(BoundContext& context, const nb::list& inputs, const nb::list& 
 template <class F>
 auto without_gil(const F& body) {
   auto result = [&] {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     return body();
   }();
   return got(std::move(result));
@@ -163,6 +163,7 @@ NB_MODULE(_tessera, m) {
   using namespace tessera;
   using namespace tessera::python;
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
   m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
   m.def("version", [] { return tess_version(); });
   m.def("abi_version", [] { return tess_abi_version(); });
@@ -230,7 +231,7 @@ NB_MODULE(_tessera, m) {
     tess_report* report = nullptr;
     tess_status* status = nullptr;
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       status = tess_inspect(path.c_str(), scales ? 1 : 0, &report);
     }
     check(status);

@@ -10,6 +10,7 @@ namespace {
 struct Known {
   PyTypeObject* type = nullptr;
   const Exchange* exchange = nullptr;
+  PyObject* is_negated = nullptr;  // torch's Tensor.is_neg, where the type has it
 };
 
 const Exchange* look_up(PyTypeObject* type) {
@@ -24,21 +25,37 @@ const Exchange* look_up(PyTypeObject* type) {
   return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
 }
 
+Known& known_of(PyTypeObject* type) {
+  static Known known[2];
+  for (Known& k : known) {
+    if (k.type == type) return k;
+  }
+  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
+  Known found = {type, look_up(type), nullptr};
+  if (found.exchange != nullptr) {
+    found.is_negated = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg");
+    PyErr_Clear();
+  }
+  known[1] = known[0];
+  known[0] = found;
+  return known[0];
+}
+
+// A view of torch's that stands for the numbers in its memory times -1 says so nowhere else.
+void refuse_negated(nb::handle object) {
+  PyObject* const is_negated = known_of(Py_TYPE(object.ptr())).is_negated;
+  if (is_negated == nullptr) return;
+  const nb::object said = nb::steal(PyObject_CallFunctionObjArgs(is_negated, object.ptr(), nullptr));
+  if (!said.is_valid()) throw nb::python_error();
+  if (said.ptr() == Py_True)
+    throw nb::value_error("a tensor is a negated view of other memory: resolve_neg() makes it a plain one");
+}
+
 void raise(void*, const char* kind, const char* message) { PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message); }
 
 }  // namespace
 
-const Exchange* exchange_of(nb::handle object) {
-  static Known known[2];  // (under the GIL)
-  PyTypeObject* type = Py_TYPE(object.ptr());
-  for (const Known& k : known) {
-    if (k.type == type) return k.exchange;
-  }
-  known[1] = known[0];
-  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
-  known[0] = {type, look_up(type)};
-  return known[0].exchange;
-}
+const Exchange* exchange_of(nb::handle object) { return known_of(Py_TYPE(object.ptr())).exchange; }
 
 Borrowed::~Borrowed() {
   if (buffered_) PyBuffer_Release(&buffer_);
@@ -51,6 +68,7 @@ void Borrowed::take(nb::handle object, bool written) {
     if (!take_numpy(object, written) && !take_buffer(object, written)) take_array(object, written);
     return;
   }
+  refuse_negated(object);
   if (exchange->view_of != nullptr) {
     if (exchange->view_of(object.ptr(), &tensor_) != 0) throw nb::python_error();
     return;

@@ -67,7 +67,7 @@ def _batches(batch: Any) -> list[int]:
     given = list(batch) if hasattr(batch, "__iter__") else [batch]
     if not all(hasattr(b, "__index__") for b in given):
         raise UsageError(2, f"batch is {batch!r}: a size or a sequence of sizes is wanted, such as [1, 8]")
-    return [operator.index(b) for b in given]
+    return [_count("batch", operator.index(b), 63) for b in given]
 
 
 def _arrays(what: str, given: Samples) -> tuple[str | None, list[tuple[str, Any]]]:

@@ -67,11 +67,11 @@ def converted(given: Any, port: Port, dtype: numpy.dtype[Any]) -> Any:
 
 def _as_array(given: Any, port: Port) -> Any:
     """Lists, tensors of torch's wherever they lie, and whatever else numpy takes."""
-    if hasattr(type(given), "__dlpack_c_exchange_api__") or hasattr(type(given), "detach"):
-        given = given.detach().cpu()
-        if str(given.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds each of its numbers
-            given = given.float()
     try:
+        if hasattr(type(given), "detach"):
+            given = given.detach().cpu()
+            if str(given.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds each of its numbers
+                given = given.float()
         return numpy.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInputError(3, f"input '{port.name}' is no array: {error}") from error
