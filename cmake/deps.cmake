@@ -1,10 +1,24 @@
 # Libraries: system packages, and the pinned headers that ./run fetches into TESSERA_DEPS.
 find_package(Threads REQUIRED)
-find_package(ZLIB REQUIRED)
-find_package(Protobuf REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(fmt REQUIRED)
-find_package(CLI11 REQUIRED)
+# What is missing is said in one sentence: who calls `pip install .` sees it at the end of a long output.
+set(missing "")
+foreach(needed "ZLIB zlib1g-dev" "Protobuf libprotobuf-dev protobuf-compiler" "nlohmann_json nlohmann-json3-dev"
+    "fmt libfmt-dev" "CLI11 libcli11-dev")
+  string(REPLACE " " ";" needed ${needed})
+  list(POP_FRONT needed package)
+  find_package(${package} QUIET)
+  if(NOT ${package}_FOUND)
+    list(APPEND missing ${needed})
+  endif()
+endforeach()
+if(NOT TARGET protobuf::protoc AND NOT "protobuf-compiler" IN_LIST missing)
+  list(APPEND missing protobuf-compiler)
+endif()
+if(missing)
+  list(JOIN missing " " missing)
+  message(FATAL_ERROR "missing on this machine, by Debian's and Ubuntu's package names: ${missing}. "
+    "`apt-get install ${missing}` installs them, and so does ./run build")
+endif()
 
 # Readers of images for calibration: without a library its files are refused, by name.
 add_library(image_readers INTERFACE)
@@ -32,6 +46,11 @@ else()
   message(STATUS "Profiles: libsqlite3 was not found; exports of Nsight Systems are not read")
 endif()
 
+# `pip install .` has a Python with a pip, and a user who waits for a package: it fetches them.
+if(SKBUILD AND NOT (EXISTS ${TESSERA_DEPS}/highway/hwy/highway.h AND EXISTS ${TESSERA_DEPS}/onnx/onnx.proto))
+  message(STATUS "fetching the sources of third_party/deps.txt into ${TESSERA_DEPS}")
+  execute_process(COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/fetch_deps.py --deps ${TESSERA_DEPS})
+endif()
 foreach(needed highway/hwy/highway.h onnx/onnx.proto)
   if(NOT EXISTS ${TESSERA_DEPS}/${needed})
     message(FATAL_ERROR

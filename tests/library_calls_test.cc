@@ -195,6 +195,22 @@ TEST(Library, ARunIsCancelled) {
   EXPECT_EQ(run_one(context.get(), image, {1, 1, 8, 8}, y, {1, 10}), TESS_OK) << "the next run is a new one";
 }
 
+TEST(Library, ACancelBeforeARunIsNone) {
+  const EngineFolder folder;
+  const Held<tess_engine> engine = open_file(folder.digits("fp32", "1"));
+  const Held<tess_context> context = make_context(engine, "batch1", 1);
+  std::vector<float> image = digits_images(1), y(10);
+  const HostTensor in(image, {1, 1, 8, 8});
+  HostTensor out(y, {1, 10});
+  const tess_tensor* ins[] = {&in.tensor};
+  tess_tensor* outs[] = {&out.tensor};
+  for (const bool enqueued : {false, true}) {
+    EXPECT_OK(tess_cancel(context.get()));
+    EXPECT_OK(enqueued ? tess_enqueue(context.get(), ins, 1, outs, 1, nullptr)
+                       : tess_run(context.get(), ins, 1, outs, 1));
+  }
+}
+
 // Of one plan too, between its steps.
 TEST(Library, ARunIsWatched) {
   const EngineFolder folder;

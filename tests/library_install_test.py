@@ -109,6 +109,29 @@ class LibraryTest(unittest.TestCase):
         said = run(build / "control_loop", self.engine, "batch1", 20)
         self.assertIn("20 runs in each of 2 threads, the same 10 numbers", said)
 
+    def configure(self, *words):
+        """What CMake says of a tree that it does not take."""
+        lean = ("-DTESSERA_CUDA=OFF", "-DTESSERA_BUILD_TESTS=OFF", "-DTESSERA_PYTHON_MODULE=OFF")
+        with tempfile.TemporaryDirectory(dir=self.folder) as build:
+            command = ("cmake", "-G", "Ninja", "-S", str(REPO), "-B", build, *lean, *words)
+            done = subprocess.run(command, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        return " ".join((done.stdout + done.stderr).split())
+
+    def test_missing_packages_are_named(self):
+        said = self.configure("-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_Protobuf=ON")
+        self.assertIn("package names: libprotobuf-dev protobuf-compiler libfmt-dev.", said)
+
+    def test_a_wheel_fetches_its_sources(self):
+        """With the Python of the build, into the folder that the build reads; a program that cannot is told so."""
+        python, deps = self.folder / "python", self.folder / "deps"
+        python.write_text('#!/bin/sh\necho "asked: $*"\nexit 1\n')
+        python.chmod(0o755)
+        said = self.configure("-DSKBUILD=2", f"-DPython_EXECUTABLE={python}", f"-DTESSERA_DEPS={deps}")
+        self.assertIn(f"asked: {REPO / 'tools' / 'fetch_deps.py'} --deps {deps}", said)
+        self.assertIn(f"{deps}/highway/hwy/highway.h is missing: run ./run build", said)
+        self.assertNotIn("asked:", self.configure(f"-DPython_EXECUTABLE={python}", f"-DTESSERA_DEPS={deps}"))
+
     def test_the_header_stands_alone(self):
         for compiler, standard in (("cc", "c99"), ("cc", "c11"), ("c++", "c++17"), ("c++", "c++20")):
             name = "tessera.hpp" if "++" in standard else "tessera_build.h"

@@ -20,6 +20,7 @@ sys.path.insert(0, str(BIN.parent / "python"))
 try:
     import numpy as np
     import tessera
+    from tessera._samples import converted
 except ImportError as error:
     print(f"{error}: skipped")
     sys.exit(77)
@@ -131,8 +132,8 @@ class PythonTest(unittest.TestCase):
 
         for wrong in (np.array([1.5]), np.array([2**31]), np.array([-(2**40)]), np.array([np.nan])):
             with self.assertRaisesRegex(tessera.BadInputError, "no number of its type, i32"):
-                tessera._converted(np, wrong, Ids)
-        right = tessera._converted(np, np.array([3.0, -4.0, 2**31 - 1]), Ids)
+                converted(wrong, Ids, np.dtype("i4"))
+        right = converted(np.array([3.0, -4.0, 2**31 - 1]), Ids, np.dtype("i4"))
         self.assertEqual((right.dtype, right.tolist()), (np.int32, [3, -4, 2**31 - 1]))
 
     def test_devices(self):

@@ -91,6 +91,26 @@ class TorchTest(unittest.TestCase):
                 context(wrong)
         self.assertTrue(torch.equal(context(x), self.want[:8]))
 
+    def test_a_view_that_stands_for_other_numbers(self):
+        """Its memory holds their negatives: taken as they lie, they would be wrong answers."""
+        context = self.engine.context("batch8")
+        negated = torch.view_as_complex(torch.stack([self.images[:8], -self.images[:8]], -1)).conj().imag
+        self.assertTrue(negated.is_neg())
+        for x, words in ((negated, {}), (torch._neg_view(self.images[:8]), {}),
+                         (self.images[:8], {"out": torch._neg_view(torch.empty(8, 10))})):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, "resolve_neg"):
+                context(x, **words)
+        self.assertTrue(torch.equal(context(negated.resolve_neg().contiguous()), self.want[:8]))
+
+    def test_whatever_torch_has_is_samples(self):
+        images = self.images.clone().requires_grad_()
+        for x in (images, torch.nn.Parameter(self.images), self.images.double(), self.images.flip(0).flip(0)):
+            self.assertTrue(torch.equal(torch.from_numpy(self.engine.run({"image": x})["logits"]), self.want))
+        halved = self.images.bfloat16()
+        np.testing.assert_array_equal(*(self.engine.run({"image": x})["logits"] for x in (halved, halved.float())))
+        with self.assertRaisesRegex(tessera.BadInputError, "'image' is no array"):
+            self.engine.run({"image": self.images.to("meta")})
+
     def test_many_calls_leave_nothing_behind(self):
         context = self.engine.context("batch8")
         x, y = self.images[:8], torch.empty(8, 10)

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/gil.h"
 #include "python/tensors.h"
 
 namespace tessera::python {
@@ -30,7 +31,7 @@ struct Listeners {
 
   template <class F>
   bool call(const F& body) {
-    const nb::gil_scoped_acquire held;
+    const WithGil held;
     try {
       if (raised == nullptr && PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C
       if (raised == nullptr) body();
@@ -91,7 +92,7 @@ template <class F>
 nb::tuple watched(Listeners& listeners, const F& call) {
   tess_status* status = nullptr;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     status = call();
   }
   nb::tuple found = said(status);
@@ -167,6 +168,7 @@ nb::tuple sensitivity(const std::string& model, const Text& precision, const Tex
 NB_MODULE(_tessera_build, m) {
   using namespace nanobind::literals;
   namespace nb = nanobind;
+  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
   m.def("build", &tessera::python::build, "model"_a, "output"_a, "precision"_a.none(), "attention"_a.none(),
         "recipe"_a.none(), "target"_a.none(), "batches"_a, "calib"_a.none(), "arrays"_a, "calib_method"_a.none(),
         "calib_samples"_a, "allow"_a, "verify"_a, "progress"_a.none(), "log"_a.none());

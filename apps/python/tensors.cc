@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/tensors.h"
 
+#include "python/numpy_arrays.h"
+
 namespace tessera::python {
 namespace {
 
@@ -8,6 +10,7 @@ namespace {
 struct Known {
   PyTypeObject* type = nullptr;
   const Exchange* exchange = nullptr;
+  PyObject* is_negated = nullptr;  // torch's Tensor.is_neg, where the type has it
 };
 
 const Exchange* look_up(PyTypeObject* type) {
@@ -22,49 +25,37 @@ const Exchange* look_up(PyTypeObject* type) {
   return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
 }
 
-// Of formats of one letter, in this machine's byte order.
-std::optional<tess_dtype> dtype_of(const Py_buffer& b) {
-  if (b.format == nullptr || b.format[0] == '\0' || b.format[1] != '\0') return std::nullopt;
-  const auto of = [&](int code) {
-    return tess_dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(8 * b.itemsize), 1};
-  };
-  switch (b.format[0]) {
-    case 'e':
-    case 'f':
-    case 'd':
-      return of(TESS_FLOAT);
-    case 'b':
-    case 'h':
-    case 'i':
-    case 'l':
-    case 'q':
-      return of(TESS_INT);
-    case 'B':
-    case 'H':
-    case 'I':
-    case 'L':
-    case 'Q':
-      return of(TESS_UINT);
-    default:
-      return std::nullopt;
+Known& known_of(PyTypeObject* type) {
+  static Known known[2];
+  for (Known& k : known) {
+    if (k.type == type) return k;
   }
+  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
+  Known found = {type, look_up(type), nullptr};
+  if (found.exchange != nullptr) {
+    found.is_negated = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg");
+    PyErr_Clear();
+  }
+  known[1] = known[0];
+  known[0] = found;
+  return known[0];
+}
+
+// A view of torch's that stands for the numbers in its memory times -1 says so nowhere else.
+void refuse_negated(nb::handle object) {
+  PyObject* const is_negated = known_of(Py_TYPE(object.ptr())).is_negated;
+  if (is_negated == nullptr) return;
+  const nb::object said = nb::steal(PyObject_CallFunctionObjArgs(is_negated, object.ptr(), nullptr));
+  if (!said.is_valid()) throw nb::python_error();
+  if (said.ptr() == Py_True)
+    throw nb::value_error("a tensor is a negated view of other memory: resolve_neg() makes it a plain one");
 }
 
 void raise(void*, const char* kind, const char* message) { PyErr_Format(PyExc_RuntimeError, "%s: %s", kind, message); }
 
 }  // namespace
 
-const Exchange* exchange_of(nb::handle object) {
-  static Known known[2];  // (under the GIL)
-  PyTypeObject* type = Py_TYPE(object.ptr());
-  for (const Known& k : known) {
-    if (k.type == type) return k.exchange;
-  }
-  known[1] = known[0];
-  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
-  known[0] = {type, look_up(type)};
-  return known[0].exchange;
-}
+const Exchange* exchange_of(nb::handle object) { return known_of(Py_TYPE(object.ptr())).exchange; }
 
 Borrowed::~Borrowed() {
   if (buffered_) PyBuffer_Release(&buffer_);
@@ -74,9 +65,10 @@ Borrowed::~Borrowed() {
 void Borrowed::take(nb::handle object, bool written) {
   const Exchange* exchange = exchange_of(object);
   if (exchange == nullptr) {
-    if (!take_buffer(object, written)) take_array(object, written);
+    if (!take_numpy(object, written) && !take_buffer(object, written)) take_array(object, written);
     return;
   }
+  refuse_negated(object);
   if (exchange->view_of != nullptr) {
     if (exchange->view_of(object.ptr(), &tensor_) != 0) throw nb::python_error();
     return;
@@ -85,7 +77,23 @@ void Borrowed::take(nb::handle object, bool written) {
   tensor_ = managed_->tensor;
 }
 
-// The way of most calls: nanobind's takes everything that is an array, and longer.
+// The way of most calls.
+bool Borrowed::take_numpy(nb::handle object, bool written) {
+  NumpyArray array;
+  if (!read_numpy(object.ptr(), array) || array.ndim > static_cast<int>(kMostDimensions)) return false;
+  if (written && !array.writable) return false;  // who comes next says it
+  const int64_t bytes = array.dtype.bits / 8;
+  for (int i = 0; i < array.ndim; ++i) shape_[static_cast<size_t>(i)] = array.shape[i];
+  for (int i = 0; !array.dense && i < array.ndim; ++i) {
+    if (array.strides[i] % bytes != 0) return false;
+    strides_[static_cast<size_t>(i)] = array.strides[i] / bytes;
+  }
+  int64_t* const strides = array.dense ? nullptr : strides_.data();
+  tensor_ = {array.data, {TESS_CPU, 0}, array.ndim, array.dtype, shape_.data(), strides, 0};
+  return true;
+}
+
+// nanobind's way takes everything that is an array, and longer.
 bool Borrowed::take_buffer(nb::handle object, bool written) {
   if (PyObject_CheckBuffer(object.ptr()) == 0) return false;
   if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_STRIDES | (written ? PyBUF_WRITABLE : 0)) != 0) {
@@ -93,8 +101,9 @@ bool Borrowed::take_buffer(nb::handle object, bool written) {
     return false;
   }
   buffered_ = true;
-  const std::optional<tess_dtype> type = dtype_of(buffer_);
-  bool usual = type.has_value() && buffer_.ndim <= static_cast<int>(kMostDimensions) && buffer_.suboffsets == nullptr;
+  const tess_dtype type = dtype_of(buffer_);
+  bool usual =
+      type.code != kNoDtype && buffer_.ndim <= static_cast<int>(kMostDimensions) && buffer_.suboffsets == nullptr;
   for (int i = 0; usual && i < buffer_.ndim; ++i) {
     usual = buffer_.strides[i] % buffer_.itemsize == 0;
     shape_[static_cast<size_t>(i)] = buffer_.shape[i];
@@ -105,7 +114,7 @@ bool Borrowed::take_buffer(nb::handle object, bool written) {
     buffered_ = false;
     return false;
   }
-  tensor_ = {buffer_.buf, {TESS_CPU, 0}, buffer_.ndim, *type, shape_.data(), strides_.data(), 0};
+  tensor_ = {buffer_.buf, {TESS_CPU, 0}, buffer_.ndim, type, shape_.data(), strides_.data(), 0};
   return true;
 }
 

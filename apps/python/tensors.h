@@ -31,7 +31,8 @@ class Borrowed {
 
  private:
   static constexpr size_t kMostDimensions = 16;
-  bool take_buffer(nb::handle object, bool written);  // of numpy's usual types; false: it has none
+  bool take_numpy(nb::handle object, bool written);   // false: it is none of numpy's, or not usual
+  bool take_buffer(nb::handle object, bool written);  // of usual types; false: it has none
   void take_array(nb::handle object, bool written);
 
   tess_tensor tensor_{};

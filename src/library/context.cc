@@ -175,6 +175,7 @@ tess_status* tess_enqueue(tess_context* context, const tess_tensor* const* input
     TS_TRY(use.status("context"));
     if (context->executor == nullptr)
       return usage_error("a context of any number of samples copies them: name a plan to enqueue");
+    context->cancelled = false;
     int64_t samples = 0;
     TS_TRY(context->take(inputs, input_count, outputs, output_count, context->place, samples));
     return context->executor->enqueue({context->in.data(), context->in.size()}, context->out, {stream});

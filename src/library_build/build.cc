@@ -63,9 +63,10 @@ Status build(const char* model, const char* output, const tess_build_options* op
     return usage_error("calib and calib_arrays are both given: give one of the two");
   TS_TRY(arrays.write("calib_arrays", asked.calib_arrays, asked.calib_array_count));
   b.calib_path = arrays.path_or(asked.calib);
-  TS_ASSIGN(const Built built, build_engine(b));
+  const Result<Built> built = build_engine(b);
+  TS_TRY(arrays.named(built.status()));
   TS_TRY(check_cancelled());
-  return write_engine(built.engine, output);
+  return write_engine(built->engine, output);
 }
 
 }  // namespace

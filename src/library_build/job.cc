@@ -114,8 +114,17 @@ Status ArraysFile::write(const char* what, const tess_array* arrays, size_t coun
   std::error_code none;
   std::string folder = (std::filesystem::temp_directory_path(none) / "tessera_calib_XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return machine_error(cat(folder, ": no folder can be made there"));
-  folder_ = folder;
+  folder_ = folder, what_ = what;
   return write_npz(path_or(nullptr), all);
+}
+
+Status ArraysFile::named(const Status& status) const {
+  if (status.ok() || folder_.empty()) return status;
+  std::string said = status.message();
+  const std::string path = path_or(nullptr);
+  for (size_t at = 0; (at = said.find(path, at)) != std::string::npos; at += what_.size())
+    said.replace(at, path.size(), what_);
+  return {status.code(), std::move(said), status.layers()};
 }
 
 std::string ArraysFile::path_or(const char* path) const {

@@ -40,9 +40,11 @@ class ArraysFile {
   Status write(const char* what, const tess_array* arrays, size_t count);
   // Of the file, whose name is the same in every job: an engine's record has it. `path` where nothing was written.
   std::string path_or(const char* path) const;
+  // The same status, with the field where it names the file.
+  Status named(const Status& status) const;
 
  private:
-  std::string folder_;
+  std::string folder_, what_;
 };
 
 }  // namespace tessera

@@ -58,11 +58,13 @@ Status verify(const char* path, const tess_verify_options* options, tess_report*
   TS_ASSIGN(const Engine engine, read_engine(path));
   TS_TRY(check_constants(engine).at(path));
   TS_TRY(check_runs_here(engine));
-  TS_ASSIGN(const std::string clamped, clamped_of_file(engine, how));
-  if (!clamped.empty()) warn(clamped);
-  TS_ASSIGN(const Findings found, compare_engine(engine, how));
-  const Verdicts verdicts = judge(engine, found, how.min_cosine);
-  *out = make_report(comparison_json(path, engine, found, verdicts));
+  const Result<std::string> clamped = clamped_of_file(engine, how);
+  TS_TRY(arrays.named(clamped.status()));
+  if (!clamped->empty()) warn(*clamped);
+  const Result<Findings> found = compare_engine(engine, how);
+  TS_TRY(arrays.named(found.status()));
+  const Verdicts verdicts = judge(engine, *found, how.min_cosine);
+  *out = make_report(comparison_json(path, engine, *found, verdicts));
   const std::string failure = verdicts.failure();
   return failure.empty() ? Status() : Status(Code::kVerifyFailed, failure);
 }
@@ -94,9 +96,10 @@ Status sensitivity(const char* model, const tess_sensitivity_options* options, t
   if (asked.calib_method != nullptr) {
     TS_ASSIGN(how.calibration.method, parse_range_method(asked.calib_method));
   }
-  TS_ASSIGN(const Ranking ranking, rank_layers(how));
-  for (const std::string& fault : all_warnings(ranking.ranges)) warn(cat("calibration: ", fault));
-  *out = make_report(ranking_json(how, ranking));
+  const Result<Ranking> ranking = rank_layers(how);
+  TS_TRY(arrays.named(ranking.status()));
+  for (const std::string& fault : all_warnings(ranking->ranges)) warn(cat("calibration: ", fault));
+  *out = make_report(ranking_json(how, *ranking));
   return {};
 }
 

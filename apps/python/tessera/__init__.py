@@ -10,6 +10,7 @@ import os as _os
 from collections.abc import Mapping as _Mapping
 
 from . import _tessera
+from ._arguments import _count, _device, _name, _path, _state, _words
 from ._build import build
 from ._errors import (
     BadInputError,
@@ -30,6 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._samples import Runner as _Runner
+
 __all__ = [
     "BadInputError", "BusyError", "CancelledError", "Context", "Engine", "Error", "MachineError", "Memory", "Plan",
     "Port", "Refusal", "RefusedError", "RefusedLayer", "Session", "State", "UsageError", "VerifyError", "__version__",
@@ -42,40 +45,33 @@ abi_version: int = _tessera.abi_version()
 
 def load(source: str | _os.PathLike[str] | bytes, *, check_constants: bool = False) -> Engine:
     """Maps an engine file, or copies its bytes. `check_constants`: read every weight now and compare its checksum."""
-    if isinstance(source, bytes):
-        return Engine(_tessera.open_bytes(source, check_constants), f"{len(source)} bytes")
-    path = _os.fspath(source)
-    if "\0" in path:
-        raise UsageError(2, f"the path {path!r} has a zero byte in it")
-    return Engine(_tessera.open_path(path, check_constants), path)
-
-
-def _device(device: Any, on_cuda: bool) -> int:
-    """ "cpu" and "cuda" are 0, "cuda:1" is 1. Where an engine runs was chosen when it was built."""
-    here = "a CUDA device: cuda, cuda:N or N" if on_cuda else "the CPU: cpu"
-    kind, colon, number = ("cuda" if on_cuda or device else "cpu", ":", str(device)) if isinstance(device, int) else (
-        str(device).partition(":"))  # fmt: skip
-    if not colon:
-        number = "0"
-    wrong = not (number.isascii() and number.isdigit()) or len(number) > 9 or (not on_cuda and int(number) != 0)
-    if kind != ("cuda" if on_cuda else "cpu") or wrong:
-        raise UsageError(2, f"device {device!r}: the engine runs on {here} is wanted")
-    return int(number) if on_cuda else 0
+    if isinstance(source, bytes | bytearray | memoryview):
+        held = bytes(source)
+        return Engine(_tessera.open_bytes(held, bool(check_constants)), f"{len(held)} bytes", None)
+    path = _path("source", source, "a path, or the bytes of an engine,")
+    return Engine(_tessera.open_path(path, bool(check_constants)), path, _os.path.abspath(path))
 
 
 class Engine:
     """An engine file. Any thread may use it; contexts and sessions of it share its weights."""
 
-    def __init__(self, handle: _tessera.Engine, source: str) -> None:
-        self._handle, self._source = handle, source
-        self._idle: dict[
-            tuple[str | None, bool], list[Context]
-        ] = {}  # graph -> contexts of run() that nobody uses at the moment (list.pop is atomic)
+    def __init__(self, handle: _tessera.Engine, source: str, path: str | None) -> None:
+        self._handle, self._source, self._path = handle, source, path
+        self._plans: list[Plan] = handle.plans
+        # What run() has for a graph that nobody uses at the moment (list.pop is atomic).
+        self._idle: dict[tuple[str | None, bool], list[_Runner]] = {}
         self._manifest: dict[str, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process loads the file again. Contexts and sessions stay where they are."""
+        if self._path is None:
+            raise TypeError("an engine from bytes cannot be pickled: send the bytes, or load it from a file")
+        return load, (self._path,)
 
     @property
     def plans(self) -> list[Plan]:
-        return self._handle.plans
+        """Those that can be run: a graph with every choice made, for one batch size."""
+        return list(self._plans)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -87,7 +83,7 @@ class Engine:
         return self._manifest
 
     def _plan(self, plan: str | None) -> int:
-        names = [p.name for p in self.plans]
+        names = [p.name for p in self._plans]
         if plan is None:
             return 0
         if plan not in names:
@@ -99,10 +95,12 @@ class Engine:
         return self._handle.ports(self._plan(plan), False)
 
     def outputs(self, plan: str | None = None) -> list[Port]:
+        """Of a plan; of the first where none is named."""
         return self._handle.ports(self._plan(plan), True)
 
     def memory(self, plan: str | None = None) -> Memory:
-        return self._handle.memory(plan)
+        """Bytes that a context of a plan takes; without a name one of any number of samples."""
+        return self._handle.memory(_words("plan", plan))
 
     def context(
         self,
@@ -118,17 +116,20 @@ class Engine:
         named, it is the first one (of `graph`). One call at a time; another thread's is turned away with BusyError.
         `threads`: a pool of its own for a CPU plan; 0: the one that all share. `verify`: the plan first reproduces the
         engine's golden values here."""
+        _words("plan", plan), _words("graph", graph)
         if plan is None:
-            plan = next((p.name for p in self.plans if graph in (None, p.graph)), None)
+            plan = next((p.name for p in self._plans if graph in (None, p.graph)), None)
             if plan is None:
-                graphs = ", ".join(dict.fromkeys(p.graph for p in self.plans))
+                graphs = ", ".join(dict.fromkeys(p.graph for p in self._plans))
                 raise BadInputError(3, f"the engine has no graph {graph!r} with a plan; it has {graphs}")
-        return self._handle.context(plan, graph, _device(device, self._on_cuda()), threads, verify, state)
+        place = _device(device, self._on_cuda())
+        return self._handle.context(plan, graph, place, _count("threads", threads), bool(verify), _state(state))
 
     def _on_cuda(self) -> bool:
-        return any(p.on_cuda for p in self.plans)
+        return any(p.on_cuda for p in self._plans)
 
     def state(self, device: str | int = 0) -> State:
+        """What a session keeps between runs, all zeros: contexts and sessions may share it."""
         return self._handle.state(_device(device, self._on_cuda()))
 
     def session(
@@ -142,68 +143,39 @@ class Engine:
         plans: dict[str, str] | None = None,
     ) -> Session:
         """The engine's schedule over one state as one call. `plans`: the plan of a graph, by its name."""
-        cases = list((plans or {}).items())
-        return self._handle.session(state, _device(device, self._on_cuda()), threads, batch, verify, cases)
+        if not isinstance(plans, _Mapping | None):
+            raise UsageError(2, f"plans is a {type(plans).__name__}: a dict is wanted, such as {{'main': 'batch8'}}")
+        cases = [(_name("a graph", graph), _name("a plan", plan)) for graph, plan in (plans or {}).items()]
+        place, count = _device(device, self._on_cuda()), _count("threads", threads)
+        return self._handle.session(_state(state), place, count, _count("batch", batch, 63), bool(verify), cases)
 
     def run(self, inputs: dict[str, Any], *, graph: str | None = None, verify: bool = True) -> dict[str, Any]:
         """Arrays by the names of the inputs, any number of samples, from any thread. They are converted to the types of
         the inputs, where that leaves integers what they are; results are numpy arrays by the names of the outputs."""
-        import numpy
-
         if not isinstance(inputs, _Mapping):
             raise UsageError(2, f"inputs is a {type(inputs).__name__}: a dict of arrays by the inputs' names is wanted")
-
         idle = self._idle.setdefault((graph, verify), [])
         try:
-            context = idle.pop()
+            runner = idle.pop()
         except IndexError:
-            context = self._handle.context(None, graph, 0, 0, verify, None)
+            from ._samples import Runner
+
+            runner = Runner(self._handle.context(None, _words("graph", graph), 0, 0, bool(verify), None))
         try:
-            unknown = sorted(map(str, set(inputs) - {p.name for p in context.inputs}))
-            missing = [p.name for p in context.inputs if p.name not in inputs]
-            if unknown or missing:
-                names = ", ".join(p.name for p in context.inputs)
-                what = f"no array for {', '.join(missing)}" if missing else f"no input is called {', '.join(unknown)}"
-                raise BadInputError(3, f"{what}; the inputs are {names}")
-            arrays = [_converted(numpy, inputs[p.name], p) for p in context.inputs]
-            samples = arrays[0].shape[0] if arrays and arrays[0].ndim else 0
-            results = [numpy.empty((samples, *p.shape[1:]), _numpy_type(p)) for p in context.outputs]
-            context.run_samples(arrays, results)
-            return {p.name: r for p, r in zip(context.outputs, results)}
+            return runner.run(inputs)
         finally:
-            idle.append(context)
+            idle.append(runner)
 
     def table(self, plan: str | None = None) -> list[tuple[str, str, str, str]]:
         """(layer, asked, stored, computed) of each step of a plan that has a precision."""
         from ._table import rows_of
 
-        return rows_of(self.manifest, self.plans[self._plan(plan)].name)
+        return rows_of(self.manifest, self._plans[self._plan(plan)].name)
 
     def __repr__(self) -> str:
-        return f"<tessera.Engine {self._source}: plans {', '.join(p.name for p in self.plans)}>"
+        return f"<tessera.Engine {self._source}: plans {', '.join(p.name for p in self._plans)}>"
 
     def _repr_html_(self) -> str:
         from ._table import html_of
 
         return html_of(repr(self), self.table())
-
-
-def _numpy_type(port: Port) -> str:
-    code, bits, _ = port.dtype
-    if code > 2 or bits % 8:
-        raise UsageError(2, f"numpy has no {port.element}, which '{port.name}' is: call a context with torch tensors")
-    return f"{'iuf'[code]}{bits // 8}"
-
-
-def _converted(numpy: Any, given: Any, port: Port) -> Any:
-    """Dense rows of the port's type. Only numbers become numbers, and an integer port gets no other integers."""
-    array, kind = numpy.asarray(given), _numpy_type(port)
-    if array.dtype.kind not in "biuf":
-        raise BadInputError(3, f"input '{port.name}' holds {array.dtype}; real numbers are wanted, as {port.element}")
-    if kind[0] != "f" and array.dtype.kind != "b" and array.dtype != kind:
-        bounds = numpy.iinfo(kind)
-        inside = (array >= bounds.min) & (array <= bounds.max) & (array == numpy.trunc(array))
-        if not inside.all():
-            wrong = array[~inside].flat[0]
-            raise BadInputError(3, f"input '{port.name}' holds {wrong}, which is no number of its type, {port.element}")
-    return numpy.ascontiguousarray(array, kind)

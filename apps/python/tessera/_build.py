@@ -8,7 +8,8 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from ._errors import UsageError, _raise
+from ._arguments import _count, _name, _names, _path, _some_path, _words
+from ._errors import BadInputError, UsageError, _raise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,19 +43,19 @@ def build(
     path, arrays = _arrays("calib", calib)
     with _Watching(progress) as watching:
         code, said, layers = _tessera_build.build(
-            os.fspath(model),
-            os.fspath(output),
-            precision,
-            attention,
-            None if recipe is None else os.fspath(recipe),
-            target,
+            _path("model", model),
+            _path("output", output),
+            _words("precision", precision),
+            _words("attention", attention),
+            _some_path("recipe", recipe),
+            _words("target", target),
             _batches(batch),
             path,
             arrays,
-            calib_method,
-            calib_samples,
-            [allow] if isinstance(allow, str) else list(allow),
-            verify,
+            _words("calib_method", calib_method),
+            _count("calib_samples", calib_samples, 63),
+            _names("allow", allow),
+            bool(verify),
             watching.function,
             _log,
         )
@@ -66,25 +67,33 @@ def _batches(batch: Any) -> list[int]:
     given = list(batch) if hasattr(batch, "__iter__") else [batch]
     if not all(hasattr(b, "__index__") for b in given):
         raise UsageError(2, f"batch is {batch!r}: a size or a sequence of sizes is wanted, such as [1, 8]")
-    return [operator.index(b) for b in given]
+    return [_count("batch", operator.index(b), 63) for b in given]
 
 
 def _arrays(what: str, given: Samples) -> tuple[str | None, list[tuple[str, Any]]]:
     """A path, or arrays by the names of the inputs."""
-    if given is None or not isinstance(given, Mapping):
-        return None if given is None else os.fspath(given), []
+    if given is None:
+        return None, []
+    if not isinstance(given, Mapping):
+        return _path(what, given, "a path, or a dict of arrays by the inputs' names,"), []
     if not given:
         raise UsageError(2, f"{what} is an empty dict: give an array for each input, or leave {what} out")
     import numpy
 
-    return None, [(name, _in_rows(numpy, a)) for name, a in given.items()]
+    return None, [(_name(f"a name in {what}", name), _in_rows(numpy, what, name, a)) for name, a in given.items()]
 
 
-def _in_rows(numpy: Any, array: Any) -> Any:
+def _in_rows(numpy: Any, what: str, name: str, array: Any) -> Any:
     """Torch tensors stay what they are; all else becomes dense rows of numpy's."""
     if hasattr(type(array), "__dlpack_c_exchange_api__"):
         return array.detach().cpu().contiguous()
-    return numpy.ascontiguousarray(array)
+    try:
+        rows = numpy.asarray(array, order="C")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInputError(3, f"{what}: '{name}' is no array: {error}") from error
+    if rows.dtype.kind in "OUSmM":
+        raise BadInputError(3, f"{what}: '{name}' holds {rows.dtype}; numbers are wanted")
+    return rows
 
 
 def _log(level: int, line: str) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from . import _tessera
+from ._arguments import _count, _name, _names, _number, _path, _some_path, _words
 from ._build import _arrays, _log, _Watching
 from ._errors import _raise
 
@@ -22,7 +23,7 @@ _VERIFY_FAILED = 1
 def inspect(engine: str | os.PathLike[str], *, scales: bool = False) -> dict[str, Any]:
     """`tessera inspect --json` of an engine file, which need not run here: per plan and layer what was asked, stored
     and computed. `scales`: constants that are scales have their numbers."""
-    return _parsed(_tessera.inspect(os.fspath(engine), scales))
+    return _parsed(_tessera.inspect(_path("engine", engine), bool(scales)))
 
 
 def verify(
@@ -47,17 +48,17 @@ def verify(
     path, arrays = _arrays("inputs", inputs)
     with _Watching(progress) as watching:
         (code, said, refused), text = _tessera_build.verify(
-            os.fspath(engine),
+            _path("engine", engine),
             path,
             arrays,
-            kinds if kinds is None or isinstance(kinds, str) else ",".join(kinds),
-            None if model is None else os.fspath(model),
-            family,
-            plan,
-            min_cosine,
-            samples,
-            seed,
-            layers,
+            None if kinds is None else ",".join(_names("kinds", kinds)),
+            _some_path("model", model),
+            _words("family", family),
+            _words("plan", plan),
+            _number("min_cosine", min_cosine),
+            _count("samples", samples, 63),
+            _count("seed", seed, 63),
+            bool(layers),
             watching.function,
             _log,
         )
@@ -84,14 +85,14 @@ def sensitivity(
     path, arrays = _arrays("calib", calib)
     with _Watching(progress) as watching:
         (code, said, refused), text = _tessera_build.sensitivity(
-            os.fspath(model),
-            precision,
-            attention,
+            _path("model", model),
+            _name("precision", precision),
+            _words("attention", attention),
             path,
             arrays,
-            calib_method,
-            calib_samples,
-            preprocess,
+            _words("calib_method", calib_method),
+            _count("calib_samples", calib_samples, 63),
+            _words("preprocess", preprocess),
             watching.function,
             _log,
         )
