@@ -195,11 +195,18 @@ def _numpy_type(port: Port) -> str:
     return f"{'iuf'[code]}{bits // 8}"
 
 
+def _takes_images(port: Port) -> bool:
+    return port.element == "u8" and len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
+
+
 def _converted(numpy: Any, given: Any, port: Port) -> Any:
     """Dense rows of the port's type. Only numbers become numbers, and an integer port gets no other integers."""
     array, kind = numpy.asarray(given), _numpy_type(port)
     if array.dtype.kind not in "biuf":
         raise BadInputError(3, f"input '{port.name}' holds {array.dtype}; real numbers are wanted, as {port.element}")
+    if _takes_images(port) and array.dtype.kind in "bf":
+        raise BadInputError(3, f"input '{port.name}' holds {array.dtype}; it takes images as bytes, uint8 "
+                               f"{list(port.shape)}, and normalises them itself")  # fmt: skip
     if kind[0] != "f" and array.dtype.kind != "b" and array.dtype != kind:
         bounds = numpy.iinfo(kind)
         inside = (array >= bounds.min) & (array <= bounds.max) & (array == numpy.trunc(array))
