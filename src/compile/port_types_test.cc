@@ -115,10 +115,10 @@ TEST(BytePorts, ComputeWhatFloatsCompute) {
   for (const Case& c : {Case{{2, 3, 4, 5}, "image=u8"},
                         {{2, 3, 4, 5}, "image=u8,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"},
                         {{2, 3, 4, 5}, "image=u8,mean=0.5,std=0.25:0.5:1"},
-                        {{2, 4, 5, 3}, "image=u8,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"},
-                        {{2, 4, 5, 3}, "image=u8,mean=0.5,std=0.5"},
+                        {{2, 6, 5, 3}, "image=u8,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"},
+                        {{2, 6, 5, 3}, "image=u8,mean=0.5,std=0.5"},
                         {{2, 1, 4, 5}, "image=u8,mean=0.1307,std=0.3081"},
-                        {{2, 4, 5, 1}, "image=u8,mean=0.1307,std=0.3081"},
+                        {{2, 6, 5, 1}, "image=u8,mean=0.1307,std=0.3081"},
                         {{2, 4, 3, 5}, "image=u8,mean=0:0.1:0.2:0.3"},
                         {{2, 4, 5, 3}, "image=u8,mean=0.2,layout=nhwc"},
                         {{2, 3, 5, 4}, "image=u8,mean=0.1:0.2:0.3,layout=nchw"}}) {
@@ -194,7 +194,7 @@ TEST(BytePorts, Refusals) {
   refused({2, 3, 8, 8}, {"image=u8,mean=0:0:0:0"}, "which has 3 channels, and mean has 4 numbers");
   refused({2, 1, 8, 8}, {"image=u8,std=1:1:1"},
           "which has 1 channel, and std has 3 numbers; give one, or one for each");
-  refused({2, 3, 8, 8}, {"scale=u8"}, "input 'scale': it is [2,1]; an image has four axes");
+  refused({2, 3, 8, 8}, {"scale=u8"}, "--io scale=u8: 'scale' is an output");
   refused({2, 3, 8, 8}, {"y=u8"}, "--io y=u8: 'y' is an output; bytes are of image inputs");
   refused({2, 3, 8, 8}, {"*=u8"}, "is an output");
   refused({2, 3, 8, 8}, {"image=u8", "*=fp16"}, "--io image=u8: a later --io names the same inputs; put it last");
