@@ -5,6 +5,7 @@
 #include "io/images_prepare.h"
 #include "ir/ranges.h"
 #include "precision/quantize.h"
+#include "rewrite/port_types.h"
 #include "types/quant_type.h"
 
 namespace tessera::fuzz {
@@ -23,6 +24,11 @@ void feed_words(std::span<const uint8_t> input) {
     const auto again = parse_preprocess(to_string(*preprocess));
     TS_CHECK(again.ok() && *again == *preprocess, to_string(*preprocess));
   }
+  if (const auto pixels = parse_pixels(text); pixels.ok()) {
+    const auto again = parse_pixels(to_string(*pixels));
+    TS_CHECK(again.ok() && *again == *pixels, to_string(*pixels));
+  }
+  if (const auto port = parse_port_type(text); port.ok()) TS_CHECK(text.starts_with(port->name + "="), text);
   if (const auto method = parse_range_method(text); method.ok()) {
     const auto again = parse_range_method(to_string(*method));
     TS_CHECK(again.ok() && *again == *method, to_string(*method));

@@ -386,6 +386,9 @@ def words_seeds():
             "size=4,resize=9,filter=bicubic",
             "percentile=99.9",
             "mse",
+            "mean=0.485:0.456:0.406,std=0.229:0.224:0.225,layout=nhwc",
+            "image=u8,mean=0.5,std=0.25:0.5:1",
+            "a=b=bf16",
         )
     ):
         write("words", f"word_{i:02}", text)

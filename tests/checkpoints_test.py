@@ -432,6 +432,17 @@ def check_commands(program, scratch):
     expect(len(json.loads(said)["quantization"]) == 2, "verify compares with the checkpoint")
     ok("check", "--family", "vit", folder)
     ok("run", "--family", "vit", folder, "-i", scratch / "in.npz", "-o", scratch / "y.npz")
+    pixels = np.random.default_rng(4).integers(0, 256, (2, cl.IMAGE, cl.IMAGE, 3), dtype=np.uint8)
+    floats = ((pixels / 255.0 - 0.5) / 0.25).astype(np.float32)
+    np.savez(scratch / "bytes.npz", image=pixels)
+    np.savez(scratch / "floats.npz", image=np.ascontiguousarray(floats.transpose(0, 3, 1, 2)))
+    results = []
+    for inputs, io in (("floats", ()), ("bytes", ("--io", "image=u8,mean=0.5,std=0.25", "--io", "logits=fp32"))):
+        ok("build", "--family", "vit", folder, "--precision", "fp16", "-o", scratch / f"{inputs}.tess", *io)
+        ok("run", scratch / f"{inputs}.tess", "-i", scratch / f"{inputs}.npz", "-o", scratch / "y.npz")
+        results.append(np.load(scratch / "y.npz")["logits"])
+    expect(np.array_equal(*results), "images as bytes and as floats give the same bits")
+    ok("verify", scratch / "bytes.tess", "--model", folder, "--family", "vit")
     other = cl.Vit(None)
     other.tensors["classifier.weight"] = other.tensors["classifier.weight"] + np.float32(0.5)
     other.save(folder)

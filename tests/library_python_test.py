@@ -136,6 +136,27 @@ class PythonTest(unittest.TestCase):
         right = converted(np.array([3.0, -4.0, 2**31 - 1]), Ids, np.dtype("i4"))
         self.assertEqual((right.dtype, right.tolist()), (np.int32, [3, -4, 2**31 - 1]))
 
+    def test_images_as_bytes(self):
+        """The port is u8, channels last; floats are refused: they would be normalised twice."""
+        numbers = ("--io", "image=u8,mean=0.25,std=0.5")
+        for name, flags in (("bytes", numbers), ("floats", ())):
+            program("build", DIGITS / "vit.onnx", "-o", f"{name}.tess", "--precision", "fp16", "--batch", "1,8",
+                    "--quiet", *flags, cwd=self.folder)  # fmt: skip
+        pixels = np.random.default_rng(4).integers(0, 256, (11, 8, 8, 1), dtype=np.uint8)
+        x = ((pixels / 255.0 - 0.25) / 0.5).astype(np.float32).reshape(11, 1, 8, 8)
+        engine, floats = (tessera.load(self.folder / f"{name}.tess") for name in ("bytes", "floats"))
+        want = floats.run({"image": x})[self.output]
+        np.testing.assert_array_equal(engine.run({"image": pixels})[self.output], want)
+        context = engine.context("batch8")
+        port = context.inputs[0]
+        self.assertEqual((port.element, port.shape, port.dtype), ("u8", [8, 8, 8, 1], (1, 8, 1)))
+        np.testing.assert_array_equal(context(pixels[:8]), want[:8])
+        for wrong in (x.reshape(11, 8, 8, 1), pixels.astype(np.float32), pixels > 9):
+            with self.assertRaisesRegex(tessera.BadInputError, r"it takes images as bytes, uint8 \[8, 8, 8, 1\]"):
+                engine.run({"image": wrong})
+        with self.assertRaisesRegex(tessera.BadInputError, r"holds f32 .*; u8 .* is wanted"):
+            context(pixels[:8].astype(np.float32))
+
     def test_devices(self):
         """An engine for the CPU does not pass for one on a GPU."""
         for wrong in ("cuda", "cuda:0", "cuda:", "cpu:1", "tpu", 1, -1, 2**40, None, 0.5):

@@ -151,7 +151,8 @@ void add_model_flags(OptionList& options, ModelFlags& flags) {
               "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
   options.add("--io", flags.io, "NAME=TYPE",
               "an input or output whose arrays are fp16 or bf16 (default: floats are fp32 outside); * matches; "
-              "repeatable: '*=fp16'");
+              "repeatable: '*=fp16'. u8: an image as bytes [batch,height,width,channels], of which the engine makes "
+              "(byte / 255 - mean) / std: image=u8,mean=0.485:0.456:0.406,std=0.229:0.224:0.225 (default: 0 and 1)");
   options.add("--family", flags.family, "NAME",
               "the model is a folder with a checkpoint (config.json, *.safetensors) of this family: " + family_list());
   options.add("--size", flags.sizes, "NAME=N",
@@ -170,9 +171,11 @@ void add_calibration_flags(OptionList& options, CalibrationFlags& flags, const s
               "ranges.json says)");
   options.add(samples_flag, flags.samples, "N", cat("how many samples at most (default: ", default_samples, ")"))
       .check = within(1, 1 << 20);
-  options.add("--preprocess", flags.preprocess, "WORDS",
-              "how images become inputs: size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw; also "
-              "fit=crop|stretch, resize=256, filter=bilinear|bicubic");
+  options.add(
+      "--preprocess", flags.preprocess, "WORDS",
+      "how images become inputs: size=224x224,mean=0.5:0.5:0.5,std=0.5:0.5:0.5,layout=nchw; also "
+      "fit=crop|stretch, resize=256, filter=bilinear|bicubic. Of an input in bytes (--io NAME=u8) without mean, "
+      "std and layout, which are the engine's");
 }
 
 Status check_calibration_flags(const CalibrationFlags& flags, const std::string& calib, const std::string& method_flag,

@@ -12,6 +12,7 @@
 #include "cli/open_engine.h"
 #include "cli/open_profile.h"
 #include "cli/report_file.h"
+#include "io/images_prepare.h"
 #include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 #include "precision/quantize.h"
@@ -21,16 +22,6 @@
 
 namespace tessera {
 namespace {
-
-std::vector<std::string> split(const std::string& text, char between) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(between, at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
 
 Result<BuildCombination> parse_combination(const std::string& word, const BuildFlags& common) {
   const std::vector<std::string> parts = split(word, '+');

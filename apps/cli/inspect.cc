@@ -14,6 +14,7 @@
 #include "cli/plan_summary.h"
 #include "cli/receipts.h"
 #include "cli/tuning.h"
+#include "inputs/pixel_bytes.h"
 #include "ops/ops.h"
 #include "plan/choose.h"
 #include "plan/count_copies.h"
@@ -32,12 +33,17 @@ struct Options {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-void print_ports(const Plan& plan, const char* what, const std::vector<Port>& ports) {
+void print_ports(const Plan& plan, bool input, const std::vector<Port>& ports) {
+  const char* const what = input ? "input" : "output";
   for (const Port& port : ports) {
     const Operand& d = plan.tensors[static_cast<size_t>(port.tensor)].desc;
     std::string shape = "[batch";
     for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
     print_record(what, cat(port.name, " ", shape, "] ", to_string(d.type), is_state(plan, port) ? ", a state" : ""));
+    const auto pixels = input ? pixels_of(plan, port) : std::nullopt;
+    if (pixels)
+      print_record("", cat("image bytes: (byte / 255 - mean) / std with mean ", channels_text(pixels->mean),
+                           " and std ", channels_text(pixels->std)));
   }
 }
 
@@ -128,8 +134,8 @@ void print_summary(const Options& o, const Engine& e) {
   for (const Plan& p : e.plans) {
     if (!shown.insert(p.graph).second) continue;
     if (p.graph != Plan().graph) print_record("graph", p.graph);
-    print_ports(p, "input", p.inputs);
-    print_ports(p, "output", p.outputs);
+    print_ports(p, true, p.inputs);
+    print_ports(p, false, p.outputs);
   }
   for (const Plan& p : e.plans) print_plan(p);
 }

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <set>
 
 #include "base/log.h"
+#include "base/wildcard.h"
 #include "cli/batches.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
@@ -51,8 +53,20 @@ struct FromInputs {
   std::map<std::string, Shape> shapes;  // of inputs whose axes the model leaves open
 };
 
+// Arrays of bytes that --io says are images.
+std::set<std::string> images_in_bytes(const std::vector<Array>& arrays, const std::vector<PortType>& ports) {
+  std::set<std::string> names;
+  for (const Array& a : arrays) {
+    for (const PortType& p : ports) {
+      if (p.element == Element::u8 && a.dtype == "|u1" && matches(p.name.c_str(), a.name.c_str())) names.insert(a.name);
+    }
+  }
+  return names;
+}
+
 // The first input's array counts the samples. A model of a family leaves no axis open but the batch.
-Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shape>& given) {
+Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shape>& given,
+                              const std::vector<PortType>& ports) {
   TS_ASSIGN(const std::vector<Array> arrays, read_npz(o.inputs));
   if (arrays.empty()) return bad_input(cat(o.inputs, ": holds no arrays"));
   std::map<std::string, Shape> shapes;
@@ -64,11 +78,14 @@ Result<FromInputs> read_sizes(const Options& o, const std::map<std::string, Shap
     return !a.shape.empty() && !arrays[0].shape.empty() && a.shape[0] == arrays[0].shape[0];
   });
   if (o.flags.family.empty()) {
-    TS_ASSIGN(ClosedAxes closed, close_axes(o.model, o.inputs, shapes, given));
+    const std::set<std::string> bytes = images_in_bytes(arrays, ports);
+    TS_ASSIGN(ClosedAxes closed, close_axes(o.model, o.inputs, shapes, given, bytes));
     // A .npy has no name but the file's: for a model with one input it is that input.
     if (arrays.size() == 1 && o.inputs.ends_with(".npy") && !shapes.contains(closed.first_input)) {
       shapes = {{closed.first_input, arrays[0].shape}};
-      TS_ASSIGN(closed, close_axes(o.model, o.inputs, shapes, given));
+      const bool image = arrays[0].dtype == "|u1" && !ports.empty();
+      TS_ASSIGN(closed, close_axes(o.model, o.inputs, shapes, given,
+                                   image ? std::set{closed.first_input} : std::set<std::string>()));
     }
     first = closed.first_input;
     out.shapes = std::move(closed.shapes);
@@ -99,7 +116,7 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
                            " is a model; build an engine of several graphs with tessera build, "
                            "and name the one that runs here"));
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {}, common.quiet || common.json));
-  auto from_inputs = read_sizes(o, options.shapes);
+  auto from_inputs = read_sizes(o, options.shapes, options.ports);
   if (!from_inputs.ok()) return from_inputs.status();
   const int64_t samples = options.shapes.empty() ? from_inputs->samples : 1;
   options.batches = {o.batch != 0 ? o.batch : std::clamp<int64_t>(samples, 1, kLargestBatch)};

@@ -87,6 +87,9 @@ TEST(Advise, AllowsTheLayersThatAreRefused) {
       EXPECT_NE(text.find(cat(r.variant, ": ", r.reason)), std::string::npos) << r.variant;
     }
   }
+  // What to do comes before the reasons, which may be many.
+  EXPECT_LT(text.find("--allow"), text.find("matmul/")) << text;
+  EXPECT_LT(text.find(" cannot run as asked on "), text.find("--allow")) << text;
   const std::regex allow("--allow '([^'=]+)=([a-z0-9]+)'");
   int flags = 0;
   for (std::smatch m; std::regex_search(text, m, allow); text = m.suffix(), ++flags)

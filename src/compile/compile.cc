@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/compile.h"
 
+#include <algorithm>
+
+#include "base/refused_layers.h"
 #include "compile/advise.h"
 #include "lower/boundary.h"
 #include "lower/drop_port_copies.h"
@@ -70,7 +73,10 @@ Result<Plan> lower(Graph graph, const LowerOptions& options, ConstantPool& pool)
   auto plan = make_plan(lowered, options.plan, pool);
   const RefusedLayers& failures = plan.status().layers();
   if (plan.ok() || failures == nullptr) return plan;
-  return plan.status().extended(advise(graph, options, *failures, has_plan));
+  // What to do about it stands before the reasons, which may be many.
+  std::string text = plan.status().message();
+  text.insert(std::min(text.find('\n'), text.size()), advise(graph, options, *failures, has_plan));
+  return refused(std::move(text), *failures);
 }
 
 Result<Plan> lower_in_f32(const Graph& graph, ConstantPool& pool, bool as_reference) {

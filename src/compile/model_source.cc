@@ -49,8 +49,11 @@ Result<Graph> ModelSource::imported(int64_t batch, const LoadOptions& options) {
   if (family_) {
     if (!options.shapes.empty() || !options.states.empty())
       return usage_error("--shape and --state: a family has its inputs and states, leave them out");
-    if (!options.ports.empty())
-      return usage_error("--io: the inputs and outputs of a family have their types, leave it out");
+    if (!options.ports.empty()) {
+      TS_ASSIGN(const FamilySchedule own, schedule(options.sizes));
+      if (!own.graphs.empty())
+        return usage_error("--io: graphs that hand each other numbers have ports of their own types, leave it out");
+    }
     return family_->graph({.batch = batch, .graph = options.graph, .named = options.sizes});
   }
   if (!options.sizes.empty())

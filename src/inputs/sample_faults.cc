@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "inputs/pixel_bytes.h"
+
 namespace tessera {
 namespace {
 
@@ -41,7 +43,8 @@ std::vector<std::string> sample_faults(const Plan& plan, const Samples& samples)
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Operand& desc = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc;
     const ElementInfo& element = info(desc.type.element);
-    if (element.kind != ElementKind::kFloat || samples.data[i].empty()) continue;
+    const bool bytes = pixels_of(plan, plan.inputs[i]).has_value();
+    if ((element.kind != ElementKind::kFloat && !bytes) || samples.data[i].empty()) continue;
     const std::string& name = plan.inputs[i].name;
     const Look look = look_at(element, samples.data[i], samples.count);
     const bool one_number = samples.data[i].size() * 8 == static_cast<size_t>(samples.count * element.bits);
@@ -55,7 +58,7 @@ std::vector<std::string> sample_faults(const Plan& plan, const Samples& samples)
     if (samples.count > 1 && look.all_the_same)
       faults.push_back(cat("input '", name, "' is the same in all ", samples.count, " samples"));
     // Images come as four axes. Normalised ones have both signs, or end at 1.
-    if (desc.shape.size() == 4 && look.least >= 0 && look.most > 8 && look.most <= 255) {
+    if (!bytes && desc.shape.size() == 4 && look.least >= 0 && look.most > 8 && look.most <= 255) {
       faults.push_back(cat("input '", name, "' ", look.whole ? "holds whole numbers" : "holds numbers", " from ",
                            look.least, " to ", look.most, ", as pixels do before they are normalised"));
     }

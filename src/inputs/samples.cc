@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "inputs/pixel_bytes.h"
 #include "io/npz.h"
 #include "runtime/bind.h"
 
@@ -94,6 +95,8 @@ int64_t ids_below(const Plan& plan, int tensor) {
 // those of a decoder too, as most do in use. (Under a sliding window some see none.)
 uint64_t truth_at(uint64_t bits, int64_t index, int64_t cols) { return cols > 0 && index % cols == 0 ? 1 : bits % 2; }
 
+bool is_float_dtype(const std::string& dtype) { return dtype.size() > 1 && dtype[1] == 'f'; }
+
 bool is_half(Element e) { return e == Element::f16 || e == Element::bf16; }
 
 // Appends the largest number of an input that the element cannot hold, where there is one.
@@ -178,7 +181,7 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
     const int64_t longest = longest_cache(plan, port.tensor);
     const Shape& shape = desc_of(plan, port).shape;
     const int64_t cols = shape.size() < 2 ? 0 : shape.back();
-    const bool pixels = shape.size() >= 4 && shape.back() == 3;  // else a byte is a truth
+    const bool pixels = (shape.size() >= 4 && shape.back() == 3) || pixels_of(plan, port);  // else a byte is a truth
     std::vector<float> numbers(static_cast<size_t>(n));
     for (int64_t j = 0; j < n; ++j) {
       const uint64_t index = static_cast<uint64_t>(j);
@@ -259,6 +262,17 @@ void cut_rows(Array& a, const Shape& wanted) {
   a.data = Bytes::own(std::move(front));
 }
 
+// The array, or `made` where it holds floats and the port takes images in bytes.
+Result<const Array*> in_bytes(const Plan& plan, const Port& port, const Array* given, Array& made,
+                              const std::string& path) {
+  const auto pixels = pixels_of(plan, port);
+  if (!pixels || !is_float_dtype(given->dtype)) return given;
+  auto bytes = bytes_of_floats(*given, desc_of(plan, port).shape, *pixels);
+  if (!bytes.ok()) return bytes.status().at(path);
+  made = std::move(bytes).value();
+  return &made;
+}
+
 }  // namespace
 
 Result<Samples> read_samples(const Plan& plan, const std::string& path, bool front) {
@@ -288,6 +302,8 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, bool fro
                            held.empty() ? "none" : held));
     }
     const Operand& desc = desc_of(plan, port);
+    Array bytes;
+    TS_ASSIGN(found, in_bytes(plan, port, found, bytes, path));
     Shape shape(found->shape.begin(), found->shape.end());
     if (Shape one(desc.shape.begin() + 1, desc.shape.end()); shape == one) shape.insert(shape.begin(), 1);
     if (shape.size() != desc.shape.size() || !std::equal(shape.begin() + 1, shape.end(), desc.shape.begin() + 1)) {

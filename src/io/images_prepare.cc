@@ -105,44 +105,21 @@ Image cut(const Image& in, int64_t height, int64_t width) {
   return out;
 }
 
-std::vector<std::string> split(const std::string& text, char at) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
-template <class T>
-bool read_number(const std::string& text, T& out) {
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, out);
-  return error == std::errc() && rest == end && !text.empty();
-}
-
 bool read_side(const std::string& text, int64_t& side) {
-  return read_number(text, side) && side >= 1 && side <= kLargestSide;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, side);
+  return error == std::errc() && rest == end && !text.empty() && side >= 1 && side <= kLargestSide;
 }
 
-bool read_channels(const std::string& text, std::array<double, 3>& out) {
-  const std::vector<std::string> words = split(text, ':');
-  if (words.size() != 1 && words.size() != 3) return false;
-  for (size_t c = 0; c < 3; ++c) {
-    if (!read_number(words[words.size() == 1 ? 0 : c], out[c]) || !(std::fabs(out[c]) <= 1e6)) return false;
-  }
+// One number for all three, or one for each.
+bool read_three(const std::string& text, std::array<double, 3>& out) {
+  std::vector<double> numbers;
+  if (!read_channels(text, 3, numbers) || numbers.size() == 2) return false;
+  for (size_t c = 0; c < 3; ++c) out[c] = numbers[numbers.size() == 1 ? 0 : c];
   return true;
 }
 
-std::string channels_text(const std::array<double, 3>& numbers) {
-  std::string out;
-  for (const double x : numbers) {
-    char text[32];
-    out += (out.empty() ? "" : ":") + std::string(text, std::to_chars(text, text + sizeof(text), x).ptr);
-  }
-  return out;
-}
+std::string three_text(const std::array<double, 3>& numbers) { return channels_text({numbers.begin(), numbers.end()}); }
 
 Status wrong(const std::string& part, const char* wanted) {
   return usage_error(cat("--preprocess '", part.substr(0, 80), "': wanted ", wanted));
@@ -156,9 +133,9 @@ Status read_part(const std::string& part, Preprocess& p) {
     if (sides.size() > 2 || !read_side(sides[0], p.height) || !read_side(sides.back(), p.width))
       return wrong(part, "size=224 or size=HEIGHTxWIDTH, sides from 1 to 16384");
   } else if (key == "mean") {
-    if (!read_channels(value, p.mean)) return wrong(part, "mean=0.5 or mean=R:G:B, of pixels from 0 to 1");
+    if (!read_three(value, p.mean)) return wrong(part, "mean=0.5 or mean=R:G:B, of pixels from 0 to 1");
   } else if (key == "std") {
-    if (!read_channels(value, p.std) || *std::min_element(p.std.begin(), p.std.end()) < 1e-6)
+    if (!read_three(value, p.std) || *std::min_element(p.std.begin(), p.std.end()) < 1e-6)
       return wrong(part, "std=0.5 or std=R:G:B, above zero");
   } else if (key == "layout") {
     if (value != "nchw" && value != "nhwc") return wrong(part, "layout=nchw or layout=nhwc");
@@ -196,9 +173,16 @@ Result<Preprocess> parse_preprocess(const std::string& text) {
 }
 
 std::string to_string(const Preprocess& p) {
-  return cat("size=", p.height, "x", p.width, ",mean=", channels_text(p.mean), ",std=", channels_text(p.std),
+  return cat("size=", p.height, "x", p.width, ",mean=", three_text(p.mean), ",std=", three_text(p.std),
              ",layout=", p.channels_first ? "nchw" : "nhwc", ",fit=", p.crop ? "crop" : "stretch",
              p.resize != 0 ? cat(",resize=", p.resize) : "", ",filter=", p.bicubic ? "bicubic" : "bilinear");
+}
+
+bool says_numbers(const std::string& text) {
+  const std::vector<std::string> parts = split(text, ',');
+  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return part.starts_with("mean=") || part.starts_with("std=") || part.starts_with("layout=");
+  });
 }
 
 Image resize_image(const Image& image, int64_t height, int64_t width, bool bicubic) {
@@ -207,7 +191,7 @@ Image resize_image(const Image& image, int64_t height, int64_t width, bool bicub
   return height == image.height ? rows : resize_columns(rows, height, bicubic);
 }
 
-Result<std::vector<float>> prepare_image(const Image& image, const Preprocess& p) {
+Result<Image> fit_image(const Image& image, const Preprocess& p) {
   int64_t height = p.height, width = p.width;
   if (p.crop) {
     // The shorter side is `resize`; without it, the least extents in proportion that cover the crop.
@@ -220,15 +204,19 @@ Result<std::vector<float>> prepare_image(const Image& image, const Preprocess& p
     height = upright ? other : side, width = upright ? side : other;
     TS_TRY(check_image_size(height, width).at("resized"));
   }
-  Image fitted = resize_image(image, height, width, p.bicubic);
-  if (p.crop) fitted = cut(fitted, p.height, p.width);
+  const Image fitted = resize_image(image, height, width, p.bicubic);
+  return p.crop ? cut(fitted, p.height, p.width) : fitted;
+}
+
+Result<std::vector<float>> prepare_image(const Image& image, const Preprocess& p) {
+  TS_ASSIGN(const Image fitted, fit_image(image, p));
   const int64_t pixels = p.height * p.width;
   std::vector<float> out(static_cast<size_t>(pixels * 3));
   for (int64_t i = 0; i < pixels; ++i) {
     for (int64_t c = 0; c < 3; ++c) {
       const auto channel = static_cast<size_t>(c);
-      const double x = (fitted.rgb[static_cast<size_t>(i * 3 + c)] / 255.0 - p.mean[channel]) / p.std[channel];
-      out[static_cast<size_t>(p.channels_first ? c * pixels + i : i * 3 + c)] = static_cast<float>(x);
+      out[static_cast<size_t>(p.channels_first ? c * pixels + i : i * 3 + c)] =
+          pixel_number(fitted.rgb[static_cast<size_t>(i * 3 + c)], p.mean[channel], p.std[channel]);
     }
   }
   return out;

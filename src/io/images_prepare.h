@@ -15,7 +15,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "io/images.h"
@@ -33,10 +35,38 @@ struct Preprocess {
 };
 Result<Preprocess> parse_preprocess(const std::string& text);
 std::string to_string(const Preprocess& preprocess);  // every part, defaults included
+// Whether one of the parts says what becomes of bytes: mean, std or layout.
+bool says_numbers(const std::string& text);
 
 // The image in other extents, 8 bits per channel.
 Image resize_image(const Image& image, int64_t height, int64_t width, bool bicubic);
+// The image in the size asked for, still bytes.
+Result<Image> fit_image(const Image& image, const Preprocess& preprocess);
 // height * width * 3 numbers in the layout asked for.
 Result<std::vector<float>> prepare_image(const Image& image, const Preprocess& preprocess);
+
+// How bytes become a model's numbers, (byte / 255 - mean) / std, where that is done inside an engine. As text, parts
+// with commas between them: mean=, std= as above, but of any number of channels; layout= where the model has its
+// channels (default: where it has 1, 3 or 4 of them).
+enum class ImageLayout : uint8_t { kUnsaid, kChannelsFirst, kChannelsLast };
+
+struct Pixels {
+  std::vector<double> mean = {0}, std = {1};  // one number, or one for each channel
+  ImageLayout layout = ImageLayout::kUnsaid;
+  bool operator==(const Pixels&) const = default;
+  bool uniform() const { return mean.size() == 1 && std.size() == 1; }
+};
+// The error names the part and what would be accepted, not where the text stands.
+Result<Pixels> parse_pixels(const std::string& text);
+std::string to_string(const Pixels& pixels);  // every part that parse_pixels reads; equal pixels give equal text
+
+// In double, rounded once.
+float pixel_number(uint8_t byte, double mean, double std);
+
+// "0.5", "0.485:0.456:0.406": at most `most` finite numbers of at most 1e6; false where it is no such list.
+bool read_channels(const std::string& text, size_t most, std::vector<double>& numbers);
+std::string channels_text(const std::vector<double>& numbers);
+// The pieces between the characters `at`.
+std::vector<std::string> split(const std::string& text, char at);
 
 }  // namespace tessera

@@ -169,6 +169,36 @@ TEST(Preprocess, NumbersAndLayout) {
   }
 }
 
+TEST(Pixels, WordsReadBack) {
+  for (const char* text : {"mean=0.5", "std=0.25,mean=0:0.5:1", "mean=0.1:0.2,std=1:0.003921568859368563",
+                           "layout=nchw,mean=0.485:0.456:0.406,std=0.229:0.224:0.225", "layout=nhwc"}) {
+    const auto p = parse_pixels(text);
+    ASSERT_TRUE(p.ok()) << p.status().message();
+    const auto again = parse_pixels(to_string(*p));
+    ASSERT_TRUE(again.ok()) << to_string(*p);
+    EXPECT_EQ(*p, *again);
+  }
+  EXPECT_EQ(to_string(*parse_pixels("std=0.5,mean=0:1")), "mean=0:1,std=0.5");
+}
+
+// One formula for bytes outside and inside an engine.
+TEST(Pixels, AreThoseOfPreparedImages) {
+  Image image{16, 16, {}};
+  for (int i = 0; i < 256 * 3; ++i) image.rgb.push_back(static_cast<uint8_t>(i / 3));
+  const auto p = parse_preprocess("size=16,mean=0.485:0.456:0.406,std=0.229:0.224:0.225,layout=nhwc");
+  ASSERT_TRUE(p.ok());
+  const auto x = prepare_image(image, *p), y = prepare_image(*fit_image(image, *p), *p);
+  ASSERT_TRUE(x.ok() && y.ok());
+  EXPECT_EQ(*x, *y);
+  for (size_t i = 0; i < x->size(); ++i)
+    EXPECT_EQ((*x)[i], pixel_number(static_cast<uint8_t>(i / 3), p->mean[i % 3], p->std[i % 3]));
+}
+
+TEST(Preprocess, KnowsWhoSaysNumbers) {
+  EXPECT_FALSE(says_numbers("size=8,fit=stretch,filter=bicubic"));
+  for (const char* text : {"size=8,mean=0", "std=1,size=8", "size=8,layout=nchw"}) EXPECT_TRUE(says_numbers(text));
+}
+
 TEST(Preprocess, TheMiddleIsCutOut) {
   Image image{4, 9, std::vector<uint8_t>(4 * 9 * 3)};
   for (size_t i = 0; i < 36; ++i) image.rgb[i * 3] = static_cast<uint8_t>(i % 9 * 10);  // red is the column

@@ -5,6 +5,7 @@
 
 #include "ir/check.h"
 #include "ops/builder.h"
+#include "rewrite/byte_ports.h"
 #include "rewrite/concat_before_matmul.h"
 #include "rewrite/drop_casts.h"
 #include "rewrite/drop_dead.h"
@@ -75,7 +76,8 @@ Status canonicalise(Graph& graph) {
            recognise_attention, simplify_views, drop_dead,  // what was a pattern's inside is no reader any more
            fuse, sink_row_orders, simplify_views, drop_dead,
            fuse, simplify_views,  // results whose row order sank meet their residuals
-           concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise, drop_dead,
+           concat_before_matmul, drop_dead, drop_rows, shape_outputs, simplify_views, materialise,
+           copy_bytes_first, drop_dead,  // what is copied is known
            name_everything}) {
     // clang-format on
     TS_TRY(pass(graph));

@@ -7,7 +7,9 @@
 #include "base/progress_sink.h"
 #include "compile/compile.h"
 #include "compile/weights_checksum.h"
+#include "inputs/pixel_bytes.h"
 #include "plan/golden_plans.h"
+#include "rewrite/byte_ports.h"
 #include "runtime/batches.h"
 
 namespace tessera {
@@ -38,6 +40,28 @@ bool takes_integers_only(const Engine& engine) {
   });
 }
 
+// Ports of 16 bits, which states are too, and images in bytes, whose shapes become the model's own.
+std::vector<PortType> port_types_of(const Plan& golden, LoadOptions& options) {
+  std::vector<PortType> ports;
+  for (const auto& [list, outputs] : {std::pair(&golden.inputs, false), {&golden.outputs, true}}) {
+    for (const Port& p : *list) {
+      const PlanTensor& t = golden.tensors[static_cast<size_t>(p.tensor)];
+      const QuantType& type = t.desc.type;
+      const bool state = is_state(golden, p) ||
+                         std::any_of(options.states.begin(), options.states.end(), [&, out = outputs](const auto& s) {
+                           return p.name == (out ? s.output : s.input);
+                         });
+      if (!state && t.storage != Storage::kState && (type == Element::f16 || type == Element::bf16))
+        ports.push_back({p.name, type.element});
+      const auto pixels = outputs ? std::nullopt : pixels_of(golden, p);
+      if (!pixels) continue;
+      ports.push_back({p.name, Element::u8, *pixels});
+      options.shapes[p.name] = model_shape(t.desc.shape, pixels->layout);
+    }
+  }
+  return ports;
+}
+
 // How the model was loaded that a golden plan was made of: its shapes, and its states (rewrite/keep_caches.h).
 LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::string& family) {
   LoadOptions options{.exact = false, .shapes = {}, .states = {}, .family = family};
@@ -58,22 +82,8 @@ LoadOptions loading_of(const Engine& engine, const Plan& golden, const std::stri
       options.shapes.erase(kPastLength);
     }
   }
-  if (!family.empty()) {  // a family has its own
-    options.shapes.clear(), options.states.clear();
-    return options;
-  }
-  // Ports of 16 bits, which states are too.
-  for (const auto& [ports, outputs] : {std::pair(&golden.inputs, false), {&golden.outputs, true}}) {
-    for (const Port& p : *ports) {
-      const PlanTensor& t = golden.tensors[static_cast<size_t>(p.tensor)];
-      const QuantType& type = t.desc.type;
-      const bool state = std::any_of(options.states.begin(), options.states.end(), [&, out = outputs](const auto& s) {
-        return p.name == (out ? s.output : s.input);
-      });
-      if (!state && t.storage != Storage::kState && (type == Element::f16 || type == Element::bf16))
-        options.ports.push_back({p.name, type.element});
-    }
-  }
+  if (family.empty() || engine.schedule.empty()) options.ports = port_types_of(golden, options);
+  if (!family.empty()) options.shapes.clear(), options.states.clear();  // a family has its own
   return options;
 }
 

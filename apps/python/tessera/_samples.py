@@ -49,6 +49,10 @@ def _numpy_type(port: Port) -> numpy.dtype[Any]:
     return numpy.dtype(f"{'iuf'[code]}{bits // 8}")
 
 
+def _takes_images(port: Port) -> bool:
+    return port.element == "u8" and len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
+
+
 def converted(given: Any, port: Port, dtype: numpy.dtype[Any]) -> Any:
     """Dense rows of the port's type. Only numbers become numbers, and an integer port gets no other integers."""
     array = given if type(given) is numpy.ndarray else _as_array(given, port)
@@ -56,6 +60,9 @@ def converted(given: Any, port: Port, dtype: numpy.dtype[Any]) -> Any:
         return numpy.asarray(array, order="C")
     if array.dtype.kind not in "biuf":
         raise BadInputError(3, f"input '{port.name}' holds {array.dtype}; real numbers are wanted, as {port.element}")
+    if _takes_images(port) and array.dtype.kind in "bf":
+        raise BadInputError(3, f"input '{port.name}' holds {array.dtype}; it takes images as bytes, uint8 "
+                               f"{list(port.shape)}, and normalises them itself")  # fmt: skip
     if dtype.kind != "f" and array.dtype.kind != "b":
         bounds = numpy.iinfo(dtype)
         inside = (array >= bounds.min) & (array <= bounds.max) & (array == numpy.trunc(array))

@@ -108,6 +108,34 @@ TEST(BadInput, ListsAnOperatorOnce) {
   EXPECT_LT(error_of(many).size(), 4000u);
 }
 
+// What helps stands once, whatever the number of nodes, and only where it does.
+TEST(BadInput, SaysWhatHelps) {
+  auto m = empty_model();
+  add_node(m, "RandomNormalLike", {"x"}, "a");
+  add_node(m, "Unique", {"x"}, "b");
+  add_node(m, "Loop", {"x"}, "c");
+  add_node(m, "FusedMatMul", {"x", "x"}, "d")->set_domain("com.microsoft");
+  add_node(m, "Shape", {"x"}, "s");
+  add_node(m, "Constant", {}, "k")->add_attribute()->set_name("value_float");
+  m.mutable_graph()->mutable_node(5)->mutable_attribute(0)->set_type(onnx::AttributeProto::FLOAT);
+  add_node(m, "Det", {"k"}, "e");
+  add_node(m, "Relu", {"x"}, "z");
+  expect_error(m, {"random numbers come in as an input", "end the export before them", "traced (dynamo=False)",
+                   "give the model from before it", "folded by onnxsim (onnxsim MODEL.onnx FOLDED.onnx)"});
+  auto other = empty_model();
+  add_node(other, "Det", {"x"}, "z");
+  EXPECT_EQ(error_of(other).find("onnxsim"), std::string::npos) << error_of(other);
+}
+
+// One refusal has the operators that are missing and the nodes that cannot be built.
+TEST(BadInput, TellsOperatorsAndNodesAtOnce) {
+  auto m = empty_model();
+  add_node(m, "Unique", {"x"}, "a");
+  add_node(m, "Conv", {"x", "x"}, "b");
+  add_node(m, "Cast", {"x"}, "z");
+  expect_error(m, {"Unique", "'node_b' (Conv)", "'node_z' (Cast)"});
+}
+
 TEST(BadInput, SizesOfInputs) {
   for (const int64_t size : {0, -1, -7}) {
     auto m = empty_model();

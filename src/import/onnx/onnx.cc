@@ -9,6 +9,7 @@
 
 #include "import/onnx/convert.h"
 #include "import/onnx/float_types.h"
+#include "import/onnx/missing.h"
 #include "import/onnx/reader.h"
 #include "io/mmap.h"
 #include "ir/check.h"
@@ -35,45 +36,6 @@ std::string module_path(const OnnxNode& node) {
   return out;
 }
 
-bool is_if(const OnnxNode& node) { return node.domain.empty() && node.op == "If"; }
-
-// Products of integers with zero points, as quantize_dynamic and QuantFormat.QOperator write them.
-bool multiplies_integers(const std::string& op) {
-  return op.ends_with("Integer") || op.starts_with("QLinear") || op.starts_with("MatMulInteger") || op == "QGemm" ||
-         op == "QAttention" || op == "DynamicQuantizeMatMul";
-}
-
-// One line for all that is missing: every operator once, with how many nodes want it and the first of them; empty where
-// nothing is.
-std::string unsupported_operators(const std::vector<OnnxNode>& nodes) {
-  struct Missing {
-    const OnnxNode* first;
-    size_t count;
-  };
-  std::map<std::string, Missing> missing;
-  size_t count = 0;
-  bool integers = false;
-  for (const OnnxNode& n : nodes) {
-    if (find_onnx_op(n) != nullptr || is_if(n)) continue;
-    integers = integers || multiplies_integers(n.op);
-    const std::string op = n.domain.empty() ? n.op : n.domain + "." + n.op;
-    ++missing.emplace(op, Missing{&n, 0}).first->second.count;
-    ++count;
-  }
-  if (count == 0) return "";
-  constexpr size_t kListed = 50;  // more is a file of another kind
-  std::string list;
-  size_t listed = 0;
-  for (const auto& [op, m] : missing) {
-    if (++listed > kListed) break;
-    list += cat(listed == 1 ? "" : ", ", shown(op), " (", m.count > 1 ? cat(m.count, " times, first ") : "", "node '",
-                shown(m.first->name), "', opset ", m.first->opset, ")");
-  }
-  if (missing.size() > kListed) list += cat(" and ", missing.size() - kListed, " more");
-  return cat(missing.size(), missing.size() == 1 ? " operator is" : " operators are", " not supported (", count,
-             count == 1 ? " node" : " nodes", "): ", list, integers ? cat("; ", kAskForSymmetricCodes) : "");
-}
-
 class Importer {
  public:
   Importer(const OnnxOptions& options, std::shared_ptr<DerivedConstants> derived)
@@ -82,7 +44,8 @@ class Importer {
   }
 
   Result<Graph> run(const OnnxModel& model) {
-    unsupported_ = unsupported_operators(model.nodes);
+    constants_ = constant_names(model);
+    unsupported_ = unsupported_operators(model.nodes, constants_);
     count_readers(model.nodes);
     for (const OnnxNode& n : model.nodes) made_.insert(n.outputs.begin(), n.outputs.end());
     context_.outputs.insert(model.outputs.begin(), model.outputs.end());
@@ -161,7 +124,8 @@ class Importer {
     if (numbers.size() != 1)
       return bad_input(cat("its condition '", shown(node.inputs[0]),
                            "' depends on the model's input; only conditions known at build are supported, those that "
-                           "shapes decide among them"));
+                           "shapes decide among them; torch.onnx.export writes the branch that was taken where the "
+                           "model is traced (dynamo=False), not scripted"));
     const auto attr = node.attrs.find(numbers[0] != 0 ? "then_branch" : "else_branch");
     if (attr == node.attrs.end() || attr->second.branch == nullptr) return bad_input("has no such branch");
     const OnnxBranch& branch = *attr->second.branch;
@@ -183,7 +147,8 @@ class Importer {
 
   // Its results; kNoValue where one depends on what failed.
   Result<Values> add_branch(const OnnxBranch& branch) {
-    if (const std::string missing = unsupported_operators(branch.nodes); !missing.empty()) return bad_input(missing);
+    if (const std::string missing = unsupported_operators(branch.nodes, constants_); !missing.empty())
+      return bad_input(missing);
     TS_TRY(add_tensors(branch.tensors));
     TS_TRY(add_nodes(branch.nodes));
     Values results;
@@ -350,13 +315,14 @@ class Importer {
   OnnxContext context_;
   FloatTypes floats_;
   std::unordered_map<std::string, ValueId> ids_;
-  std::unordered_set<std::string> lost_;  // names that depend on what failed
-  std::vector<std::string> failures_;     // of nodes, each with its node
-  std::string unsupported_;               // operators
-  std::vector<std::string> defined_;      // the names in ids_, in order
-  int64_t index_ = 0;                     // of the next node, without Constants
-  std::map<std::string, int64_t> sizes_;  // of open axes, by their names
-  bool batch_open_ = false;               // some input leaves its first axis open
+  std::unordered_set<std::string> lost_;       // names that depend on what failed
+  std::vector<std::string> failures_;          // of nodes, each with its node
+  std::string unsupported_;                    // operators
+  std::unordered_set<std::string> constants_;  // names that no input changes
+  std::vector<std::string> defined_;           // the names in ids_, in order
+  int64_t index_ = 0;                          // of the next node, without Constants
+  std::map<std::string, int64_t> sizes_;       // of open axes, by their names
+  bool batch_open_ = false;                    // some input leaves its first axis open
   std::set<ValueId> results_;
   std::unordered_set<std::string> made_;  // by any node of the file
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "import/onnx/open_axes.h"
 
+#include <algorithm>
+
 #include "import/onnx/reader.h"
 #include "io/mmap.h"
 
@@ -51,10 +53,24 @@ bool has_open_axes(const OnnxInput& input) {
   return false;
 }
 
+bool channels_first(const OnnxInput& image) {
+  const auto may_be_channels = [&](size_t axis) {
+    const int64_t n = image.dims[axis].size;
+    return n == 1 || n == 3 || n == 4;
+  };
+  return image.dims.size() == 4 && may_be_channels(1) && !may_be_channels(3);
+}
+
+OnnxInput with_channels_last(OnnxInput image) {
+  std::rotate(image.dims.begin() + 1, image.dims.begin() + 2, image.dims.end());
+  return image;
+}
+
 }  // namespace
 
 Result<ClosedAxes> close_axes(const std::string& model_path, const std::string& arrays_path,
-                              const std::map<std::string, Shape>& arrays, const std::map<std::string, Shape>& given) {
+                              const std::map<std::string, Shape>& arrays, const std::map<std::string, Shape>& given,
+                              const std::set<std::string>& bytes) {
   TS_ASSIGN(const Bytes file, map_file(model_path));
   const auto inputs = read_onnx_inputs(file);
   if (!inputs.ok()) return inputs.status().at(model_path);
@@ -70,10 +86,13 @@ Result<ClosedAxes> close_axes(const std::string& model_path, const std::string& 
     if (out.first_input.empty()) out.first_input = input.name;
     const auto array = arrays.find(input.name);
     if (given.contains(input.name) || array == arrays.end()) continue;
-    TS_TRY(check_fits(input, array->second).at(arrays_path));
-    TS_TRY(note_sizes(input, array->second, cat("array '", shown(input.name), "'"), sizes).at(arrays_path));
+    const bool turned = bytes.contains(input.name) && channels_first(input);
+    const OnnxInput seen = turned ? with_channels_last(input) : input;
+    TS_TRY(check_fits(seen, array->second).at(arrays_path));
+    TS_TRY(note_sizes(seen, array->second, cat("array '", shown(input.name), "'"), sizes).at(arrays_path));
     if (!has_open_axes(input)) continue;
     Shape shape = array->second;
+    if (turned) shape = {shape[0], shape[3], shape[1], shape[2]};
     shape[0] = 0;
     out.shapes.emplace(input.name, std::move(shape));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/status.h"
@@ -17,8 +18,10 @@ struct ClosedAxes {
   std::map<std::string, Shape> shapes;
 };
 // `arrays`: shapes by input name, of the file `arrays_path`; one that is missing closes nothing. `given`: whole shapes
-// (--shape) that go before them.
+// (--shape) that go before them. `bytes`: inputs whose arrays are images with the channels last, wherever the model has
+// them (rewrite/byte_ports.h).
 Result<ClosedAxes> close_axes(const std::string& model_path, const std::string& arrays_path,
-                              const std::map<std::string, Shape>& arrays, const std::map<std::string, Shape>& given);
+                              const std::map<std::string, Shape>& arrays, const std::map<std::string, Shape>& given,
+                              const std::set<std::string>& bytes = {});
 
 }  // namespace tessera

@@ -163,7 +163,9 @@ Result<Values> non_zero(OnnxCall& c) {
   const Shape shape = c.b.shape(x);
   const std::vector<double> numbers = c.b.graph().numbers(x);
   if (!c.b.graph().at(x).constant || static_cast<int64_t>(numbers.size()) > kMaxListed)
-    return bad_input("the operand of NonZero must be a table known at build: its result's shape depends on it");
+    return bad_input(
+        "the operand of NonZero must be a table known at build: its result's shape depends on it; end the export "
+        "before it");
   std::vector<std::vector<int64_t>> places(shape.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (numbers[i] == 0) continue;

@@ -38,6 +38,12 @@ std::vector<Problem> problems() {
       all.push_back(problem({6}, t, {4}, ids));
     }
   }
+  for (const QuantType& t : {kF32, kF16}) {  // a number for every byte, for one to four channels, and of bytes alone
+    for (const Shape& table : {Shape{256}, {256, 3}, {256, 4}, {300, 5}, {255, 3}})
+      all.push_back(problem(table, t, {2, 19, 3}, Element::u8));
+  }
+  all.push_back(problem({256, 3}, kF16, {3, 53, 61}, Element::u8));  // more than are moved in one piece
+  all.push_back(problem({256, 3}, kF32, {2, 5}, Element::u8, kF16));
   all.push_back(problem({12, 33}, kF16, {5}, Element::i64, kF32));
   all.push_back(problem({12, 33}, kF32, {}, Element::i64));
   return all;
