@@ -263,6 +263,21 @@ void run_samples(BoundContext& context, const nb::list& inputs, const nb::list& 
   check_run(status);
 }
 
+// The shapes that the outputs have for these inputs.
+nb::list output_shapes(BoundContext& context, const nb::list& inputs) {
+  Tensors in(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) in.take(i, inputs[i], false);
+  nb::list shapes;
+  for (size_t o = 0; o < context.outputs().size(); ++o) {
+    std::vector<int64_t> shape(context.outputs()[o].shape.size());
+    check(tess_output_shape(context.handle().c(), in.data(), inputs.size(), o, shape.data(), shape.size()));
+    nb::list one;
+    for (const int64_t n : shape) one.append(n);
+    shapes.append(nb::tuple(one));
+  }
+  return shapes;
+}
+
 // The sentence is made with the GIL held.
 template <class F>
 auto without_gil(const F& body) {
@@ -380,6 +395,7 @@ NB_MODULE(_tessera, m) {
   nb::class_<BoundContext>(m, "Context", "A plan with its working memory; one call at a time.")
       .def("__call__", &BoundContext::call, "inputs"_a, nb::kw_only(), "out"_a = nb::none(), "stream"_a = nb::none())
       .def("run_samples", &run_samples)
+      .def("output_shapes", &output_shapes)
       .def("cancel",
            [](BoundContext& c) {
              if (const Status status = c.handle().cancel(); !status.ok()) raise(status);

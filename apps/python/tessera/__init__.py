@@ -147,7 +147,8 @@ class Engine:
 
     def run(self, inputs: dict[str, Any], *, graph: str | None = None, verify: bool = True) -> dict[str, Any]:
         """Arrays by the names of the inputs, any number of samples, from any thread. They are converted to the types of
-        the inputs, where that leaves integers what they are; results are numpy arrays by the names of the outputs."""
+        the inputs, where that leaves integers what they are; results are numpy arrays by the names of the outputs. Of
+        an engine with lengths arrays have any of them: the smallest plans that hold them run."""
         import numpy
 
         if not isinstance(inputs, _Mapping):
@@ -166,8 +167,8 @@ class Engine:
                 what = f"no array for {', '.join(missing)}" if missing else f"no input is called {', '.join(unknown)}"
                 raise BadInputError(3, f"{what}; the inputs are {names}")
             arrays = [_converted(numpy, inputs[p.name], p) for p in context.inputs]
-            samples = arrays[0].shape[0] if arrays and arrays[0].ndim else 0
-            results = [numpy.empty((samples, *p.shape[1:]), _numpy_type(p)) for p in context.outputs]
+            shapes = context.output_shapes(arrays)
+            results = [numpy.empty(shape, _numpy_type(p)) for shape, p in zip(shapes, context.outputs)]
             context.run_samples(arrays, results)
             return {p.name: r for p, r in zip(context.outputs, results)}
         finally:
