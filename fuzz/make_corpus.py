@@ -608,6 +608,20 @@ def engine_seeds(program):
                 write_engine_seeds(f"{name}_{precision}_{target}", out.read_bytes(), whole=name == "mlp")
 
 
+def length_seeds(program):
+    """Plans for several lengths: one that may be padded, and one that may not (what is summed up sees the zeros)."""
+    for name, body in (("padded", "z = Relu(x)"), ("exact", "z = Softmax <axis = 1> (x)")):
+        model = onnx.parser.parse_model(f"""
+            <ir_version: 8, opset_import: ["" : 17]>
+            rows (float[n,rows,2] x) => (float[n,rows,2] z) {{ {body} }}""")
+        with tempfile.TemporaryDirectory() as scratch:
+            source, out = pathlib.Path(scratch) / "m.onnx", pathlib.Path(scratch) / "m.tess"
+            onnx.save(model, source)
+            command = [program, "build", source, "--precision", "fp32", "-o", out, "--json", "--golden-samples", "1"]
+            subprocess.run([*command, "--shape", "x=1/2,3/5,2"], check=True, stdout=subprocess.DEVNULL)
+            write_engine_seeds(f"lengths_{name}", out.read_bytes())
+
+
 def state_seeds(program):
     """A state that is read and written, two graphs over one KV cache, and a schedule."""
     rng = np.random.default_rng(4)
@@ -674,6 +688,7 @@ def main():
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])
         state_seeds(sys.argv[1])
+        length_seeds(sys.argv[1])
     for target in sorted(CORPUS.iterdir()):
         sizes = [f.stat().st_size for f in target.iterdir()]
         print(f"{target.name}: {len(sizes)} files, {sum(sizes)} bytes")

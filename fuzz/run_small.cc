@@ -4,8 +4,10 @@
 #include "op/op.h"
 #include "ops/ops.h"
 #include "plan/engine_file.h"
+#include "runtime/batches.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "runtime/fit_lengths.h"
 #include "runtime/session.h"
 #include "verify/verify.h"
 
@@ -59,6 +61,40 @@ void run_schedule(const Engine& engine) {
   for (int turn = 0; turn < 2; ++turn) (void)(*session)->run(inputs, outputs);
 }
 
+// Arrays of every bucket's lengths, and of one less, as a program with lengths of its own would hand them over.
+void run_lengths(const Engine& engine) {
+  if (engine.lengths.none()) return;
+  constexpr int64_t kSamples = 2;
+  BatchRunner runner(engine);
+  for (const Plan* plan : runnable_plans(engine)) {
+    for (const int64_t fewer : {0, 1}) {
+      std::vector<Shape> shapes;
+      for (const Port& p : plan->inputs) {
+        shapes.push_back(plan->tensors[static_cast<size_t>(p.tensor)].desc.shape);
+        shapes.back()[0] = kSamples;
+        for (size_t axis = 1; axis < shapes.back().size(); ++axis) {
+          if (find_axis(engine.lengths.inputs, p.name, axis) != nullptr) shapes.back()[axis] -= fewer;
+        }
+      }
+      const auto fit = fit_lengths(engine, plan->graph, shapes);
+      if (!fit.ok()) continue;
+      std::vector<Buffer> buffers;
+      const auto make = [&](const std::vector<Port>& ports, std::vector<Shape> forms) {
+        std::vector<void*> pointers;
+        for (size_t i = 0; i < ports.size(); ++i) {
+          forms[i][0] = kSamples;
+          const Element element = plan->tensors[static_cast<size_t>(ports[i].tensor)].desc.type.element;
+          pointers.push_back(
+              buffers.emplace_back(static_cast<size_t>(packed_bytes(element, elements(forms[i])))).data());
+        }
+        return pointers;
+      };
+      const std::vector<void*> in = make(plan->inputs, fit->inputs), out = make(plan->outputs, fit->outputs);
+      (void)runner.run(*fit, kSamples, {in.data(), in.size()}, out);
+    }
+  }
+}
+
 }  // namespace
 
 void run_small(const Engine& engine) {
@@ -89,6 +125,7 @@ void run_small(const Engine& engine) {
   if (!all) return;
   (void)verify_plans(engine);
   run_schedule(engine);
+  run_lengths(engine);
 }
 
 }  // namespace tessera::fuzz

@@ -80,6 +80,8 @@ TEST_F(LibraryHostile, NothingWhereSomethingIsNeeded) {
   EXPECT_EQ(code_of(tess_context_make(nullptr, nullptr, &context)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_context_make(engine_.get(), nullptr, nullptr)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_context_port(nullptr, 0, 0, &port)), TESS_USAGE);
+  EXPECT_EQ(code_of(tess_output_shape(nullptr, nullptr, 0, 0, nullptr, 0)), TESS_USAGE);
+  EXPECT_EQ(code_of(tess_output_shape(context_.get(), nullptr, 0, 0, nullptr, 0)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_run(nullptr, nullptr, 0, nullptr, 0)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_run(context_.get(), nullptr, 1, nullptr, 2)), TESS_USAGE);
   EXPECT_EQ(code_of(tess_enqueue(nullptr, nullptr, 0, nullptr, 0, nullptr)), TESS_USAGE);

@@ -14,32 +14,40 @@ namespace tessera {
 Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
                                const std::string& graph) {
   TS_ASSIGN(const std::string name, pick_graph(engine, graph));
-  const std::vector<const Plan*> plans = largest_plans(engine, name);
-  if (plans.empty()) return bad_input("the engine has no plan to run");
+  TS_ASSIGN(Fit largest, largest_fit(engine, name));
+  return run_batched(engine, samples, check_golden_first, std::move(largest));
+}
+
+Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first, Fit fit) {
   TS_TRY(check_target(engine));
-  const Plan& plan = *plans[0];
+  const Plan& plan = *fit.plans[0];
+  for (size_t i = 0; i < plan.inputs.size(); ++i)  // as they were read
+    fit.inputs[i] = plan.tensors[static_cast<size_t>(plan.inputs[i].tensor)].desc.shape;
   std::vector<const void*> inputs;
   for (const Bytes& b : samples.data) inputs.push_back(b.data());
   std::vector<Buffer> gathered;
   std::vector<void*> outputs;
-  for (const Port& p : plan.outputs) {
-    TS_ASSIGN(Buffer all, allocate(port_bytes(plan, p) / plan.batch * samples.count, cat("output '", p.name, "'")));
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const Port& p = plan.outputs[i];
+    const Element element = plan.tensors[static_cast<size_t>(p.tensor)].desc.type.element;
+    fit.outputs[i][0] = samples.count;
+    TS_ASSIGN(Buffer all, allocate(packed_bytes(element, elements(fit.outputs[i])), cat("output '", p.name, "'")));
     outputs.push_back(all.data());
     gathered.push_back(std::move(all));
   }
   Progress progress("running", samples.count);
   BatchOptions options;
-  options.graph = name;
+  options.graph = plan.graph;
   options.progress = [&](int64_t done) {
     progress.advance(done);
     return Status();
   };
   if (check_golden_first) options.admit = golden_first(engine);
   BatchRunner runner(engine, options);
-  TS_TRY(runner.run(samples.count, inputs, outputs));
+  TS_TRY(runner.run(fit, samples.count, inputs, outputs));
   BatchedRun result{.outputs = {}, .times = runner.times(), .machine = runner.machine(), .used = runner.used()};
   for (size_t i = 0; i < gathered.size(); ++i)
-    result.outputs.push_back(output_array(plan, i, samples.count, std::move(gathered[i])));
+    result.outputs.push_back(output_array(plan, i, fit.outputs[i], samples.count, std::move(gathered[i])));
   return result;
 }
 

@@ -23,6 +23,8 @@ struct BatchedRun {
 // `check_golden_first`: each plan reproduces its golden values before it serves, where the engine has them.
 Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first,
                                const std::string& graph = "");
+// Through the plans of `fit`; samples have the shapes of their ports, results are cut to those of `fit`.
+Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first, Fit fit);
 
 // Asked before a plan runs: whether it reproduces its golden values here. Empty where the engine has none. `engine`
 // must outlive it.

@@ -65,7 +65,8 @@ Runner add(OptionList& options, const Common& common) {
   options.group("Engine");
   options.add("-o,--output", o->output, "FILE", "the engine file to write (default: MODEL.tess in the working folder)");
   options.add("--batch", o->batches, "N,...",
-              "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1)");
+              "batch sizes, one plan each, up to 1048576: 1,8,64 (default: the model's, or 1; not with several numbers "
+              "for the first axis of --shape)");
   add_build_flags(options, o->flags);
   options.group("Golden values");
   options
@@ -103,9 +104,11 @@ const Command build_command{
     "  tessera build vit.onnx --precision fp8 --calib images.npz --target sm90\n"
     "  tessera build vit.onnx --precision fp8 --calib images.npz --allow 'blocks.*.mlp.fc2=fp16'\n"
     "  tessera build --family vit vit-nvfp4/ -o vit.tess\n"
+    "  tessera build bert.onnx --shape input_ids=1:8,16:512 --shape attention_mask=1:8,16:512\n"
     "  tessera build vit.onnx --precision fp8 --target sm90 --batch 64 --tune\n",
     "Files:\n"
-    "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape\n"
+    "  MODEL.onnx  weights inside or in files beside it; the batch may be open, other axes with --shape,\n"
+    "              in which a range or a list makes a plan for each length (docs/engines.md)\n"
     "  FOLDER      with --family: config.json and *.safetensors; plain, ModelOpt or compressed-tensors\n"
     "  --calib     an npz, a folder of JPEG and PNG images (with --preprocess), or the ranges.json that\n"
     "              tessera calibrate wrote, told apart by content\n"

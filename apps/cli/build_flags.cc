@@ -144,8 +144,11 @@ void add_build_flags(OptionList& options, BuildFlags& flags) {
 
 void add_model_flags(OptionList& options, ModelFlags& flags) {
   options.group("Model");
-  options.add("--shape", flags.shapes, "INPUT=N,...",
-              "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128");
+  options.add(
+      "--shape", flags.shapes, "INPUT=N,...",
+      "the whole shape of an input whose axes the model leaves open; repeatable: input_ids=1,128. build: an axis "
+      "may be a range LO:HI (both, and the powers of two between) or a list 16/64/512, with a plan for each: "
+      "input_ids=1:8,16:512; run takes the smallest that holds its arrays");
   options.add("--state", flags.states, "INPUT=OUTPUT",
               "an input that a session keeps: the next run finds this run's output there; * matches; repeatable: "
               "'past_key_values.*=present.*' makes a KV cache, and an input past_length");
@@ -198,12 +201,59 @@ Status check_calibration_flags(const CalibrationFlags& flags, const std::string&
 
 namespace {
 
-// "input_ids=1,128"
-std::optional<std::pair<std::string, Shape>> parse_shape(const std::string& text) {
+using NamedShape = std::pair<std::string, RangedShape>;
+
+// "128", "16:512", "16/64/512": numbers of one axis. `where` begins the error.
+Result<AxisNumbers> parse_axis(const std::string& word, const std::string& where) {
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  const auto refuse = [&](const std::string& why) {
+    return usage_error(cat(where, ": ", why,
+                           "; wanted INPUT=N,..., for example input_ids=1,128, where an axis may have "
+                           "a range 16:512 or a list 16/64/512, from 1 on"));
+  };
+  AxisNumbers numbers;
+  const bool range = word.find(':') != std::string::npos;
+  for (size_t at = 0; at <= word.size();) {
+    const size_t end = std::min(word.find(range ? ':' : '/', at), word.size());
+    const auto number = parse_list(word.substr(at, end - at), kLargest);
+    if (!number || number->size() != 1) return refuse(cat("'", word, "' is no axis"));
+    numbers.push_back((*number)[0]);
+    at = end + 1;
+  }
+  if (range && numbers.size() != 2) return refuse(cat("'", word, "' is no axis"));
+  if (range && numbers[0] > numbers[1]) return refuse(cat("'", word, "' begins above its end"));
+  if (range) return numbers_from(numbers[0], numbers[1]);
+  std::sort(numbers.begin(), numbers.end());
+  if (std::adjacent_find(numbers.begin(), numbers.end()) != numbers.end())
+    return refuse(cat("'", word, "' has a number twice"));
+  return numbers;
+}
+
+// "input_ids=1,128", "input_ids=1:8,16:512"
+Result<NamedShape> parse_shape(const std::string& text, const std::string& where) {
   const size_t equals = std::min(text.rfind('='), text.size());
-  const auto sizes = parse_list(text.substr(std::min(equals + 1, text.size())), int64_t{1} << 40);
-  if (equals == 0 || !sizes) return std::nullopt;
-  return std::pair(text.substr(0, equals), *sizes);
+  if (equals == 0 || equals + 1 >= text.size())
+    return usage_error(cat(where, ": wanted INPUT=N,..., for example input_ids=1,128"));
+  NamedShape shape{text.substr(0, equals), {}};
+  for (size_t at = equals + 1; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    TS_ASSIGN(AxisNumbers numbers, parse_axis(text.substr(at, end - at), where));
+    shape.second.push_back(std::move(numbers));
+    at = end + 1;
+  }
+  return shape;
+}
+
+bool has_several(const RangedShape& shape) {
+  return std::any_of(shape.begin(), shape.end(), [](const AxisNumbers& numbers) { return numbers.size() > 1; });
+}
+
+// Of one number per axis; `why` ends the error of another.
+Result<Shape> one_shape(const RangedShape& ranged, const std::string& where, const std::string& why) {
+  if (has_several(ranged)) return usage_error(cat(where, ": an axis has several numbers; ", why));
+  Shape shape;
+  for (const AxisNumbers& numbers : ranged) shape.push_back(numbers[0]);
+  return shape;
 }
 
 using NamedSizes = std::pair<std::string, std::vector<int64_t>>;
@@ -245,12 +295,12 @@ Result<GraphOptions> parse_graph_flag(const std::string& text, const std::string
     const std::string word = text.substr(at, end - at), name = word.substr(0, word.find('='));
     at = end + 1;
     bool fresh = true;
+    const std::string where = cat("--graph '", text, "'");
     if (family.empty()) {
-      const auto shape = parse_shape(word);
-      right = shape.has_value();
-      fresh = !right || graph.shapes.insert(*shape).second;
+      TS_ASSIGN(const NamedShape named, parse_shape(word, where));
+      TS_ASSIGN(const Shape shape, one_shape(named.second, where, "a graph has one length"));
+      fresh = graph.shapes.emplace(named.first, shape).second;
     } else {
-      const std::string where = cat("--graph '", text, "'");
       TS_ASSIGN(const NamedSizes sizes, parse_sizes(family, word, where));
       TS_ASSIGN(const int64_t size, single(sizes, where, "a graph that is named has one"));
       fresh = graph.sizes.emplace(sizes.first, size).second;
@@ -297,17 +347,26 @@ Result<std::vector<ScheduleItem>> parse_schedule(const std::string& text, const 
 
 }  // namespace
 
-Result<LoadOptions> load_options(const ModelFlags& flags, std::map<std::string, std::vector<int64_t>>* buckets) {
+Result<LoadOptions> load_options(const ModelFlags& flags, SeveralNumbers* several) {
   LoadOptions o{.exact = false, .shapes = {}, .states = {}, .family = flags.family, .graph = {}, .sizes = {}};
   if (flags.random >= 0) {
     if (flags.family.empty()) return usage_error("--random makes the weights of a family: name it with --family");
     o.random = static_cast<uint64_t>(flags.random);
   }
+  std::map<std::string, RangedShape> shapes;
+  bool ranged = false;
   for (const std::string& text : flags.shapes) {
-    const auto shape = parse_shape(text);
-    if (!shape) return usage_error(cat("--shape '", text, "': wanted INPUT=N,..., for example input_ids=1,128"));
-    if (!o.shapes.insert(*shape).second) return usage_error(cat("--shape '", text, "': the input has a shape already"));
+    const std::string where = cat("--shape '", text, "'");
+    TS_ASSIGN(NamedShape shape, parse_shape(text, where));
+    ranged = ranged || has_several(shape.second);
+    if (several == nullptr) TS_TRY(one_shape(shape.second, where, "only a build makes plans for several").status());
+    if (!shapes.insert(std::move(shape)).second) return usage_error(cat(where, ": the input has a shape already"));
   }
+  for (const auto& [name, shape] : shapes) {
+    if (ranged) break;
+    TS_ASSIGN(o.shapes[name], one_shape(shape, "--shape", ""));
+  }
+  if (ranged) several->ranges = std::move(shapes);
   for (const std::string& text : flags.states) {
     TS_ASSIGN(StatePattern pattern, parse_state_pattern(text));
     o.states.push_back(std::move(pattern));
@@ -321,8 +380,8 @@ Result<LoadOptions> load_options(const ModelFlags& flags, std::map<std::string, 
       return usage_error("--size is for models of a family (--family); an ONNX model takes --shape");
     const std::string where = cat("--size '", text, "'");
     TS_ASSIGN(const NamedSizes sizes, parse_sizes(flags.family, text, where));
-    if (buckets == nullptr) TS_TRY(single(sizes, where, "only a build makes plans for several").status());
-    if (sizes.second.size() > 1) buckets->insert(sizes);
+    if (several == nullptr) TS_TRY(single(sizes, where, "only a build makes plans for several").status());
+    if (sizes.second.size() > 1) several->buckets.insert(sizes);
     const int64_t largest = *std::max_element(sizes.second.begin(), sizes.second.end());
     if (!o.sizes.emplace(sizes.first, largest).second)
       return usage_error(cat("--size '", text, "': it has a number already"));
@@ -363,7 +422,9 @@ Result<BuildOptions> build_options(const BuildFlags& flags, const std::string& m
   o.calib_method = flags.calibration.method;
   if (flags.calibration.samples > 0) o.calib_samples = flags.calibration.samples;
   o.preprocess = flags.calibration.preprocess;
-  TS_ASSIGN(LoadOptions load, load_options(flags, &o.buckets));
+  SeveralNumbers several;
+  TS_ASSIGN(LoadOptions load, load_options(flags, &several));
+  o.buckets = std::move(several.buckets), o.ranges = std::move(several.ranges);
   o.shapes = std::move(load.shapes), o.states = std::move(load.states);
   o.ports = std::move(load.ports);
   o.sizes = std::move(load.sizes);

@@ -34,9 +34,13 @@ struct ModelFlags {
 };
 // In a group of its own.
 void add_model_flags(OptionList& options, ModelFlags& flags);
-// `buckets`: sizes of which several numbers are given (BuildOptions::buckets); null: that is an error.
-Result<LoadOptions> load_options(const ModelFlags& flags,
-                                 std::map<std::string, std::vector<int64_t>>* buckets = nullptr);
+// Of a build: what has several numbers (BuildOptions).
+struct SeveralNumbers {
+  std::map<std::string, std::vector<int64_t>> buckets;  // sizes of a family
+  std::map<std::string, RangedShape> ranges;            // shapes, all that are given, where an axis has several
+};
+// `several`: null where nothing may have several numbers.
+Result<LoadOptions> load_options(const ModelFlags& flags, SeveralNumbers* several = nullptr);
 
 struct BuildFlags : ModelFlags {
   std::string precision, recipe, attention, accumulate, target = "cpu", calib;

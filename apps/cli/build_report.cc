@@ -123,6 +123,15 @@ Json chosen_json(const AutoChoice& chosen) {
   return layers;
 }
 
+// By size, what its plans are for, and why arrays are not padded.
+Json lengths_json(const Engine& engine) {
+  Json sizes = Json::array();
+  for (const auto& [size, why] : engine.lengths.why_exact)
+    sizes.push_back(
+        {{"size", size}, {"plans", numbers_of_size(engine.plans, size)}, {"padded", why.empty()}, {"why", why}});
+  return sizes;
+}
+
 void say(size_t indent, const std::string& line) { fmt::print("{}\n", wrap(printable(line), indent, indent + 2)); }
 
 std::string tuned_words(const Plan& p) {
@@ -202,6 +211,7 @@ void print_build_json(const WrittenEngine& written) {
               {"calibration", engine.calibration},
               {"preprocess", engine.preprocess},
               {"plans", plans_json(engine)},
+              {"lengths", lengths_json(engine)},
               {"layers", layers_json(engine.plans[0])},
               {"softmaxes_not_in_attention", spelt_attentions(engine.plans[0]).softmaxes},
               {"auto", chosen_json(written.built.chosen)},
@@ -244,6 +254,7 @@ void print_build_report(const WrittenEngine& written) {
     print_chosen(written.built.chosen);
     if (gated) say(2, cat("cosines of the choice", as_run));
   }
+  for (const std::string& l : say_lengths(engine)) say(2, "lengths: " + l);
   if (!engine.calibration.empty()) say(2, "scales: " + engine.calibration);
   if (!engine.preprocess.empty()) say(2, "images: " + engine.preprocess);
   for (const std::string& a : engine.allowed) say(2, "allowed: " + a);

@@ -114,6 +114,7 @@ void print_summary(const Options& o, const Engine& e) {
   for (const ScheduleItem& i : e.schedule)
     schedule += cat(schedule.empty() ? "" : ", then ", i.graph, i.times == 1 ? "" : cat(" ", i.times, " times"));
   if (!schedule.empty()) print_record("schedule", schedule);
+  for (const std::string& l : say_lengths(e)) print_record("lengths", shorten(printable(l), 600));
   if (!e.calibration.empty()) print_record("scales", e.calibration);
   if (!e.preprocess.empty()) {
     std::string words = e.preprocess;  // records wrap at spaces

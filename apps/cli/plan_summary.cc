@@ -9,6 +9,7 @@
 #include "hwy/targets.h"
 #include "op/op.h"
 #include "ops/ops.h"
+#include "runtime/fit_lengths.h"
 #include "tiles/cpu/product.h"
 #include "types/precisions/precision.h"
 
@@ -41,6 +42,21 @@ std::string say_folded_norms(const Plan& plan) {
   if (norms == 0) return "";
   return cat(plural(norms, "norm"),
              norms == 1 ? " is folded:" : " are folded, each:", " a factor per row in the next matmul");
+}
+
+std::vector<std::string> say_lengths(const Engine& engine) {
+  std::vector<std::string> sentences;
+  for (const auto& [size, why] : engine.lengths.why_exact) {
+    const std::vector<int64_t> numbers = numbers_of_size(engine.plans, size);
+    if (numbers.empty()) continue;
+    const std::string plans = numbers_in_words(engine, size);
+    sentences.push_back(why.empty()
+                            ? cat(size, ": ", numbers[0], " to ", numbers.back(), ", by plans of ", plans,
+                                  "; arrays between them are padded with zeros, results cut (as tried at build, "
+                                  "padding changes none)")
+                            : cat(size, ": exactly ", plans, ", since ", why));
+  }
+  return sentences;
 }
 
 std::vector<OpCount> count_ops(const Plan& plan) {

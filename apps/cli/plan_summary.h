@@ -27,6 +27,9 @@ std::vector<OpCount> count_ops(const Plan& plan);
 // "25 norms are folded, each: ..."; empty where none is.
 std::string say_folded_norms(const Plan& plan);
 
+// Which lengths the engine's arrays may have, a sentence for each size; none where it has one.
+std::vector<std::string> say_lengths(const Engine& engine);
+
 // Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and
 // the products beside them are ops of their own.
 struct SpeltAttentions {

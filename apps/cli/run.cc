@@ -116,6 +116,9 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
                            " is a model; build an engine of several graphs with tessera build, "
                            "and name the one that runs here"));
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, {}, common.quiet || common.json));
+  if (!options.ranges.empty())
+    return usage_error(
+        "--shape: an axis has several numbers; a model that is built here takes the lengths of the arrays");
   auto from_inputs = read_sizes(o, options.shapes, options.ports);
   if (!from_inputs.ok()) return from_inputs.status();
   const int64_t samples = options.shapes.empty() ? from_inputs->samples : 1;
@@ -127,6 +130,15 @@ Result<Engine> engine_of(const Options& o, const Common& common, double* load_se
   *load_seconds = times.import_s + times.calibrate_s + times.compile_s + times.golden_s;
   if (!built.engine.calibration.empty()) note(after(9, cat("scales: ", built.engine.calibration)));
   return std::move(built.engine);
+}
+
+// The plans that the arrays of a file run through.
+Result<Fit> fit_of_file(const Engine& engine, const std::string& graph, const std::string& path) {
+  TS_ASSIGN(Fit largest, largest_fit(engine, graph));
+  if (engine.lengths.none()) return largest;
+  TS_ASSIGN(const std::vector<Shape> shapes, read_shapes(*largest.plans[0], path));
+  auto fit = fit_lengths(engine, graph, shapes);
+  return fit.ok() ? std::move(fit) : Result<Fit>(fit.status().at(path));
 }
 
 // What is wrong with outputs of sound inputs, in a sentence. `largest`: where saturated results end; 0: not looked for.
@@ -166,8 +178,10 @@ Status run(const Options& o, const Common& common) {
   TS_ASSIGN(const Engine engine, engine_of(o, common, &load_seconds));
   const auto graph = pick_graph(engine, o.flags.graphs.empty() ? "" : o.flags.graphs[0]);
   if (!graph.ok()) return graph.status().at(o.model);
-  const std::vector<const Plan*> plans = largest_plans(engine, *graph);
-  TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs));
+  auto fit = fit_of_file(engine, *graph, o.inputs);
+  if (!fit.ok()) return fit.status();
+  const std::vector<const Plan*> plans = fit->plans;
+  TS_ASSIGN(const Samples samples, read_samples(*plans[0], o.inputs, {.lengths = &engine.lengths}));
   if (const std::string misfit = misfit_lengths(*plans[0], samples); !misfit.empty())
     return bad_input(cat(o.inputs, ": ", misfit));
   if (!samples.unread.empty()) warn(after(18, cat(o.inputs, ": ", samples.unread)));
@@ -180,7 +194,7 @@ Status run(const Options& o, const Common& common) {
     warn(after(18, cat(o.inputs, ": ", clamped, wider)));
   }
   if (engine.golden.forms.empty() && !o.flags.no_verify) warn(kNoGoldenValues);
-  TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify, *graph));
+  TS_ASSIGN(const BatchedRun done, run_batched(engine, samples, !o.flags.no_verify, *std::move(fit)));
   const bool sound = not_finite.empty() && clamped.empty();
   const double largest = carries_f16(*plans[0]) ? info(Element::f16).max : 0;
   const std::string lost = sound ? faulty_outputs(done.outputs, largest) : "";
@@ -254,7 +268,11 @@ const Command run_command{
     "run",
     "run an engine or a model on arrays from an npz file",
     "Any number of samples: they go through the engine's plans in chunks of their batch sizes, and a last chunk that "
-    "is not full is filled up and cut off again. An "
+    "is not full is filled up and cut off again. Of an engine with lengths (build --shape x=1,16:512) the smallest "
+    "plans "
+    "that hold the arrays run; where padding changes nothing shorter arrays are padded and results cut, else arrays "
+    "have "
+    "exactly a plan's length. An "
     "engine first reproduces its golden values here (--no-verify skips that). An ONNX model is built in memory first, "
     "with axes that it leaves open as the arrays have them; options about precision and target are for "
     "that case, and refused with an engine. NaN or Inf in the inputs draws a warning, and so do numbers that the "

@@ -49,6 +49,21 @@ void run_samples(BoundContext& context, const nb::list& inputs, const nb::list& 
   check_run(status);
 }
 
+// The shapes that the outputs have for these inputs.
+nb::list output_shapes(BoundContext& context, const nb::list& inputs) {
+  Tensors in(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) in.take(i, inputs[i], false);
+  nb::list shapes;
+  for (size_t o = 0; o < context.outputs().size(); ++o) {
+    std::vector<int64_t> shape(context.outputs()[o].shape.size());
+    check(tess_output_shape(context.handle().c(), in.data(), inputs.size(), o, shape.data(), shape.size()));
+    nb::list one;
+    for (const int64_t n : shape) one.append(n);
+    shapes.append(nb::tuple(one));
+  }
+  return shapes;
+}
+
 // The sentence is made with the GIL held.
 template <class F>
 auto without_gil(const F& body) {
@@ -200,6 +215,7 @@ NB_MODULE(_tessera, m) {
       "that lie in a state are left out. Returns the output, or a tuple of them: new ones of the "
       "inputs' kind (numpy, torch), or those of out=. stream= is for a GPU.")
       .def("run_samples", &run_samples)
+      .def("output_shapes", &output_shapes)
       .def("__repr__", [](const BoundContext& c) { return text_of("Context", c); })
       .def("cancel",
            [](BoundContext& c) {

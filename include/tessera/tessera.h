@@ -187,9 +187,15 @@ TESS_API tess_status* tess_memory_needed(const tess_engine* engine, const tess_c
 TESS_API tess_status* tess_context_make(const tess_engine* engine, const tess_context_options* options,
                                         tess_context** out);
 TESS_API void tess_context_free(tess_context* context);
-/* Of its plan, or of the largest one where it picks plans itself; there shape[0] counts samples and may be any. */
+/* Of its plan, or of the largest one where it picks plans itself; there shape[0] counts samples and may be any, and of
+ * an engine with lengths those may be shorter. */
 TESS_API tess_status* tess_context_port(const tess_context* context, int32_t is_output, size_t port,
                                         tess_port_info* out);
+/* The shape that an output has for these inputs, of which only the shapes are read. Where a context picks plans itself
+ * and the engine has lengths (docs/engines.md), it follows theirs; else it is that of the port, with as many samples as
+ * the first input. `ndim`: how many numbers `shape` takes, which is the port's. */
+TESS_API tess_status* tess_output_shape(const tess_context* context, const tess_tensor* const* inputs,
+                                        size_t input_count, size_t output, int64_t* shape, size_t ndim);
 /* Host memory, a tensor per port in their order; returns when the outputs are there. A named plan takes exactly its
  * shapes, and allocates nothing. Outputs must not overlap other tensors: TESS_BAD_INPUT. */
 TESS_API tess_status* tess_run(tess_context* context, const tess_tensor* const* inputs, size_t input_count,

@@ -274,6 +274,15 @@ class Context {
   Status cancel() { return Status(tess_cancel(handle_.get())); }
   Result<Port> input(size_t i) const { return port(0, i); }
   Result<Port> output(size_t i) const { return port(1, i); }
+  // The shape of an output for these inputs, of which only the shapes are read.
+  Result<std::vector<int64_t>> output_shape(const Views& in, size_t i) const {
+    Result<Port> p = output(i);
+    if (!p.ok()) return p.status();
+    std::vector<int64_t> shape(p.value().shape.size());
+    if (Status s(tess_output_shape(handle_.get(), in.in(), in.size(), i, shape.data(), shape.size())); !s.ok())
+      return s;
+    return shape;
+  }
   tess_context* c() const { return handle_.get(); }
 
  private:

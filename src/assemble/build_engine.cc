@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <optional>
 
 #include "assemble/choose_norms.h"
 #include "assemble/choose_types.h"
 #include "assemble/golden_forms.h"
+#include "assemble/lengths.h"
 #include "assemble/tuning.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -179,7 +181,12 @@ class Builder {
     if (source_ == nullptr) {
       TS_ASSIGN(source_, open_source(options_));
     }
-    TS_ASSIGN(sampled_, source_->canonical(calibration_batch(options_), any_batch()));
+    PlanCase sampled;  // calibration data are taken at their own length
+    if (!options_.lengths.empty()) {
+      TS_ASSIGN(engine_.lengths, find_lengths(options_, model_at()));
+      TS_ASSIGN(sampled.sizes, sizes_of_file(options_, engine_.lengths, options_.calib_path));
+    }
+    TS_ASSIGN(sampled_, source_->canonical(calibration_batch(options_), in_bucket(any_batch(), sampled)));
     if (lowering_.types.precision.empty()) lowering_.types.precision = states_types(sampled_) ? kImported : "fp16";
     engine_.precision = lowering_.types.precision;
     engine_.weights = weights_checksum(sampled_);
@@ -338,6 +345,11 @@ class Builder {
 
   Status make_engine() {
     TS_TRY(make_plans());
+    if (!options_.lengths.empty()) {
+      const Stopwatch watch(t_.golden_s);
+      const Activity trying("trying whether lengths may be padded, of", options_.model_path);
+      TS_TRY(try_padding(options_, model_at(), engine_));
+    }
     TS_TRY(check_engine(engine_));
     if (options_.golden) return make_golden_values();
     TS_ASSIGN(const GoldenModel* const model, forms_.model_of(*golden_plan(engine_)));
@@ -361,9 +373,16 @@ class Builder {
             .sizes = options_.sizes};
   }
 
-  static LoadOptions in_bucket(LoadOptions how, const PlanCase& of) {
+  LoadOptions in_bucket(LoadOptions how, const PlanCase& of) const {
+    for (const RangedSize& length : options_.lengths) {
+      for (const auto& [input, axis] : length.axes) how.shapes[input][axis] = of.sizes.at(length.name);
+    }
+    if (!options_.lengths.empty()) return how;
     for (const auto& [name, size] : of.sizes) how.sizes[name] = size;
     return how;
+  }
+  ModelAt model_at() const {
+    return [this](const BucketSizes& sizes) { return source_->canonical(1, in_bucket(any_batch(), {.sizes = sizes})); };
   }
 
   // The model for one plan, with the weights that were refined.
@@ -542,13 +561,17 @@ class Builder {
   }
 
   GoldenOptions golden_options() const {
-    const std::string data = ranges_given_ ? std::string() : options_.calib_path;
+    std::error_code none;
+    // Images have one size, lengths have several.
+    const bool unusable =
+        ranges_given_ || (!options_.lengths.empty() && std::filesystem::is_directory(options_.calib_path, none));
+    const std::string data = unusable ? std::string() : options_.calib_path;
     return {.seed = options_.seed,
             .inputs = options_.golden_inputs.empty() ? data : options_.golden_inputs,
             .preprocess = options_.preprocess,
             .min_cosine = engine_.precision == kAuto ? std::nullopt : options_.min_cosine,
             .random_scales = options_.calib_path.empty() && !ranges_.values.empty(),
-            .front = !options_.buckets.empty(),
+            .shapes = {.front = !options_.buckets.empty(), .lengths = &engine_.lengths},
             .quiet = options_.quiet};
   }
 
@@ -701,7 +724,8 @@ Result<Built> build_graphs(const BuildOptions& options, const std::shared_ptr<Mo
 
 }  // namespace
 
-Result<Built> build_engine(const BuildOptions& options) {
+Result<Built> build_engine(const BuildOptions& asked) {
+  TS_ASSIGN(const BuildOptions options, with_lengths(asked));
   TS_ASSIGN(const std::shared_ptr<ModelSource> source, open_source(options));
   BuildOptions all = options;
   if (options.graphs.empty()) {
@@ -714,7 +738,7 @@ Result<Built> build_engine(const BuildOptions& options) {
     for (const auto& [graph, times] : own.runs) all.schedule.push_back({graph, times});
     if (!options.schedule.empty()) return usage_error("--schedule orders graphs, which --graph names: give some");
   }
-  TS_TRY(check_buckets(all));
+  if (all.lengths.empty()) TS_TRY(check_buckets(all));
   if (all.graphs.empty()) return Builder(options, source).run();
   if (options.precision == kAuto) return usage_error("--precision auto chooses for one graph: leave --graph out");
   return build_graphs(all, source);

@@ -10,6 +10,7 @@
 
 #include "archs/arch.h"
 #include "base/status.h"
+#include "import/onnx/size_ranges.h"
 #include "plan/engine.h"
 #include "precision/recipe.h"
 #include "precision/refine.h"
@@ -45,6 +46,10 @@ struct BuildOptions {
   std::map<std::string, int64_t> sizes;  // of a family: see LoadOptions
   // Of a family whose graphs take them (FamilySchedule::buckets): a plan for each number, and `sizes` has the largest.
   std::map<std::string, std::vector<int64_t>> buckets;
+  // Of an ONNX model, in the place of `shapes`: all shapes that are given, where an axis of some has several numbers: a
+  // plan for each (assemble/lengths.h). build_engine makes batches, buckets and lengths of them.
+  std::map<std::string, RangedShape> ranges = {};
+  std::vector<RangedSize> lengths = {};
   std::string graph = "main";          // what the model is called in the engine
   std::vector<GraphOptions> graphs;    // several graphs of the model, over the same weights and states; none: one
   std::vector<ScheduleItem> schedule;  // of these

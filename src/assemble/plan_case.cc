@@ -7,6 +7,13 @@
 #include "base/status.h"
 
 namespace tessera {
+namespace {
+
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+}  // namespace
 
 bool PlanCase::operator<(const PlanCase& other) const {
   return std::tie(other.sizes, batch) < std::tie(sizes, other.batch);
@@ -14,7 +21,12 @@ bool PlanCase::operator<(const PlanCase& other) const {
 
 std::string PlanCase::name() const {
   std::string text;
-  for (const auto& [size, n] : sizes) text += cat(size, n, ".");
+  for (const auto& [size, n] : sizes) {
+    std::string word = size;  // a model may call an axis anything
+    for (char& c : word) c = is_plain(c) ? c : '_';
+    const bool ends_in_digit = !word.empty() && word.back() >= '0' && word.back() <= '9';
+    text += cat(word, ends_in_digit ? "_" : "", n, ".");
+  }
   return cat(text, "batch", batch);
 }
 

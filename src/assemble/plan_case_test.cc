@@ -26,5 +26,10 @@ TEST(PlanCase, TheLargestBucketComesFirst) {
             (std::vector<std::string>{"views2.batch1", "views2.batch2", "views1.batch1", "views1.batch2"}));
 }
 
+TEST(PlanCase, ModelsCallAxesAnything) {
+  EXPECT_EQ(names_of(cases_of({1}, {{"s0", {64}}, {"x.1", {4}}})), std::vector<std::string>{"s0_64.x_1_4.batch1"});
+  EXPECT_EQ(names_of(cases_of({1}, {{"golden.n", {64}}})), std::vector<std::string>{"golden_n64.batch1"});
+}
+
 }  // namespace
 }  // namespace tessera

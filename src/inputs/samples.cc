@@ -11,6 +11,7 @@
 #include "inputs/pixel_bytes.h"
 #include "io/npz.h"
 #include "runtime/bind.h"
+#include "runtime/fit_lengths.h"
 
 namespace tessera {
 namespace {
@@ -273,34 +274,85 @@ Result<const Array*> in_bytes(const Plan& plan, const Port& port, const Array* g
   return &made;
 }
 
+// The array of an input; null where there is none. A .npy has no name but the file's: for a model with one input it is
+// that input.
+template <class Arrays>
+auto* array_of(Arrays& arrays, const Plan& plan, const Port& port, const std::string& path) {
+  decltype(&arrays[0]) found = nullptr;
+  for (auto& a : arrays) {
+    if (a.name == port.name) found = &a;
+  }
+  if (plan.inputs.size() == 1 && arrays.size() == 1 && path.ends_with(".npy")) found = &arrays[0];
+  return found;
+}
+
+Status no_array(const Plan& plan, const Port& port, const std::vector<Array>& arrays, const std::string& path) {
+  std::string held;
+  for (size_t i = 0; i < arrays.size() && i < 8; ++i) held += cat(i == 0 ? "" : ", ", "'", arrays[i].name, "'");
+  return bad_input(cat(path, ": no array '", port.name, "'; wanted ", wanted_inputs(plan), "; the file holds ",
+                       held.empty() ? "none" : held));
+}
+
+// An array without the axis of the batch is one sample.
+Shape with_batch(const Array& a, const Shape& wanted) {
+  Shape shape(a.shape.begin(), a.shape.end());
+  if (shape.size() + 1 == wanted.size()) shape.insert(shape.begin(), 1);
+  return shape;
+}
+
+// The array with as many numbers along the axes that go with a size as the plan has. What does not fit stays: its
+// reader says what is wrong.
+void fit_axes(Array& a, const std::string& port, const Shape& wanted, const ArrayShapes& shapes) {
+  const Shape given = with_batch(a, wanted);
+  if (given.size() != wanted.size() || given.empty()) return;
+  Shape to = given;
+  for (size_t axis = 1; axis < given.size(); ++axis) {
+    if (given[axis] == wanted[axis]) continue;
+    if (find_axis(shapes.lengths->inputs, port, axis) == nullptr || (given[axis] > wanted[axis] && !shapes.front))
+      return;
+    to[axis] = wanted[axis];
+  }
+  if (to == given) return;
+  const int64_t bytes = dtype_bytes(a.dtype);
+  Buffer fitted(static_cast<size_t>(elements(to) * bytes));
+  copy_front(given, a.data.data(), to, fitted.data(), bytes);
+  a.shape.assign(to.begin(), to.end());
+  a.data = Bytes::own(std::move(fitted));
+}
+
 }  // namespace
 
-Result<Samples> read_samples(const Plan& plan, const std::string& path, bool front) {
+Result<std::vector<Shape>> read_shapes(const Plan& plan, const std::string& path) {
+  TS_ASSIGN(const std::vector<Array> arrays, read_npz(path));
+  std::vector<Shape> shapes;
+  for (const Port& port : plan.inputs) {
+    const Array* const found = array_of(arrays, plan, port, path);
+    if (found == nullptr) return no_array(plan, port, arrays, path);
+    shapes.push_back(with_batch(*found, desc_of(plan, port).shape));
+  }
+  return shapes;
+}
+
+Result<Samples> read_samples(const Plan& plan, const std::string& path, const ArrayShapes& shapes) {
   TS_ASSIGN(std::vector<Array> arrays, read_npz(path));
-  for (Array& a : arrays) {
-    const auto port =
-        std::find_if(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) { return p.name == a.name; });
-    if (front && port != plan.inputs.end()) cut_rows(a, desc_of(plan, *port).shape);
+  for (const Port& port : plan.inputs) {
+    Array* const a = array_of(arrays, plan, port, path);
+    if (a == nullptr) continue;
+    if (shapes.lengths != nullptr && !shapes.lengths->none()) {
+      fit_axes(*a, port.name, desc_of(plan, port).shape, shapes);
+    } else if (shapes.front) {
+      cut_rows(*a, desc_of(plan, port).shape);
+    }
   }
   Samples s;
   for (const Port& port : plan.inputs) {
-    const Array* found = nullptr;
-    for (const Array& a : arrays) {
-      if (a.name == port.name) found = &a;
-    }
-    // A .npy has no name but the file's: for a model with one input it is that input.
-    if (plan.inputs.size() == 1 && arrays.size() == 1 && path.ends_with(".npy")) found = &arrays[0];
+    const Array* const found = array_of(arrays, plan, port, path);
     if (found == nullptr && is_state(plan, port)) {  // a session begins with zeros
       s.names.push_back(port.name);
       s.data.emplace_back();
       continue;
     }
-    if (found == nullptr) {
-      std::string held;
-      for (size_t i = 0; i < arrays.size() && i < 8; ++i) held += cat(i == 0 ? "" : ", ", "'", arrays[i].name, "'");
-      return bad_input(cat(path, ": no array '", port.name, "'; wanted ", wanted_inputs(plan), "; the file holds ",
-                           held.empty() ? "none" : held));
-    }
+    if (found == nullptr) return no_array(plan, port, arrays, path);
     const Operand& desc = desc_of(plan, port);
     Array bytes;
     TS_ASSIGN(found, in_bytes(plan, port, found, bytes, path));
@@ -446,14 +498,13 @@ std::vector<double> decode_output(const Plan& plan, size_t port, const void* dat
   return out;
 }
 
-Array output_array(const Plan& plan, size_t port, int64_t samples, Buffer data) {
+Array output_array(const Plan& plan, size_t port, const Shape& shape, int64_t samples, Buffer data) {
   const Operand& desc = desc_of(plan, plan.outputs[port]);
-  Array array{
-      .name = plan.outputs[port].name, .shape = desc.shape, .dtype = numpy_dtype(desc.type.element), .data = {}};
+  Array array{.name = plan.outputs[port].name, .shape = shape, .dtype = numpy_dtype(desc.type.element), .data = {}};
   array.shape[0] = samples;
   if (array.dtype.empty()) {  // numpy has no such type: the numbers themselves
     array.dtype = "<f4";
-    const int64_t count = samples * (elements(desc.shape) / plan.batch);
+    const int64_t count = elements(array.shape);
     Buffer numbers(static_cast<size_t>(count) * sizeof(float));
     info(desc.type.element).decode(data.data(), 0, count, reinterpret_cast<float*>(numbers.data()));
     data = std::move(numbers);

@@ -56,10 +56,18 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
 void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed);
 // What is wrong with a length of a cache, in a sentence; empty: nothing.
 std::string misfit_lengths(const Plan& plan, const Samples& samples);
+// How arrays may differ from the shapes of a plan's ports, beside the batch.
+struct ArrayShapes {
+  bool front =
+      false;  // of more rows than the plan takes (the second axis) it takes the first, as one of a smaller bucket
+  // Axes that go with a size: shorter ones are padded with zeros; with `front` longer ones are cut.
+  const Lengths* lengths = nullptr;
+};
 // Arrays by input name from an npz file (a .npy: the only input), converted to the ports' types; shapes must be those
-// of the plan but for the batch; one without that axis is one sample. `front`: of more rows than the plan takes (the
-// second axis) it takes the first, as a plan of a smaller bucket.
-Result<Samples> read_samples(const Plan& plan, const std::string& path, bool front = false);
+// of the plan but for the batch; one without that axis is one sample.
+Result<Samples> read_samples(const Plan& plan, const std::string& path, const ArrayShapes& shapes = {});
+// Shapes of the arrays of a file per input of the plan, with the axis of the batch.
+Result<std::vector<Shape>> read_shapes(const Plan& plan, const std::string& path);
 
 // The first input that holds NaN or Inf, in a sentence; empty where all are finite.
 std::string non_finite_inputs(const Plan& plan, const Samples& samples);
@@ -89,8 +97,9 @@ Outputs make_outputs(const Plan& plan);  // poisoned: every byte 0xA5
 // Numbers of one output port, decoded.
 std::vector<double> decode_output(const Plan& plan, size_t port, const void* data);
 
-// Samples of one output port, as an array [samples, ...] in a type that numpy has: the port's, else f32.
+// Samples of one output port, as an array [samples, ...] in a type that numpy has: the port's, else f32. `shape`: the
+// port's, or what results were cut to; its first axis does not count.
 // Contract: `data` holds so many samples in the port's type.
-Array output_array(const Plan& plan, size_t port, int64_t samples, Buffer data);
+Array output_array(const Plan& plan, size_t port, const Shape& shape, int64_t samples, Buffer data);
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "library/structs.h"
 #include "runtime/batches.h"
 #include "runtime/executor.h"
+#include "runtime/fit_lengths.h"
 
 using namespace tessera;
 
@@ -25,6 +26,9 @@ struct tess_context {
   std::atomic<bool> cancelled{false};
   tess_go_on_function watch = nullptr;
   void* watch_user = nullptr;
+
+  // Picks plans by the arrays' lengths, too (plan/engine.h, Lengths).
+  bool has_lengths() const { return runner != nullptr && !engine->engine().lengths.none(); }
 
   bool goes_on() const { return !cancelled && (watch == nullptr || watch(watch_user) != 0); }
 
@@ -60,6 +64,7 @@ Result<std::vector<const Plan*>> plans_for(const OpenEngine& engine, const tess_
     return std::vector<const Plan*>{plan};
   }
   TS_ASSIGN(const std::string graph, pick_graph(engine.engine(), options.graph == nullptr ? "" : options.graph));
+  if (!engine.engine().lengths.none()) return runnable_plans(engine.engine(), graph);
   return largest_plans(engine.engine(), graph);
 }
 
@@ -99,6 +104,52 @@ Status make_for_samples(tess_context& c, const std::vector<const Plan*>& plans, 
   batches.go_on = [&c] { return c.goes_on(); };
   c.runner = std::make_unique<BatchRunner>(c.engine->engine(), std::move(batches));
   return {};
+}
+
+// What these inputs run through. Where one is missing or has another number of dimensions, its port's own shape stands
+// for it: take_tensors says what is wrong.
+Result<Fit> fit_of(const tess_context& c, const tess_tensor* const* inputs, size_t count) {
+  std::vector<Shape> shapes;
+  bool sound = inputs != nullptr && count == c.inputs.size();
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    const Shape& own = c.inputs[i].desc->shape;
+    const tess_tensor* const t = sound ? inputs[i] : nullptr;
+    sound = t != nullptr && t->shape != nullptr && t->ndim == static_cast<int32_t>(own.size());
+    shapes.push_back(sound ? Shape(t->shape, t->shape + t->ndim) : own);
+  }
+  const Engine& engine = c.engine->engine();
+  const std::string& graph = engine.plans[0].graph;
+  return sound ? fit_lengths(engine, graph, shapes) : largest_fit(engine, graph);
+}
+
+// Ports as these arrays have them. `descs` keeps what they point to.
+std::vector<CPort> fitted(const std::vector<CPort>& ports, const std::vector<Shape>& shapes,
+                          std::vector<Operand>& descs) {
+  descs.reserve(ports.size());
+  std::vector<CPort> out;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    Shape shape = shapes[i];
+    shape[0] = ports[i].desc->shape[0];
+    descs.push_back(dense_operand(shape, ports[i].desc->type));
+    out.push_back(ports[i]);
+    out.back().desc = &descs.back();
+    out.back().bytes = packed_bytes(ports[i].desc->type.element, elements(shape));
+  }
+  return out;
+}
+
+// Any number of samples of any length.
+Status run_lengths(tess_context& c, const tess_tensor* const* inputs, size_t input_count, tess_tensor* const* outputs,
+                   size_t output_count) {
+  TS_ASSIGN(const Fit fit, fit_of(c, inputs, input_count));
+  std::vector<Operand> in_descs, out_descs;
+  const std::vector<CPort> ins = fitted(c.inputs, fit.inputs, in_descs),
+                           outs = fitted(c.outputs, fit.outputs, out_descs);
+  int64_t samples = 0;
+  TS_TRY(take_tensors(ins, false, inputs, input_count, {}, c.in, samples));
+  TS_TRY(take_tensors(outs, true, outputs, output_count, {}, c.out, samples));
+  TS_TRY(check_apart(ins, c.in, outs, c.out, samples));
+  return c.runner->run(fit, samples, {c.in.data(), c.in.size()}, c.out);
 }
 
 }  // namespace
@@ -152,6 +203,29 @@ tess_status* tess_context_port(const tess_context* context, int32_t is_output, s
   });
 }
 
+tess_status* tess_output_shape(const tess_context* context, const tess_tensor* const* inputs, size_t input_count,
+                               size_t output, int64_t* shape, size_t ndim) {
+  return guarded([&]() -> Status {
+    TS_TRY(check_argument(context, "context"));
+    TS_TRY(check_argument(inputs, "inputs"));
+    TS_TRY(check_argument(shape, "shape"));
+    if (output >= context->outputs.size())
+      return usage_error(cat("output ", output, ": there are ", context->outputs.size()));
+    const CPort& port = context->outputs[output];
+    Shape found = port.desc->shape;
+    if (ndim != found.size())
+      return usage_error(cat("output '", port.name, "' has ", found.size(), " dimensions, not ", ndim));
+    if (context->has_lengths()) {
+      TS_ASSIGN(const Fit fit, fit_of(*context, inputs, input_count));
+      found = fit.outputs[output];
+    }
+    const tess_tensor* const first = input_count > 0 ? inputs[0] : nullptr;
+    if (port.any_samples && first != nullptr && first->ndim > 0 && first->shape != nullptr) found[0] = first->shape[0];
+    std::copy(found.begin(), found.end(), shape);
+    return {};
+  });
+}
+
 tess_status* tess_run(tess_context* context, const tess_tensor* const* inputs, size_t input_count,
                       tess_tensor* const* outputs, size_t output_count) {
   return guarded([&]() -> Status {
@@ -159,6 +233,7 @@ tess_status* tess_run(tess_context* context, const tess_tensor* const* inputs, s
     const Use use(*context->state);
     TS_TRY(use.status("context"));
     context->cancelled = false;
+    if (context->has_lengths()) return run_lengths(*context, inputs, input_count, outputs, output_count);
     int64_t samples = 0;
     TS_TRY(context->take(inputs, input_count, outputs, output_count, {}, samples));
     const std::span<const void* const> in(context->in.data(), context->in.size());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -290,17 +291,19 @@ bool same_but_for(size_t axes, const Operand& a, const Operand& b) {
 }
 
 // Samples of the golden plan are given to every other plan, and results compared one by one. Plans of other buckets
-// take other numbers of rows (the second axis).
+// take other numbers of rows (the second axis). `any_axes`: what differs is what the engine's lengths say
+// (check_lengths).
 Status check_same_ports(const Plan& plan, const std::vector<Port>& ports, const Plan& other,
-                        const std::vector<Port>& wanted) {
+                        const std::vector<Port>& wanted, bool any_axes = false) {
   const bool bucket = plan.sizes != other.sizes;
+  const size_t free_axes = !bucket ? 1 : any_axes ? std::numeric_limits<uint32_t>::max() : 2;
   const std::string there = cat(is_golden(other) ? "the golden plan" : "the other one");
   if (ports.size() != wanted.size())
     return bad_input(cat("there are ", ports.size(), " of them, ", wanted.size(), " in ", there));
   for (size_t i = 0; i < ports.size(); ++i) {
     const Operand &a = plan.tensors[static_cast<size_t>(ports[i].tensor)].desc,
                   &b = other.tensors[static_cast<size_t>(wanted[i].tensor)].desc;
-    if (ports[i].name != wanted[i].name || !same_but_for(bucket ? 2 : 1, a, b)) {
+    if (ports[i].name != wanted[i].name || !same_but_for(free_axes, a, b)) {
       return bad_input(cat("'", ports[i].name, "' ", to_string(a.type), to_string(a.shape), " is '", wanted[i].name,
                            "' ", to_string(b.type), to_string(b.shape), " in ", there, ": more than the batch ",
                            bucket ? "and the rows differ" : "differs"));
@@ -377,6 +380,106 @@ std::vector<std::string> names_of(const std::map<std::string, int64_t>& sizes) {
   return names;
 }
 
+// Products and sums of these stay far from overflow (check_engine bounds sizes by 2^48).
+constexpr int64_t kMostPer = 1 << 12, kMostPlus = int64_t{1} << 48;
+constexpr size_t kMostSizes = 4;
+
+class LengthsCheck {
+ public:
+  explicit LengthsCheck(const Engine& engine) : e_(engine), l_(engine.lengths) {}
+
+  Status run() const {
+    const Plan& first = e_.plans[0];
+    if (!e_.states.empty() || !e_.schedule.empty())
+      return bad_input("lengths are for engines without states and schedules, and this one has some");
+    for (const Plan& p : e_.plans) {
+      if (p.graph != first.graph)
+        return bad_input(
+            cat("lengths are for engines of one graph, and there are '", first.graph, "' and '", p.graph, "'"));
+      if (p.sizes.size() != l_.why_exact.size() || !knows_all(p.sizes))
+        return bad_input(cat("plan '", p.name, "' has other sizes than those of the lengths"));
+    }
+    TS_TRY(check_side(l_.inputs, first.inputs, "input"));
+    TS_TRY(check_side(l_.outputs, first.outputs, "output"));
+    for (const auto& [size, why] : l_.why_exact) {
+      const bool found = std::any_of(l_.inputs.begin(), l_.inputs.end(),
+                                     [&, name = &size](const LengthAxis& a) { return a.per.contains(*name); });
+      if (!found) return bad_input(cat("size '", size, "' is the length of no input"));
+    }
+    for (const Plan& p : e_.plans) {
+      TS_TRY(check_plan(p, p.inputs, first.inputs, l_.inputs, true).at(cat("plan '", p.name, "', inputs")));
+      TS_TRY(check_plan(p, p.outputs, first.outputs, l_.outputs, cuts()).at(cat("plan '", p.name, "', outputs")));
+    }
+    return {};
+  }
+
+ private:
+  bool knows_all(const std::map<std::string, int64_t>& sizes) const {
+    return std::all_of(sizes.begin(), sizes.end(), [&](const auto& s) { return l_.why_exact.contains(s.first); });
+  }
+  // Whether some results are cut: then every axis of an output that depends on a size is known.
+  bool cuts() const {
+    return std::any_of(l_.why_exact.begin(), l_.why_exact.end(), [](const auto& s) { return s.second.empty(); });
+  }
+
+  static const Shape& shape_of(const Plan& plan, const Port& port) {
+    return plan.tensors[static_cast<size_t>(port.tensor)].desc.shape;
+  }
+
+  Status check_side(const std::vector<LengthAxis>& axes, const std::vector<Port>& ports, const char* what) const {
+    const bool inputs = &axes == &l_.inputs;
+    std::set<std::pair<std::string, int64_t>> seen;
+    for (const LengthAxis& a : axes) {
+      const std::string where = cat("axis ", a.axis, " of ", what, " '", a.port, "'");
+      const auto port = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.name == a.port; });
+      if (port == ports.end()) return bad_input(cat(where, ": there is no such ", what));
+      if (a.axis < 1 || a.axis >= static_cast<int64_t>(shape_of(e_.plans[0], *port).size()))
+        return bad_input(cat(where, ": there is no such axis, or it counts samples"));
+      if (!seen.insert({a.port, a.axis}).second) return bad_input(cat(where, ": it stands there twice"));
+      if (a.per.empty() || a.per.size() > kMostSizes || !knows_all(a.per))
+        return bad_input(cat(where, ": it goes with no size of the plans, or with more than ", kMostSizes));
+      if (inputs && (a.per.size() != 1 || a.per.begin()->second != 1 || a.plus != 0))
+        return bad_input(cat(where, ": the length of an input is a size as it is"));
+      if (a.plus < -kMostPlus || a.plus > kMostPlus) return bad_input(cat(where, ": ", a.plus, " more than its sizes"));
+      for (const auto& [size, times] : a.per) {
+        if (times < 1 || times > kMostPer)
+          return bad_input(cat(where, ": ", times, " times '", size, "'; 1 to ", kMostPer, " times are accepted"));
+      }
+    }
+    return {};
+  }
+
+  // The axes of a plan's ports are what the sizes make them, and all others those of the first plan.
+  Status check_plan(const Plan& plan, const std::vector<Port>& ports, const std::vector<Port>& firsts,
+                    const std::vector<LengthAxis>& axes, bool all_known) const {
+    for (size_t i = 0; i < ports.size() && i < firsts.size(); ++i) {
+      const Shape &shape = shape_of(plan, ports[i]), &first = shape_of(e_.plans[0], firsts[i]);
+      for (size_t axis = 1; axis < shape.size() && axis < first.size(); ++axis) {
+        const LengthAxis* known = find_axis(axes, ports[i].name, axis);
+        if (known == nullptr && !all_known) continue;
+        const int64_t want = known != nullptr ? known->extent(plan.sizes) : first[axis];
+        if (shape[axis] != want)
+          return bad_input(cat("'", ports[i].name, "' ", to_string(shape), ": axis ", axis, " is not ", want,
+                               known != nullptr ? ", which the lengths say" : ", as in the first plan"));
+      }
+    }
+    return {};
+  }
+
+  const Engine& e_;
+  const Lengths& l_;
+};
+
+// What an engine says of its lengths, held against its plans: arrays are padded and results cut by it. Contract: plans
+// and their ports were checked, each by itself, and ports of plans have the same names, types and numbers of axes.
+Status check_lengths(const Engine& engine) {
+  if (engine.lengths.none()) {
+    if (engine.lengths.inputs.empty() && engine.lengths.outputs.empty()) return {};
+    return bad_input("lengths: axes are named, and no size that they go with");
+  }
+  return LengthsCheck(engine).run().at("lengths");
+}
+
 // Plans of one graph and one bucket take and give the same, but for the batch: samples are handed to any of them. Those
 // of other buckets differ in the rows as well.
 Status check_graphs(const Engine& engine) {
@@ -389,11 +492,12 @@ Status check_graphs(const Engine& engine) {
       const std::string where = cat("plan '", p.name, "' beside '", other->name, "'");
       if (names_of(p.sizes) != names_of(other->sizes))
         return bad_input(cat(where, ": buckets of one graph are told apart by the same sizes"));
-      TS_TRY(check_same_ports(p, p.inputs, *other, other->inputs).at(where + ": inputs"));
-      TS_TRY(check_same_ports(p, p.outputs, *other, other->outputs).at(where + ": outputs"));
+      const bool any = !engine.lengths.none();
+      TS_TRY(check_same_ports(p, p.inputs, *other, other->inputs, any).at(where + ": inputs"));
+      TS_TRY(check_same_ports(p, p.outputs, *other, other->outputs, any).at(where + ": outputs"));
     }
   }
-  return {};
+  return check_lengths(engine);
 }
 
 // Ports of one name are one port of the schedule: plans of the same batch have them in one form. Plans of other buckets
@@ -529,6 +633,21 @@ Status check_golden_plans(const Engine& engine) {
 }
 
 }  // namespace
+
+std::vector<int64_t> numbers_of_size(const std::vector<Plan>& plans, const std::string& size) {
+  std::set<int64_t> numbers;
+  for (const Plan& p : plans) {
+    if (const auto it = p.sizes.find(size); it != p.sizes.end()) numbers.insert(it->second);
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+const LengthAxis* find_axis(const std::vector<LengthAxis>& axes, const std::string& port, size_t axis) {
+  const auto it = std::find_if(axes.begin(), axes.end(), [&](const LengthAxis& a) {
+    return a.axis == static_cast<int64_t>(axis) && a.port == port;
+  });
+  return it == axes.end() ? nullptr : &*it;
+}
 
 Status check_engine(const Engine& engine) {
   if (engine.plans.empty()) return bad_input("it holds no plan");

@@ -3,6 +3,7 @@
 // file holds.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,6 +84,37 @@ inline const std::vector<GoldenTensor>& original_of(const Golden& golden, const 
   return form.inputs.empty() ? golden.original : form.original;
 }
 
+// Lengths that the arrays of an engine may have: which axes of its inputs and outputs go with a size of the model
+// (Plan::sizes), and whether arrays between two buckets may be padded with zeros up to the larger one.
+//   extent of an axis = plus + sum over sizes s of per[s] * s
+struct LengthAxis {
+  std::string port;
+  int64_t axis = 1;                    // of the port's shape; 0 counts samples
+  std::map<std::string, int64_t> per;  // by size
+  int64_t plus = 0;
+  // Contract: `sizes` has all of `per`, and check_engine found nothing wrong.
+  int64_t extent(const std::map<std::string, int64_t>& sizes) const {
+    int64_t n = plus;
+    for (const auto& [size, times] : per) n += times * sizes.at(size);
+    return n;
+  }
+};
+
+struct Lengths {
+  // Each size of the plans, and why arrays must have exactly a bucket's length; empty: shorter ones are padded, which
+  // the build has tried.
+  std::map<std::string, std::string> why_exact;
+  std::vector<LengthAxis> inputs;   // each goes with one size
+  std::vector<LengthAxis> outputs;  // every axis that depends on a size, where some size may be padded; else none
+  bool none() const { return why_exact.empty(); }
+};
+
+// The numbers that plans have of a size, ascending.
+std::vector<int64_t> numbers_of_size(const std::vector<Plan>& plans, const std::string& size);
+
+// A place in a port's list of axes; null where that axis goes with no size.
+const LengthAxis* find_axis(const std::vector<LengthAxis>& axes, const std::string& port, size_t axis);
+
 struct Engine {
   std::string model;      // name of the graph
   std::string weights;    // checksum of its weights (calibrate/ranges_file.h); empty: not known
@@ -101,6 +133,7 @@ struct Engine {
   std::vector<EngineConstant> constants;
   std::vector<EngineState> states;
   std::vector<ScheduleItem> schedule;  // what one answer takes, in order; empty: one run of a plan
+  Lengths lengths;                     // of an engine of one graph whose plans are for several; else none
   std::vector<Plan> plans;             // runnable ones first, then golden ones (arch ref)
   Golden golden;
 };

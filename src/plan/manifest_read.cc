@@ -39,6 +39,7 @@ class Reader {
     each(j, "states", [&](const Json& s) { e.states.push_back({text(s, "name"), integer(s, "bytes")}); });
     if (j.contains("schedule"))
       each(j, "schedule", [&](const Json& i) { e.schedule.push_back({text(i, "graph"), integer(i, "times")}); });
+    if (j.contains("lengths")) e.lengths = lengths(object(j, "lengths"));
     const Json& golden = object(j, "golden");
     each(golden, "inputs", [&](const Json& t) { e.golden.inputs.push_back(golden_tensor(t)); });
     GoldenForm first = golden_form(golden);
@@ -222,6 +223,25 @@ class Reader {
         form.values.push_back({golden_tensor(t), as_number(field(t, "bound"), "bound")});
       });
     return form;
+  }
+
+  LengthAxis length_axis(const Json& j) {
+    LengthAxis a{.port = text(j, "port"), .axis = integer(j, "axis"), .per = {}, .plus = integer(j, "plus")};
+    for (const auto& [size, times] : object(j, "per").items()) a.per[size] = as_integer(times, size.c_str());
+    return a;
+  }
+  Lengths lengths(const Json& j) {
+    Lengths l;
+    each(j, "sizes", [&](const Json& s) {
+      const std::string name = text(s, "name");
+      const bool padded = truth(s, "padded");
+      const bool fresh = l.why_exact.emplace(name, padded ? "" : text(s, "why")).second;
+      if (!fresh) fail("size '", name, "' stands there twice");
+      if (!padded && l.why_exact[name].empty()) fail("size '", name, "' is not padded, and nothing says why");
+    });
+    each(j, "inputs", [&](const Json& a) { l.inputs.push_back(length_axis(a)); });
+    each(j, "outputs", [&](const Json& a) { l.outputs.push_back(length_axis(a)); });
+    return l;
   }
 
   PlanTensor tensor(const Json& j) {

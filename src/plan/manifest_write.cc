@@ -110,6 +110,21 @@ Json plan_json(const Plan& plan) {
   return out;
 }
 
+Json lengths_json(const Lengths& lengths) {
+  Json sizes = Json::array();
+  for (const auto& [name, why] : lengths.why_exact) {
+    sizes.push_back({{"name", name}, {"padded", why.empty()}});
+    if (!why.empty()) sizes.back()["why"] = why;
+  }
+  Json out = {{"sizes", std::move(sizes)}};
+  for (const auto& [key, axes] : {std::pair{"inputs", &lengths.inputs}, {"outputs", &lengths.outputs}}) {
+    Json& list = out[key] = Json::array();
+    for (const LengthAxis& a : *axes)
+      list.push_back({{"port", a.port}, {"axis", a.axis}, {"per", a.per}, {"plus", a.plus}});
+  }
+  return out;
+}
+
 // Hands out the places of the pieces in the order of data_pieces.
 class Places {
  public:
@@ -218,6 +233,7 @@ std::string write_manifest(const Engine& engine) {
     Json& schedule = out["schedule"] = Json::array();
     for (const ScheduleItem& item : engine.schedule) schedule.push_back({{"graph", item.graph}, {"times", item.times}});
   }
+  if (!engine.lengths.none()) out["lengths"] = lengths_json(engine.lengths);
   out["golden"] = golden_json(engine.golden, places);
   Json& plans = out["plans"] = Json::array();
   for (const Plan& p : engine.plans) plans.push_back(plan_json(p));

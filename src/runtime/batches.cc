@@ -18,9 +18,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Bytes of one sample of a port.
-size_t sample_bytes(const Plan& plan, const Port& port) {
-  return static_cast<size_t>(port_bytes(plan, port) / plan.batch);
+// One sample of a port, as a plan has it and as an array has it.
+struct SampleForm {
+  Shape in_plan, in_array;
+  int64_t element_bytes;
+  size_t plan_bytes() const { return static_cast<size_t>(elements(in_plan) * element_bytes); }
+  size_t array_bytes() const { return static_cast<size_t>(elements(in_array) * element_bytes); }
+};
+SampleForm form_of(const Plan& plan, const Port& port, const Shape& array) {
+  const Operand& desc = plan.tensors[static_cast<size_t>(port.tensor)].desc;
+  const auto one = [](const Shape& shape) { return Shape(shape.begin() + !shape.empty(), shape.end()); };
+  return {one(desc.shape), one(array), info(desc.type.element).bits / 8};
 }
 
 }  // namespace
@@ -128,48 +136,57 @@ Result<BatchRunner::Bound*> BatchRunner::bound(const Plan& plan) {
   return known.get();
 }
 
-Status BatchRunner::run_chunk(const Chunk& chunk, int64_t samples, std::span<const void* const> inputs,
+Status BatchRunner::run_chunk(const Chunk& chunk, const Fit& fit, int64_t samples, std::span<const void* const> inputs,
                               std::span<void* const> outputs) {
   const Plan& plan = *chunk.plan;
   TS_ASSIGN(Bound* const on, bound(plan));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const size_t one = sample_bytes(plan, plan.inputs[i]);
-    if (one == 0) continue;
-    for (int64_t s = 0; s < plan.batch; ++s) {
-      std::memcpy(static_cast<uint8_t*>(on->in[i]) + static_cast<size_t>(s) * one,
-                  static_cast<const uint8_t*>(inputs[i]) + static_cast<size_t>((chunk.first + s) % samples) * one, one);
-    }
+    const SampleForm form = form_of(plan, plan.inputs[i], fit.inputs[i]);
+    for (int64_t s = 0; s < plan.batch && form.plan_bytes() > 0; ++s)
+      copy_front(form.in_array,
+                 static_cast<const uint8_t*>(inputs[i]) +
+                     static_cast<size_t>((chunk.first + s) % samples) * form.array_bytes(),
+                 form.in_plan, static_cast<uint8_t*>(on->in[i]) + static_cast<size_t>(s) * form.plan_bytes(),
+                 form.element_bytes);
   }
   const auto start = std::chrono::steady_clock::now();
   TS_TRY(on->executor->run({on->in.data(), on->in.size()}, on->out));
   times_.run_seconds += seconds_since(start);
   ++times_.runs;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const size_t one = sample_bytes(plan, plan.outputs[i]);
-    if (one == 0) continue;
-    std::memcpy(static_cast<uint8_t*>(outputs[i]) + static_cast<size_t>(chunk.first) * one, on->out[i],
-                static_cast<size_t>(chunk.count) * one);
+    const SampleForm form = form_of(plan, plan.outputs[i], fit.outputs[i]);
+    for (int64_t s = 0; s < chunk.count && form.array_bytes() > 0; ++s)
+      copy_front(form.in_plan, static_cast<const uint8_t*>(on->out[i]) + static_cast<size_t>(s) * form.plan_bytes(),
+                 form.in_array,
+                 static_cast<uint8_t*>(outputs[i]) + static_cast<size_t>(chunk.first + s) * form.array_bytes(),
+                 form.element_bytes);
   }
   return {};
 }
 
 Status BatchRunner::run(int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs) {
-  if (plans_.empty()) {
+  if (largest_.plans.empty()) {
     TS_ASSIGN(const std::string graph, pick_graph(engine_, options_.graph));
-    plans_ = largest_plans(engine_, graph);
+    TS_ASSIGN(largest_, largest_fit(engine_, graph));
   }
-  TS_TRY(check_buffers(*plans_[0], inputs, outputs));
+  return run(largest_, samples, inputs, outputs);
+}
+
+Status BatchRunner::run(const Fit& fit, int64_t samples, std::span<const void* const> inputs,
+                        std::span<void* const> outputs) {
+  const Plan& first = *fit.plans[0];
+  TS_TRY(check_buffers(first, inputs, outputs));
   const auto is_null_state = [&](const std::vector<Port>& ports, auto buffers) {
     for (size_t i = 0; i < ports.size(); ++i) {
-      if (buffers[i] == nullptr && is_state(*plans_[0], ports[i])) return true;
+      if (buffers[i] == nullptr && is_state(first, ports[i])) return true;
     }
     return false;
   };
-  if (is_null_state(plans_[0]->inputs, inputs) || is_null_state(plans_[0]->outputs, outputs))
+  if (is_null_state(first.inputs, inputs) || is_null_state(first.outputs, outputs))
     return bad_input("samples that run in batches bring their states with them: give a buffer for each port");
-  for (const Chunk& c : split_into_chunks(plans_, samples)) {
+  for (const Chunk& c : split_into_chunks(fit.plans, samples)) {
     if (options_.go_on && !options_.go_on()) return Status(kCancelled, "the run was cancelled");
-    TS_TRY(run_chunk(c, samples, inputs, outputs));
+    TS_TRY(run_chunk(c, fit, samples, inputs, outputs));
     if (options_.progress) TS_TRY(options_.progress(c.count));
   }
   return {};

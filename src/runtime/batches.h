@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/executor.h"
+#include "runtime/fit_lengths.h"
 #include "runtime/weights.h"
 
 namespace tessera {
@@ -54,8 +55,11 @@ class BatchRunner {
   // `engine` must outlive it.
   explicit BatchRunner(const Engine& engine, BatchOptions options = {});
   ~BatchRunner();
-  // Host memory: a dense array [samples, ...] per port of the plans, in its type.
+  // Host memory: a dense array [samples, ...] per port of the plans, in its type. Of an engine whose plans are for
+  // several lengths the largest.
   Status run(int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs);
+  // The same through the plans that the arrays' lengths fit: arrays have the shapes of `fit`, but for the samples.
+  Status run(const Fit& fit, int64_t samples, std::span<const void* const> inputs, std::span<void* const> outputs);
 
   const BatchTimes& times() const { return times_; }
   const std::vector<const Plan*>& used() const { return used_; }  // in the order of their first run
@@ -64,12 +68,12 @@ class BatchRunner {
  private:
   struct Bound;
   Result<Bound*> bound(const Plan& plan);
-  Status run_chunk(const Chunk& chunk, int64_t samples, std::span<const void* const> inputs,
+  Status run_chunk(const Chunk& chunk, const Fit& fit, int64_t samples, std::span<const void* const> inputs,
                    std::span<void* const> outputs);
 
   const Engine& engine_;
   const BatchOptions options_;
-  std::vector<const Plan*> plans_;          // of the graph, from the first run on
+  Fit largest_;                             // of the graph, from the first run on
   std::shared_ptr<const Weights> weights_;  // one copy from the first plan's check to the last one's run
   std::map<const Plan*, std::unique_ptr<Bound>> bound_;
   BatchTimes times_;

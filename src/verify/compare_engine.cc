@@ -11,6 +11,7 @@
 #include "plan/golden_plans.h"
 #include "rewrite/byte_ports.h"
 #include "runtime/batches.h"
+#include "runtime/fit_lengths.h"
 
 namespace tessera {
 namespace {
@@ -134,10 +135,23 @@ Status compare_golden_values(const Engine& engine, const ComparisonOptions& o, F
   return {};
 }
 
-// The golden plans that quantization error is measured with: of the plan that was asked for, else all.
-std::vector<const Plan*> goldens_of(const Engine& engine, const ComparisonOptions& o) {
+using Sizes = std::map<std::string, int64_t>;
+
+// The bucket that the arrays of a user's file fit; empty where all plans take them.
+Result<Sizes> bucket_of_inputs(const Engine& engine, const ComparisonOptions& o) {
+  if (o.inputs.empty() || engine.lengths.none()) return Sizes();
+  TS_ASSIGN(const std::vector<Shape> shapes, read_shapes(engine.plans[0], o.inputs));
+  const auto fit = fit_lengths(engine, engine.plans[0].graph, shapes);
+  if (!fit.ok()) return fit.status().at(o.inputs);
+  return fit->plans[0]->sizes;
+}
+
+// The golden plans that quantization error is measured with: of the plan that was asked for, else all; of one bucket
+// where it is given.
+std::vector<const Plan*> goldens_of(const Engine& engine, const ComparisonOptions& o, const Sizes& bucket) {
   std::vector<const Plan*> goldens;
   for (const Plan* golden : golden_plans(engine)) {
+    if (!bucket.empty() && golden->sizes != bucket) continue;
     const std::vector<const Plan*> plans = plans_of(engine, *golden);
     if (o.plan.empty() || std::any_of(plans.begin(), plans.end(), [&](const Plan* p) { return p->name == o.plan; }))
       goldens.push_back(golden);
@@ -151,7 +165,7 @@ struct WithModel {
   F32Model model;
 };
 
-Status compare_inputs(const Engine& engine, const ComparisonOptions& o, InputKind kind,
+Status compare_inputs(const Engine& engine, const ComparisonOptions& o, InputKind kind, const Sizes& bucket,
                       const std::vector<WithModel>& models, Findings& found) {
   TS_TRY(check_cancelled());
   const VerifyOptions options{.layers = !o.outputs_only,
@@ -160,6 +174,7 @@ Status compare_inputs(const Engine& engine, const ComparisonOptions& o, InputKin
                               .inputs = o.inputs,
                               .samples = o.samples,
                               .plan = o.plan,
+                              .sizes = bucket,
                               .quiet = o.quiet};
   TS_ASSIGN(std::vector<VerifyReport> reports, verify_plans(engine, options));
   const std::string what =
@@ -192,9 +207,13 @@ Result<std::string> clamped_of_file(const Engine& engine, const ComparisonOption
       std::find_if(engine.plans.begin(), engine.plans.end(), [&](const Plan& p) { return p.name == o.plan; });
   if (o.plan.empty() && graph_names(engine).size() > 1)
     return usage_error("--inputs holds arrays of one graph, and the engine has several: name a plan with --plan");
-  const Plan* const golden = named == engine.plans.end() ? golden_plan(engine) : golden_plan(engine, *named);
+  TS_ASSIGN(const Sizes bucket, bucket_of_inputs(engine, o));
+  const std::vector<const Plan*> goldens = goldens_of(engine, {}, bucket);
+  const Plan* const golden = named != engine.plans.end() ? golden_plan(engine, *named)
+                             : goldens.empty()           ? nullptr
+                                                         : goldens[0];
   if (golden == nullptr) return std::string();
-  TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs));
+  TS_ASSIGN(const Samples all, read_samples(*golden, o.inputs, {.lengths = &engine.lengths}));
   const int64_t used = std::min(all.count, o.samples > 0 ? o.samples : kSamplesOfFile);
   const std::string not_finite = non_finite_inputs(*golden, all.part(0, used));
   if (!not_finite.empty()) return bad_input(cat(o.inputs, ": ", not_finite, "; verify wants finite numbers"));
@@ -210,7 +229,8 @@ Result<Findings> compare_engine(const Engine& engine, const ComparisonOptions& o
   if (!o.inputs.empty()) kinds.resize(1);
   found.one_kind = o.inputs.empty() && takes_integers_only(engine);
   if (found.one_kind) kinds = {InputKind::kNormal};
-  const std::vector<const Plan*> goldens = goldens_of(engine, o);
+  TS_ASSIGN(const Sizes bucket, bucket_of_inputs(engine, o));
+  const std::vector<const Plan*> goldens = goldens_of(engine, o, bucket);
   if (goldens.empty() && !o.model.empty()) return bad_input("the engine has no golden plan to compare with");
   std::vector<WithModel> models;
   for (const Plan* golden : goldens) {
@@ -220,11 +240,12 @@ Result<Findings> compare_engine(const Engine& engine, const ComparisonOptions& o
   }
   for (const Plan* golden : goldens) {
     if (engine.golden.original.empty()) break;
+    if (golden_form(engine, *golden) == nullptr) continue;  // --golden smallest: values of another bucket alone
     TS_ASSIGN(QuantizationReport stored, measure_quantization(engine, nullptr, {.quiet = true}, golden));
     found.quantization.push_back({std::move(stored), true});
   }
   if (o.min_cosine && models.empty()) TS_TRY(check_gate(found.quantization));
-  for (const InputKind kind : kinds) TS_TRY(compare_inputs(engine, o, kind, models, found));
+  for (const InputKind kind : kinds) TS_TRY(compare_inputs(engine, o, kind, bucket, models, found));
   if (o.min_cosine) TS_TRY(check_gate(found.quantization));
   return found;
 }

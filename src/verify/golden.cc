@@ -205,7 +205,7 @@ Result<Samples> read_golden_inputs(const Plan& golden, int64_t count, const Gold
               read_image_samples(golden, options.inputs, options.preprocess, count, /*quiet=*/true));
     samples = std::move(images.samples);
   } else {
-    TS_ASSIGN(samples, read_samples(golden, options.inputs, options.front));
+    TS_ASSIGN(samples, read_samples(golden, options.inputs, options.shapes));
   }
   samples = samples.part(0, std::min(samples.count, count));
   const std::string faulty = non_finite_inputs(golden, samples);

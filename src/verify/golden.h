@@ -40,7 +40,7 @@ struct GoldenOptions {
   std::string preprocess;            // of images
   std::optional<double> min_cosine;  // the gate; nothing: default_min_cosine
   bool random_scales = false;        // calibrated on random numbers, for want of data
-  bool front = false;                // of arrays with more rows than a plan takes (samples.h)
+  ArrayShapes shapes = {};           // how arrays may differ from a plan's (samples.h)
   bool quiet = true;
 };
 

@@ -38,7 +38,7 @@ void append(Outputs64& to, size_t port, const std::vector<double>& numbers) {
 }
 
 // `of`: how many the file holds; 0 where the samples are random.
-Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, int64_t& of) {
+Result<Samples> samples_asked(const Engine& engine, const Plan& golden, const VerifyOptions& options, int64_t& of) {
   of = 0;
   if (options.inputs.empty()) {
     Samples drawn =
@@ -46,7 +46,7 @@ Result<Samples> samples_asked(const Plan& golden, const VerifyOptions& options, 
     draw_lengths(golden, drawn, options.seed);
     return drawn;
   }
-  TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs));
+  TS_ASSIGN(const Samples samples, read_samples(golden, options.inputs, {.lengths = &engine.lengths}));
   of = samples.count;
   if (options.samples > samples.count)
     return usage_error(cat("--samples ", options.samples, ": ", options.inputs, " holds ", samples.count));
@@ -95,7 +95,7 @@ Result<Samples> quantization_samples(const Engine& engine, const Plan& golden, c
     report.outputs = stored_quality(engine.golden, *form);
     return golden_samples(engine, golden).part(0, form->samples()).repeated(golden.batch);
   }
-  TS_ASSIGN(Samples samples, samples_asked(golden, options, report.of));
+  TS_ASSIGN(Samples samples, samples_asked(engine, golden, options, report.of));
   report.samples = samples.count;
   report.fitting = !options.inputs.empty();
   if (f32_model->plan().batch != golden.batch) {
@@ -243,35 +243,39 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   std::vector<Gathered> all;
   std::string names;
   if (golden_plan(engine) == nullptr) return bad_input("the engine has no golden plan to compare with");
-  std::map<std::string, const Plan*> largest;  // golden plan of each graph
+  const auto bucket_of = [](const Plan& plan) { return std::pair(plan.graph, plan.sizes); };
+  std::map<std::pair<std::string, std::map<std::string, int64_t>>, const Plan*> largest;  // golden plan of each bucket
   for (const Plan& plan : engine.plans) {
     const Plan* golden = golden_plan(engine, plan);
     if (golden == nullptr || golden == &plan) continue;
     names += (names.empty() ? "" : ", ") + plan.name;
     if (!options.plan.empty() && plan.name != options.plan) continue;
+    if (!options.sizes.empty() && plan.sizes != options.sizes) continue;
     TS_ASSIGN(LayerJudge judge, LayerJudge::make(engine, plan, *golden));
     Gathered g{.plan = &plan, .golden = golden, .judge = std::move(judge)};
     g.report.plan = plan.name;
     if (!options.layers) g.report.layers_note = "only outputs are compared, as asked";
-    const Plan*& known = largest[golden->graph];
+    const Plan*& known = largest[bucket_of(*golden)];
     if (known == nullptr || golden->batch > known->batch) known = golden;
     all.push_back(std::move(g));
   }
+  if (all.empty() && !options.plan.empty() && !options.sizes.empty())
+    return usage_error(cat("the arrays' lengths are not those of plan '", options.plan, "'"));
   if (all.empty()) return usage_error(cat("no plan is called '", options.plan, "'; there are ", names));
   int64_t of = 0;
-  std::map<std::string, Samples> samples;  // of each graph
-  for (const auto& [graph, golden] : largest) {
-    TS_ASSIGN(samples[graph], samples_asked(*golden, options, of));
+  std::map<std::pair<std::string, std::map<std::string, int64_t>>, Samples> samples;  // of each bucket
+  for (const auto& [bucket, golden] : largest) {
+    TS_ASSIGN(samples[bucket], samples_asked(engine, *golden, options, of));
   }
   std::optional<Progress> progress;
   if (!options.quiet) {
     int64_t advances = 0;
     for (const Gathered& g : all)
-      advances += divide_up(samples.at(g.golden->graph).count, g.golden->batch) * g.advances(options.layers);
+      advances += divide_up(samples.at(bucket_of(*g.golden)).count, g.golden->batch) * g.advances(options.layers);
     progress.emplace("verifying", advances);
   }
   for (Gathered& g : all) {
-    const Samples& drawn = samples.at(g.golden->graph);
+    const Samples& drawn = samples.at(bucket_of(*g.golden));
     for (int64_t first = 0; first < drawn.count; first += g.golden->batch) {
       const Samples group = drawn.part(first, std::min(g.golden->batch, drawn.count - first));
       TS_TRY(check_cancelled());
@@ -282,7 +286,7 @@ Result<std::vector<VerifyReport>> verify_plans(const Engine& engine, const Verif
   for (Gathered& g : all) {
     for (size_t i = 0; i < g.got.size(); ++i)
       g.report.outputs.push_back(judge_output(g.plan->outputs[i].name, g.got[i], g.want[i], g.rows, g.bounds[i]));
-    g.report.samples = samples.at(g.golden->graph).count, g.report.of = of;
+    g.report.samples = samples.at(bucket_of(*g.golden)).count, g.report.of = of;
     if (g.report.layers_note.empty()) g.report.layers = g.judge.reports();
     conclude(g.report);
     reports.push_back(std::move(g.report));

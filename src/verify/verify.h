@@ -4,6 +4,7 @@
 // what its kernel must give for the operands that it read (layer_judge.h).
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ struct VerifyOptions {
   std::string inputs;                   // npz with samples; empty: seeded random ones
   // How many; 0: of a file up to kSamplesOfFile, of random ones as many as the golden plan takes at once.
   int64_t samples = 0;
-  std::string plan;   // only this one; empty: all that users run
-  bool quiet = true;  // no progress
+  std::string plan;                           // only this one; empty: all that users run
+  std::map<std::string, int64_t> sizes = {};  // only plans of this bucket; empty: of all
+  bool quiet = true;                          // no progress
 };
 
 // Inputs through each plan and through the golden plan: outputs against the golden plan's, layers each against its own

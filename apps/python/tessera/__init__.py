@@ -151,7 +151,8 @@ class Engine:
 
     def run(self, inputs: dict[str, Any], *, graph: str | None = None, verify: bool = True) -> dict[str, Any]:
         """Arrays by the names of the inputs, any number of samples, from any thread. They are converted to the types of
-        the inputs, where that leaves integers what they are; results are numpy arrays by the names of the outputs."""
+        the inputs, where that leaves integers what they are; results are numpy arrays by the names of the outputs. Of
+        an engine with lengths arrays have any of them: the smallest plans that hold them run."""
         if not isinstance(inputs, _Mapping):
             raise UsageError(2, f"inputs is a {type(inputs).__name__}: a dict of arrays by the inputs' names is wanted")
         idle = self._idle.setdefault((graph, verify), [])

@@ -23,14 +23,19 @@ class Runner:
         self._context = context
         self._inputs = [(p.name, p, _numpy_type(p)) for p in context.inputs]
         self._outputs = [(p.name, tuple(p.shape[1:]), _numpy_type(p)) for p in context.outputs]
+        self._shapes = [tuple(p.shape[1:]) for p in context.inputs]
         self._names = {p.name for p in context.inputs}
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if inputs.keys() != self._names:
             self._refuse_names(inputs)
         arrays = [converted(inputs[name], port, dtype) for name, port, dtype in self._inputs]
-        samples = arrays[0].shape[0] if arrays and arrays[0].ndim else 0
-        results = {name: numpy.empty((samples, *shape), dtype) for name, shape, dtype in self._outputs}
+        if all(array.shape[1:] == shape for array, shape in zip(arrays, self._shapes)):
+            samples = arrays[0].shape[0] if arrays and arrays[0].ndim else 0
+            results = {name: numpy.empty((samples, *shape), dtype) for name, shape, dtype in self._outputs}
+        else:  # other lengths, or a mistake that the run names
+            shapes = self._context.output_shapes(arrays)
+            results = {name: numpy.empty(shape, dtype) for (name, _, dtype), shape in zip(self._outputs, shapes)}
         self._context.run_samples(arrays, list(results.values()))
         return results
 
