@@ -346,7 +346,7 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, const Ar
   }
   Samples s;
   for (const Port& port : plan.inputs) {
-    const Array* const found = array_of(arrays, plan, port, path);
+    const Array* found = array_of(arrays, plan, port, path);
     if (found == nullptr && is_state(plan, port)) {  // a session begins with zeros
       s.names.push_back(port.name);
       s.data.emplace_back();
