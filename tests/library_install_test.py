@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 
@@ -131,6 +132,22 @@ class LibraryTest(unittest.TestCase):
         self.assertIn(f"asked: {REPO / 'tools' / 'fetch_deps.py'} --deps {deps}", said)
         self.assertIn(f"{deps}/highway/hwy/highway.h is missing: run ./run build", said)
         self.assertNotIn("asked:", self.configure(f"-DPython_EXECUTABLE={python}", f"-DTESSERA_DEPS={deps}"))
+
+    def test_the_module_keeps_to_the_limited_api(self):
+        """As the wheel for Python 3.12 and newer is compiled. Of an older Python's headers nanobind's own lack
+        something: what is looked at are the module's files."""
+        found = subprocess.run([sys.executable, "-m", "nanobind", "--include_dir"], capture_output=True, text=True)
+        headers = pathlib.Path(sysconfig.get_path("include"))
+        if found.returncode != 0 or not (headers / "Python.h").exists():
+            self.skipTest("no nanobind or no Python.h")
+        folders = ("-I", REPO / "include", "-I", REPO / "apps", "-isystem", found.stdout.strip(), "-isystem", headers)
+        planted = self.folder / "planted.cc"
+        planted.write_text("#include <nanobind/nanobind.h>\nvoid keep(PyTypeObject* type) { Py_INCREF(type); }\n")
+        for source in (planted, *sorted((REPO / "apps" / "python").glob("*.cc"))):
+            words = ("c++", "-std=c++20", "-fsyntax-only", "-DPy_LIMITED_API=0x030C0000", *folders, source)
+            said = subprocess.run([str(w) for w in words], capture_output=True, text=True).stderr
+            faults = [line for line in said.splitlines() if re.match(r"\S*/(apps/python/|planted)\S*: error:", line)]
+            self.assertEqual(bool(faults), source == planted, "\n".join(faults))
 
     def test_the_header_stands_alone(self):
         for compiler, standard in (("cc", "c99"), ("cc", "c11"), ("c++", "c++17"), ("c++", "c++20")):

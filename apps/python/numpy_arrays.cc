@@ -105,12 +105,12 @@ bool read_numpy(PyObject* object, NumpyArray& out) {
     if (known != nullptr || type == other) return false;
     known = look_at(type);
     if (known == nullptr) {
-      Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
-      Py_XDECREF(other);
+      Py_INCREF(reinterpret_cast<PyObject*>(type));  // one that is remembered is not replaced by another at its address
+      Py_XDECREF(reinterpret_cast<PyObject*>(other));
       other = type;
       return false;
     }
-    Py_INCREF(type);
+    Py_INCREF(reinterpret_cast<PyObject*>(type));
   }
   return read(object, out);
 }

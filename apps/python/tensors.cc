@@ -30,7 +30,7 @@ Known& known_of(PyTypeObject* type) {
   for (Known& k : known) {
     if (k.type == type) return k;
   }
-  Py_INCREF(type);  // a type that is remembered is not replaced by another at its address
+  Py_INCREF(reinterpret_cast<PyObject*>(type));  // one that is remembered is not replaced by another at its address
   Known found = {type, look_up(type), nullptr};
   if (found.exchange != nullptr) {
     found.is_negated = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg");
