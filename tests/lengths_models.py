@@ -32,7 +32,8 @@ class Block:
             "table": self.table, **self.weights, "scale": np.float32(WIDTH**-0.5), "hides": np.float32(HIDES),
             "one": np.float32(1), "zero": np.float32(0), "axis0": np.array([0]), "axis1": np.array([1]),
             "axis2": np.array([2]), "from": np.int64(0), "step": np.int64(1), "second": np.array(1),
-            "token": self.token, "flat": np.array([0, -1]), "two": np.array([2]), "most": np.array([1000]), "rest": np.array([1, WIDTH]),
+            "token": self.token, "flat": np.array([0, -1]),
+            "two": np.array([2]), "most": np.array([1000]), "rest": np.array([1, WIDTH]),
         }  # fmt: skip
         nodes = []
         add = lambda op, inputs, output, **more: nodes.append(helper.make_node(op, inputs, [output], output, **more))
