@@ -101,6 +101,20 @@ class Bytes(unittest.TestCase):
         tessera("sensitivity", "tiny.onnx", "--precision", "fp8", "--calib", "bytes.npz", *IO)
         tessera("check", "tiny.onnx", *IO)
 
+    def test_samples_that_show_nothing(self):
+        for name, pixels, said in (
+            ("zero", np.zeros_like(self.pixels), "is zero in every sample"),
+            ("grey", np.full_like(self.pixels, 128), "is one number throughout in 8 of 8 samples"),
+            ("same", np.repeat(self.pixels[:1], 8, 0), "is the same in all 8 samples"),
+            ("good", self.pixels, ""),
+        ):
+            np.savez(self.folder / f"{name}.npz", image=pixels)
+            told = " ".join(
+                tessera("calibrate", "tiny.onnx", "--calib", f"{name}.npz", "-o", "n.json", *IO).stderr.split()
+            )
+            self.assertIn(said, told)
+            self.assertEqual("input 'image'" in told, said != "", told)
+
     def test_floats_are_taken_back_or_refused(self):
         """Floats that the same mean and std made become the bytes again; others would be normalised twice, or not."""
         tessera("build", "tiny.onnx", "-o", "u.tess", "--precision", "fp32", "--quiet", *IO)
