@@ -71,7 +71,9 @@ class Bytes(unittest.TestCase):
             np.testing.assert_array_equal(got, want)
             # Another image, or another normalisation, is not the same.
             self.assertGreater(np.abs(got[0] - got[1]).max(), 1e-3)
-            tessera("build", "tiny.onnx", "-o", "v.tess", "--precision", precision, "--quiet", "--io", "image=u8")
+            done = tessera("build", "tiny.onnx", "-o", "v.tess", "--precision", precision, "--io", "image=u8")
+            said = "input image: image bytes: (byte / 255 - mean) / std with mean 0 and std 1"
+            self.assertIn(said, " ".join(done.stdout.split()))  # nobody takes the default unawares
             self.assertGreater(np.abs(outputs("v.tess", "bytes.npz") - want).max(), 1e-3)
             tessera("verify", "u.tess", "--model", "tiny.onnx")
         said = tessera("inspect", "u.tess").stdout

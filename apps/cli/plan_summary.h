@@ -26,6 +26,8 @@ struct OpCount {
 std::vector<OpCount> count_ops(const Plan& plan);
 // "25 norms are folded, each: ..."; empty where none is.
 std::string say_folded_norms(const Plan& plan);
+// What becomes of the bytes of an image input; empty: it is none.
+std::string say_pixels(const Plan& plan, const Port& input);
 
 // Attentions that were not recognised as such: softmaxes whose result is multiplied with another activation. They and
 // the products beside them are ops of their own.
