@@ -71,7 +71,9 @@ class Bytes(unittest.TestCase):
             np.testing.assert_array_equal(got, want)
             # Another image, or another normalisation, is not the same.
             self.assertGreater(np.abs(got[0] - got[1]).max(), 1e-3)
-            tessera("build", "tiny.onnx", "-o", "v.tess", "--precision", precision, "--quiet", "--io", "image=u8")
+            done = tessera("build", "tiny.onnx", "-o", "v.tess", "--precision", precision, "--io", "image=u8")
+            said = "input image: image bytes: (byte / 255 - mean) / std with mean 0 and std 1"
+            self.assertIn(said, " ".join(done.stdout.split()))  # nobody takes the default unawares
             self.assertGreater(np.abs(outputs("v.tess", "bytes.npz") - want).max(), 1e-3)
             tessera("verify", "u.tess", "--model", "tiny.onnx")
         said = tessera("inspect", "u.tess").stdout
@@ -100,6 +102,20 @@ class Bytes(unittest.TestCase):
         tessera("bench", "u.tess", "--repeats", 2)
         tessera("sensitivity", "tiny.onnx", "--precision", "fp8", "--calib", "bytes.npz", *IO)
         tessera("check", "tiny.onnx", *IO)
+
+    def test_samples_that_show_nothing(self):
+        for name, pixels, said in (
+            ("zero", np.zeros_like(self.pixels), "is zero in every sample"),
+            ("grey", np.full_like(self.pixels, 128), "is one number throughout in 8 of 8 samples"),
+            ("same", np.repeat(self.pixels[:1], 8, 0), "is the same in all 8 samples"),
+            ("good", self.pixels, ""),
+        ):
+            np.savez(self.folder / f"{name}.npz", image=pixels)
+            told = " ".join(
+                tessera("calibrate", "tiny.onnx", "--calib", f"{name}.npz", "-o", "n.json", *IO).stderr.split()
+            )
+            self.assertIn(said, told)
+            self.assertEqual("input 'image'" in told, said != "", told)
 
     def test_floats_are_taken_back_or_refused(self):
         """Floats that the same mean and std made become the bytes again; others would be normalised twice, or not."""

@@ -146,6 +146,10 @@ void print_plans(const Engine& engine) {
     if (const std::string folded = say_folded_norms(*p); !folded.empty())
       say(4, folded + " (--keep-norms leaves them)");
   }
+  for (const Port& input : engine.plans[0].inputs) {
+    if (const std::string pixels = say_pixels(engine.plans[0], input); !pixels.empty())
+      say(2, cat("input ", input.name, ": ", pixels));
+  }
   for (const PromiseGroup& g : promise_groups(engine.plans[0])) {
     say(2, cat(plural(g.layers, "layer"), ": asked ", g.asked, ", stored ", g.stored, ", computed ", g.computed));
     // Layers that are not in the precision of the command line are few, and they are named.

@@ -14,7 +14,6 @@
 #include "cli/plan_summary.h"
 #include "cli/receipts.h"
 #include "cli/tuning.h"
-#include "inputs/pixel_bytes.h"
 #include "ops/ops.h"
 #include "plan/choose.h"
 #include "plan/count_copies.h"
@@ -40,10 +39,8 @@ void print_ports(const Plan& plan, bool input, const std::vector<Port>& ports) {
     std::string shape = "[batch";
     for (size_t i = 1; i < d.shape.size(); ++i) shape += "," + std::to_string(d.shape[i]);
     print_record(what, cat(port.name, " ", shape, "] ", to_string(d.type), is_state(plan, port) ? ", a state" : ""));
-    const auto pixels = input ? pixels_of(plan, port) : std::nullopt;
-    if (pixels)
-      print_record("", cat("image bytes: (byte / 255 - mean) / std with mean ", channels_text(pixels->mean),
-                           " and std ", channels_text(pixels->std)));
+    const std::string pixels = input ? say_pixels(plan, port) : "";
+    if (!pixels.empty()) print_record("", pixels);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "archs/cpu/simd.h"
 #include "cli/output.h"
 #include "hwy/targets.h"
+#include "inputs/pixel_bytes.h"
 #include "op/op.h"
 #include "ops/ops.h"
 #include "runtime/fit_lengths.h"
@@ -109,6 +110,13 @@ std::string cpu_instruction_sets(const Plan& plan) {
       std::any_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& s) { return s.computed == "bf16"; });
   return cat(best, " (compiled: ", compiled, ")",
              in_bf16 ? cat(", products of bf16 by ", bf16_product().instruction) : "");
+}
+
+std::string say_pixels(const Plan& plan, const Port& input) {
+  const auto pixels = pixels_of(plan, input);
+  if (!pixels) return "";
+  return cat("image bytes: (byte / 255 - mean) / std with mean ", channels_text(pixels->mean), " and std ",
+             channels_text(pixels->std));
 }
 
 }  // namespace tessera

@@ -26,6 +26,8 @@ struct OpCount {
 std::vector<OpCount> count_ops(const Plan& plan);
 // "25 norms are folded, each: ..."; empty where none is.
 std::string say_folded_norms(const Plan& plan);
+// What becomes of the bytes of an image input; empty: it is none.
+std::string say_pixels(const Plan& plan, const Port& input);
 
 // Which lengths the engine's arrays may have, a sentence for each size; none where it has one.
 std::vector<std::string> say_lengths(const Engine& engine);

@@ -42,7 +42,7 @@ struct BuildOptions {
   bool exact_batches = true;             // false: a model that fixes its batch keeps it
   std::map<std::string, Shape> shapes;   // of inputs whose axes the model leaves open: see LoadOptions
   std::vector<StatePattern> states;      // inputs that a session keeps: see LoadOptions
-  std::vector<PortType> ports = {};      // inputs and outputs in 16 bits: see LoadOptions
+  std::vector<PortType> ports = {};      // inputs and outputs that are not f32: see LoadOptions
   std::map<std::string, int64_t> sizes;  // of a family: see LoadOptions
   // Of a family whose graphs take them (FamilySchedule::buckets): a plan for each number, and `sizes` has the largest.
   std::map<std::string, std::vector<int64_t>> buckets;
