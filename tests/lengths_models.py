@@ -172,3 +172,29 @@ def cross_attention(path, seed=5):
         return shares / shares.sum(-1, keepdims=True) @ y + x + arrays["fixed"]
 
     return answer
+
+
+def convolutions(path, border, seed=6):
+    """Two of 3 x 3 over pictures whose height and width are open; `border`: zeros around each."""
+    random = np.random.default_rng(seed)
+    weights = [random.standard_normal(shape).astype("f4") for shape in ((4, 3, 3, 3), (5, 4, 3, 3))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["inner"], "first", pads=[border] * 4, kernel_shape=[3, 3]),
+        helper.make_node("Conv", ["inner", "w1"], ["y"], "second", pads=[border] * 4, kernel_shape=[3, 3]),
+    ]
+    value = lambda name, channels: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", channels, None, None])
+    graph = helper.make_graph(
+        nodes, "convolutions", [value("x", 3)], [value("y", 5)],
+        [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+    def answer(x):
+        y = x.astype("f8")
+        for w in weights:
+            y = np.pad(y, ((0, 0), (0, 0), (border, border), (border, border)))
+            windows = np.lib.stride_tricks.sliding_window_view(y, (3, 3), axis=(2, 3))
+            y = np.einsum("ncijuv,ocuv->noij", windows, w)
+        return y
+
+    return answer

@@ -11,7 +11,7 @@ import numpy as np
 from cli_program import PROGRAM, CliTest, failure, run_tests, tessera
 
 try:
-    from lengths_models import VOCABULARY, WIDTH, Block, cross_attention
+    from lengths_models import VOCABULARY, WIDTH, Block, convolutions, cross_attention
 except ImportError as error:
     print(f"{error}: skipped")
     sys.exit(77)
@@ -178,6 +178,23 @@ class LengthsTest(CliTest):
         self.assertIn("--shape fixed: the model fixes axis 1 to 1", said)
         many = ("--shape", f"x=1:8,1:512,{WIDTH}", "--shape", f"y=1:8,1:512,{WIDTH}", "--shape", "y_mask=1:8,1:512")
         self.assertIn("more than 64 plans", failure("build", "x.onnx", "-o", "y.tess", *many, code=2))
+
+    def test_pictures(self):
+        """Axes without names. Zeros around a picture are not what it has where it is cut off; without them results are
+        smaller than pictures, and depend on nothing behind their end."""
+        for border, wanted in ((1, False), (0, True)):
+            answer = convolutions(self.folder / "x.onnx", border)
+            words = ("build", "x.onnx", "-o", "x.tess", "--precision", "fp32", "--json", "--shape", "x=1:2,3,8/12,8/16")
+            said = json.loads(tessera(*words).stdout)
+            self.assertEqual([(s["size"], s["padded"]) for s in said["lengths"]], [("x.2", wanted), ("x.3", wanted)])
+            for height, width in ((8, 8), (12, 8), (12, 16), (9, 8), (11, 13)):
+                x = np.random.default_rng(height).standard_normal((3, 3, height, width)).astype("f4")
+                if (height, width) in ((9, 8), (11, 13)) and not wanted:
+                    self.assertIn("takes exactly 8 and 12", self.run_on({"x": x}, code=3))
+                    continue
+                got, want = self.run_on({"x": x})[0], answer(x)
+                self.assertEqual(got.shape, want.shape)
+                self.assertLess(distance(got, want), BOUND, (border, height, width))
 
     def test_what_is_refused(self):
         Block("mask").save(self.folder / "x.onnx")
