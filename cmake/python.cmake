@@ -58,6 +58,9 @@ macro(ts_python_module)
       configure_file(${text} ${folder}/${name} COPYONLY)
     endforeach()
     foreach(library tessera_runtime tessera_build)
+      if(SKBUILD)  # files are not stripped by an install, as targets are
+        target_link_options(${library} PRIVATE -s)
+      endif()
       install(FILES $<TARGET_FILE:${library}> COMPONENT python EXCLUDE_FROM_ALL DESTINATION tessera
         RENAME $<TARGET_SONAME_FILE_NAME:${library}>)
     endforeach()
