@@ -171,17 +171,8 @@ OpenEngine* open_bytes(const nb::bytes& bytes, bool check_constants) {
   return new OpenEngine(without_gil([&] { return Engine::open(bytes.data(), bytes.size(), check_constants); }));
 }
 
-}  // namespace
-}  // namespace tessera::python
-
-NB_MODULE(_tessera, m) {
-  using namespace tessera;
-  using namespace tessera::python;
-  using namespace nb::literals;
-  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
-  m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
-  m.def("version", [] { return tess_version(); });
-  m.def("abi_version", [] { return tess_abi_version(); });
+// What an engine says of itself.
+void define_records(nb::module_& m) {
   nb::class_<Port>(m, "Port", "An input or output of a plan.")
       .def_ro("name", &Port::name)
       .def_ro("element", &Port::element)
@@ -203,6 +194,20 @@ NB_MODULE(_tessera, m) {
       .def_ro("arena_bytes", &Memory::arena_bytes)
       .def_ro("state_bytes", &Memory::state_bytes)
       .def("__repr__", [](const Memory& m) { return text_of(m); });
+}
+
+}  // namespace
+}  // namespace tessera::python
+
+NB_MODULE(_tessera, m) {
+  using namespace tessera;
+  using namespace tessera::python;
+  using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
+  m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
+  m.def("version", [] { return tess_version(); });
+  m.def("abi_version", [] { return tess_abi_version(); });
+  define_records(m);
   nb::class_<State>(m, "State", "What a session keeps between runs.").def("clear", [](State& s) {
     if (const Status status = s.clear(); !status.ok()) raise(status);
   });
