@@ -156,17 +156,8 @@ OpenEngine* open_bytes(const nb::bytes& bytes, bool check_constants) {
   return new OpenEngine(without_gil([&] { return Engine::open(bytes.data(), bytes.size(), check_constants); }));
 }
 
-}  // namespace
-}  // namespace tessera::python
-
-NB_MODULE(_tessera, m) {
-  using namespace tessera;
-  using namespace tessera::python;
-  using namespace nb::literals;
-  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
-  m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
-  m.def("version", [] { return tess_version(); });
-  m.def("abi_version", [] { return tess_abi_version(); });
+// What an engine says of itself, and a state.
+void bind_descriptions(nb::module_& m) {
   nb::class_<Port>(m, "Port", "An input or output of a plan.")
       .def_ro("name", &Port::name)
       .def_ro("element", &Port::element)
@@ -191,6 +182,20 @@ NB_MODULE(_tessera, m) {
   nb::class_<State>(m, "State", "What a session keeps between runs.").def("clear", [](State& s) {
     if (const Status status = s.clear(); !status.ok()) raise(status);
   });
+}
+
+}  // namespace
+}  // namespace tessera::python
+
+NB_MODULE(_tessera, m) {
+  using namespace tessera;
+  using namespace tessera::python;
+  using namespace nb::literals;
+  nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
+  m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
+  m.def("version", [] { return tess_version(); });
+  m.def("abi_version", [] { return tess_abi_version(); });
+  bind_descriptions(m);
   static const PyType_Slot context_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&call_slot<BoundContext>)}, {}};
   static const PyType_Slot session_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&call_slot<BoundSession>)}, {}};
   nb::class_<BoundContext>(
