@@ -171,8 +171,8 @@ OpenEngine* open_bytes(const nb::bytes& bytes, bool check_constants) {
   return new OpenEngine(without_gil([&] { return Engine::open(bytes.data(), bytes.size(), check_constants); }));
 }
 
-// What an engine says of itself.
-void define_records(nb::module_& m) {
+// What an engine says of itself, and a state.
+void bind_descriptions(nb::module_& m) {
   nb::class_<Port>(m, "Port", "An input or output of a plan.")
       .def_ro("name", &Port::name)
       .def_ro("element", &Port::element)
@@ -194,6 +194,9 @@ void define_records(nb::module_& m) {
       .def_ro("arena_bytes", &Memory::arena_bytes)
       .def_ro("state_bytes", &Memory::state_bytes)
       .def("__repr__", [](const Memory& m) { return text_of(m); });
+  nb::class_<State>(m, "State", "What a session keeps between runs.").def("clear", [](State& s) {
+    if (const Status status = s.clear(); !status.ok()) raise(status);
+  });
 }
 
 }  // namespace
@@ -207,10 +210,7 @@ NB_MODULE(_tessera, m) {
   m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
   m.def("version", [] { return tess_version(); });
   m.def("abi_version", [] { return tess_abi_version(); });
-  define_records(m);
-  nb::class_<State>(m, "State", "What a session keeps between runs.").def("clear", [](State& s) {
-    if (const Status status = s.clear(); !status.ok()) raise(status);
-  });
+  bind_descriptions(m);
   static const PyType_Slot context_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&call_slot<BoundContext>)}, {}};
   static const PyType_Slot session_slots[] = {{Py_tp_call, reinterpret_cast<void*>(&call_slot<BoundSession>)}, {}};
   nb::class_<BoundContext>(
