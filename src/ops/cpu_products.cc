@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "archs/cpu/workers.h"
 #include "base/parallel.h"
 #include "op/cpu_program.h"
 #include "ops/sum_scales.h"
@@ -61,7 +60,7 @@ class ProductsKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     if (p_.batch * p_.m * p_.n == 0) return {};
-    const int64_t workers = workers_for(p_.m, p_.batch * p_.n * p_.k);
+    const int64_t workers = threads();
     const int64_t row_blocks = divide_up(p_.m, kBlockRows);
     const int64_t rows = round_up(divide_up(p_.m, row_blocks), product_.rows);
     // Few rows: cut the columns finer, so that every thread has work.

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "archs/cpu/simd.h"
-#include "archs/cpu/workers.h"
 #include "base/parallel.h"
 #include "op/cpu_program.h"
 #include "ops/attention/attention.h"
@@ -154,13 +153,12 @@ class AttentionKernel final : public Kernel {
     const int64_t keyed = p_.batch * p_.kv_heads;
     if (keyed * rows_ * p_.value_size == 0) return {};
     const int64_t fewest = divide_up(rows_, most_rows_);
-    const int64_t workers = workers_for(rows_, keyed * p_.keys * (p_.head_size + p_.value_size));
-    const int64_t wanted = divide_up(kPiecesPerThread * workers, keyed);
+    const int64_t wanted = divide_up(kPiecesPerThread * threads(), keyed);
     const int64_t rows =
         round_up(divide_up(rows_, std::clamp(wanted, fewest, std::max(fewest, rows_ / kLeastRows))), kPanelCols);
     const int64_t cuts = divide_up(rows_, rows), pieces = keyed * cuts;
     std::atomic<int64_t> next{0};
-    parallel_for(std::min(workers, pieces), 1, [&](int64_t, int64_t) {
+    parallel_for(std::min<int64_t>(threads(), pieces), 1, [&](int64_t, int64_t) {
       for (int64_t i = next++; i < pieces; i = next++) {
         const int64_t first = i % cuts * rows, batch = i / cuts / p_.kv_heads;
         const auto* lengths = p_.has_lengths ? static_cast<const int32_t*>(in[4].data) : nullptr;
