@@ -1,8 +1,9 @@
 # Warnings, optimisation, ccache, sanitizers.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+  # Paths count from the source folder: clones and worktrees share what one of them compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # -Wrestrict: false alarms of g++ 12 on std::string
