@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A ViT on the CPU beside its peers, in one run and taking turns, so that a busy machine disturbs all alike.
+"""A model on the CPU beside its peers, in one run and taking turns, so that a busy machine disturbs all alike.
 
-  python3 bench/cpu_peers.py [--model vit-b-16] [--batch 8] [--threads 2] [--rounds 5] [--out bench/results]
+  python3 bench/cpu_peers.py convnext_tiny swin_tiny_patch4_window7_224 hf:detr vit-b-16 my.onnx
+      [--batch 1] [--threads 2] [--rounds 7] [--precisions fp32,bf16,fp8,int8] [--out bench/results]
 
-Rows: tessera fp32, bf16, fp8 (built here from seeded weights, checked against golden values unless --no-verify),
-ONNX Runtime fp32 on the very same ONNX file, and PyTorch fp32 and bf16 on a ViT of the same sizes (torch.nn modules
-with scaled_dot_product_attention, weights of its own). A peer that is not installed is left out, and the table says
-so. The time of a row is the median over rounds of one forward pass each after a warm-up; peak memory is that of a
-process that only loads and runs. Results: <out>/cpu-<machine>/<model>.json."""
+A model is a name of timm at its own size, `hf:detr` (DETR with a ResNet-50, 640 x 640), a name of `tessera zoo`, or an
+ONNX file. Weights are random and seeded. Rows: Tessera in each precision, ONNX Runtime on the very same file in fp32
+and with the dynamic int8 of its own tools (matmuls and convolutions as they come), PyTorch's model in fp32 and bf16.
+A peer that is not installed or fails is left out, and the table says so. A row's time is the median over rounds of one
+forward pass each, after a warm-up. What fp32 differs from ONNX Runtime is printed: it is no test of the numbers.
+Results: <out>/cpu-<machine>/peers.json, a key per model and batch."""
 
 import argparse
 import json
 import os
+import pathlib
 import platform
 import statistics
 import subprocess
@@ -20,69 +23,59 @@ import sys
 import tempfile
 import time
 
-PROGRAM = os.environ.get("TESSERA_PROGRAM", "build/tessera")
-SIZES = {"vit-ti-16": (192, 12, 3), "vit-s-16": (384, 12, 6), "vit-b-16": (768, 12, 12), "vit-l-16": (1024, 24, 16)}
+import machine_load
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO / "tools"))
+PROGRAM = os.environ.get("TESSERA_PROGRAM", str(REPO / "build" / "tessera"))
+PAUSE_S = 0.2  # threads of other runtimes spin for a while after a run, and would take the cores from who comes next
 
 
 def call(*words):
-    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(map(str, words))}: exit {done.returncode}: {done.stdout}{done.stderr}"[:600])
     return done.stdout
 
 
 class Tessera:
-    def __init__(self, args, precision, onnx, work):
-        self.name, self.engine = f"tessera {precision}", f"{work}/{precision}.tess"
-        words = [
-            "build",
-            onnx,
-            "-o",
-            self.engine,
-            "--precision",
-            precision,
-            "--batch",
-            str(args.batch),
-            "--target",
-            "cpu",
-            "--json",
-        ]
+    def __init__(self, case, precision):
+        self.name, self.case = f"tessera {precision}", case
+        self.engine = f"{case.folder}/{precision}.tess"
+        calib = ["--calib", case.inputs] if precision in ("fp8", "int8") else []
         start = time.monotonic()
-        self.build = json.loads(call(*words, *(["--no-verify"] if args.no_verify else [])))
+        call("build", case.onnx, "-o", self.engine, "--precision", precision, "--no-verify", *case.batch_words(), *calib)
         self.build_s = time.monotonic() - start
-        self.args = args
 
     def run(self):
-        done = json.loads(call("bench", self.engine, "--repeats", "1", "--threads", str(self.args.threads), "--json"))
-        return done["plans"][0]["median_ms"]
+        words = ["--repeats", 1, "--warmup", 1, "--threads", self.case.args.threads, "--json"]
+        return json.loads(call("bench", self.engine, *words))["plans"][0]["median_ms"]
 
     def facts(self):
-        words = [PROGRAM, "bench", self.engine, "--repeats", "2", "--threads", str(self.args.threads), "--json"]
-        child, peak = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), 0
-        while (
-            child.poll() is None
-        ):  # VmHWM only grows; what a parent reads after the end would count this interpreter's pages too
-            with open(f"/proc/{child.pid}/status") as f:
-                peak = max([peak] + [1024 * int(line.split()[1]) for line in f if line.startswith("VmHWM")])
-            time.sleep(0.01)
-        return {"build_s": self.build_s, "engine_bytes": os.path.getsize(self.engine), "peak_bytes": peak}
+        return {"build_s": self.build_s, "engine_bytes": os.path.getsize(self.engine)}
 
 
 class OnnxRuntime:
-    name = "onnxruntime fp32"
-
-    def __init__(self, args, onnx, image):
+    def __init__(self, case, kind):
+        import numpy as np
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = args.threads
-        self.session = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
-        self.feeds = {self.session.get_inputs()[0].name: image}
-        self.version = onnxruntime.__version__
+        options, path = onnxruntime.SessionOptions(), case.onnx
+        options.intra_op_num_threads = case.args.threads
+        options.log_severity_level = 4
+        if kind == "dynamic int8":
+            from onnxruntime.quantization import quantize_dynamic
+
+            path = f"{case.folder}/ort_int8.onnx"
+            quantize_dynamic(case.onnx, path)
+        self.name, self.version = f"onnxruntime {kind}", onnxruntime.__version__
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        known = {i.name for i in self.session.get_inputs()}
+        self.feeds = {key: value for key, value in np.load(case.inputs).items() if key in known}
 
     def run(self):
         start = time.monotonic()
-        self.session.run(None, self.feeds)
+        self.outputs = self.session.run(None, self.feeds)
         return 1e3 * (time.monotonic() - start)
 
     def facts(self):
@@ -90,139 +83,159 @@ class OnnxRuntime:
 
 
 class Torch:
-    def __init__(self, args, dtype, image):
+    def __init__(self, case, kind):
         import torch
-        from torch import nn
 
-        torch.set_num_threads(args.threads)
-        width, depth, heads = SIZES[args.model]
-
-        class Block(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.n1, self.n2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-                self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-                self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-            def forward(self, x):
-                b, t, _ = x.shape
-                q, k, v = self.qkv(self.n1(x)).view(b, t, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-                y = nn.functional.scaled_dot_product_attention(q, k, v)
-                x = x + self.proj(y.transpose(1, 2).reshape(b, t, width))
-                return x + self.fc2(nn.functional.gelu(self.fc1(self.n2(x))))
-
-        class Vit(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.patch = nn.Conv2d(3, width, 16, 16)
-                self.token, self.position = (
-                    nn.Parameter(torch.zeros(1, 1, width)),
-                    nn.Parameter(torch.zeros(1, 197, width)),
-                )
-                self.blocks = nn.Sequential(*[Block() for _ in range(depth)])
-                self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
-
-            def forward(self, x):
-                x = self.patch(x).flatten(2).transpose(1, 2)
-                x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position
-                return self.head(self.norm(self.blocks(x))[:, 0])
-
-        self.name, self.torch = f"torch {dtype}", torch
-        kind = getattr(torch, {"fp32": "float32", "bf16": "bfloat16"}[dtype])
-        torch.manual_seed(1)
-        self.model, self.image = Vit().eval().to(kind), torch.from_numpy(image).to(kind)
+        if case.module is None:
+            raise RuntimeError("not a model of PyTorch")
+        torch.set_num_threads(case.args.threads)
+        self.name, self.torch = f"torch {kind}", torch
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[kind]
+        self.module = case.load()[0].to(dtype)
+        self.values = [v.to(dtype) if v.is_floating_point() else v for v in case.values]
 
     def run(self):
         with self.torch.inference_mode():
             start = time.monotonic()
-            self.model(self.image)
+            self.module(*self.values)
             return 1e3 * (time.monotonic() - start)
 
     def facts(self):
         return {"version": self.torch.__version__}
 
 
-def processor():
-    name = ""
-    with open("/proc/cpuinfo") as f:
-        text = f.read()
-    for line in text.splitlines():
-        if line.startswith(("model name", "CPU part")):
-            name = line.split(":")[1].strip()
-            break
-    return f"{platform.machine()} {name}".strip()
+class Case:
+    """A model at one batch size: its ONNX file, its inputs, and its module where there is one."""
+
+    def __init__(self, name, args, folder):
+        self.name, self.args, self.folder, self.module = name, args, folder, None
+        self.onnx, self.inputs = f"{folder}/model.onnx", f"{folder}/inputs.npz"
+        if name.endswith(".onnx"):
+            self.onnx = name
+            self.draw_inputs()
+        elif name.startswith(("vit-", "deit-")):
+            call("zoo", name, "-o", self.onnx)
+            self.draw_inputs()
+        else:
+            self.export()
+
+    def load(self):
+        import torch
+        import try_models
+
+        torch.manual_seed(1)
+        if self.name == "hf:detr":
+            import transformers
+
+            config = transformers.DetrConfig(use_pretrained_backbone=False, backbone_kwargs={})
+
+            class Detr(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner = transformers.DetrForObjectDetection(config)
+
+                def forward(self, x):
+                    result = self.inner(x)
+                    return result.logits, result.pred_boxes
+
+            module, shape = Detr(), (self.args.batch, 3, 640, 640)
+        else:
+            import timm
+
+            module = timm.create_model(self.name, pretrained=False)
+            shape = (self.args.batch, *module.default_cfg["input_size"])
+        module.eval()
+        try_models.make_random(module, torch)
+        return module, torch.randn(shape, generator=torch.Generator().manual_seed(2))
+
+    def export(self):
+        import numpy as np
+        import torch
+
+        self.module, x = self.load()
+        self.values = [x]
+        with torch.no_grad():
+            words = {"dynamo": False, "opset_version": 18, "input_names": ["x"]}
+            torch.onnx.export(self.module, (x,), self.onnx, **words)
+        np.savez(self.inputs, x=x.numpy())
+
+    def draw_inputs(self):
+        import numpy as np
+        import onnxruntime
+
+        random, values = np.random.default_rng(1), {}
+        for port in onnxruntime.InferenceSession(self.onnx, providers=["CPUExecutionProvider"]).get_inputs():
+            shape = [n if isinstance(n, int) else self.args.batch for n in port.shape]
+            if port.type != "tensor(float)":
+                raise RuntimeError(f"input {port.name} is {port.type}; float is wanted")
+            values[port.name] = random.standard_normal(shape).astype(np.float32)
+        np.savez(self.inputs, **values)
+
+    def batch_words(self):
+        return ["--batch", self.args.batch] if self.module is None else []
+
+
+def rows_of(case, left_out):
+    makers = [(Tessera, p) for p in case.args.precisions.split(",")]
+    makers += [(OnnxRuntime, "fp32"), (OnnxRuntime, "dynamic int8"), (Torch, "fp32"), (Torch, "bf16")]
+    for kind, word in makers:
+        try:
+            row = kind(case, word)
+            row.run()
+            yield row
+        except Exception as error:  # whatever a peer raises is a line below the table
+            left_out.append(f"{kind.__name__} {word}: {str(error).splitlines()[0][:300]}")
+
+
+def measure(name, args):
+    left_out = []
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(rows_of(Case(name, args, folder), left_out))
+        times = {row.name: [] for row in rows}
+        with machine_load.Others() as others:
+            for _ in range(args.rounds):
+                for row in rows:
+                    time.sleep(PAUSE_S)
+                    times[row.name].append(row.run())
+        said = [{"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()} for r in rows]
+    return {"batch": args.batch, "threads": args.threads, "busy_others": others.cores, "left_out": left_out, "rows": said}
+
+
+def show(name, result):
+    ms = {row["name"]: row["ms"] for row in result["rows"]}
+    base = ms.get("onnxruntime fp32")
+    print(f"\n{name}, batch {result['batch']}, {result['threads']} threads, {machine_load.processor()}")
+    print(f"{'':24}{'ms':>10}  {'times as fast as ONNX Runtime fp32':>10}")
+    for row, value in ms.items():
+        print(f"{row:24}{value:10.1f}  " + (f"{base / value:.2f}x" if base else "-"))
+    for line in result["left_out"]:
+        print(f"left out: {line}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="vit-b-16", choices=SIZES)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precisions", default="fp32,bf16,fp8")
-    parser.add_argument(
-        "--no-verify", action="store_true", help="make no golden values (they take longer than the build)"
-    )
-    parser.add_argument("--out", default="bench/results")
-    args = parser.parse_args()
-    import numpy as np
-
-    image = np.random.default_rng(1).standard_normal((args.batch, 3, 224, 224)).astype(np.float32)
-    missing = []
-    with tempfile.TemporaryDirectory() as work:
-        onnx = f"{work}/{args.model}.onnx"
-        call("zoo", args.model, "-o", onnx)
-        rows = [Tessera(args, p, onnx, work) for p in args.precisions.split(",")]
-        for make in (
-            lambda: OnnxRuntime(args, onnx, image),
-            lambda: Torch(args, "fp32", image),
-            lambda: Torch(args, "bf16", image),
-        ):
-            try:
-                rows.append(make())
-            except ImportError as e:
-                missing.append(str(e))
-        for row in rows:
-            row.run()
-        times = {row.name: [] for row in rows}
-        for i in range(args.rounds):
-            for row in rows:
-                times[row.name].append(row.run())
-            print(f"round {i + 1} of {args.rounds}", file=sys.stderr)
-        result = {
-            "model": args.model,
-            "batch": args.batch,
-            "threads": args.threads,
-            "machine": processor(),
-            "cores": os.cpu_count(),
-            "load_average": os.getloadavg(),
-            "command": "python3 bench/cpu_peers.py "
-            + " ".join(w for i, w in enumerate(sys.argv) if i > 0 and "--out" not in sys.argv[i - 1 : i + 1]),
-            "missing": missing,
-            "rows": [
-                {"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()}
-                for r in rows
-            ],
-        }
-    base = next((r["ms"] for r in result["rows"] if r["name"] == "onnxruntime fp32"), None)
-    print(
-        f"{args.model}, batch {args.batch}, {args.threads} threads, "
-        f"{result['machine']}\n{'':18}{'ms':>10}{'images/s':>10}{'to ORT':>8}{'peak MB':>9}"
-    )
-    for r in result["rows"]:
-        ratio = f"{base / r['ms']:.2f}x" if base else "-"
-        peak = f"{r['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in r else "-"
-        print(f"{r['name']:18}{r['ms']:10.1f}{1e3 * args.batch / r['ms']:10.2f}{ratio:>8}{peak:>9}")
-    for m in missing:
-        print(f"left out: {m}")
-    folder = os.path.join(args.out, "cpu-" + platform.machine())
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, args.model + ".json")
-    with open(path + ".part", "w") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
-    os.replace(path + ".part", path)
-    print(f"written to {path}")
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("models", nargs="+")
+    words.add_argument("--batch", type=int, default=1)
+    words.add_argument("--threads", type=int, default=2)
+    words.add_argument("--rounds", type=int, default=7)
+    words.add_argument("--precisions", default="fp32,bf16,fp8,int8")
+    words.add_argument("--out", default="bench/results")
+    args = words.parse_args()
+    folder = pathlib.Path(args.out) / f"cpu-{platform.machine()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "peers.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    for name in args.models:
+        result = measure(name, args)
+        result.update(commit=commit, machine=machine_load.processor(), cores=machine_load.cores())
+        key = f"{pathlib.Path(name).name} b{args.batch}"
+        results[key] = result
+        show(name, result)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(results, indent=1) + "\n")
+        part.replace(path)
+    print(f"\nwritten to {path}")
 
 
 if __name__ == "__main__":
