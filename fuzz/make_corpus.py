@@ -536,6 +536,41 @@ def trtexec_seeds():
     write("trtexec", "dynamic", profile + "\0" + layers.replace("[4, 8, 16]", "[-1, 8, 16]"))
 
 
+def profile_json_seeds():
+    def kernel(name, kind, precision, us, **more):
+        return {"name": name, "class": kind, "precision": precision, "calls": 12, "us": us, **more}
+
+    def profile(kernels, **more):
+        return json.dumps({"format": "tessera profile", "version": 1, "source": "tessera", "kernels": kernels, **more})
+
+    rest = [
+        kernel("attention/x", "attention", "fp16", 90),
+        kernel("norm/x", "norm", "fp16", 40),
+        kernel("copy/x", "conversion", "", 20),
+    ]
+    work = {"flops": 2e11, "bytes": 1e7}
+    high = [kernel("matmul/h", "gemm", "fp16", 700, layer="blocks.0.fc1", **work), *rest]
+    low = [
+        kernel("matmul/q", "gemm", "fp8", 300, layer="blocks.0.fc1", asked="fp8", sparsity="2:4", **work),
+        kernel("matmul/h", "gemm", "fp16", 50, layer="blocks.0.fc2", asked="fp8", **work),
+        *rest,
+    ]
+    rates = {"fp16": 8e14, "fp8": 1.5e15, "fp8 2:4": 2.5e15}
+    more = {
+        "machine": "NVIDIA H200", "model": "m", "plan": "batch1", "batch": 8, "gap_us": 30, "overlap_us": 2,
+        "latency": {"mean_ms": 1, "median_ms": 0.9, "runs": 9}, "weight_bytes": 1 << 24, "engine_bytes": 1 << 25,
+        "ceilings": {"machine": "NVIDIA H200", "measured": True, "bytes_per_s": 4e12, "flops_per_s": rates},
+    }  # fmt: skip
+    graphs = [{"graph": g, "plan": g, "times": n, "kernel_us": 300} for g, n in (("prefix", 1), ("step", 10))]
+    write("profile_json", "two", profile(high, **more) + "\0" + profile(low, precision="fp8", **more))
+    write("profile_json", "one", profile(low, source="pytorch", capability=89, machine="NVIDIA L4"))
+    write("profile_json", "predicted", profile(low, predicted=True, making="2:4", **more))
+    write("profile_json", "graphs", profile([{**k, "graph": "step"} for k in low], graphs=graphs))
+    write("profile_json", "no_times", profile([kernel("a", "gemm", "fp8", 0)]) + "\0" + profile([]))
+    write("profile_json", "slow_machine", profile(low, ceilings={"bytes_per_s": 1e-30, "flops_per_s": {"fp8": 1e-30}}))
+    write("profile_json", "no_time", profile([kernel("a", "gemm", "fp8", -1)]))
+
+
 def nsight_seeds():
     def file(*sql):
         with tempfile.TemporaryDirectory() as scratch:
@@ -685,6 +720,7 @@ def main():
     torch_trace_seeds()
     trtexec_seeds()
     nsight_seeds()
+    profile_json_seeds()
     if len(sys.argv) > 1:
         engine_seeds(sys.argv[1])
         state_seeds(sys.argv[1])

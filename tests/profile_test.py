@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import re
 import subprocess
 
@@ -12,6 +13,7 @@ import checkpoint_layouts  # isort: skip  (after the check for numpy)
 import llama_models  # isort: skip
 
 
+PROFILES = pathlib.Path(__file__).resolve().parent / "data" / "profiles"
 SMALL_POLICY = {
     "pi05": True, "image_size": 28, "patch": 14, "v_width": 32, "v_layers": 1, "v_heads": 2, "v_mlp": 64,
     "width": 64, "mlp": 128, "e_width": 48, "e_mlp": 96, "layers": 2, "heads": 4, "kv_heads": 1, "head_dim": 16,
@@ -195,6 +197,41 @@ class Profile(CliTest):
         self.assertIn("did you mean tiny.tess?", failure("profile", "tiny.tes", code=3))
         self.assertIn("build it first", failure("profile", "tiny.onnx", code=3))
         self.assertTrue(re.fullmatch(r"\{.*\}\s*", tessera("profile", "none", "--json", code=3).stdout, re.S))
+
+    def test_profiles_of_other_tools_become_ones_of_tessera(self):
+        trt = [PROFILES / f"fp8_{name}.json" for name in ("profile", "layers", "times")]
+        beside = ("--beside", trt[1], "--beside", trt[2])
+        p = json.loads(tessera("profile", trt[0], *beside, "--json").stdout)
+        self.assertEqual((p["format"], p["source"]), ("tessera profile", "trtexec"))
+        self.assertGreater(p["latency"]["median_ms"], 0)
+        self.assertTrue(any("flops" in k for k in p["kernels"]), "shapes of the layer information")
+        alone = json.loads(tessera("profile", trt[0], "--json").stdout)
+        self.assertFalse("latency" in alone or any("flops" in k for k in alone["kernels"]))
+        twice = json.loads(tessera("profile", PROFILES / "fp8_torch.json", "--runs", 4, "--json").stdout)
+        told = json.loads(tessera("profile", PROFILES / "fp8_torch.json", "--json").stdout)
+        self.assertEqual((told["runs"], twice["runs"]), (2, 4))
+        self.assertAlmostEqual(told["kernel_us"], 2 * twice["kernel_us"])
+        (self.folder / "my.rules").write_text("*f16f16* copy int8\n")
+        ruled = json.loads(tessera("profile", trt[0], *beside, "--rules", "my.rules", "--json").stdout)
+        self.assertEqual({k["class"] for k in ruled["kernels"] if "f16f16" in k["name"]}, {"copy"})
+        # What was made is read again, with all that the several files held.
+        (self.folder / "trt.json").write_text(json.dumps(p))
+        e = json.loads(tessera("explain", "trt.json", "--json").stdout)
+        self.assertAlmostEqual(e["a"]["latency_ms"], p["latency"]["median_ms"])
+        tessera("report", "trt.json", "-o", "trt.md")
+        self.assertIn("How latency is spread", (self.folder / "trt.md").read_text())
+        text = tessera("profile", trt[0], *beside).stdout
+        self.expect_narrow(text)
+        self.assertIn("of trtexec", text)
+        self.assertIn("gemm", text)
+        for words, said in (
+            ((trt[0], "--chip", "h200"), "--chip is for engines"),
+            ((trt[0], "--trace", "t.json"), "--trace is for engines"),
+            (("tiny.tess", "--beside", trt[1]), "--beside is for profiles of other tools"),
+            (("tiny.tess", "--rules", "my.rules"), "--rules is for profiles of other tools"),
+        ):
+            self.assertIn(said, failure("profile", *words, code=2))
+        self.assertIn("give the file of --exportProfile", failure("profile", trt[1], code=3))
 
     def test_graphs_with_states(self):
         model = llama_models.Llama(seed=5)

@@ -78,6 +78,23 @@ class Report(CliTest):
         told = failure("report", "seed.html.md", "-o", "seed.html.md", code=2)
         self.assertIn("would overwrite", told)
 
+    def test_the_build_is_said_as_it_was(self):
+        tessera(
+            "build", "tiny.onnx", "-o", "made.tess", "--precision", "nvfp4", "--calib", "calib.npz", "--batch", "1,3",
+            "--calib-method", "percentile=99.9", "--refine", "clip,smooth", "--sparsity", "2:4",
+            "--allow", "blocks.0.*=fp8",
+        )  # fmt: skip
+        tessera("report", "made.tess", "-o", "made.md", "--no-verify", "--runs", 2)
+        line = [x for x in (self.folder / "made.md").read_text().splitlines() if x.startswith("tessera build")][0]
+        for words in (
+            "--precision nvfp4", "--sparsity 2:4", "--refine smooth,clip", "--allow 'blocks.0.*=fp8'", "--batch 1,3",
+            "--calib SAMPLES", "--calib-method percentile=99.9",
+        ):  # fmt: skip
+            self.assertIn(" " + words, line)
+        tessera("report", "tiny.tess", "-o", "plain.md", "--no-verify", "--runs", 2)
+        plain = (self.folder / "plain.md").read_text()
+        self.assertIn("tessera build MODEL -o tiny.tess --target cpu --precision fp16 --batch 1,3\n", plain)
+
     def test_no_verify_is_said(self):
         tessera("report", "fp8.tess", "-o", "quick.md", "--no-verify", "--runs", 2)
         text = (self.folder / "quick.md").read_text()
@@ -154,13 +171,67 @@ class Compare(CliTest):
         self.assertEqual(names, ["new", "new", "notes.json", "old", "old", "seed.json"])
         notes = said["rows"][2]
         self.assertIn("no profile", notes["refused"])
-        self.assertAlmostEqual(said["rows"][5]["latency_ms"], 7.6, delta=0.01)
+        # trtexec's profile alone holds no whole runs: its kernels take 7.6 ms, and how long a run takes is not known.
+        seed = said["rows"][5]
+        self.assertIsNone(seed["latency_ms"])
+        self.assertIsNone(seed["per_second"])
+        self.assertAlmostEqual(seed["kernel_ms"], 7.6, delta=0.01)
+        report = (self.folder / "some.md").read_text()
+        self.assertIn("kernels, ms", report)
+        self.assertRegex(report, r"\| seed\.json \|[^\n]*\| - \| 7\.600 \| - \|")
+        self.assertIn("kernels ms", tessera("compare", folder, "--runs", 2, "--no-verify").stdout)
         # Two files of one model and precision are versions of one engine.
         self.assertEqual(len(said["versions"]), 2)  # a pair for each plan
         for pair in said["versions"]:
             self.assertTrue(pair["before"].startswith("new") and pair["after"].startswith("old"), pair)
             self.assertTrue(all(s["kernel_before"] == s["kernel_after"] for s in pair["steps"]))
         self.assertIn("every step has the same kernel", (self.folder / "some.md").read_text())
+
+    def test_versions_are_of_one_making_and_neighbours(self):
+        folder = self.folder / "versions"
+        folder.mkdir()
+        for name in ("a", "b", "c"):
+            shutil.copy(self.folder / "tiny.tess", folder / f"{name}.tess")
+        pairs = [(v["before"][0], v["after"][0]) for v in self.compare(folder, "--no-verify")["versions"]]
+        self.assertEqual(sorted(pairs), [("a", "b"), ("a", "b"), ("b", "c"), ("b", "c")])  # two plans each
+        said = self.compare(
+            "tiny.onnx", "--precisions", "nvfp4,nvfp4+refine=clip", "--calib", "calib.npz", "--no-verify", "-o", "made",
+        )  # fmt: skip
+        self.assertEqual([r["refused"] for r in said["rows"]], [None, None])
+        self.assertEqual(said["versions"], [], "another refinement is another engine, not a version of one")
+        self.assertEqual(self.compare("made", "--no-verify")["versions"], [], "the engines' files say it too")
+
+    def test_the_command_makes_the_same_again(self):
+        (self.folder / "none.rules").write_text("")
+        self.compare(
+            "tiny.onnx", "--precisions", "fp8", "--calib", "calib.npz", "--calib-method", "percentile=99.9",
+            "--batch", "1", "--allow", "blocks.0.*=fp16", "--rules", "none.rules", "-o", "again.md",
+        )  # fmt: skip
+        line = [x for x in (self.folder / "again.md").read_text().splitlines() if x.startswith("tessera compare")][0]
+        for words in (
+            "--runs 3", "--precisions fp8", "--calib calib.npz", "--calib-method percentile=99.9", "--batch 1",
+            "--allow 'blocks.0.*=fp16'", "--rules none.rules", "-o again.md",
+        ):  # fmt: skip
+            self.assertIn(" " + words, line)
+
+    def test_files_beside_a_profile_are_no_rows(self):
+        folder = self.folder / "trt"
+        folder.mkdir()
+        for name in ("profile", "layers", "times"):
+            shutil.copy(PROFILES / f"fp8_{name}.json", folder / f"{name}.json")
+        self.assertEqual([r["name"] for r in self.compare(folder)["rows"]], ["profile.json"])
+        whole = tessera(
+            "profile", folder / "profile.json", "--beside", folder / "layers.json", "--beside", folder / "times.json",
+            "--json",
+        )  # fmt: skip
+        (folder / "whole.json").write_text(whole.stdout)
+        rows = self.compare(folder)["rows"]
+        self.assertEqual([r["name"] for r in rows], ["profile.json", "whole.json"])
+        self.assertIsNone(rows[0]["latency_ms"])
+        self.assertGreater(rows[1]["latency_ms"], 0)
+        self.assertEqual(rows[0]["kernel_ms"], rows[1]["kernel_ms"])
+        (folder / "profile.json").unlink(), (folder / "whole.json").unlink()
+        self.assertIn("holds no engine", failure("compare", folder, code=3))
 
     def test_slips_get_a_sentence(self):
         (self.folder / "empty").mkdir()

@@ -150,6 +150,7 @@ Json row_json(const ComparedRow& r) {
           {"sparsity", f.sparsity},
           {"batch", f.batch > 0 ? Json(f.batch) : Json()},
           {"latency_ms", number(f.latency_ms)},
+          {"kernel_ms", number(f.kernel_ms)},
           {"per_second", number(f.per_second)},
           {"bytes", number(f.bytes)},
           {"cosine", number(f.cosine)},
@@ -166,22 +167,36 @@ Json version_json(const VersionPair& v) {
                      {"kernel_after", s.kernel_after},
                      {"us_before", s.us_before ? Json(*s.us_before) : Json()},
                      {"us_after", s.us_after ? Json(*s.us_after) : Json()}});
-  return {
-      {"before", v.before}, {"after", v.after}, {"ms_before", v.ms_before}, {"ms_after", v.ms_after}, {"steps", steps}};
+  return {{"before", v.before},     {"after", v.after},      {"ms_before", v.ms_before},
+          {"ms_after", v.ms_after}, {"ms_of", time_kind(v)}, {"steps", steps}};
 }
 
 void print_rows(const std::vector<ComparedRow>& rows) {
-  Table table(
-      {"engine", "precision", "attention", "sparse", ">batch", ">ms", ">samples/s", ">size", ">cosine", "front"});
+  // Profiles of other tools often have no latency: then there is a column of what they do have.
+  const bool kernels = std::any_of(rows.begin(), rows.end(),
+                                   [](const ComparedRow& r) { return r.facts.kernel_ms && !r.facts.latency_ms; });
+  std::vector<std::string> titles = {"engine", "precision",  "attention", "sparse",  ">batch",
+                                     ">ms",    ">samples/s", ">size",     ">cosine", "front"};
+  if (kernels) titles.insert(titles.begin() + 6, ">kernels ms");
+  Table table(titles);
   const auto number = [](const std::optional<double>& v, int digits) {
     return v ? fmt::format("{:.{}f}", *v, digits) : std::string("-");
   };
   for (const ComparedRow& r : rows) {
     const ComparedEngine& f = r.facts;
     const auto or_none = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
-    table.add({printable(f.name), printable(or_none(f.precision)), or_none(f.attention), or_none(f.sparsity),
-               f.batch > 0 ? std::to_string(f.batch) : "-", number(f.latency_ms, 3), number(f.per_second, 1),
-               f.bytes ? megabytes(*f.bytes) : "-", number(f.cosine, 6), verdict_words(f)});
+    std::vector<std::string> row = {printable(f.name),
+                                    printable(or_none(f.precision)),
+                                    or_none(f.attention),
+                                    or_none(f.sparsity),
+                                    f.batch > 0 ? std::to_string(f.batch) : "-",
+                                    number(f.latency_ms, 3),
+                                    number(f.per_second, 1),
+                                    f.bytes ? megabytes(*f.bytes) : "-",
+                                    number(f.cosine, 6),
+                                    verdict_words(f)};
+    if (kernels) row.insert(row.begin() + 6, number(f.kernel_ms, 3));
+    table.add(std::move(row));
   }
   fmt::print("{}", table.text());
   fmt::print("{}\n",
@@ -201,8 +216,8 @@ void print_rows(const std::vector<ComparedRow>& rows) {
 
 void print_version(const VersionPair& v) {
   fmt::print("\n{}\n",
-             wrap(printable(fmt::format("{} beside {}: {:.3f} ms to {:.3f} ms; {}; the steps that changed most",
-                                        v.after, v.before, v.ms_before, v.ms_after, kernel_words(v))),
+             wrap(printable(fmt::format("{} beside {}: {} {:.3f} ms to {:.3f} ms; {}; the steps that changed most",
+                                        v.after, v.before, time_kind(v), v.ms_before, v.ms_after, kernel_words(v))),
                   0, 2));
   Table table({"layer", "kernel", ">before us", ">after us", ">change"});
   const auto number = [](const std::optional<double>& us) {
@@ -237,7 +252,10 @@ std::vector<ReportEntry> entries_in_detail(const std::vector<ComparedRow>& rows)
   }
   if (of_batch.empty()) return {};
   const auto by_time = [](const ComparedRow* a, const ComparedRow* b) {
-    return a->facts.latency_ms.value_or(1e300) < b->facts.latency_ms.value_or(1e300);
+    const auto time = [](const ComparedEngine& f) {
+      return std::pair(f.latency_ms.value_or(1e300), f.kernel_ms.value_or(1e300));
+    };
+    return time(a->facts) < time(b->facts);
   };
   const ComparedRow* const fastest = *std::min_element(of_batch.begin(), of_batch.end(), by_time);
   std::vector<ReportEntry> entries;
@@ -272,9 +290,7 @@ ReportInput report_of(const Options& o, const std::vector<ComparedRow>& rows, st
   input.versions = std::move(versions);
   std::string line = "tessera compare";
   for (const std::string& p : o.paths) line += " " + quoted(p);
-  if (!o.precisions.empty()) line += cat(" --precisions ", quoted(o.precisions), o.sparse ? " --sparse" : "");
-  for (const std::string& b : o.batches) line += cat(" --batch ", quoted(b));
-  input.commands.push_back(cat(line, " -o ", quoted(o.output)));
+  input.commands.push_back(line + given_words(*o.options));
   return input;
 }
 

@@ -84,9 +84,10 @@ void take_measured(const ReportEntry& entry, ComparedEngine& facts) {
   const Profile& p = entry.profile;
   facts.batch = p.batch;
   facts.bytes = p.engine_bytes;
-  const double ms = p.latency ? p.latency->median_ms : p.kernel_us() / 1e3;
-  if (ms > 0) facts.latency_ms = ms;
-  if (ms > 0 && p.batch > 0) facts.per_second = 1e3 * static_cast<double>(p.batch) / ms;
+  // Time between kernels, launches and copies are in a latency: kernel time is none.
+  if (p.kernel_us() > 0) facts.kernel_ms = p.kernel_us() / 1e3;
+  if (p.latency && p.latency->median_ms > 0) facts.latency_ms = p.latency->median_ms;
+  facts.per_second = p.per_second();
   if (entry.accuracy) facts.cosine = entry.accuracy->cosine();
 }
 
@@ -248,7 +249,10 @@ Result<std::vector<std::string>> list_comparable(const std::string& folder) {
     const std::string name = item.path().filename().string();
     const bool fits =
         name.ends_with(".tess") || name.ends_with(".json") || name.ends_with(".json.gz") || name.ends_with(".sqlite");
-    if (fits && item.is_regular_file(error)) paths.push_back(item.path().string());
+    if (!fits || !item.is_regular_file(error)) continue;
+    // What stands beside a profile is no profile; one that cannot be opened is a row, with the reason.
+    const auto kind = kind_of_profile(item.path().string());
+    if (!kind.ok() || *kind != ProfileKind::kCompanion) paths.push_back(item.path().string());
   }
   if (error) return machine_error(cat(folder, ": ", error.message()));
   if (paths.empty())
@@ -271,20 +275,22 @@ std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows) {
     if (!rows[b].entry || rows[b].entry->profile.model.empty()) continue;
     const ComparedEngine& after = rows[b].facts;
     const Profile& new_one = rows[b].entry->profile;
-    for (size_t a = 0; a < b; ++a) {
+    for (size_t a = b; a-- > 0;) {  // the nearest before it: what each version changed
       if (!rows[a].entry) continue;
       const ComparedEngine& before = rows[a].facts;
       const Profile& old_one = rows[a].entry->profile;
       const bool same = old_one.model == new_one.model && old_one.plan == new_one.plan &&
-                        old_one.source == new_one.source && before.precision == after.precision &&
-                        before.attention == after.attention && before.sparsity == after.sparsity &&
-                        before.batch == after.batch && rows[a].path != rows[b].path;
+                        old_one.source == new_one.source && old_one.making == new_one.making &&
+                        before.precision == after.precision && before.attention == after.attention &&
+                        before.sparsity == after.sparsity && before.batch == after.batch &&
+                        rows[a].path != rows[b].path;
       if (!same) continue;
       const bool latency = old_one.latency && new_one.latency;
       pairs.push_back({.before = version_name(rows[a]),
                        .after = version_name(rows[b]),
                        .ms_before = latency ? old_one.latency->median_ms : old_one.kernel_us() / 1e3,
                        .ms_after = latency ? new_one.latency->median_ms : new_one.kernel_us() / 1e3,
+                       .latency = latency,
                        .steps = changed_steps(old_one, new_one),
                        .same_program = rows[a].measured_here && rows[b].measured_here});
       break;

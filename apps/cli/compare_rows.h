@@ -45,11 +45,11 @@ std::vector<ComparedRow> file_rows(const std::string& path, const Rules& rules, 
 // A refusal of many layers and kernels in a few words: its first line, and what would be accepted.
 std::string short_reason(const std::string& reason);
 
-// Engines and profiles of a folder by their endings, sorted by name.
+// Engines and profiles of a folder by their endings, sorted by name; without files that only stand beside a profile.
 Result<std::vector<std::string>> list_comparable(const std::string& folder);
 
-// Rows of one model, precision, attention, sparsity and batch are versions of one engine: each is held against the
-// first.
+// Rows of one model, precision, attention, sparsity, refinement, accumulation and batch are versions of one engine:
+// each is held against the one before it.
 std::vector<VersionPair> versions_among(const std::vector<ComparedRow>& rows);
 
 }  // namespace tessera

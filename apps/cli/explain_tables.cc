@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "cli/output.h"
 #include "explain/numbers.h"
@@ -147,7 +149,6 @@ void Printer::coverage() const {
 void Printer::fallbacks() const {
   if (e_.asked.empty()) return;
   title("Precision asked for: " + e_.asked + " (" + e_.asked_how + ")");
-  if (e_.fallbacks.empty()) return say("no GEMM runs in a higher precision than it was asked to", 2, 4);
   const size_t shown = all_ ? e_.fallbacks.size() : std::min(kShown, e_.fallbacks.size());
   for (size_t i = 0; i < shown; ++i) {
     const Fallback& f = e_.fallbacks[i];
@@ -157,6 +158,7 @@ void Printer::fallbacks() const {
     say(text + fmt::format(" ({}, {})", plural(f.calls, "call"), ms(f.ms)), 2, 12);
   }
   if (shown < e_.fallbacks.size()) say(fmt::format("and {} more (--all)", e_.fallbacks.size() - shown), 2, 4);
+  if (const std::string words = fallback_words(e_); !words.empty()) say(words, 2, 4);
 }
 
 void Printer::changed_work() const {
@@ -224,18 +226,18 @@ void Printer::ladder() const {
 // Layers of the same place in every block as one row.
 std::vector<LayerChange> by_pattern(const std::vector<LayerChange>& layers) {
   std::vector<LayerChange> rows;
+  std::map<std::tuple<std::string, std::string, std::string>, size_t> places;  // pattern and both precisions
   for (const LayerChange& l : layers) {
     const std::string pattern = layer_pattern(l.name);
-    auto at = std::find_if(rows.begin(), rows.end(), [&](const LayerChange& r) {
-      return r.name == pattern && r.a_precision == l.a_precision && r.b_precision == l.b_precision;
-    });
-    if (at == rows.end()) {
+    const auto [at, fresh] = places.emplace(std::tuple(pattern, l.a_precision, l.b_precision), rows.size());
+    if (fresh) {
       rows.push_back(l);
       rows.back().name = pattern;
       continue;
     }
-    at->a_ms += l.a_ms, at->b_ms += l.b_ms;
-    at->in_a |= l.in_a, at->in_b |= l.in_b;
+    LayerChange& row = rows[at->second];
+    row.a_ms += l.a_ms, row.b_ms += l.b_ms;
+    row.in_a |= l.in_a, row.in_b |= l.in_b;
   }
   std::stable_sort(rows.begin(), rows.end(), [](const LayerChange& x, const LayerChange& y) {
     return std::fabs(x.b_ms - x.a_ms) > std::fabs(y.b_ms - y.a_ms);

@@ -9,7 +9,10 @@
 #include "cli/report_file.h"
 #include "explain/rates.h"
 #include "ir/layer_ops.h"
+#include "ir/ranges.h"
 #include "plan/golden_plans.h"
+#include "precision/quantize.h"
+#include "profile/describe.h"
 #include "verify/verdicts.h"
 
 namespace tessera {
@@ -142,19 +145,38 @@ Result<ReportEntry> measure_engine(const std::string& path, const Engine& engine
 }
 
 std::string build_command_of(const std::string& path, const Engine& engine) {
-  std::string batches;
-  const Plan* first = nullptr;
+  std::vector<int64_t> batches;  // each once: buckets of lengths and graphs have plans of the same
+  std::vector<const Plan*> plans;
   for (const Plan& p : engine.plans) {
     if (p.arch != engine.target) continue;
-    if (first == nullptr) first = &p;
-    batches += cat(batches.empty() ? "" : ",", p.batch);
+    plans.push_back(&p);
+    if (std::find(batches.begin(), batches.end(), p.batch) == batches.end()) batches.push_back(p.batch);
   }
-  const EngineWords words = first == nullptr ? EngineWords{} : words_of(engine, {{first}});
-  return cat(
-      "tessera build MODEL -o ", quoted(path), " --target ", info(engine.target).name,
-      engine.recipe.empty() ? cat(" --precision ", quoted(engine.precision)) : cat(" --recipe ", quoted(engine.recipe)),
-      words.attention == "fp8" ? " --attention fp8" : "", words.sparsity.empty() ? "" : " --sparsity ", words.sparsity,
-      " --batch ", batches, engine.calibration.empty() ? "" : " --calib SAMPLES");
+  const EngineWords words = plans.empty() ? EngineWords{} : words_of(engine, {{plans[0]}});
+  const Making making = making_of(engine, plans);
+  const bool samples = !engine.calibration.empty() && engine.calibration.find("seeded random") == std::string::npos;
+  const std::string method = engine.calibration.substr(0, engine.calibration.find(" over "));
+  std::string line = cat("tessera build MODEL -o ", quoted(path), " --target ", info(engine.target).name);
+  const auto add = [&](bool said, const char* flag, const std::string& value) {
+    if (said) line += cat(" ", flag, " ", quoted(value));
+  };
+  add(engine.recipe.empty(), "--precision", engine.precision);
+  add(!engine.recipe.empty(), "--recipe", engine.recipe);
+  add(words.attention == "fp8", "--attention", words.attention);
+  add(making.promoted, "--accumulate", "promoted");
+  add(!making.sparsity.empty(), "--sparsity", making.sparsity);
+  add(!making.refined.empty(), "--refine", making.refined);
+  for (const std::string& a : engine.allowed) {
+    const size_t equals = a.rfind('=');  // a sentence of --precision auto may stand there too
+    add(equals != a.npos && find_precision(a.substr(equals + 1)) != nullptr, "--allow", a);
+  }
+  std::string sizes;
+  for (const int64_t b : batches) sizes += cat(sizes.empty() ? "" : ",", b);
+  add(!sizes.empty(), "--batch", sizes);
+  add(samples, "--calib", "SAMPLES");
+  add(samples && parse_range_method(method).ok() && method != to_string(RangeMethod{}), "--calib-method", method);
+  add(samples && !engine.preprocess.empty(), "--preprocess", engine.preprocess);
+  return line;
 }
 
 }  // namespace tessera

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/build_flags.h"
 #include "cli/command.h"
@@ -21,9 +23,11 @@ namespace tessera {
 namespace {
 
 struct Options {
-  std::string engine, plan, trace, chip, ceilings;
+  std::string engine, plan, trace, chip, ceilings, rules;
+  std::vector<std::string> beside;
   int runs = 20, warmup = kOwnWarmup;
   bool intensity = false, all = false;
+  const OptionList* options = nullptr;
 };
 
 // Before anything is measured.
@@ -68,7 +72,39 @@ Result<Profile> make_profile(const Options& o, const Engine& engine, const Plans
                          .time_schedule = timer_of_policy(engine)});
 }
 
+// Of another tool, or of this command: a file that is no engine, and that a reader of profiles knows.
+bool is_foreign(const std::string& path) {
+  const auto engine = is_engine_file(path);
+  if (!engine.ok() || *engine) return false;
+  const auto kind = kind_of_profile(path);
+  return kind.ok() && *kind != ProfileKind::kNone;
+}
+
+// What others measured, as a profile of this program: report, compare and explain read it without further options.
+Status convert(const Options& o, const Common& common) {
+  for (const char* name : {"--plan", "--warmup", "--chip", "--ceilings", "--trace", "--intensity"}) {
+    if (o.options->given(name))
+      return usage_error(cat(name, " is for engines, and ", o.engine, " is a profile already: leave it out"));
+  }
+  if (common.json && o.all) return usage_error("--json holds every layer: leave --all out");
+  TS_ASSIGN(const Rules rules, open_rules(o.rules));
+  const ReadOptions read{.runs = o.options->given("--runs") ? o.runs : 0, .beside = o.beside};
+  TS_ASSIGN(const Profile p, open_profile(o.engine, rules, read));
+  if (common.json) {
+    fmt::print("{}\n", profile_json(p));
+    return {};
+  }
+  print_profile_summary(p);
+  print_profile_tables(p, o.all);
+  return {};
+}
+
 Status profile(const Options& o, const Common& common) {
+  if (is_foreign(o.engine)) return convert(o, common);
+  for (const char* name : {"--rules", "--beside"}) {
+    if (o.options->given(name))
+      return usage_error(cat(name, " is for profiles of other tools, and ", o.engine, " is none: leave it out"));
+  }
   TS_TRY(check(o, common));
   TS_ASSIGN(const Engine engine, open_engine(o.engine));
   TS_ASSIGN(const PlansOfAnswer plans, open_plans(o.engine, engine, o.plan));
@@ -92,10 +128,16 @@ Status profile(const Options& o, const Common& common) {
 
 Runner add(OptionList& options, const Common& common) {
   auto o = std::make_shared<Options>();
-  options.add("engine", o->engine, "FILE", "an engine file").required = true;
+  o->options = &options;
+  options.add("engine", o->engine, "FILE", "an engine file, or a profile of another tool, which becomes one of Tessera")
+      .required = true;
   options.add("--plan", o->plan, "NAME",
               "the plan to profile (default: the whole schedule of an engine that has one, else the first)");
-  options.add("--runs", o->runs, "N", "timed runs, up to 1000000 (default: 20)").check = within(1, 1000000);
+  options
+      .add("--runs", o->runs, "N",
+           "timed runs, up to 1000000 (default: 20); of another tool's profile: runs that it holds (default: as it "
+           "says, else 1)")
+      .check = within(1, 1000000);
   options
       .add("--warmup", o->warmup, "N",
            "runs before the first that counts, up to 1000000 (default: 1 on a CPU, 20 on a GPU)")
@@ -106,6 +148,11 @@ Runner add(OptionList& options, const Common& common) {
   options.add("--trace", o->trace, "FILE", "write the timeline of a run, for Perfetto and chrome://tracing");
   options.add("--ceilings", o->ceilings, "HOW",
               "what this machine can do: again measures it anew, none leaves it out (default: measured once and kept)");
+  options.group("Profiles of other tools");
+  options.add("--beside", o->beside, "FILE",
+              "a further file of the profile (trtexec: layer information, times); repeatable");
+  options.add("--rules", o->rules, "FILE",
+              "rules that tell kernels by their names, before those of the program (docs/foreign-profiles.md)");
   return [o, &common] { return profile(*o, common); };
 }
 
@@ -118,11 +165,14 @@ const Command profile_command{
     "kernels and the slowest layers, each with the bandwidth and the rate that it reaches and which of the machine's "
     "ceilings bounds it. On a GPU kernels are timed by CUPTI inside the CUDA graph; gaps, overlap and the rest up to "
     "the graph's time are told apart. Of an engine with a schedule (a policy) every graph is profiled and counts as "
-    "often as it runs. For an engine whose target is not here, --chip predicts from the chip's data.",
+    "often as it runs. For an engine whose target is not here, --chip predicts from the chip's data. "
+    "A profile of trtexec, PyTorch or Nsight Systems, with --runs, --beside and --rules, becomes the same tables, and "
+    "with --json a file that report, compare and explain read.",
     "  tessera profile vit.tess\n"
     "  tessera profile vit.tess --plan batch64 --all --trace vit.trace.json\n"
     "  tessera profile vit.tess --chip h200 --intensity\n"
-    "  tessera profile vit.tess --json > vit.profile.json\n",
+    "  tessera profile vit.tess --json > vit.profile.json\n"
+    "  tessera profile profile.json --beside layers.json --beside times.json --json > trt.json\n",
     "Files:\n"
     "  $XDG_CACHE_HOME/tessera/ceilings-*.json (else ~/.cache/tessera): what this machine can do\n"
     "Environment:\n"

@@ -108,8 +108,9 @@ void print_times(const Profile& p) {
                                                   : ": runs take longer while they are profiled"));
   }
   if (p.host_to_device_us && p.device_to_host_us) {
-    print_record("copies", cat("inputs to the GPU ", unit.said(*p.host_to_device_us), ", outputs from it ",
-                               unit.said(*p.device_to_host_us), "; not part of the latency"));
+    print_record("copies",
+                 cat("inputs to the GPU ", unit.said(*p.host_to_device_us), ", outputs from it ",
+                     unit.said(*p.device_to_host_us), p.copies_in_latency ? "" : "; not part of the latency"));
   }
   if (p.enqueue_us) print_record("enqueue", fmt::format("{:.1f} us of host time per run", *p.enqueue_us));
   if (p.profiled_ms && p.latency && *p.profiled_ms > kCostWorthSaying * p.latency->median_ms) {
@@ -148,10 +149,10 @@ struct Limits {
 Limits limits_of(const KernelTime& k, const Ceilings& ceilings) {
   Limits l;
   const bool multiplies = is_product(k.kernel_class) || k.kernel_class == KernelClass::kAttention;
-  const std::optional<double> rate = multiplies ? rate_of(ceilings, k.precision) : std::nullopt;
+  const std::optional<double> rate = multiplies ? rate_of(ceilings, k) : std::nullopt;
   const double bytes = k.bytes.value_or(0), flops = k.flops.value_or(0);
   if (bytes > 0) l.intensity = flops / bytes;
-  if (multiplies) l.ridge = ridge_of(ceilings, k.precision);
+  if (multiplies) l.ridge = ridge_of(ceilings, k);
   if (ceilings.bytes_per_s <= 0 || (multiplies && !rate)) return l;
   l.least_us = std::max(rate ? flops / *rate : 0, bytes / ceilings.bytes_per_s) * 1e6;
   l.limit = l.ridge && l.intensity >= *l.ridge ? "products" : "memory";
@@ -175,9 +176,12 @@ std::string say_rate(double per_second, const char* unit) {
 }
 
 void print_profile_summary(const Profile& p) {
-  const std::string what =
-      cat(shorten(printable(p.model), 60), " in ", p.precision, ", ", p.graphs.empty() ? "plan " : "schedule ", p.plan);
-  if (p.predicted) {
+  const std::string what = p.source == "tessera" ? cat(shorten(printable(p.model), 60), " in ", p.precision, ", ",
+                                                       p.graphs.empty() ? "plan " : "schedule ", p.plan)
+                                                 : cat(shorten(printable(p.path), 60), ", of ", p.source);
+  if (p.machine.empty()) {
+    fmt::print("{}\n", wrap(cat(what, ", ", plural(p.runs, "run")), 0, 2));
+  } else if (p.predicted) {
     fmt::print("{}\n", wrap(cat(what, ": predicted for ", p.machine, " from the chip's data, not measured"), 0, 2));
   } else {
     fmt::print("{}\n", wrap(cat(what, " on ", p.machine, ", ", plural(p.runs, "run")), 0, 2));
@@ -187,7 +191,7 @@ void print_profile_summary(const Profile& p) {
     Table latency({">mean ms", ">median ms", ">p90 ms", ">p95 ms", ">p99 ms", ">least ms", ">most ms", ">samples/s"});
     const auto in_ms = [](double v) { return fmt::format("{:.3f}", v); };
     latency.add({in_ms(l.mean_ms), in_ms(l.median_ms), in_ms(l.p90_ms), in_ms(l.p95_ms), in_ms(l.p99_ms),
-                 in_ms(l.least_ms), in_ms(l.most_ms), fmt::format("{:.1f}", p.per_second().value_or(0))});
+                 in_ms(l.least_ms), in_ms(l.most_ms), p.per_second() ? fmt::format("{:.1f}", *p.per_second()) : "-"});
     fmt::print("{}", latency.text());
   }
   print_graphs(p);

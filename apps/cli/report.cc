@@ -119,7 +119,7 @@ const Command report_command{
     "One file that needs nothing else: summary, why it is not faster, where the time goes, kernels, precision of each "
     "layer, accuracy, latency, configuration and how to make it again. Engines are profiled on this machine and held "
     "against their golden values and their model; profiles are of tessera profile --json, trtexec, Nsight Systems or "
-    "PyTorch.",
+    "PyTorch. One of several files, or whose runs must be told: tessera profile FILE --runs N --beside FILE --json.",
     "  tessera report vit_fp16.tess vit_fp8.tess -o report.html\n"
     "  tessera report fp16.json nvfp4.json -o report.md --title 'ViT-B, FP16 and NVFP4'\n",
     "",

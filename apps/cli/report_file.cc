@@ -5,6 +5,8 @@
 #include <ctime>
 #include <filesystem>
 #include <set>
+#include <type_traits>
+#include <variant>
 
 #include "io/atomic_file.h"
 
@@ -56,6 +58,30 @@ std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
+}
+
+std::string given_words(const OptionList& options) {
+  std::string line;
+  for (const Option& o : options.all()) {
+    if (o.is_argument() || o.group == kCommonGroup || !options.given(o.spellings().front())) continue;
+    const std::string flag = " " + o.spellings().front();
+    const auto say = [&](const auto& value) {
+      using T = std::decay_t<decltype(value)>;
+      if constexpr (std::is_same_v<T, std::monostate> || std::is_same_v<T, bool*>) {
+        line += flag;
+      } else if constexpr (std::is_same_v<T, std::vector<std::string>*>) {
+        for (const std::string& word : *value) line += flag + " " + tessera::quoted(word);
+      } else if constexpr (std::is_same_v<T, std::string*>) {
+        line += flag + " " + tessera::quoted(*value);
+      } else if constexpr (std::is_same_v<T, std::optional<double>*>) {
+        line += cat(flag, " ", value->value_or(0));
+      } else {
+        line += cat(flag, " ", *value);
+      }
+    };
+    std::visit(say, o.into);
+  }
+  return line;
 }
 
 Status check_report_name(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/options.h"
 #include "report/report.h"
 
 namespace tessera {
@@ -18,6 +19,9 @@ std::vector<Explanation> explain_entries(const std::vector<ReportEntry>& entries
 
 std::string today();                          // "2026-11-18", UTC
 std::string quoted(const std::string& word);  // for a shell, where it needs it
+
+// " --runs 3 --calib 'a b.npz'": what stood on a command's line, without arguments and common options.
+std::string given_words(const OptionList& options);
 
 // Reports are .html or .md files in a folder that exists.
 Status check_report_name(const std::string& path);

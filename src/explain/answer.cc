@@ -78,7 +78,8 @@ std::string of_alone(const Case& c, const Explanation& e) {
   std::vector<std::string> words;
   for (size_t i = 0; i < std::min(kReasons, largest.size()); ++i)
     words.push_back(percent(largest[i]->a_share) + " " + largest[i]->name);
-  std::string text = c.time(c.in_b.kernels) + " of kernel time: " + joined(words);
+  std::string text =
+      c.time(c.in_b.kernels) + " of kernel time" + (c.b.predicted ? " (predicted)" : "") + ": " + joined(words);
   if (!e.fallbacks.empty()) {
     double share = 0;
     for (const Fallback& f : e.fallbacks) share += f.share;
@@ -103,8 +104,14 @@ std::string most_slowed(const Explanation& e) {
                    duration(most->b_ms, scale) + ")";
 }
 
+// " (B predicted)": a time of a chip's data against a measured one says less than two of a kind.
+std::string predicted_words(const Case& c) {
+  if (!c.a.predicted && !c.b.predicted) return "";
+  return c.a.predicted && c.b.predicted ? " (both predicted)" : c.b.predicted ? " (B predicted)" : " (A predicted)";
+}
+
 std::string head_of(const Case& c, const Explanation& e) {
-  std::string text = times(*e.speedup) + " on kernel time" + (e.per_sample ? " per sample" : "");
+  std::string text = times(*e.speedup) + " on kernel time" + (e.per_sample ? " per sample" : "") + predicted_words(c);
   if (e.latency_speedup) text += ", " + times(*e.latency_speedup) + " on latency" + (e.per_sample ? " per sample" : "");
   return text + " (kernels " + c.time(c.in_a.kernels) + " -> " + c.time(c.in_b.kernels) + ")";
 }

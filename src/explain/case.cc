@@ -26,7 +26,9 @@ void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k, const Cei
   at->us += k.us;
   add(at->flops, k.flops);
   add(at->bytes, k.bytes);
-  if (achieved(k, ceilings).bound == Bound::kMemory) at->memory_us += k.us;
+  const bool memory = achieved(k, ceilings).bound == Bound::kMemory;
+  if (memory) at->memory_us += k.us;
+  if (!memory && !k.sparsity.empty()) at->sparse_us += k.us;
 }
 
 AskedOfB asked_of(const Profile& b, const Sums& sums, const std::string& flag) {

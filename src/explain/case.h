@@ -21,6 +21,7 @@ struct PrecisionSum {
   double us = 0;
   std::optional<double> flops = 0, bytes = 0;
   double memory_us = 0;  // part of `us` in kernels that memory bounds, by the profile's ceilings: bytes count there
+  double sparse_us = 0;  // part of `us` in kernels of 2:4 weights that memory does not bound
 };
 
 struct Sums {

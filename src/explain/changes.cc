@@ -112,12 +112,13 @@ std::vector<ClassTime> classes_of(const Case& c) {
 
 std::vector<GraphChange> graphs_of(const Case& c) {
   std::vector<GraphChange> graphs;
+  std::map<std::string, size_t> places;
   const auto add = [&](const Profile& p, double GraphChange::*ms, int64_t GraphChange::*times) {
     for (const GraphTime& g : p.graphs) {
-      auto at = std::find_if(graphs.begin(), graphs.end(), [&](const GraphChange& x) { return x.graph == g.graph; });
-      if (at == graphs.end()) at = graphs.insert(at, {.graph = g.graph});
-      (*at).*times += g.times;
-      (*at).*ms += static_cast<double>(g.times) * g.kernel_us / 1000;
+      const auto [at, fresh] = places.emplace(g.graph, graphs.size());
+      if (fresh) graphs.push_back({.graph = g.graph});
+      graphs[at->second].*times += g.times;
+      graphs[at->second].*ms += static_cast<double>(g.times) * g.kernel_us / 1000;
     }
   };
   add(c.a, &GraphChange::a_ms, &GraphChange::a_times);

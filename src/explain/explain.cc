@@ -64,7 +64,7 @@ Explanation explain_case(const Case& c) {
   }
   e.asked = c.asked.precision;
   e.asked_how = c.asked.how;
-  e.fallbacks = fallbacks_of(c);
+  find_fallbacks(c, e);
   e.ladder = ladder_of(c);
   e.recommendations = recommend(c);
   e.combinations = combine(c, e.recommendations);

@@ -182,6 +182,10 @@ struct Explanation {
   // Precision that fallbacks are held against, and who says so; of B, or of A alone.
   std::string asked, asked_how;
   std::vector<Fallback> fallbacks;
+  // Of the products' time: where the precision is not known, so that a fallback would not show. Nothing: there are no
+  // products, or fallbacks are not looked for, which `fallbacks_not_sought` then says in a sentence without its end.
+  std::optional<double> fallbacks_unknown_share;
+  std::string fallbacks_not_sought;
   std::vector<Rung> ladder;
   std::vector<Recommendation> recommendations;  // most gained first
   std::vector<Combination> combinations;
@@ -204,6 +208,10 @@ std::string layer_pattern(const std::string& layer);
 std::string short_kernel(const std::string& name);
 // A time, in the unit that suits `scale_ms`, the largest of its table: "6.36 ms", "47.5 us".
 std::string duration(double ms, double scale_ms);
+
+// What is to be said of fallbacks beside their list, a sentence without its end: that there are none, as far as
+// precisions are known, or that nothing can be said. Empty: there are some, and every precision is known.
+std::string fallback_words(const Explanation& explanation);
 
 std::string explanation_json(const Explanation& explanation);
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <random>
 
 #include "explain/test_profiles.h"
@@ -82,6 +83,55 @@ TEST(Explain, TheFallbackIsNamed) {
   EXPECT_EQ(e.fallbacks[0].precision, "fp16");
   EXPECT_NEAR(e.fallbacks[0].share, 0.2636, 0.0005);
   EXPECT_EQ(e.fallbacks[0].calls, 12);
+}
+
+// A kernel whose name tells no precision may be the fallback that is looked for.
+TEST(Explain, WithoutAPrecisionNoFallbackIsRuledOut) {
+  Profile b = nvfp4();
+  b.kernels[0].precision = "";  // 1449.6 us of 2821.2
+  Explanation e = explain(fp16(), b, ExplainOptions{.asked = "fp4"});
+  expect_sound(e);
+  EXPECT_TRUE(e.fallbacks.empty());
+  EXPECT_NEAR(e.fallbacks_unknown_share.value_or(0), 1449.6 / 2821.2, 1e-9);
+  EXPECT_EQ(fallback_words(e),
+            "the precision of 51.4 % of GEMM time is not known; no other GEMM runs in a higher precision than it was "
+            "asked to");
+  EXPECT_NEAR(nlohmann::json::parse(explanation_json(e))["fallbacks_unknown_share"].get<double>(), 0.514, 0.001);
+  b.kernels[1].precision = "fp16";
+  e = explain(fp16(), b, ExplainOptions{.asked = "fp4"});
+  EXPECT_EQ(e.fallbacks.size(), 1u);
+  EXPECT_EQ(fallback_words(e), "the precision of 51.4 % of GEMM time is not known, so there may be more");
+  b.kernels[1].precision = "";
+  e = explain(fp16(), b, ExplainOptions{.asked = "fp4"});
+  EXPECT_EQ(e.fallbacks_unknown_share, 1.0);
+  EXPECT_EQ(fallback_words(e), "the precision of 100.0 % of GEMM time is not known");
+  e = explain(fp16(), nvfp4());
+  EXPECT_EQ(e.fallbacks_unknown_share, 0.0);
+  EXPECT_EQ(fallback_words(e), "");
+  EXPECT_EQ(fallback_words(explain(fp16(), fp16())), "no GEMM runs in a higher precision than it was asked to");
+  EXPECT_EQ(fallback_words(explain(profile({}))), "there is no GEMM");
+}
+
+// All of it in fp16: the lowest precision is then what it fell back to, and nothing shows.
+TEST(Explain, APrecisionThatNobodyToldIsNotHeldAgainstSilently) {
+  EXPECT_TRUE(noted(explain(fp16(), fp16()), "pass --asked"));
+  EXPECT_TRUE(noted(explain(fp16()), "pass --asked"));
+  EXPECT_FALSE(noted(explain(fp16(), fp16(), ExplainOptions{.asked = "fp8"}), "pass --asked"));
+  Profile told = fp16();
+  told.precision = "fp8";
+  EXPECT_FALSE(noted(explain(fp16(), told), "pass --asked"));
+  EXPECT_EQ(explain(fp16(), told).fallbacks.size(), 4u);
+}
+
+TEST(Explain, APredictedTimeIsMarkedInTheAnswer) {
+  Profile a = fp16(), b = nvfp4();
+  b.predicted = true;
+  EXPECT_TRUE(explain(a, b).answer.starts_with("1.38x on kernel time (B predicted) (kernels")) << explain(a, b).answer;
+  a.predicted = true;
+  EXPECT_TRUE(explain(a, b).answer.starts_with("1.38x on kernel time (both predicted)"));
+  b.predicted = false;
+  EXPECT_TRUE(explain(a, b).answer.starts_with("1.38x on kernel time (A predicted)"));
+  EXPECT_TRUE(explain(a).answer.starts_with("7.60 ms of kernel time (predicted):")) << explain(a).answer;
 }
 
 TEST(Explain, LatencyIsSaidApart) {
@@ -274,6 +324,9 @@ TEST(Explain, ACpuIsNotHeldToLowPrecisionArithmetic) {
   expect_sound(e);
   EXPECT_TRUE(e.fallbacks.empty());
   EXPECT_TRUE(noted(e, "a CPU stores codes"));
+  EXPECT_FALSE(e.fallbacks_unknown_share);
+  EXPECT_TRUE(fallback_words(e).starts_with("a CPU stores codes")) << "no all-clear";
+  EXPECT_TRUE(nlohmann::json::parse(explanation_json(e))["fallbacks_unknown_share"].is_null());
   EXPECT_EQ(e.ladder.size(), 1u) << "no rates of a GPU";
   EXPECT_EQ(recommended(e, "precision"), nullptr);
 }
@@ -355,11 +408,13 @@ Profile random_profile(std::mt19937& random) {
   p.machine = std::array{"", "NVIDIA H200", "another"}[below(3)];
   p.precision = word();
   p.batch = static_cast<int64_t>(below(3));
+  p.capability = std::array{0, 70, 89, 120}[below(4)];
   for (size_t i = below(8); i > 0; --i) {
     KernelTime k =
         kernel(below(5) == 0 ? "matmul/cpu" : "k", static_cast<KernelClass>(below(11)), word(), 1, measure());
     k.layer = below(2) == 0 ? "" : cat("blocks.", below(3), ".fc");
     k.asked = below(2) == 0 ? "" : word();
+    k.sparsity = below(4) == 0 ? "2:4" : "";
     if (below(2) == 0) k.flops = measure() * 1e9;
     if (below(2) == 0) k.bytes = measure() * 1e5;
     p.kernels.push_back(k);
@@ -383,6 +438,25 @@ TEST(Explain, HoldsForAnyProfiles) {
     expect_sound(explain(a, b));
     expect_sound(explain(a, b, c, ExplainOptions{.asked = i % 2 == 0 ? "" : "fp8"}));
   }
+}
+
+// As many names as a file may have, each once: nothing searches through all of them for each of them.
+TEST(Explain, ManyNamesTakeNoLongTime) {
+  Profile p = profile({});
+  p.source = "tessera", p.precision = "fp4";
+  for (int i = 0; i < 25'000; ++i) {
+    KernelTime k = kernel(cat("a kernel with quite a long name that others share, number ", i).c_str(),
+                          KernelClass::kGemm, i % 2 == 0 ? "fp16" : "fp8", 1, 1);
+    k.layer = cat("layer that differs by no number alone ", std::string(1 + i % 7, 'a'), i, "x");
+    k.graph = cat("graph ", i);
+    p.kernels.push_back(std::move(k));
+    p.graphs.push_back({.graph = cat("graph ", i), .plan = "p", .times = 1, .ms = {}, .kernel_us = 1});
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const Explanation e = explain(p, p);
+  EXPECT_EQ(e.fallbacks.size(), 25'000u);
+  EXPECT_EQ(e.graphs.size(), 25'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << "a search per name";
 }
 
 }  // namespace

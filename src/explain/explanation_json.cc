@@ -205,6 +205,7 @@ std::string explanation_json(const Explanation& e) {
   j["sizes"] = {{"a", sizes_json(e.a_sizes)}, {"b", sizes_json(e.b_sizes)}};
   j["asked"] = {{"precision", e.asked}, {"how", e.asked_how}};
   j["fallbacks"] = fallbacks_json(e);
+  j["fallbacks_unknown_share"] = or_null(e.fallbacks_unknown_share);
   j["ladder"] = ladder_json(e);
   j["recommendations"] = recommendations_json(e);
   j["combinations"] = combinations_json(e);

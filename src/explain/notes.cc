@@ -48,9 +48,11 @@ std::vector<std::string> notes_of(const Case& c, const Explanation& e) {
     notes.push_back("the chip's rates are nominal: fp16 and bf16 1, fp8 and int8 2, fp4 4");
   if (c.b.source != "tessera" && !c.b.machine.empty() && find_chip(c.b.machine) == nullptr)
     notes.push_back("Tessera has no data of " + c.b.machine + ": its build lines are for its own targets");
-  if (runs_on_cpu(c.b))
-    notes.push_back(
-        "a CPU stores codes and multiplies in bf16, int8 or fp32: asked precisions are not held against it");
+  if (!e.fallbacks_not_sought.empty()) notes.push_back(e.fallbacks_not_sought);
+  // Where everything fell back, the lowest precision is the one that it fell back to.
+  if (c.asked.how.starts_with("not told") && e.fallbacks_not_sought.empty())
+    notes.push_back(std::string(c.compared ? "B" : "the profile") + " does not say which precision was asked for; " +
+                    c.asked.precision + " is taken, and if all of it fell back, that does not show: pass --asked");
   return notes;
 }
 

@@ -18,7 +18,8 @@ Changes changes_of(const Case& c);
 std::optional<AttentionChange> attention_of(const Case& c);
 GrownWork growth_of(const Case& c);
 std::optional<Outside> outside_of(const Profile& profile);
-std::vector<Fallback> fallbacks_of(const Case& c);
+// Fills what an explanation says of them.
+void find_fallbacks(const Case& c, Explanation& e);
 std::vector<Rung> ladder_of(const Case& c);
 std::vector<Recommendation> recommend(const Case& c);
 std::vector<Combination> combine(const Case& c, const std::vector<Recommendation>& recommendations);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "archs/chip.h"
+#include "traces/roofline.h"
 
 namespace tessera {
 namespace {
@@ -27,6 +28,25 @@ constexpr Arithmetic kArithmetics[] = {
     {"fp4", 4, 4, "nvfp4", " nvfp4 mxfp4 e2m1 f4 "},
     {"int4", 4, 0, "", " i4 s4 "},
 };
+
+struct Capability {
+  int64_t from;
+  const char* precisions;  // a blank on both sides of each
+};
+constexpr Capability kCapabilities[] = {
+#define TS_CAPABILITY(from, precisions) {from, precisions},
+#include "explain/capabilities.inc"
+#undef TS_CAPABILITY
+};
+
+// Whether a GPU multiplies it; true where its capability is not told.
+bool has_units(int64_t capability, const std::string& precision) {
+  const char* precisions = kCapabilities[0].precisions;
+  for (const Capability& c : kCapabilities) {
+    if (capability >= c.from) precisions = c.precisions;
+  }
+  return capability <= 0 || std::string_view(precisions).find(" " + precision + " ") != std::string_view::npos;
+}
 
 const Arithmetic* find(std::string_view precision) {
   if (precision.empty() || precision.find(' ') != precision.npos) return nullptr;
@@ -67,13 +87,18 @@ bool runs_on_cpu(const Profile& profile) {
 }
 
 Rates::Rates(const Profile& a, const Profile& b) : on_cpu_(runs_on_cpu(a) || runs_on_cpu(b)) {
+  const bool one_machine = b.machine.empty() || a.machine.empty() || a.machine == b.machine;
   for (const Profile* p : {&b, &a}) {
+    if (p == &a && !one_machine) break;
     for (const KernelTime& k : p->kernels) {
       if (is_product(k.kernel_class) && k.us > 0) seen_.insert(multiplied_in(k.precision));
     }
     if (p->ceilings) take(*p->ceilings);
+    if (capability_ == 0) capability_ = p->capability;
   }
-  for (const Profile* p : {&b, &a}) take_chip(p->machine);
+  for (const Profile* p : {&b, &a}) {
+    if (p == &b || one_machine) take_chip(p->machine);
+  }
 }
 
 void Rates::take(const Ceilings& ceilings) {
@@ -89,6 +114,7 @@ void Rates::take(const Ceilings& ceilings) {
 void Rates::take_chip(const std::string& machine) {
   const Chip* chip = find_chip(machine);
   if (chip == nullptr) return;
+  chip_ = true;
   if (!bytes_per_s_) bytes_per_s_ = chip->bytes_per_s;
   if (!rates_.empty()) return;
   rates_ = {{"fp16", chip->f16_per_s}, {"bf16", chip->f16_per_s}, {"fp8", chip->f8_per_s}, {"int8", chip->i8_per_s}};
@@ -118,6 +144,7 @@ std::optional<Ratio> Rates::ratio(std::string_view from, std::string_view to) co
   if (slow && fast) return Ratio{*fast / *slow, false};
   const bool may_run = (rates_.empty() && !on_cpu_) || (seen_.contains(f->name) && seen_.contains(t->name));
   if (on_cpu_ || !may_run || f->nominal <= 0 || t->nominal <= 0) return {};
+  if (!has_units(capability_, f->name) || !has_units(capability_, t->name)) return {};
   return Ratio{t->nominal / f->nominal, true};
 }
 
@@ -130,13 +157,15 @@ std::vector<std::string> Rates::known() const {
   return names;
 }
 
-std::optional<double> Rates::sparse_ratio(std::string_view precision) const {
+std::optional<Ratio> Rates::sparse_ratio(std::string_view precision) const {
   const auto dense = flops_per_s(precision);
+  if (!dense || on_cpu_) return {};
   const std::string wanted = std::string(precision) + " 2:4";
   for (const auto& [known, rate] : rates_) {
-    if (dense && known == wanted) return rate / *dense;
+    if (known == wanted) return Ratio{rate / *dense, false};
   }
-  return {};
+  if (!chip_ || bits_of(precision) > 16) return {};
+  return Ratio{kSparseRatio, true};
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products and attention: in a lower precision, sparse, with better kernels.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "explain/numbers.h"
 #include "explain/recommend.h"
@@ -13,9 +15,10 @@ constexpr size_t kNamed = 3;
 constexpr double kMostly = 0.5;  // of the products' time: what bounds so much of it is the reason
 
 struct LayerNames {
-  std::vector<std::string> all;
+  std::vector<std::string> all;  // in their order
+  std::set<std::string> seen = {};
   void add(const std::string& name) {
-    if (!name.empty() && std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+    if (!name.empty() && seen.insert(name).second) all.push_back(name);
   }
 };
 
@@ -172,18 +175,20 @@ std::optional<Recommendation> recommend_precision(const Case& c) {
 }
 
 std::optional<Recommendation> recommend_sparsity(const Case& c) {
-  const std::optional<double> ratio = c.rates.sparse_ratio(c.low);
-  double us = 0;  // without what memory bounds: rates do not count there
-  for (const PrecisionSum& p : c.in_b.precisions) {
-    if (p.precision == c.low) us = p.us - p.memory_us;
+  const std::optional<Ratio> known = c.rates.sparse_ratio(c.low);
+  double us = 0;  // GEMMs, without what is sparse and what memory bounds: rates do not count there
+  for (const PrecisionSum& p : c.in_b.covered_precisions) {
+    if (p.precision == c.low && c.covered_word() == "GEMMs") us = p.us - p.memory_us - p.sparse_us;
   }
-  if (!ratio || *ratio <= 1 || us <= 0) return {};
+  if (!known || known->value <= 1 || us <= 0) return {};
+  const double ratio = known->value;
   Recommendation r{.id = "sparsity", .what = "2:4 sparse weights of the " + c.low + " layers", .part = Part::kProducts};
-  r.why = "this machine multiplies them " + ratio_text(*ratio) + " times as fast (" + c.rates.source() + ")";
-  r.arithmetic = c.time(us) + " / " + ratio_text(*ratio) + " + " + c.time(c.in_b.kernels - us);
+  r.why = "this machine multiplies them " + ratio_text(ratio) + " times as fast (" +
+          (known->nominal ? "by its data sheet" : c.rates.source()) + ")";
+  r.arithmetic = c.time(us) + " / " + ratio_text(ratio) + " + " + c.time(c.in_b.kernels - us);
   r.confidence = Confidence::kLow;
   r.because = "at most, and half of the weights become zero: accuracy decides";
-  predict_kernel_time(c, r, c.in_b.products, c.in_b.products - us + us / *ratio);
+  predict_kernel_time(c, r, c.in_b.products, c.in_b.products - us + us / ratio);
   return r;
 }
 
@@ -195,23 +200,26 @@ std::optional<Recommendation> recommend_tuning(const Case& c) {
   const auto is_candidate = [&](const KernelTime& k) {
     return k.kernel_class == KernelClass::kGemm && multiplied_in(k.precision) == c.low && rate_of(k) > 0;
   };
-  double best = 0, slow = 0, after = 0;
+  double slow = 0, after = 0;
+  std::map<std::string, double> best;  // sparse and dense ones apart: flops count all weights
   for (const KernelTime& k : c.b.kernels) {
-    if (is_candidate(k)) best = std::max(best, rate_of(k));
+    if (is_candidate(k)) best[k.sparsity] = std::max(best[k.sparsity], rate_of(k));
   }
   LayerNames names;
+  double best_of_slow = 0;
   for (const KernelTime& k : c.b.kernels) {
     if (!is_candidate(k) || !c.rates.bytes_per_s() || !k.bytes) continue;
-    const double least = std::max(*k.flops / best, *k.bytes / *c.rates.bytes_per_s() * 1e6);  // us
+    const double least = std::max(*k.flops / best[k.sparsity], *k.bytes / *c.rates.bytes_per_s() * 1e6);  // us
     if (least >= kFarBelow * k.us) continue;
     slow += k.us, after += least;
+    best_of_slow = std::max(best_of_slow, best[k.sparsity]);
     names.add(k.layer.empty() ? short_kernel(k.name) : k.layer);
   }
   if (slow <= 0) return {};
   Recommendation r{.id = "tune", .what = "tune the slow GEMMs: " + names.all[0], .part = Part::kProducts};
   if (names.all.size() > 1) r.what += cat(" and ", names.all.size() - 1, " more");
   r.why = c.time(slow) + " of " + c.low + " GEMMs run below half of the rate that the best one reaches (" +
-          fixed(best / 1e6, 1) + " TFLOP/s)";
+          fixed(best_of_slow / 1e6, 1) + " TFLOP/s)";
   r.arithmetic = c.time(c.in_b.kernels - slow) + " + " + c.time(after);
   r.confidence = Confidence::kLow;
   r.because = "at most: small shapes may not reach the rate of large ones";

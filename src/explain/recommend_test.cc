@@ -87,6 +87,42 @@ TEST(Recommend, AskedFp4OnAChipWithoutItIsStoredOnly) {
   EXPECT_EQ(rung_with(e, "fp4", 'B'), nullptr);
 }
 
+// No data of these chips; what they multiply follows from their compute capability.
+TEST(Recommend, NominalRatiosAreForWhatTheGpuMultiplies) {
+  struct Gpu {
+    const char* name;
+    int64_t capability;
+    bool fp8, fp4;
+  };
+  for (const Gpu& gpu : {Gpu{"Tesla V100-SXM2-16GB", 70, false, false}, Gpu{"NVIDIA A100-SXM4-80GB", 80, false, false},
+                         Gpu{"NVIDIA A10G", 86, false, false}, Gpu{"NVIDIA L4", 89, true, false},
+                         Gpu{"NVIDIA GH200 480GB", 90, true, false}, Gpu{"NVIDIA B200", 100, true, true},
+                         Gpu{"NVIDIA Thor", 110, true, true}, Gpu{"NVIDIA GB10", 121, true, true},
+                         Gpu{"of which nothing is told", 0, true, true}}) {
+    SCOPED_TRACE(gpu.name);
+    Profile p = fp16();
+    p.source = "pytorch", p.machine = gpu.name, p.capability = gpu.capability;
+    p.kernels[4].precision = "fp16";  // attention
+    const Explanation e = explain(p);
+    expect_sound(e);
+    EXPECT_EQ(rung_with(e, "at the chip's rate of fp8", 'A') != nullptr, gpu.fp8);
+    EXPECT_EQ(rung_with(e, "at the chip's rate of fp4", 'A') != nullptr, gpu.fp4);
+    EXPECT_EQ(recommended(e, "attention") != nullptr, gpu.fp8);
+    Profile asked = p;
+    asked.precision = "nvfp4";
+    EXPECT_EQ(recommended(explain(p, asked), "quantize") != nullptr, gpu.fp4);
+  }
+}
+
+TEST(Recommend, RatesOfAnotherMachineAreNotTaken) {
+  Profile a = fp16(), b = fp16();
+  a.machine = "NVIDIA H200", b.machine = "NVIDIA A100-SXM4-80GB", b.capability = 80;
+  const Explanation e = explain(a, b);
+  expect_sound(e);
+  EXPECT_EQ(rung_with(e, "fp8", 'B'), nullptr) << "an H200's";
+  EXPECT_EQ(recommended(e, "precision"), nullptr);
+}
+
 TEST(Recommend, GemmsFarBelowTheBestOneAskForTuning) {
   Profile b = profile({});
   b.source = "tessera";
@@ -115,6 +151,38 @@ TEST(Recommend, SparsityOnlyWhereTheCeilingsHaveIt) {
   p.ceilings->flops_per_s.push_back({"fp8 2:4", 1.6e15});
   ASSERT_NE(recommended(explain(p), "sparsity"), nullptr);
   EXPECT_NEAR(recommended(explain(p), "sparsity")->predicted, 1.6, 0.001);
+}
+
+TEST(Recommend, SparsityIsOfDenseGemmsOnKnownChips) {
+  Profile p = profile({kernel("matmul/sm90_fp8", KernelClass::kGemm, "fp8", 1, 100),
+                       kernel("matmul/sm90_fp8_sparse", KernelClass::kGemm, "fp8", 1, 60)});
+  p.machine = "NVIDIA H200";
+  p.kernels[1].sparsity = "2:4";
+  const Recommendation* r = nullptr;
+  const Explanation by_data = explain(p);
+  expect_sound(by_data);
+  r = recommended(by_data, "sparsity");
+  ASSERT_NE(r, nullptr);
+  EXPECT_NEAR(r->predicted, 160.0 / (160 - 50), 0.001) << "what is sparse gains nothing";
+  EXPECT_NE(r->why.find("by its data sheet"), std::string::npos) << r->why;
+  p.kernels[0].sparsity = "2:4";
+  EXPECT_EQ(recommended(explain(p), "sparsity"), nullptr);
+}
+
+// A sparse GEMM counts the flops of all weights: no dense one reaches that.
+TEST(Recommend, SparseGemmsAreNoMeasureForDenseOnes) {
+  Profile b = profile({});
+  b.source = "tessera";
+  b.ceilings = Ceilings{.machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp8", 1e15}}};
+  for (const bool sparse : {true, false}) {
+    KernelTime k = kernel("matmul/sm90_fp8", KernelClass::kGemm, "fp8", 1, sparse ? 100 : 250);
+    k.layer = sparse ? "fc1" : "fc2", k.flops = 1e11, k.bytes = 1e7;
+    if (sparse) k.sparsity = "2:4";
+    b.kernels.push_back(k);
+  }
+  EXPECT_EQ(recommended(explain(b), "tune"), nullptr);
+  b.kernels[0].sparsity.clear();
+  EXPECT_NE(recommended(explain(b), "tune"), nullptr) << "as dense it would be 2.5 times as fast";
 }
 
 // Where memory bounds GEMMs, a lower precision gains by its bytes, whatever the rates are.

@@ -149,7 +149,7 @@ Result<Ceilings> correct_ceilings(Arch arch, Ceilings known, const std::vector<K
   const KernelTime* faster = beyond(known, kernels);
   if (faster == nullptr) return known;
   const std::string path = ceilings_file(known.machine);
-  const std::string which = cat("layer ", faster->layer, " was faster than the ceiling for ", faster->precision);
+  const std::string which = cat("layer ", faster->layer, " was faster than the ceiling for ", rate_name(*faster));
   const bool free = info(arch).device != DeviceKind::kHost || share_of_cores() >= kAlone;
   Ceilings result = known;
   if (free) {
@@ -162,7 +162,7 @@ Result<Ceilings> correct_ceilings(Arch arch, Ceilings known, const std::vector<K
     for (const KernelTime& k : kernels) {
       const Achieved a = achieved(k, result);
       Ceilings reached;
-      if (a.of_products.value_or(0) > 1) reached.flops_per_s = {{k.precision, *a.flops_per_s}};
+      if (a.of_products.value_or(0) > 1) reached.flops_per_s = {{rate_name(k), *a.flops_per_s}};
       result = higher_of(result, reached);
     }
     notes.push_back(cat(which, free ? ", measured again too" : ", and other programs use the cores now",

@@ -166,6 +166,23 @@ TEST_F(CeilingsFile, NoKernelStaysAboveThem) {
   EXPECT_NE(notes[0].find("what the fastest layer reaches is the ceiling"), std::string::npos) << notes[0];
 }
 
+// What a sparse kernel reaches says nothing about dense products.
+TEST_F(CeilingsFile, SparseKernelsLeaveTheDenseRateAlone) {
+  std::vector<std::string> notes;
+  KernelTime sparse = product_at(1.9 * 5e9);  // of the 5e9 of dense ones
+  sparse.sparsity = "2:4";
+  const auto same = correct_ceilings(Arch::cpu, made_up(), {sparse}, notes);
+  ASSERT_TRUE(same.ok()) << same.status().message();
+  EXPECT_EQ(rate_of(*same, "fp32"), 5e9);
+  EXPECT_TRUE(notes.empty());
+  sparse = product_at(1e18), sparse.sparsity = "2:4";
+  const auto raised = correct_ceilings(Arch::cpu, made_up(), {sparse}, notes);
+  ASSERT_TRUE(raised.ok()) << raised.status().message();
+  EXPECT_LT(*rate_of(*raised, "fp32"), 1e17);
+  EXPECT_NEAR(rate_of(*raised, "fp32 2:4").value_or(0), 1e18, 1e9);
+  EXPECT_NE(notes.at(0).find("the ceiling for fp32 2:4"), std::string::npos) << notes[0];
+}
+
 TEST_F(CeilingsFile, IsInTheCacheFolder) {
   EXPECT_EQ(ceilings_file(made_up().machine), folder_ / "tessera/ceilings-abacus-tm-3-2-threads.json");
   unsetenv("XDG_CACHE_HOME");

@@ -37,8 +37,14 @@ Ceilings ceilings_of(const Chip& chip) {
   return {.machine = chip.name,
           .measured = false,
           .bytes_per_s = chip.bytes_per_s,
-          .flops_per_s = {
-              {"fp16", chip.f16_per_s}, {"bf16", chip.f16_per_s}, {"fp8", chip.f8_per_s}, {"int8", chip.i8_per_s}}};
+          .flops_per_s = {{"fp16", chip.f16_per_s},
+                          {"bf16", chip.f16_per_s},
+                          {"fp8", chip.f8_per_s},
+                          {"int8", chip.i8_per_s},
+                          {"fp16 2:4", kSparseRatio * chip.f16_per_s},
+                          {"bf16 2:4", kSparseRatio * chip.f16_per_s},
+                          {"fp8 2:4", kSparseRatio * chip.f8_per_s},
+                          {"int8 2:4", kSparseRatio * chip.i8_per_s}}};
 }
 
 Result<Profile> predict_plan(const Engine& engine, const Plan& plan, const Chip& chip, const std::string& path) {
@@ -54,7 +60,7 @@ Result<Profile> predict_plan(const Engine& engine, const Plan& plan, const Chip&
   std::set<std::string> unknown;
   for (KernelTime& k : p.kernels) {
     const bool multiplies = is_product(k.kernel_class) || k.kernel_class == KernelClass::kAttention;
-    const std::optional<double> rate = multiplies ? rate_of(*p.ceilings, k.precision) : std::nullopt;
+    const std::optional<double> rate = multiplies ? rate_of(*p.ceilings, k) : std::nullopt;
     if (multiplies && !rate) unknown.insert(k.precision);
     k.us = std::max(rate ? k.flops.value_or(0) / *rate : 0, k.bytes.value_or(0) / chip.bytes_per_s) * 1e6;
   }

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
+#include "ops/matmul/matmul.h"
 #include "plan/make_plan.h"
+#include "profile/describe.h"
 #include "traces/roofline.h"
+#include "types/quantize_array.h"
+#include "types/sparse24.h"
 
 namespace tessera {
 namespace {
@@ -61,6 +65,50 @@ TEST(Predict, TheLargerOfProductsAndMemory) {
   const auto again = parse_profile(profile_json(*p));
   ASSERT_TRUE(again.ok()) << again.status().message();
   EXPECT_TRUE(again->predicted);
+}
+
+// On Hopper sparse wgmma has twice the dense rate; a CPU puts the zeros back.
+TEST(Predict, SparseLayersHaveTheSparseRate) {
+  Engine e;
+  e.target = Arch::sm90;
+  const int64_t rows = 8192, cols = 1024, depth = 2048;
+  std::vector<float> w(static_cast<size_t>(cols * depth));
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * 37 % 101) - 50.5f;
+  prune24(w.data(), cols, depth);
+  QuantizedArray q = quantize_array(Element::f16, w.data(), cols, depth).value();
+  Graph g;
+  g.values.resize(3);
+  g.values[0].name = "x", g.values[0].type = {.shape = {rows, depth}, .quant = Element::f16};
+  g.values[1].name = "y", g.values[1].type = {.shape = {rows, cols}, .quant = Element::f16};
+  g.values[2].name = "w", g.values[2].type = {.shape = {cols, depth}, .quant = Element::f16};
+  g.values[2].constant = true, g.values[2].data = Bytes::own(std::move(q.codes));
+  g.inputs = {0}, g.outputs = {1};
+  Node node;
+  node.name = "large", node.op = "matmul", node.inputs = {0, 2}, node.outputs = {1};
+  node.attrs.set(kSparse24, int64_t{1});
+  g.nodes = {node};
+  for (const Arch target : {Arch::sm90, Arch::cpu}) {
+    e.plans.clear();
+    ConstantPool pool(e.constants);
+    auto plan = make_plan(g, {.name = "batch1", .target = target, .batch = 1}, pool);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    e.plans = {*std::move(plan)};
+    const Profile described = describe_plan(e, e.plans[0], "");
+    EXPECT_EQ(described.making, "2:4");
+    ASSERT_FALSE(described.kernels.empty());
+    const KernelTime* large = find(described, "large");
+    ASSERT_NE(large, nullptr);
+    EXPECT_EQ(large->sparsity, target == Arch::sm90 ? "2:4" : "") << large->name;
+    if (target != Arch::sm90) continue;
+    const auto p = predict_plan(e, e.plans[0], *find_chip("NVIDIA H200"));
+    ASSERT_TRUE(p.ok()) << p.status().message();
+    EXPECT_DOUBLE_EQ(find(*p, "large")->us, 2.0 * rows * cols * depth / (2 * 989.4e12) * 1e6);
+    EXPECT_EQ(rate_of(*p->ceilings, "fp8 2:4"), 2 * 1978.9e12);
+    const auto again = parse_profile(profile_json(*p));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_EQ(find(*again, "large")->sparsity, "2:4");
+    EXPECT_EQ(again->making, "2:4");
+  }
 }
 
 TEST(Predict, SlowerMemoryTakesLonger) {

@@ -104,6 +104,8 @@ KernelTime facts_of(const Plan& plan, const PlanStep& step) {
                                      : step.computed;
     k.precision = precision_word(computed);
     k.asked = asked_word(problem, step.asked);
+    // The order that sparse instructions read; other kernels put the zeros back and multiply all.
+    if (problem.in.size() > 1 && problem.in[1].layout.codes == Layout::kSparse24Tiles) k.sparsity = "2:4";
   } else if (problem.operand(0) != nullptr) {
     k.precision = precision_word(info(problem.in[0].type.element).name);
   }

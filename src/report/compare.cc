@@ -66,6 +66,8 @@ std::string kernel_words(const VersionPair& versions) {
   return cat(changed, " of ", versions.steps.size(), changed == 1 ? " steps has" : " steps have", " another kernel");
 }
 
+std::string time_kind(const VersionPair& versions) { return versions.latency ? "latency" : "kernel time"; }
+
 std::string verdict_words(const ComparedEngine& engine) {
   if (!engine.refused.empty()) return engine.bytes ? "not run" : "refused";
   return engine.on_front ? "front" : "";

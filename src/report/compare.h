@@ -19,6 +19,8 @@ std::vector<StepChange> changed_steps(const Profile& before, const Profile& afte
 
 // "3 of 64 steps have another kernel"; where none has, and one program ran both, times differ by noise alone.
 std::string kernel_words(const VersionPair& versions);
+// "latency", "kernel time": what the two times are.
+std::string time_kind(const VersionPair& versions);
 // "front", "refused" (not built), "not run" (its target is not here), or nothing.
 std::string verdict_words(const ComparedEngine& engine);
 

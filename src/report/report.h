@@ -49,7 +49,7 @@ struct ReportEntry {
 struct ComparedEngine {
   std::string name, graph = {}, precision = {}, attention = {}, sparsity = {};  // graph: of an engine with several
   int64_t batch = 0;
-  std::optional<double> latency_ms, cosine = {}, per_second = {};
+  std::optional<double> latency_ms, kernel_ms = {}, cosine = {}, per_second = {};  // latency_ms: of whole runs only
   std::optional<int64_t> bytes = {};
   bool on_front = false;
   std::string refused = {};  // why it was not built or not measured; empty: it was
@@ -64,6 +64,7 @@ struct StepChange {
 struct VersionPair {
   std::string before, after;      // names of their entries
   double ms_before, ms_after;     // latency, or kernel time where one has none
+  bool latency = true;            // which of the two
   std::vector<StepChange> steps;  // the largest change first
   bool same_program = false;      // both were run by this program: kernels of one name are the same code
 };

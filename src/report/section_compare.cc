@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <set>
 
 #include "base/status.h"
@@ -19,7 +20,9 @@ TableCell number_cell(const std::optional<double>& v, int digits) {
   return v ? TableCell(decimals(*v, digits), *v) : TableCell("-");
 }
 
-std::vector<TableCell> row_of(const ComparedEngine& c) {
+constexpr std::ptrdiff_t kAfterLatency = 6;  // place of the kernel time among the columns
+
+std::vector<TableCell> row_of(const ComparedEngine& c, bool kernels) {
   const double bytes = c.bytes ? static_cast<double>(*c.bytes) : 0;
   std::vector<TableCell> row = {c.name,
                                 or_none(c.precision),
@@ -32,6 +35,7 @@ std::vector<TableCell> row_of(const ComparedEngine& c) {
                                 number_cell(c.cosine, 6),
                                 verdict_words(c)};
   row[0].strong = c.on_front;
+  if (kernels) row.insert(row.begin() + kAfterLatency, number_cell(c.kernel_ms, 3));
   return row;
 }
 
@@ -54,6 +58,13 @@ Section comparison_section(const ReportInput& input) {
                            {"cosine", true},
                            {"front", false}},
                .rows = {}};
+  // Of profiles without a latency the kernel time is what there is; it is none.
+  const bool kernels = std::any_of(input.compared.begin(), input.compared.end(),
+                                   [](const ComparedEngine& c) { return c.kernel_ms && !c.latency_ms; });
+  if (kernels) {
+    t.columns.insert(t.columns.begin() + kAfterLatency, {"kernels, ms", true});
+    t.caption += " Kernels: the sum of their times, where a profile has no latency.";
+  }
   std::set<int64_t> batches;
   for (const ComparedEngine& c : input.compared) {
     if (c.latency_ms) batches.insert(c.batch);
@@ -62,7 +73,7 @@ Section comparison_section(const ReportInput& input) {
   ListBlock refused;
   std::vector<PlacedEngine> placed;
   for (const ComparedEngine& c : input.compared) {
-    t.rows.push_back(row_of(c));
+    t.rows.push_back(row_of(c, kernels));
     if (!c.refused.empty()) refused.items.emplace_back(cat(c.name, ": ", c.refused));
     if (c.latency_ms && c.cosine) {
       const double ms = *c.latency_ms / (per_sample ? static_cast<double>(c.batch) : 1);
@@ -82,13 +93,16 @@ Section comparison_section(const ReportInput& input) {
 Section versions_section(const ReportInput& input) {
   Section s{.heading = "What a version changed", .blocks = {}};
   for (const VersionPair& v : input.versions) {
-    TableBlock t{
-        .caption = cat(v.after, " beside ", v.before, ", both of one model and precision: ", decimals(v.ms_before, 3),
-                       " ms to ", decimals(v.ms_after, 3), " ms (", ratio_words(v.ms_before / v.ms_after), "); ",
-                       kernel_words(v), ". Steps, the largest change first."),
-        .columns =
-            {{"layer", false}, {"kernel", false}, {"before, us", true}, {"after, us", true}, {"change, us", true}},
-        .rows = {}};
+    TableBlock t{.caption = cat(v.after, " beside ", v.before, ", both of one model and precision: ", time_kind(v), " ",
+                                decimals(v.ms_before, 3), " ms to ", decimals(v.ms_after, 3), " ms (",
+                                ratio_words(v.ms_before / v.ms_after), "); ", kernel_words(v),
+                                ". Steps, the largest change first."),
+                 .columns = {{"layer", false},
+                             {"kernel", false},
+                             {"before, us", true},
+                             {"after, us", true},
+                             {"change, us", true}},
+                 .rows = {}};
     for (const StepChange& c : v.steps) {
       if (t.rows.size() >= kSteps) {
         t.caption += cat(" ", v.steps.size() - kSteps, " that changed less are left out.");

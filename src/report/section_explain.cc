@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cctype>
 
 #include "base/status.h"
 #include "report/escape.h"
@@ -85,6 +86,16 @@ TableBlock fallback_table(const Explanation& e) {
          f.precision, TableCell(std::to_string(f.calls), static_cast<double>(f.calls)),
          TableCell(decimals(f.ms, 3), f.ms), TableCell(share_words(f.share), f.share)});
   return t;
+}
+
+// Where fallbacks are not looked for, the notes say so.
+std::optional<TextBlock> fallback_block(const Explanation& e) {
+  if (e.asked.empty() || !e.fallbacks_unknown_share) return {};
+  std::string text = fallback_words(e);
+  if (text.empty()) return {};
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  const bool unknown = e.fallbacks_unknown_share.value_or(0) > 0;
+  return TextBlock{cat(text, " (asked: ", e.asked, ")."), unknown ? TextBlock::Kind::kWarning : TextBlock::Kind()};
 }
 
 TableBlock change_table(const Explanation& e) {
@@ -180,6 +191,7 @@ Section explanation_section(const ReportInput& input, const Explanation& e) {
   if (e.compared) s.heading = heading_of(e, input.explained.size() > 1);
   if (ListBlock found{.items = findings(e)}; !found.items.empty()) s.blocks.push_back(std::move(found));
   if (!e.fallbacks.empty()) s.blocks.push_back(fallback_table(e));
+  if (const auto said = fallback_block(e)) s.blocks.push_back(*said);
   if (!e.ladder.empty()) {
     s.blocks.push_back(ladder_chart(e));
     s.blocks.push_back(ladder_table(e));

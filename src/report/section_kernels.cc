@@ -131,7 +131,7 @@ void add_points(const ReportEntry& e, int shape, ScatterChart& chart, std::set<s
   for (const KernelGroup& g : group_kernels(e.profile)) {
     const KernelTime& k = g.kernel;
     if (!k.flops || !k.bytes || *k.flops <= 0 || *k.bytes <= 0 || k.us <= 0 || ++count > kPoints) continue;
-    if (!k.precision.empty()) precisions.insert(k.precision);
+    if (!k.precision.empty()) precisions.insert(rate_name(k));
     const std::string what = k.layer.empty() ? cut_middle(k.name, 24) : cut_middle(g.short_kind, 24);
     chart.points.push_back({*k.flops / *k.bytes, *k.flops / k.us * 1e6, all > 0 ? k.us / all : 0, shape, what,
                             cat(e.name, ": ", what, ", ", k.name, ", ", share_words(k.us / all), " of the time")});

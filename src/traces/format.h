@@ -57,6 +57,9 @@ std::span<const Format> profile_formats();
 #include "traces/readers.inc"
 #undef TS_PROFILE_READER
 
+// trtexec's layer information and times of runs: files beside a profile.
+bool is_companion_of_trtexec(const Opening& opening);
+
 // As read_profile, of files that are mapped already; errors name no path.
 Result<Profile> read_sources(const Input& input);
 

@@ -66,6 +66,7 @@ class Export {
  private:
   Status check_schema() const;
   Status read_kernels();
+  Status check_graphs() const;
   Status read_copies();
   Status read_ranges();
   Status read_strings();
@@ -85,10 +86,13 @@ class Export {
   size_t text_bytes_ = 0;
 };
 
+Status graphs_as_wholes() {
+  return bad_input("holds CUDA graphs as wholes, without their kernels: profile with --cuda-graph-trace=node");
+}
+
 Status Export::check_schema() const {
   if (!file_.has(kKernels)) {
-    if (file_.has(kGraphs))
-      return bad_input("holds CUDA graphs as wholes, without their kernels: profile with --cuda-graph-trace=node");
+    if (file_.has(kGraphs)) return graphs_as_wholes();
     if (file_.has(kStrings))
       return bad_input(cat("holds no kernel (there is no table ", kKernels, "): profile with --trace=cuda"));
     return bad_input(cat("is an SQLite file, but no export of Nsight Systems: there is no table ", kKernels));
@@ -117,6 +121,19 @@ Status Export::read_kernels() {
                     }));
   if (kernels_.empty()) return bad_input(cat("holds no kernel: ", kKernels, " is empty"));
   return {};
+}
+
+// A kernel outside of graphs makes the table of kernels, so that the table alone does not show that graphs were traced
+// as wholes: their time would be missing. Kernels of a graph have the correlation id of its launch.
+Status Export::check_graphs() const {
+  if (!file_.has(kGraphs)) return {};
+  std::unordered_set<Id, HashId> started;
+  for (const Kernel& k : kernels_) started.insert({k.process, k.correlation});
+  const bool joined = file_.has(kGraphs, "correlationId") && file_.has(kKernels, "correlationId");
+  return file_.scan(kGraphs, {"globalPid", "correlationId"}, [&](const Row& r) -> Status {
+    if (joined && !r.is_null(1) && started.contains({r.number(0) >> kProcessBits, r.number(1)})) return {};
+    return graphs_as_wholes();
+  });
 }
 
 Status Export::read_copies() {
@@ -189,9 +206,12 @@ Status Export::read_machine(Profile& profile) const {
   if (!file_.has("TARGET_INFO_GPU")) return {};
   const int64_t device = kernels_.front().device;
   bool exact = false;
-  return file_.scan("TARGET_INFO_GPU", {"id", "name"}, [&](const Row& r) -> Status {
+  return file_.scan("TARGET_INFO_GPU", {"id", "name", "computeMajor", "computeMinor"}, [&](const Row& r) -> Status {
     if (exact || (!profile.machine.empty() && r.number(0) != device)) return {};
     profile.machine = std::string(r.text(1).substr(0, 256));
+    const int64_t major = r.number(2), minor = r.number(3);
+    const bool told = major > 0 && major < 1000 && minor >= 0 && minor < 10;
+    profile.capability = told ? 10 * major + minor : 0;
     exact = r.number(0) == device;
     return {};
   });
@@ -258,6 +278,7 @@ Status Export::fill_timeline(Profile& profile) {
 Result<Profile> Export::read(int64_t runs) {
   TS_TRY(check_schema());
   TS_TRY(read_kernels());
+  TS_TRY(check_graphs());
   TS_TRY(read_ranges());
   TS_TRY(read_strings());
   Profile profile;

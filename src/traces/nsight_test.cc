@@ -134,6 +134,43 @@ TEST_F(NsightMade, TheRangeAroundAGraphIsNoLayer) {
   EXPECT_EQ(p->kernels[2].layer, "run") << "launched alone";
 }
 
+// Any kernel that is launched alone makes the table of kernels; the graphs' time would be missing without a word.
+TEST_F(NsightMade, GraphsAsWholesAreRefusedBesideKernelsToo) {
+  const std::string both = std::string(kTables) + R"(
+    CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER,
+      globalPid INTEGER, graphId INTEGER);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2),
+      (4000, 6000, 0, 2, 16777216, 2, 2);
+  )";
+  const auto with_graph = [&](const char* row) {
+    return both + "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES " + row;
+  };
+  for (const char* row : {"(7000, 90000, 0, 3, 16777216, 5)",     // a launch of which no kernel is there
+                          "(7000, 90000, 0, 2, 33554432, 5)",     // ids count per process
+                          "(7000, 90000, 0, NULL, NULL, NULL)"})  // nothing to tell it by
+    EXPECT_NE(refused(with_graph(row)).find("--cuda-graph-trace=node"), std::string::npos) << row;
+  EXPECT_NE(refused(std::string(kTables) + R"(
+    CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER);
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 0, 1, 16777216, 1, 2);
+    INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (7000, 90000);)")
+                .find("--cuda-graph-trace=node"),
+            std::string::npos);
+  EXPECT_TRUE(read(database(both)).ok()) << "no graph ran";
+  EXPECT_TRUE(read(database(with_graph("(3900, 6100, 0, 2, 16777216, 5)"))).ok()) << "its kernels are there";
+}
+
+TEST_F(NsightMade, TheGpuHasItsComputeCapability) {
+  const std::string made = std::string(kTables) + R"(
+    INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1000, 3000, 1, 1, 16777216, 1, 2);
+    CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT, computeMajor INTEGER, computeMinor INTEGER);
+    INSERT INTO TARGET_INFO_GPU VALUES (0, 'GPU A', 8, 0), (1, 'GPU B', 12, 1);)";
+  const auto p = read(database(made));
+  ASSERT_TRUE(p.ok()) << p.status().message();
+  EXPECT_EQ(p->machine, "GPU B");
+  EXPECT_EQ(p->capability, 121);
+  EXPECT_EQ(read(fixture("fp8_nsight.sqlite"))->capability, 0) << "columns that older files lack";
+}
+
 TEST_F(NsightMade, OlderAndBareSchemasAreRead) {
   // No NVTX, no copies, no device, short names only.
   const auto p = read(database(R"(

@@ -42,8 +42,11 @@ struct KernelTime {
       precision;      // of its products: "fp16", "fp8", "fp4" ...; of other kernels of what they read; empty: not known
   std::string asked;  // precision that the user asked this layer's products to have; empty: not known
   std::string arithmetic;  // instruction and accumulator (Tessera's engines), else empty
-  int64_t calls = 1;       // in one run
-  double us = 0;  // of all calls together, in one run; Tessera's own: from the end of what ran before (early_us)
+  // "2:4": its instructions skip half of the weights, so that `flops`, which count all of them, may come at twice the
+  // dense rate; empty: dense, or not told.
+  std::string sparsity = {};
+  int64_t calls = 1;  // in one run
+  double us = 0;      // of all calls together, in one run; Tessera's own: from the end of what ran before (early_us)
   std::optional<double> flops = {}, bytes = {};  // of all calls together; bytes: each operand and result once
   // When it ran, from the begin of the run, if the source has one run of it: per call. For traces and overlap.
   std::vector<double> begin_us = {}, end_us = {};
@@ -63,7 +66,8 @@ struct Ceilings {
   std::string machine;
   bool measured = false;
   double bytes_per_s = 0;
-  std::vector<std::pair<std::string, double>> flops_per_s = {};  // by precision of products: "fp16" -> 8.1e14
+  // By precision of products: "fp16" -> 8.1e14; "fp16 2:4": of sparse ones, counted as if they were dense.
+  std::vector<std::pair<std::string, double>> flops_per_s = {};
   std::string doubt = {};  // why they may be too low: others used the machine; empty: no reason is known
 };
 
@@ -79,12 +83,15 @@ struct Profile {
   std::string source;                           // "tessera", "trtexec", "nsight systems", "pytorch"
   std::string path;                             // file that it was read from or the engine
   std::string model, precision, machine, plan;  // empty: not told
-  int64_t batch = 0;                            // 0: not told
-  int64_t runs = 1;                             // that the times were averaged over
-  std::vector<KernelTime> kernels;              // in the order in which they first ran
-  std::vector<GraphTime> graphs = {};           // of a schedule, whose kernels are all of `kernels`; empty: one graph
-  std::optional<Latency> latency = {};          // of whole runs, without profiling
-  std::optional<double> enqueue_us = {};        // host time to launch one run
+  // Tessera's own: what tells engines of one precision apart, "2:4, promoted sums"; empty: nothing, not told.
+  std::string making = {};
+  int64_t capability = 0;                 // of the GPU for CUDA: 10 x major + minor, 89 of 8.9; 0: not told
+  int64_t batch = 0;                      // 0: not told
+  int64_t runs = 1;                       // that the times were averaged over
+  std::vector<KernelTime> kernels;        // in the order in which they first ran
+  std::vector<GraphTime> graphs = {};     // of a schedule, whose kernels are all of `kernels`; empty: one graph
+  std::optional<Latency> latency = {};    // of whole runs, without profiling
+  std::optional<double> enqueue_us = {};  // host time to launch one run
   // Of one run, from its first kernel to its last: time in which no kernel ran, and in which more than one did.
   std::optional<double> gap_us = {}, overlap_us = {};
   // Tessera's own: launches that began before an earlier one had ended, and waited or loaded ahead beside it. In no

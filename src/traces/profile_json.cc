@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "io/json.h"
+#include "traces/names.h"
 #include "traces/profile.h"
 #include "traces/roofline.h"
 
@@ -46,6 +48,7 @@ Json kernel_json(const KernelTime& k, const std::optional<Ceilings>& ceilings) {
   put(j, "precision", k.precision);
   put(j, "asked", k.asked);
   put(j, "arithmetic", k.arithmetic);
+  put(j, "sparsity", k.sparsity);
   j["calls"] = k.calls;
   j["us"] = k.us;
   put(j, "flops", k.flops);
@@ -154,6 +157,7 @@ Result<KernelTime> parse_kernel(const nlohmann::json& j, size_t index) {
   f.text("precision", k.precision);
   f.text("asked", k.asked);
   f.text("arithmetic", k.arithmetic);
+  f.text("sparsity", k.sparsity);
   f.count("calls", k.calls, 0);
   f.number("us", k.us);
   f.number("flops", k.flops);
@@ -221,6 +225,11 @@ Result<Ceilings> parse_ceilings(const nlohmann::json& j) {
     TS_TRY(rates.status());
   }
   TS_TRY(f.status());
+  // Times are divided by them: what is slower than one a second is no machine.
+  const auto is_rate = [](double rate) { return rate == 0 || rate >= 1; };
+  const bool rates =
+      std::all_of(c.flops_per_s.begin(), c.flops_per_s.end(), [&](const auto& rate) { return is_rate(rate.second); });
+  if (!rates || !is_rate(c.bytes_per_s)) return bad_input("ceilings: a rate is below one a second");
   return c;
 }
 
@@ -236,6 +245,8 @@ std::string profile_json(const Profile& p) {
   put(j, "precision", p.precision);
   put(j, "machine", p.machine);
   put(j, "plan", p.plan);
+  put(j, "making", p.making);
+  if (p.capability > 0) j["capability"] = p.capability;
   if (p.predicted) j["predicted"] = true;
   if (p.batch > 0) j["batch"] = p.batch;
   j["runs"] = p.runs;
@@ -281,6 +292,8 @@ Result<Profile> parse_profile(std::string_view text) {
   f.text("precision", p.precision);
   f.text("machine", p.machine);
   f.text("plan", p.plan);
+  f.text("making", p.making);
+  f.count("capability", p.capability, 0);
   f.count("batch", p.batch, 0);
   f.count("runs", p.runs, 1);
   f.number("enqueue_us", p.enqueue_us);
@@ -315,9 +328,14 @@ Result<Profile> parse_profile(std::string_view text) {
   }
   const auto* kernels = f.find("kernels");
   if (kernels == nullptr || !kernels->is_array()) return bad_input("\"kernels\" is not a list");
+  p.kernels.reserve(kernels->size());  // names are looked at where they lie
+  DifferentNames names;
+  for (const GraphTime& g : p.graphs) TS_TRY(names.add(g.graph));
   for (size_t i = 0; i < kernels->size(); ++i) {
     TS_ASSIGN(KernelTime k, parse_kernel((*kernels)[i], i));
     p.kernels.push_back(std::move(k));
+    for (const std::string* name : {&p.kernels.back().name, &p.kernels.back().layer, &p.kernels.back().graph})
+      TS_TRY(names.add(*name));
   }
   return p;
 }

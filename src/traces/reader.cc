@@ -105,6 +105,14 @@ Result<Profile> read_sources(const Input& input) {
                        " (a .nsys-rep after `nsys export --type sqlite`)"));
 }
 
+Result<ProfileKind> kind_of_profile(const std::string& path) {
+  TS_ASSIGN(const Source source, open_source(path));
+  if (is_companion_of_trtexec(source.opening)) return ProfileKind::kCompanion;
+  const bool fits = std::any_of(std::begin(kFormats), std::end(kFormats),
+                                [&](const Format& f) { return f.looks_like(source.opening); });
+  return fits ? ProfileKind::kProfile : ProfileKind::kNone;
+}
+
 Result<Profile> read_profile(const std::string& path, const Rules& rules, const ReadOptions& options) {
   TS_ASSIGN(const Source main, open_source(path));
   std::vector<Source> beside;

@@ -3,6 +3,7 @@
 // gzip is unpacked. Names of kernels are classified by rules (classify.h).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ struct ReadOptions {
   // Further files that belong to the profile (trtexec: layer information, times), in any order.
   std::vector<std::string> beside = {};
 };
+
+// What a file is, by its first bytes alone.
+enum class ProfileKind : uint8_t {
+  kNone,
+  kProfile,
+  kCompanion,  // of a profile, without times of kernels (ReadOptions::beside)
+};
+Result<ProfileKind> kind_of_profile(const std::string& path);
 
 // The error says what is wrong with the file and which formats would be read.
 Result<Profile> read_profile(const std::string& path, const Rules& rules, const ReadOptions& options = {});

@@ -74,6 +74,36 @@ TEST_F(Reader, TimesThatNothingTakesAreRefused) {
     EXPECT_NE(with(us).status().message().find("which nothing takes or reaches"), std::string::npos) << us;
 }
 
+TEST_F(Reader, ManyDifferentNamesAreRefusedInEveryFormat) {
+  std::string own = R"({"format": "tessera profile", "version": 1, "source": "tessera", "kernels": [)", trt = "[";
+  for (int i = 0; i < 51'000; ++i) {
+    own += cat(i == 0 ? "" : ",", R"({"name": "k)", i % 30'000, R"(", "layer": "l)", i % 30'000, R"(", "us": 1})");
+    trt += cat(i == 0 ? "" : ",", R"({"name": "k)", i, R"(", "timeMs": 1})");
+  }
+  for (const std::string& text : {own + "]}", trt + "]"})
+    EXPECT_NE(refusal(text).find("holds more than 50000 different names"), std::string::npos) << text.substr(0, 40);
+}
+
+TEST_F(Reader, RatesThatNoMachineHasAreRefused) {
+  const auto with = [&](const char* ceilings) {
+    return refusal(cat(R"({"format": "tessera profile", "version": 1, "source": "tessera", "ceilings": {)", ceilings,
+                       R"(}, "kernels": [{"name": "k", "class": "gemm", "calls": 1, "us": 1}]})"));
+  };
+  EXPECT_EQ(with(R"("bytes_per_s": 1e12, "flops_per_s": {"fp8": 1e15})"), "");
+  EXPECT_NE(with(R"("bytes_per_s": 1e-30)").find("a rate is below one a second"), std::string::npos);
+  EXPECT_NE(with(R"("flops_per_s": {"fp8": 1e-30})").find("a rate is below one a second"), std::string::npos);
+}
+
+TEST_F(Reader, FilesAreToldFromTheirBeginning) {
+  const auto kind = [](const std::string& file) { return kind_of_profile(file).value(); };
+  for (const char* name : {"fp8_profile.json", "fp8_torch.json", "fp8_nsight.sqlite", "seed_fp16.json"})
+    EXPECT_EQ(kind(fixture(name)), ProfileKind::kProfile) << name;
+  for (const char* name : {"fp8_layers.json", "fp8_times.json"})
+    EXPECT_EQ(kind(fixture(name)), ProfileKind::kCompanion) << name;
+  EXPECT_EQ(kind(write("x.json", "{\"a\": 1}")), ProfileKind::kNone);
+  EXPECT_FALSE(kind_of_profile(path("missing")).ok());
+}
+
 TEST_F(Reader, OwnTimelinesAreNoProfiles) {
   const auto p = read(write("t.json", R"({"tesseraTimeline":1,"displayTimeUnit":"ns","traceEvents":[]})"));
   EXPECT_NE(p.status().message().find("give what profile --json prints"), std::string::npos) << p.status().message();

@@ -38,6 +38,23 @@ std::optional<double> ridge_of(const Ceilings& ceilings, std::string_view precis
   return *rate / ceilings.bytes_per_s;
 }
 
+std::string rate_name(const KernelTime& kernel) {
+  return kernel.sparsity.empty() ? kernel.precision : kernel.precision + " " + kernel.sparsity;
+}
+
+std::optional<double> rate_of(const Ceilings& ceilings, const KernelTime& kernel) {
+  const std::optional<double> own = rate_of(ceilings, rate_name(kernel));
+  if (own || kernel.sparsity.empty()) return own;
+  const std::optional<double> dense = rate_of(ceilings, kernel.precision);
+  return dense ? std::optional(kSparseRatio * *dense) : std::nullopt;
+}
+
+std::optional<double> ridge_of(const Ceilings& ceilings, const KernelTime& kernel) {
+  const std::optional<double> rate = rate_of(ceilings, kernel);
+  if (!rate || ceilings.bytes_per_s <= 0) return {};
+  return *rate / ceilings.bytes_per_s;
+}
+
 Achieved achieved(const KernelTime& kernel, const Ceilings& ceilings) {
   Achieved a;
   if (kernel.us <= 0) return a;
@@ -46,7 +63,7 @@ Achieved achieved(const KernelTime& kernel, const Ceilings& ceilings) {
   if (kernel.flops && *kernel.flops > 0) a.flops_per_s = *kernel.flops / seconds;
   if (a.bytes_per_s && ceilings.bytes_per_s > 0) a.of_memory = *a.bytes_per_s / ceilings.bytes_per_s;
   const bool multiplies = is_product(kernel.kernel_class) || kernel.kernel_class == KernelClass::kAttention;
-  const std::optional<double> rate = multiplies ? rate_of(ceilings, kernel.precision) : std::nullopt;
+  const std::optional<double> rate = multiplies ? rate_of(ceilings, kernel) : std::nullopt;
   if (a.flops_per_s && rate) a.of_products = *a.flops_per_s / *rate;
   if (!a.of_memory && !a.of_products) return a;
   const double memory = a.of_memory.value_or(0), products = a.of_products.value_or(0);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "traces/profile.h"
@@ -27,6 +28,14 @@ struct Achieved {
 // Products (GEMM, convolution, attention) are held against the rate of their precision, other kernels against memory
 // alone: what they compute does not run on the units that the ceilings are of.
 Achieved achieved(const KernelTime& kernel, const Ceilings& ceilings);
+
+// What chips with sparse tensor cores promise of 2:4 weights against dense ones.
+inline constexpr double kSparseRatio = 2;
+// "fp8", "fp8 2:4": the name under which ceilings have the rate of its products.
+std::string rate_name(const KernelTime& kernel);
+// Of a kernel's products. Sparse ones without a rate of their own: kSparseRatio times the dense one.
+std::optional<double> rate_of(const Ceilings& ceilings, const KernelTime& kernel);
+std::optional<double> ridge_of(const Ceilings& ceilings, const KernelTime& kernel);
 
 // Operations per second of products in this precision; nothing: the ceilings do not have it.
 std::optional<double> rate_of(const Ceilings& ceilings, std::string_view precision);

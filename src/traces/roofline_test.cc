@@ -59,5 +59,22 @@ TEST(Roofline, WhatIsNotKnownIsNotSaid) {
   EXPECT_DOUBLE_EQ(*ridge_of(kMachine, "fp8"), 2000);
 }
 
+// Flops count all weights, so that a sparse kernel may pass the dense ceiling; it has one of its own.
+TEST(Roofline, SparseProductsAreHeldAgainstTheSparseRate) {
+  Ceilings c{.machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp8", 1e15}}};
+  KernelTime k;
+  k.kernel_class = KernelClass::kGemm, k.precision = "fp8", k.us = 100, k.flops = 1.5e11, k.bytes = 1e7;
+  EXPECT_NEAR(*achieved(k, c).of_products, 1.5, 1e-9) << "taken for dense";
+  k.sparsity = "2:4";
+  EXPECT_EQ(rate_name(k), "fp8 2:4");
+  EXPECT_NEAR(*achieved(k, c).of_products, 0.75, 1e-9) << "twice the dense rate, where none was measured";
+  EXPECT_NEAR(*ridge_of(c, k), 2000, 1e-9);
+  c.flops_per_s.push_back({"fp8 2:4", 1.6e15});
+  EXPECT_NEAR(*achieved(k, c).of_products, 1.5 / 1.6, 1e-9);
+  EXPECT_NEAR(*rate_of(c, k), 1.6e15, 1);
+  k.precision = "int8";
+  EXPECT_FALSE(achieved(k, c).of_products) << "no rate to make twice of";
+}
+
 }  // namespace
 }  // namespace tessera

@@ -6,11 +6,13 @@
 #include <map>
 #include <set>
 #include <span>
+#include <tuple>
+
+#include "traces/names.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kNames = 50'000;        // each is matched with some hundred rules
 constexpr size_t kNameBytes = 16'384;    // templates make names of a few thousand characters
 constexpr size_t kLaunches = 5'000'000;  // 40 bytes each
 constexpr size_t kPlaced = 200'000;      // launches whose place in the run is kept for drawings
@@ -49,8 +51,7 @@ Result<Timeline::Text> Timeline::keep(std::string_view name) {
   name = name.substr(0, kNameBytes);
   if (name.empty()) return Text{0};
   if (const auto at = ids_.find(name); at != ids_.end()) return at->second;
-  if (texts_.size() > kNames)
-    return bad_input(cat("holds more than ", kNames, " different names of kernels and layers"));
+  if (texts_.size() > kMostNames) return too_many_names();
   texts_.emplace_back(name);
   const Text id = static_cast<Text>(texts_.size() - 1);
   ids_.emplace(texts_.back(), id);
@@ -92,20 +93,28 @@ bool Timeline::runs_alike(int64_t runs) const {
 
 void Timeline::put_kernels(Profile& profile, bool placed, const Rules& rules) const {
   const double runs = static_cast<double>(profile.runs), begin = launches_.empty() ? 0 : launches_.front().begin_us;
-  std::map<std::pair<Text, Text>, size_t> entries;
+  std::map<std::tuple<Text, Text, Text>, size_t> entries;  // name, layer, and the operator where it decides
   std::map<Text, Classified> known;
+  const auto classified = [&](Text text) -> const Classified& {
+    auto what = known.find(text);
+    if (what == known.end()) what = known.emplace(text, classify(texts_[text], rules)).first;
+    return what->second;
+  };
+  size_t by_operator = 0;
   std::vector<double> us;
   std::vector<int64_t> calls;
   for (const Launch& l : launches_) {
-    const auto [at, is_new] = entries.emplace(std::pair{l.name, l.layer}, profile.kernels.size());
+    const Classified& own = classified(l.name);
+    const bool asks = own.kernel_class == KernelClass::kUnknown && l.op != 0 &&
+                      classified(l.op).kernel_class != KernelClass::kUnknown;
+    const Classified& what = asks ? classified(l.op) : own;
+    const auto [at, is_new] = entries.emplace(std::tuple{l.name, l.layer, asks ? l.op : 0}, profile.kernels.size());
     if (is_new) {
-      const std::string& name = texts_[l.name];
-      auto what = known.find(l.name);
-      if (what == known.end()) what = known.emplace(l.name, classify(name, rules)).first;
-      profile.kernels.push_back({.name = name,
+      by_operator += asks;
+      profile.kernels.push_back({.name = texts_[l.name],
                                  .layer = texts_[l.layer],
-                                 .kernel_class = what->second.kernel_class,
-                                 .precision = what->second.precision});
+                                 .kernel_class = what.kernel_class,
+                                 .precision = own.precision.empty() ? what.precision : own.precision});
       us.push_back(0);
       calls.push_back(0);
     }
@@ -115,6 +124,9 @@ void Timeline::put_kernels(Profile& profile, bool placed, const Rules& rules) co
     profile.kernels[at->second].begin_us.push_back(l.begin_us - begin);
     profile.kernels[at->second].end_us.push_back(l.begin_us - begin + l.us);
   }
+  if (by_operator > 0)
+    profile.notes.push_back(cat("No rule knows the names of ", by_operator, " of ", profile.kernels.size(),
+                                " kernels: they have the class of the operator that launched them."));
   size_t uneven = 0;
   for (size_t i = 0; i < profile.kernels.size(); ++i) {
     profile.kernels[i].us = us[i] / runs;

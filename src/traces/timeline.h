@@ -27,6 +27,7 @@ class Timeline {
   struct Launch {
     double begin_us = 0, us = 0;
     Text name = 0, layer = 0;
+    Text op = 0;  // of the framework, that launched it: asked where no rule knows the name
     int64_t device = 0;
   };
   // `what` names the launch in an error: its times are no numbers that a GPU could have measured, or there are too

@@ -18,7 +18,8 @@ class TorchTrace : public ScratchFiles {
                R"(, "dur": )", dur, R"(, "args": {)", args, "}}");
   }
   static std::string trace(const std::string& events) {
-    return R"({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU A"}, {"id": 1, "name": "GPU B"}],
+    return R"({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU A"},
+      {"computeMajor": 8, "id": 1, "name": "GPU B", "computeMinor": 9}],
       "traceEvents": [)" +
            events + R"(], "traceName": "t"})";
   }
@@ -101,6 +102,36 @@ TEST_F(TorchTrace, TheMachineIsTheOneThatRan) {
   const auto p = read(write("t.json", trace(event("kernel", "a", 0, 1, "\"device\": 1"))));
   ASSERT_TRUE(p.ok());
   EXPECT_EQ(p->machine, "GPU B");
+  EXPECT_EQ(p->capability, 89);
+  const auto back = parse_profile(profile_json(*p));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->capability, 89);
+  EXPECT_EQ(read(write("t.json", trace(event("kernel", "a", 0, 1, "\"device\": 0"))))->capability, 0) << "not told";
+}
+
+// The numbers are in the kernel's event, or in that of the call which launched it.
+TEST_F(TorchTrace, OperatorsClassifyKernelsThatNoRuleKnows) {
+  const std::string events = event("kernel", "my_kernel", 10, 8, R"("External id": 5, "correlation": 90)") + "," +
+                             event("kernel", "my_kernel", 20, 4, R"("External id": 6, "correlation": 91)") + "," +
+                             event("kernel", "other_kernel", 30, 2, R"("correlation": 92)") + "," +
+                             event("kernel", "third_kernel", 40, 1, R"("External id": 8)") + "," +
+                             event("kernel", "softmax_fp16", 50, 1, R"("External id": 5)") + "," +
+                             event("cuda_runtime", "cudaLaunchKernel", 2, 1, R"("External id": 7, "correlation": 92)") +
+                             "," + event("cpu_op", "aten::_scaled_mm", 1, 1, R"("External id": 5)") + "," +
+                             event("cpu_op", "aten::gelu", 2, 1, R"("External id": 6)") + "," +
+                             event("cpu_op", "aten::addmm", 3, 1, R"("External id": 7)") + "," +
+                             event("cpu_op", "Torch-Compiled gemm Region", 4, 1, R"("External id": 8)");
+  const auto p = read(write("t.json", trace(events)));
+  ASSERT_TRUE(p.ok()) << p.status().message();
+  EXPECT_NEAR(us_of(*p, KernelClass::kGemm), 8 + 2, 1e-9);
+  EXPECT_NEAR(us_of(*p, KernelClass::kElementwise), 4, 1e-9) << "one name, launched by two operators";
+  EXPECT_NEAR(us_of(*p, KernelClass::kUnknown), 1, 1e-9) << "a region of a compiler is no operator";
+  EXPECT_NEAR(us_of(*p, KernelClass::kSoftmax, "fp16"), 1, 1e-9) << "its name is known";
+  ASSERT_FALSE(p->notes.empty());
+  const bool said = std::any_of(p->notes.begin(), p->notes.end(), [](const std::string& n) {
+    return n.find("No rule knows the names of 3 of 5 kernels") != std::string::npos;
+  });
+  EXPECT_TRUE(said) << p->notes.front();
 }
 
 TEST_F(TorchTrace, BadTracesAreRefusedInASentence) {
@@ -195,6 +226,7 @@ TEST_P(RealTraces, TotalsAndClasses) {
   EXPECT_EQ(counted, calls);
   EXPECT_LE(us_of(*p, KernelClass::kUnknown) + us_of(*p, KernelClass::kOther), 0.01 * total);
   EXPECT_EQ(p->machine, "NVIDIA H200");
+  EXPECT_EQ(p->capability, 90);
   const bool fp8 = std::string(GetParam()).find("fp8") != std::string::npos;
   EXPECT_GT(us_of(*p, KernelClass::kGemm, fp8 ? "fp8" : "fp16"), 0.35 * total);
   EXPECT_GT(us_of(*p, KernelClass::kAttention, "fp16"), 0.08 * total);

@@ -7,10 +7,12 @@
 // Layers are joined by their name; then the kernel is the tactic, and shapes and data types tell flops, bytes and
 // precision.
 #include <cmath>
-#include <map>
+#include <string_view>
+#include <unordered_map>
 
 #include "io/json.h"
 #include "traces/format.h"
+#include "traces/names.h"
 #include "traces/timeline.h"
 #include "traces/trtexec_layers.h"
 
@@ -108,31 +110,36 @@ Status put_runs(const Json& j, Profile& profile) {
   return {};
 }
 
-// The kernels of the profile: entries of one name and layer together.
-void put_layers(const Times& times, const EngineLayers& layers, const Rules& rules, Profile& profile) {
-  std::map<std::pair<std::string, std::string>, size_t> entries;
+// The kernels of the profile: entries of one name together, each name looked up and classified once.
+Status put_layers(const Times& times, const EngineLayers& layers, const Rules& rules, Profile& profile) {
+  std::unordered_map<std::string_view, size_t> places;
+  std::vector<KernelTime> once;  // as one entry of it is
+  DifferentNames names;
   const double runs = static_cast<double>(profile.runs);
   for (const LayerTime& t : times.layers) {
-    KernelTime kernel{.name = t.name, .layer = t.name};
-    if (const auto at = layers.find(t.name); at != layers.end()) {
-      describe(at->second, rules, kernel);
-    } else {
-      const Classified c = classify(t.name, rules);
-      kernel.kernel_class = c.kernel_class;
-      kernel.precision = c.precision;
-    }
-    kernel.us = t.ms * 1000 / runs;
-    const auto [at, is_new] = entries.emplace(std::pair{kernel.name, kernel.layer}, profile.kernels.size());
+    const auto [at, is_new] = places.emplace(t.name, once.size());
     if (is_new) {
-      profile.kernels.push_back(std::move(kernel));
+      TS_TRY(names.add(t.name));
+      KernelTime& kernel = once.emplace_back(KernelTime{.name = t.name, .layer = t.name});
+      if (const auto layer = layers.find(t.name); layer != layers.end()) {
+        describe(layer->second, rules, kernel);
+        TS_TRY(names.add(layer->second.tactic));
+      } else {
+        const Classified c = classify(t.name, rules);
+        kernel.kernel_class = c.kernel_class;
+        kernel.precision = c.precision;
+      }
+      profile.kernels.push_back(kernel);
+      profile.kernels.back().us = t.ms * 1000 / runs;
       continue;
     }
     KernelTime& same = profile.kernels[at->second];
-    same.us += kernel.us;
+    same.us += t.ms * 1000 / runs;
     ++same.calls;
-    if (same.flops) *same.flops += kernel.flops.value_or(0);
-    if (same.bytes) *same.bytes += kernel.bytes.value_or(0);
+    if (same.flops) *same.flops += once[at->second].flops.value_or(0);
+    if (same.bytes) *same.bytes += once[at->second].bytes.value_or(0);
   }
+  return {};
 }
 
 Status note_layers(const Times& times, const EngineLayers& layers, Profile& profile) {
@@ -155,6 +162,11 @@ Status note_layers(const Times& times, const EngineLayers& layers, Profile& prof
 }
 
 }  // namespace
+
+bool is_companion_of_trtexec(const Opening& o) {
+  const std::optional<Part> part = part_of(o);
+  return part && *part != Part::kProfile;
+}
 
 bool looks_like_trtexec(const Opening& o) { return part_of(o).has_value(); }
 
@@ -194,7 +206,7 @@ Result<Profile> read_trtexec(const Input& input) {
     layers = std::move(parsed).value();
     TS_TRY(note_layers(times, layers, profile).at(cat("the file of ", kOptions[1])));
   }
-  put_layers(times, layers, input.rules, profile);
+  TS_TRY(put_layers(times, layers, input.rules, profile));
   if (parts[2] != nullptr) TS_TRY(put_runs(json[2], profile).at(cat("the file of ", kOptions[2])));
   return profile;
 }
