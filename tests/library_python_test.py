@@ -293,23 +293,34 @@ class PythonTest(unittest.TestCase):
                 self.assertLess(float(said), 5, "the run went on to its end")
 
     def test_ctrl_c_ends_a_session(self):
-        """Between its steps, so that the result is never written; and another thread's cancel()."""
-        program("build", DIGITS / "vit.onnx", "-o", "session.tess", "--precision", "fp32", "--batch", "16384",
+        """Between its steps, so that the result is never written, also where another thread's calls are turned away
+        meanwhile; and another thread's cancel()."""
+        program("build", DIGITS / "vit.onnx", "-o", "session.tess", "--precision", "fp32", "--batch", "4096",
                 "--quiet", "--no-verify", cwd=self.folder)  # fmt: skip
         source = (
             "import sys, threading, numpy as np, tessera\n"
             "session = tessera.load(sys.argv[1]).session(verify=False, threads=1)\n"
-            "x, y = np.zeros((16384, 1, 8, 8), np.float32), np.empty((16384, 10), np.float32)\n"
+            "x, y = np.zeros((4096, 1, 8, 8), np.float32), np.empty((4096, 10), np.float32)\n"
             "session(x)\n"
+            "stop = threading.Event()\n"
+            "def disturb():\n"
+            "    while not stop.is_set():\n"
+            "        try: session(x[:1])\n"
+            "        except (tessera.BusyError, tessera.BadInputError): pass\n"
+            "thread = threading.Thread(target=disturb)\n"
+            "thread.start()\n"
             "for _ in range(3):\n"
             "    print('running', flush=True)\n"
             "    try:\n"
             "        while True:\n"
             "            y[:] = np.nan\n"
-            "            session(x, out=y)\n"
+            "            try: session(x, out=y)\n"
+            "            except tessera.BusyError: pass\n"
             "    except KeyboardInterrupt:\n"
             "        print('ended' if np.isnan(y).any() else 'late', flush=True)\n"
-            "stop = threading.Event()\n"
+            "stop.set()\n"
+            "thread.join()\n"
+            "stop.clear()\n"
             "def cancel():\n"
             "    while not stop.wait(0.01): session.cancel()\n"
             "thread = threading.Thread(target=cancel)\n"
