@@ -292,6 +292,61 @@ class PythonTest(unittest.TestCase):
                 self.assertEqual(child.returncode, 0, errors)
                 self.assertLess(float(said), 5, "the run went on to its end")
 
+    def test_ctrl_c_ends_a_session(self):
+        """Between its steps, so that the result is never written, also where another thread's calls are turned away
+        meanwhile; and another thread's cancel()."""
+        program("build", DIGITS / "vit.onnx", "-o", "session.tess", "--precision", "fp32", "--batch", "4096",
+                "--quiet", "--no-verify", cwd=self.folder)  # fmt: skip
+        source = (
+            "import sys, threading, numpy as np, tessera\n"
+            "session = tessera.load(sys.argv[1]).session(verify=False, threads=1)\n"
+            "x, y = np.zeros((4096, 1, 8, 8), np.float32), np.empty((4096, 10), np.float32)\n"
+            "session(x)\n"
+            "stop = threading.Event()\n"
+            "def disturb():\n"
+            "    while not stop.is_set():\n"
+            "        try: session(x[:1])\n"
+            "        except (tessera.BusyError, tessera.BadInputError): pass\n"
+            "thread = threading.Thread(target=disturb)\n"
+            "thread.start()\n"
+            "for _ in range(3):\n"
+            "    print('running', flush=True)\n"
+            "    try:\n"
+            "        while True:\n"
+            "            y[:] = np.nan\n"
+            "            try: session(x, out=y)\n"
+            "            except tessera.BusyError: pass\n"
+            "    except KeyboardInterrupt:\n"
+            "        print('ended' if np.isnan(y).any() else 'late', flush=True)\n"
+            "stop.set()\n"
+            "thread.join()\n"
+            "stop.clear()\n"
+            "def cancel():\n"
+            "    while not stop.wait(0.01): session.cancel()\n"
+            "thread = threading.Thread(target=cancel)\n"
+            "thread.start()\n"
+            "try:\n"
+            "    session(x)\n"
+            "except tessera.CancelledError:\n"
+            "    print('cancelled')\n"
+            "stop.set()\n"
+            "thread.join()\n"
+            "session(x)\n"
+        )
+        command = [sys.executable, "-c", source, self.folder / "session.tess"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = {**os.environ, "PYTHONPATH": str(BIN.parent / "python")}
+        with subprocess.Popen(command, env=environment, **pipes) as child:
+            ends = []
+            for _ in range(3):
+                self.assertEqual(child.stdout.readline(), "running\n")
+                time.sleep(0.5)
+                child.send_signal(signal.SIGINT)
+                ends.append(child.stdout.readline().strip())
+            said, errors = child.communicate(timeout=120)
+        self.assertEqual((child.returncode, errors, said), (0, "", "cancelled\n"))
+        self.assertIn("ended", ends)  # one may come between the last step and the end
+
     def test_state_and_lifetime(self):
         context = tessera.load(self.path).context("batch1")  # the engine itself is gone
         np.testing.assert_allclose(context(self.images[:1]), self.want[:1], atol=1e-3)

@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <atomic>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -44,12 +45,17 @@ class Tensors {
 // Lets Ctrl-C, and whatever else a signal calls, end a run that the main thread waits for.
 class Signals {
  public:
-  void begin() { next_ns_ = now_ns() + kPeriodNs; }
-  // For tess_context_watch. It takes the GIL now and then only: another thread may keep it for milliseconds.
+  // Of a call, also of one that is turned away while another thread's is asked: what is due stays due.
+  void begin() {
+    if (const int64_t now = now_ns(); now >= next_ns_) next_ns_ = now + kPeriodNs;
+  }
+  // For tess_context_watch and tess_session_watch. It takes the GIL now and then only: another thread may keep it for
+  // milliseconds.
   static int32_t go_on(void* user) {
     auto& s = *static_cast<Signals*>(user);
-    if (now_ns() < s.next_ns_) return 1;
-    s.begin();
+    const int64_t now = now_ns();
+    if (now < s.next_ns_) return 1;
+    s.next_ns_ = now + kPeriodNs;
     const WithGil held;
     return PyErr_CheckSignals() == 0 ? 1 : 0;
   }
@@ -61,7 +67,7 @@ class Signals {
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);  // a tick of milliseconds will do, and costs nothing
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
   }
-  int64_t next_ns_ = 0;
+  std::atomic<int64_t> next_ns_{0};
 };
 // What a signal has raised goes before the status of the run that it ended.
 inline void check_run(tess_status* status) {

@@ -26,7 +26,9 @@ void BoundContext::watch() {
   check(tess_context_watch(handle_.c(), &Signals::go_on, &signals_));
 }
 template <>
-void BoundSession::watch() {}
+void BoundSession::watch() {
+  check(tess_session_watch(handle_.c(), &Signals::go_on, &signals_));
+}
 template <>
 tess_status* BoundSession::run(const tess_tensor* const* in, tess_tensor* const* out, void* stream) {
   return on_cuda_ ? tess_session_enqueue(handle_.c(), in, inputs_.size(), out, outputs_.size(), stream)
@@ -232,6 +234,10 @@ NB_MODULE(_tessera, m) {
                            "The engine's schedule over one state; one call at a time.\n\n"
                            "session(*inputs, out=None, stream=None): as a Context is called.")
       .def("__repr__", [](const BoundSession& s) { return text_of("Session", s); })
+      .def("cancel",
+           [](BoundSession& s) {
+             if (const Status status = s.handle().cancel(); !status.ok()) raise(status);
+           })
       .def("clear",
            [](BoundSession& s) {
              if (const Status status = s.handle().clear(); !status.ok()) raise(status);

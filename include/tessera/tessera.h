@@ -4,7 +4,8 @@
  * Every function that can fail returns a status: NULL is success, everything else has a code and one sentence, and is
  * freed with tess_status_free. Nothing is thrown, and nothing is printed.
  * Structs begin with their size (set it to sizeof): a program and a library of different versions understand each
- * other. Zeros in all other fields are the defaults. Handles may be freed in any order, and NULL may be freed.
+ * other. Zeros in all other fields are the defaults. Handles may be freed in any order, but not while a call that was
+ * given them goes on, and NULL may be freed.
  * Any function may be called from any thread. A context, a session and a state run one call at a time: a second call
  * is turned away with TESS_BUSY, and never gives a wrong result. */
 #ifndef TESSERA_TESSERA_H
@@ -232,7 +233,9 @@ typedef struct tess_session_options {
 TESS_API tess_status* tess_session_make(const tess_engine* engine, const tess_session_options* options,
                                         tess_session** out);
 TESS_API void tess_session_free(tess_session* session);
-/* From the next call on these plans: smaller or larger buckets of lengths. Ports are those of the plans in use. */
+/* From the next call on these plans: smaller or larger buckets of lengths. Ports are those of the plans in use. Plans
+ * of a schedule are for the same sizes and batch: name all that change. Where it fails, the session stays as it was.
+ */
 TESS_API tess_status* tess_session_use(tess_session* session, const tess_case* cases, size_t case_count);
 TESS_API tess_status* tess_session_port_count(const tess_session* session, int32_t is_output, size_t* out);
 TESS_API tess_status* tess_session_port(const tess_session* session, int32_t is_output, size_t port,
@@ -242,6 +245,12 @@ TESS_API tess_status* tess_session_run(tess_session* session, const tess_tensor*
 TESS_API tess_status* tess_session_enqueue(tess_session* session, const tess_tensor* const* inputs, size_t input_count,
                                            tess_tensor* const* outputs, size_t output_count, void* stream);
 TESS_API tess_status* tess_session_clear(tess_session* session); /* its state all zeros again */
+/* As tess_cancel and tess_context_watch, between the steps of a schedule's CPU plans; one on a GPU comes to its end.
+ * After TESS_CANCELLED the state holds what the steps before wrote, and outputs hold nothing of use: a schedule that
+ * begins by writing its states (a policy's) is run again as it is; one that goes on from them wants tess_session_clear
+ * first. */
+TESS_API tess_status* tess_session_cancel(tess_session* session);
+TESS_API tess_status* tess_session_watch(tess_session* session, tess_go_on_function go_on, void* user);
 
 #ifdef __cplusplus
 }

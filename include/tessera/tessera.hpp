@@ -95,11 +95,12 @@ class [[nodiscard]] Result {
   bool ok() const { return held_.index() == 0; }
   Status status() const { return ok() ? Status() : std::get<1>(held_); }
   // Where there is none: throws Error; without exceptions it prints the sentence and aborts.
-  T& value() & { return *checked(); }
-  T&& value() && { return std::move(*checked()); }
+  T& value() & { return const_cast<T&>(*checked()); }
+  const T& value() const& { return *checked(); }
+  T&& value() && { return std::move(const_cast<T&>(*checked())); }
 
  private:
-  T* checked() {
+  const T* checked() const {
     if (ok()) return &std::get<0>(held_);
 #if defined(__cpp_exceptions)
     throw Error(std::get<1>(held_));
@@ -271,7 +272,11 @@ class Context {
   Status enqueue(const Views& in, const Views& out, void* stream) {
     return Status(tess_enqueue(handle_.get(), in.in(), in.size(), out.out(), out.size(), stream));
   }
-  Status cancel() { return Status(tess_cancel(handle_.get())); }
+  Status cancel() { return Status(tess_cancel(handle_.get())); }  // from another thread
+  // Asked between steps, in the thread that runs; 0: the run ends.
+  Status watch(tess_go_on_function go_on, void* user) {
+    return Status(tess_context_watch(handle_.get(), go_on, user));
+  }
   Result<Port> input(size_t i) const { return port(0, i); }
   Result<Port> output(size_t i) const { return port(1, i); }
   // The shape of an output for these inputs, of which only the shapes are read.
@@ -316,6 +321,11 @@ class Session {
     return Status(tess_session_use(handle_.get(), cases.data(), cases.size()));
   }
   Status clear() { return Status(tess_session_clear(handle_.get())); }
+  // As of a Context; a run that is ended leaves half a schedule in the state.
+  Status cancel() { return Status(tess_session_cancel(handle_.get())); }
+  Status watch(tess_go_on_function go_on, void* user) {
+    return Status(tess_session_watch(handle_.get(), go_on, user));
+  }
   Result<std::vector<Port>> inputs() const { return ports(0); }
   Result<std::vector<Port>> outputs() const { return ports(1); }
   tess_session* c() const { return handle_.get(); }

@@ -23,14 +23,10 @@ struct tess_context {
   std::unique_ptr<BatchRunner> runner;
   // What a call hands on: made once, so that calls allocate nothing.
   std::vector<void*> in, out;
-  std::atomic<bool> cancelled{false};
-  tess_go_on_function watch = nullptr;
-  void* watch_user = nullptr;
+  Watch watch;
 
   // Picks plans by the arrays' lengths, too (plan/engine.h, Lengths).
   bool has_lengths() const { return runner != nullptr && !engine->engine().lengths.none(); }
-
-  bool goes_on() const { return !cancelled && (watch == nullptr || watch(watch_user) != 0); }
 
   Status take(const tess_tensor* const* ins, size_t in_count, tess_tensor* const* outs, size_t out_count,
               const Place& where, int64_t& samples) {
@@ -72,7 +68,7 @@ Status make_for_plan(tess_context& c, const Plan& plan, const tess_context_optio
   if (options.no_verify == 0) TS_TRY(c.engine->admit(plan, options.device));
   const auto in_state = [&](const Port& p) { return is_state(plan, p); };
   std::function<bool()> go_on;  // a run that ends halfway would leave half a state
-  if (std::none_of(plan.inputs.begin(), plan.inputs.end(), in_state)) go_on = [&c] { return c.goes_on(); };
+  if (std::none_of(plan.inputs.begin(), plan.inputs.end(), in_state)) go_on = [&c] { return c.watch.goes_on(); };
   TS_ASSIGN(c.executor, bind(c.engine->engine(), plan,
                              {.state = c.state->state,
                               .threads = options.threads,
@@ -101,7 +97,7 @@ Status make_for_samples(tess_context& c, const std::vector<const Plan*>& plans, 
   batches.threads = options.threads, batches.device = options.device;
   if (options.no_verify == 0)
     batches.admit = [&c, device = options.device](const Plan& p) { return c.engine->admit(p, device); };
-  batches.go_on = [&c] { return c.goes_on(); };
+  batches.go_on = [&c] { return c.watch.goes_on(); };
   c.runner = std::make_unique<BatchRunner>(c.engine->engine(), std::move(batches));
   return {};
 }
@@ -232,7 +228,7 @@ tess_status* tess_run(tess_context* context, const tess_tensor* const* inputs, s
     TS_TRY(check_argument(context, "context"));
     const Use use(*context->state);
     TS_TRY(use.status("context"));
-    context->cancelled = false;
+    context->watch.cancelled = false;
     if (context->has_lengths()) return run_lengths(*context, inputs, input_count, outputs, output_count);
     int64_t samples = 0;
     TS_TRY(context->take(inputs, input_count, outputs, output_count, {}, samples));
@@ -250,7 +246,7 @@ tess_status* tess_enqueue(tess_context* context, const tess_tensor* const* input
     TS_TRY(use.status("context"));
     if (context->executor == nullptr)
       return usage_error("a context of any number of samples copies them: name a plan to enqueue");
-    context->cancelled = false;
+    context->watch.cancelled = false;
     int64_t samples = 0;
     TS_TRY(context->take(inputs, input_count, outputs, output_count, context->place, samples));
     return context->executor->enqueue({context->in.data(), context->in.size()}, context->out, {stream});
@@ -262,7 +258,7 @@ tess_status* tess_context_watch(tess_context* context, tess_go_on_function go_on
     TS_TRY(check_argument(context, "context"));
     const Use use(*context->state);
     TS_TRY(use.status("context"));
-    context->watch = go_on, context->watch_user = user;
+    context->watch.asked = go_on, context->watch.user = user;
     return {};
   });
 }
@@ -270,7 +266,7 @@ tess_status* tess_context_watch(tess_context* context, tess_go_on_function go_on
 tess_status* tess_cancel(tess_context* context) {
   return guarded([&]() -> Status {
     TS_TRY(check_argument(context, "context"));
-    context->cancelled = true;
+    context->watch.cancelled = true;
     return {};
   });
 }

@@ -46,6 +46,14 @@ struct SharedState {
   std::atomic<bool> taken{false};
 };
 
+// Who may end a run of a context or session, and whether somebody did. Under its Use, but for `cancelled`.
+struct Watch {
+  std::atomic<bool> cancelled{false};
+  tess_go_on_function asked = nullptr;
+  void* user = nullptr;
+  bool goes_on() const { return !cancelled && (asked == nullptr || asked(user) != 0); }
+};
+
 // The right to use a state for the length of one call.
 class Use {
  public:

@@ -10,27 +10,42 @@
 using namespace tessera;
 
 struct tess_session {
+  struct Ports {
+    std::vector<CPort> inputs, outputs;
+  };
   std::shared_ptr<OpenEngine> engine;
   std::shared_ptr<SharedState> state;
+  Watch watch;
   std::unique_ptr<Session> session;
   Place place;
-  std::vector<CPort> inputs, outputs;
-  std::vector<void*> in, out;
+  std::vector<void*> in, out;  // what a call hands on
 
-  // Of the plans that it runs now, which are bound and pass their golden check.
-  Status take_plans() {
-    for (const std::string& graph : graph_names(engine->engine())) TS_TRY(session->graph(graph).status());
-    inputs = ports_of(session->inputs(), false), outputs = ports_of(session->outputs(), true);
-    in.resize(inputs.size()), out.resize(outputs.size());
-    return {};
+  // Of the plans in use. Whoever asks for them holds what is there, while a call takes other plans.
+  std::shared_ptr<const Ports> ports() const {
+    const std::lock_guard lock(lock_);
+    return ports_;
+  }
+  // Ports and plans change together, or not at all: nothing after the first line that changes something can fail.
+  void use(Session::Route& route) {
+    auto next = std::make_shared<const Ports>(ports_of(route.inputs(), false), ports_of(route.outputs(), true));
+    std::vector<void*> next_in(next->inputs.size()), next_out(next->outputs.size());
+    session->use(route);
+    in.swap(next_in), out.swap(next_out);
+    const std::lock_guard lock(lock_);
+    ports_.swap(next);
   }
   Status take(const tess_tensor* const* ins, size_t in_count, tess_tensor* const* outs, size_t out_count,
               const Place& where) {
+    const Ports& now = *ports_;  // changed under a Use alone, which the caller has
     int64_t samples = 0;
-    TS_TRY(take_tensors(inputs, false, ins, in_count, where, in, samples));
-    TS_TRY(take_tensors(outputs, true, outs, out_count, where, out, samples));
-    return check_apart(inputs, in, outputs, out, samples);
+    TS_TRY(take_tensors(now.inputs, false, ins, in_count, where, in, samples));
+    TS_TRY(take_tensors(now.outputs, true, outs, out_count, where, out, samples));
+    return check_apart(now.inputs, in, now.outputs, out, samples);
   }
+
+ private:
+  mutable ShortLock lock_;  // of:
+  std::shared_ptr<const Ports> ports_;
 };
 
 namespace {
@@ -44,6 +59,12 @@ Result<std::map<std::string, std::string>> read_cases(const tess_case* cases, si
     named[cases[i].graph] = cases[i].plan;
   }
   return named;
+}
+
+Status take_plans(tess_session& s, const std::map<std::string, std::string>& plans) {
+  TS_ASSIGN(Session::Route* const next, s.session->ready(plans));
+  s.use(*next);
+  return {};
 }
 
 Status make(const tess_engine& engine, const tess_session_options& asked, tess_session& s) {
@@ -60,8 +81,15 @@ Status make(const tess_engine& engine, const tess_session_options& asked, tess_s
   if (asked.no_verify == 0)
     options.admit = [open = engine.open.get(), device = asked.device](const Plan& p) { return open->admit(p, device); };
   s.place = {.device = info(engine.open->plans()[0]->arch).device == DeviceKind::kCuda, .id = asked.device};
+  options.go_on = [&s] { return s.watch.goes_on(); };
   TS_ASSIGN(s.session, Session::make(e, options));
-  return s.take_plans();
+  // Bound, and found to pass their golden check, before anything is run.
+  std::map<std::string, std::string> plans;
+  for (const std::string& graph : graph_names(e)) {
+    TS_ASSIGN(const Plan* const plan, s.session->plan(graph));
+    plans[graph] = plan->name;
+  }
+  return take_plans(s, plans);
 }
 
 }  // namespace
@@ -91,8 +119,7 @@ tess_status* tess_session_use(tess_session* session, const tess_case* cases, siz
     const Use use(*session->state);
     TS_TRY(use.status("session"));
     TS_ASSIGN(const auto named, read_cases(cases, case_count));
-    TS_TRY(session->session->use(named));
-    return session->take_plans();
+    return take_plans(*session, named);
   });
 }
 
@@ -100,7 +127,8 @@ tess_status* tess_session_port_count(const tess_session* session, int32_t is_out
   return guarded([&]() -> Status {
     TS_TRY(check_argument(session, "session"));
     TS_TRY(check_argument(out, "out"));
-    *out = (is_output != 0 ? session->outputs : session->inputs).size();
+    const auto ports = session->ports();
+    *out = (is_output != 0 ? ports->outputs : ports->inputs).size();
     return {};
   });
 }
@@ -108,7 +136,8 @@ tess_status* tess_session_port_count(const tess_session* session, int32_t is_out
 tess_status* tess_session_port(const tess_session* session, int32_t is_output, size_t port, tess_port_info* out) {
   return guarded([&]() -> Status {
     TS_TRY(check_argument(session, "session"));
-    return describe_port(is_output != 0 ? session->outputs : session->inputs, is_output != 0, port, out);
+    const auto ports = session->ports();
+    return describe_port(is_output != 0 ? ports->outputs : ports->inputs, is_output != 0, port, out);
   });
 }
 
@@ -118,6 +147,7 @@ tess_status* tess_session_run(tess_session* session, const tess_tensor* const* i
     TS_TRY(check_argument(session, "session"));
     const Use use(*session->state);
     TS_TRY(use.status("session"));
+    session->watch.cancelled = false;
     TS_TRY(session->take(inputs, input_count, outputs, output_count, {}));
     return session->session->run({session->in.data(), session->in.size()}, session->out);
   });
@@ -129,6 +159,7 @@ tess_status* tess_session_enqueue(tess_session* session, const tess_tensor* cons
     TS_TRY(check_argument(session, "session"));
     const Use use(*session->state);
     TS_TRY(use.status("session"));
+    session->watch.cancelled = false;
     TS_TRY(session->take(inputs, input_count, outputs, output_count, session->place));
     return session->session->enqueue({session->in.data(), session->in.size()}, session->out, {stream});
   });
@@ -140,6 +171,24 @@ tess_status* tess_session_clear(tess_session* session) {
     const Use use(*session->state);
     TS_TRY(use.status("session"));
     return session->session->clear();
+  });
+}
+
+tess_status* tess_session_watch(tess_session* session, tess_go_on_function go_on, void* user) {
+  return guarded([&]() -> Status {
+    TS_TRY(check_argument(session, "session"));
+    const Use use(*session->state);
+    TS_TRY(use.status("session"));
+    session->watch.asked = go_on, session->watch.user = user;
+    return {};
+  });
+}
+
+tess_status* tess_session_cancel(tess_session* session) {
+  return guarded([&]() -> Status {
+    TS_TRY(check_argument(session, "session"));
+    session->watch.cancelled = true;
+    return {};
   });
 }
 }

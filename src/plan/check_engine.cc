@@ -352,23 +352,32 @@ Status check_states(const Engine& engine) {
   return {};
 }
 
+// What plans read in a state and what they leave there is of one form: the next run takes the one for the other.
 // Contract: PlanCheck found nothing wrong with the plans.
 Status check_states_of_plans(const Engine& engine) {
   std::map<int64_t, const Operand*> first;
+  const auto check = [&](const Plan& p, const Port& port, const char* what) -> Status {
+    const PlanTensor& t = p.tensors[static_cast<size_t>(port.tensor)];
+    const std::string& name = engine.states[static_cast<size_t>(t.index)].name;
+    const Operand& known = *first.emplace(t.index, &t.desc).first->second;
+    // Rows of one sample begin where the state does: fewer of them are its front.
+    const bool one = p.batch == 1 && !known.shape.empty() && known.shape[0] == 1;
+    if (same_but_for(one ? 2 : 1, known, t.desc)) return {};
+    return bad_input(cat("state '", name, "' is ", to_string(known.type), to_string(known.shape), " and, as ", what,
+                         " of plan '", p.name, "', ", to_string(t.desc.type), to_string(t.desc.shape),
+                         "; plans share a state of one form, but for the batch, or the rows at batch 1"));
+  };
   for (const Plan& p : engine.plans) {
     for (const Port& port : p.inputs) {
       if (!is_state(p, port)) continue;
-      const PlanTensor& t = p.tensors[static_cast<size_t>(port.tensor)];
-      const std::string& name = engine.states[static_cast<size_t>(t.index)].name;
+      const int64_t index = p.tensors[static_cast<size_t>(port.tensor)].index;
+      const std::string& name = engine.states[static_cast<size_t>(index)].name;
       if (port.name != name)
         return bad_input(cat("plan '", p.name, "': input '", port.name, "' lies in state '", name, "'"));
-      const Operand& known = *first.emplace(t.index, &t.desc).first->second;
-      // Rows of one sample begin where the state does: fewer of them are its front.
-      const bool one = p.batch == 1 && !known.shape.empty() && known.shape[0] == 1;
-      if (!same_but_for(one ? 2 : 1, known, t.desc))
-        return bad_input(cat("state '", name, "' is ", to_string(known.type), to_string(known.shape), " and, in plan '",
-                             p.name, "', ", to_string(t.desc.type), to_string(t.desc.shape),
-                             "; plans share a state of one form, but for the batch, or the rows at batch 1"));
+      TS_TRY(check(p, port, "an input"));
+    }
+    for (const Port& port : p.outputs) {
+      if (is_state(p, port)) TS_TRY(check(p, port, cat("output '", port.name, "'").c_str()));
     }
   }
   return {};
@@ -501,7 +510,7 @@ Status check_graphs(const Engine& engine) {
 }
 
 // Ports of one name are one port of the schedule: plans of the same batch have them in one form. Plans of other buckets
-// have other rows; which of them go together is the session's to see.
+// have other rows; which of them go together is the session's to see (runtime/session.cc, check_together).
 Status check_schedule_ports(const Engine& engine, std::vector<Port> Plan::*side, const char* what) {
   std::map<std::pair<std::string, int64_t>, std::pair<const Plan*, const Operand*>> first;
   for (const ScheduleItem& item : engine.schedule) {

@@ -164,7 +164,26 @@ TEST(Executor, AStateOfAnotherKindIsRefused) {
   auto state = State::make(e, DeviceKind::kHost);
   ASSERT_TRUE(state.ok());
   EXPECT_EQ(bind(larger, larger.plans[0], {.state = *state}).status().message(),
-            "the state was made for another engine: its parts have other sizes");
+            "the state was made for another engine: its part 'last' of 64 bytes is 'last' of 128 bytes in this one");
+  Engine renamed = e, two = e;
+  renamed.states[0].name = "first";
+  two.states.push_back({"more", 4});
+  EXPECT_EQ(bind(renamed, renamed.plans[0], {.state = *state}).status().message(),
+            "the state was made for another engine: its part 'last' of 64 bytes is 'first' of 64 bytes in this one");
+  EXPECT_EQ(bind(two, two.plans[0], {.state = *state}).status().message(),
+            "the state was made for another engine: the number of its parts is 1, and 2 in this one");
+  // As many bytes of another form.
+  const Engine counts = counting_engine();
+  Engine other = counts;
+  for (Plan& p : other.plans) {
+    for (PlanTensor& t : p.tensors) t.desc = dense_operand({1, kCountedRows * kCountedCols}, Element::i32);
+  }
+  auto sum = State::make(counts, DeviceKind::kHost);
+  ASSERT_TRUE(sum.ok());
+  EXPECT_TRUE((*sum)->check(counting_engine(), DeviceKind::kHost, 0).ok());
+  EXPECT_EQ((*sum)->check(other, DeviceKind::kHost, 0).message(),
+            "the state was made for another engine: its part 'sum' of 60 bytes, f32[3,5] is 'sum' of 60 bytes, "
+            "i32[1,15] in this one");
   EXPECT_EQ((*state)->check(e, DeviceKind::kCuda, 1).message(),
             "the state lies in host memory, and the plan runs on GPU 1");
 }

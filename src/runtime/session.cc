@@ -31,6 +31,11 @@ Status busy_session() {
   return machine_error(
       "this session is running in another thread; make one session per thread, they share the weights");
 }
+Status busy_state() {
+  return machine_error(
+      "the state of this session is in use in another thread; make one session and one state per thread, they share "
+      "the weights");
+}
 
 }  // namespace
 
@@ -42,7 +47,7 @@ Result<std::unique_ptr<Session>> Session::make(const Engine& engine, const Sessi
 
 Session::~Session() {
   const bool recorded =
-      std::any_of(routes_.begin(), routes_.end(), [](const auto& r) { return r.second.recording != nullptr; });
+      std::any_of(routes_.begin(), routes_.end(), [](const auto& r) { return r.second.recording_ != nullptr; });
   if (state_ == nullptr || !recorded) return;
   const Turn turn(*state_);
   if (turn.mine()) (void)state_->order().settle();  // recordings' buffers may be in use on a stream of the caller's
@@ -73,45 +78,83 @@ Status Session::prepare() {
   if (state_ == nullptr) {
     TS_ASSIGN(state_, State::make(engine_, kind_, options_.device));
   }
-  return take(std::move(first));
+  TS_ASSIGN(route_, route_over(first));
+  return {};
 }
 
 Status Session::use(const std::map<std::string, std::string>& cases) {
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
-  PlanOfGraph plans = plans_;
+  TS_ASSIGN(route_, route_of(cases));
+  return {};
+}
+
+Result<Session::Route*> Session::ready(const std::map<std::string, std::string>& cases) {
+  const Taken taken(taken_);
+  if (!taken.mine()) return busy_session();
+  return route_of(cases);
+}
+
+Result<Session::Route*> Session::route_of(const std::map<std::string, std::string>& cases) {
+  PlanOfGraph plans = *route_->plans_;
   for (const auto& [graph, name] : cases) {
     TS_TRY(plan(graph).status());
     TS_ASSIGN(plans[graph], pick(graph, &name));
   }
-  return take(std::move(plans));
+  TS_ASSIGN(Route* const route, route_over(plans));
+  for (const auto& [graph, name] : cases) TS_TRY(executor_of(*plans.at(graph)).status());
+  return route;
 }
 
-// The session stays as it is where the plans do not go together.
-Status Session::take(PlanOfGraph plans) {
-  if (const auto known = routes_.find(plans); known != routes_.end()) {
-    route_ = &known->second;
-    plans_ = std::move(plans);
-    return {};
-  }
+Result<Session::Route*> Session::route_over(const PlanOfGraph& plans) {
+  if (const auto known = routes_.find(plans); known != routes_.end()) return &known->second;
   std::vector<ScheduleItem> schedule = engine_.schedule;
   if (schedule.empty() && plans.size() == 1) schedule = {{plans.begin()->first, 1}};
+  TS_TRY(check_together(schedule, plans));
   Route route;
   for (const ScheduleItem& item : schedule) {
     const Plan& p = *plans.at(item.graph);
-    Item run{.plan = &p, .times = item.times, .in = {}, .out = {}};
+    Route::Item run{.plan = &p, .times = item.times, .in = {}, .out = {}};
     for (size_t i = 0; i < p.inputs.size(); ++i) {
-      TS_ASSIGN(const size_t at, port_of(route.inputs, p, i, true));
+      TS_ASSIGN(const size_t at, port_of(route.inputs_, p, i, true));
       run.in.push_back(at);
     }
     for (size_t i = 0; i < p.outputs.size(); ++i) {
-      TS_ASSIGN(const size_t at, port_of(route.outputs, p, i, false));
+      TS_ASSIGN(const size_t at, port_of(route.outputs_, p, i, false));
       run.out.push_back(at);
     }
-    route.items.push_back(std::move(run));
+    route.items_.push_back(std::move(run));
   }
-  route_ = &routes_.emplace(plans, std::move(route)).first->second;
-  plans_ = std::move(plans);
+  const auto [made, fresh] = routes_.emplace(plans, std::move(route));
+  made->second.plans_ = &made->first;
+  return &made->second;
+}
+
+// Graphs of a schedule hand each other rows in states: those of another size, or of samples that the other does not
+// have, would be what an earlier run left there. Graphs without a schedule are run one by one, as the caller sees fit.
+Status Session::check_together(const std::vector<ScheduleItem>& schedule, const PlanOfGraph& plans) {
+  std::map<std::string, const Plan*> of_size;
+  std::map<int64_t, const Plan*> of_state;
+  for (const ScheduleItem& item : schedule) {
+    const Plan& p = *plans.at(item.graph);
+    for (const auto& [name, size] : p.sizes) {
+      const Plan& other = *of_size.emplace(name, &p).first->second;
+      if (other.sizes.at(name) != size)
+        return bad_input(cat("the schedule: plan '", p.name, "' of graph '", p.graph, "' is for '", name, "' = ", size,
+                             ", and plan '", other.name, "' of graph '", other.graph, "' for ", other.sizes.at(name),
+                             "; plans of one size are wanted: name one of each graph"));
+    }
+    for (const std::vector<Port>* ports : {&p.inputs, &p.outputs}) {
+      for (const Port& port : *ports) {
+        if (!is_state(p, port)) continue;
+        const Plan& other = *of_state.emplace(p.tensors[static_cast<size_t>(port.tensor)].index, &p).first->second;
+        if (other.batch != p.batch)
+          return bad_input(cat("the schedule: plan '", p.name, "' of graph '", p.graph, "' is for a batch of ", p.batch,
+                               ", and plan '", other.name, "' of graph '", other.graph, "' for ", other.batch,
+                               ", and they share a state; plans of one batch are wanted: name one of each graph"));
+      }
+    }
+  }
   return {};
 }
 
@@ -134,26 +177,32 @@ Result<size_t> Session::port_of(std::vector<PortOf>& ports, const Plan& plan, si
 }
 
 Result<const Plan*> Session::plan(const std::string& graph) const {
-  const auto it = plans_.find(graph);
-  if (it != plans_.end()) return it->second;
+  const auto it = route_->plans_->find(graph);
+  if (it != route_->plans_->end()) return it->second;
   std::string have;
-  for (const auto& [name, plan] : plans_) have += cat(have.empty() ? "'" : ", '", name, "'");
+  for (const auto& [name, plan] : *route_->plans_) have += cat(have.empty() ? "'" : ", '", name, "'");
   return bad_input(cat("the engine has no graph '", graph, "'; it has ", have));
 }
 
 Result<Executor*> Session::graph(const std::string& name) {
   TS_ASSIGN(const Plan* const p, plan(name));
-  std::unique_ptr<Executor>& known = executors_[p];
+  return executor_of(*p);
+}
+
+Result<Executor*> Session::executor_of(const Plan& plan) {
+  std::unique_ptr<Executor>& known = executors_[&plan];
   if (known == nullptr) {
-    if (options_.admit) TS_TRY(options_.admit(*p));
-    TS_ASSIGN(known, bind(engine_, *p, {.state = state_, .threads = options_.threads, .device = options_.device}));
+    if (options_.admit) TS_TRY(options_.admit(plan));
+    TS_ASSIGN(known,
+              bind(engine_, plan,
+                   {.state = state_, .threads = options_.threads, .go_on = options_.go_on, .device = options_.device}));
   }
   return known.get();
 }
 
 Status Session::check(std::span<const void* const> inputs, std::span<void* const> outputs) const {
-  if (route_->items.empty())
-    return bad_input(cat("the engine has ", plans_.size(),
+  if (route_->items_.empty())
+    return bad_input(cat("the engine has ", route_->plans_->size(),
                          " graphs and no schedule that says in which order they run: run one of them"));
   const auto side = [](const char* what, const std::vector<PortOf>& ports, auto buffers, bool input) -> Status {
     if (buffers.size() != ports.size())
@@ -166,15 +215,15 @@ Status Session::check(std::span<const void* const> inputs, std::span<void* const
     }
     return {};
   };
-  TS_TRY(side("input", route_->inputs, inputs, true));
-  return side("output", route_->outputs, outputs, false);
+  TS_TRY(side("input", route_->inputs_, inputs, true));
+  return side("output", route_->outputs_, outputs, false);
 }
 
 Status Session::put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream,
                          bool host) {
-  for (const Item& item : route_->items) {
+  for (const Route::Item& item : route_->items_) {
     const Activity running("graph", item.plan->graph);
-    TS_ASSIGN(Executor* const executor, graph(item.plan->graph));
+    TS_ASSIGN(Executor* const executor, executor_of(*item.plan));
     std::vector<const void*> in;
     std::vector<void*> out;
     for (const size_t i : item.in) in.push_back(i == kOwn ? nullptr : inputs[i]);
@@ -187,7 +236,7 @@ Status Session::put_runs(std::span<const void* const> inputs, std::span<void* co
 }
 
 Status Session::record() {
-  if (route_->recording != nullptr) return {};
+  if (route_->recording_ != nullptr) return {};
   std::vector<const void*> in;
   std::vector<void*> out;
   const auto make = [&](const PortOf& p, bool input) -> Status {
@@ -196,16 +245,16 @@ Status Session::record() {
         buffer.allocate(static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]))));
     if (input) in.push_back(buffer.data());
     if (!input) out.push_back(buffer.data());
-    route_->buffers.push_back(std::move(buffer));
+    route_->buffers_.push_back(std::move(buffer));
     return {};
   };
-  route_->buffers.clear();
-  for (const PortOf& p : route_->inputs) TS_TRY(make(p, true));
-  for (const PortOf& p : route_->outputs) TS_TRY(make(p, false));
-  for (const Item& item : route_->items) TS_TRY(graph(item.plan->graph).status());  // bound before anything is captured
+  route_->buffers_.clear();
+  for (const PortOf& p : route_->inputs_) TS_TRY(make(p, true));
+  for (const PortOf& p : route_->outputs_) TS_TRY(make(p, false));
+  for (const Route::Item& item : route_->items_) TS_TRY(executor_of(*item.plan).status());  // before a capture
   auto recording = std::make_unique<Recording>();
   TS_TRY(recording->record([&](Stream stream) { return put_runs(in, out, stream, /*host=*/false); }));
-  route_->recording = std::move(recording);
+  route_->recording_ = std::move(recording);
   return {};
 }
 
@@ -214,32 +263,34 @@ Status Session::launch(std::span<const void* const> inputs, std::span<void* cons
     return static_cast<size_t>(port_bytes(*p.plan, (input ? p.plan->inputs : p.plan->outputs)[p.port]));
   };
   for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_on_device(route_->buffers[i].data(), inputs[i], bytes(route_->inputs[i], true), stream));
-  TS_TRY(route_->recording->launch(stream));
+    TS_TRY(copy_on_device(route_->buffers_[i].data(), inputs[i], bytes(route_->inputs_[i], true), stream));
+  TS_TRY(route_->recording_->launch(stream));
   for (size_t o = 0; o < outputs.size(); ++o)
-    TS_TRY(copy_on_device(outputs[o], route_->buffers[inputs.size() + o].data(), bytes(route_->outputs[o], false),
+    TS_TRY(copy_on_device(outputs[o], route_->buffers_[inputs.size() + o].data(), bytes(route_->outputs_[o], false),
                           stream));
   return {};
 }
 
 Status Session::fill_buffers(std::span<const void* const> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    TS_TRY(copy_to_device(route_->buffers[i].data(), inputs[i],
-                          static_cast<size_t>(port_bytes(*route_->inputs[i].plan,
-                                                         route_->inputs[i].plan->inputs[route_->inputs[i].port]))));
+    TS_TRY(copy_to_device(route_->buffers_[i].data(), inputs[i],
+                          static_cast<size_t>(port_bytes(*route_->inputs_[i].plan,
+                                                         route_->inputs_[i].plan->inputs[route_->inputs_[i].port]))));
   return {};
 }
 
 Result<std::vector<double>> Session::time_runs(std::span<const void* const> inputs, int repeats, int warmup) {
   std::vector<Buffer> results;
   std::vector<void*> outputs;
-  for (const PortOf& p : route_->outputs) {
+  for (const PortOf& p : route_->outputs_) {
     results.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port])));
     outputs.push_back(results.back().data());
   }
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
   TS_TRY(check(inputs, outputs));
+  const Claim claim(*state_);
+  if (!claim.mine()) return busy_state();
   if (kind_ == DeviceKind::kHost) {
     std::vector<double> times;
     for (int i = -(warmup == kOwnWarmup ? 1 : warmup); i < repeats; ++i) {
@@ -253,30 +304,28 @@ Result<std::vector<double>> Session::time_runs(std::span<const void* const> inpu
   const OnDevice here(options_.device);
   TS_TRY(here.status());
   TS_TRY(record());
-  const Turn turn(*state_);
-  if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().settle());
   TS_TRY(fill_buffers(inputs));
-  return route_->recording->time_launches(repeats, warmup == kOwnWarmup ? 20 : warmup);
+  return route_->recording_->time_launches(repeats, warmup == kOwnWarmup ? 20 : warmup);
 }
 
 Status Session::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
   TS_TRY(check(inputs, outputs));
+  const Claim claim(*state_);
+  if (!claim.mine()) return busy_state();
   if (kind_ == DeviceKind::kHost) return put_runs(inputs, outputs, {}, /*host=*/true);
   const OnDevice here(options_.device);
   TS_TRY(here.status());
   TS_TRY(record());
-  const Turn turn(*state_);
-  if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().settle());
   TS_TRY(fill_buffers(inputs));
-  TS_TRY(route_->recording->launch(route_->recording->stream()));
-  TS_TRY(route_->recording->wait());
+  TS_TRY(route_->recording_->launch(route_->recording_->stream()));
+  TS_TRY(route_->recording_->wait());
   for (size_t o = 0; o < outputs.size(); ++o) {
-    const PortOf& p = route_->outputs[o];
-    TS_TRY(copy_to_host(outputs[o], route_->buffers[inputs.size() + o].data(),
+    const PortOf& p = route_->outputs_[o];
+    TS_TRY(copy_to_host(outputs[o], route_->buffers_[inputs.size() + o].data(),
                         static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port]))));
   }
   return {};
@@ -287,19 +336,19 @@ Status Session::enqueue(std::span<const void* const> inputs, std::span<void* con
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
   TS_TRY(check(inputs, outputs));
+  const Claim claim(*state_);
+  if (!claim.mine()) return busy_state();
   const OnDevice here(options_.device);
   TS_TRY(here.status());
   TS_ASSIGN(const bool capturing, is_capturing(stream));
   if (capturing) {
-    if (route_->recording == nullptr)
+    if (route_->recording_ == nullptr)
       return bad_input(
           "a session whose first run is under the caller's capture would bind its kernels there: run it "
           "once before");
     return put_runs(inputs, outputs, stream, /*host=*/false);
   }
   TS_TRY(record());
-  const Turn turn(*state_);
-  if (!turn.mine()) return busy_session();
   TS_TRY(state_->order().wait(stream));
   const Status launched = launch(inputs, outputs, stream);
   TS_TRY(state_->order().note(stream));  // also after an error: part of it may be on its way

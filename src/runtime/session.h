@@ -30,11 +30,15 @@ struct SessionOptions {
   int64_t batch = 0;
   // The plan of a graph by its name, whatever its batch and bucket.
   std::map<std::string, std::string> cases;
-  // Null: its own, all zeros. Sessions that are handed the same one do not run at the same time.
+  // Null: its own, all zeros. Sessions that are handed the same one do not run at the same time: a schedule has it from
+  // its first graph to its last, and whoever else asks for it meanwhile is refused.
   std::shared_ptr<State> state;
   // Asked before a plan's executor is made, and what it returns if that is an error: the golden check
   // (verify::require_golden), which reads constants that a load does not.
   std::function<Status(const Plan& plan)> admit;
+  // Of its executors (ExecutorOptions): asked between the steps of host plans. A run that it ends leaves in the state
+  // what the steps before wrote, of a schedule that is not whole.
+  std::function<bool()> go_on;
 };
 
 class Session {
@@ -43,14 +47,6 @@ class Session {
   ~Session();
   static Result<std::unique_ptr<Session>> make(const Engine& engine, const SessionOptions& options = {});
 
-  // From now on these plans, by graph, as SessionOptions::cases names them; graphs that are not named keep theirs. What
-  // the schedule of such a combination needs is made when it is first run, and kept: on a GPU its CUDA graph, and the
-  // executors of plans that no other combination has used. inputs() and outputs() are this combination's.
-  Status use(const std::map<std::string, std::string>& cases);
-  // The plan of a graph in this session, and its executor over the session's state.
-  Result<const Plan*> plan(const std::string& graph) const;
-  Result<Executor*> graph(const std::string& name);
-
   // What the schedule is given and gives: ports of its graphs that lie in no state. Inputs of one name are one port;
   // an output that several runs make is that of the last.
   struct PortOf {
@@ -58,8 +54,41 @@ class Session {
     const Plan* plan;
     size_t port;
   };
-  const std::vector<PortOf>& inputs() const { return route_->inputs; }
-  const std::vector<PortOf>& outputs() const { return route_->outputs; }
+  // The schedule over one plan of each graph. It lives as long as its session.
+  class Route {
+   public:
+    const std::vector<PortOf>& inputs() const { return inputs_; }
+    const std::vector<PortOf>& outputs() const { return outputs_; }
+
+   private:
+    friend class Session;
+    struct Item {
+      const Plan* plan;
+      int64_t times;
+      std::vector<size_t> in, out;  // per port of the plan: index into the schedule's; kOwn: it lies in a state
+    };
+    const std::map<std::string, const Plan*>* plans_ = nullptr;
+    std::vector<Item> items_;
+    std::vector<PortOf> inputs_, outputs_;
+    std::unique_ptr<Recording> recording_;
+    std::vector<DeviceBuffer> buffers_;  // of the recording: inputs, then outputs
+  };
+
+  // From now on these plans, by graph, as SessionOptions::cases names them; graphs that are not named keep theirs. The
+  // named plans are bound and admitted first: where one fails, or they do not go together, the session stays as it is.
+  // On a GPU the CUDA graph of such a combination is made when it is first run, and kept. inputs() and outputs() are
+  // this combination's.
+  Status use(const std::map<std::string, std::string>& cases);
+  // The same in two steps, for whoever has more to make ready: nothing is changed before the second, which cannot fail.
+  // Contract: no other thread calls the session at the second.
+  Result<Route*> ready(const std::map<std::string, std::string>& cases);
+  void use(Route& route) { route_ = &route; }
+  // The plan of a graph in this session, and its executor over the session's state.
+  Result<const Plan*> plan(const std::string& graph) const;
+  Result<Executor*> graph(const std::string& name);
+
+  const std::vector<PortOf>& inputs() const { return route_->inputs(); }
+  const std::vector<PortOf>& outputs() const { return route_->outputs(); }
   // Host memory, in the order of these ports. Blocks until done.
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs);
   // Device memory, asynchronous on the caller's stream; host plans: the same as run.
@@ -72,26 +101,17 @@ class Session {
   const std::shared_ptr<State>& state() const { return state_; }
 
  private:
-  struct Item {
-    const Plan* plan;
-    int64_t times;
-    std::vector<size_t> in, out;  // per port of the plan: index into the schedule's; kOwn: it lies in a state
-  };
   static constexpr size_t kOwn = static_cast<size_t>(-1);
   using PlanOfGraph = std::map<std::string, const Plan*>;
-  // The schedule over one plan of each graph.
-  struct Route {
-    std::vector<Item> items;
-    std::vector<PortOf> inputs, outputs;
-    std::unique_ptr<Recording> recording;
-    std::vector<DeviceBuffer> buffers;  // of the recording: inputs, then outputs
-  };
 
   Session(const Engine& engine, SessionOptions options) : engine_(engine), options_(std::move(options)) {}
   Status prepare();
   // The plan of this name, or the one of a session that is told nothing.
   Result<const Plan*> pick(const std::string& graph, const std::string* named) const;
-  Status take(PlanOfGraph plans);
+  Result<Route*> route_of(const std::map<std::string, std::string>& cases);  // with the named plans bound
+  Result<Route*> route_over(const PlanOfGraph& plans);
+  static Status check_together(const std::vector<ScheduleItem>& schedule, const PlanOfGraph& plans);
+  Result<Executor*> executor_of(const Plan& plan);
   static Result<size_t> port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input);
   Status check(std::span<const void* const> inputs, std::span<void* const> outputs) const;
   // Every run of the schedule in order, with these buffers.
@@ -105,10 +125,9 @@ class Session {
   const SessionOptions options_;
   DeviceKind kind_ = DeviceKind::kHost;
   std::shared_ptr<State> state_;
-  PlanOfGraph plans_;
   std::map<const Plan*, std::unique_ptr<Executor>> executors_;
   std::map<PlanOfGraph, Route> routes_;
-  Route* route_ = nullptr;  // of plans_
+  Route* route_ = nullptr;  // in use
   std::atomic<bool> taken_{false};
 };
 

@@ -8,7 +8,7 @@
 
 #include "plan/engine_file.h"
 #include "runtime/batches.h"
-#include "runtime/test_engine.h"
+#include "runtime/test_sessions.h"
 #include "runtime/weights.h"
 #ifdef TS_WITH_CUDA
 #include "runtime/test_device.h"
@@ -16,15 +16,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kRows = kCountedRows, kCols = kCountedCols;
-constexpr size_t kCount = kCounted;
-
-std::vector<float> after(const std::vector<float>& x, int steps) {
-  std::vector<float> y = x;
-  for (size_t i = 0; i < y.size(); ++i) y[i] += static_cast<float>(steps) * test_weight(static_cast<int64_t>(i));
-  return y;
-}
 
 TEST(Session, RunsTheScheduleInOrder) {
   const Engine e = counting_engine();
@@ -72,36 +63,6 @@ void time_and_go_on(Arch arch) {
 }
 
 TEST(Session, TimesWholeRuns) { time_and_go_on(Arch::cpu); }
-
-// The same graphs over one row of samples: `begin` has a plan for all four rows and one for the first two.
-Engine bucketed_engine(Arch arch = Arch::cpu) {
-  Engine e = counting_engine(arch);
-  const int64_t rows = 4;
-  const auto reshape = [](Plan& p, int64_t n) {
-    p.batch = 1;
-    for (PlanTensor& t : p.tensors) t = test_tensor(t.name, {1, n, kCols}, t.storage, t.index);
-    p.arena_bytes = p.arena_bytes > 0 ? n * kCols * 4 : 0;
-  };
-  Buffer w(static_cast<size_t>(rows * kCols) * 4);
-  for (int64_t i = 0; i < rows * kCols; ++i) {
-    const float v = test_weight(i);
-    std::memcpy(w.data() + 4 * i, &v, 4);
-  }
-  e.constants[0].data = Bytes::own(std::move(w));
-  e.states[0].bytes = rows * kCols * 4;
-  e.plans.push_back(e.plans[0]);
-  for (Plan& p : e.plans) reshape(p, rows);
-  reshape(e.plans[2], 2);
-  e.plans[0].name = "begin.rows4", e.plans[0].sizes = {{"rows", 4}};
-  e.plans[2].name = "begin.rows2", e.plans[2].sizes = {{"rows", 2}};
-  return e;
-}
-
-// What the schedule leaves after x of a few rows, or of all.
-void take_rows(std::vector<float>& kept, const std::vector<float>& x) {
-  std::copy(x.begin(), x.end(), kept.begin());  // the rows behind stay
-  for (size_t i = 0; i < kept.size(); ++i) kept[i] += 10 * test_weight(static_cast<int64_t>(i));
-}
 
 void run_buckets(Arch arch) {
   const Engine e = bucketed_engine(arch);
@@ -205,6 +166,12 @@ TEST(Session, GraphsOfOtherBatchesAndPlansThatAreNotAdmitted) {
   Engine e = counting_engine();
   for (PlanTensor& t : e.plans[0].tensors) t.desc = dense_operand({1, kRows * kCols}, Element::f32);
   e.plans[0].batch = 1;
+  // A step would read rows of samples that `begin` does not have.
+  EXPECT_EQ(Session::make(e).status().message(),
+            "the schedule: plan 'step' of graph 'step' is for a batch of 3, and plan 'begin' of graph 'begin' for 1, "
+            "and they share a state; plans of one batch are wanted: name one of each graph");
+  e.states.push_back({"own", kCount * 4});
+  for (PlanTensor& t : e.plans[0].tensors) t.index = t.storage == Storage::kState ? 1 : t.index;
   std::vector<std::string> asked;
   const auto session = Session::make(e, {.admit = [&](const Plan& p) {
                                        asked.push_back(p.name);

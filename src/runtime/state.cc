@@ -14,13 +14,40 @@ std::string where(DeviceKind kind, int device) {
   return kind == DeviceKind::kHost ? "in host memory" : cat("on GPU ", device);
 }
 
+// What the thread has claimed, while none of the claim's calls runs: a function that is called back within one has no
+// turn of its own.
+thread_local const State* claimed = nullptr;
+
 }  // namespace
+
+Turn::Turn(State& state)
+    : state_(state),
+      within_(claimed == &state),
+      mine_(within_ || !state.taken_.exchange(true, std::memory_order_acquire)) {
+  if (within_) claimed = nullptr;
+}
+
+Turn::~Turn() {
+  if (within_) {
+    claimed = &state_;
+  } else if (mine_) {
+    state_.taken_.store(false, std::memory_order_release);
+  }
+}
+
+Claim::Claim(State& state) : turn_(state), before_(claimed) {
+  if (turn_.mine()) claimed = &state;
+}
+
+Claim::~Claim() {
+  if (turn_.mine()) claimed = before_;
+}
 
 Result<std::shared_ptr<State>> State::make(const Engine& engine, DeviceKind kind, int device) {
   auto s = std::make_shared<State>();
   s->kind_ = kind;
   s->device_ = kind == DeviceKind::kHost ? 0 : device;
-  for (const EngineState& e : engine.states) s->bytes_.push_back(e.bytes);
+  s->parts_ = parts_of(engine);
   if (kind == DeviceKind::kHost) {
     for (const EngineState& e : engine.states) {
       TS_ASSIGN(Buffer block, allocate(e.bytes, cat("state '", e.name, "'")));
@@ -32,12 +59,12 @@ Result<std::shared_ptr<State>> State::make(const Engine& engine, DeviceKind kind
   const OnDevice here(device);
   TS_TRY(here.status());
   TS_TRY(s->order_.make());
-  for (const int64_t bytes : s->bytes_) s->memory_bytes_ += round_up(bytes, kAlignment);
+  for (const Part& p : s->parts_) s->memory_bytes_ += round_up(p.bytes, kAlignment);
   TS_TRY(s->memory_.allocate(static_cast<size_t>(s->memory_bytes_)));
   int64_t at = 0;
-  for (const int64_t bytes : s->bytes_) {
+  for (const Part& p : s->parts_) {
     s->blocks_.push_back(s->memory_.data() + at);
-    at += round_up(bytes, kAlignment);
+    at += round_up(p.bytes, kAlignment);
   }
   TS_TRY(s->fill_with_zeros());
   return s;
@@ -47,10 +74,38 @@ Status State::check(const Engine& engine, DeviceKind kind, int device) const {
   if (kind != kind_ || (kind == DeviceKind::kCuda && device != device_)) {
     return bad_input(cat("the state lies ", where(kind_, device_), ", and the plan runs ", where(kind, device)));
   }
-  std::vector<int64_t> wanted;
-  for (const EngineState& e : engine.states) wanted.push_back(e.bytes);
-  if (wanted != bytes_) return bad_input("the state was made for another engine: its parts have other sizes");
+  const std::vector<Part> wanted = parts_of(engine);
+  if (wanted.size() != parts_.size())
+    return bad_input(cat("the state was made for another engine: the number of its parts is ", parts_.size(), ", and ",
+                         wanted.size(), " in this one"));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (parts_[i] != wanted[i])
+      return bad_input(cat("the state was made for another engine: its part ", parts_[i].what(), " is ",
+                           wanted[i].what(), " in this one"));
+  }
   return {};
+}
+
+std::string State::Part::what() const {
+  return cat("'", name, "' of ", bytes, " bytes", shape.empty() ? "" : cat(", ", to_string(type), to_string(shape)));
+}
+
+std::vector<State::Part> State::parts_of(const Engine& engine) {
+  std::vector<Part> parts;
+  for (const EngineState& e : engine.states)
+    parts.push_back({.name = e.name, .bytes = e.bytes, .type = {}, .shape = {}});
+  for (const Plan& p : engine.plans) {
+    for (const std::vector<Port>* ports : {&p.inputs, &p.outputs}) {
+      for (const Port& port : *ports) {
+        if (!is_state(p, port)) continue;
+        const PlanTensor& t = p.tensors[static_cast<size_t>(port.tensor)];
+        Part& part = parts[static_cast<size_t>(t.index)];
+        if (!part.shape.empty() && elements(part.shape) >= elements(t.desc.shape)) continue;
+        part.type = t.desc.type, part.shape = t.desc.shape;
+      }
+    }
+  }
+  return parts;
 }
 
 Status State::fill_with_zeros() {
