@@ -60,7 +60,9 @@ endforeach()
 
 file(GLOB highway_sources ${TESSERA_DEPS}/highway/hwy/*.cc)
 add_library(highway STATIC ${highway_sources})
-target_include_directories(highway SYSTEM PUBLIC ${TESSERA_DEPS}/highway)
+# For nvcc it is no system folder: ccache does not see the path in -isystem=PATH, and no clone would find another's.
+target_include_directories(highway SYSTEM PUBLIC $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${TESSERA_DEPS}/highway>)
+target_include_directories(highway PUBLIC $<$<COMPILE_LANGUAGE:CUDA>:${TESSERA_DEPS}/highway>)
 target_compile_options(highway PRIVATE -w)
 target_compile_definitions(highway PUBLIC HWY_STATIC_DEFINE)
 
