@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* An array in host memory: f32, f64, f16, i64, i32, i8 or u8. */
+/* An array in host memory: f32, f64, f16, i64, i32, i8 or u8. Frozen: it has no size, and never grows. */
 typedef struct tess_array {
   const char* name;
   const tess_tensor* tensor;
