@@ -35,8 +35,12 @@ function(ts_install)
   install(EXPORT tesseraTargets NAMESPACE tessera:: COMPONENT library DESTINATION ${folder})
   file(WRITE ${CMAKE_BINARY_DIR}/generated/tesseraConfig.cmake
     "include(\${CMAKE_CURRENT_LIST_DIR}/tesseraTargets.cmake)\n")
+  set(compatible SameMajorVersion)
+  if(PROJECT_VERSION_MAJOR EQUAL 0)  # tessera.hpp may change with the minor version (docs/library.md)
+    set(compatible SameMinorVersion)
+  endif()
   write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/tesseraConfigVersion.cmake
-    COMPATIBILITY SameMajorVersion)
+    COMPATIBILITY ${compatible})
   install(FILES ${CMAKE_BINARY_DIR}/generated/tesseraConfig.cmake
     ${CMAKE_BINARY_DIR}/generated/tesseraConfigVersion.cmake COMPONENT library DESTINATION ${folder})
   install(TARGETS tessera_cli COMPONENT program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

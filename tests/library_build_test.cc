@@ -116,6 +116,32 @@ TEST(LibraryBuild, OneAtATime) {
   EXPECT_EQ(first, TESS_OK);
 }
 
+TEST(LibraryBuild, WordsAreThoseOfTheCommand) {
+  const EngineFolder folder;
+  const std::string out = folder.path() / "out.tess";
+  const char* const io[] = {"image=u8,std=0.5", nullptr};
+  tess_build_options o{};
+  o.size = sizeof(o), o.precision = "fp16", o.io = io, o.io_count = 1;
+  ASSERT_OK(tess_build(kModel.c_str(), out.c_str(), &o));
+  const Held<tess_engine> engine = open_file(out);
+  tess_port_info port{};
+  port.size = sizeof(port);
+  ASSERT_OK(tess_port(engine.get(), 0, 0, 0, &port));
+  EXPECT_STREQ(port.element, "u8");
+  std::string said;
+  o.io_count = 2;
+  EXPECT_EQ(code_of(tess_build(kModel.c_str(), out.c_str(), &o), &said), TESS_USAGE);
+  EXPECT_NE(said.find("io[1] is NULL"), std::string::npos) << said;
+  o.io = nullptr;
+  EXPECT_EQ(code_of(tess_build(kModel.c_str(), out.c_str(), &o)), TESS_USAGE);
+  // A program that knows nothing of these fields: what lies behind its struct is not read.
+  o.size = offsetof(tess_build_options, family), o.io_count = 99;
+  EXPECT_OK(tess_build(kModel.c_str(), out.c_str(), &o));
+  const int64_t seed = -1;
+  o.size = sizeof(o), o.io_count = 0, o.seed = &seed;
+  EXPECT_EQ(code_of(tess_build(kModel.c_str(), out.c_str(), &o)), TESS_USAGE);
+}
+
 TEST(LibraryBuild, WhatIsWrongIsSaid) {
   const EngineFolder folder;
   const std::string out = folder.path() / "out.tess";

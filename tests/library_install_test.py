@@ -24,6 +24,7 @@ REPO = pathlib.Path(__file__).resolve().parent.parent
 BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
 DATA = REPO / "tests" / "data" / "library"
 DIGITS = REPO / "assets" / "digits"
+VERSION = re.search(r"project\(tessera VERSION ([\d.]+)", (REPO / "CMakeLists.txt").read_text())[1]
 HEADERS = ("tessera.h", "tessera_build.h")
 # What every machine with g++ has; zlib is for checksums of files.
 MAY_NEED = r"lib(c|m|stdc\+\+|gcc_s|z|pthread|dl|rt)\.so|ld-linux"
@@ -109,6 +110,28 @@ class LibraryTest(unittest.TestCase):
         run("cmake", "--build", build)
         said = run(build / "control_loop", self.engine, "batch1", 20)
         self.assertIn("20 runs in each of 2 threads, the same 10 numbers", said)
+        made = self.folder / "bytes.tess"
+        said = run(build / "build_engine", DIGITS / "vit.onnx", made, "image")
+        self.assertRegex(said, r"^(.+\n)+plan batch1 takes u8\nplan batch8 takes u8\n$")
+        done = subprocess.run(
+            [build / "build_engine", DIGITS / "vit.onnx", made, "img"], capture_output=True, text=True
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^build_engine: --io img: no input or output is called so")
+
+    def test_which_versions_find_package_takes(self):
+        """Below 1.0 a minor version may change tessera.hpp: only its own is taken."""
+        major, minor, patch = map(int, VERSION.split("."))
+        older, newer = f"{major}.{minor - 1 if minor else 99}", f"{major}.{minor + 1}"
+        wanted = {f"{major}.{minor}": 1, VERSION: 1, newer: 0, f"{major + 1}.0": 0, older: 1 if major and minor else 0}
+        lines = ["cmake_minimum_required(VERSION 3.25)", "project(t LANGUAGES CXX)"]
+        for version in wanted:
+            lines += [f"find_package(tessera {version} QUIET)", f'message(STATUS "{version}: ${{tessera_FOUND}}")']
+        folder = self.folder / "versions"
+        folder.mkdir()
+        (folder / "CMakeLists.txt").write_text("\n".join([*lines, ""]))
+        said = run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "b", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        self.assertEqual({v: int(found) for v, found in re.findall(r"-- (\d[\d.]*): ([01])$", said, re.M)}, wanted)
 
     def configure(self, *words):
         """What CMake says of a tree that it does not take."""
@@ -151,12 +174,12 @@ class LibraryTest(unittest.TestCase):
 
     def test_the_header_stands_alone(self):
         for compiler, standard in (("cc", "c99"), ("cc", "c11"), ("c++", "c++17"), ("c++", "c++20")):
-            name = "tessera.hpp" if "++" in standard else "tessera_build.h"
+            name = "tessera_build.hpp" if "++" in standard else "tessera_build.h"
             strict = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic", "-fsyntax-only")
             language = ("-x", "c++" if "++" in standard else "c", f"-std={standard}")
             run(compiler, *language, *strict, "-I", self.prefix / "include", "-", input=f"#include <tessera/{name}>\n")
         run("c++", "-std=c++17", "-fno-exceptions", "-fsyntax-only", "-x", "c++", "-I", self.prefix / "include", "-",
-            input="#include <tessera/tessera.hpp>\n")  # fmt: skip
+            input="#include <tessera/tessera_build.hpp>\n")  # fmt: skip
 
     def test_names(self):
         for name in ("tessera", "tessera_build"):

@@ -2,7 +2,9 @@
 """tools/release.py: what it turns away, what it makes, and that a dry run writes nothing. On a small tree of its own,
 and dry on this one."""
 
+import base64
 import hashlib
+import os
 import pathlib
 import shutil
 import subprocess
@@ -10,8 +12,13 @@ import sys
 import tarfile
 import tempfile
 import unittest
+import unittest.mock
+import zipfile
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPO / "tools"))
+import release as script  # noqa: E402
+
 if shutil.which("git") is None:
     print("no git: skipped")
     sys.exit(77)
@@ -52,13 +59,13 @@ class ReleaseTest(unittest.TestCase):
         self.assertFalse(self.out.exists())
 
     def test_a_dry_run_writes_nothing(self):
-        done = self.release("--dry-run")
+        done = self.release("--dry-run", "--allow-missing")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("tessera-1.2.3.tar.gz, tessera-1.2.3-*.whl, NOTICE, SHA256SUMS", done.stdout)
         self.assertFalse(self.out.exists())
 
     def test_what_is_made(self):
-        self.assertEqual(self.release("--only", "source,notice").returncode, 0)
+        self.assertEqual(self.release("--only", "source,notice", "--allow-missing").returncode, 0)
         self.assertEqual(sorted(p.name for p in self.out.iterdir()), ["NOTICE", "SHA256SUMS", "tessera-1.2.3.tar.gz"])
         with tarfile.open(self.out / "tessera-1.2.3.tar.gz") as tar:
             names = [m.name for m in tar.getmembers() if m.isfile()]
@@ -71,6 +78,70 @@ class ReleaseTest(unittest.TestCase):
         shutil.rmtree(self.out)
         self.assertEqual(self.release("--only", "source").returncode, 0)
         self.assertEqual((self.out / "tessera-1.2.3.tar.gz").read_bytes(), first, "the same commit, other bytes")
+
+    def test_what_is_missing_ends_it(self):
+        """The small tree has fetched nothing, so that highway's licence is not there."""
+        for parts in ("notice", "wheel", "source,notice"):
+            done = self.release("--only", parts)
+            self.assertEqual(done.returncode, 1, parts)
+            self.assertIn("NOTICE lacks highway: its sources are not fetched", done.stderr)
+            self.assertFalse(self.out.exists())
+        deps = self.tree / ".cache" / "deps"
+        for name in ("highway", "onnx"):
+            (deps / name).mkdir(parents=True)
+            (deps / name / "LICENSE").write_text(f"terms of {name}\n")
+        self.write(".gitignore", ".cache\n")
+        self.commit()
+        self.assertNotIn("highway", self.release("--only", "notice", "--dry-run").stderr)
+        done = self.release("--only", "notice", "--allow-missing")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("terms of highway", (self.out / "NOTICE").read_text())
+
+    @unittest.skipUnless(script.has_auditwheel() is False, "auditwheel is here")
+    def test_a_wheel_without_auditwheel(self):
+        self.assertIn("no auditwheel", self.release("--only", "wheel").stderr)
+
+    def test_what_a_cuda_build_links(self):
+        """The toolkit's terms, from where it has them; without them something is missing."""
+        cuda = pathlib.Path(self.scratch.name) / "cuda"
+        (cuda / "include").mkdir(parents=True)
+        for terms in (None, "dist-info/nvidia_cuda_runtime-13.0.dist-info/licenses/License.txt", "EULA.txt"):
+            if terms:
+                (cuda / terms).parent.mkdir(parents=True, exist_ok=True)
+                (cuda / terms).write_text(f"terms in {terms}")
+            with unittest.mock.patch.dict(os.environ, CUDA_PATH=str(cuda)):
+                found, missing = script.licences(self.tree)
+            self.assertEqual(dict(found).get("cudart"), terms and f"terms in {terms}")
+            self.assertEqual([m for m in missing if "cudart" in m], [] if terms else [f"cudart: no licence in {cuda}"])
+
+    def test_robin_map_is_named(self):
+        found, missing = script.licences(self.tree)
+        if any("nanobind: not installed" in m for m in missing):
+            self.skipTest("no nanobind")
+        self.assertRegex(dict(found)["robin_map"], r"^MIT License\n\nCopyright \(c\) 2017 .*\n")
+
+    def test_the_wheel_has_the_notice(self):
+        """Among its licences, in METADATA and in RECORD, whose sums are right."""
+        path, folder = pathlib.Path(self.scratch.name) / "t-1-py3-none-any.whl", "t-1.dist-info"
+        files = {"t.py": "x = 1\n", f"{folder}/METADATA": "Name: t\nLicense-File: LICENSE\n\nWords.\n",
+                 f"{folder}/licenses/LICENSE": "terms\n", f"{folder}/RECORD": "t.py,,\n"}  # fmt: skip
+        with zipfile.ZipFile(path, "w") as whole:
+            for name, text in files.items():
+                whole.writestr(name, text)
+        for text in ("first", "second"):
+            script.add_notice(path, text)
+        with zipfile.ZipFile(path) as whole:
+            names = whole.namelist()
+            self.assertEqual(sorted(names), sorted([*files, f"{folder}/licenses/NOTICE"]))
+            self.assertEqual(whole.read(f"{folder}/licenses/NOTICE"), b"second")
+            metadata = whole.read(f"{folder}/METADATA").decode()
+            self.assertEqual(metadata, "Name: t\nLicense-File: LICENSE\nLicense-File: NOTICE\n\nWords.\n")
+            record = [line.split(",") for line in whole.read(f"{folder}/RECORD").decode().splitlines()]
+            self.assertEqual(sorted(name for name, *_ in record), sorted(names))
+            for name, digest, size in record[:-1]:
+                data = whole.read(name)
+                want = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                self.assertEqual((digest, size), (f"sha256={want}", str(len(data))), name)
 
     def test_no_date(self):
         self.write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (unreleased)\n")

@@ -1,23 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the files of a release: the source as a tarball, the wheel, NOTICE with the licences of what is compiled in,
-and SHA256SUMS over all of them.
+"""Makes the files of a release: the source as a tarball, the wheel, NOTICE with the licences of what is compiled in or
+bundled, which the wheel has inside too, and SHA256SUMS over all of them.
 
     python3 tools/release.py OUT             # checks, then makes; OUT is a new or empty folder
     python3 tools/release.py OUT --dry-run   # checks, says what would be made, and writes nothing
     python3 tools/release.py OUT --only source,notice
 
-It checks that the version is one, that the changelog has an entry with a date for it, that no tag of that name exists
-and that the tree is clean. The same commit gives the same tarball, byte for byte. Nothing is uploaded or tagged."""
+A licence text that is not found, and a missing auditwheel, which bundles the libraries, end it; --allow-missing makes
+the files all the same, and says what they lack. It checks that the version is one, that the changelog has an entry with
+a date for it, that no tag of that name exists and that the tree is clean. The same commit gives the same tarball, byte
+for byte. Nothing is uploaded or tagged."""
 
 import argparse
+import base64
 import gzip
 import hashlib
 import importlib.metadata
 import io
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parent.parent
@@ -76,25 +82,82 @@ def source(root, out, version):
     return [path]
 
 
+def has_auditwheel():
+    try:
+        import auditwheel  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def wheel(root, out, version):
-    """With auditwheel, where it is installed, the libraries that it needs go into it."""
+    """With auditwheel the libraries that it needs go into it."""
     raw = out / "raw"
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", raw, ".", root=root)
     made = list(raw.glob(f"tessera-{version}-*.whl"))
     if len(made) != 1:
         raise SystemExit(f"release: pip made {[p.name for p in raw.iterdir()]}, wanted one wheel of {version}")
-    try:
-        import auditwheel  # noqa: F401
-    except ImportError:
-        print("release: no auditwheel: the wheel is for machines with this one's libraries (pip install auditwheel)")
-        final = out / made[0].name
-        made[0].rename(final)
-    else:
+    if has_auditwheel():
         run(sys.executable, "-m", "auditwheel", "repair", "-w", out, made[0], root=root)
         made[0].unlink()
         final = next(out.glob(f"tessera-{version}-*.whl"))
+    else:
+        final = out / made[0].name
+        made[0].rename(final)
     raw.rmdir()
+    add_notice(final, notice_text(root, version))
     return [final]
+
+
+def add_notice(path, text):
+    """NOTICE among the licences of a wheel: the file, its line in METADATA and in RECORD."""
+    with zipfile.ZipFile(path) as old:
+        members = [(info, old.read(info)) for info in old.infolist()]
+    folder = next(i.filename.split("/")[0] for i, _ in members if i.filename.endswith(".dist-info/RECORD"))
+    added = zipfile.ZipInfo(f"{folder}/licenses/NOTICE", members[0][0].date_time)
+    added.external_attr, added.compress_type = 0o100644 << 16, zipfile.ZIP_DEFLATED
+    kept = [(i, data) for i, data in members if i.filename not in (added.filename, f"{folder}/RECORD")]
+    record = next(i for i, _ in members if i.filename == f"{folder}/RECORD")
+    lines, final = [], []
+    for info, data in [*kept, (added, text.encode())]:
+        if info.filename == f"{folder}/METADATA":
+            head, blank, body = data.decode().partition("\n\n")
+            if "License-File: NOTICE" not in head.splitlines():
+                head += "\nLicense-File: NOTICE"
+            data = (head + blank + body).encode()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        if not info.is_dir():
+            lines.append(f"{info.filename},sha256={digest},{len(data)}\n")
+        final.append((info, data))
+    final.append((record, "".join([*lines, f"{record.filename},,\n"]).encode()))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for info, data in final:
+            new.writestr(info, data)
+
+
+def cuda_folder():
+    """Of the toolkit that a build would find; None where there is none."""
+    nvcc = shutil.which("nvcc")
+    folders = (os.environ.get("CUDA_PATH"), nvcc and Path(nvcc).resolve().parent.parent, "/usr/local/cuda")
+    return next((Path(f) for f in folders if f and (Path(f) / "include").is_dir()), None)
+
+
+def cudart_licence(cuda):
+    """The terms of libcudart_static, which is linked in; None where they are not found."""
+    packages = Path("/usr/share/doc").glob("cuda-cudart-*/copyright")
+    wheels = cuda.glob("dist-info/nvidia_cuda_runtime*/licenses/*")
+    for path in (cuda / "EULA.txt", cuda / "LICENSE", *sorted(wheels), *sorted(packages)):
+        if path.is_file():
+            return path.read_text(errors="replace")
+    return None
+
+
+def robin_map_licence(files):
+    """It comes with nanobind as headers, whose first comment is their licence."""
+    for f in files:
+        if f.name == "robin_map.h" and (comment := re.match(r"/\*\*?\n(.*?)\*/", f.read_text(), re.S)):
+            return re.sub(r"^ \* ?", "", comment.group(1), flags=re.M)
+    return None
 
 
 def licences(root):
@@ -113,6 +176,15 @@ def licences(root):
     found += [("nanobind", t) for t in texts[:1]]
     if not texts:
         missing.append("nanobind: not installed in this Python")
+    if robin_map := robin_map_licence(files):
+        found.append(("robin_map", robin_map))
+    else:
+        missing.append("robin_map: this Python's nanobind has no robin_map.h with a licence")
+    if cuda := cuda_folder():
+        if cudart := cudart_licence(cuda):
+            found.append(("cudart", cudart))
+        else:
+            missing.append(f"cudart: no licence in {cuda}")
     for package in PACKAGES:
         path = Path("/usr/share/doc") / package / "copyright"
         if path.exists():
@@ -122,15 +194,27 @@ def licences(root):
     return found, missing
 
 
-def notice(root, out, version):
-    found, missing = licences(root)
-    for m in missing:
-        print(f"release: NOTICE lacks {m}")
+def notice_text(root, version):
     parts = [f"Tessera {version}\n\nThis product contains code of the following projects, under these terms.\n"]
-    parts += [f"\n{'=' * 80}\n{what}\n{'=' * 80}\n\n{text.strip()}\n" for what, text in found]
+    for what, text in licences(root)[0]:
+        parts.append(f"\n{'=' * 80}\n{what}\n{'=' * 80}\n\n{text.strip()}\n")
+    return "".join(parts)
+
+
+def notice(root, out, version):
     path = out / "NOTICE"
-    path.write_text("".join(parts))
+    path.write_text(notice_text(root, version))
     return [path]
+
+
+def lacks(root, parts):
+    """What these parts could not have in them here."""
+    said = []
+    if "wheel" in parts or "notice" in parts:
+        said += [f"NOTICE lacks {m}" for m in licences(root)[1]]
+    if "wheel" in parts and not has_auditwheel():
+        said.append("no auditwheel: the wheel would be for machines with this one's libraries (pip install auditwheel)")
+    return said
 
 
 def checksums(out, files):
@@ -143,6 +227,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="check only, and say what would be made")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--allow-missing", action="store_true", help="without licence texts or auditwheel: say so only")
     parser.add_argument("--root", type=Path, default=REPO, help=argparse.SUPPRESS)  # for the test
     o = parser.parse_args()
     parts = o.only.split(",")
@@ -150,6 +235,12 @@ def main():
         parser.error(f"--only {unknown[0]}: some of {','.join(PARTS)}, with commas")
     root, out = o.root.resolve(), o.out.resolve()
     said = complaints(root)
+    missing = lacks(root, parts)
+    if o.allow_missing:
+        for m in missing:
+            print(f"release: {m}")
+    elif missing:
+        said += [*missing, "--allow-missing makes the files all the same"]
     if out.exists() and any(out.iterdir()):
         said.append(f"{o.out} is not empty: give a new folder")
     for s in said:

@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/words/nearest_word.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "plan/engine_file.h"

@@ -21,29 +21,17 @@ struct Options {
   const OptionList* options = nullptr;
 };
 
-Status refuse_ignored(const Options& o) {
-  if (!o.flags.no_verify) return {};
-  for (const std::string name : {"--golden-samples", "--seed", "--golden-inputs", "--min-cosine"}) {
-    if (o.options->given(name) && !(o.flags.precision == kAuto && name == "--min-cosine"))
-      return usage_error(cat(name, " is about golden values, which --no-verify leaves out: give one of the two"));
-  }
-  return {};
-}
-
 Result<BuildOptions> options_of(const Options& o, std::vector<int64_t> batches, bool quiet) {
   TS_ASSIGN(BuildOptions options, build_options(o.flags, o.model, std::move(batches), quiet));
-  options.golden_samples = o.golden_samples;
-  options.seed = o.seed;
-  options.golden_inputs = o.golden_inputs;
-  options.min_cosine = o.min_cosine;
-  if (!o.golden_inputs.empty() && o.options->given("--seed"))
-    return usage_error("--seed draws golden inputs, --golden-inputs brings them: give one of the two");
+  GoldenFlags golden{.samples = {}, .seed = {}, .inputs = o.golden_inputs, .min_cosine = o.min_cosine};
+  if (o.options->given("--golden-samples")) golden.samples = o.golden_samples;
+  if (o.options->given("--seed")) golden.seed = o.seed;
+  TS_TRY(take_golden_flags(golden, options));
   return options;
 }
 
 Status build(const Options& o, const Common& common) {
   TS_ASSIGN(std::vector<int64_t> batches, parse_batches(o.batches));
-  TS_TRY(refuse_ignored(o));
   const std::string path = o.output.empty() ? model_stem(o.model, o.flags.family) + ".tess" : o.output;
   TS_TRY(check_model(o.model, o.flags.family));
   TS_TRY(check_output(path, o.model));
@@ -72,7 +60,7 @@ Runner add(OptionList& options, const Common& common) {
   options
       .add("--golden-samples", o->golden_samples, "N",
            "samples that golden values are stored for, 1 to 64, at most the largest batch (default: 2)")
-      .check = within(1, 64);
+      .check = within(1, kMostGoldenSamples);
   options.add("--seed", o->seed, "N", "of the golden inputs (default: 1)").check = not_negative();
   options.add("--golden-inputs", o->golden_inputs, "FILE",
               "npz or folder of images that golden inputs are taken from (default: --calib, else random numbers)");

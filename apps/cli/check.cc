@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/words/nearest_word.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/output.h"
 #include "compile/compile.h"
 #include "portability/portability.h"

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
+#include "base/words/nearest_word.h"
 #include "cli/build_file.h"
-#include "cli/help.h"
 #include "cli/measure_engine.h"
 #include "cli/open_engine.h"
 #include "cli/open_profile.h"

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "base/words/nearest_word.h"
 #include "cli/output.h"
 
 namespace tessera {
@@ -48,21 +48,6 @@ std::string option_lines(const Option& option) {
     head.resize(kOptionColumn, ' ');
   }
   return head + wrap(option.help, kOptionColumn, kOptionColumn).substr(kOptionColumn) + "\n";
-}
-
-size_t edits_between(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] != b[j])});
-      diagonal = above;
-    }
-  }
-  return row.back();
 }
 
 std::vector<std::string> long_names(const OptionList& options) {
@@ -130,22 +115,6 @@ std::string command_help(const Command& command, const OptionList& options) {
   text += std::string("\nExamples:\n") + command.examples + "\n" + kExitCodes;
   if (*command.more != '\0') text += std::string("\n") + command.more;
   return text + "\nSee also: tessera --help; README.md.\n";
-}
-
-std::string nearest(const std::string& word, const std::vector<std::string>& known) {
-  std::string best;
-  size_t fewest = word.size() / 4 + 1;  // one slip in a short word, two in one of four to seven letters ...
-  for (const std::string& k : known) {
-    const bool begins = word.size() >= 3 && k.starts_with(word);
-    const size_t edits = begins ? 1 : edits_between(word, k);
-    if (edits < fewest || (edits == fewest && best.empty())) best = k, fewest = edits;
-  }
-  return best;
-}
-
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? "" : "; did you mean " + near + "?";
 }
 
 std::string unknown_word(std::span<const std::string> words, std::span<const NamedOptions> commands) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's help, as a manual page would have it and at most 100 columns wide; and the nearest known word to an
-// unknown one.
+// The program's help, as a manual page would have it and at most 100 columns wide.
 #pragma once
 
 #include <span>
@@ -13,11 +12,6 @@ namespace tessera {
 
 std::string main_help(std::span<const Command* const> commands);
 std::string command_help(const Command& command, const OptionList& options);
-
-// The known word that needs the fewest edits, where they are few enough to be a slip; else empty.
-std::string nearest(const std::string& word, const std::vector<std::string>& known);
-// "; did you mean X?", or nothing.
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
 // The first word of the line that no command or option is called, in a sentence with the nearest one; empty where there
 // is none. `words` is the line without the program's name.

@@ -6,9 +6,9 @@
 #include <memory>
 #include <set>
 
+#include "base/words/nearest_word.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/open_engine.h"
 #include "cli/output.h"
 #include "cli/plan_summary.h"

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "cli/help.h"
+#include "base/words/nearest_word.h"
 #include "plan/engine_file.h"
 #include "runtime/executor.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "cli/help.h"
+#include "base/words/nearest_word.h"
 #include "cli/open_engine.h"
 #include "io/mmap.h"
 #include "policy/policy.h"

@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "base/words/nearest_word.h"
 #include "cli/build_flags.h"
 #include "cli/command.h"
-#include "cli/help.h"
 #include "cli/output.h"
 #include "io/atomic_file.h"
 #include "models/zoo.h"

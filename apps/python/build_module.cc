@@ -104,21 +104,51 @@ void set_listeners(Options& o, Listeners& listeners) {
   o.progress = &on_progress, o.log = &on_log, o.user = &listeners;
 }
 
-nb::tuple build(const std::string& model, const std::string& output, const Text& precision, const Text& attention,
-                const Text& recipe, const Text& target, const std::vector<int64_t>& batches, const Text& calib,
-                const Arrays& arrays, const Text& calib_method, int64_t calib_samples,
-                const std::vector<std::string>& allow, bool verify, nb::object progress, nb::object log) {
+using Words = std::vector<std::string>;
+// Pointers to words that live elsewhere.
+std::vector<const char*> pointers(const Words& words) {
+  std::vector<const char*> all;
+  for (const std::string& w : words) all.push_back(w.c_str());
+  return all;
+}
+
+// What a build is asked for, field by field: _build.py sets what its caller gives.
+struct BuildAsked {
+  Text precision, attention, recipe, target, calib, calib_method, preprocess, family, schedule, accumulate, sparsity,
+      sparsity_by, refine, tuning, golden, golden_inputs;
+  Words allow, shapes, states, io, sizes, graphs;
+  std::vector<int64_t> batches;
+  int64_t calib_samples = 0, golden_samples = 0;
+  std::optional<int64_t> random, seed;
+  std::optional<double> min_cosine;
+  bool verify = true, tune = false, chains = false, keep_norms = false;
+};
+
+nb::tuple build(const std::string& model, const std::string& output, const BuildAsked& asked, const Arrays& arrays,
+                nb::object progress, nb::object log) {
   Listeners listeners{std::move(progress), std::move(log), nullptr};
   const NamedArrays named(arrays);
-  std::vector<const char*> allowed;
-  for (const std::string& a : allow) allowed.push_back(a.c_str());
+  const auto allow = pointers(asked.allow), shapes = pointers(asked.shapes), states = pointers(asked.states),
+             io = pointers(asked.io), sizes = pointers(asked.sizes), graphs = pointers(asked.graphs);
   tess_build_options o{};
   o.size = sizeof(o);
-  o.precision = word(precision), o.attention = word(attention), o.recipe = word(recipe), o.target = word(target);
-  o.batches = batches.data(), o.batch_count = batches.size();
-  o.calib = word(calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
-  o.calib_method = word(calib_method), o.calib_samples = calib_samples;
-  o.allow = allowed.data(), o.allow_count = allowed.size(), o.no_verify = verify ? 0 : 1;
+  o.precision = word(asked.precision), o.attention = word(asked.attention), o.recipe = word(asked.recipe);
+  o.target = word(asked.target), o.batches = asked.batches.data(), o.batch_count = asked.batches.size();
+  o.calib = word(asked.calib), o.calib_arrays = named.data(), o.calib_array_count = named.size();
+  o.calib_method = word(asked.calib_method), o.calib_samples = asked.calib_samples;
+  o.allow = allow.data(), o.allow_count = allow.size(), o.no_verify = asked.verify ? 0 : 1;
+  o.family = word(asked.family), o.schedule = word(asked.schedule), o.accumulate = word(asked.accumulate);
+  o.shapes = shapes.data(), o.shape_count = shapes.size();
+  o.states = states.data(), o.state_count = states.size();
+  o.io = io.data(), o.io_count = io.size();
+  o.sizes = sizes.data(), o.size_count = sizes.size();
+  o.graphs = graphs.data(), o.graph_count = graphs.size();
+  o.sparsity = word(asked.sparsity), o.sparsity_by = word(asked.sparsity_by), o.refine = word(asked.refine);
+  o.preprocess = word(asked.preprocess), o.tuning = word(asked.tuning);
+  o.golden = word(asked.golden), o.golden_inputs = word(asked.golden_inputs), o.golden_samples = asked.golden_samples;
+  o.random = asked.random ? &*asked.random : nullptr, o.seed = asked.seed ? &*asked.seed : nullptr;
+  o.min_cosine = asked.min_cosine ? &*asked.min_cosine : nullptr;
+  o.tune = asked.tune, o.chains = asked.chains, o.keep_norms = asked.keep_norms;
   set_listeners(o, listeners);
   return watched(listeners, [&] { return tess_build(model.c_str(), output.c_str(), &o); });
 }
@@ -162,6 +192,43 @@ nb::tuple sensitivity(const std::string& model, const Text& precision, const Tex
   return reported(listeners, [&](tess_report** out) { return tess_sensitivity(model.c_str(), &o, out); });
 }
 
+void bind_asked(nb::module_& m) {
+  nb::class_<BuildAsked>(m, "BuildAsked")
+      .def(nb::init<>())
+      .def_rw("precision", &BuildAsked::precision)
+      .def_rw("attention", &BuildAsked::attention)
+      .def_rw("recipe", &BuildAsked::recipe)
+      .def_rw("target", &BuildAsked::target)
+      .def_rw("calib", &BuildAsked::calib)
+      .def_rw("calib_method", &BuildAsked::calib_method)
+      .def_rw("preprocess", &BuildAsked::preprocess)
+      .def_rw("family", &BuildAsked::family)
+      .def_rw("schedule", &BuildAsked::schedule)
+      .def_rw("accumulate", &BuildAsked::accumulate)
+      .def_rw("sparsity", &BuildAsked::sparsity)
+      .def_rw("sparsity_by", &BuildAsked::sparsity_by)
+      .def_rw("refine", &BuildAsked::refine)
+      .def_rw("tuning", &BuildAsked::tuning)
+      .def_rw("golden", &BuildAsked::golden)
+      .def_rw("golden_inputs", &BuildAsked::golden_inputs)
+      .def_rw("allow", &BuildAsked::allow)
+      .def_rw("shapes", &BuildAsked::shapes)
+      .def_rw("states", &BuildAsked::states)
+      .def_rw("io", &BuildAsked::io)
+      .def_rw("sizes", &BuildAsked::sizes)
+      .def_rw("graphs", &BuildAsked::graphs)
+      .def_rw("batches", &BuildAsked::batches)
+      .def_rw("calib_samples", &BuildAsked::calib_samples)
+      .def_rw("golden_samples", &BuildAsked::golden_samples)
+      .def_rw("random", &BuildAsked::random)
+      .def_rw("seed", &BuildAsked::seed)
+      .def_rw("min_cosine", &BuildAsked::min_cosine)
+      .def_rw("verify", &BuildAsked::verify)
+      .def_rw("tune", &BuildAsked::tune)
+      .def_rw("chains", &BuildAsked::chains)
+      .def_rw("keep_norms", &BuildAsked::keep_norms);
+}
+
 }  // namespace
 }  // namespace tessera::python
 
@@ -169,9 +236,9 @@ NB_MODULE(_tessera_build, m) {
   using namespace nanobind::literals;
   namespace nb = nanobind;
   nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
-  m.def("build", &tessera::python::build, "model"_a, "output"_a, "precision"_a.none(), "attention"_a.none(),
-        "recipe"_a.none(), "target"_a.none(), "batches"_a, "calib"_a.none(), "arrays"_a, "calib_method"_a.none(),
-        "calib_samples"_a, "allow"_a, "verify"_a, "progress"_a.none(), "log"_a.none());
+  tessera::python::bind_asked(m);
+  m.def("build", &tessera::python::build, "model"_a, "output"_a, "asked"_a, "arrays"_a, "progress"_a.none(),
+        "log"_a.none());
   m.def("verify", &tessera::python::verify, "engine"_a, "inputs"_a.none(), "arrays"_a, "kinds"_a.none(),
         "model"_a.none(), "family"_a.none(), "plan"_a.none(), "min_cosine"_a, "samples"_a, "seed"_a, "layers"_a,
         "progress"_a.none(), "log"_a.none());

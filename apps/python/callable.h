@@ -10,11 +10,13 @@
 #include <ctime>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "python/errors.h"
 #include "python/gil.h"
+#include "python/log_lines.h"
 #include "python/tensors.h"
 
 namespace tessera::python {
@@ -71,12 +73,20 @@ class Signals {
 };
 // What a signal has raised goes before the status of the run that it ended.
 inline void check_run(tess_status* status) {
+  LogLines::deliver();
   if (status != nullptr && PyErr_Occurred() != nullptr) {
     tess_status_free(status);
     throw nb::python_error();
   }
   check(status);
 }
+
+// The tensors of a call's inputs or outputs.
+template <class T>
+struct Side {
+  T* const* tensors;
+  size_t count;
+};
 
 template <class Handle>
 class Callable {
@@ -86,9 +96,8 @@ class Callable {
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         on_cuda_(on_cuda),
-        device_(device),
-        numpy_arguments_(outputs_.size()) {
-    for (const Port& p : inputs_) wanted_ += p.is_state ? 0 : 1;
+        device_(device) {
+    count_ports();
     watch();
   }
 
@@ -97,9 +106,19 @@ class Callable {
   Handle& handle() { return handle_; }
   Signals& signals() { return signals_; }
 
+  // `change` returns other inputs and outputs. No call may be going on, which has the old ones in its hands.
+  template <class F>
+  void change_ports(const F& change) {
+    const Turn turn(*this, true);
+    std::tie(inputs_, outputs_) = change();
+    count_ports();
+  }
+
   // `inputs`: a tuple with a tensor per input that lies in no state. `out`: none, a tensor, or several.
   nb::object call(nb::handle inputs, nb::handle out, nb::handle stream) {
-    Tensors in(inputs_.size()), results(outputs_.size());
+    const Turn turn(*this, false);
+    const size_t in_count = inputs_.size(), out_count = outputs_.size();
+    Tensors in(in_count), results(out_count);
     const auto given = static_cast<size_t>(PyTuple_Size(inputs.ptr()));
     if (given != wanted_) {
       const std::string said = std::to_string(given) + " inputs were given where there are " + std::to_string(wanted_);
@@ -110,21 +129,45 @@ class Callable {
       if (!inputs_[i].is_state) in.take(i, PyTuple_GetItem(inputs.ptr(), next++), false);
     }
     const Exchange* framework = given > 0 ? exchange_of(PyTuple_GetItem(inputs.ptr(), 0)) : nullptr;
+    void* const on = stream_of(stream, framework, out.is_none());
     nb::object result = take_outputs(out, framework, results);
-    void* const on = stream_of(stream, framework);
     tess_status* status = nullptr;
     {
       const WithoutGil released;
       signals_.begin();
-      status = run(in.data(), results.data(), on);
+      status = run({in.data(), in_count}, {results.data(), out_count}, on);
     }
     check_run(status);
     return result;
   }
 
  private:
-  tess_status* run(const tess_tensor* const* in, tess_tensor* const* out, void* stream);
+  tess_status* run(const Side<const tess_tensor>& in, const Side<tess_tensor>& out, void* stream);
   void watch();
+
+  // The ports are read by calls, and changed by one that is alone. (The GIL is held here, and given away in between.)
+  class Turn {
+   public:
+    Turn(Callable& of, bool alone) : calls_(of.calls_), alone_(alone) {
+      if (calls_ < 0 || (alone && calls_ > 0))
+        raise(
+            Status(TESS_BUSY, "this session is in use in another thread; make one per thread, they share the weights"));
+      calls_ += alone ? -1 : 1;
+    }
+    ~Turn() { calls_ -= alone_ ? -1 : 1; }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    int& calls_;
+    const bool alone_;
+  };
+
+  void count_ports() {
+    wanted_ = 0;
+    for (const Port& p : inputs_) wanted_ += p.is_state ? 0 : 1;
+    numpy_arguments_.assign(outputs_.size(), nb::object());
+  }
 
   // What the call returns: the caller's tensors, or new ones; a tuple where there are several.
   nb::object take_outputs(nb::handle out, const Exchange* framework, Tensors& tensors) const {
@@ -199,18 +242,23 @@ class Callable {
     return array;
   }
 
-  void* stream_of(nb::handle stream, const Exchange* framework) const {
+  // `allocates`: results are the framework's to make, on its own current stream, and torch would give their memory to
+  // others in the order of that one.
+  void* stream_of(nb::handle stream, const Exchange* framework, bool allocates) const {
     if (!on_cuda_) return nullptr;
     void* current = nullptr;
-    if (!stream.is_none()) {  // an address, or an object that has one (torch.cuda.Stream)
-      const nb::object address =
-          nb::hasattr(stream, "cuda_stream") ? nb::object(stream.attr("cuda_stream")) : nb::borrow(stream);
-      return reinterpret_cast<void*>(nb::cast<uintptr_t>(address));
-    }
-    if (framework != nullptr && framework->current_stream != nullptr &&
-        framework->current_stream(TESS_CUDA, device_, &current) != 0)
-      throw nb::python_error();
-    return current;
+    const bool knows = framework != nullptr && framework->current_stream != nullptr;
+    if (knows && framework->current_stream(TESS_CUDA, device_, &current) != 0) throw nb::python_error();
+    if (stream.is_none()) return current;
+    // An address, or an object that has one (torch.cuda.Stream).
+    const nb::object address =
+        nb::hasattr(stream, "cuda_stream") ? nb::object(stream.attr("cuda_stream")) : nb::borrow(stream);
+    auto* const asked = reinterpret_cast<void*>(nb::cast<uintptr_t>(address));
+    if (knows && allocates && asked != current)
+      throw nb::value_error(
+          "stream= is not torch's current stream, on which the results would be allocated: call inside "
+          "`with torch.cuda.stream(s)`, or give out= tensors that live until the stream has passed the call");
+    return asked;
   }
 
   Handle handle_;
@@ -219,6 +267,7 @@ class Callable {
   const bool on_cuda_;
   const int device_;
   Signals signals_;
+  int calls_ = 0;  // that are going on; -1: the ports are being changed
   mutable std::vector<nb::object> numpy_arguments_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "python/callable.h"
+#include "python/log_lines.h"
 #include "python/numpy_arrays.h"
 
 namespace tessera::python {
@@ -17,9 +18,9 @@ using BoundContext = Callable<Context>;
 using BoundSession = Callable<Session>;
 
 template <>
-tess_status* BoundContext::run(const tess_tensor* const* in, tess_tensor* const* out, void* stream) {
-  return on_cuda_ ? tess_enqueue(handle_.c(), in, inputs_.size(), out, outputs_.size(), stream)
-                  : tess_run(handle_.c(), in, inputs_.size(), out, outputs_.size());
+tess_status* BoundContext::run(const Side<const tess_tensor>& in, const Side<tess_tensor>& out, void* stream) {
+  return on_cuda_ ? tess_enqueue(handle_.c(), in.tensors, in.count, out.tensors, out.count, stream)
+                  : tess_run(handle_.c(), in.tensors, in.count, out.tensors, out.count);
 }
 template <>
 void BoundContext::watch() {
@@ -30,9 +31,9 @@ void BoundSession::watch() {
   check(tess_session_watch(handle_.c(), &Signals::go_on, &signals_));
 }
 template <>
-tess_status* BoundSession::run(const tess_tensor* const* in, tess_tensor* const* out, void* stream) {
-  return on_cuda_ ? tess_session_enqueue(handle_.c(), in, inputs_.size(), out, outputs_.size(), stream)
-                  : tess_session_run(handle_.c(), in, inputs_.size(), out, outputs_.size());
+tess_status* BoundSession::run(const Side<const tess_tensor>& in, const Side<tess_tensor>& out, void* stream) {
+  return on_cuda_ ? tess_session_enqueue(handle_.c(), in.tensors, in.count, out.tensors, out.count, stream)
+                  : tess_session_run(handle_.c(), in.tensors, in.count, out.tensors, out.count);
 }
 
 namespace {
@@ -73,12 +74,42 @@ auto without_gil(const F& body) {
     const WithoutGil released;
     return body();
   }();
+  LogLines::deliver();
   return got(std::move(result));
 }
 
-const Plan* plan_named(const std::vector<Plan>& plans, const std::string& name) {
+// Plans by their graph, as Python has them.
+void use_plans(BoundSession& session, nb::handle plans) {
+  const auto refuse = [](const std::string& said) { raise(Status(TESS_USAGE, said)); };
+  const auto text_of = [&](const char* what, nb::handle given) {
+    if (!nb::isinstance<nb::str>(given))
+      refuse(std::string(what) + " is " + nb::repr(given).c_str() + ": text is wanted");
+    return nb::cast<std::string>(given);
+  };
+  if (!nb::isinstance<nb::dict>(plans))
+    refuse(std::string("plans is a ") + nb::type_name(plans.type()).c_str() +
+           ": a dict is wanted, such as {'main': 'batch8'}");
+  std::vector<std::pair<std::string, std::string>> named;
+  for (const auto& [graph, plan] : nb::borrow<nb::dict>(plans))
+    named.emplace_back(text_of("a graph", graph), text_of("a plan", plan));
+  session.change_ports([&] {
+    std::vector<tess_case> cases;
+    for (const auto& [graph, plan] : named) cases.push_back({graph.c_str(), plan.c_str()});
+    Status status;
+    {
+      const WithoutGil released;
+      status = session.handle().use(cases);
+    }
+    LogLines::deliver();
+    if (!status.ok()) raise(status);
+    return std::pair(got(session.handle().inputs()), got(session.handle().outputs()));
+  });
+}
+
+const Plan* plan_named(const std::vector<Plan>& plans, const std::string& name,
+                       const std::optional<std::string>& graph) {
   for (const Plan& p : plans) {
-    if (p.name == name) return &p;
+    if (p.name == name && (!graph || p.graph == *graph)) return &p;
   }
   return nullptr;
 }
@@ -97,8 +128,10 @@ class OpenEngine {
       all.push_back(got(outputs ? engine_.output(plan, i) : engine_.input(plan, i)));
     return all;
   }
-  Memory memory(const std::optional<std::string>& plan) const {
-    return got(engine_.memory_needed({plan ? plan->c_str() : nullptr}));
+  Memory memory(const std::optional<std::string>& plan, const std::optional<std::string>& graph) const {
+    ContextOptions options;
+    options.plan = plan ? plan->c_str() : nullptr, options.graph = graph ? graph->c_str() : nullptr;
+    return got(engine_.memory_needed(options));
   }
 
   BoundContext* context(const std::optional<std::string>& plan, const std::optional<std::string>& graph, int device,
@@ -107,7 +140,7 @@ class OpenEngine {
     options.plan = plan ? plan->c_str() : nullptr, options.graph = graph ? graph->c_str() : nullptr;
     options.device = device, options.threads = threads, options.verify = verify, options.state = state;
     Context context = without_gil([&] { return engine_.context(options); });
-    const Plan* const named = plan ? plan_named(plans_, *plan) : nullptr;
+    const Plan* const named = plan ? plan_named(plans_, *plan, graph) : nullptr;
     std::vector<Port> inputs, outputs;
     for (bool more = true; more;) {
       Result<Port> p = context.input(inputs.size());
@@ -210,6 +243,10 @@ NB_MODULE(_tessera, m) {
   using namespace nb::literals;
   nb::set_leak_warnings(false);  // a thread that Python ends with keeps what it holds
   m.def("set_raiser", [](nb::object f) { raiser() = std::move(f); });
+  m.def("set_listener", [](nb::object f) {
+    LogLines::listener() = std::move(f);
+    tess_set_log(&LogLines::take, nullptr);
+  });
   m.def("version", [] { return tess_version(); });
   m.def("abi_version", [] { return tess_abi_version(); });
   bind_descriptions(m);
@@ -220,7 +257,9 @@ NB_MODULE(_tessera, m) {
       "A plan with its working memory; one call at a time.\n\n"
       "context(*inputs, out=None, stream=None): a tensor per input, in the order of `inputs`; those "
       "that lie in a state are left out. Returns the output, or a tuple of them: new ones of the "
-      "inputs' kind (numpy, torch), or those of out=. stream= is for a GPU.")
+      "inputs' kind (numpy, torch), or those of out=. stream= is for a GPU, and for tensors that "
+      "live until it has passed the call: torch gives memory away in the order of its own current "
+      "stream, so a temporary (x.half()) belongs into `with torch.cuda.stream(s)`, without stream=.")
       .def("run_samples", &run_samples)
       .def("output_shapes", &output_shapes)
       .def("__repr__", [](const BoundContext& c) { return text_of("Context", c); })
@@ -242,13 +281,15 @@ NB_MODULE(_tessera, m) {
            [](BoundSession& s) {
              if (const Status status = s.handle().clear(); !status.ok()) raise(status);
            })
-      .def_prop_ro("inputs", &BoundSession::inputs)
-      .def_prop_ro("outputs", &BoundSession::outputs);
+      .def("use", &use_plans, "plans"_a,
+           "From the next call on these plans, by their graph: {'main': 'batch8'}. `inputs` and `outputs` are theirs.")
+      .def_prop_ro("inputs", &BoundSession::inputs, nb::rv_policy::copy)
+      .def_prop_ro("outputs", &BoundSession::outputs, nb::rv_policy::copy);
   nb::class_<OpenEngine>(m, "Engine")
       .def_prop_ro("plans", &OpenEngine::plans)
       .def("manifest", &OpenEngine::manifest)
       .def("ports", &OpenEngine::ports)
-      .def("memory", &OpenEngine::memory, "plan"_a.none() = nb::none())
+      .def("memory", &OpenEngine::memory, "plan"_a.none(), "graph"_a.none())
       .def("context", &OpenEngine::context, "plan"_a.none(), "graph"_a.none(), "device"_a, "threads"_a, "verify"_a,
            "state"_a.none())
       .def("state", &OpenEngine::state)
@@ -261,6 +302,7 @@ NB_MODULE(_tessera, m) {
       const WithoutGil released;
       status = tess_inspect(path.c_str(), scales ? 1 : 0, &report);
     }
+    LogLines::deliver();
     check(status);
     nb::str json(tess_report_json(report));
     tess_report_free(report);

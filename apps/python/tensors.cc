@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/tensors.h"
 
+#include <utility>
+
 #include "python/numpy_arrays.h"
 
 namespace tessera::python {
 namespace {
 
-// The tables of the last types that were seen: a lookup of an attribute takes longer than the rest of a call.
+// The table of a type, which takes longer to look up than the rest of a call.
 struct Known {
-  PyTypeObject* type = nullptr;
+  nb::object type;  // held: no other type comes to lie at its address while it is remembered
   const Exchange* exchange = nullptr;
-  PyObject* is_negated = nullptr;  // torch's Tensor.is_neg, where the type has it
+  nb::object is_negated;  // torch's Tensor.is_neg, where the type has it
 };
 
 const Exchange* look_up(PyTypeObject* type) {
@@ -25,27 +27,28 @@ const Exchange* look_up(PyTypeObject* type) {
   return exchange != nullptr && exchange->major == kExchangeMajor ? exchange : nullptr;
 }
 
-Known& known_of(PyTypeObject* type) {
-  static Known known[2];
-  for (Known& k : known) {
-    if (k.type == type) return k;
+// Of the types that were seen last. A copy: whoever looks at it may run code that has others remembered.
+Known known_of(PyTypeObject* type) {
+  constexpr size_t kMost = 16;
+  static auto& known = *new std::array<Known, kMost>;  // never destroyed: Python is gone by then
+  static size_t next = 0;
+  for (const Known& k : known) {
+    if (k.type.ptr() == reinterpret_cast<PyObject*>(type)) return k;
   }
-  Py_INCREF(reinterpret_cast<PyObject*>(type));  // one that is remembered is not replaced by another at its address
-  Known found = {type, look_up(type), nullptr};
+  Known found = {nb::borrow(reinterpret_cast<PyObject*>(type)), look_up(type), {}};
   if (found.exchange != nullptr) {
-    found.is_negated = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg");
+    found.is_negated = nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "is_neg"));
     PyErr_Clear();
   }
-  known[1] = known[0];
-  known[0] = found;
-  return known[0];
+  Known forgotten = std::exchange(known[next++ % kMost], found);  // it goes when all is in order again
+  return found;
 }
 
 // A view of torch's that stands for the numbers in its memory times -1 says so nowhere else.
 void refuse_negated(nb::handle object) {
-  PyObject* const is_negated = known_of(Py_TYPE(object.ptr())).is_negated;
-  if (is_negated == nullptr) return;
-  const nb::object said = nb::steal(PyObject_CallFunctionObjArgs(is_negated, object.ptr(), nullptr));
+  const nb::object is_negated = known_of(Py_TYPE(object.ptr())).is_negated;
+  if (!is_negated.is_valid()) return;
+  const nb::object said = nb::steal(PyObject_CallFunctionObjArgs(is_negated.ptr(), object.ptr(), nullptr));
   if (!said.is_valid()) throw nb::python_error();
   if (said.ptr() == Py_True)
     throw nb::value_error("a tensor is a negated view of other memory: resolve_neg() makes it a plain one");

@@ -4,8 +4,9 @@
  * Every function that can fail returns a status: NULL is success, everything else has a code and one sentence, and is
  * freed with tess_status_free. Nothing is thrown, and nothing is printed.
  * Structs begin with their size (set it to sizeof): a program and a library of different versions understand each
- * other. Zeros in all other fields are the defaults. Handles may be freed in any order, but not while a call that was
- * given them goes on, and NULL may be freed.
+ * other. Zeros in all other fields are the defaults. Those that are handed over as arrays or lie in others have none:
+ * tess_tensor with its parts, tess_case and tess_array are frozen, they never grow. Handles may be freed in any order,
+ * but not while a call that was given them goes on, and NULL may be freed.
  * Any function may be called from any thread. A context, a session and a state run one call at a time: a second call
  * is turned away with TESS_BUSY, and never gives a wrong result. */
 #ifndef TESSERA_TESSERA_H
@@ -218,7 +219,7 @@ TESS_API tess_status* tess_context_watch(tess_context* context, tess_go_on_funct
 
 /* An engine's graphs over one state, and its schedule as one call: a policy's three graphs. */
 typedef struct tess_session tess_session;
-typedef struct tess_case {
+typedef struct tess_case { /* frozen */
   const char* graph;
   const char* plan;
 } tess_case;

@@ -9,8 +9,10 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <variant>
@@ -111,6 +113,28 @@ class [[nodiscard]] Result {
   }
   std::variant<T, Status> held_;
 };
+
+// -------------------------------------------------------------------------------------------------------------- log
+
+// Called from any thread, one line at a time; it must not call the library, nor throw. `level`: TESS_LOG_WARNING,
+// TESS_LOG_NOTE.
+using LogFunction = std::function<void(int level, const std::string& line)>;
+
+namespace detail {
+inline void on_log(int32_t level, const char* line, void* user) noexcept {
+  (*static_cast<const LogFunction*>(user))(level, line);
+}
+}  // namespace detail
+
+// Notes and warnings of all engines in the process; an empty function: they are dropped.
+inline void set_log(LogFunction log) {
+  static std::mutex lock;
+  static LogFunction* held = nullptr;  // never destroyed: a thread may log while static objects go
+  const std::lock_guard<std::mutex> one(lock);
+  LogFunction* const made = log ? new LogFunction(std::move(log)) : nullptr;
+  tess_set_log(made == nullptr ? nullptr : &detail::on_log, made);
+  delete std::exchange(held, made);  // which nobody calls any more
+}
 
 // ---------------------------------------------------------------------------------------------------------- tensors
 
@@ -224,6 +248,7 @@ struct Free {
   void operator()(tess_state* p) const { tess_state_free(p); }
   void operator()(tess_context* p) const { tess_context_free(p); }
   void operator()(tess_session* p) const { tess_session_free(p); }
+  void operator()(tess_report* p) const { tess_report_free(p); }
 };
 template <class T>
 using Handle = std::unique_ptr<T, Free>;
@@ -261,6 +286,24 @@ struct ContextOptions {
   }
 };
 
+namespace detail {
+
+using GoOn = std::unique_ptr<std::function<bool()>>;
+
+// The function's place stays the same where its owner is moved, and the one before is kept until the new one is known.
+template <class Set, class Owner>
+Status watch(Set set, Owner* owner, GoOn& held, std::function<bool()> go_on) {
+  auto made = go_on ? std::make_unique<std::function<bool()>>(std::move(go_on)) : nullptr;
+  const tess_go_on_function ask = [](void* user) noexcept -> int32_t {
+    return (*static_cast<const std::function<bool()>*>(user))() ? 1 : 0;
+  };
+  if (Status s(set(owner, made ? ask : nullptr, made.get())); !s.ok()) return s;
+  held = std::move(made);
+  return {};
+}
+
+}  // namespace detail
+
 class Context {
  public:
   explicit Context(tess_context* context) : handle_(context) {}
@@ -273,9 +316,10 @@ class Context {
     return Status(tess_enqueue(handle_.get(), in.in(), in.size(), out.out(), out.size(), stream));
   }
   Status cancel() { return Status(tess_cancel(handle_.get())); }  // from another thread
-  // Asked between steps, in the thread that runs; 0: the run ends.
-  Status watch(tess_go_on_function go_on, void* user) {
-    return Status(tess_context_watch(handle_.get(), go_on, user));
+  // Asked between steps, in the thread that runs; false: the run ends as by cancel(). It must not use the context, nor
+  // throw. Empty: nobody is asked.
+  Status watch(std::function<bool()> go_on) {
+    return detail::watch(tess_context_watch, handle_.get(), go_on_, std::move(go_on));
   }
   Result<Port> input(size_t i) const { return port(0, i); }
   Result<Port> output(size_t i) const { return port(1, i); }
@@ -297,6 +341,7 @@ class Context {
     if (Status s(tess_context_port(handle_.get(), is_output, i, &p)); !s.ok()) return s;
     return detail::port_of(p);
   }
+  detail::GoOn go_on_;  // which the context may ask as long as it lives
   detail::Handle<tess_context> handle_;
 };
 
@@ -323,8 +368,8 @@ class Session {
   Status clear() { return Status(tess_session_clear(handle_.get())); }
   // As of a Context; a run that is ended leaves half a schedule in the state.
   Status cancel() { return Status(tess_session_cancel(handle_.get())); }
-  Status watch(tess_go_on_function go_on, void* user) {
-    return Status(tess_session_watch(handle_.get(), go_on, user));
+  Status watch(std::function<bool()> go_on) {
+    return detail::watch(tess_session_watch, handle_.get(), go_on_, std::move(go_on));
   }
   Result<std::vector<Port>> inputs() const { return ports(0); }
   Result<std::vector<Port>> outputs() const { return ports(1); }
@@ -343,6 +388,7 @@ class Session {
     }
     return all;
   }
+  detail::GoOn go_on_;
   detail::Handle<tess_session> handle_;
 };
 
@@ -422,6 +468,14 @@ class Engine {
   }
   detail::Handle<tess_engine> handle_;
 };
+
+// `tessera inspect --json` of an engine file, which need not run here; with the numbers of its scales.
+inline Result<std::string> inspect(const std::string& path, bool scales = false) {
+  tess_report* report = nullptr;
+  if (Status s(tess_inspect(path.c_str(), scales ? 1 : 0, &report)); !s.ok()) return s;
+  const detail::Handle<tess_report> held(report);
+  return std::string(tess_report_json(report));
+}
 
 }  // namespace v1
 }  // namespace tessera

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* An array in host memory: f32, f64, f16, i64, i32, i8 or u8. */
+/* An array in host memory: f32, f64, f16, i64, i32, i8 or u8. Frozen: it has no size, and never grows. */
 typedef struct tess_array {
   const char* name;
   const tess_tensor* tensor;
@@ -41,6 +41,34 @@ typedef struct tess_build_options {
   tess_progress_function progress;
   tess_log_function log;
   void* user; /* of both functions */
+  /* What these words mean is in docs/engines.md and `tessera build --help`; a list has one for each time that the
+   * option would stand on the line. A sentence about a wrong word names the option. */
+  const char* family;        /* the model is a folder with a checkpoint of it */
+  const char* const* shapes; /* --shape: "input_ids=1:8,16:512" */
+  size_t shape_count;
+  const char* const* states; /* --state: "past.*=present.*" */
+  size_t state_count;
+  const char* const* io; /* --io: "image=u8,mean=0.5,std=0.5" */
+  size_t io_count;
+  const char* const* sizes; /* --size, of a family: "tokens=1" */
+  size_t size_count;
+  const char* const* graphs; /* --graph: "decode:input_ids=1,1;attention_mask=1,64" */
+  size_t graph_count;
+  const char* schedule;  /* "prefix,step*10" */
+  const int64_t* random; /* seed of a family's weights: the model is its config.json */
+  const char* accumulate;
+  const char* sparsity;
+  const char* sparsity_by;
+  const char* refine;
+  const char* preprocess; /* of images */
+  const char* tuning;
+  const char* golden; /* "all", "smallest" */
+  const char* golden_inputs;
+  int64_t golden_samples;
+  const int64_t* seed;
+  const double* min_cosine;
+  int32_t tune, chains, keep_norms; /* 1: yes */
+  int32_t reserved_more;
 } tess_build_options;
 
 /* Builds the ONNX file `model` into the engine file `output`, which is written whole or not at all. One build at a time

@@ -11,6 +11,10 @@
 
 namespace tessera {
 
+// Structs without a size, of which programs hand over arrays: they never grow.
+static_assert(sizeof(tess_device) == 8 && sizeof(tess_dtype) == 4 && sizeof(tess_case) == 2 * sizeof(void*));
+static_assert(sizeof(tess_tensor) == 48 || sizeof(void*) != 8, "the layout of DLPack's DLTensor");
+
 inline constexpr size_t kLargestStruct = 4096;  // a size beyond it was never set
 
 // `first`: bytes of the struct in the first version that had it.

@@ -5,46 +5,87 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "assemble/build_engine.h"
+#include "assemble/build_words.h"
 #include "base/progress_sink.h"
 #include "library/structs.h"
 #include "library_build/job.h"
 #include "plan/engine_file.h"
-#include "precision/read_recipe.h"
 
 namespace tessera {
 namespace {
 
-Result<BuildOptions> options_of(const tess_build_options& o, const std::string& model) {
-  BuildOptions b;
-  b.model_path = model;
-  b.precision = word(o.precision), b.attention = word(o.attention);
-  b.calib_method = word(o.calib_method);
-  b.calib_samples = o.calib_samples, b.golden = o.no_verify == 0;
-  if (o.recipe != nullptr) {
-    TS_ASSIGN(b.recipe, read_recipe(o.recipe));
+// A list of the caller's words. `name`: of the field.
+Result<std::vector<std::string>> words_of(const char* name, const char* const* words, size_t count) {
+  if (count > 0) TS_TRY(check_argument(words, name));
+  std::vector<std::string> all;
+  for (size_t i = 0; i < count; ++i) {
+    if (words[i] == nullptr) return usage_error(cat(name, "[", i, "] is NULL"));
+    all.emplace_back(words[i]);
   }
-  if (o.target != nullptr) {
-    const auto target = find_arch(o.target);
-    if (!target) return usage_error(cat("target '", o.target, "' is unknown; cpu, cuda, sm90 or ref"));
-    b.target = *target;
-  }
+  return all;
+}
+
+Result<std::vector<int64_t>> batches_of(const tess_build_options& o) {
   if (o.batch_count > 0) TS_TRY(check_argument(o.batches, "batches"));
+  std::vector<int64_t> batches;
   for (size_t i = 0; i < o.batch_count; ++i) {
-    constexpr int64_t kMost = 1 << 20;
-    if (o.batches[i] < 1 || o.batches[i] > kMost)
-      return usage_error(cat("batches: ", o.batches[i], "; sizes from 1 to ", kMost));
-    if (std::find(b.batches.begin(), b.batches.end(), o.batches[i]) != b.batches.end())
+    if (o.batches[i] < 1 || o.batches[i] > kMostBatch)
+      return usage_error(cat("batches: ", o.batches[i], "; sizes from 1 to ", kMostBatch));
+    if (std::find(batches.begin(), batches.end(), o.batches[i]) != batches.end())
       return usage_error(cat("batches: ", o.batches[i], " stands there twice"));
-    b.batches.push_back(o.batches[i]);
+    batches.push_back(o.batches[i]);
   }
-  if (o.allow_count > 0) TS_TRY(check_argument(o.allow, "allow"));
-  for (size_t i = 0; i < o.allow_count; ++i) {
-    if (o.allow[i] == nullptr) return usage_error(cat("allow[", i, "] is NULL"));
-    b.allow.push_back(o.allow[i]);
-  }
-  if (o.calib_samples < 0) return usage_error(cat("calib_samples is ", o.calib_samples, ": 0 or more"));
-  return b;
+  return batches;
+}
+
+// What the command's line checks before anybody reads its words.
+Status check_numbers(const tess_build_options& o) {
+  const auto within = [](const char* name, int64_t number, int64_t most) {
+    if (number >= 0 && number <= most) return Status();
+    return usage_error(cat(name, " is ", number, ": 0 to ", most));
+  };
+  TS_TRY(within("calib_samples", o.calib_samples, kMostCalibSamples));
+  TS_TRY(within("golden_samples", o.golden_samples, kMostGoldenSamples));
+  if (o.random != nullptr) TS_TRY(within("random", *o.random, INT64_MAX));
+  if (o.seed != nullptr) TS_TRY(within("seed", *o.seed, INT64_MAX));
+  if (o.min_cosine != nullptr && !(*o.min_cosine >= -1 && *o.min_cosine <= 1))
+    return usage_error(cat("min_cosine is ", *o.min_cosine, ": from -1 to 1"));
+  return {};
+}
+
+// `calib`: the file of the arrays, or of the caller.
+Result<BuildFlags> flags_of(const tess_build_options& o, const std::string& calib) {
+  BuildFlags f;
+  f.family = word(o.family), f.precision = word(o.precision), f.attention = word(o.attention);
+  f.recipe = word(o.recipe), f.accumulate = word(o.accumulate), f.calib = calib;
+  if (o.target != nullptr) f.target = o.target;
+  f.sparsity = word(o.sparsity), f.sparsity_by = word(o.sparsity_by), f.refine = word(o.refine);
+  f.calibration = {.method = word(o.calib_method), .preprocess = word(o.preprocess), .samples = o.calib_samples};
+  TS_ASSIGN(f.shapes, words_of("shapes", o.shapes, o.shape_count));
+  TS_ASSIGN(f.states, words_of("states", o.states, o.state_count));
+  TS_ASSIGN(f.io, words_of("io", o.io, o.io_count));
+  TS_ASSIGN(f.sizes, words_of("sizes", o.sizes, o.size_count));
+  TS_ASSIGN(f.graphs, words_of("graphs", o.graphs, o.graph_count));
+  TS_ASSIGN(f.allow, words_of("allow", o.allow, o.allow_count));
+  if (o.random != nullptr) f.random = *o.random;
+  f.schedule = word(o.schedule), f.golden = word(o.golden), f.tuning = word(o.tuning);
+  f.tune = o.tune != 0, f.chains = o.chains != 0, f.keep_norms = o.keep_norms != 0, f.no_verify = o.no_verify != 0;
+  return f;
+}
+
+// By the code that reads the command's options.
+Result<BuildOptions> options_of(const tess_build_options& o, const std::string& model, const std::string& calib) {
+  TS_TRY(check_numbers(o));
+  TS_ASSIGN(std::vector<int64_t> batches, batches_of(o));
+  TS_ASSIGN(const BuildFlags flags, flags_of(o, calib));
+  TS_ASSIGN(BuildOptions options, build_options(flags, model, std::move(batches), /*quiet=*/false));
+  GoldenFlags golden;
+  if (o.golden_samples > 0) golden.samples = o.golden_samples;
+  if (o.seed != nullptr) golden.seed = static_cast<uint64_t>(*o.seed);
+  if (o.min_cosine != nullptr) golden.min_cosine = *o.min_cosine;
+  golden.inputs = word(o.golden_inputs);
+  TS_TRY(take_golden_flags(golden, options));
+  return options;
 }
 
 Status build(const char* model, const char* output, const tess_build_options* options) {
@@ -54,7 +95,6 @@ Status build(const char* model, const char* output, const tess_build_options* op
   TS_TRY(read_struct(options, TS_UP_TO(tess_build_options, user), "tess_build_options", asked));
   const Job job(asked.progress, asked.log, asked.user);
   TS_TRY(job.status());
-  TS_ASSIGN(BuildOptions b, options_of(asked, model));
   std::error_code none;
   if (std::filesystem::equivalent(model, output, none))
     return usage_error(cat("the engine would overwrite the model ", model, ": give another output"));
@@ -62,8 +102,9 @@ Status build(const char* model, const char* output, const tess_build_options* op
   if (asked.calib_array_count > 0 && asked.calib != nullptr)
     return usage_error("calib and calib_arrays are both given: give one of the two");
   TS_TRY(arrays.write("calib_arrays", asked.calib_arrays, asked.calib_array_count));
-  b.calib_path = arrays.path_or(asked.calib);
-  const Result<Built> built = build_engine(b);
+  const Result<BuildOptions> b = options_of(asked, model, arrays.path_or(asked.calib));
+  TS_TRY(arrays.named(b.status()));
+  const Result<Built> built = build_engine(*b);
   TS_TRY(arrays.named(built.status()));
   TS_TRY(check_cancelled());
   return write_engine(built->engine, output);

@@ -13,6 +13,9 @@
 
 namespace tessera {
 
+// It has no size, and programs hand over arrays of it: it never grows.
+static_assert(sizeof(tess_array) == 2 * sizeof(void*));
+
 inline std::string word(const char* text) { return text == nullptr ? "" : text; }
 
 // While it goes on, its caller's functions are those that the process calls.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Mapping
 
 from ._errors import UsageError
 from ._tessera import State
@@ -44,6 +45,13 @@ def _names(what: str, given: Any) -> list[str]:
     if not hasattr(given, "__iter__"):
         raise UsageError(2, f"{what} is {given!r}: text, or a sequence of texts, is wanted")
     return [_name(f"one of {what}", g) for g in given]
+
+
+def _cases(plans: Any) -> list[tuple[str, str]]:
+    """(graph, plan) of a session."""
+    if not isinstance(plans, Mapping | None):
+        raise UsageError(2, f"plans is a {type(plans).__name__}: a dict is wanted, such as {{'main': 'batch8'}}")
+    return [(_name("a graph", graph), _name("a plan", plan)) for graph, plan in (plans or {}).items()]
 
 
 def _count(what: str, given: Any, bits: int = 31) -> int:

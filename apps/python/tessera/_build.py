@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from ._arguments import _count, _name, _names, _path, _some_path, _words
+from ._arguments import _count, _name, _names, _number, _path, _some_path, _words
 from ._errors import BadInputError, UsageError, _raise
 
 TYPE_CHECKING = False
@@ -34,31 +34,78 @@ def build(
     allow: str | Sequence[str] = (),
     verify: bool = True,
     progress: bool | Progress = False,
+    shape: str | Sequence[str] = (),
+    state: str | Sequence[str] = (),
+    io: str | Sequence[str] = (),
+    family: str | None = None,
+    size: str | Sequence[str] = (),
+    random: int | None = None,
+    graph: str | Sequence[str] = (),
+    schedule: str | None = None,
+    accumulate: str | None = None,
+    sparsity: str | None = None,
+    sparsity_by: str | None = None,
+    refine: str | Sequence[str] | None = None,
+    preprocess: str | None = None,
+    tune: bool = False,
+    tuning: str | os.PathLike[str] | None = None,
+    chains: bool = False,
+    keep_norms: bool = False,
+    golden: str | None = None,
+    golden_samples: int = 0,
+    golden_inputs: str | os.PathLike[str] | None = None,
+    seed: int | None = None,
+    min_cosine: float | None = None,
 ) -> None:
-    """Builds an ONNX file into an engine file; the options of `tessera build` by the same names. `calib`: a path, or
-    arrays by the names of the inputs. `progress`: True for a bar of tqdm's where it is installed, or a function of
-    (what, done, total); what it raises ends the build. A layer that cannot run as asked: RefusedError."""
+    """Builds an ONNX file, or with `family` a checkpoint's folder, into an engine file; the options of `tessera build`
+    by the same names, and in the same words: `shape="input_ids=1:8,16:512"`, and a list where the option may stand
+    several times. `calib`: a path, or arrays by the names of the inputs. `progress`: True for a bar of tqdm's where it
+    is installed, or a function of (what, done, total); what it raises ends the build. A layer that cannot run as asked:
+    RefusedError."""
     from . import _tessera_build
 
     path, arrays = _arrays("calib", calib)
+    given = {
+        "precision": _words("precision", precision),
+        "attention": _words("attention", attention),
+        "recipe": _some_path("recipe", recipe),
+        "target": _words("target", target),
+        "batches": _batches(batch),
+        "calib": path,
+        "calib_method": _words("calib_method", calib_method),
+        "calib_samples": _count("calib_samples", calib_samples, 63),
+        "allow": _names("allow", allow),
+        "verify": bool(verify),
+        "shapes": _names("shape", shape),
+        "states": _names("state", state),
+        "io": _names("io", io),
+        "family": _words("family", family),
+        "sizes": _names("size", size),
+        "random": None if random is None else _count("random", random, 63),
+        "graphs": _names("graph", graph),
+        "schedule": _words("schedule", schedule),
+        "accumulate": _words("accumulate", accumulate),
+        "sparsity": _words("sparsity", sparsity),
+        "sparsity_by": _words("sparsity_by", sparsity_by),
+        "refine": None if refine is None else ",".join(_names("refine", refine)),
+        "preprocess": _words("preprocess", preprocess),
+        "tune": bool(tune),
+        "tuning": _some_path("tuning", tuning),
+        "chains": bool(chains),
+        "keep_norms": bool(keep_norms),
+        "golden": _words("golden", golden),
+        "golden_samples": _count("golden_samples", golden_samples, 63),
+        "golden_inputs": _some_path("golden_inputs", golden_inputs),
+        "seed": None if seed is None else _count("seed", seed, 63),
+        "min_cosine": None if min_cosine is None else _number("min_cosine", min_cosine),
+    }
+    asked = _tessera_build.BuildAsked()
+    for name, value in given.items():
+        if value is not None:
+            setattr(asked, name, value)
+    from_, to = _path("model", model), _path("output", output)
     with _Watching(progress) as watching:
-        code, said, layers = _tessera_build.build(
-            _path("model", model),
-            _path("output", output),
-            _words("precision", precision),
-            _words("attention", attention),
-            _some_path("recipe", recipe),
-            _words("target", target),
-            _batches(batch),
-            path,
-            arrays,
-            _words("calib_method", calib_method),
-            _count("calib_samples", calib_samples, 63),
-            _names("allow", allow),
-            bool(verify),
-            watching.function,
-            _log,
-        )
+        code, said, layers = _tessera_build.build(from_, to, asked, arrays, watching.function, _log)
     if code != 0:
         _raise(code, said, layers)
 

@@ -70,7 +70,11 @@ def converted(given: Any, port: Port, dtype: numpy.dtype[Any]) -> Any:
                                f"{list(port.shape)}, and normalises them itself")  # fmt: skip
     if dtype.kind != "f" and array.dtype.kind != "b":
         bounds = numpy.iinfo(dtype)
-        inside = (array >= bounds.min) & (array <= bounds.max) & (array == numpy.trunc(array))
+        if array.dtype.kind == "f":  # the largest integer may be no float: the next one, a power of two, is
+            wide = array.astype(numpy.promote_types(array.dtype, "f8"), copy=False)
+            inside = (wide >= float(bounds.min)) & (wide < float(bounds.max + 1)) & (wide == numpy.trunc(wide))
+        else:
+            inside = (array >= bounds.min) & (array <= bounds.max)
         if not inside.all():
             wrong = array[~inside].flat[0]
             raise BadInputError(3, f"input '{port.name}' holds {wrong}, which is no number of its type, {port.element}")
