@@ -8,6 +8,7 @@
 #include "rewrite/drop_dead.h"
 #include "rewrite/edit/match.h"
 #include "rewrite/edit/replace.h"
+#include "rewrite/share_equal.h"
 #include "rewrite/simplify_views.h"
 
 namespace tessera {
@@ -105,6 +106,7 @@ Status keep_channels_last(Graph& graph) {
     i += added;
   }
   TS_TRY(simplify_views(graph));
+  TS_TRY(share_equal(graph));  // every reader was given a view of its own; patterns look for one value
   return drop_dead(graph);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All ids are checked before a row moves: a bad one leaves y as it was. Bytes that every row has a number for (pixels)
 // need no check, and rows of the result's own type are moved as they lie.
+#include <algorithm>
 #include <cstring>
 
 #include "base/parallel.h"
@@ -10,6 +11,61 @@
 namespace tessera {
 namespace {
 
+// A piece of parallel work: some microseconds.
+constexpr int64_t kPieceRows = 8192, kPieceBytes = 64 << 10, kPieceNumbers = 16 * kChunk;
+
+// y[i] = table[ids[i]], rows of kBytes; 0: of row_bytes.
+template <size_t kBytes, class Id>
+void move_rows(const uint8_t* table, const Id* ids, uint8_t* y, int64_t n, size_t row_bytes) {
+  const size_t bytes = kBytes == 0 ? row_bytes : kBytes;
+  for (int64_t i = 0; i < n; ++i, y += bytes) std::memcpy(y, table + static_cast<size_t>(ids[i]) * bytes, bytes);
+}
+
+// f16 and f32, one number or one for each of three channels: moves of a known size are one or two instructions.
+template <class Id>
+decltype(&move_rows<0, Id>) mover_of(size_t row_bytes) {
+  switch (row_bytes) {
+    case 2:
+      return move_rows<2, Id>;
+    case 4:
+      return move_rows<4, Id>;
+    case 6:
+      return move_rows<6, Id>;
+    case 12:
+      return move_rows<12, Id>;
+    default:
+      return move_rows<0, Id>;
+  }
+}
+
+bool moves_bytes(const GatherProblem& p) { return p.table == p.y && !p.y.scaled() && info(p.y.element).bits % 8 == 0; }
+
+size_t row_bytes_of(const GatherProblem& p) {
+  return static_cast<size_t>(p.row_elements * info(p.table.element).bits / 8);
+}
+
+// Rows that lie whole in pieces, or, where they are longer, pieces that lie whole in rows.
+template <class Id>
+void gather_rows(const uint8_t* table, const Id* ids, uint8_t* y, int64_t count, size_t row_bytes) {
+  const int64_t bytes = static_cast<int64_t>(row_bytes), of_row = divide_up(bytes, kPieceBytes);
+  if (of_row == 0) return;
+  if (of_row == 1) {
+    const auto move = mover_of<Id>(row_bytes);
+    const int64_t rows = std::min(kPieceBytes / bytes, kPieceRows);
+    parallel_for(count, rows, [&](int64_t begin, int64_t end) {
+      move(table, ids + begin, y + static_cast<size_t>(begin) * row_bytes, end - begin, row_bytes);
+    });
+    return;
+  }
+  parallel_for(count * of_row, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / of_row, first = i % of_row * kPieceBytes;
+      std::memcpy(y + row * bytes + first, table + static_cast<int64_t>(ids[row]) * bytes + first,
+                  static_cast<size_t>(std::min(kPieceBytes, bytes - first)));
+    }
+  });
+}
+
 class GatherKernel final : public Kernel {
  public:
   explicit GatherKernel(GatherProblem problem)
@@ -17,11 +73,23 @@ class GatherKernel final : public Kernel {
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
     TS_TRY(read_ids(in[1]));
-    const int64_t table_bytes = info(p_.table.element).bits / 8;
-    TensorView row = in[0];
-    for (int64_t i = 0; i < p_.count; ++i) {
-      row.data = static_cast<uint8_t*>(in[0].data) + ids_[static_cast<size_t>(i)] * p_.row_elements * table_bytes;
-      row_.run(row, out[0], i * p_.row_elements);
+    const auto* table = static_cast<const uint8_t*>(in[0].data);
+    const size_t row_bytes = row_bytes_of(p_);
+    if (moves_bytes(p_)) {
+      gather_rows(table, ids_.data(), static_cast<uint8_t*>(out[0].data), p_.count, row_bytes);
+      return {};
+    }
+    const auto convert = [&](int64_t begin, int64_t end) {
+      TensorView row = in[0];
+      for (int64_t i = begin; i < end; ++i) {
+        row.data = static_cast<uint8_t*>(in[0].data) + static_cast<size_t>(ids_[static_cast<size_t>(i)]) * row_bytes;
+        row_.run(row, out[0], i * p_.row_elements);
+      }
+    };
+    if (p_.row_elements > kPieceNumbers) {
+      convert(0, p_.count);  // each row on all threads
+    } else {
+      parallel_for(p_.count, kPieceNumbers / std::max<int64_t>(1, p_.row_elements), convert);
     }
     return {};
   }
@@ -51,52 +119,19 @@ class GatherKernel final : public Kernel {
   Conversion row_;
 };
 
-// y[i] = table[byte i], rows of kBytes; 0: of row_bytes.
-template <size_t kBytes>
-void move_rows(const uint8_t* table, const uint8_t* ids, uint8_t* y, int64_t n, size_t row_bytes) {
-  const size_t bytes = kBytes == 0 ? row_bytes : kBytes;
-  for (int64_t i = 0; i < n; ++i, y += bytes) std::memcpy(y, table + ids[i] * bytes, bytes);
-}
-
 class BytesKernel final : public Kernel {
  public:
-  explicit BytesKernel(const GatherProblem& p)
-      : count_(p.count), row_bytes_(static_cast<size_t>(p.row_elements * info(p.table.element).bits / 8)) {}
+  explicit BytesKernel(const GatherProblem& p) : count_(p.count), row_bytes_(row_bytes_of(p)) {}
 
-  static bool takes(const GatherProblem& p) {
-    return p.ids == Element::u8 && p.table_rows >= 256 && p.table == p.y && !p.y.scaled() && p.row_elements > 0 &&
-           info(p.y.element).bits % 8 == 0;
-  }
+  static bool takes(const GatherProblem& p) { return p.ids == Element::u8 && p.table_rows >= 256 && moves_bytes(p); }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream) override {
-    const auto* table = static_cast<const uint8_t*>(in[0].data);
-    const auto* ids = static_cast<const uint8_t*>(in[1].data);
-    auto* y = static_cast<uint8_t*>(out[0].data);
-    const auto move = pick();
-    parallel_for(count_, kTogether, [&](int64_t begin, int64_t end) {
-      move(table, ids + begin, y + static_cast<size_t>(begin) * row_bytes_, end - begin, row_bytes_);
-    });
+    gather_rows(static_cast<const uint8_t*>(in[0].data), static_cast<const uint8_t*>(in[1].data),
+                static_cast<uint8_t*>(out[0].data), count_, row_bytes_);
     return {};
   }
 
  private:
-  static constexpr int64_t kTogether = 8192;  // ids per piece of parallel work: some microseconds
-  // f16 and f32, one number or one for each of three channels: moves of a known size are one or two instructions.
-  decltype(&move_rows<0>) pick() const {
-    switch (row_bytes_) {
-      case 2:
-        return move_rows<2>;
-      case 4:
-        return move_rows<4>;
-      case 6:
-        return move_rows<6>;
-      case 12:
-        return move_rows<12>;
-      default:
-        return move_rows<0>;
-    }
-  }
-
   const int64_t count_;
   const size_t row_bytes_;
 };

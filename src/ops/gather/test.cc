@@ -46,6 +46,13 @@ std::vector<Problem> problems() {
   all.push_back(problem({256, 3}, kF32, {2, 5}, Element::u8, kF16));
   all.push_back(problem({12, 33}, kF16, {5}, Element::i64, kF32));
   all.push_back(problem({12, 33}, kF32, {}, Element::i64));
+  // Pieces of parallel work: many short rows in several, one long row in several, the last of them shorter.
+  for (const QuantType& y : {kF16, kF32}) {
+    all.push_back(problem({301, 7}, kF16, {5003}, Element::i64, y));
+    all.push_back(problem({5, 70001}, kF16, {2, 2}, Element::i32, y));
+    all.push_back(problem({256, 33333}, kF16, {3}, Element::u8, y));
+    all.push_back(problem({3, 0}, kF16, {4}, Element::i64, y));
+  }
   return all;
 }
 

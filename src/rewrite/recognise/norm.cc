@@ -21,11 +21,12 @@ class NormPattern {
 
   // v = x / sqrt(var + eps), or x * its inverse.
   std::optional<Found> match(ValueId v) const {
-    if (const Node* div = m_.mapped(v, "div")) {
+    if (const Node* div = m_.mapped(v, "div"); div != nullptr && is_by_row(div->inputs[1], div->inputs[0])) {
       if (const auto under = root(div->inputs[1])) return normalised(div->inputs[0], *under);
     }
     if (const Node* mul = m_.mapped(v, "mul")) {
       for (const size_t at : {size_t{0}, size_t{1}}) {
+        if (!is_by_row(mul->inputs[1 - at], mul->inputs[at])) continue;
         if (const auto under = inverse_root(mul->inputs[1 - at])) return normalised(mul->inputs[at], *under);
       }
     }
@@ -33,13 +34,30 @@ class NormPattern {
   }
 
  private:
+  // [..., 1] beside x of [..., n].
+  bool is_by_row(ValueId v, ValueId x) const {
+    Shape kept = g_.at(x).type.shape;
+    if (kept.empty()) return false;
+    kept.back() = 1;
+    return g_.at(v).type.shape == kept;
+  }
+
+  // Numbers of rows may pass through values of another shape (with channels in front, an axis of one element): the
+  // value that owns the storage where v has all of it, in order.
+  ValueId in_order(ValueId v) const {
+    const Place p = m_.place(v);
+    return p.region.whole() && elements(p.region.shape) == elements(g_.at(p.base).type.shape) ? p.base : v;
+  }
+
   // What v is the square root of.
   std::optional<ValueId> root(ValueId v) const {
+    v = in_order(v);
     if (const Node* sqrt = m_.mapped(v, "sqrt")) return sqrt->inputs[0];
     if (const auto pow = m_.with_number(v, "pow"); pow && pow->number == 0.5) return pow->x;
     return std::nullopt;
   }
   std::optional<ValueId> inverse_root(ValueId v) const {
+    v = in_order(v);
     if (const Node* rsqrt = m_.mapped(v, "rsqrt")) return rsqrt->inputs[0];
     if (const Node* inverse = m_.mapped(v, "reciprocal")) return root(inverse->inputs[0]);
     if (const auto pow = m_.with_number(v, "pow"); pow && pow->number == -0.5) return pow->x;
@@ -50,7 +68,7 @@ class NormPattern {
 
   std::optional<Found> normalised(ValueId x, ValueId under) const {
     Found f;
-    if (const auto add = m_.with_number(under, "add")) {
+    if (const auto add = m_.with_number(in_order(under), "add")) {
       f.eps = add->number;
       under = add->x;
     }
@@ -59,22 +77,17 @@ class NormPattern {
     const auto centred = square_root_of(*squares);
     if (!centred || !same(*centred, x)) return std::nullopt;
     const Node* sub = m_.mapped(x, "sub");
-    const auto averaged = sub != nullptr ? mean_over_last(sub->inputs[1]) : std::nullopt;
+    const auto averaged =
+        sub != nullptr && is_by_row(sub->inputs[1], x) ? mean_over_last(sub->inputs[1]) : std::nullopt;
     f.layer = averaged && *averaged == sub->inputs[0];
     f.x = f.layer ? sub->inputs[0] : x;
     return f;
   }
 
-  // v[..., 1] = mean of the result over its last axis.
+  // v = the mean of the result over its last axis, a number for each row in order.
   std::optional<ValueId> mean_over_last(ValueId v) const {
-    const Placement p = placement_of(g_, m_.producers(), v);
-    const Node* reduce = m_.made_by(p.base, "reduce");
-    if (reduce == nullptr || reduce->attrs.word("fn") != "mean" || p.offset != 0 ||
-        !is_dense(g_.at(v).type.shape, p.strides))
-      return std::nullopt;
-    Shape kept = g_.at(reduce->inputs[0]).type.shape;
-    kept.back() = 1;
-    if (kept != g_.at(v).type.shape) return std::nullopt;
+    const Node* reduce = m_.made_by(in_order(v), "reduce");
+    if (reduce == nullptr || reduce->attrs.word("fn") != "mean") return std::nullopt;
     return reduce->inputs[0];
   }
 

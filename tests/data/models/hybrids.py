@@ -180,7 +180,33 @@ def unet(n):
     return n.conv(n.op("Relu", y), "out", 3, 16, 1)
 
 
-MODELS = {"resnet": resnet, "convnext": convnext, "mobilenet": mobilenet, "segformer": segformer, "unet": unet}
+def convmlp(n):
+    """Norms over channels written out, and MLPs of 1 x 1 convolutions on both sides of a depthwise one: GELU, SiLU."""
+
+    def channels_norm(x, path, c):
+        centred = n.op("Sub", x, n.op("ReduceMean", x, axes=[1], keepdims=1, path=path), path=path)
+        squares = n.op("Pow", centred, n.number(2), path=path)
+        variance = n.op("ReduceMean", squares, axes=[1], keepdims=1, path=path)
+        y = n.op("Div", centred, n.op("Sqrt", n.op("Add", variance, n.number(1e-6), path=path), path=path), path=path)
+        scale = n.constant(f"{path}.weight", (1 + 0.3 * n.random.standard_normal((c, 1, 1))).astype(np.float32))
+        shift = n.constant(f"{path}.bias", (0.3 * n.random.standard_normal((c, 1, 1))).astype(np.float32))
+        return n.op("Add", n.op("Mul", scale, y, path=path), shift, path=path)
+
+    def silu(x, path):
+        return n.op("Mul", x, n.op("Sigmoid", x, path=path), path=path)
+
+    x = channels_norm(n.conv("image", "stem.0", 16, 3, 4, 4, pads=[0] * 4), "stem.1", 16)
+    y = channels_norm(n.conv(x, "block.conv_dw", 16, 16, 3, groups=16), "block.norm", 16)
+    y = n.gelu(n.conv(y, "block.mlp.fc1", 32, 16, 1), "block.mlp")
+    x = n.op("Add", n.conv(y, "block.mlp.fc2", 16, 32, 1), x)
+    y = silu(n.conv(x, "inverted.expand", 32, 16, 1), "inverted.act1")
+    y = silu(n.conv(y, "inverted.conv_dw", 32, 32, 3, groups=32), "inverted.act2")
+    x = n.op("Add", n.conv(y, "inverted.project", 16, 32, 1), x)
+    x = channels_norm(n.conv(x, "neck.0", 24, 16, 1), "neck.1", 24)
+    return n.head(x, 24)
+
+
+MODELS = {"resnet": resnet, "convnext": convnext, "mobilenet": mobilenet, "segformer": segformer, "unet": unet, "convmlp": convmlp}
 
 
 def write(path, data):

@@ -223,7 +223,9 @@ Result<std::vector<Cut>> cuts_of(OnnxCall& c, const std::vector<WindowAxis>& win
 Result<ValueId> spread(OnnxCall& c, ValueId x, size_t axis, int64_t stride) {
   if (stride == 1 || c.b.shape(x)[axis] == 1) return x;
   const int64_t at = static_cast<int64_t>(axis), size = c.b.shape(x)[axis];
-  if (size > kMaxListed) return bad_input(cat("an axis of ", size, " is too long to be spread"));
+  if (size > kMaxListed / stride)
+    return bad_input(cat("ConvTranspose spreads an axis of ", size, " with stride ", stride,
+                         "; pixels and the zeros between them are at most ", kMaxListed));
   TS_ASSIGN(const ValueId apart, c.b.unsqueeze(x, {at + 1}));
   Shape zeros = c.b.shape(apart);
   zeros[axis + 1] = stride - 1;

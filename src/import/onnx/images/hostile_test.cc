@@ -61,6 +61,18 @@ TEST(HostileImages, TransposedConvolutions) {
   expect_error(padded, {"node_z", "output_padding"});
 }
 
+// Between two pixels lie as many zeros as the file likes: a few pixels would become terabytes.
+TEST(HostileImages, SpreadPixels) {
+  const int64_t most = (1 << 20) - 1;
+  EXPECT_EQ(error_of(convolution({.x = {1, 4, 1000, 2}, .strides = {1000, 1}}, "ConvTranspose")), "");
+  expect_error(convolution({.x = {1, 4, 1000, 2}, .strides = {1001, 1}}, "ConvTranspose"),
+               {"node_z", "an axis of 1000 with stride 1001", "at most 1000000"});
+  expect_error(convolution({.strides = {most, 1}}, "ConvTranspose"), {"node_z", "an axis of 8 with stride 1048575"});
+  expect_error(convolution({.strides = {most, most}}, "ConvTranspose"), {"node_z", "at most 1000000"});
+  // Pixels without neighbours have nothing between them.
+  EXPECT_EQ(error_of(convolution({.x = {1, 4, 1, 8}, .strides = {most, 1}}, "ConvTranspose")), "");
+}
+
 onnx::ModelProto pool(const std::string& op, const Ints& kernel, const Ints& pads, const Ints& dilations = {1, 1}) {
   auto m = model_of({1, 2, 8, 8});
   auto* n = add_node(m, op, {"x"}, "z");
