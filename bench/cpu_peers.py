@@ -44,7 +44,9 @@ class Tessera:
         self.engine = f"{case.folder}/{precision}.tess"
         calib = ["--calib", case.inputs] if precision in ("fp8", "int8") else []
         start = time.monotonic()
-        call("build", case.onnx, "-o", self.engine, "--precision", precision, "--no-verify", *case.batch_words(), *calib)
+        call(
+            "build", case.onnx, "-o", self.engine, "--precision", precision, "--no-verify", *case.batch_words(), *calib
+        )
         self.build_s = time.monotonic() - start
 
     def run(self):
@@ -197,8 +199,16 @@ def measure(name, args):
                 for row in rows:
                     time.sleep(PAUSE_S)
                     times[row.name].append(row.run())
-        said = [{"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()} for r in rows]
-    return {"batch": args.batch, "threads": args.threads, "busy_others": others.cores, "left_out": left_out, "rows": said}
+        said = [
+            {"name": r.name, "ms": statistics.median(times[r.name]), "all_ms": times[r.name], **r.facts()} for r in rows
+        ]
+    return {
+        "batch": args.batch,
+        "threads": args.threads,
+        "busy_others": others.cores,
+        "left_out": left_out,
+        "rows": said,
+    }
 
 
 def show(name, result):

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/words/nearest_word.h"
 #include "cli/help.h"
 #include "cli/policy_actions.h"
 #include "runtime/executor.h"
