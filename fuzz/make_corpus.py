@@ -685,9 +685,9 @@ def state_seeds(program):
         scratch = pathlib.Path(scratch)
         out = scratch / "m.tess"
 
-        def build(name, *words):
+        def build(name, *words, whole=False):
             subprocess.run([program, "build", *words, "-o", out, "--json"], check=True, stdout=subprocess.DEVNULL)
-            write_engine_seeds(name, out.read_bytes())
+            write_engine_seeds(name, out.read_bytes(), whole)
 
         onnx.save(sum_of_all, scratch / "sums.onnx")
         build("state", scratch / "sums.onnx", "--state", "before=after", "--precision", "fp32", "--target", "cpu")
@@ -704,8 +704,22 @@ def state_seeds(program):
         model = (folder, "--family", "llama", "--size", "cache=6", "--precision", "fp32", "--target", "cpu")
         scheduled = (*model, "--graph", "a:tokens=1", "--graph", "b:tokens=1", "--schedule", "a,b*2")
         build("schedule", *scheduled)
-        build("schedule_no_golden", *scheduled, "--no-verify")
+        build("schedule_no_golden", *scheduled, "--no-verify", whole=True)
         build("graphs", *model, "--graph", "prefill:tokens=3", "--graph", "decode:tokens=1")
+
+
+def policy_seeds(program):
+    """Buckets of three graphs that hand each other states: plans of two numbers of views."""
+    small = {"pi05": True, "image_size": 2, "patch": 2, "v_width": 4, "v_layers": 1, "v_heads": 1, "v_mlp": 4}
+    small |= {"width": 4, "mlp": 4, "e_width": 4, "e_mlp": 4, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 4}
+    small |= {"vocab": 4, "action_dim": 4, "horizon": 1, "max_token_len": 2, "num_steps": 2}
+    with tempfile.TemporaryDirectory() as scratch:
+        source, out = pathlib.Path(scratch) / "policy.json", pathlib.Path(scratch) / "m.tess"
+        source.write_text(json.dumps(small))
+        command = [program, "build", source, "--family", "pi05", "--random", "1", "--precision", "fp32", "-o", out]
+        command += ["--target", "cpu", "--size", "views=1,2", "--no-verify", "--json"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        write_engine_seeds("policy", out.read_bytes())
 
 
 def main():
@@ -725,6 +739,7 @@ def main():
         engine_seeds(sys.argv[1])
         state_seeds(sys.argv[1])
         length_seeds(sys.argv[1])
+        policy_seeds(sys.argv[1])
     for target in sorted(CORPUS.iterdir()):
         sizes = [f.stat().st_size for f in target.iterdir()]
         print(f"{target.name}: {len(sizes)} files, {sum(sizes)} bytes")

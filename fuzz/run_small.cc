@@ -18,6 +18,7 @@ constexpr int64_t kElements = 1 << 16;  // of any tensor
 constexpr double kWork = 0x1p22;        // multiplications of all steps, and elements touched
 
 constexpr int64_t kRuns = 16;   // of a schedule
+constexpr size_t kUsed = 8;     // plans that a session is told to use
 constexpr int64_t kBatch = 64;  // runs of one sample that another plan takes at once
 
 bool small(const Plan& plan) {
@@ -40,25 +41,73 @@ bool small(const Plan& plan) {
   return work <= kWork;
 }
 
-// All graphs over one state, in the order of the schedule, twice: what the first run left is there in the second.
-void run_schedule(const Engine& engine) {
-  int64_t runs = 0;
-  for (const ScheduleItem& item : engine.schedule) runs += item.times;
-  if (runs > kRuns) return;
-  auto session = Session::make(engine);
-  if (!session.ok()) return;
+// Numbers that an input may have which says how much of a cache is valid: others are refused.
+void put_lengths(const Plan& plan, std::span<const void* const> inputs) {
+  const std::vector<CacheLength> lengths = cache_lengths(plan);
+  for (const CacheLength& n : lengths) {
+    if (inputs[n.input] == nullptr) continue;
+    auto* numbers = static_cast<uint8_t*>(const_cast<void*>(inputs[n.input])) + n.offset_bytes;
+    for (int64_t i = 0; i < n.count; ++i) {
+      const double number =
+          static_cast<double>((i * 37 + 3) % (std::max<int64_t>(0, longest_cache(lengths, n.input)) + 1));
+      info(n.element).encode_f64(&number, 1, numbers, i * n.stride);
+    }
+  }
+}
+
+void run_session(Session& session) {
   std::vector<Buffer> buffers;
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  for (const Session::PortOf& p : (*session)->inputs()) {
+  for (const Session::PortOf& p : session.inputs()) {
     buffers.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->inputs[p.port])));
     inputs.push_back(buffers.back().data());
   }
-  for (const Session::PortOf& p : (*session)->outputs()) {
+  for (const Session::PortOf& p : session.outputs()) {
     buffers.emplace_back(static_cast<size_t>(port_bytes(*p.plan, p.plan->outputs[p.port])));
     outputs.push_back(buffers.back().data());
   }
-  for (int turn = 0; turn < 2; ++turn) (void)(*session)->run(inputs, outputs);
+  (void)session.run(inputs, outputs);
+}
+
+// One graph by itself, over what the session keeps.
+void run_part(Session& session, const Plan& plan) {
+  auto executor = session.graph(plan.graph);
+  if (!executor.ok()) return;
+  std::vector<Buffer> buffers;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  const auto pointer = [&](const Port& p) -> void* {
+    if (is_state(plan, p)) return nullptr;
+    return buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p))).data();
+  };
+  for (const Port& p : plan.inputs) inputs.push_back(pointer(p));
+  for (const Port& p : plan.outputs) outputs.push_back(pointer(p));
+  put_lengths(plan, inputs);
+  (void)(*executor)->run(inputs, outputs);
+}
+
+// All graphs over one state, in the order of the schedule, by two sessions in turn: what one run left is there in the
+// next. Then through each other plan (bucket of lengths) of a graph, as a whole and that graph alone.
+void run_sessions(const Engine& engine) {
+  int64_t runs = 0;
+  for (const ScheduleItem& item : engine.schedule) runs += item.times;
+  if (runs > kRuns) return;
+  auto first = Session::make(engine);
+  if (!first.ok()) return;
+  auto second = Session::make(engine, {.state = (*first)->state()});
+  TS_CHECK(second.ok(), "a second session over the same state: ", second.status().message());
+  Session* const sessions[] = {first->get(), second->get()};
+  for (Session* const s : sessions) run_session(*s);
+  size_t turn = 0;
+  for (const Plan* plan : runnable_plans(engine)) {
+    if (turn == kUsed) break;
+    Session& session = *sessions[turn++ % 2];
+    if (!session.use({{plan->graph, plan->name}}).ok()) continue;
+    run_part(session, *plan);
+    run_session(session);
+  }
+  (void)(*first)->clear();
 }
 
 // Arrays of every bucket's lengths, and of one less, as a program with lengths of its own would hand them over.
@@ -120,11 +169,12 @@ void run_small(const Engine& engine) {
       buffers.emplace_back(static_cast<size_t>(port_bytes(plan, p)));
       outputs.push_back(buffers.back().data());
     }
+    put_lengths(plan, inputs);
     (void)(*executor)->run(inputs, outputs);
   }
   if (!all) return;
   (void)verify_plans(engine);
-  run_schedule(engine);
+  run_sessions(engine);
   run_lengths(engine);
 }
 

@@ -6,8 +6,8 @@
 
 namespace tessera::fuzz {
 
-// Binds and runs each plan for `ref` or `cpu` once on bytes that are not all zero, and verifies the engine where all
-// its plans are such; errors are as good as results.
+// Binds and runs each plan for `ref` or `cpu` once on bytes that are not all zero; verifies the engine and runs it by
+// two sessions over one state, through each of its plans, where all its plans are such; errors are as good as results.
 void run_small(const Engine& engine);
 
 }  // namespace tessera::fuzz

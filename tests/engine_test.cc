@@ -159,6 +159,17 @@ TEST(Engine, LoadedEngineReproducesItsGoldenValues) {
   EXPECT_TRUE(report->ok) << report->sentence;
 }
 
+// In the pool that the caller will run in: another one would take cores that the caller did not give.
+TEST(Engine, GoldenValuesAreCheckedWithTheThreadsThatWereAskedFor) {
+  const Engine engine = built(digits("fp32", 1));
+  for (const auto& [threads, says] : {std::pair{1, ", 1 thread"}, {3, ", 3 threads"}}) {
+    const auto report = check_golden(engine, engine.plans[0], {.threads = threads});
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_TRUE(report->ok) << report->sentence;
+    EXPECT_TRUE(report->machine.ends_with(says)) << report->machine;
+  }
+}
+
 TEST(Engine, SeveralBatchesShareWeights) {
   BuildOptions o = digits("fp16", 1);
   const Engine one = built(o);

@@ -74,6 +74,18 @@ class LengthsTest(CliTest):
         self.assertIn("'attention_mask' has 7 along axis 1, 'ids' has 9", self.run_on(uneven, code=3))
         self.assertIn("no array 'attention_mask'", self.run_on({"ids": uneven["ids"]}, code=3))
 
+    def test_plans_without_golden_values_have_whole_weights(self):
+        block = Block("mask")
+        self.build(block, "--precision", "fp32", "--golden", "smallest", *RANGE)
+        np.savez(self.folder / "arrays.npz", **block.arrays(1, 20))
+        run = ("run", "x.tess", "-i", "arrays.npz", "-o", "out.npz")
+        self.assertIn("plan 'sequence32.batch1' has no golden values", " ".join(tessera(*run).stderr.split()))
+        file = (self.folder / "x.tess").read_bytes()
+        at = file.index(block.table[-1].tobytes())  # ids are all below its row
+        (self.folder / "x.tess").write_bytes(file[:at] + bytes([file[at] ^ 1]) + file[at + 1 :])
+        self.assertIn("does not match its checksum", failure(*run, code=3))
+        tessera(*run, "--no-verify")
+
     def constants(self, name):
         manifest = json.loads(tessera("inspect", f"{name}.tess", "--json").stdout)
         return sum(c["data"]["bytes"] for c in manifest["constants"])

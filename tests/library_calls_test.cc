@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -328,6 +329,35 @@ TEST_F(LibraryThreads, AForkedChildRunsOn) {
   EXPECT_EQ(before.right, 9) << "the parent goes on as well";
 }
 
+size_t threads_here() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+// The check of golden values runs in the context's own pool. In a child, where no pool has threads yet.
+TEST_F(LibraryThreads, AContextOfOneThreadStartsNoOthers) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer forbids threads after a fork";
+#endif
+  const std::string path = folder_.digits("fp32", "2");
+  for (const char* plan : {"batch2", static_cast<const char*>(nullptr)}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(60);
+      const Held<tess_engine> engine = open_file(path);
+      const Held<tess_context> context = make_context(engine, plan, 1);
+      std::vector<float> x = digits_images(2), y(20);
+      const int code = run_one(context.get(), x, {2, 1, 8, 8}, y, {2, 10});
+      _exit(code != TESS_OK ? 100 : static_cast<int>(threads_here()));
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "status " << status;
+  }
+}
+
 // While other threads make contexts of the same engine, and are in the first runs of others: checks of golden values
 // go on at the fork, in which nobody in the child will ever come to an end.
 TEST_F(LibraryThreads, AChildNeverWaitsForItsParentsThreads) {
@@ -402,6 +432,27 @@ TEST(LibrarySession, IsTheScheduleAsOneCall) {
   EXPECT_EQ(code_of(tess_session_use(session.get(), unknown, 1)), TESS_BAD_INPUT);
   EXPECT_EQ(code_of(tess_session_use(session.get(), none, 1)), TESS_USAGE);
   EXPECT_OK(tess_session_clear(session.get()));
+}
+
+// Constants that golden plans alone read are not brought to a GPU, and nobody reads them on a CPU.
+TEST(Library, MemoryNeededCountsWeightsThatPlansRead) {
+  const EngineFolder folder;
+  for (const auto& [arch, bytes] : {std::pair{Arch::cpu, int64_t{kCount} * 4}, {Arch::cuda, int64_t{256}}}) {
+    Engine e = remembering_engine(arch, kRows, kCols);
+    Engine golden = remembering_engine(Arch::ref, kRows, kCols);
+    e.constants.push_back({"of golden", golden.constants[0].data});
+    golden.plans[0].name = kGoldenPlan;
+    for (PlanTensor& t : golden.plans[0].tensors) {
+      if (t.storage == Storage::kConstant) t.index = 1;
+    }
+    e.plans.push_back(golden.plans[0]);
+    const Held<tess_engine> engine = open_file(folder.write(e, "two.tess"));
+    ASSERT_NE(engine, nullptr);
+    tess_memory memory{};
+    memory.size = sizeof(memory);
+    ASSERT_OK(tess_memory_needed(engine.get(), nullptr, &memory));
+    EXPECT_EQ(memory.weights_bytes, bytes) << info(arch).name;
+  }
 }
 
 TEST(Library, TellsItsLogAndPrintsNothing) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -300,6 +301,33 @@ TEST_F(LibraryHostile, BytesThatAreCutOrChanged) {
   }
   tess_engine* none = nullptr;
   EXPECT_EQ(code_of(tess_engine_open((folder_.path() / "no.tess").c_str(), nullptr, &none)), TESS_BAD_INPUT);
+}
+
+// Nobody else reads the weights of an engine without golden values: a load looks at small ones only.
+TEST_F(LibraryHostile, DamagedWeightsWithoutGoldenValues) {
+  constexpr int64_t kManyRows = 64, kManyCols = 512;
+  const std::string path = folder_.write(remembering_engine(Arch::cpu, kManyRows, kManyCols), "large.tess");
+  std::vector<char> file = bytes_of(path);
+  const float seven[] = {1, 2, 3, 4, 5, 6, 7};  // as its weight begins
+  const char* const bytes = reinterpret_cast<const char*>(seven);
+  const auto at = std::search(file.begin(), file.end(), bytes, bytes + sizeof(seven));
+  ASSERT_NE(at, file.end());
+  at[100000] = static_cast<char>(at[100000] ^ 4);
+  std::ofstream(path, std::ios::binary).write(file.data(), static_cast<std::streamsize>(file.size()));
+
+  const Held<tess_engine> engine = open_file(path);
+  ASSERT_NE(engine, nullptr) << "large constants are not read at load";
+  tess_context_options options{};
+  options.size = sizeof(options), options.plan = "main";
+  tess_context* context = nullptr;
+  std::string said;
+  EXPECT_EQ(code_of(tess_context_make(engine.get(), &options, &context), &said), TESS_BAD_INPUT);
+  EXPECT_EQ(said, "constant 'w' (131072 bytes) does not match its checksum: the file is damaged");
+  tess_session* session = nullptr;
+  EXPECT_EQ(code_of(tess_session_make(engine.get(), nullptr, &session)), TESS_BAD_INPUT);
+  options.no_verify = 1;
+  ASSERT_OK(tess_context_make(engine.get(), &options, &context));
+  tess_context_free(context);
 }
 
 // An engine whose golden values this machine does not reproduce.

@@ -46,10 +46,12 @@ class Llama:
         scale = shape[0] ** -0.5 if scale is None else scale
         return (scale * self.random.standard_normal(shape)).astype(np.float32)
 
-    def onnx(self, cached, positions="input"):
+    def onnx(self, cached, positions="input", embeds=None):
         """positions: "input": position_ids; "past": computed from the length of the past, as exporters do without it;
-        "learned": and rows of a table are added, too."""
-        return _Writer(self, cached, positions).model()
+        "learned": and rows of a table are added, too; "mask": counted by a cumulative sum of attention_mask; "opt": as
+        rows of a table that are added. embeds: "inputs_embeds" in the place of input_ids, its last axis "fixed" or
+        "open"."""
+        return _Writer(self, cached, positions, embeds).model()
 
     def write_checkpoint(self, folder, write_safetensors):
         """The same weights under the names of LlamaForCausalLM."""
@@ -71,8 +73,9 @@ class Llama:
 
 
 class _Writer:
-    def __init__(self, llama, cached, positions):
-        self.m, self.cached, self.positions = llama, cached, positions
+    def __init__(self, llama, cached, positions, embeds):
+        self.m, self.cached, self.positions, self.embeds = llama, cached, positions, embeds
+        self.given = "inputs_embeds" if embeds else "input_ids"
         self.nodes, self.constants = [], {k: v for k, v in llama.weights.items()}
         self.count = 0
 
@@ -129,11 +132,20 @@ class _Writer:
 
     def model(self):
         m = self.m
-        x = self.op("Gather", "embed", "input_ids", axis=0)
-        mask = self.mask("input_ids")
+        x = self.given if self.embeds else self.op("Gather", "embed", "input_ids", axis=0)
+        mask = self.mask(self.given)
         positions = "position_ids"
-        if self.positions != "input":
-            new = self.op("Gather", self.op("Shape", "input_ids"), self.const(1), axis=0)
+        if self.positions in ("mask", "opt"):
+            new = self.op("Gather", self.op("Shape", self.given), self.const([1]), axis=0)
+            counted = self.op("Mul", self.op("CumSum", "attention_mask", self.const(1)), "attention_mask")
+            counted = self.op("Slice", counted, self.op("Neg", new), self.const([1 << 30]), self.const([1]))
+            if self.positions == "mask":
+                positions = self.op("Sub", counted, self.const(1))
+            else:
+                table = self.const(m.draw(m.positions, m.width), np.float32)
+                x = self.op("Add", x, self.op("Gather", table, counted, axis=0))
+        elif self.positions != "input":
+            new = self.op("Gather", self.op("Shape", self.given), self.const(1), axis=0)
             past = self.op("Gather", self.op("Shape", "past_key_values.0.key"), self.const(2), axis=0)
             past = self.op("Range", past, self.op("Add", past, new), self.const(1))
             if self.positions == "past":
@@ -166,9 +178,12 @@ class _Writer:
         self.op("MatMul", self.norm(x, "norm"), "head", name="logits")
         total = "total" if self.cached else "sequence"
         axes = {"input_ids": "sequence", "attention_mask": total, "position_ids": "sequence"}
-        if self.positions == "past":
+        if self.positions in ("past", "mask"):
             del axes["position_ids"]
         inputs = [(name, TensorProto.INT64, ["batch", axis]) for name, axis in axes.items()]
+        if self.embeds:
+            width = {"fixed": m.width, "open": "width"}[self.embeds]
+            inputs[0] = (self.given, TensorProto.FLOAT, ["batch", "sequence", width])
         outputs = [("logits", TensorProto.FLOAT, ["batch", "sequence", m.vocab])]
         for past, present in pairs:
             inputs.append((past, TensorProto.FLOAT, ["batch", m.kv_heads, "past", m.size]))

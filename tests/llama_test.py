@@ -202,11 +202,48 @@ class Llamas(unittest.TestCase):
         for positions, says in (
             ("past", "turns by constant angles, those of a full cache"),
             ("learned", "depends on the length of the past, which is known only while running"),
+            ("mask", f"input 'attention_mask' [{BATCH},{CACHE}] has a column for each key, and layer"),
+            ("opt", "Only masks of attention may depend on it"),
         ):
             llama_models.onnx.save(self.model.onnx(True, positions), self.folder / f"{positions}.onnx")
             done = self.tessera("build", f"{positions}.onnx", "-o", "x.tess", *words, code=3)
             self.assertIn(says, " ".join(done.stderr.split()))
             self.assertIn("export it with position_ids", " ".join(done.stderr.split()))
+
+    @unittest.skipIf(llama_models.onnx is None, "no onnx")
+    def test_sizes_that_equal_the_cache_hide_nothing(self):
+        """A cache of as many rows as the model is wide: it is found all the same what depends on the past's length."""
+        rows = self.model.width
+        words = ("--state", "past_key_values.*=present.*", "--precision", "fp32", "--no-verify")
+        words += ("--shape", f"inputs_embeds={BATCH},1,{rows}")
+        for embeds in ("fixed", "open"):
+            for positions in ("learned", "input"):
+                for past in (rows - 1, 1) if embeds == "fixed" else (rows - 1,):
+                    given = (*words, "--shape", f"past_key_values.0.key={BATCH},2,{past},16")
+                    given += ("--shape", f"attention_mask={BATCH},{past + 1}")
+                    llama_models.onnx.save(self.model.onnx(True, positions, embeds), self.folder / "e.onnx")
+                    with self.subTest(embeds=embeds, positions=positions, past=past):
+                        refused = positions == "learned"
+                        done = self.tessera("build", "e.onnx", "-o", "x.tess", *given, code=3 if refused else 0)
+                        if refused:
+                            self.assertIn("depends on the length of the past", " ".join(done.stderr.split()))
+
+    @unittest.skipIf(llama_models.onnx is None, "no onnx")
+    def test_a_past_that_cannot_be_another_is_refused(self):
+        """Its axes are open, and a table inside fits one length alone: nothing can be found out."""
+        model = self.model.onnx(True)
+        where = next(n for n in model.graph.node if n.op_type == "Where")
+        mask, where.output[0] = where.output[0], "of_any_length"
+        added = llama_models.helper.make_node("Add", ["of_any_length", "table"], [mask], name="/table/Add")
+        model.graph.node.insert(list(model.graph.node).index(where) + 1, added)
+        table = llama_models.numpy_helper.from_array(np.full((1, 1, 1, CACHE), 0.5, np.float32), "table")
+        model.graph.initializer.append(table)
+        llama_models.onnx.save(model, self.folder / "table.onnx")
+        words = ("--state", "past_key_values.*=present.*", "--shape", f"input_ids={BATCH},1")
+        words += ("--shape", f"attention_mask={BATCH},{CACHE}")
+        words += ("--shape", f"past_key_values.0.key={BATCH},2,{CACHE - 1},16", "-o", "x.tess")
+        done = self.tessera("build", "table.onnx", *words, code=3)
+        self.assertIn("cannot be read with one row less of it", " ".join(done.stderr.split()))
 
     @unittest.skipIf(llama_models.onnx is None, "no onnx")
     def test_golden_inputs_have_full_caches(self):

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "compile/compile.h"
 #include "ir/text.h"
@@ -64,7 +65,7 @@ TEST(States, CachesGrowInPlace) {
   }
   const auto a = Session::make(e), b = Session::make(e);
   ASSERT_TRUE(a.ok() && b.ok());
-  for (int32_t turn = 0; turn < 6; ++turn) {
+  for (int32_t turn = 0; turn < 4; ++turn) {
     for (const float sign : {1.0f, -1.0f}) {  // two sessions by turns
       const std::vector<float> x = {sign * static_cast<float>(turn + 1), sign * 10};
       std::vector<float> y(8, -7);
@@ -73,12 +74,37 @@ TEST(States, CachesGrowInPlace) {
       const Status ran = (sign > 0 ? *a : *b)->run(in, out);
       ASSERT_TRUE(ran.ok()) << ran.message();
       for (int32_t row = 0; row < 4; ++row) {
-        // A row beyond the last is written over the last.
-        const float want = row < std::min(turn + 1, 4) ? static_cast<float>(row == 3 ? turn + 1 : row + 1) : 0;
+        const float want = row <= turn ? static_cast<float>(row + 1) : 0;
         EXPECT_EQ(y[static_cast<size_t>(2 * row)], -sign * want) << "turn " << turn << " row " << row;
       }
     }
   }
+}
+
+// A kernel would write over the last row, and the answers after it would be wrong without a word.
+TEST(States, RowsThatACacheHasNoRoomForAreRefused) {
+  const Engine e = engine_of(kCache);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok());
+  const std::vector<float> x = {5, 6};
+  std::vector<float> y(8, -7);
+  for (const bool enqueued : {false, true}) {
+    for (const int32_t at : {4, -1, std::numeric_limits<int32_t>::max()}) {
+      const void* in[] = {x.data(), &at};
+      void* out[] = {y.data()};
+      const Status ran = enqueued ? (*session)->enqueue(in, out, {}) : (*session)->run(in, out);
+      EXPECT_EQ(ran.code(), Code::kBadInput);
+      EXPECT_NE(ran.message().find(cat("input 'at' of plan 'main' is ", at,
+                                       "; the cache has room for 0 to 3 rows before the new ones")),
+                std::string::npos)
+          << ran.message();
+    }
+  }
+  const int32_t last = 3;
+  const void* in[] = {x.data(), &last};
+  void* out[] = {y.data()};
+  ASSERT_TRUE((*session)->run(in, out).ok());
+  EXPECT_EQ(y, (std::vector<float>{0, 0, 0, 0, 0, 0, -5, -6})) << "nothing was written by the runs before";
 }
 
 // The old cache is read after the new rows are made: what is written over would be lost.

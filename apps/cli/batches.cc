@@ -2,6 +2,7 @@
 #include "cli/batches.h"
 
 #include <filesystem>
+#include <memory>
 
 #include "base/memory.h"
 #include "base/progress.h"
@@ -52,9 +53,8 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
 }
 
 std::function<Status(const Plan& plan)> golden_first(const Engine& engine) {
-  if (engine.golden.forms.empty()) return {};
-  return [&engine](const Plan& p) {
-    const Status s = require_golden(engine, p);
+  return [&engine, checked = std::make_shared<CheckedConstants>()](const Plan& p) {
+    const Status s = require_golden(engine, p, *checked);
     if (s.code() != Code::kVerifyFailed) return s;
     return Status(s.code(), s.message() + "; tessera verify names the layer, --no-verify runs it all the same");
   };

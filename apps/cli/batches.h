@@ -26,7 +26,7 @@ Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, boo
 // Through the plans of `fit`; samples have the shapes of their ports, results are cut to those of `fit`.
 Result<BatchedRun> run_batched(const Engine& engine, const Samples& samples, bool check_golden_first, Fit fit);
 
-// Asked before a plan runs: whether it reproduces its golden values here. Empty where the engine has none. `engine`
+// Asked before a plan runs: whether it reproduces its golden values here, or has none and whole weights. `engine`
 // must outlive it.
 std::function<Status(const Plan& plan)> golden_first(const Engine& engine);
 

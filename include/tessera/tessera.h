@@ -176,6 +176,9 @@ typedef struct tess_context_options {
   size_t arena_bytes;
   tess_state* state; /* of a named plan; NULL: its own */
 } tess_context_options;
+/* What contexts keep. Beside it a context on a GPU has a copy of the inputs and outputs of each of its plans there, for
+ * tess_run, and a context of any number of samples has one on the host. While golden values are checked the plan has a
+ * second arena, state and copies, which are given back before the context is made. */
 typedef struct tess_memory {
   size_t size;
   int64_t weights_bytes; /* shared by all contexts of an engine on one device; on the host, pages of the file */

@@ -47,18 +47,30 @@ uint64_t finish(uint64_t folded, uint64_t total) { return step(fold(folded, tota
 
 }  // namespace
 
-uint64_t checksum64(std::span<const uint8_t> bytes) {
-  std::vector<uint64_t> chunks((bytes.size() + kChunk - 1) / kChunk);
+std::vector<uint64_t> checksums64(std::span<const std::span<const uint8_t>> pieces) {
+  std::vector<std::span<const uint8_t>> chunks;
+  for (const std::span<const uint8_t> piece : pieces) {
+    for (size_t at = 0; at < piece.size(); at += kChunk)
+      chunks.push_back(piece.subspan(at, std::min(kChunk, piece.size() - at)));
+  }
+  std::vector<uint64_t> sums(chunks.size());
   parallel_for(static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const size_t at = static_cast<size_t>(i) * kChunk;
-      chunks[static_cast<size_t>(i)] = checksum_chunk(bytes.data() + at, std::min(kChunk, bytes.size() - at));
+      const std::span<const uint8_t> chunk = chunks[static_cast<size_t>(i)];
+      sums[static_cast<size_t>(i)] = checksum_chunk(chunk.data(), chunk.size());
     }
   });
-  uint64_t folded = kStart;
-  for (uint64_t c : chunks) folded = fold(folded, c);
-  return finish(folded, bytes.size());
+  std::vector<uint64_t> values;
+  auto sum = sums.begin();
+  for (const std::span<const uint8_t> piece : pieces) {
+    uint64_t folded = kStart;
+    for (size_t at = 0; at < piece.size(); at += kChunk) folded = fold(folded, *sum++);
+    values.push_back(finish(folded, piece.size()));
+  }
+  return values;
 }
+
+uint64_t checksum64(std::span<const uint8_t> bytes) { return checksums64({&bytes, 1})[0]; }
 
 Checksum64::Checksum64() : pending_(kChunk), folded_(kStart) {}
 

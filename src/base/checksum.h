@@ -15,6 +15,8 @@ namespace tessera {
 
 // All at once, chunks in parallel.
 uint64_t checksum64(std::span<const uint8_t> bytes);
+// Of each piece, the chunks of all of them in parallel.
+std::vector<uint64_t> checksums64(std::span<const std::span<const uint8_t>> pieces);
 
 // Piece by piece: the same value as checksum64 over the pieces laid end to end.
 class Checksum64 {

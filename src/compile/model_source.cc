@@ -61,7 +61,7 @@ Result<Graph> ModelSource::imported(int64_t batch, const LoadOptions& options) {
   std::map<std::string, Shape> shapes = options.shapes;
   for (auto& [name, shape] : shapes) {  // as an engine has them whose model was one sample
     const auto axes = onnx_->axes_of_input(name);
-    if (axes && shape.size() == *axes + 1 && shape[0] == 1) shape.erase(shape.begin());
+    if (axes && shape.size() == axes->size() + 1 && shape[0] == 1) shape.erase(shape.begin());
   }
   const auto import = [&](int64_t size) {
     return onnx_->graph({.batch = size, .own_batch = !options.exact, .shapes = shapes});
@@ -83,31 +83,58 @@ Result<FamilySchedule> ModelSource::schedule(const std::map<std::string, int64_t
   return family_->schedule({.named = sizes});
 }
 
+bool ModelSource::is_open(const Value& input, size_t axis) const {
+  const auto axes = onnx_ ? onnx_->axes_of_input(input.name) : std::nullopt;
+  const size_t rank = input.type.shape.size();  // one more than the model's where that is one sample
+  return axes && axis + axes->size() >= rank && axis < rank && (*axes)[axis + axes->size() - rank] < 0;
+}
+
 Status ModelSource::check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept) {
-  LoadOptions shorter = options;
+  LoadOptions other = options;
   const auto shape_of = [&](ValueId input) -> Shape& {
-    return shorter.shapes.insert_or_assign(written.at(input).name, written.at(input).type.shape).first->second;
+    return other.shapes.insert_or_assign(written.at(input).name, written.at(input).type.shape).first->second;
   };
   std::set<ValueId> pasts;
-  int64_t keys = 0;  // old and new ones
+  int64_t keys = 0, more = -1;  // keys: old and new ones
   for (const Node& n : kept.nodes) {
     if (n.op != "write") continue;
     const auto past = std::find_if(written.inputs.begin(), written.inputs.end(),
                                    [&](ValueId id) { return written.at(id).name == kept.at(n.inputs[0]).name; });
     if (past == written.inputs.end()) continue;
     const size_t axis = static_cast<size_t>(n.attrs.integer("axis"));
+    if (!is_open(written.at(*past), axis)) return {};  // its past has one length alone
     keys = kept.at(n.inputs[0]).type.shape[axis];
     pasts.insert(*past);
-    if (--shape_of(*past)[axis] < 1) return {};
+    int64_t& rows = shape_of(*past)[axis];
+    if (pasts.size() == 1 && rows < 2) more = 1;  // no shorter one: a longer one
+    rows += more;
   }
   if (keys == 0) return {};
-  for (const ValueId id : written.inputs) {
-    const Shape& is = written.at(id).type.shape;
-    const auto columns = std::find(is.begin() + !is.empty(), is.end(), keys);
-    if (columns != is.end() && !pasts.contains(id)) --shape_of(id)[columns - is.begin()];
+  // Other inputs that have a column for each key. An axis of their number may be something else: numbers that are
+  // integers are masks.
+  const std::map<std::string, Shape> pasts_alone = other.shapes;
+  Status failed;
+  for (const bool masks_alone : {false, true}) {
+    other.shapes = pasts_alone;
+    for (const ValueId id : written.inputs) {
+      const Value& v = written.at(id);
+      if (pasts.contains(id) || (masks_alone && info(v.type.quant.element).kind != ElementKind::kInteger)) continue;
+      for (size_t axis = 1; axis < v.type.shape.size(); ++axis) {
+        if (v.type.shape[axis] != keys || !is_open(v, axis)) continue;
+        shape_of(id)[axis] += more;
+        break;
+      }
+    }
+    const auto changed = this->written(batch, other);
+    if (changed.ok()) return check_positions(written, *changed);
+    if (failed.ok()) failed = changed.status();
   }
-  const auto other = this->written(batch, shorter);
-  return other.ok() ? check_positions(written, *other) : Status();  // a model whose past has one length alone
+  return failed.at(
+      cat("whether the model depends on the length of its past cannot be found, since it cannot be read "
+          "with one row ",
+          more < 0 ? "less" : "more",
+          " of it (a past of one length alone is accepted where the model "
+          "fixes that axis)"));
 }
 
 Result<Graph> ModelSource::canonical(int64_t batch, const LoadOptions& options) {

@@ -47,6 +47,8 @@ class ModelSource {
  private:
   // With the ports that it has by itself.
   Result<Graph> imported(int64_t batch, const LoadOptions& options);
+  // Whether the model leaves this axis of an input of its graph open.
+  bool is_open(const Value& input, size_t axis) const;
   // That nothing in the model but its caches and masks depends on how long its past is (check_positions.h).
   Status check_lengths(int64_t batch, const LoadOptions& options, const Graph& written, const Graph& kept);
   struct Known {

@@ -318,10 +318,9 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan* const
 
 Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values,
                                int64_t in_values, const Samples& samples, int64_t first, int64_t count,
-                               std::string* machine) {
+                               std::string* machine, ExecutorOptions options) {
   const Activity running("plan", plan.name);
   ValueRun run;
-  ExecutorOptions options;
   std::vector<std::vector<double>> wanted;
   for (const GoldenValue& value : values) {
     const GoldenTensor& g = value.tensor;

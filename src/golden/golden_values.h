@@ -52,7 +52,7 @@ Result<GoldenTruth> run_golden(const Engine& engine, std::span<const Plan* const
                                const Samples& samples, Progress* progress);
 
 // One run of a plan, value by value, over samples `first` ... `first + count - 1`, again and again until the batch is
-// full. `values` are of `in_values` samples, of which these are the first.
+// full. `values` are of `in_values` samples, of which these are the first. Of `options` threads and device are meant.
 struct ValueReport {
   std::string name;
   double relative_l2 = 0, bound = 0;
@@ -65,6 +65,6 @@ struct ValueRun {
 };
 Result<ValueRun> run_by_values(const Engine& engine, const Plan& plan, const std::vector<GoldenValue>& values,
                                int64_t in_values, const Samples& samples, int64_t first, int64_t count,
-                               std::string* machine);
+                               std::string* machine, ExecutorOptions options = {});
 
 }  // namespace tessera

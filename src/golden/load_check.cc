@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "golden/load_check.h"
 
+#include "base/log.h"
+#include "base/parallel.h"
 #include "golden/golden_run.h"
+#include "plan/engine_file.h"
 #include "plan/golden_plans.h"
 
 namespace tessera {
@@ -9,11 +12,11 @@ namespace {
 
 // Bytes of all outputs after a run by the plan's graph, and after one step by step: the same kernels give the same
 // bits.
-Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples) {
+Status check_graph(const Engine& engine, const Plan& plan, const Samples& samples, const ExecutorOptions& options) {
   if (info(plan.arch).device != DeviceKind::kCuda) return {};
-  ExecutorOptions one_by_one;
+  ExecutorOptions one_by_one = options;
   one_by_one.observe = [](const PlanStep&, std::span<const TensorView>, std::span<const TensorView>) {};
-  TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples));
+  TS_ASSIGN(const Outputs64 graph, run_plan(engine, plan, samples, options));
   TS_ASSIGN(const Outputs64 steps, run_plan(engine, plan, samples, one_by_one));
   for (size_t i = 0; i < graph.size(); ++i) {
     if (graph[i] != steps[i])
@@ -45,7 +48,7 @@ Samples golden_samples(const Engine& engine, const Plan& plan) {
   return samples;
 }
 
-Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
+Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan, const ExecutorOptions& options) {
   const Plan* golden = golden_plan(engine, plan);
   const GoldenForm* form = golden == nullptr ? nullptr : golden_form(engine, *golden);
   if (form == nullptr) return bad_input("the engine holds no golden values (built with --no-verify)");
@@ -60,7 +63,7 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
   if (plan.batch > 1 && samples.count > 1) parts.insert(parts.end(), {{0, 1}, {1, 1}});
   for (const auto& [first, count] : parts) {
     TS_ASSIGN(const ValueRun run,
-              run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine));
+              run_by_values(engine, plan, g.values, samples.count, samples, first, count, &report.machine, options));
     VerifyReport here;
     here.values = run.values;
     for (size_t i = 0; i < g.outputs.size(); ++i) {
@@ -80,16 +83,39 @@ Result<VerifyReport> check_golden(const Engine& engine, const Plan& plan) {
     if (!whole) report.sentence = cat(depends_sentence(g.outputs[0].name), " (", here.sentence, ")");
     return report;
   }
-  if (const Status same = check_graph(engine, plan, samples); !same.ok()) {
+  if (const Status same = check_graph(engine, plan, samples, options); !same.ok()) {
     if (same.code() != Code::kVerifyFailed) return same;
     report.ok = false, report.graph_differs = true, report.sentence = same.message();
   }
   return report;
 }
 
-Status require_golden(const Engine& engine, const Plan& plan) {
-  if (!has_golden_values(engine, plan)) return {};
-  TS_ASSIGN(const VerifyReport report, check_golden(engine, plan));
+Status CheckedConstants::check(const Engine& engine, const Plan& plan) {
+  std::vector<bool> unread(engine.constants.size(), false);
+  mark_constants(plan, unread);
+  {
+    const std::lock_guard lock(lock_);
+    checked_.resize(unread.size(), false);
+    for (size_t i = 0; i < unread.size(); ++i) unread[i] = unread[i] && !checked_[i];
+  }
+  TS_TRY(check_constants(engine, unread));
+  const std::lock_guard lock(lock_);
+  for (size_t i = 0; i < unread.size(); ++i) checked_[i] = checked_[i] || unread[i];
+  return {};
+}
+
+Status require_golden(const Engine& engine, const Plan& plan, CheckedConstants& checked,
+                      const ExecutorOptions& options) {
+  if (!has_golden_values(engine, plan)) {
+    const std::shared_ptr<ThreadPool> own = options.threads > 0 ? make_pool(options.threads) : nullptr;
+    const UsePool pool(own.get());
+    TS_TRY(checked.check(engine, plan));
+    if (!engine.golden.forms.empty())  // else the engine was warned of when it was opened
+      warn(
+          cat("plan '", plan.name, "' has no golden values: it is not compared with its build, its weights are whole"));
+    return {};
+  }
+  TS_ASSIGN(const VerifyReport report, check_golden(engine, plan, options));
   if (report.ok) return {};
   return {Code::kVerifyFailed,
           cat("plan ", plan.name, " does not reproduce its golden values here: ", report.sentence)};

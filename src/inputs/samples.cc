@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <set>
 
 #include "base/random.h"
 #include "inputs/pixel_bytes.h"
@@ -60,25 +59,6 @@ std::string wanted_inputs(const Plan& plan) {
     text += cat(text.empty() ? "" : ", ", "'", p.name, "' ", dims, "]");
   }
   return text;
-}
-
-// The largest length of a cache that attention reads, or new rows are written to, by this number or a copy of it; -1:
-// it is none.
-int64_t longest_cache(const Plan& plan, int tensor) {
-  const auto desc = [&](int t) -> const Operand& { return plan.tensors[static_cast<size_t>(t)].desc; };
-  std::set<int> holds = {tensor};
-  int64_t longest = -1;
-  const auto note = [&](int64_t rows) { longest = longest < 0 ? rows : std::min(longest, rows); };
-  for (const PlanStep& s : plan.steps) {
-    if (s.op == "copy" && holds.contains(s.in[0])) holds.insert(s.out[0]);
-    if (s.op == "attention" && s.in.size() > 4 && holds.contains(s.in[4]))
-      note(desc(s.in[1]).shape[1] - s.attrs.integer("fresh", 0));
-    if (s.op == "write" && s.in.size() > 2 && holds.contains(s.in[2])) {
-      const size_t axis = static_cast<size_t>(s.attrs.integer("axis"));
-      note(desc(s.in[0]).shape[axis] - desc(s.in[1]).shape[axis]);
-    }
-  }
-  return longest;
 }
 
 // Ids must name rows of the table that reads them; 0: no table reads them directly.
@@ -174,12 +154,13 @@ std::optional<InputKind> find_input_kind(std::string_view name) {
 
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind kind) {
   Samples s{.count = count, .names = {}, .data = {}};
+  const std::vector<CacheLength> lengths = cache_lengths(plan);
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Port& port = plan.inputs[i];
     const Element e = desc_of(plan, port).type.element;
     const int64_t n = sample_elements(plan, port) * count;
     const uint64_t ids = static_cast<uint64_t>(ids_below(plan, port.tensor));
-    const int64_t longest = longest_cache(plan, port.tensor);
+    const int64_t longest = longest_cache(lengths, i);
     const Shape& shape = desc_of(plan, port).shape;
     const int64_t cols = shape.size() < 2 ? 0 : shape.back();
     const bool pixels = (shape.size() >= 4 && shape.back() == 3) || pixels_of(plan, port);  // else a byte is a truth
@@ -205,8 +186,9 @@ Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind
 }
 
 void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed) {
+  const std::vector<CacheLength> of_caches = cache_lengths(plan);
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const int64_t longest = longest_cache(plan, plan.inputs[i].tensor);
+    const int64_t longest = longest_cache(of_caches, i);
     if (longest < 0) continue;
     const ElementInfo& e = info(desc_of(plan, plan.inputs[i]).type.element);
     const int64_t n = sample_elements(plan, plan.inputs[i]) * samples.count;
@@ -220,8 +202,9 @@ void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed) {
 }
 
 std::string misfit_lengths(const Plan& plan, const Samples& samples) {
+  const std::vector<CacheLength> of_caches = cache_lengths(plan);
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const int64_t longest = longest_cache(plan, plan.inputs[i].tensor);
+    const int64_t longest = longest_cache(of_caches, i);
     if (longest < 0) continue;
     const int64_t n = sample_elements(plan, plan.inputs[i]) * samples.count;
     std::vector<double> lengths(static_cast<size_t>(n));

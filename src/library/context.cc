@@ -10,6 +10,7 @@
 #include "runtime/batches.h"
 #include "runtime/executor.h"
 #include "runtime/fit_lengths.h"
+#include "runtime/weights.h"
 
 using namespace tessera;
 
@@ -65,7 +66,7 @@ Result<std::vector<const Plan*>> plans_for(const OpenEngine& engine, const tess_
 }
 
 Status make_for_plan(tess_context& c, const Plan& plan, const tess_context_options& options) {
-  if (options.no_verify == 0) TS_TRY(c.engine->admit(plan, options.device));
+  if (options.no_verify == 0) TS_TRY(c.engine->admit(plan, options.device, options.threads));
   const auto in_state = [&](const Port& p) { return is_state(plan, p); };
   std::function<bool()> go_on;  // a run that ends halfway would leave half a state
   if (std::none_of(plan.inputs.begin(), plan.inputs.end(), in_state)) go_on = [&c] { return c.watch.goes_on(); };
@@ -96,7 +97,9 @@ Status make_for_samples(tess_context& c, const std::vector<const Plan*>& plans, 
   batches.graph = plans[0]->graph;
   batches.threads = options.threads, batches.device = options.device;
   if (options.no_verify == 0)
-    batches.admit = [&c, device = options.device](const Plan& p) { return c.engine->admit(p, device); };
+    batches.admit = [&c, device = options.device, threads = options.threads](const Plan& p) {
+      return c.engine->admit(p, device, threads);
+    };
   batches.go_on = [&c] { return c.watch.goes_on(); };
   c.runner = std::make_unique<BatchRunner>(c.engine->engine(), std::move(batches));
   return {};
@@ -159,8 +162,7 @@ tess_status* tess_memory_needed(const tess_engine* engine, const tess_context_op
     TS_TRY(read_context_options(options, asked));
     TS_ASSIGN(const std::vector<const Plan*> plans, plans_for(*engine->open, asked));
     tess_memory need{};
-    for (const EngineConstant& c : engine->open->engine().constants)
-      need.weights_bytes += static_cast<int64_t>(c.data.size());
+    if (!plans.empty()) need.weights_bytes = Weights::bytes_of(engine->open->engine(), info(plans[0]->arch).device);
     for (const EngineState& s : engine->open->engine().states) need.state_bytes += s.bytes;
     for (const Plan* p : plans) need.arena_bytes += p->arena_bytes;
     return write_struct(need, TS_UP_TO(tess_memory, state_bytes), "tess_memory", out);

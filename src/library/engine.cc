@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/log_sink.h"
 #include "base/memory.h"
-#include "golden/load_check.h"
 #include "library/handles.h"
 #include "library/ports.h"
 #include "library/structs.h"
@@ -56,11 +55,11 @@ bool OpenEngine::is_admitted(const Plan& plan, int device) {
   return admitted_.contains({&plan, device});
 }
 
-Status OpenEngine::admit(const Plan& plan, int device) {
+Status OpenEngine::admit(const Plan& plan, int device, int threads) {
   if (is_admitted(plan, device)) return {};
   const Turns::Turn turn = checks_.take();
   if (is_admitted(plan, device)) return {};
-  TS_TRY(require_golden(engine_, plan));
+  TS_TRY(require_golden(engine_, plan, checked_, {.threads = threads, .device = device}));
   {
     const std::lock_guard lock(lock_);
     admitted_.insert({&plan, device});

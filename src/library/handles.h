@@ -14,6 +14,7 @@
 
 #include "base/fork_locks.h"
 #include "base/status.h"
+#include "golden/load_check.h"
 #include "plan/engine.h"
 #include "runtime/state.h"
 
@@ -25,15 +26,17 @@ class OpenEngine {
   const Engine& engine() const { return engine_; }
   const std::vector<const Plan*>& plans() const { return plans_; }  // that can be run
   const char* manifest();
-  // The plan reproduces the engine's golden values on this machine; asked once per plan and device.
-  Status admit(const Plan& plan, int device);
+  // The plan reproduces the engine's golden values on this device of this machine; asked once per plan and device.
+  // `threads`: as in ExecutorOptions, of the runs that this takes.
+  Status admit(const Plan& plan, int device, int threads = 0);
 
  private:
   bool is_admitted(const Plan& plan, int device);
 
   const Engine engine_;
   std::vector<const Plan*> plans_;
-  Turns checks_;    // of golden values: contexts that are made at the same time wait for one check
+  Turns checks_;  // of golden values: contexts that are made at the same time wait for one check
+  CheckedConstants checked_;
   ShortLock lock_;  // of:
   std::string manifest_;
   std::set<std::pair<const Plan*, int>> admitted_;

@@ -125,13 +125,33 @@ Status check_layout(const Engine& engine, const Bytes& data) {
 
 }  // namespace
 
-Status check_constants(const Engine& engine) {
-  for (const EngineConstant& c : engine.constants) {
-    if (c.checksum && checksum64(c.data.span()) != *c.checksum)
+void mark_constants(const Plan& plan, std::vector<bool>& used) {
+  for (const PlanTensor& t : plan.tensors) {
+    if (t.storage == Storage::kConstant) used[static_cast<size_t>(t.index)] = true;
+  }
+}
+
+Status check_constants(const Engine& engine, const std::vector<bool>& which) {
+  std::vector<const EngineConstant*> constants;
+  std::vector<std::span<const uint8_t>> pieces;
+  for (size_t i = 0; i < which.size(); ++i) {
+    const EngineConstant& c = engine.constants[i];
+    if (!which[i] || !c.checksum) continue;
+    constants.push_back(&c);
+    pieces.push_back(c.data.span());
+  }
+  const std::vector<uint64_t> sums = checksums64(pieces);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const EngineConstant& c = *constants[i];
+    if (sums[i] != *c.checksum)
       return bad_input(
           cat("constant '", c.name, "' (", c.data.size(), " bytes) does not match its checksum: the file is damaged"));
   }
   return {};
+}
+
+Status check_constants(const Engine& engine) {
+  return check_constants(engine, std::vector<bool>(engine.constants.size(), true));
 }
 
 Result<Engine> parse_engine(const Bytes& file) {

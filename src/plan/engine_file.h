@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "plan/engine.h"
@@ -19,10 +20,16 @@ namespace tessera {
 Status write_engine(const Engine& engine, const std::string& path);
 // Maps the file; constants point into the map. Checks magic, version, sizes, the manifest's checksum, those of golden
 // values and of small constants, and that every reference inside is in range. Large constants are not read: the golden
-// check at load computes with them, and check_constants reads them all.
+// check at load computes with them (of a plan without golden values it compares their checksums), and check_constants
+// reads them all.
 Result<Engine> read_engine(const std::string& path);
 // Whether every constant has the checksum that its file has for it.
 Status check_constants(const Engine& engine);
+// The same of those that are marked, one mark per constant. Reads them whole, with the threads of the calling thread's
+// pool.
+Status check_constants(const Engine& engine, const std::vector<bool>& which);
+// Sets the marks of the constants that the plan reads.
+void mark_constants(const Plan& plan, std::vector<bool>& used);
 // The same from bytes in memory, which the engine's constants keep alive.
 Result<Engine> parse_engine(const Bytes& file);
 // Whether every reference inside an engine is in range and its plans, ports and golden values fit each other.

@@ -170,13 +170,50 @@ class CacheKeeper {
       node.inputs.resize(kLengths, kNoValue);
       node.inputs.push_back(length_);
       node.attrs.set("fresh", reads.at(kKeys));
+      const int64_t keys = g_.at(node.inputs[kKeys]).type.shape[1];
+      for (const ValueId id : g_.inputs) {
+        const Type& t = g_.at(id).type;
+        if (t.shape.size() > 1 && t.shape.back() == keys && info(t.quant.element).kind == ElementKind::kInteger)
+          masks_.insert(id);
+      }
+    }
+    for (const ValueId id : masks_) TS_TRY(check_only_masks(id));
+    return {};
+  }
+
+  // Columns of the past beyond past_length are not read, so nothing but masks may be made of them: a model that counts
+  // its positions from them (a cumulative sum) would count keys that are not there.
+  Status check_only_masks(ValueId input) const {
+    std::map<ValueId, const Node*> first = {{input, nullptr}};  // what depends on it, by way of which of its readers
+    const auto refused = [&](ValueId at, const std::string& what) {
+      const Value& v = g_.at(input);
+      const Node* const by = first.at(at);
+      return bad_input(cat("input '", v.name, "' ", to_string(v.type.shape), " has a column for each key, and ", what,
+                           by == nullptr ? std::string() : cat(" by way of layer ", by->name, " (", by->op, ")"),
+                           ": columns of the past that no key belongs to are not read by attention, and would count "
+                           "there. Only masks of attention may depend on it; positions must be an input of the model: "
+                           "export it with position_ids"));
+    };
+    for (size_t n = 0; n < g_.nodes.size(); ++n) {
+      const Node& node = g_.nodes[n];
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const auto found = first.find(node.inputs[i]);
+        if (found == first.end() || (i == kBias && caches_read_.contains(n))) continue;
+        if (node.op == "attention")
+          return refused(found->first, cat("layer ", node.name, " (attention) depends on it"));
+        const Node* const by = found->second != nullptr ? found->second : &node;
+        for (const ValueId out : node.outputs) first.emplace(out, by);
+      }
+    }
+    for (const ValueId out : g_.outputs) {
+      if (first.contains(out)) return refused(out, cat("output '", name(out), "' depends on it"));
     }
     return {};
   }
 
   // A mask that belongs to a full cache is right for a shorter one only if it does not know where a column is: it may
   // depend on inputs that say it of each key, and on constants that are the same for all keys of the past.
-  Status check_mask(ValueId mask, int64_t fresh) const {
+  Status check_mask(ValueId mask, int64_t fresh) {
     const Matcher match(g_);
     const int64_t keys = g_.at(mask).type.shape.back();
     std::set<ValueId> seen;
@@ -198,7 +235,9 @@ class CacheKeeper {
       const Node* maker = match.maker(id);
       if (maker != nullptr) {
         open.insert(open.end(), maker->inputs.begin(), maker->inputs.end());
-      } else if (last != keys) {
+      } else if (last == keys) {
+        masks_.insert(id);
+      } else {
         return bad_input(cat("its mask depends on input '", v.name, "' ", to_string(v.type.shape),
                              ", which does not say it of each key: with a shorter past it would hide other keys; masks "
                              "of inputs of ",
@@ -223,6 +262,7 @@ class CacheKeeper {
   Graph& g_;
   ValueId length_ = kNoValue;
   std::map<size_t, std::map<size_t, int64_t>> caches_read_;  // attention node -> operand -> new rows
+  std::set<ValueId> masks_;                                  // inputs that have a column for each key
 };
 
 }  // namespace

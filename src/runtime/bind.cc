@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/bind.h"
 
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <set>
+
 #include "op/op.h"
 #include "ops/ops.h"
 
@@ -22,6 +27,40 @@ Status check_chain(const Variant& variant, const Problem& problem, const PlanSte
     return bad_input(
         cat("in a chain '", step.variant, "' has the config '", form.config, "', not '", problem.config, "'"));
   return {};
+}
+
+// Operands of attention (ops/attention/attention.h) and write (ops/write/write.h).
+constexpr size_t kKeys = 1, kLengths = 4, kAt = 2;
+
+// Rows before the new ones that a step has memory for, where operand `i` of it says how many are valid; -1: it does
+// not.
+int64_t rows_before(const Plan& plan, const PlanStep& step, size_t i) {
+  const auto shape = [&](size_t operand) -> const Shape& {
+    return plan.tensors[static_cast<size_t>(step.in[operand])].desc.shape;
+  };
+  if (step.op == "attention" && i == kLengths) return shape(kKeys)[1] - step.attrs.integer("fresh", 0);
+  if (step.op != "write" || i != kAt) return -1;
+  const size_t axis = static_cast<size_t>(step.attrs.integer("axis"));
+  return shape(0)[axis] - shape(1)[axis];
+}
+
+// The numbers that a tensor has of an input; none where it lies in no input, or not in even steps.
+std::vector<CacheLength> numbers_in(const Plan& plan, const PlanTensor& t) {
+  const auto port = std::find_if(plan.inputs.begin(), plan.inputs.end(), [&](const Port& p) {
+    const PlanTensor& whole = plan.tensors[static_cast<size_t>(p.tensor)];
+    return whole.storage == t.storage && whole.index == t.index;
+  });
+  const bool given = t.storage == Storage::kInput || t.storage == Storage::kState;
+  if (!given || port == plan.inputs.end() || info(t.desc.type.element).bits < 8) return {};
+  CacheLength n{.input = static_cast<size_t>(port - plan.inputs.begin())};
+  n.offset_bytes = t.offset_bytes - plan.tensors[static_cast<size_t>(port->tensor)].offset_bytes;
+  n.count = elements(t.desc.shape);
+  n.element = t.desc.type.element;
+  if (!t.desc.dense()) {
+    if (t.desc.shape.size() != 1) return {};
+    n.stride = t.desc.strides[0];
+  }
+  return {n};
 }
 
 }  // namespace
@@ -142,6 +181,60 @@ Status check_buffers(const Plan& plan, std::span<const void* const> inputs, std:
   };
   TS_TRY(side("input", plan.inputs, inputs));
   return side("output", plan.outputs, outputs);
+}
+
+std::vector<CacheLength> cache_lengths(const Plan& plan) {
+  std::vector<CacheLength> found;
+  std::map<int, std::vector<CacheLength>> copies;  // tensors that hold the numbers of an input
+  std::set<int64_t> written;                       // states that no longer hold what the run began with
+  for (const PlanStep& step : plan.steps) {
+    for (size_t i = 0; i < step.in.size(); ++i) {
+      if (step.in[i] < 0) continue;
+      const bool copied = step.op == "copy" && i == 0;
+      const int64_t longest = rows_before(plan, step, i);
+      if (!copied && longest < 0) continue;
+      const PlanTensor& t = plan.tensors[static_cast<size_t>(step.in[i])];
+      if (t.storage == Storage::kState && written.contains(t.index)) continue;
+      std::vector<CacheLength> numbers = numbers_in(plan, t);
+      if (const auto held = copies.find(step.in[i]); held != copies.end()) numbers = held->second;
+      if (copied) copies[step.out[0]] = numbers;
+      for (CacheLength n : numbers) {
+        n.longest = longest;
+        if (!copied) found.push_back(n);
+      }
+    }
+    for (const int out : step.out) {
+      if (out >= 0 && plan.tensors[static_cast<size_t>(out)].storage == Storage::kState)
+        written.insert(plan.tensors[static_cast<size_t>(out)].index);
+    }
+  }
+  return found;
+}
+
+int64_t longest_cache(const std::vector<CacheLength>& lengths, size_t input) {
+  int64_t longest = -1;
+  for (const CacheLength& n : lengths) {
+    if (n.input == input) longest = longest < 0 ? n.longest : std::min(longest, n.longest);
+  }
+  return longest;
+}
+
+Status check_cache_lengths(const Plan& plan, const std::vector<CacheLength>& lengths,
+                           std::span<const void* const> inputs) {
+  for (const CacheLength& n : lengths) {
+    if (inputs[n.input] == nullptr) continue;  // what lies in the state
+    const auto* numbers = static_cast<const uint8_t*>(inputs[n.input]) + n.offset_bytes;
+    for (int64_t i = 0; i < n.count; ++i) {
+      double number = 0;
+      info(n.element).decode_f64(numbers, i * n.stride, 1, &number);
+      if (number >= 0 && number <= static_cast<double>(n.longest)) continue;
+      return bad_input(cat("input '", plan.inputs[n.input].name, "' of plan '", plan.name, "' is ",
+                           std::setprecision(17), number, n.count > 1 ? cat(" for batch item ", i) : std::string(),
+                           "; the cache has room for 0 to ", longest_cache(lengths, n.input),
+                           " rows before the new ones"));
+    }
+  }
+  return {};
 }
 
 }  // namespace tessera

@@ -38,4 +38,22 @@ int64_t port_bytes(const Plan& plan, const Port& port);
 // As many buffers as ports, and none missing but those of states.
 Status check_buffers(const Plan& plan, std::span<const void* const> inputs, std::span<void* const> outputs);
 
+// Numbers of one input that say how much of a cache is valid: operand `at` of write or `lengths` of attention has them
+// (docs/design/0028), directly or by way of copies. A kernel cannot report an error, so it clamps them, and new rows
+// are then written over the last ones. Where they are in host memory they are checked first: 0 <= number <= longest.
+struct CacheLength {
+  size_t input = 0;  // of the plan's list
+  int64_t offset_bytes = 0, count = 0, stride = 1;
+  Element element = Element::i32;
+  int64_t longest = 0;
+};
+
+// Contract: check_engine found nothing, or every step was bound.
+std::vector<CacheLength> cache_lengths(const Plan& plan);
+// The largest number that input may have; -1: it is no length of a cache.
+int64_t longest_cache(const std::vector<CacheLength>& lengths, size_t input);
+// `inputs`: host memory, as check_buffers accepts it.
+Status check_cache_lengths(const Plan& plan, const std::vector<CacheLength>& lengths,
+                           std::span<const void* const> inputs);
+
 }  // namespace tessera

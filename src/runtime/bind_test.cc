@@ -3,6 +3,8 @@
 // anything is taken.
 #include <gtest/gtest.h>
 
+#include "compile/compile.h"
+#include "ir/text.h"
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
@@ -137,6 +139,88 @@ TEST(Bind, OperandsLieAsTheirKernelReadsThem) {
       EXPECT_FALSE(bind_steps(result.plans[0]).ok()) << variant << " " << name_of(layout);
     }
   }
+}
+
+Engine lowered_engine(const std::string& text) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph.ok()) << graph.status().message();
+  Engine e;
+  e.target = Arch::cpu, e.precision = "fp32";
+  ConstantPool pool(e.constants, &e.states);
+  LowerOptions how;
+  how.types.precision = "fp32";
+  how.plan.target = Arch::cpu;
+  how.plan.batch = batch_of(*graph);
+  how.plan.name = "main";
+  auto plan = lower(*graph, how, pool);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  if (plan.ok()) e.plans.push_back(std::move(plan).value());
+  const Status sound = check_engine(e);
+  EXPECT_TRUE(sound.ok()) << sound.message();
+  return e;
+}
+
+size_t input_of(const Plan& plan, const std::string& name) {
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    if (plan.inputs[i].name == name) return i;
+  }
+  ADD_FAILURE() << "no input " << name;
+  return 0;
+}
+
+// Numbers for writing, through a copy, numbers for reading, and some that are no lengths.
+constexpr const char* kBoth = R"(graph both {
+  in %x: f32[2,1,1,4]
+  in %at: i64[2]
+  in %valid: i32[2]
+  in %number: i32[2]
+  in %cache: f32[2,5,1,4]
+  %row: i32[2] = copy(%at) @"row"
+  %after: f32[2,5,1,4] = write(%cache, %x, %row) {axis=1} @"write"
+  %y: f32[2,1,1,4] = attention(%x, %after, %after, _, %valid) {scale=1, fresh=0} @"attention"
+  %z: i32[2] = map(%number) {fn="neg"} @"neg"
+  out %y
+  out %z
+  out %after
+  state %cache = %after
+})";
+
+TEST(CacheLengths, AreFoundThroughCopies) {
+  const Engine e = lowered_engine(kBoth);
+  const Plan& plan = e.plans[0];
+  const std::vector<CacheLength> lengths = cache_lengths(plan);
+  EXPECT_EQ(longest_cache(lengths, input_of(plan, "at")), 4);
+  EXPECT_EQ(longest_cache(lengths, input_of(plan, "valid")), 5);
+  for (const char* other : {"x", "number", "cache"}) EXPECT_EQ(longest_cache(lengths, input_of(plan, other)), -1);
+}
+
+TEST(CacheLengths, EachBatchItemIsLookedAt) {
+  const Engine e = lowered_engine(kBoth);
+  const auto executor = bind(e, e.plans[0]);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  const std::vector<float> x(8, 1);
+  const auto run = [&](int64_t row, int32_t first, int32_t second) {
+    const std::vector<int64_t> at = {0, row};
+    const std::vector<int32_t> valid = {first, second}, number = {-9, 1 << 30};
+    std::vector<float> y(8);
+    std::vector<int32_t> z(2);
+    const void* in[] = {x.data(), at.data(), valid.data(), number.data(), nullptr};
+    void* out[] = {y.data(), z.data(), nullptr};
+    return (*executor)->run(in, out).message();
+  };
+  EXPECT_EQ(run(0, 0, 5), "");
+  EXPECT_EQ(run(4, 5, 0), "");
+  EXPECT_EQ(run(5, 5, 0),
+            "input 'at' of plan 'main' is 5 for batch item 1; the cache has room for 0 to 4 rows before the new ones");
+  EXPECT_EQ(run(4, 5, 6),
+            "input 'valid' of plan 'main' is 6 for batch item 1; the cache has room for 0 to 5 rows before the new "
+            "ones");
+  EXPECT_EQ(run(4, -1, 5),
+            "input 'valid' of plan 'main' is -1 for batch item 0; the cache has room for 0 to 5 rows before the new "
+            "ones");
+  EXPECT_EQ(run(int64_t{1} << 32, 5, 0),
+            "input 'at' of plan 'main' is 4294967296 for batch item 1; the cache has room for 0 to 4 rows before the "
+            "new ones");
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ class CudaExecutor : public Executor {
     memory_.input_slots = reinterpret_cast<void* const*>(slots_.data());
     memory_.output_slots = memory_.input_slots + plan_.inputs.size();
     TS_ASSIGN(steps_, bind_steps(plan_));
+    lengths_ = cache_lengths(plan_);
     TS_TRY(set_slots(staged_, stream_));
     TS_TRY(rehearse());
     memory_.states = state_->blocks();
@@ -130,6 +131,7 @@ class CudaExecutor : public Executor {
 
   Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs) {
     TS_TRY(check_buffers(plan_, inputs, outputs));
+    TS_TRY(check_cache_lengths(plan_, lengths_, inputs));
     TS_TRY(state_->order().wait({stream_}));
     if (observe_) return run_observed(inputs, outputs);
     if (!replaced_.empty()) return run_replacing(inputs, outputs);
@@ -366,6 +368,7 @@ class CudaExecutor : public Executor {
 
   Status stage_inputs(std::span<const void* const> inputs) {
     TS_TRY(check_buffers(plan_, inputs, std::span(staged_).subspan(plan_.inputs.size())));
+    TS_TRY(check_cache_lengths(plan_, lengths_, inputs));
     TS_TRY(state_->order().settle());  // what is copied next is not in the order of a stream
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == nullptr) continue;  // a state
@@ -505,6 +508,7 @@ class CudaExecutor : public Executor {
   std::vector<void*> wanted_;
   Memory memory_;
   std::vector<BoundStep> steps_;
+  std::vector<CacheLength> lengths_;
   struct ChainOfSteps {
     size_t end = 0;  // the step behind it
     std::unique_ptr<sm90::Chain> chain;

@@ -58,6 +58,7 @@ class HostExecutor : public Executor {
     if (options_.threads > 0) pool_ = make_pool(options_.threads);
     const UsePool pool(pool_.get());  // kernels divide their work by it
     TS_ASSIGN(steps_, bind_steps(plan_));
+    lengths_ = cache_lengths(plan_);
     return {};
   }
 
@@ -156,6 +157,7 @@ class HostExecutor : public Executor {
 
   Status run_now(std::span<const void* const> inputs, std::span<void* const> outputs, Stamps* stamps = nullptr) {
     TS_TRY(check_buffers(plan_, inputs, outputs));
+    TS_TRY(check_cache_lengths(plan_, lengths_, inputs));
     memory_.inputs = inputs;
     memory_.outputs = outputs;
     place_views(plan_, memory_, steps_);
@@ -218,6 +220,7 @@ class HostExecutor : public Executor {
   Buffer arena_;
   Memory memory_;
   std::vector<BoundStep> steps_;
+  std::vector<CacheLength> lengths_;
   std::unique_ptr<Scratch> scratch_;  // results of runs that are timed: their pages are there after the first
 };
 

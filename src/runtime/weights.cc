@@ -2,6 +2,8 @@
 #include "runtime/weights.h"
 
 #include "base/fork_locks.h"
+#include "plan/engine_file.h"
+#include "plan/golden_plans.h"
 
 namespace tessera {
 namespace {
@@ -11,10 +13,7 @@ constexpr int64_t kAlignment = 256;  // what cudaMalloc itself gives
 std::vector<bool> used_on_gpus(const Engine& engine) {
   std::vector<bool> used(engine.constants.size(), false);
   for (const Plan& plan : engine.plans) {
-    if (info(plan.arch).device != DeviceKind::kCuda) continue;
-    for (const PlanTensor& t : plan.tensors) {
-      if (t.storage == Storage::kConstant) used[static_cast<size_t>(t.index)] = true;
-    }
+    if (info(plan.arch).device == DeviceKind::kCuda) mark_constants(plan, used);
   }
   return used;
 }
@@ -40,6 +39,20 @@ Result<std::shared_ptr<const Weights>> Weights::of(const Engine& engine, DeviceK
   TS_TRY(made->upload(engine, used, device));
   resident.push_back(made);
   return std::shared_ptr<const Weights>(std::move(made));
+}
+
+int64_t Weights::bytes_of(const Engine& engine, DeviceKind kind) {
+  std::vector<bool> used(engine.constants.size(), false);
+  for (const Plan& plan : engine.plans) {
+    if (!is_golden(plan) && info(plan.arch).device == kind) mark_constants(plan, used);
+  }
+  if (kind == DeviceKind::kCuda) used = used_on_gpus(engine);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const auto own = static_cast<int64_t>(engine.constants[i].data.size());
+    if (used[i]) bytes += kind == DeviceKind::kCuda ? round_up(own, kAlignment) : own;
+  }
+  return bytes;
 }
 
 bool Weights::hold(const Engine& engine, const std::vector<bool>& used, int device) const {

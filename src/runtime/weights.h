@@ -18,6 +18,8 @@ class Weights {
   // Those that lie there already, or new ones. Constants that no plan of this kind of device uses are left out (null).
   // May be called from any thread. Contract: `engine` outlives them and keeps its constants.
   static Result<std::shared_ptr<const Weights>> of(const Engine& engine, DeviceKind kind, int device = 0);
+  // What they take there. On the host: what its plans read of the engine's own memory, golden plans left out.
+  static int64_t bytes_of(const Engine& engine, DeviceKind kind);
   const std::vector<const uint8_t*>& constants() const { return constants_; }  // per engine constant
 
  private:

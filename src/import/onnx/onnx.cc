@@ -351,9 +351,12 @@ Result<OnnxFile> OnnxFile::open(const std::string& path) {
   return out;
 }
 
-std::optional<size_t> OnnxFile::axes_of_input(const std::string& name) const {
+std::optional<Shape> OnnxFile::axes_of_input(const std::string& name) const {
   for (const OnnxInput& input : model_->inputs) {
-    if (input.name == name) return input.dims.size();
+    if (input.name != name) continue;
+    Shape axes;
+    for (const OnnxDim& d : input.dims) axes.push_back(d.size);
+    return axes;
   }
   return std::nullopt;
 }

@@ -36,8 +36,8 @@ class OnnxFile {
  public:
   static Result<OnnxFile> open(const std::string& path);
   Result<Graph> graph(const OnnxOptions& options) const;
-  // How many axes an input has; nothing where the model has no such input.
-  std::optional<size_t> axes_of_input(const std::string& name) const;
+  // Sizes of an input's axes, -1 where the model leaves one open; nothing where the model has no such input.
+  std::optional<Shape> axes_of_input(const std::string& name) const;
 
  private:
   std::string path_, name_;
