@@ -24,6 +24,8 @@ constexpr int64_t kBlockRows = 216;
 // begin at multiples of the unit: a result may be quantized in blocks of 32.
 constexpr int64_t kBlockCols = 768, kLeastCols = 64, kColUnit = 32;
 constexpr int64_t kPiecesPerThread = 4;
+// Packed rows over all of k stay for the next piece of the same rows where they take no more than this.
+constexpr int64_t kMostKeptBytes = 3 << 19;
 
 // int32 sums become floats where they lie.
 void to_floats(float* v, int64_t n) {
@@ -74,6 +76,7 @@ class ProductsKernel final : public Kernel {
                   pieces = p_.batch * row_pieces * col_pieces;
     std::atomic<int64_t> next{0};
     parallel_for(std::min(workers, pieces), 1, [&](int64_t, int64_t) {
+      Worker worker(*this);
       for (int64_t i = next++; i < pieces; i = next++) {
         const int64_t col = i % col_pieces * cols, row = i / col_pieces % row_pieces * rows;
         multiply({.batch = i / (col_pieces * row_pieces),
@@ -81,7 +84,7 @@ class ProductsKernel final : public Kernel {
                   .rows = std::min(rows, p_.m - row),
                   .col = col,
                   .cols = std::min(cols, p_.n - col)},
-                 in, out[0]);
+                 in, out[0], worker);
       }
     });
     return {};
@@ -93,13 +96,30 @@ class ProductsKernel final : public Kernel {
     int64_t batch, row, rows, col, cols;
     int64_t stride() const { return round_up(cols, kPanelCols); }  // of its tile
   };
-  // Scratch of a piece: packed panels, and what codes pass through on their way there.
-  struct Buffers {
-    void *x_panels, *w_panel;
+  // Scratch of a thread that takes pieces: packed panels, and what codes pass through on their way there.
+  struct Worker {
+    explicit Worker(const ProductsKernel& k)
+        : scratch(k.scratch_bytes()),
+          tile(scratch.floats(k.block_rows() * k.block_cols())),
+          x_panels(static_cast<uint8_t*>(scratch.bytes(k.x_panel_blocks() * k.x_block_bytes()))),
+          w_panel(scratch.bytes(k.product_.w_bytes(k.block_k()))),
+          decoded(scratch.floats(k.decoded_floats())),
+          numbers(scratch.floats(k.numbers_floats())),
+          codes(scratch.floats(k.codes_floats())),
+          x_codes(scratch.floats(k.x_codes_floats())),
+          by_row(scratch.floats(k.block_rows())),
+          by_column(scratch.floats(k.block_cols())),
+          program(scratch.floats(k.program_.scratch_floats(k.block_cols()))) {}
+    Scratch scratch;
+    float* tile;
+    uint8_t* x_panels;
+    void* w_panel;
     float* decoded;  // of the product's own
     void* numbers;   // rows or a panel of `numbers_`
     void* codes;     // rows of a sparse weight
     void* x_codes;   // rows of x that rows_ read
+    float *by_row, *by_column, *program;
+    int64_t batch = -1, row = -1;  // whose rows lie in x_panels over all of k
   };
   int64_t block_rows() const { return round_up(std::min(p_.m, kBlockRows), product_.rows); }
   int64_t block_cols() const { return round_up(std::min(p_.n, kBlockCols), kColUnit); }
@@ -114,44 +134,41 @@ class ProductsKernel final : public Kernel {
     return rows_ == nullptr ? 0 : divide_up(product_.rows * block_k() * info(x_).bits, 32);
   }
   int64_t codes_floats() const { return sparse() ? divide_up(kPanelCols * round_up(block_k(), 8) * w_bits_, 32) : 0; }
+  int64_t x_block_bytes() const { return round_up(product_.x_bytes(block_rows(), block_k()), 64); }
+  bool keeps_rows() const { return divide_up(p_.k, product_.block_k) * x_block_bytes() <= kMostKeptBytes; }
+  int64_t x_panel_blocks() const { return keeps_rows() ? divide_up(p_.k, product_.block_k) : 1; }
   int64_t scratch_bytes() const {
-    return Scratch::bytes_of(block_rows() * block_cols()) + product_.x_bytes(block_rows(), block_k()) +
+    return Scratch::bytes_of(block_rows() * block_cols()) + x_panel_blocks() * x_block_bytes() +
            product_.w_bytes(block_k()) + Scratch::bytes_of(decoded_floats()) + Scratch::bytes_of(numbers_floats()) +
            Scratch::bytes_of(codes_floats()) + Scratch::bytes_of(x_codes_floats()) + Scratch::bytes_of(block_rows()) +
            Scratch::bytes_of(block_cols()) + Scratch::bytes_of(program_.scratch_floats(block_cols())) + 2 * 64;
   }
 
-  void multiply(const Block& b, std::span<const TensorView> in, const TensorView& out) const {
-    Scratch scratch(scratch_bytes());
-    float* tile = scratch.floats(b.rows * b.stride());
-    Buffers buffers{.x_panels = scratch.bytes(product_.x_bytes(b.rows, block_k())),
-                    .w_panel = scratch.bytes(product_.w_bytes(block_k())),
-                    .decoded = scratch.floats(decoded_floats()),
-                    .numbers = scratch.floats(numbers_floats()),
-                    .codes = scratch.floats(codes_floats()),
-                    .x_codes = scratch.floats(x_codes_floats())};
+  void multiply(const Block& b, std::span<const TensorView> in, const TensorView& out, Worker& worker) const {
+    const bool packed = worker.batch == b.batch && worker.row == b.row;
     for (int64_t k0 = 0; k0 < p_.k; k0 += product_.block_k) {
       const int64_t k = std::min(product_.block_k, p_.k - k0);
-      pack_rows(in[0], b, k0, k, buffers);
+      uint8_t* x_panels = worker.x_panels + (keeps_rows() ? k0 / product_.block_k * x_block_bytes() : 0);
+      if (!packed) pack_rows(in[0], b, k0, k, x_panels, worker);
       for (int64_t c = 0; c < b.cols; c += kPanelCols) {
-        const void* w = take_panel(in[1], b.batch * p_.n, b.col + c, k0, k, buffers);
-        product_.multiply(buffers.x_panels, w, b.rows, k, k0 == 0, tile + c, b.stride());
+        const void* w = take_panel(in[1], b.batch * p_.n, b.col + c, k0, k, worker);
+        product_.multiply(x_panels, w, b.rows, k, k0 == 0, worker.tile + c, b.stride());
       }
     }
-    finish(b, in, out, tile, scratch);
+    if (keeps_rows()) worker.batch = b.batch, worker.row = b.row;
+    finish(b, in, out, worker);
   }
 
   // Rows of the block over k columns from k0 into x panels.
-  void pack_rows(const TensorView& x, const Block& b, int64_t k0, int64_t k, const Buffers& to) const {
+  void pack_rows(const TensorView& x, const Block& b, int64_t k0, int64_t k, uint8_t* panel, const Worker& to) const {
     const int64_t row = b.batch * p_.m + b.row, begin = row * p_.x_row_stride + k0;
     if (x_codes_ && rows_ == nullptr) {
-      product_.pack_x(x_, x.data, p_.x_row_stride, begin, b.rows, k, to.decoded, to.x_panels);
+      product_.pack_x(x_, x.data, p_.x_row_stride, begin, b.rows, k, to.decoded, panel);
       return;
     }
     const int64_t panel_bytes = product_.rows * round_up(k, product_.depth) * product_.bytes;
     const int64_t row_bytes = k * info(numbers_).bits / 8;
     NumberReader::Matrix m{x.data, x.scale, p_.k};
-    auto* panel = static_cast<uint8_t*>(to.x_panels);
     for (int64_t r = 0; r < b.rows; r += product_.rows, panel += panel_bytes) {
       const int64_t count = std::min(product_.rows, b.rows - r);
       if (rows_ != nullptr) {
@@ -170,8 +187,7 @@ class ProductsKernel final : public Kernel {
   }
 
   // Weights col ... col + 15 over k columns from k0, of the matrix that begins at row `top`.
-  const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k,
-                         const Buffers& to) const {
+  const void* take_panel(const TensorView& w, int64_t top, int64_t col, int64_t k0, int64_t k, const Worker& to) const {
     const int64_t rows = std::min(kPanelCols, p_.n - col), row = top + col;
     const Layout layout = w.desc->layout.codes;
     NumberReader::Matrix m{w.data, w.scale, p_.k};
@@ -205,19 +221,17 @@ class ProductsKernel final : public Kernel {
     return to.w_panel;
   }
 
-  void finish(const Block& b, std::span<const TensorView> in, const TensorView& out, float* tile,
-              Scratch& scratch) const {
+  void finish(const Block& b, std::span<const TensorView> in, const TensorView& out, const Worker& worker) const {
     const int64_t first_row = p_.beside ? b.row : b.batch * p_.m + b.row,
                   first_col = p_.beside ? b.batch * p_.n + b.col : b.col;
-    const CpuProgram::Columns program =
-        program_.on(in, out, first_col, b.cols, scratch.floats(program_.scratch_floats(b.cols)));
+    const CpuProgram::Columns program = program_.on(in, out, first_col, b.cols, worker.program);
     const SumScales x_scales(in[0]), w_scales(in[1]);
-    const float* by_row = x_scales.of_rows(b.batch * p_.m + b.row, b.rows, scratch.floats(b.rows));
-    const float* by_column = w_scales.of_rows(b.batch * p_.n + b.col, b.cols, scratch.floats(b.cols));
+    const float* by_row = x_scales.of_rows(b.batch * p_.m + b.row, b.rows, worker.by_row);
+    const float* by_column = w_scales.of_rows(b.batch * p_.n + b.col, b.cols, worker.by_column);
     const float common = x_scales.of_tensor() * w_scales.of_tensor();
     const bool scaled = x_scales.any() || w_scales.any();
     for (int64_t r = 0; r < b.rows; ++r) {
-      float* v = tile + r * b.stride();
+      float* v = worker.tile + r * b.stride();
       if (product_.integer) to_floats(v, b.cols);
       if (scaled) scale_row(v, b.cols, by_row != nullptr ? common * by_row[r] : common, by_column);
       program.finish(first_row + r, v);

@@ -96,9 +96,9 @@ void decode_row_simd(Element element, const void* codes, int64_t first, int64_t 
   if (!known) info(element).decode(codes, first, n, out);
 }
 
-// e4m3 in bf16 by integer operations on bytes: 16 codes at a time, how many were decoded. Normal numbers move their
-// exponent and fraction and add the difference of the biases; the eight subnormals, m * 2^-9, come from a table.
-int64_t e4m3_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
+// e4m3 in bf16 by integer operations: how many codes were decoded. Normal numbers move their exponent and fraction and
+// add the difference of the biases; the eight subnormals, m * 2^-9, come from a table. On bytes, 16 at a time:
+int64_t e4m3_bytes_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
   const hn::FixedTag<uint8_t, 16> d;
   const hn::FixedTag<uint16_t, 8> d16;
   const auto set = [&](int bits) HWY_ATTR { return hn::Set(d, static_cast<uint8_t>(bits)); };
@@ -119,6 +119,35 @@ int64_t e4m3_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
     hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d, low, high)), d16, out + i + 8);
   }
   return i;
+}
+
+// On halves, which is less work where vectors are longer than 16 bytes.
+int64_t e4m3_halves_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
+  const hn::Repartition<uint16_t, D> d;
+  const hn::Rebind<uint8_t, decltype(d)> d8;
+  const hn::Repartition<uint8_t, D> bytes;
+  constexpr int64_t kCodes = 2 * kLanes;
+  const auto set = [&](int bits) HWY_ATTR { return hn::Set(d, static_cast<uint16_t>(bits)); };
+  alignas(16) static constexpr uint16_t kSmall[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const auto numbers = hn::BitCast(bytes, hn::LoadDup128(d, kSmall));
+  int64_t i = 0;
+  for (; i + kCodes <= n; i += kCodes) {
+    const auto code = hn::PromoteTo(d, hn::LoadU(d8, codes + i)), magnitude = hn::And(code, set(0x7f));
+    const auto twice = hn::And(hn::Add(code, code), set(14));  // where a subnormal's number begins in the table
+    const auto index = hn::Or(hn::Or(twice, hn::ShiftLeft<8>(twice)), set(0x0100));
+    const auto small = hn::BitCast(d, hn::TableLookupBytes(numbers, hn::BitCast(bytes, index)));
+    const auto normal = hn::Add(hn::ShiftLeft<4>(magnitude), set((127 - 7) << 7));
+    auto number = hn::IfThenElse(hn::Lt(magnitude, set(8)), small, normal);
+    number = hn::IfThenElse(hn::Eq(magnitude, set(0x7f)), set(0x7fc0), number);  // the NaN that decode gives
+    hn::StoreU(hn::Or(number, hn::And(hn::ShiftLeft<8>(code), set(0x8000))), d, out + i);
+  }
+  return i;
+}
+
+int64_t e4m3_to_bf16(const uint8_t* codes, int64_t n, uint16_t* out) {
+  int64_t done = 0;
+  if constexpr (kLanes > 4) done = e4m3_halves_to_bf16(codes, n, out);
+  return done + e4m3_bytes_to_bf16(codes + done, n - done, out + done);
 }
 
 void decode_row_bf16_simd(Element element, const void* codes, int64_t first, int64_t n, uint16_t* out) {
