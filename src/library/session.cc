@@ -79,7 +79,9 @@ Status make(const tess_engine& engine, const tess_session_options& asked, tess_s
   s.engine = engine.open;
   options.state = s.state->state;
   if (asked.no_verify == 0)
-    options.admit = [open = engine.open.get(), device = asked.device](const Plan& p) { return open->admit(p, device); };
+    options.admit = [open = engine.open.get(), device = asked.device, threads = asked.threads](const Plan& p) {
+      return open->admit(p, device, threads);
+    };
   s.place = {.device = info(engine.open->plans()[0]->arch).device == DeviceKind::kCuda, .id = asked.device};
   options.go_on = [&s] { return s.watch.goes_on(); };
   TS_ASSIGN(s.session, Session::make(e, options));
