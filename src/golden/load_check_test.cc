@@ -43,5 +43,32 @@ TEST(LoadCheck, EachConstantIsReadOnce) {
   EXPECT_FALSE(require_golden(e, e.plans[0], anew, {.threads = 2}).ok());
 }
 
+// Of a smaller bucket's golden inputs, which were cut from arrays for a larger one: kernels have clamped the number.
+TEST(LoadCheck, GoldenLengthsAreThoseThatKernelsRead) {
+  Engine e = remembering_engine(Arch::cpu, 1, 2);
+  Plan& p = e.plans[0];
+  p.tensors = {test_tensor("cache", {1, 4, 2}, Storage::kInput, 0), test_tensor("x", {1, 1, 2}, Storage::kInput, 1),
+               test_tensor("at", {1}, Storage::kInput, 2), test_tensor("after", {1, 4, 2}, Storage::kOutput, 0)};
+  p.tensors[2].desc = dense_operand({1}, Element::i32);
+  p.inputs = {{"cache", 0}, {"x", 1}, {"at", 2}}, p.outputs = {{"after", 3}};
+  p.steps = {{.layer = "write", .op = "write", .variant = "write/cpu", .in = {0, 1, 2}, .out = {3}}};
+  p.steps[0].attrs.set("axis", int64_t{1});
+  const auto tensor = [&](size_t i, auto number) {
+    const Operand& desc = p.tensors[i].desc;
+    const std::vector<decltype(number)> numbers(static_cast<size_t>(elements(desc.shape)), number);
+    Buffer data(numbers.size() * sizeof(number));
+    std::memcpy(data.data(), numbers.data(), data.size());
+    return GoldenTensor{p.tensors[i].name, desc.shape, desc.type, Bytes::own(std::move(data))};
+  };
+  for (const auto& [given, read] : {std::pair{9, 3}, {-1, 0}, {2, 2}}) {
+    e.golden.inputs = {tensor(0, 1.0f), tensor(1, 5.0f), tensor(2, int32_t{given})};
+    const Samples samples = golden_samples(e, p);
+    int32_t at = 0;
+    std::memcpy(&at, samples.data[2].data(), sizeof(at));
+    EXPECT_EQ(at, read);
+    EXPECT_EQ(std::memcmp(samples.data[1].data(), e.golden.inputs[1].data.data(), 8), 0);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

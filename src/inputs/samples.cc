@@ -201,6 +201,22 @@ void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed) {
   }
 }
 
+void clamp_lengths(const Plan& plan, Samples& samples) {
+  const std::vector<CacheLength> of_caches = cache_lengths(plan);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const int64_t longest = longest_cache(of_caches, i);
+    if (longest < 0) continue;
+    const ElementInfo& e = info(desc_of(plan, plan.inputs[i]).type.element);
+    std::vector<double> lengths(static_cast<size_t>(sample_elements(plan, plan.inputs[i]) * samples.count));
+    const auto n = static_cast<int64_t>(lengths.size());
+    e.decode_f64(samples.data[i].data(), 0, n, lengths.data());
+    for (double& length : lengths) length = std::clamp(length, 0.0, static_cast<double>(longest));
+    Buffer b(samples.data[i].size());
+    e.encode_f64(lengths.data(), n, b.data(), 0);
+    samples.data[i] = Bytes::own(std::move(b));
+  }
+}
+
 std::string misfit_lengths(const Plan& plan, const Samples& samples) {
   const std::vector<CacheLength> of_caches = cache_lengths(plan);
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -384,6 +400,7 @@ Result<Samples> read_samples(const Plan& plan, const std::string& path, const Ar
       s.data[i] = Bytes::own(Buffer(static_cast<size_t>(s.count * port_bytes(plan, plan.inputs[i]) / plan.batch)));
   }
   s.unread = unread_arrays(plan, arrays, path);
+  if (shapes.front) clamp_lengths(plan, s);
   return s;
 }
 

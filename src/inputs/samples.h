@@ -54,6 +54,9 @@ std::optional<InputKind> find_input_kind(std::string_view name);
 Samples random_samples(const Plan& plan, int64_t count, uint64_t seed, InputKind kind = InputKind::kNormal);
 // Lengths of caches from 0 to the longest, at random, in the place of the longest: plans hold at all of them.
 void draw_lengths(const Plan& plan, Samples& samples, uint64_t seed);
+// Lengths of caches beyond the longest become the longest, as kernels read them: those of arrays that were cut to their
+// front, and of golden inputs that were made of such arrays.
+void clamp_lengths(const Plan& plan, Samples& samples);
 // What is wrong with a length of a cache, in a sentence; empty: nothing.
 std::string misfit_lengths(const Plan& plan, const Samples& samples);
 // How arrays may differ from the shapes of a plan's ports, beside the batch.
