@@ -66,6 +66,7 @@ const std::vector<Pass>& passes() {
          return {};
        }}},
       {"merge_groups", {[](Graph& graph) { return merge_groups(graph, Arch::sm90, Element::f16); }}},
+      {"merge_groups_cpu", {[](Graph& graph) { return merge_groups(graph, Arch::cpu, Element::f32); }}},
       {"pad_products", {[](Graph& graph) { return pad_products(graph, Arch::sm90, Element::f16); }}},
       {"join_gathers", {join_gathers}},
       {"join_layers", {[](Graph& graph) { return join_layers(graph, Arch::sm90); }}},

@@ -11,6 +11,7 @@
 #include "ops/ops.h"
 #include "ops/runnable.h"
 #include "rewrite/unfuse.h"
+#include "tiles/cpu/product.h"
 
 namespace tessera {
 namespace {
@@ -102,17 +103,31 @@ int64_t groups_as_one(const Graph& g, size_t n, Arch target, Element carrier) {
   return count <= kMostMerged && runs_among_padded(g, n, count, target, carrier) ? count : 1;
 }
 
+// A CPU multiplies 16 results at a time: groups of fewer would be filled up with zeros anyhow, each with windows of its
+// own, and only weights of whole panels are packed at build.
+int64_t groups_of_a_panel(const Graph& g, size_t n, Arch target) {
+  const int64_t count = g.nodes[n].attrs.integer("groups", 1),
+                results = g.at(g.nodes[n].inputs[1]).type.shape[0] / count;
+  for (int64_t some = 2; some * results <= kPanelCols && some <= count; ++some) {
+    if (count % some != 0 || some * results % kPanelCols != 0) continue;
+    Graph trial = g;
+    merge(trial, trial.nodes[n], some, PaddedNumbers::kLeftOut);
+    return runnable(trial, trial.producers(), trial.nodes[n], target) ? some : 1;
+  }
+  return 1;
+}
+
 }  // namespace
 
 Status merge_groups(Graph& graph, Arch target, Element carrier) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const std::vector<int> producers = graph.producers();
-    if (!may_merge(graph, graph.nodes[n]) || runnable(graph, producers, graph.nodes[n], target) ||
-        runs_unfused(graph, n, target, carrier))
-      continue;
+    if (!may_merge(graph, graph.nodes[n])) continue;
+    const bool runs = runnable(graph, producers, graph.nodes[n], target) || runs_unfused(graph, n, target, carrier);
+    if (runs && target != Arch::cpu) continue;
     const Problem p = problem_of(graph, producers, graph.nodes[n]);
     if (find_op(p.op)->by_number(p)) continue;  // no products of matrices, merged or not
-    const int64_t some = groups_as_one(graph, n, target, carrier);
+    const int64_t some = runs ? groups_of_a_panel(graph, n, target) : groups_as_one(graph, n, target, carrier);
     if (some > 1) merge(graph, graph.nodes[n], some, PaddedNumbers::kMade);
   }
   return {};

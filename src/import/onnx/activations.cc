@@ -78,6 +78,7 @@ Result<Values> leaky_relu(OnnxCall& c) {
   TS_ASSIGN(const ValueId x, c.operand(0));
   TS_ASSIGN(const double alpha, c.number("alpha", 0.01));
   const Written f(c, x);
+  if (alpha > 0 && alpha <= 1) return single(f("max", x, f("mul", x, f.number(alpha))));
   return single(f.where(f("less", x, f.number(0)), f("mul", x, f.number(alpha)), x));
 }
 

@@ -101,6 +101,15 @@ TEST(Operators, NativesBecomeOps) {
   }
 }
 
+// The larger of x and its part, where that is no more than x's own; a comparison and a choice else.
+TEST(Operators, LeakyReluIsTwoMaps) {
+  auto graph = import_onnx(arrays().at("leakyrelu.onnx").data, "leakyrelu");
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_EQ(testing::count_ops(*graph)["map.mul"], 1);
+  EXPECT_EQ(testing::count_ops(*graph)["map.max"], 1);
+  EXPECT_EQ(graph->nodes.size(), 2u);
+}
+
 TEST(Operators, EvenIndicesAreViews) {
   for (const char* name : {"gather_scalar", "gather_range", "gather_strided", "gather_nd_grid"}) {
     auto graph = import_onnx(arrays().at(std::string(name) + ".onnx").data, name);
