@@ -108,7 +108,10 @@ TEST(Explain, WithoutAPrecisionNoFallbackIsRuledOut) {
   e = explain(fp16(), nvfp4());
   EXPECT_EQ(e.fallbacks_unknown_share, 0.0);
   EXPECT_EQ(fallback_words(e), "");
-  EXPECT_EQ(fallback_words(explain(fp16(), fp16())), "no GEMM runs in a higher precision than it was asked to");
+  Profile told = fp16();
+  told.precision = "fp16";
+  EXPECT_EQ(fallback_words(explain(fp16(), told)), "no GEMM runs in a higher precision than it was asked to");
+  EXPECT_EQ(fallback_words(explain(fp16(), fp16())), "no GEMM runs in a higher precision than fp16") << "not told";
   EXPECT_EQ(fallback_words(explain(profile({}))), "there is no GEMM");
 }
 

@@ -64,10 +64,12 @@ std::string fallback_words(const Explanation& e) {
   if (!e.fallbacks_not_sought.empty()) return e.fallbacks_not_sought;
   if (!e.fallbacks_unknown_share) return "there is no GEMM";
   const double unknown = *e.fallbacks_unknown_share;
-  if (unknown <= 0) return e.fallbacks.empty() ? "no GEMM runs in a higher precision than it was asked to" : "";
+  // What was only taken for asked is no promise that was kept.
+  const std::string than = e.asked_how.starts_with("not told") ? e.asked : "it was asked to";
+  if (unknown <= 0) return e.fallbacks.empty() ? "no GEMM runs in a higher precision than " + than : "";
   const std::string words = "the precision of " + percent(unknown) + " of GEMM time is not known";
   if (!e.fallbacks.empty()) return words + ", so there may be more";
-  return words + (unknown < 1 ? "; no other GEMM runs in a higher precision than it was asked to" : "");
+  return words + (unknown < 1 ? "; no other GEMM runs in a higher precision than " + than : "");
 }
 
 }  // namespace tessera
