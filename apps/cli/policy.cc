@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/help.h"
+#include "base/words/nearest_word.h"
 #include "cli/policy_actions.h"
 #include "runtime/executor.h"
 
