@@ -135,6 +135,13 @@ class TorchTest(unittest.TestCase):
             y = context(late)  # in the order of torch's stream: it must not see the NaN
         stream.synchronize()
         self.assertTrue(torch.equal(y, want))
+        with self.assertRaisesRegex(ValueError, "not torch's current stream"):
+            context(x, stream=stream)  # its result would be torch's to give away in the order of another stream
+        kept = torch.empty_like(y)
+        self.assertIs(context(x, out=kept, stream=stream), kept)
+        stream.synchronize()
+        self.assertTrue(torch.equal(kept, want))
+        self.assertTrue(torch.equal(context(x, stream=torch.cuda.current_stream()), want))
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
         context(x, out=y)
         self.assertEqual(torch.cuda.memory_stats()["allocation.all.allocated"], before)

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "base/words/nearest_word.h"
-#include "cli/help.h"
 #include "cli/policy_actions.h"
 #include "runtime/executor.h"
 
