@@ -155,7 +155,9 @@ TEST_F(LibraryCppSession, IsBusyOrEnded) {
     std::thread([&] {
       Call call(tessera::kMostRows, 1);
       busy += call.run(session).busy() ? 1 : 0;
-      if (busy == stop_after) EXPECT_TRUE(session.cancel().ok());
+      if (busy == stop_after) {
+        EXPECT_TRUE(session.cancel().ok());
+      }
     }).join();
     return true;
   };
