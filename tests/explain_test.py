@@ -174,6 +174,7 @@ class Explain(CliTest):
         for name in ("empty.json", "foreign.json", "tiny.onnx"):
             self.assertIn(name, failure("explain", name, code=3))
         self.assertIn("there is no profile B", failure("explain", FP16, "--runs-b", 3, code=2))
+        self.assertIn("--plan nope is of engines", failure("explain", FP16, "--plan", "nope", code=2))
         self.assertIn("there is no profile C", failure("explain", FP16, NVFP4, "--beside-c", "x.json", code=2))
         self.assertIn(
             "leave --all out", json.loads(tessera("explain", FP16, "--all", "--json", code=2).stdout)["error"]

@@ -232,6 +232,8 @@ class Profile(CliTest):
         ):
             self.assertIn(said, failure("profile", *words, code=2))
         self.assertIn("give the file of --exportProfile", failure("profile", trt[1], code=3))
+        (self.folder / "garbage.json").write_text("{]")
+        self.assertIn("or an engine of tessera build", failure("profile", "garbage.json", code=3))
 
     def test_graphs_with_states(self):
         model = llama_models.Llama(seed=5)

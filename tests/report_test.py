@@ -235,6 +235,8 @@ class Compare(CliTest):
 
     def test_slips_get_a_sentence(self):
         (self.folder / "empty").mkdir()
+        (self.folder / "garbage.json").write_text("{]")
+        self.assertIn("nothing could be compared", tessera("compare", "garbage.json", code=3).stderr)
         for words, code, said in (
             (("tiny.onnx",), 2, "say what to build with --precisions"),
             (("tiny.onnx", "--precisions", "fp9"), 2, "did you mean"),

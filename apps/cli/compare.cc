@@ -322,7 +322,9 @@ Status compare(const Options& o, const Common& common) {
   for (const ComparedRow& r : rows) {
     if (r.entry || r.facts.bytes) return {};
   }
-  return Status(Code::kRefused, common.json ? "" : "nothing could be compared: each row has its reason");
+  // Files that could not be read are no refusals of a build.
+  return Status(o.precisions.empty() ? Code::kBadInput : Code::kRefused,
+                common.json ? "" : "nothing could be compared: each row has its reason");
 }
 
 Runner add(OptionList& options, const Common& common) {

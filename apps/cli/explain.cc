@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 
+#include "cli/build_flags.h"
 #include "cli/command.h"
 #include "cli/explain_tables.h"
 #include "cli/open_profile.h"
@@ -43,6 +44,12 @@ Status run_explain(const Options& o, const Common& common) {
   TS_TRY(check_options(o, common));
   TS_ASSIGN(const Rules rules, open_rules(o.rules));
   std::vector<Profile> profiles;
+  bool engines = false;
+  for (size_t i = 0; i < kMost && !o.paths[i].empty(); ++i) {
+    const auto engine = is_engine_file(o.paths[i]);
+    engines = engines || (engine.ok() && *engine);
+  }
+  if (!o.plan.empty() && !engines) return usage_error(cat("--plan ", o.plan, " is of engines: no engine is given"));
   for (size_t i = 0; i < kMost && !o.paths[i].empty(); ++i) {
     TS_ASSIGN(Profile p, open_profile(o.paths[i], rules, o.read[i], o.plan));
     if (p.path.empty()) p.path = o.paths[i];

@@ -101,6 +101,11 @@ Status convert(const Options& o, const Common& common) {
 
 Status profile(const Options& o, const Common& common) {
   if (is_foreign(o.engine)) return convert(o, common);
+  const bool named_so = o.engine.ends_with(".json") || o.engine.ends_with(".gz") || o.engine.ends_with(".sqlite");
+  if (const auto engine = is_engine_file(o.engine); named_so && engine.ok() && !*engine) {
+    const auto read = read_profile(o.engine, {}, {});
+    if (!read.ok()) return Status(read.status().code(), read.status().message() + ", or an engine of tessera build");
+  }
   for (const char* name : {"--rules", "--beside"}) {
     if (o.options->given(name))
       return usage_error(cat(name, " is for profiles of other tools, and ", o.engine, " is none: leave it out"));

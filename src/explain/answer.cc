@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kSame = 0.01;  // of the time
+constexpr double kSame = 0.01;   // of the time
+constexpr double kBeyond = 1.1;  // a speedup beyond its ceiling by more has another cause
 constexpr size_t kReasons = 3;
 
 struct Reason {
@@ -116,6 +117,15 @@ std::string head_of(const Case& c, const Explanation& e) {
   return text + " (kernels " + c.time(c.in_a.kernels) + " -> " + c.time(c.in_b.kernels) + ")";
 }
 
+// Of a speedup that reaches the ratio of the chip's rates.
+std::string promised_words(const Case& c, const Explanation& e, double promised) {
+  const double most = !e.ladder.empty() && e.ladder[0].base == 'A' ? e.ladder[0].speedup : promised;
+  if (*e.speedup > kBeyond * most)
+    return ", more than " + c.low + " " + c.products_word() + " alone can give (" + times(most) +
+           "): other work changed too" + (is_known_model(c) ? "" : ", or these are two models");
+  return is_known_model(c) ? ", about what " + c.low + " promises" : "";
+}
+
 }  // namespace
 
 std::string answer_of(const Case& c, const Explanation& e) {
@@ -137,7 +147,7 @@ std::string answer_of(const Case& c, const Explanation& e) {
   }
   if (std::fabs(*e.speedup - 1) <= kSame) return head + ": no difference beyond 1 %.";
   if (*e.speedup < 1) return head + ": B is slower" + most_slowed(e) + ".";
-  return head + (lower ? ", about what " + c.low + " promises." : ".");
+  return head + (lower ? promised_words(c, e, promised->value) : "") + ".";
 }
 
 }  // namespace tessera

@@ -26,7 +26,8 @@ void add_product(std::vector<PrecisionSum>& sums, const KernelTime& k, const Cei
   at->us += k.us;
   add(at->flops, k.flops);
   add(at->bytes, k.bytes);
-  const bool memory = achieved(k, ceilings).bound == Bound::kMemory;
+  // Ceilings in doubt (others were at work while they were measured) bound nothing.
+  const bool memory = ceilings.doubt.empty() && achieved(k, ceilings).bound == Bound::kMemory;
   if (memory) at->memory_us += k.us;
   if (!memory && !k.sparsity.empty()) at->sparse_us += k.us;
 }

@@ -57,7 +57,8 @@ Explanation explain_case(const Case& c) {
   if (!c.compared) e.no_speedup = "one profile alone has nothing to be compared with";
   e.classes = classes_of(c);
   e.graphs = graphs_of(c);
-  if (!e.other_model) {
+  // Times of runs of other work say nothing layer by layer.
+  if (!e.other_model && !e.per_sample) {
     e.changes = changes_of(c);
     e.attention = attention_of(c);
     e.growth = growth_of(c);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The published case with every number that follows from its kernel tables, then mutations of it: what is not known may
 // not be claimed, and nothing divides by zero.
+#include "explain/case.h"
 #include "explain/explain.h"
 
 #include <gtest/gtest.h>
@@ -303,6 +304,33 @@ TEST(Explain, DifferentBatchSizesAreComparedPerSampleOnly) {
   EXPECT_NEAR(*e.speedup, 2 * 7600.0 / 5500, 0.001);
   EXPECT_TRUE(e.ladder.empty());
   EXPECT_TRUE(e.recommendations.empty());
+  EXPECT_FALSE(e.attention) << "of two batches";
+  EXPECT_TRUE(e.changes.all.empty() && e.growth.grown.empty());
+}
+
+TEST(Explain, GapsOfTracesWithoutALatencyAreSaid) {
+  Profile a = fp16(), b = nvfp4();
+  a.gap_us = 2800, b.gap_us = 20;
+  EXPECT_TRUE(noted(explain(a, b),
+                    "no kernel ran for 2.80 ms of A's 10.40 ms from its first kernel to its last, and "
+                    "0.02 ms of B's 5.52 ms: 1.88x with these gaps"));
+  a.gap_us = 30;
+  EXPECT_FALSE(noted(explain(a, b), "no kernel ran for"));
+}
+
+// A memory that looks slow, since others used it while it was measured, is no cause of anything.
+TEST(Explain, CeilingsInDoubtBoundNothing) {
+  Profile b = nvfp4();
+  for (KernelTime& k : b.kernels) k.bytes = 1e6 * k.us;
+  b.ceilings = Ceilings{.machine = "a GPU", .measured = true, .bytes_per_s = 1e12, .flops_per_s = {{"fp4", 6e16}}};
+  const auto memory_us = [&] {
+    double us = 0;
+    for (const PrecisionSum& sum : sums_of(b).precisions) us += sum.memory_us;
+    return us;
+  };
+  EXPECT_GT(memory_us(), 0);
+  b.ceilings->doubt = "other programs kept 1.9 cores busy";
+  EXPECT_EQ(memory_us(), 0);
 }
 
 TEST(Explain, MeasuredCeilingsReplaceNominalRatios) {

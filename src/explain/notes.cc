@@ -10,6 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr double kManyUnclassified = 0.05;
+constexpr double kManyGaps = 0.05;  // of the time from the first kernel to the last
 
 void add_of_profile(std::vector<std::string>& notes, const std::string& name, const Profile& p,
                     const ProfileFacts& facts) {
@@ -23,6 +24,17 @@ void add_of_profile(std::vector<std::string>& notes, const std::string& name, co
 
 bool told_and_different(const std::string& x, const std::string& y) { return !x.empty() && !y.empty() && x != y; }
 
+// A run without a latency still has its gaps: time from the first kernel to the last, in which none ran.
+std::string gap_words(const Case& c) {
+  if (c.a.latency || c.b.latency || !c.a.gap_us || !c.b.gap_us || !c.same_work) return "";
+  const auto span = [](const Profile& p, const Sums& s) { return s.kernels - p.overlap_us.value_or(0) + *p.gap_us; };
+  const double a = span(c.a, c.in_a), b = span(c.b, c.in_b);
+  if (b <= 0 || (*c.a.gap_us < kManyGaps * a && *c.b.gap_us < kManyGaps * b)) return "";
+  return "no kernel ran for " + c.time(*c.a.gap_us) + " of A's " + c.time(a) +
+         " from its first kernel to its last, and " + c.time(*c.b.gap_us) + " of B's " + c.time(b) + ": " +
+         times(a / b) + " with these gaps, which a CUDA graph closes";
+}
+
 void add_of_both(std::vector<std::string>& notes, const Case& c) {
   if (!c.same_work && c.other_model.empty())
     notes.push_back(cat("A has batch ", c.a.batch, " and B ", c.b.batch,
@@ -31,6 +43,9 @@ void add_of_both(std::vector<std::string>& notes, const Case& c) {
     notes.push_back("A ran on " + c.a.machine + " and B on " + c.b.machine + ": the speedup is of both changes");
   if (told_and_different(c.a.model, c.b.model) && c.other_model.empty())
     notes.push_back("A is of the model " + c.a.model + " and B of " + c.b.model);
+  if (c.other_model.empty() && !is_known_model(c))
+    notes.push_back("nothing in the files says that A and B are runs of one model: neither names, work nor layers");
+  if (const std::string words = gap_words(c); !words.empty() && c.other_model.empty()) notes.push_back(words);
   const std::optional<double> share = c.b_coverage.flops.of(c.low);
   if (c.lowered() && !at_reached_rate(c) && share && *share > 0 && *share < 1)
     notes.push_back(c.low +

@@ -27,6 +27,8 @@ std::vector<Combination> combine(const Case& c, const std::vector<Recommendation
 Applied applied_in(const Case& c, const std::vector<Recommendation>& recommendations, const Profile& made);
 // In a sentence without its end; empty: both are of one model at one size, as far as they tell.
 std::string why_other_model(const Case& c);
+// Names of models, work or layers say that both are of one model; false: nothing says so, nor that they are not.
+bool is_known_model(const Case& c);
 std::string answer_of(const Case& c, const Explanation& e);
 std::vector<std::string> notes_of(const Case& c, const Explanation& e);
 

@@ -15,7 +15,8 @@ namespace {
 constexpr double kSame = 1.1;         // ratio of work up to which it is the same, on one machine or under other names
 constexpr double kPadded = 1.5;       // on two machines: one may pad, or compute only the rows that are read
 constexpr double kLayersApart = 0.1;  // of the time in layers of the same name, below which these are other layers
-constexpr size_t kEnough = 3;         // layers
+constexpr double kLayersTogether = 0.5;  // of both times: enough to say that it is one model
+constexpr size_t kEnough = 3;            // layers
 
 struct Work {
   std::map<std::string, double> flops;  // by layer, per sample; of products and attention
@@ -52,27 +53,41 @@ std::optional<double> ratio_of(const Work& a, const Work& b) {
   return {};
 }
 
-// Both tell layers, in the words of one tool, and hardly any name is in both.
-bool has_other_layers(const Case& c) {
-  if (c.a.source != c.b.source) return false;
-  std::map<std::string, int> seen;  // 1: in A, 2: in B
+// 1: a layer of A, 2: of B, 3: of both.
+std::map<std::string, int> layers_seen(const Case& c) {
+  std::map<std::string, int> seen;
   for (const KernelTime& k : c.a.kernels) seen[k.layer] |= 1;
   for (const KernelTime& k : c.b.kernels) seen[k.layer] |= 2;
   seen.erase("");
+  return seen;
+}
+
+// The share of a profile's time in layers of both.
+double in_both(const Profile& p, const std::map<std::string, int>& seen) {
+  double both = 0, all = 0;
+  for (const KernelTime& k : p.kernels) {
+    all += k.us;
+    if (!k.layer.empty() && seen.at(k.layer) == 3) both += k.us;
+  }
+  return all > 0 ? both / all : 0;
+}
+
+// Both tell layers, in the words of one tool, and hardly any name is in both.
+bool has_other_layers(const Case& c) {
+  if (c.a.source != c.b.source) return false;
+  const std::map<std::string, int> seen = layers_seen(c);
   const auto alone = [&](int which) {
     return static_cast<size_t>(
         std::count_if(seen.begin(), seen.end(), [&](const auto& s) { return (s.second & which) != 0; }));
   };
   if (alone(1) < kEnough || alone(2) < kEnough) return false;
-  const auto matched = [&](const Profile& p) {
-    double both = 0, all = 0;
-    for (const KernelTime& k : p.kernels) {
-      all += k.us;
-      if (!k.layer.empty() && seen.at(k.layer) == 3) both += k.us;
-    }
-    return all > 0 ? both / all : 0;
-  };
-  return matched(c.a) < kLayersApart && matched(c.b) < kLayersApart;
+  return in_both(c.a, seen) < kLayersApart && in_both(c.b, seen) < kLayersApart;
+}
+
+// Most of both times is in layers of names that both have.
+bool has_same_layers(const Case& c) {
+  const std::map<std::string, int> seen = layers_seen(c);
+  return in_both(c.a, seen) >= kLayersTogether && in_both(c.b, seen) >= kLayersTogether;
 }
 
 std::string name_and_work(const char* letter, const Profile& p, const Work& w) {
@@ -97,6 +112,11 @@ std::string why_other_model(const Case& c) {
   const std::string what = other_name || other_layers ? "different models" : "one model at different sizes";
   return cat("A and B are ", what, ": ", name_and_work("A", c.a, a), ", ", name_and_work("B", c.b, b),
              ratio ? "" : " has other layers", ", so their times say nothing about each other");
+}
+
+bool is_known_model(const Case& c) {
+  if (!c.a.model.empty() && c.a.model == c.b.model) return true;
+  return ratio_of(work_of(c.a), work_of(c.b)).has_value() || has_same_layers(c);
 }
 
 }  // namespace tessera

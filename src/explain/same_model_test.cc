@@ -85,6 +85,29 @@ TEST(SameModel, WhatIsNotToldSeparatesNothing) {
   expect_same(a, b);
 }
 
+Profile of_gemms(const char* precision, double us) {
+  return profile(
+      {kernel("a_gemm", KernelClass::kGemm, precision, 12, us), kernel("a_norm", KernelClass::kNorm, "", 12, 10)});
+}
+
+TEST(SameModel, WhatNothingTellsIsSaid) {
+  const Explanation e = explain(of_gemms("fp16", 100), of_gemms("fp8", 45));
+  EXPECT_TRUE(noted(e, "nothing in the files says that A and B are runs of one model"));
+  EXPECT_EQ(e.answer.find("promises"), std::string::npos) << e.answer;
+  Profile a = of_gemms("fp16", 100), b = of_gemms("fp8", 45);
+  a.model = b.model = "vit";
+  EXPECT_FALSE(noted(explain(a, b), "nothing in the files says"));
+}
+
+// Twice as fast is what FP8 gives; ten times has another cause.
+TEST(SameModel, MoreThanAPrecisionCanGiveIsNoPromise) {
+  const Explanation e = explain(of_gemms("fp16", 100), of_gemms("fp8", 2));
+  EXPECT_NE(
+      e.answer.find("more than fp8 GEMMs alone can give (1.83x): other work changed too, or these are two models"),
+      std::string::npos)
+      << e.answer;
+}
+
 // Without flops other names of everything are enough.
 TEST(SameModel, OtherLayersWithoutFlops) {
   Profile a = engine("vit", "blocks.", 2), b = engine("bert", "encoder.", 2);

@@ -10,6 +10,7 @@
 namespace tessera {
 namespace {
 
+constexpr double kSameSum = 1e-3;
 constexpr double kLongest = 1e12, kShortest = 1e-9, kMost = 1e24;  // times in us or ms; anything else
 
 using Json = nlohmann::ordered_json;
@@ -159,6 +160,7 @@ Result<KernelTime> parse_kernel(const nlohmann::json& j, size_t index) {
   f.text("arithmetic", k.arithmetic);
   f.text("sparsity", k.sparsity);
   f.count("calls", k.calls, 0);
+  if (f.find("us") == nullptr) f.fail(cat("kernel ", index, " has no time: \"us\" is wanted, a number from 0 on"));
   f.number("us", k.us);
   f.number("flops", k.flops);
   f.number("bytes", k.bytes);
@@ -337,6 +339,12 @@ Result<Profile> parse_profile(std::string_view text) {
     for (const std::string* name : {&p.kernels.back().name, &p.kernels.back().layer, &p.kernels.back().graph})
       TS_TRY(names.add(*name));
   }
+  std::optional<double> said;
+  f.number("kernel_us", said);
+  TS_TRY(f.status());
+  if (said && std::fabs(*said - p.kernel_us()) > kSameSum * std::max(*said, p.kernel_us()))
+    return bad_input(cat("\"kernel_us\" is ", *said, ", but its kernels take ", p.kernel_us(),
+                         " us: a time was changed, or kernels are missing"));
   return p;
 }
 

@@ -74,6 +74,17 @@ TEST_F(Reader, TimesThatNothingTakesAreRefused) {
     EXPECT_NE(with(us).status().message().find("which nothing takes or reaches"), std::string::npos) << us;
 }
 
+TEST_F(Reader, OwnProfilesThatWereCutAreRefused) {
+  const auto with = [&](const std::string& kernels, const char* kernel_us) {
+    return refusal(cat(R"({"format": "tessera profile", "version": 1, "source": "tessera", "kernel_us": )", kernel_us,
+                       R"(, "kernels": [)", kernels, "]}"));
+  };
+  const std::string one = R"({"name": "k", "class": "gemm", "us": 4})", timeless = R"({"name": "k", "class": "gemm"})";
+  EXPECT_EQ(with(one + "," + one, "8"), "");
+  EXPECT_NE(with(one + "," + timeless, "8").find("kernel 1 has no time"), std::string::npos);
+  EXPECT_NE(with(one, "8").find("\"kernel_us\" is 8, but its kernels take 4 us"), std::string::npos);
+}
+
 TEST_F(Reader, ManyDifferentNamesAreRefusedInEveryFormat) {
   std::string own = R"({"format": "tessera profile", "version": 1, "source": "tessera", "kernels": [)", trt = "[";
   for (int i = 0; i < 51'000; ++i) {
