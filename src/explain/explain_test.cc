@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The published case with every number that follows from its kernel tables, then mutations of it: what is not known may
 // not be claimed, and nothing divides by zero.
-#include "explain/case.h"
 #include "explain/explain.h"
+#include "explain/case.h"
 
 #include <gtest/gtest.h>
 
