@@ -111,10 +111,20 @@ std::string predicted_words(const Case& c) {
   return c.a.predicted && c.b.predicted ? " (both predicted)" : c.b.predicted ? " (B predicted)" : " (A predicted)";
 }
 
+// Where the slower runs of one profile are further from its median than the two medians from each other.
+std::string spread_words(const Case& c, const Explanation& e) {
+  if (!e.latency_speedup || !c.a.latency || !c.b.latency) return "";
+  const auto spread_of = [](const Latency& l) { return l.median_ms > 0 ? l.p90_ms / l.median_ms - 1 : 0; };
+  const double spread = std::max(spread_of(*c.a.latency), spread_of(*c.b.latency));
+  const double apart = std::max(*e.latency_speedup, 1 / *e.latency_speedup) - 1;
+  if (apart >= spread || spread <= kSame) return "";
+  return ", within what runs differ by here (p90 is " + percent(spread) + " above the median)";
+}
+
 std::string head_of(const Case& c, const Explanation& e) {
   std::string text = times(*e.speedup) + " on kernel time" + (e.per_sample ? " per sample" : "") + predicted_words(c);
   if (e.latency_speedup) text += ", " + times(*e.latency_speedup) + " on latency" + (e.per_sample ? " per sample" : "");
-  return text + " (kernels " + c.time(c.in_a.kernels) + " -> " + c.time(c.in_b.kernels) + ")";
+  return text + " (kernels " + c.time(c.in_a.kernels) + " -> " + c.time(c.in_b.kernels) + ")" + spread_words(c, e);
 }
 
 // Of a speedup that reaches the ratio of the chip's rates.

@@ -318,6 +318,17 @@ TEST(Explain, GapsOfTracesWithoutALatencyAreSaid) {
   EXPECT_FALSE(noted(explain(a, b), "no kernel ran for"));
 }
 
+TEST(Explain, ADifferenceWithinTheSpreadOfRunsSaysSo) {
+  Profile a = fp16(), b = fp16();
+  a.latency = Latency{.mean_ms = 8, .median_ms = 8, .p90_ms = 9.6, .runs = 10};
+  b.latency = Latency{.mean_ms = 9, .median_ms = 9, .p90_ms = 9.1, .runs = 10};
+  EXPECT_NE(explain(a, b).answer.find(", within what runs differ by here (p90 is 20.0 % above the median)"),
+            std::string::npos)
+      << explain(a, b).answer;
+  a.latency->p90_ms = 8.1;
+  EXPECT_EQ(explain(a, b).answer.find("within what runs"), std::string::npos);
+}
+
 // A memory that looks slow, since others used it while it was measured, is no cause of anything.
 TEST(Explain, CeilingsInDoubtBoundNothing) {
   Profile b = nvfp4();
