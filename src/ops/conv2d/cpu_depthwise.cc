@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // conv2d/cpu_depthwise: every channel is a group of its own. The channels of a pixel are sums of products number by
-// number, fp32 FMA on decoded codes; a piece of work is a few pixels of a line of y, 64 channels of them.
+// number, fp32 FMA on decoded codes; a piece of work is a few pixels of a line of y, 64 channels of them. Pieces of the
+// same channels that one thread has in a row share their weights, decoded and turned to channels last once.
 #include <algorithm>
 #include <vector>
 
@@ -43,20 +44,20 @@ class DepthwiseKernel final : public Kernel {
                   lines = p_.batch * p_.out_height;
     parallel_for(blocks * lines * runs, 1, [&](int64_t begin, int64_t end) {
       std::vector<Tap> list(static_cast<size_t>(taps()));
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t first = i / (lines * runs) * kChannels, pixel = i % runs * kPixels;
-        run({.line = i / runs % lines,
-             .pixel = pixel,
-             .pixels = std::min(kPixels, p_.out_width - pixel),
-             .first = first,
-             .channels = std::min(kChannels, p_.groups - first)},
-            in, out[0], list.data());
+      while (begin < end) {  // pieces of one block of channels after the other: they share its weights
+        const int64_t block = begin / (lines * runs), until = std::min(end, (block + 1) * lines * runs);
+        const Block channels{block * kChannels, std::min(kChannels, p_.groups - block * kChannels)};
+        run(channels, begin % (lines * runs), until - begin, in, out[0], list.data());
+        begin = until;
       }
     });
     return {};
   }
 
  private:
+  struct Block {
+    int64_t first, channels;
+  };
   struct Piece {
     int64_t line, pixel, pixels, first, channels;
   };
@@ -65,30 +66,37 @@ class DepthwiseKernel final : public Kernel {
     return std::min(p.width, (kPixels - 1) * p.sw + (p.kw - 1) * p.dw + 1);
   }
 
-  void run(const Piece& piece, std::span<const TensorView> in, const TensorView& out, Tap* list) const {
+  // `count` pieces of a block, from piece `begin` on.
+  void run(const Block& block, int64_t begin, int64_t count, std::span<const TensorView> in, const TensorView& out,
+           Tap* list) const {
     Scratch scratch(scratch_bytes());
     float* w = scratch.floats(taps() * kChannels);
     float* lines = scratch.floats(lines_of(p_, element_));
     float* sums = scratch.floats(kChannels);
-    read_weights(in[1], piece, scratch.floats(taps()), w);
-    if (element_ != Element::f32) decode_lines(in[0], piece, lines);
+    read_weights(in[1], block, scratch.floats(taps()), w);
     const CpuProgram::Columns program =
-        program_.on(in, out, piece.first, piece.channels, scratch.floats(program_.scratch_floats(piece.channels)));
+        program_.on(in, out, block.first, block.channels, scratch.floats(program_.scratch_floats(block.channels)));
     const SumScales x_scales(in[0]), w_scales(in[1]);
-    const float* by_column = w_scales.of_rows(piece.first, piece.channels, scratch.floats(kChannels));
+    const float* by_column = w_scales.of_rows(block.first, block.channels, scratch.floats(kChannels));
     const float common = x_scales.of_tensor() * w_scales.of_tensor();
-    for (int64_t j = piece.pixel; j < piece.pixel + piece.pixels; ++j) {
-      sum_taps(list, taps_of(in[0], piece, j, w, lines, list), piece.channels, sums);
-      if (x_scales.any() || w_scales.any()) scale_row(sums, piece.channels, common, by_column);
-      program.finish(piece.line * p_.out_width + j, sums);
+    const int64_t runs = divide_up(p_.out_width, kPixels);
+    for (int64_t i = begin; i < begin + count; ++i) {
+      const int64_t pixel = i % runs * kPixels;
+      const Piece piece{i / runs, pixel, std::min(kPixels, p_.out_width - pixel), block.first, block.channels};
+      if (element_ != Element::f32) decode_lines(in[0], piece, lines);
+      for (int64_t j = piece.pixel; j < piece.pixel + piece.pixels; ++j) {
+        sum_taps(list, taps_of(in[0], piece, j, w, lines, list), piece.channels, sums);
+        if (x_scales.any() || w_scales.any()) scale_row(sums, piece.channels, common, by_column);
+        program.finish(piece.line * p_.out_width + j, sums);
+      }
     }
   }
 
   // Rows of w, a channel each, to rows of channels, a tap each.
-  void read_weights(const TensorView& w, const Piece& piece, float* row, float* out) const {
+  void read_weights(const TensorView& w, const Block& block, float* row, float* out) const {
     const int64_t stride = w.desc->rows().row_stride;
-    for (int64_t c = 0; c < piece.channels; ++c) {
-      decode_row(w.desc->type.element, w.data, (piece.first + c) * stride, taps(), row);
+    for (int64_t c = 0; c < block.channels; ++c) {
+      decode_row(w.desc->type.element, w.data, (block.first + c) * stride, taps(), row);
       for (int64_t t = 0; t < taps(); ++t) out[t * kChannels + c] = row[t];
     }
   }
