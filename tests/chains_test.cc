@@ -28,7 +28,7 @@ constexpr int kLayers = 3, kCacheRows = 96, kRuns = 40;
 struct Form {
   const char* element;
   int rows, head, heads;
-  const char* clusters = nullptr;  // at most; null: as many as the GPU holds
+  const char* blocks = nullptr;  // at most; null: as many as the GPU holds
 };
 
 // The text with every word of the map replaced by its number or type.
@@ -170,12 +170,12 @@ Status run(Executor& executor, const Plan& plan, const Buffers& in, Buffers& out
   return executor.run(from, to);
 }
 
-class FewClusters {
+class FewBlocks {
  public:
-  explicit FewClusters(const char* most) {
-    if (most != nullptr) setenv(sm90::kMostClustersVariable, most, 1);
+  explicit FewBlocks(const char* most) {
+    if (most != nullptr) setenv(sm90::kMostBlocksVariable, most, 1);
   }
-  ~FewClusters() { unsetenv(sm90::kMostClustersVariable); }
+  ~FewBlocks() { unsetenv(sm90::kMostBlocksVariable); }
 };
 
 class Chains : public testing::TestWithParam<Form> {};
@@ -202,7 +202,7 @@ TEST_P(Chains, GivesTheBitsOfTheSameKernelsApart) {
   if (const std::string why = why_not_here(Arch::sm90); !why.empty()) GTEST_SKIP() << why;
   e->plans.push_back(apart(e->plans[0]));
   const Plan& plan = e->plans[0];
-  const FewClusters few(GetParam().clusters);
+  const FewBlocks few(GetParam().blocks);
   const auto chained = bind(*e, plan), single = bind(*e, e->plans[1]);
   ASSERT_TRUE(chained.ok()) << chained.status().message();
   ASSERT_TRUE(single.ok()) << single.status().message();
@@ -219,16 +219,16 @@ TEST_P(Chains, GivesTheBitsOfTheSameKernelsApart) {
   }
 }
 
-// With few clusters a block has several tiles and heads in a phase. 64 rows, 4 heads of 256: the ring has 7 stages.
+// With few blocks each has several tiles and heads in a phase. 64 rows, 4 heads of 256: the ring has 7 stages.
 INSTANTIATE_TEST_SUITE_P(
     sm90, Chains,
-    testing::Values(Form{"bf16", 10, 256, 4}, Form{"bf16", 10, 256, 4, "1"}, Form{"bf16", 10, 256, 4, "3"},
-                    Form{"bf16", 1, 128, 2}, Form{"bf16", 16, 64, 8}, Form{"bf16", 16, 64, 8, "1"},
+    testing::Values(Form{"bf16", 10, 256, 4}, Form{"bf16", 10, 256, 4, "8"}, Form{"bf16", 10, 256, 4, "27"},
+                    Form{"bf16", 1, 128, 2}, Form{"bf16", 16, 64, 8}, Form{"bf16", 16, 64, 8, "8"},
                     Form{"f16", 10, 256, 2}, Form{"f16", 17, 128, 2}, Form{"bf16", 50, 256, 4},
-                    Form{"bf16", 50, 256, 4, "1"}, Form{"bf16", 64, 128, 4}, Form{"bf16", 64, 256, 4, "2"}),
+                    Form{"bf16", 50, 256, 4, "8"}, Form{"bf16", 64, 128, 4}, Form{"bf16", 64, 256, 4, "16"}),
     [](const auto& of) {
       const Form& f = of.param;
-      return cat(f.element, "_rows", f.rows, "_head", f.head, "_clusters", f.clusters == nullptr ? "" : f.clusters);
+      return cat(f.element, "_rows", f.rows, "_head", f.head, "_blocks", f.blocks == nullptr ? "" : f.blocks);
     });
 
 }  // namespace

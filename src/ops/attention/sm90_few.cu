@@ -85,7 +85,7 @@ class FewKernel final : public Kernel {
     f.element = a_.q.element;
     f.tokens = rows_of(a_);
     f.units = static_cast<int>(a_.batch * a_.heads);
-    f.split = sm90::kChainCluster;
+    f.split = sm90::kFewSlices;
     TS_ASSIGN(f.maps[0], map_of(in[0], a_.q_strides, a_.heads, a_.queries, sm90::kFewRows));
     TS_ASSIGN(f.maps[1], map_of(in[1], a_.k_strides, a_.kv_heads, a_.keys, sm90::kFewGroup));
     TS_ASSIGN(f.maps[2], map_of(in[2], a_.v_strides, a_.kv_heads, a_.keys, sm90::kFewGroup));

@@ -87,7 +87,7 @@ int64_t stored_tiles(const Problem& problem, const MatmulProblem& p) {
 int chain_split_of(const Problem& problem) {
   const MatmulProblem p = MatmulProblem::of(problem);
   return sm90::chain_split(static_cast<int>(stored_tiles(problem, p)), k_blocks_of(p), sm90::chain_tokens(p.m),
-                           sm90::kSms / sm90::kChainCluster, kMostChainXBytes);
+                           sm90::kSms, kMostChainXBytes);
 }
 
 Verdict may_chain(const Problem& problem) {
@@ -229,11 +229,27 @@ class SwappedKernel final : public Kernel {
     f.k_blocks = k_blocks_of(p_);
     TS_ASSIGN(const sm90::SwappedMaps maps, maps_of(in, f.tokens));
     f.maps[0] = maps.x, f.maps[1] = maps.w;
+    f.x_chunks = chunks_of(f.split);
+    if (f.x_chunks > 0) {
+      const int64_t chunk = 128 * 8 / info(p_.x.element).bits;
+      TS_ASSIGN(f.maps[0], cuda::make_tensor_map<3>({in[0].data,
+                                                     p_.x.element,
+                                                     {chunk, p_.m, p_.k / chunk},
+                                                     {p_.x_row_stride, chunk},
+                                                     {static_cast<int>(chunk), f.tokens, f.x_chunks}}));
+    }
     f.matmul = params_of(in, out);
     return sm90::chain_record(f);
   }
 
  private:
+  // Pieces of 128 bytes that one box of x holds, so that a slice is a few loads; none where rows end within a piece:
+  // what lies behind them would be read.
+  int chunks_of(int split) const {
+    if (p_.k * info(p_.x.element).bits % (128 * 8) != 0 || k_blocks_of(p_) % split != 0) return 0;
+    const int slice = k_blocks_of(p_) / split;
+    return slice % 16 == 0 ? 16 : slice % 8 == 0 ? 8 : slice % 4 == 0 ? 4 : slice % 2 == 0 ? 2 : 1;
+  }
   Result<sm90::SwappedMaps> maps_of(std::span<const TensorView> in, int tokens) const {
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps.x, cuda::make_matrix_map(in[0].data, p_.x.element, p_.m, p_.k, p_.x_row_stride, tokens));

@@ -323,13 +323,14 @@ __device__ __forceinline__ void leave_sums(const Sum (&d)[kTokens / 2], Sum* sum
     sums[sums_word(i / 4 * 8 + result_col(thread) + i % 2, turn_pairs32(result_row(thread) + i / 2 % 2 * 8))] = d[i];
 }
 
-// The thread's eight channels of each piece, of one slice's sums.
-template <class Sum, int kPieces, bool kFirst>
+// The thread's eight channels of each piece, of one slice's sums. kFar: other SMs wrote them to device memory.
+template <class Sum, int kPieces, bool kFirst, bool kFar = false>
 __device__ __forceinline__ void take_sums(const uint8_t* from, int row, int rows, Sum (&v)[kPieces][8]) {
 #pragma unroll
   for (int half = 0; half < kPieces * 2; ++half) {
     const int here = min(row + half / 2 * 16, rows - 1);  // a thread without a token reads along
-    const uint4 q = *reinterpret_cast<const uint4*>(from + sums_word(here, threadIdx.x % 8 * 8 + half % 2 * 4) * 4);
+    const auto* at = reinterpret_cast<const uint4*>(from + sums_word(here, threadIdx.x % 8 * 8 + half % 2 * 4) * 4);
+    const uint4 q = kFar ? __ldcg(at) : *at;
     const uint32_t four[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

@@ -164,6 +164,7 @@ class ChainOfPhases final : public Chain {
     }
     kernel_ = elements.kernel(tokens);
     if (kernel_ == nullptr) return bad_input(cat(kName, ": no kernel for these types and ", tokens, " rows"));
+    measure(phases);
     params_.memory = chain_memory(tokens, x_bytes, kMostSharedBytes);
     if (params_.memory.stages < 2) return bad_input(cat(kName, ": ", x_bytes, " bytes of x leave no room for weights"));
     return place(phases);
@@ -172,7 +173,7 @@ class ChainOfPhases final : public Chain {
   Status launch(void* stream) override {
     return cuda::cuda_status(kName, launch_on(static_cast<cudaStream_t>(stream)));
   }
-  int blocks() const override { return clusters_ * kChainCluster; }
+  int blocks() const override { return blocks_; }
 
  private:
   Status place(const std::vector<ChainPhase>& phases) {
@@ -180,17 +181,44 @@ class ChainOfPhases final : public Chain {
     TS_TRY(copy_to_device(phases_.data(), phases.data(), phases.size() * sizeof(ChainPhase)));
     TS_TRY(arrived_.allocate(128));
     TS_TRY(fill_device(arrived_.data(), 0, 128));
+    TS_TRY(meeting_.allocate(static_cast<size_t>(std::max<int64_t>(meeting_bytes_, 128))));
+    const size_t met = std::max<size_t>(static_cast<size_t>(params_.units) * 2 * sizeof(uint32_t), 128);
+    TS_TRY(met_.allocate(met));
+    TS_TRY(fill_device(met_.data(), 0, met));
     params_.phases = reinterpret_cast<const ChainPhase*>(phases_.data());
     params_.count = static_cast<int>(phases.size());
     params_.arrived = reinterpret_cast<uint32_t*>(arrived_.data());
+    params_.meeting = meeting_.data();
+    params_.met = reinterpret_cast<uint32_t*>(met_.data());
     TS_TRY(cuda::allow_shared_memory(kName, kernel_, kMostSharedBytes));  // all chains of a kernel share its limit
-    cudaLaunchAttribute attributes[2];
-    const cudaLaunchConfig_t config = config_of(nullptr, attributes, kChainCluster);
-    TS_TRY(cuda::cuda_status(kName, cudaOccupancyMaxActiveClusters(&clusters_, kernel_, &config)));
-    if (clusters_ < 1)
-      return machine_error(cat(kName, ": this GPU has no room for a cluster of ", kChainCluster, " blocks"));
-    if (const char* most = std::getenv(kMostClustersVariable)) clusters_ = std::clamp(std::atoi(most), 1, clusters_);
+    TS_TRY(count_blocks());
     return find_room();
+  }
+
+  // What units that slices share need beside the kernel: the phase that needs most.
+  void measure(const std::vector<ChainPhase>& phases) {
+    for (const ChainPhase& f : phases) {
+      if (f.split == 1) continue;
+      const FewParams& a = f.attention;
+      const int64_t bytes = f.kind == ChainKind::kAttention
+                                ? few_meeting_bytes((a.queries + kFewRows - 1) / kFewRows, a.head_size)
+                                : meeting_bytes(f.tokens, f.split);
+      meeting_bytes_ = std::max(meeting_bytes_, bytes * f.units);
+      params_.units = std::max(params_.units, f.units);
+      least_blocks_ = std::max(least_blocks_, f.split);
+    }
+  }
+
+  Status count_blocks() {
+    int device = 0, sms = 0, on_sm = 0;
+    TS_TRY(cuda::cuda_status(kName, cudaGetDevice(&device)));
+    TS_TRY(cuda::cuda_status(kName, cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device)));
+    TS_TRY(cuda::cuda_status(kName, cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                                        &on_sm, kernel_, kChainThreads, static_cast<size_t>(params_.memory.bytes))));
+    blocks_ = on_sm > 0 ? sms : 0;
+    if (const char* most = std::getenv(kMostBlocksVariable))
+      blocks_ = std::clamp(std::atoi(most), least_blocks_, std::max(blocks_, least_blocks_));
+    return {};
   }
 
   // The driver's number need not fit side by side; a launch without phases shows it.
@@ -198,43 +226,41 @@ class ChainOfPhases final : public Chain {
     cudaStream_t stream = nullptr;
     TS_TRY(cuda::cuda_status(kName, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
     const int count = std::exchange(params_.count, 0);
-    cudaError_t answer = launch_on(stream);
-    while (answer == cudaErrorCooperativeLaunchTooLarge && clusters_ > 1) {
+    cudaError_t answer = blocks_ < least_blocks_ ? cudaErrorCooperativeLaunchTooLarge : launch_on(stream);
+    while (answer == cudaErrorCooperativeLaunchTooLarge && blocks_ > least_blocks_) {
       (void)cudaGetLastError();
-      --clusters_;
+      --blocks_;
       answer = launch_on(stream);
     }
     if (answer == cudaSuccess) answer = cudaStreamSynchronize(stream);
     params_.count = count;
     (void)cudaStreamDestroy(stream);
+    if (answer == cudaErrorCooperativeLaunchTooLarge) {
+      (void)cudaGetLastError();
+      return machine_error(cat(kName, ": this GPU has no room for ", least_blocks_, " blocks at a time"));
+    }
     return cuda::cuda_status(kName, answer);
   }
 
-  cudaLaunchConfig_t config_of(cudaStream_t stream, cudaLaunchAttribute* attributes, int blocks) const {
+  cudaError_t launch_on(cudaStream_t stream) const {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.gridDim = dim3(static_cast<unsigned>(blocks_));
     config.blockDim = dim3(kChainThreads);
     config.dynamicSmemBytes = static_cast<size_t>(params_.memory.bytes);
     config.stream = stream;
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {kChainCluster, 1, 1};
-    attributes[1].id = cudaLaunchAttributeCooperative;  // all blocks at once, or none
-    attributes[1].val.cooperative = 1;
-    config.attrs = attributes;
-    config.numAttrs = blocks == kChainCluster ? 1 : 2;
-    return config;
-  }
-
-  cudaError_t launch_on(cudaStream_t stream) const {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = config_of(stream, attributes, blocks());
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeCooperative;  // all blocks at once, or none
+    attribute.val.cooperative = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, kernel_, params_);
   }
 
   ChainKernel kernel_ = nullptr;
   ChainParams params_{};
-  int clusters_ = 0;
-  DeviceBuffer phases_, arrived_;
+  int blocks_ = 0, least_blocks_ = 1;
+  int64_t meeting_bytes_ = 0;
+  DeviceBuffer phases_, arrived_, meeting_, met_;
 };
 
 }  // namespace

@@ -6,9 +6,10 @@
 //   warps 0 .. 3   products and programs: matmuls as the swapped mainloop (swapped.cuh), attention as few_attend.cuh
 //   warp 4         loads weights, and the keys and values that no phase writes
 //   warp 5         waits for the other blocks, then loads x
-// Every SM has one block; eight are a cluster, whose blocks share tiles (chain_shape.h). All blocks must run at the
-// same time. What a phase reads of what another one wrote comes from the L2 or by TMA: an SM's L1 may hold older
-// numbers.
+// Every SM has one block; neighbours share tiles, each with a slice of K (chain_shape.h), and their sums meet in the L2.
+// (In clusters they met in shared memory, 0.3 us sooner; but an H200 has room for 15 clusters of eight, not for 16, and
+// a phase of 16 tiles took two rounds, 4 us more.) All blocks must run at the same time. What a phase reads of what
+// another one wrote comes from the L2 or by TMA: an SM's L1 may hold older numbers.
 #pragma once
 
 #include <cstring>
@@ -28,6 +29,7 @@ struct alignas(128) ChainPhase {
   ChainKind kind;
   Element element;      // of x; of q, k and v
   int tokens;           // rows of x in shared memory
+  int x_chunks;         // matmul: pieces of 128 bytes of K that one box of x holds; 0: boxes are those of a matrix
   int units;            // tiles of 64 channels; heads of all batch items
   int split, k_blocks;  // matmul: blocks that share a tile; blocks of K
   SwappedParams matmul;
@@ -46,6 +48,9 @@ struct ChainParams {
   const ChainPhase* phases;
   int count;
   uint32_t* arrived;  // zero before the kernel and after it
+  uint8_t* meeting;   // where slices of a unit leave what the others need
+  uint32_t* met;      // two sets of `units` counts of the slices that have: phases take turns. Zero before and after
+  int units;
   ChainMemory memory;
 };
 
@@ -83,26 +88,20 @@ struct ChainBlock {
   const ChainParams& c;
   uint32_t base;
   uint8_t* bytes;
-  int rank, cluster, clusters;
 
   __device__ ChainBlock(const ChainParams& params, uint8_t* shared)
       : c(params),
         base(cuda::shared_address(shared)),
-        bytes(shared),
-        rank(static_cast<int>(rank_in_cluster())),
-        cluster(static_cast<int>(blockIdx.x) / kChainCluster),
-        clusters(static_cast<int>(gridDim.x) / kChainCluster) {}
+        bytes(shared) {}
 
   __device__ uint32_t stage(int i) const { return base + i * kChainStageBytes; }
   __device__ uint32_t x() const { return base + c.memory.x; }
   __device__ uint32_t barrier(int i) const { return base + c.memory.barriers + i * 8; }
   // Two where who arrives may be a round ahead of a warp that waits.
   __device__ uint32_t recorded(int phase) const { return barrier(phase % 2); }  // the phase's record is here
-  __device__ uint32_t drained(uint32_t n) const { return barrier(2 + n % 2); }  // by seven others: they have read
-  __device__ uint32_t ready() const { return barrier(4); }                      // the phases before this one have ended
-  __device__ uint32_t x_full() const { return barrier(5); }
-  __device__ uint32_t x_empty() const { return barrier(6); }   // attention: by the four warps
-  __device__ uint32_t received() const { return barrier(7); }  // what other blocks of the cluster send
+  __device__ uint32_t ready() const { return barrier(2); }                      // the phases before this one have ended
+  __device__ uint32_t x_full() const { return barrier(3); }
+  __device__ uint32_t x_empty() const { return barrier(4); }  // attention: by the four warps
   __device__ uint32_t full(int stage) const { return barrier(8 + 2 * stage); }
   __device__ uint32_t empty(int stage) const { return barrier(9 + 2 * stage); }
   __device__ uint32_t numbers() const { return barrier(8 + 2 * kMostChainStages); }  // attention: tops and totals
@@ -110,24 +109,21 @@ struct ChainBlock {
     return *reinterpret_cast<const ChainPhase*>(bytes + c.memory.records + phase % 2 * kChainRecordBytes);
   }
 
-  // Tiles of this block: first, first + step ...; all blocks have as many rounds.
-  __device__ int first_unit(int split) const { return cluster * (kChainCluster / split) + rank / split; }
-  __device__ int unit_step(int split) const { return clusters * (kChainCluster / split); }
-  __device__ int rounds(const ChainPhase& f) const {
-    const int step = unit_step(f.split);
-    return (f.units + step - 1) / step;
+  // Units of this block: first, first + step ...; blocks that are too few for one more unit have none.
+  __device__ int slice(int split) const { return static_cast<int>(blockIdx.x) % split; }
+  __device__ int unit_step(int split) const { return static_cast<int>(gridDim.x) / split; }
+  __device__ int first_unit(const ChainPhase& f) const {
+    const int unit = static_cast<int>(blockIdx.x) / f.split;
+    return unit < unit_step(f.split) ? unit : f.units;
   }
+  __device__ uint32_t* met(int phase) const { return c.met + (phase & 1) * c.units; }
 };
 
 __device__ __forceinline__ void init_chain_barriers(const ChainBlock& b) {
-  for (int i = 0; i < 2; ++i) {
-    init_barrier(b.recorded(i), 1);
-    init_barrier(b.drained(i), kChainCluster - 1);
-  }
+  for (int i = 0; i < 2; ++i) init_barrier(b.recorded(i), 1);
   init_barrier(b.ready(), 1);
   init_barrier(b.x_full(), 1);
   init_barrier(b.x_empty(), 4);
-  init_barrier(b.received(), 1);
   for (int i = 0; i < b.c.memory.stages; ++i) {
     init_barrier(b.full(i), 1);
     init_barrier(b.empty(i), 4);
@@ -150,7 +146,7 @@ struct RingPlace {
 template <class In>
 __device__ __forceinline__ void load_tile(const ChainBlock& b, const ChainPhase& f, int tile, RingPlace& at) {
   constexpr int kBlockK = 128 / sizeof(In);
-  const int channel = tile * kSwappedChannels, slice = b.rank & (f.split - 1);
+  const int channel = tile * kSwappedChannels, slice = b.slice(f.split);
   const WeightRows rows = f.kind == ChainKind::kGated   ? weight_rows<SwappedKind::kGated>(f.matmul, channel)
                           : f.kind == ChainKind::kHeads ? weight_rows<SwappedKind::kHeads>(f.matmul, channel)
                                                         : weight_rows<SwappedKind::kPlain>(f.matmul, channel);
@@ -172,7 +168,7 @@ __device__ __forceinline__ void load_slice(const ChainBlock& b, const ChainPhase
   const FewParams& p = f.attention;
   const int batch = unit / p.heads, head = (unit - batch * p.heads) / p.heads_per_kv;
   const ValidKeys<int> keys = p.valid(batch);
-  const FewSlice slice = few_slice(keys.all, b.rank);
+  const FewSlice slice = few_slice(keys.all, b.slice(f.split));
   bool waited = phase == 0;
   for (int tensor = 1; tensor <= 2; ++tensor) {
     for (int g = 0; g < slice.groups(); ++g) {
@@ -202,9 +198,10 @@ __device__ __forceinline__ void load_ring(const ChainBlock& b) {
     acquire_map(&f.maps[1]);
     if (f.kind == ChainKind::kAttention) acquire_map(&f.maps[2]);
     if (f.kind == ChainKind::kAttention) {
-      for (int unit = b.cluster; unit < f.units; unit += b.clusters) load_slice(b, f, phase, unit, at);
+      for (int unit = b.first_unit(f); unit < f.units; unit += b.unit_step(f.split))
+        load_slice(b, f, phase, unit, at);
     } else {
-      for (int tile = b.first_unit(f.split); tile < f.units; tile += b.unit_step(f.split))
+      for (int tile = b.first_unit(f); tile < f.units; tile += b.unit_step(f.split))
         load_tile<In>(b, f, tile, at);
     }
   }
@@ -222,9 +219,23 @@ __device__ __forceinline__ void load_queries_of(const ChainBlock& b, const Chain
     load_box(b.x() + i * kFewRows * 128, &f.maps[0], i % chunks * 64, head, i / chunks * kFewRows, batch, b.x_full());
 }
 
+// The rows of x of this block's slice.
+template <class In, int kTokens>
+__device__ __forceinline__ void load_x(const ChainBlock& b, const ChainPhase& r, const CUtensorMap& map) {
+  constexpr int kBlockK = 128 / sizeof(In);
+  const int slice = b.slice(r.split), begin = slice_begin(r.k_blocks, r.split, slice),
+            count = slice_begin(r.k_blocks, r.split, slice + 1) - begin;
+  arrive_expecting(b.x_full(), count * kTokens * 128);
+  if (r.x_chunks > 0) {
+    for (int k = 0; k < count; k += r.x_chunks)
+      load_box(b.x() + k * kTokens * 128, &map, 0, 0, begin + k, b.x_full());
+  } else {
+    for (int k = 0; k < count; ++k) load_box(b.x() + k * kTokens * 128, &map, (begin + k) * kBlockK, 0, b.x_full());
+  }
+}
+
 template <class In, int kTokens>
 __device__ __forceinline__ void watch_phases(const ChainBlock& b) {
-  constexpr int kBlockK = 128 / sizeof(In);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint32_t emptied = 0;
 #pragma unroll 1
@@ -242,16 +253,13 @@ __device__ __forceinline__ void watch_phases(const ChainBlock& b) {
       arrive(b.ready());
       const ChainPhase& r = b.record(phase);
       if (r.kind == ChainKind::kAttention) {
-        for (int unit = b.cluster; unit < r.units; unit += b.clusters) {
-          if (unit != b.cluster) wait(b.x_empty(), emptied++ & 1);
+        const int first = b.first_unit(r);
+        for (int unit = first; unit < r.units; unit += b.unit_step(r.split)) {
+          if (unit != first) wait(b.x_empty(), emptied++ & 1);
           load_queries_of(b, f, unit);
         }
-      } else if (b.first_unit(r.split) < r.units) {
-        const int slice = b.rank & (r.split - 1), begin = slice_begin(r.k_blocks, r.split, slice),
-                  count = slice_begin(r.k_blocks, r.split, slice + 1) - begin;
-        arrive_expecting(b.x_full(), count * kTokens * 128);
-        for (int k = 0; k < count; ++k)
-          load_box(b.x() + k * kTokens * 128, &f.maps[0], (begin + k) * kBlockK, 0, b.x_full());
+      } else if (b.first_unit(r) < r.units) {
+        load_x<In, kTokens>(b, r, f.maps[0]);
       }
     }
     __syncwarp();
@@ -265,7 +273,7 @@ __device__ __forceinline__ void sync_chain() { sync_threads(kChainBarrier, 128);
 
 struct ChainCounts {
   RingPlace ring;
-  uint32_t x = 0, received = 0, drained = 0;  // waited for so often
+  uint32_t x = 0;  // waited for so often
 };
 
 __device__ __forceinline__ uint32_t full_stage(const ChainBlock& b, const RingPlace& at) {
@@ -277,23 +285,34 @@ __device__ __forceinline__ void leave_stage(const ChainBlock& b, int stage) {
   if (threadIdx.x % 32 == 0) arrive(b.empty(stage));
 }
 
-// All blocks of the cluster have read what was sent to them.
-__device__ __forceinline__ void wait_drained(const ChainBlock& b, ChainCounts& n) {
-  fence_for_tma();  // read by ordinary loads, and written by a copy next
+// The same in all lanes of a warp that has met: what is made of it needs no vector registers, and descriptors of
+// products do not wait for their way from there.
+__device__ __forceinline__ int uniform(int x) { return __reduce_or_sync(0xffffffffu, x); }
+
+// All slices of the unit have left what this block reads next, by loads from the L2.
+__device__ __forceinline__ void meet(uint32_t* met, uint32_t split) {
   sync_chain();
-  const int to = static_cast<int>(threadIdx.x);
-  if (to < kChainCluster && to != b.rank) arrive_after_reads(address_in(b.drained(n.drained), to));
-  __syncwarp();
-  wait_for_reads(b.drained(n.drained), n.drained / 2 & 1);
-  ++n.drained;
+  if (threadIdx.x == 0) {
+    arrive_for_blocks(met);
+    uint32_t seen;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(met) : "memory");
+    } while (seen < split);
+  }
+  sync_chain();
 }
 
 template <class In, int kTokens>
-__device__ __forceinline__ void multiply_ring(const ChainBlock& b, int count, ChainCounts& n,
+__device__ __forceinline__ void multiply_ring(const ChainBlock& b, int count, RingPlace& ring,
                                               SumOf<In> (&d)[kTokens / 2]) {
-  int last = 0;
+  const int stages = b.c.memory.stages;
+  int stage = uniform(ring.stage), last = stage;
+  uint32_t parity = uniform(ring.parity);
+  count = uniform(count);
+#pragma unroll 1
   for (int i = 0; i < count; ++i) {
-    const uint64_t w = operand_descriptor(full_stage(b, n.ring)), x = operand_descriptor(b.x() + i * kTokens * 128);
+    wait(b.full(stage), parity);
+    const uint64_t w = operand_descriptor(b.stage(stage)), x = operand_descriptor(b.x() + i * kTokens * 128);
     pin(d);
     begin_products();
 #pragma unroll
@@ -302,39 +321,40 @@ __device__ __forceinline__ void multiply_ring(const ChainBlock& b, int count, Ch
     commit_products();
     wait_products<1>();  // the stage before this one has been read
     if (i > 0) leave_stage(b, last);
-    last = n.ring.stage;
-    n.ring.next(b.c.memory.stages);
+    last = stage;
+    if (++stage == stages) stage = 0, parity ^= 1;
   }
   wait_products<0>();
   pin(d);
   leave_stage(b, last);
+  ring = {stage, parity};
 }
 
 // Sums of the thread's channels of all slices, slice 0 first. kMostSplit: of that many pieces.
 template <class Sum, int kTokens, int kPieces, int kMostSplit>
-__device__ __forceinline__ void meet_slices(const ChainBlock& b, int split, int slice, int row, ChainCounts& n,
-                                            Sum (&v)[kPieces][8]) {
-  const int rows = kTokens / split, sent = rows * kSumsRow * 4, first_rank = b.rank - slice;
-  if (split > 1) fence_for_tma();
-  sync_chain();
-  if (split > 1) {
-    const int to = static_cast<int>(threadIdx.x);
-    if (to == slice) arrive_expecting(b.received(), (split - 1) * sent);
-    if (to < split && to != slice)
-      send_to_block(address_in(b.base + b.c.memory.inbox + (slice < to ? slice : slice - 1) * sent, first_rank + to),
-                    b.base + b.c.memory.sums + to * sent, sent, address_in(b.received(), first_rank + to));
-    __syncwarp();
-    wait(b.received(), n.received++ & 1);
+__device__ __forceinline__ void meet_slices(const ChainBlock& b, const ChainPhase& f, int phase, int tile, int row,
+                                            const Sum (&d)[kTokens / 2], Sum (&v)[kPieces][8]) {
+  const int split = f.split, rows = kTokens / split;
+  if (split == 1) {
+    leave_sums<Sum, kTokens>(d, reinterpret_cast<Sum*>(b.bytes + b.c.memory.sums));
+    sync_chain();
+    take_sums<Sum, kPieces, true>(b.bytes + b.c.memory.sums, row, rows, v);
+    sync_chain();  // the next tile's sums may take their place
+    return;
   }
+  constexpr int kBytes = kTokens * kSumsRow * 4;  // of one slice
+  uint8_t* all = b.c.meeting + int64_t{tile} * split * kBytes;
+  const int slice = b.slice(split);
+  leave_sums<Sum, kTokens>(d, reinterpret_cast<Sum*>(all + slice * kBytes));
+  meet(b.met(phase) + tile, split);
 #pragma unroll
   for (int s = 0; s < kMostSplit; ++s) {
     if (s >= split || (planted(Fault::kSliceMissing) && s > 0 && s == split - 1)) break;
-    const uint8_t* from =
-        b.bytes + (s == slice ? b.c.memory.sums + s * sent : b.c.memory.inbox + (s < slice ? s : s - 1) * sent);
+    const uint8_t* from = all + s * kBytes + slice * rows * kSumsRow * 4;
     if (s == 0)
-      take_sums<Sum, kPieces, true>(from, row, rows, v);
+      take_sums<Sum, kPieces, true, true>(from, row, rows, v);
     else
-      take_sums<Sum, kPieces, false>(from, row, rows, v);
+      take_sums<Sum, kPieces, false, true>(from, row, rows, v);
   }
 }
 
@@ -342,27 +362,21 @@ template <class In, SwappedKind kKind, int kTokens, int kPieces, int kMostSplit>
 __device__ __forceinline__ void multiply_phase(const ChainBlock& b, const ChainPhase& f, int phase, ChainCounts& n) {
   using Sum = SumOf<In>;
   const SwappedParams& p = f.matmul;
-  const int split = f.split, slice = b.rank & (split - 1), rows = kTokens / split;
+  const int split = f.split, slice = b.slice(split), rows = kTokens / split;
   const int count = slice_begin(f.k_blocks, split, slice + 1) - slice_begin(f.k_blocks, split, slice);
-  const int rounds = b.rounds(f);
-  for (int round = 0; round < rounds; ++round) {
-    const int tile = b.first_unit(split) + round * b.unit_step(split);
-    if (round > 0 && split > 1) wait_drained(b, n);
-    if (round > 0 && split == 1) sync_chain();  // all have read the sums
-    if (tile >= f.units) {
-      if (round == 0) wait(b.ready(), phase & 1);
-      continue;
-    }
+  const int first = b.first_unit(f);
+  if (first >= f.units) wait(b.ready(), phase & 1);
+#pragma unroll 1
+  for (int tile = first; tile < f.units; tile += b.unit_step(split)) {
     const SwappedPlace<kKind> at(p, tile * kSwappedChannels, slice * rows, rows);
     const auto columns = at.columns(p);
-    if (round == 0) wait(b.ready(), phase & 1);
+    if (tile == first) wait(b.ready(), phase & 1);
     const SwappedTokens<kKind, kPieces> tokens(p, at);
-    if (round == 0) wait(b.x_full(), n.x++ & 1);
+    if (tile == first) wait(b.x_full(), n.x++ & 1);
     Sum d[kTokens / 2];
-    multiply_ring<In, kTokens>(b, count, n, d);
-    leave_sums<Sum, kTokens>(d, reinterpret_cast<Sum*>(b.bytes + b.c.memory.sums));
+    multiply_ring<In, kTokens>(b, count, n.ring, d);
     Sum v[kPieces][8];
-    meet_slices<Sum, kTokens, kPieces, kMostSplit>(b, split, slice, at.row, n, v);
+    meet_slices<Sum, kTokens, kPieces, kMostSplit>(b, f, phase, tile, at.row, d, v);
     if (planted(Fault::kNoPhaseWait) && threadIdx.x >= 32) __nanosleep(20000);
     finish_tokens<Sum, kKind, kPieces>(p, at, columns, tokens, v);
   }
@@ -374,22 +388,23 @@ __device__ __forceinline__ void multiply_kind(const ChainBlock& b, const ChainPh
     if (f.split == 1) return multiply_phase<In, kKind, 64, 4, 1>(b, f, phase, n);
     if (f.split == 2) return multiply_phase<In, kKind, 64, 2, 2>(b, f, phase, n);
   }
-  multiply_phase<In, kKind, kTokens, 1, kChainCluster>(b, f, phase, n);
+  multiply_phase<In, kKind, kTokens, 1, kMostChainSplit>(b, f, phase, n);
 }
 
 template <class Half, int kTokens>
 __device__ __forceinline__ void attend_phase(const ChainBlock& b, const ChainPhase& f, int phase, ChainCounts& n) {
   constexpr int kTiles = kTokens / kFewRows;
   const FewParams& p = f.attention;
-  const int tiles = (p.queries + kFewRows - 1) / kFewRows, sent = few_sent_bytes(p.head_size);
+  const int tiles = (p.queries + kFewRows - 1) / kFewRows, sent = few_sent_bytes(p.head_size),
+            slice_bytes = tiles * kFewSlices * sent, slice = b.slice(kFewSlices);
   const FewPlace place{b.x(), b.x() + kTokens * p.head_size * 2, b.numbers(), b.numbers() + 4 * kMostFewQueries * 4};
   wait(b.ready(), phase & 1);
-  int sends = 0;
-  for (int unit = b.cluster; unit < f.units; unit += b.clusters) {
+#pragma unroll 1
+  for (int unit = b.first_unit(f); unit < f.units; unit += b.unit_step(kFewSlices)) {
     FewAttention<Half, kTiles> a(p, place);
     const int batch = unit / p.heads, head = unit - batch * p.heads;
     a.keys = p.valid(batch);
-    a.slice = few_slice(a.keys.all, b.rank);
+    a.slice = few_slice(a.keys.all, slice);
     wait(b.x_full(), n.x++ & 1);
     const auto done = [&] {
       fence_for_tma();  // the stage was read by ordinary loads
@@ -400,28 +415,17 @@ __device__ __forceinline__ void attend_phase(const ChainBlock& b, const ChainPha
     a.score([&] { return full_stage(b, n.ring); }, done, s);
     a.weigh([&] { sync_chain(); }, s);
     a.multiply([&](bool) { return full_stage(b, n.ring); }, done);
-    if (unit + b.clusters < f.units) {  // the next head's queries may come
+    if (unit + b.unit_step(kFewSlices) < f.units) {  // the next head's queries may come
       fence_for_tma();
       __syncwarp();
       if (threadIdx.x % 32 == 0) arrive(b.x_empty());
     }
+    uint8_t* all = b.c.meeting + int64_t{unit} * kFewSlices * slice_bytes;
+    for (int tile = 0; tile < tiles; ++tile) a.leave(all + slice * slice_bytes + tile * kFewSlices * sent, tile);
+    meet(b.met(phase) + unit, kFewSlices);
     for (int tile = 0; tile < tiles; ++tile) {
-      if (sends++ > 0) wait_drained(b, n);
-      a.leave(b.base + b.c.memory.sums, tile);
-      fence_for_tma();
-      sync_chain();
-      const int to = static_cast<int>(threadIdx.x);
-      if (to == b.rank) arrive_expecting(b.received(), (kChainCluster - 1) * sent);
-      if (to < kChainCluster && to != b.rank)
-        send_to_block(address_in(b.base + b.c.memory.inbox + (b.rank < to ? b.rank : b.rank - 1) * sent, to),
-                      b.base + b.c.memory.sums + to * sent, sent, address_in(b.received(), to));
-      __syncwarp();
-      wait(b.received(), n.received++ & 1);
-      const auto from = [&](int slice) {
-        return b.base + (slice == b.rank ? b.c.memory.sums + slice * sent
-                                         : b.c.memory.inbox + (slice < b.rank ? slice : slice - 1) * sent);
-      };
-      a.finish(from, batch, head, tile);
+      const auto from = [&](int of) { return all + of * slice_bytes + (tile * kFewSlices + slice) * sent; };
+      a.finish(from, batch, head, tile, slice);
     }
   }
 }
@@ -449,9 +453,13 @@ __device__ __forceinline__ void run_phases(const ChainBlock& b) {
     }
     if (!planted(Fault::kNoPhaseWait)) sync_chain();
     if (threadIdx.x == 0) {
+      // All blocks have ended the phase before: nobody waits for its counts any more.
+      for (int i = static_cast<int>(blockIdx.x); i < b.c.units; i += static_cast<int>(gridDim.x))
+        b.met(phase + 1)[i] = 0;
       if (phase + 1 < b.c.count) {
         arrive_for_blocks(b.c.arrived);
       } else if (arrive_last(b.c.arrived) + 1 == static_cast<uint32_t>(b.c.count) * gridDim.x) {
+        for (int i = 0; i < b.c.units; ++i) b.met(phase)[i] = 0;
         *b.c.arrived = 0;  // the last one of all
       }
     }
@@ -463,8 +471,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) run_chain(const __grid_const
   extern __shared__ __align__(1024) uint8_t shared[];  // kSwizzleAtomBytes
   const ChainBlock b(c, shared);
   if (threadIdx.x == 128) init_chain_barriers(b);
-  __syncwarp();
-  sync_cluster();  // every block can be sent to
+  __syncthreads();
   cuda::wait_for_earlier_kernels();
   if (threadIdx.x >= 160) {
     watch_phases<In, kTokens>(b);
@@ -473,8 +480,6 @@ __global__ void __launch_bounds__(kChainThreads, 1) run_chain(const __grid_const
   } else {
     run_phases<In, Half, kTokens>(b);
   }
-  __syncwarp();
-  sync_cluster();  // nobody sends here any more
 }
 
 }  // namespace tessera::sm90

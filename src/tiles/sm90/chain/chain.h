@@ -11,8 +11,8 @@
 
 namespace tessera::sm90 {
 
-// At most so many clusters of eight SMs work on a chain that is made; for tests, and for a GPU that others use too.
-inline constexpr const char* kMostClustersVariable = "TESSERA_CHAIN_CLUSTERS";
+// At most so many SMs work on a chain that is made; for tests, and for a GPU that others use too.
+inline constexpr const char* kMostBlocksVariable = "TESSERA_CHAIN_BLOCKS";
 
 class Chain {
  public:

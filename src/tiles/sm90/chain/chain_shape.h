@@ -3,8 +3,7 @@
 // tested on the CPU.
 //   ring      stages of 8 KB: 64 rows of a weight, or 64 keys, of 128 bytes each; loaded as far ahead as there is room
 //   x         the rows of x of one phase; attention: queries, then weights
-//   sums      of a tile, before they are sent; attention: results of its slice of the keys
-//   inbox     what the other blocks of the cluster send
+//   sums      of a tile that no slices share
 //   records   of this phase and the next
 //   barriers
 #pragma once
@@ -18,7 +17,7 @@
 
 namespace tessera::sm90 {
 
-constexpr int kChainCluster = kFewSlices;
+constexpr int kMostChainSplit = kFewSlices;  // blocks that share a unit
 constexpr int kChainStageBytes = kSwappedWBytes;
 constexpr int kChainRecordBytes = 1152;  // of a phase, room for two
 constexpr int kMostChainStages = 24;
@@ -34,21 +33,20 @@ constexpr int kMostFewHead = 256;
 
 struct ChainMemory {
   int stages = 0;
-  int x = 0, sums = 0, inbox = 0, records = 0, barriers = 0, bytes = 0;
+  int x = 0, sums = 0, records = 0, barriers = 0, bytes = 0;
 };
 
 // x_bytes: of the phase that needs most. No stages: it does not fit.
 constexpr ChainMemory chain_memory(int tokens, int x_bytes, int most_bytes) {
-  const int sums = std::max(tokens * kSumsRow * 4, kFewSlices * few_sent_bytes(kMostFewHead));
-  const int behind = (x_bytes + 1023) / 1024 * 1024 + 2 * ((sums + 127) / 128 * 128) + 2 * kChainRecordBytes +
+  const int sums = (tokens * kSumsRow * 4 + 127) / 128 * 128;
+  const int behind = (x_bytes + 1023) / 1024 * 1024 + sums + 2 * kChainRecordBytes +
                      (8 + 2 * kMostChainStages) * 8 + 4 * 64 * 4 * 2;
   ChainMemory m;
   m.stages = std::min(kMostChainStages, (most_bytes - behind) / kChainStageBytes);
   if (m.stages < 0) m.stages = 0;
   m.x = m.stages * kChainStageBytes;
   m.sums = m.x + (x_bytes + 1023) / 1024 * 1024;
-  m.inbox = m.sums + (sums + 127) / 128 * 128;
-  m.records = m.inbox + (sums + 127) / 128 * 128;
+  m.records = m.sums + sums;
   m.barriers = m.records + 2 * kChainRecordBytes;
   m.bytes = m.stages * kChainStageBytes + behind;
   return m;
@@ -60,15 +58,24 @@ constexpr int chain_x_bytes(int tokens, int k_blocks, int split) {
 }
 constexpr int few_x_bytes(int tokens, int head_bytes) { return tokens * (head_bytes + kFewWeightsRow); }
 
-// Blocks that share a tile of 64 channels, a power of two: all of `clusters` work side by side on tiles, in as few
-// rounds as there are; a round costs a block its stages, and what begins and ends it.
-constexpr int chain_split(int tiles, int k_blocks, int tokens, int clusters, int most_x_bytes) {
+// What the slices of a unit leave for each other in device memory.
+constexpr int64_t meeting_bytes(int tokens, int split) { return split > 1 ? int64_t{split} * tokens * kSumsRow * 4 : 0; }
+constexpr int64_t few_meeting_bytes(int tiles, int head_size) {
+  return int64_t{kFewSlices} * tiles * kFewSlices * few_sent_bytes(head_size);
+}
+
+// Blocks that share a tile of 64 channels, a power of two: all of `blocks` work side by side on tiles, in as few
+// rounds as there are; a round costs a block its stages, and what begins and ends it. Of a long slice the stages
+// behind those that were loaded before the phase began arrive as fast as one SM loads.
+constexpr int chain_split(int tiles, int k_blocks, int tokens, int blocks, int most_x_bytes) {
+  constexpr int kThere = 16;
   int best = 0, best_cost = 0;
-  for (int split = 1; split == 1 || (split <= kChainCluster && 2 * split <= k_blocks); split *= 2) {
+  for (int split = 1; split == 1 || (split <= kMostChainSplit && 2 * split <= k_blocks); split *= 2) {
     if (chain_x_bytes(tokens, k_blocks, split) > most_x_bytes) continue;
-    const int at_once = clusters * (kChainCluster / split), rounds = (tiles + at_once - 1) / at_once;
-    // Tens of nanoseconds: a stage takes 8, a round 60, slices that meet 60.
-    const int cost = rounds * (longest_slice(k_blocks, split) * 8 + 60) + (split > 1 ? 60 : 0);
+    const int at_once = std::max(blocks / split, 1), rounds = (tiles + at_once - 1) / at_once,
+              slice = longest_slice(k_blocks, split);
+    // Tens of nanoseconds, seen on an H200: a stage takes 5, a late one 10, a round 200, slices that meet 120.
+    const int cost = rounds * (slice * 5 + std::max(0, rounds * slice - kThere) * 10 + 200 + (split > 1 ? 120 : 0));
     if (best == 0 || cost < best_cost) best = split, best_cost = cost;
   }
   return best;

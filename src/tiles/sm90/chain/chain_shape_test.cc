@@ -25,19 +25,18 @@ TEST(FewKeys, SlicesFollowEachOtherAndCoverEveryKeyOnce) {
 // Regions of shared memory in their order: none reaches into the next, and all of it fits an SM.
 TEST(ChainShape, RegionsOfSharedMemoryLieBehindEachOther) {
   for (const int tokens : {16, 64}) {
-    const int widest = std::max(tokens * kSumsRow * 4, kFewSlices * few_sent_bytes(kMostFewHead));
+    const int widest = tokens * kSumsRow * 4;
     for (int x = 1024; x <= 128 * 1024; x += 4000) {
       const ChainMemory m = chain_memory(tokens, x, kMostSharedBytes);
       ASSERT_GE(m.stages, 2) << tokens << " tokens, " << x << " bytes of x";
       EXPECT_EQ(m.x, m.stages * kChainStageBytes);
       EXPECT_GE(m.sums, m.x + x);
-      EXPECT_GE(m.inbox, m.sums + widest);
-      EXPECT_GE(m.records, m.inbox + widest);
+      EXPECT_GE(m.records, m.sums + widest);
       EXPECT_EQ(m.barriers, m.records + 2 * kChainRecordBytes);
       // Barriers, then tops and totals of 64 rows of four warps.
       EXPECT_GE(m.bytes, m.barriers + (8 + 2 * m.stages) * 8 + 2 * 4 * 64 * 4);
       EXPECT_LE(m.bytes, kMostSharedBytes);
-      for (const int at : {m.x, m.sums, m.inbox, m.records, m.barriers}) EXPECT_EQ(at % 128, 0);
+      for (const int at : {m.x, m.sums, m.records, m.barriers}) EXPECT_EQ(at % 128, 0);
       EXPECT_EQ(m.x % 1024, 0) << "a tile begins at a multiple of the swizzle's pattern";
     }
   }
@@ -54,17 +53,17 @@ TEST(ChainShape, KeysOfASliceFitTheRingBesideWhatAttentionKeeps) {
 }
 
 TEST(ChainShape, SlicesKeepBlocksBusy) {
-  constexpr int kClusters = 16, kMost = 128 * 1024;
+  constexpr int kBlocks = 132, kMost = 128 * 1024;
   // A denoising step of a 300 M expert in bf16: 1024 wide, 2560 of q, k and v, 2 x 4096 of the MLP.
-  EXPECT_EQ(chain_split(2560 / 64, 1024 / 64, 16, kClusters, kMost), 2);
-  EXPECT_EQ(chain_split(1024 / 64, 2048 / 64, 16, kClusters, kMost), 8);
-  EXPECT_EQ(chain_split(8192 / 64, 1024 / 64, 16, kClusters, kMost), 1);
-  EXPECT_EQ(chain_split(1024 / 64, 4096 / 64, 16, kClusters, kMost), 8);
+  EXPECT_EQ(chain_split(2560 / 64, 1024 / 64, 16, kBlocks, kMost), 1);
+  EXPECT_EQ(chain_split(1024 / 64, 2048 / 64, 16, kBlocks, kMost), 8);
+  EXPECT_EQ(chain_split(8192 / 64, 1024 / 64, 16, kBlocks, kMost), 1);
+  EXPECT_EQ(chain_split(1024 / 64, 4096 / 64, 16, kBlocks, kMost), 8);
   // Rows that do not fit whole are cut; what never fits is refused.
-  EXPECT_GE(chain_split(4, 4096 / 64, 64, kClusters, kMost), 4);
-  EXPECT_EQ(chain_split(4, 65536 / 64, 64, kClusters, kMost), 0);
+  EXPECT_GE(chain_split(4, 4096 / 64, 64, kBlocks, kMost), 4);
+  EXPECT_EQ(chain_split(4, 65536 / 64, 64, kBlocks, kMost), 0);
   for (int blocks = 1; blocks < 40; ++blocks) {
-    const int split = chain_split(3, blocks, 16, kClusters, kMost);
+    const int split = chain_split(3, blocks, 16, kBlocks, kMost);
     EXPECT_TRUE(split == 1 || 2 * split <= blocks) << blocks;
   }
 }

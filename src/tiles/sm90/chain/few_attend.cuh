@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few queries on Hopper, as a phase of a chain (chain.cuh): a cluster takes one head, each of its blocks a
-// slice of the keys (few_keys.h). Keys and values lie in stages of the chain's ring, 64 keys x 128 bytes each, keys
+// Attention of few queries on Hopper, as a phase of a chain (chain.cuh): eight blocks take one head, each a slice of the
+// keys (few_keys.h). Keys and values lie in stages of the chain's ring, 64 keys x 128 bytes each, keys
 // first. A warp makes the scores of 16 of each 64 keys, then, with the weights of all, a quarter of the columns. Slices
 // meet as those of a matmul do: each block finishes its share of the columns, slice 0 first.
 // Products are mma.sync on 16 queries, so that one head fills a tile.
@@ -209,9 +209,9 @@ struct FewAttention {
     }
   }
 
-  // Results of a tile of rows, as they are sent: for each block of the cluster its share of the columns, row by row;
+  // Results of a tile of rows, as others read them: for each of the eight blocks its share of the columns, row by row;
   // then tops and totals of the rows.
-  __device__ __forceinline__ void leave(uint32_t to, int tile) const {
+  __device__ __forceinline__ void leave(uint8_t* to, int tile) const {
     const int share = few_share(p.head_size), sent = few_sent_bytes(p.head_size);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -220,22 +220,23 @@ struct FewAttention {
       for (int n = 0; n < kColumnTiles; ++n) {
         if (n >= column_tiles()) break;
         const int column = warp * p.head_size / 4 + n * 8 + lane % 4 * 2;
-        const uint32_t at = to + column / share * sent + (lane / 4 * share + column % share) * 4;
-        cuda::store_shared(at, float2{o[t][n][0], o[t][n][1]});
-        cuda::store_shared(at + 8 * share * 4, float2{o[t][n][2], o[t][n][3]});
+        uint8_t* at = to + column / share * sent + (lane / 4 * share + column % share) * 4;
+        *reinterpret_cast<float2*>(at) = {o[t][n][0], o[t][n][1]};
+        *reinterpret_cast<float2*>(at + 8 * share * 4) = {o[t][n][2], o[t][n][3]};
       }
       if (lane % 4 != 0) continue;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {  // each warp for two blocks, both rows
         const int block = warp * 2 + i / 2, row = lane / 4 + i % 2 * 8;
-        cuda::store_shared(to + block * sent + kFewRows * share * 4 + row * 8, float2{top[t][i % 2], total[t][i % 2]});
+        *reinterpret_cast<float2*>(to + block * sent + kFewRows * share * 4 + row * 8) = {top[t][i % 2],
+                                                                                         total[t][i % 2]};
       }
     }
   }
 
-  // This block's share of the columns of 16 rows. from(slice): what that one has of them.
+  // A share of the columns of 16 rows. from(slice): what that one has of them.
   template <class From>
-  __device__ __forceinline__ void finish(From from, int batch, int head, int tile) const {
+  __device__ __forceinline__ void finish(From from, int batch, int head, int tile, int of_columns) const {
     const int share = few_share(p.head_size), row = static_cast<int>(threadIdx.x) / 8, own = share / 8,
               column = static_cast<int>(threadIdx.x) % 8 * own;
     const int query = tile * kFewRows + row;
@@ -244,9 +245,8 @@ struct FewAttention {
     float most = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int s = 0; s < kFewSlices; ++s) {
-      const uint32_t at = from(s);
-      const uint2 pair = cuda::load_shared_pair(at + kFewRows * share * 4 + row * 8);
-      rows[s] = {__uint_as_float(pair.x), __uint_as_float(pair.y)};
+      const uint8_t* at = from(s);
+      rows[s] = __ldcg(reinterpret_cast<const float2*>(at + kFewRows * share * 4 + row * 8));
       part[s] = load_share(at + (row * share + column) * 4, own);
       most = fmaxf(most, rows[s].x);
     }
@@ -264,18 +264,18 @@ struct FewAttention {
     const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, factor = sum == 0.0f ? 0.0f : to_code / sum;
     const float v[4] = {all.x * factor, all.y * factor, all.z * factor, all.w * factor};
     const int64_t at = ((int64_t{batch} * p.queries + query) * p.heads + head) * p.head_size +
-                       static_cast<int>(rank_in_cluster()) * share + column;
+                       of_columns * share + column;
     store(at, own, v);
   }
 
  private:
-  static __device__ __forceinline__ float4 load_share(uint32_t at, int own) {
-    if (own == 4) return cuda::load_shared_floats(at);
+  static __device__ __forceinline__ float4 load_share(const uint8_t* at, int own) {
+    if (own == 4) return __ldcg(reinterpret_cast<const float4*>(at));
     if (own == 2) {
-      const uint2 pair = cuda::load_shared_pair(at);
-      return {__uint_as_float(pair.x), __uint_as_float(pair.y), 0, 0};
+      const float2 pair = __ldcg(reinterpret_cast<const float2*>(at));
+      return {pair.x, pair.y, 0, 0};
     }
-    return {cuda::load_shared_float(at), 0, 0, 0};
+    return {__ldcg(reinterpret_cast<const float*>(at)), 0, 0, 0};
   }
 
   __device__ __forceinline__ void store(int64_t at, int own, const float (&v)[4]) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How attention of few queries (few_attend.cuh) divides the keys of a head over the blocks of a cluster: neighbouring
+// How attention of few queries (few_attend.cuh) divides the keys of a head over eight blocks: neighbouring
 // slices of one length, a multiple of the keys of one product. Host and device, constexpr: tested on the CPU.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tessera::sm90 {
 
-constexpr int kFewSlices = 8;    // blocks of a cluster
+constexpr int kFewSlices = 8;    // blocks of a head
 constexpr int kFewProduct = 16;  // keys that one product of weights and values takes
 constexpr int kFewGroup = 64;    // keys that are loaded together
 constexpr int kFewGroups = 2;    // of a slice at most: scores stay in registers
