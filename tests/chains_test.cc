@@ -133,10 +133,9 @@ Result<Engine> chained_engine(const Form& f, bool in_place = true) {
   return e;
 }
 
-// The same steps, each launched by itself; those that only chains have are chains of one phase.
+// The same steps, each launched by itself.
 Plan apart(Plan plan) {
-  int next = 0;
-  for (PlanStep& s : plan.steps) s.chain = find_variant(s.variant)->only_in_chains ? next++ : -1;
+  for (PlanStep& s : plan.steps) s.chain = -1;
   return plan;
 }
 

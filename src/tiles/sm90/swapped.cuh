@@ -156,6 +156,23 @@ __device__ __forceinline__ void finish_loads(const SwappedMaps& maps, const Swap
   }
 }
 
+// The products of 128 bytes of K, w and x at these addresses. A descriptor goes through uniform registers, and where
+// the compiler cannot tell that a number is the same in all lanes it moves each half of each descriptor there right
+// before its product: 75 ns per product on an H200. A reduction over the warp writes a uniform register itself, and of
+// all four descriptors only the low halves differ.
+template <class In, int kTokens>
+__device__ __forceinline__ void multiply_stage(SumOf<In> (&d)[kTokens / 2], uint32_t w, uint32_t x, bool add) {
+  const uint64_t w_first = operand_descriptor(w), x_first = operand_descriptor(x);
+  const uint32_t high = static_cast<uint32_t>(operand_descriptor(0) >> 32),
+                 w_low = __reduce_or_sync(0xffffffffu, static_cast<uint32_t>(w_first)),
+                 x_low = __reduce_or_sync(0xffffffffu, static_cast<uint32_t>(x_first));
+  const auto step = [high](uint32_t low, int k) {
+    return uint64_t{high} << 32 | (low + k * static_cast<uint32_t>(kDescriptorStepK));
+  };
+#pragma unroll
+  for (int k = 0; k < 4; ++k) Products<In, kTokens>::shared(d, step(w_low, k), step(x_low, k), add || k > 0);
+}
+
 template <class In, int kTokens>
 __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], const SwappedParams& p,
                                                const SwappedBlock<kTokens>& block) {
@@ -163,12 +180,9 @@ __device__ __forceinline__ void multiply_slice(SumOf<In> (&d)[kTokens / 2], cons
   uint32_t parity = 0;
   for (int i = 0; i < block.k_count; ++i) {
     wait(block.full(stage), parity);
-    const uint64_t w = operand_descriptor(block.w(stage)), x = operand_descriptor(block.x(stage));
     pin(d);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
+    multiply_stage<In, kTokens>(d, block.w(stage), block.x(stage), i > 0);
     commit_products();
     wait_products<1>();  // the block before this one is done: its stage is free
     if (i > 0 && threadIdx.x == 0) arrive(block.empty(last));

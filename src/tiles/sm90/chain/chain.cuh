@@ -6,9 +6,9 @@
 //   warps 0 .. 3   products and programs: matmuls as the swapped mainloop (swapped.cuh), attention as few_attend.cuh
 //   warp 4         loads weights, and the keys and values that no phase writes
 //   warp 5         waits for the other blocks, then loads x
-// Every SM has one block; neighbours share tiles, each with a slice of K (chain_shape.h), and their sums meet in the L2.
-// (In clusters they met in shared memory, 0.3 us sooner; but an H200 has room for 15 clusters of eight, not for 16, and
-// a phase of 16 tiles took two rounds, 4 us more.) All blocks must run at the same time. What a phase reads of what
+// Every SM has one block; neighbours share tiles, each with a slice of K (chain_shape.h), and their sums meet in the
+// L2. (In clusters they met in shared memory, 0.3 us sooner; but an H200 has room for 15 clusters of eight, not for 16,
+// and a phase of 16 tiles took two rounds, 4 us more.) All blocks must run at the same time. What a phase reads of what
 // another one wrote comes from the L2 or by TMA: an SM's L1 may hold older numbers.
 #pragma once
 
@@ -90,9 +90,7 @@ struct ChainBlock {
   uint8_t* bytes;
 
   __device__ ChainBlock(const ChainParams& params, uint8_t* shared)
-      : c(params),
-        base(cuda::shared_address(shared)),
-        bytes(shared) {}
+      : c(params), base(cuda::shared_address(shared)), bytes(shared) {}
 
   __device__ uint32_t stage(int i) const { return base + i * kChainStageBytes; }
   __device__ uint32_t x() const { return base + c.memory.x; }
@@ -198,11 +196,9 @@ __device__ __forceinline__ void load_ring(const ChainBlock& b) {
     acquire_map(&f.maps[1]);
     if (f.kind == ChainKind::kAttention) acquire_map(&f.maps[2]);
     if (f.kind == ChainKind::kAttention) {
-      for (int unit = b.first_unit(f); unit < f.units; unit += b.unit_step(f.split))
-        load_slice(b, f, phase, unit, at);
+      for (int unit = b.first_unit(f); unit < f.units; unit += b.unit_step(f.split)) load_slice(b, f, phase, unit, at);
     } else {
-      for (int tile = b.first_unit(f); tile < f.units; tile += b.unit_step(f.split))
-        load_tile<In>(b, f, tile, at);
+      for (int tile = b.first_unit(f); tile < f.units; tile += b.unit_step(f.split)) load_tile<In>(b, f, tile, at);
     }
   }
 }
@@ -227,8 +223,7 @@ __device__ __forceinline__ void load_x(const ChainBlock& b, const ChainPhase& r,
             count = slice_begin(r.k_blocks, r.split, slice + 1) - begin;
   arrive_expecting(b.x_full(), count * kTokens * 128);
   if (r.x_chunks > 0) {
-    for (int k = 0; k < count; k += r.x_chunks)
-      load_box(b.x() + k * kTokens * 128, &map, 0, 0, begin + k, b.x_full());
+    for (int k = 0; k < count; k += r.x_chunks) load_box(b.x() + k * kTokens * 128, &map, 0, 0, begin + k, b.x_full());
   } else {
     for (int k = 0; k < count; ++k) load_box(b.x() + k * kTokens * 128, &map, (begin + k) * kBlockK, 0, b.x_full());
   }
@@ -285,10 +280,6 @@ __device__ __forceinline__ void leave_stage(const ChainBlock& b, int stage) {
   if (threadIdx.x % 32 == 0) arrive(b.empty(stage));
 }
 
-// The same in all lanes of a warp that has met: what is made of it needs no vector registers, and descriptors of
-// products do not wait for their way from there.
-__device__ __forceinline__ int uniform(int x) { return __reduce_or_sync(0xffffffffu, x); }
-
 // All slices of the unit have left what this block reads next, by loads from the L2.
 __device__ __forceinline__ void meet(uint32_t* met, uint32_t split) {
   sync_chain();
@@ -306,18 +297,14 @@ template <class In, int kTokens>
 __device__ __forceinline__ void multiply_ring(const ChainBlock& b, int count, RingPlace& ring,
                                               SumOf<In> (&d)[kTokens / 2]) {
   const int stages = b.c.memory.stages;
-  int stage = uniform(ring.stage), last = stage;
-  uint32_t parity = uniform(ring.parity);
-  count = uniform(count);
+  int stage = ring.stage, last = stage;
+  uint32_t parity = ring.parity;
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
     wait(b.full(stage), parity);
-    const uint64_t w = operand_descriptor(b.stage(stage)), x = operand_descriptor(b.x() + i * kTokens * 128);
     pin(d);
     begin_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      Products<In, kTokens>::shared(d, w + k * kDescriptorStepK, x + k * kDescriptorStepK, i > 0 || k > 0);
+    multiply_stage<In, kTokens>(d, b.stage(stage), b.x() + i * kTokens * 128, i > 0);
     commit_products();
     wait_products<1>();  // the stage before this one has been read
     if (i > 0) leave_stage(b, last);
@@ -425,7 +412,7 @@ __device__ __forceinline__ void attend_phase(const ChainBlock& b, const ChainPha
     meet(b.met(phase) + unit, kFewSlices);
     for (int tile = 0; tile < tiles; ++tile) {
       const auto from = [&](int of) { return all + of * slice_bytes + (tile * kFewSlices + slice) * sent; };
-      a.finish(from, batch, head, tile, slice);
+      a.template finish<true>(from, batch, head, tile, slice);
     }
   }
 }

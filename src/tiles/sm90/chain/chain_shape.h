@@ -39,8 +39,8 @@ struct ChainMemory {
 // x_bytes: of the phase that needs most. No stages: it does not fit.
 constexpr ChainMemory chain_memory(int tokens, int x_bytes, int most_bytes) {
   const int sums = (tokens * kSumsRow * 4 + 127) / 128 * 128;
-  const int behind = (x_bytes + 1023) / 1024 * 1024 + sums + 2 * kChainRecordBytes +
-                     (8 + 2 * kMostChainStages) * 8 + 4 * 64 * 4 * 2;
+  const int behind =
+      (x_bytes + 1023) / 1024 * 1024 + sums + 2 * kChainRecordBytes + (8 + 2 * kMostChainStages) * 8 + 4 * 64 * 4 * 2;
   ChainMemory m;
   m.stages = std::min(kMostChainStages, (most_bytes - behind) / kChainStageBytes);
   if (m.stages < 0) m.stages = 0;
@@ -59,9 +59,29 @@ constexpr int chain_x_bytes(int tokens, int k_blocks, int split) {
 constexpr int few_x_bytes(int tokens, int head_bytes) { return tokens * (head_bytes + kFewWeightsRow); }
 
 // What the slices of a unit leave for each other in device memory.
-constexpr int64_t meeting_bytes(int tokens, int split) { return split > 1 ? int64_t{split} * tokens * kSumsRow * 4 : 0; }
+constexpr int64_t meeting_bytes(int tokens, int split) {
+  return split > 1 ? int64_t{split} * tokens * kSumsRow * 4 : 0;
+}
 constexpr int64_t few_meeting_bytes(int tiles, int head_size) {
   return int64_t{kFewSlices} * tiles * kFewSlices * few_sent_bytes(head_size);
+}
+
+// Attention of up to 16 queries by itself: eight blocks of a cluster, small enough to stand on an SM beside a block of
+// the matmul before it. All keys of a slice and the first of its values are on their way at once; what a block sends
+// lies where its keys were.
+struct FewMemory {
+  int stages = 10;
+  int queries, weights, inbox, numbers, barriers, bytes;
+};
+constexpr FewMemory few_memory(int head_size) {
+  FewMemory m{};
+  m.queries = m.stages * kChainStageBytes;
+  m.weights = m.queries + kFewRows * head_size * 2;
+  m.inbox = m.weights + (kFewRows * kFewWeightsRow + 127) / 128 * 128;
+  m.numbers = m.inbox + (kFewSlices - 1) * few_sent_bytes(head_size);
+  m.barriers = m.numbers + 2 * 4 * kMostFewQueries * 4;
+  m.bytes = m.barriers + (2 + 2 * m.stages) * 8;
+  return m;
 }
 
 // Blocks that share a tile of 64 channels, a power of two: all of `blocks` work side by side on tiles, in as few

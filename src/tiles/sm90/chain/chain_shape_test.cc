@@ -52,6 +52,18 @@ TEST(ChainShape, KeysOfASliceFitTheRingBesideWhatAttentionKeeps) {
   }
 }
 
+TEST(FewMemory, StandsBesideABlockOfAMatmul) {
+  for (const int head : {64, 128, 256}) {
+    const FewMemory m = few_memory(head);
+    EXPECT_EQ(m.queries % 1024, 0);
+    EXPECT_GE(m.stages, kFewGroups * head / 64) << "all keys are loaded at once";
+    EXPECT_LE(kFewSlices * few_sent_bytes(head), m.queries) << "results take the place of keys";
+    for (const int at : {m.weights, m.inbox, m.numbers}) EXPECT_EQ(at % 16, 0) << head;
+    EXPECT_EQ(m.barriers % 8, 0);
+    EXPECT_LE(m.bytes, kSwappedSharedLimit) << head;
+  }
+}
+
 TEST(ChainShape, SlicesKeepBlocksBusy) {
   constexpr int kBlocks = 132, kMost = 128 * 1024;
   // A denoising step of a 300 M expert in bf16: 1024 wide, 2560 of q, k and v, 2 x 4096 of the MLP.

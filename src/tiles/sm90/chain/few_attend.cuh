@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few queries on Hopper, as a phase of a chain (chain.cuh): eight blocks take one head, each a slice of the
-// keys (few_keys.h). Keys and values lie in stages of the chain's ring, 64 keys x 128 bytes each, keys
-// first. A warp makes the scores of 16 of each 64 keys, then, with the weights of all, a quarter of the columns. Slices
-// meet as those of a matmul do: each block finishes its share of the columns, slice 0 first.
+// Attention of few queries on Hopper, as a phase of a chain (chain.cuh) and by itself (ops/attention/sm90_few.cu):
+// eight blocks take one head, each a slice of the keys (few_keys.h). Keys and values lie in stages of a ring, 64 keys x
+// 128 bytes each, keys first. A warp makes the scores of 16 of each 64 keys, then, with the weights of all, a quarter
+// of the columns. Slices meet as those of a matmul do: each block finishes its share of the columns, slice 0 first.
 // Products are mma.sync on 16 queries, so that one head fills a tile.
 #pragma once
 
@@ -229,13 +229,14 @@ struct FewAttention {
       for (int i = 0; i < 4; ++i) {  // each warp for two blocks, both rows
         const int block = warp * 2 + i / 2, row = lane / 4 + i % 2 * 8;
         *reinterpret_cast<float2*>(to + block * sent + kFewRows * share * 4 + row * 8) = {top[t][i % 2],
-                                                                                         total[t][i % 2]};
+                                                                                          total[t][i % 2]};
       }
     }
   }
 
-  // A share of the columns of 16 rows. from(slice): what that one has of them.
-  template <class From>
+  // A share of the columns of 16 rows. from(slice): what that one has of them; kFar: in device memory, where other SMs
+  // wrote it.
+  template <bool kFar, class From>
   __device__ __forceinline__ void finish(From from, int batch, int head, int tile, int of_columns) const {
     const int share = few_share(p.head_size), row = static_cast<int>(threadIdx.x) / 8, own = share / 8,
               column = static_cast<int>(threadIdx.x) % 8 * own;
@@ -246,8 +247,8 @@ struct FewAttention {
 #pragma unroll
     for (int s = 0; s < kFewSlices; ++s) {
       const uint8_t* at = from(s);
-      rows[s] = __ldcg(reinterpret_cast<const float2*>(at + kFewRows * share * 4 + row * 8));
-      part[s] = load_share(at + (row * share + column) * 4, own);
+      rows[s] = load<kFar, float2>(at + kFewRows * share * 4 + row * 8);
+      part[s] = load_share<kFar>(at + (row * share + column) * 4, own);
       most = fmaxf(most, rows[s].x);
     }
     const float base = most == -INFINITY ? 0.0f : most;
@@ -263,19 +264,29 @@ struct FewAttention {
     if (query >= p.queries) return;
     const float to_code = p.y_scale != nullptr ? 1.0f / *p.y_scale : 1.0f, factor = sum == 0.0f ? 0.0f : to_code / sum;
     const float v[4] = {all.x * factor, all.y * factor, all.z * factor, all.w * factor};
-    const int64_t at = ((int64_t{batch} * p.queries + query) * p.heads + head) * p.head_size +
-                       of_columns * share + column;
+    const int64_t at =
+        ((int64_t{batch} * p.queries + query) * p.heads + head) * p.head_size + of_columns * share + column;
     store(at, own, v);
   }
 
  private:
+  template <bool kFar, class Numbers>
+  static __device__ __forceinline__ Numbers load(const uint8_t* at) {
+    const auto* from = reinterpret_cast<const Numbers*>(at);
+    if constexpr (kFar) {
+      return __ldcg(from);
+    } else {
+      return *from;
+    }
+  }
+  template <bool kFar>
   static __device__ __forceinline__ float4 load_share(const uint8_t* at, int own) {
-    if (own == 4) return __ldcg(reinterpret_cast<const float4*>(at));
+    if (own == 4) return load<kFar, float4>(at);
     if (own == 2) {
-      const float2 pair = __ldcg(reinterpret_cast<const float2*>(at));
+      const auto pair = load<kFar, float2>(at);
       return {pair.x, pair.y, 0, 0};
     }
-    return {__ldcg(reinterpret_cast<const float*>(at)), 0, 0, 0};
+    return {load<kFar, float>(at), 0, 0, 0};
   }
 
   __device__ __forceinline__ void store(int64_t at, int own, const float (&v)[4]) const {
