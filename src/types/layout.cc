@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "types/codes.h"
+#include "types/nibble_tiles.h"
 #include "types/sparse24.h"
 #include "types/sparse24_tiles.h"
 
@@ -35,6 +36,7 @@ std::string name_of(const OperandLayout& layout) {
 
 int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols) {
   if (is_order(layout)) return packed_bytes(element, layout_elements(layout, rows, cols));
+  if (is_nibbles(layout)) return NibbleTiles::bytes(rows, cols);
   if (layout == Layout::kSparse24Tiles) return Sparse24Tiles::bytes(info(element).bits, rows, cols);
   return packed_bytes(element, rows * kept24_cols(cols)) + rows * meta24_row_bytes(cols);
 }
@@ -42,6 +44,7 @@ int64_t stored_bytes(Layout layout, Element element, int64_t rows, int64_t cols)
 Result<Buffer> arrange_codes(Layout layout, Element element, int64_t rows, int64_t cols, const void* codes) {
   Buffer out(static_cast<size_t>(stored_bytes(layout, element, rows, cols)));
   if (out.size() == 0) return out;
+  if (is_nibbles(layout)) return tile_nibbles(nibble_operand_bits(layout), codes, rows, cols);
   if (!is_order(layout)) {
     TS_ASSIGN(const Sparse24 sparse, compress24(element, codes, rows, cols));
     if (layout == Layout::kSparse24Tiles) return tile24(sparse, info(element).bits, rows, cols);
@@ -61,6 +64,8 @@ Buffer restore_rows(Layout layout, Element element, int64_t rows, int64_t cols, 
   if (is_order(layout)) {
     for_each_code(layout, bits, rows, cols,
                   [&](int64_t to, int64_t from) { set_code(out.data(), bits, to, code_at(stored, bits, from)); });
+  } else if (is_nibbles(layout)) {
+    return untile_nibbles(nibble_operand_bits(layout), stored, rows, cols);
   } else if (layout == Layout::kSparse24Tiles) {
     const Sparse24 sparse = untile24(stored, bits, rows, cols);
     expand24(element, sparse.kept.data(), sparse.metadata.data(), rows, cols, out.data());

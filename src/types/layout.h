@@ -14,6 +14,10 @@
 //               tcgen05.mma and cuBLASLt read block scales
 //   sparse24    no order: the codes that 2:4 sparsity keeps, [rows, 2 * groups], then its metadata (sparse24.h)
 //   sparse24tiles  no order either: the same in the tiles that Hopper's sparse wgmma reads (sparse24_tiles.h)
+//   nibbles16, nibbles8  codes of 4 bits in tiles from which Hopper makes 16-bit and 8-bit operands of wgmma in
+//               registers; a code's bits lie apart (nibble_tiles.h)
+//   tiles32x8   the block scales beside them: tiles of 32 rows x 8 columns, tiles along a row first; in a tile row by
+//               row, rows in the order of turn_pairs32
 // Rows that are missing in the last panel and columns that are missing in the last group hold zero codes. Codes
 // of 4 bits lie two in a byte in every order.
 #pragma once
@@ -40,19 +44,24 @@ enum class Layout : uint8_t {
   kHalves32,
   kTiles128x4,
   kSparse24,
-  kSparse24Tiles
+  kSparse24Tiles,
+  kNibbles16,
+  kNibbles8,
+  kTiles32x8
 };
 struct LayoutInfo {
   const char* name;
   int64_t rows, cols;  // that are kept together, and padded to
 };
-inline constexpr LayoutInfo kLayoutInfos[] = {{"rows", 1, 1},         {"panels16", 16, 1}, {"panels16x4", 16, 4},
-                                              {"panels16x8", 16, 8},  {"pairs32", 32, 1},  {"halves32", 64, 1},
-                                              {"tiles128x4", 128, 4}, {"sparse24", 1, 4},  {"sparse24tiles", 128, 4}};
+inline constexpr LayoutInfo kLayoutInfos[] = {{"rows", 1, 1},         {"panels16", 16, 1},   {"panels16x4", 16, 4},
+                                              {"panels16x8", 16, 8},  {"pairs32", 32, 1},    {"halves32", 64, 1},
+                                              {"tiles128x4", 128, 4}, {"sparse24", 1, 4},    {"sparse24tiles", 128, 4},
+                                              {"nibbles16", 32, 128}, {"nibbles8", 32, 128}, {"tiles32x8", 32, 8}};
 constexpr const LayoutInfo& info(Layout layout) { return kLayoutInfos[static_cast<size_t>(layout)]; }
 inline constexpr Layout kLayouts[] = {Layout::kRows,       Layout::kPanels16, Layout::kPanels16x4,
                                       Layout::kPanels16x8, Layout::kPairs32,  Layout::kHalves32,
-                                      Layout::kTiles128x4, Layout::kSparse24, Layout::kSparse24Tiles};
+                                      Layout::kTiles128x4, Layout::kSparse24, Layout::kSparse24Tiles,
+                                      Layout::kNibbles16,  Layout::kNibbles8, Layout::kTiles32x8};
 
 constexpr const char* name_of(Layout layout) { return info(layout).name; }
 constexpr std::optional<Layout> find_layout(std::string_view name) {
@@ -64,12 +73,14 @@ constexpr std::optional<Layout> find_layout(std::string_view name) {
 
 // What is stored of a 2:4 sparse matrix: codes that are not zero, and where they were.
 constexpr bool is_sparse24(Layout layout) { return layout == Layout::kSparse24 || layout == Layout::kSparse24Tiles; }
+// 4-bit codes whose bits lie apart.
+constexpr bool is_nibbles(Layout layout) { return layout == Layout::kNibbles16 || layout == Layout::kNibbles8; }
 // Whether codes of so many bits can lie so.
 constexpr bool takes_bits(Layout layout, int bits) {
-  return layout != Layout::kSparse24Tiles || bits == 8 || bits == 16;
+  return is_nibbles(layout) ? bits == 4 : layout != Layout::kSparse24Tiles || bits == 8 || bits == 16;
 }
 // Whether every code is stored, each at its layout_index.
-constexpr bool is_order(Layout layout) { return !is_sparse24(layout); }
+constexpr bool is_order(Layout layout) { return !is_sparse24(layout) && !is_nibbles(layout); }
 
 // Columns that are kept together. Contract of this and the next two: is_order(layout).
 constexpr int64_t layout_group(Layout layout) { return info(layout).cols; }
@@ -106,6 +117,8 @@ constexpr int64_t layout_index(Layout layout, int64_t row, int64_t col, int64_t 
   const int64_t group = layout_group(layout), groups = (cols + group - 1) / group;
   if (layout == Layout::kTiles128x4)
     return (row / 128 * groups + col / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + col % 4;
+  if (layout == Layout::kTiles32x8)
+    return (row / 32 * groups + col / 8) * 256 + turn_pairs32(static_cast<int>(row % 32)) * 8 + col % 8;
   return ((row / 16 * groups + col / group) * 16 + row % 16) * group + col % group;
 }
 

@@ -16,7 +16,10 @@
 #include <vector>
 
 #include "types/codes.h"
+#include "types/e2m1.h"
+#include "types/f16.h"
 #include "types/layout.h"
+#include "types/nibble_tiles.h"
 #include "types/sparse24.h"
 #include "types/sparse24_tiles.h"
 
@@ -221,6 +224,73 @@ TEST(Sparse24Tiles, HandCases) {
   // thread that has bytes 0 to 3. The number is the second that group 17 keeps, after a zero at place 0.
   EXPECT_EQ(stored.data()[1 * 2048 + 4 * 16 + 4 + 3], 17);
   EXPECT_EQ(stored.data()[4 * 2048 + 5 * 16 + 1 * 4], 4 | (0 | 2 << 2) << 4);  // the odd thread has upper rows' groups
+}
+
+// Every number of a tile has one place, and the codes of a word share no bit.
+TEST(NibbleTiles, EveryCodeHasItsPlace) {
+  for (const int bits : {16, 8}) {
+    std::set<std::pair<int, int>> numbers;
+    std::set<int> bytes;
+    for (int thread = 0; thread < NibbleTiles::kThreads; ++thread) {
+      for (int word = 0; word < NibbleTiles::kWords; ++word) {
+        EXPECT_TRUE(bytes.insert(NibbleTiles::word_byte(thread, word)).second);
+        uint32_t used = 0;
+        for (int number = 0; number < 8; ++number) {
+          const NibbleTiles::Code c = NibbleTiles::code(bits, thread, word, number);
+          EXPECT_TRUE(numbers.insert({c.row, c.col}).second);
+          EXPECT_EQ(c.col / 16, word);
+          const uint32_t own = 7u << c.magnitude | 1u << c.sign;
+          EXPECT_EQ(used & own, 0u);
+          used |= own;
+        }
+        EXPECT_EQ(used, 0xffffffffu);
+      }
+    }
+    EXPECT_EQ(numbers.size(), static_cast<size_t>(NibbleTiles::kRows * NibbleTiles::kCols));
+    EXPECT_EQ(bytes.size() * 4, static_cast<size_t>(NibbleTiles::kTileBytes));
+  }
+}
+
+// A word with `code` as its number `number` and random codes beside it.
+uint32_t word_with(int bits, int number, uint32_t code, std::mt19937& random) {
+  const NibbleTiles::Code c = NibbleTiles::code(bits, 0, 0, number);
+  const uint32_t own = 7u << c.magnitude | 1u << c.sign;
+  return (static_cast<uint32_t>(random()) & ~own) | (code & 7) << c.magnitude | code >> 3 << c.sign;
+}
+
+// What a kernel makes of a word, for every code at every place: numbers of f16, selectors and signs of bytes, in the
+// half or byte of the register that wgmma has for the code's column.
+TEST(NibbleTiles, EveryCodeIsMadeAnOperand) {
+  std::mt19937 random(6);
+  for (int number = 0; number < 8; ++number) {
+    for (uint32_t code = 0; code < 16; ++code) {
+      for (int again = 0; again < 8; ++again) {
+        const uint32_t half =
+            NibbleTiles::halves(word_with(16, number, code, random), number / 2) >> number % 2 * 16 & 0xffff;
+        EXPECT_EQ(F16::decode(static_cast<uint16_t>(half)), 0x1p-14f * E2m1::decode(static_cast<uint8_t>(code)));
+        EXPECT_EQ(half >> 15, code >> 3);
+        const uint32_t word = word_with(8, number, code, random);
+        EXPECT_EQ(NibbleTiles::selectors(word, number / 4) >> number % 4 * 4 & 15, code & 7);
+        EXPECT_EQ(NibbleTiles::signs(word, number / 4) >> number % 4 * 8 & 0xff, code >> 3 << 7);
+      }
+    }
+  }
+}
+
+// By hand: thread 5 is row place 1, columns 2 and 3 (or 4 to 7) of each 16.
+TEST(NibbleTiles, HandCases) {
+  constexpr NibbleTiles::Code half = NibbleTiles::code(16, 5, 3, 3), byte = NibbleTiles::code(8, 5, 3, 6);
+  static_assert(half.row == turn_pairs32(9) && half.col == 48 + 2 + 1 && half.magnitude == 22 && half.sign == 28);
+  static_assert(byte.row == turn_pairs32(9) && byte.col == 48 + 4 + 2 && byte.magnitude == 24 && byte.sign == 19);
+  static_assert(NibbleTiles::word_byte(5, 6) == 1024 + 80 + 8 && NibbleTiles::bytes(33, 129) == 4 * 2048);
+  static_assert(layout_index(Layout::kTiles32x8, 33, 9, 64, 16) == 3 * 256 + 1 * 8 + 1);
+  static_assert(layout_index(Layout::kTiles32x8, 2, 0, 64, 16) == 64 && turn_pairs32(2) == 8);
+  std::vector<uint8_t> codes(32 * 128 / 2, 0);
+  set_code(codes.data(), 4, half.row * 128 + half.col, 13);
+  const Buffer stored = arrange_codes(Layout::kNibbles16, Element::e2m1, 32, 128, codes.data()).value();
+  uint32_t word = 0;
+  std::copy_n(stored.data() + 5 * 16 + 12, 4, reinterpret_cast<uint8_t*>(&word));
+  EXPECT_EQ(word, 5u << 22 | 1u << 28);
 }
 
 TEST(Sparse24, DenseGroupsAndElementsWithoutZeroAreErrors) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layers of a ViT-B for one image and for eight, in the precisions that engines are built in, dense and with 2:4
-// sparse weights, beside fp32. On a GPU: its layers for one image and for 64, with their programs, and a gated MLP.
+// sparse weights, beside fp32. On a GPU: its layers for one image and for 64, with their programs, a gated MLP, and
+// layers of few rows with weights in 4, 8 and 16 bits.
 #include "ops/matmul/matmul.h"
 
 #include <cmath>
@@ -120,6 +121,18 @@ std::vector<DeviceForm> device_forms() {
                      8.0 * 2048});  // a product of two sums
     }
     all.push_back({cat(p.name, "/970x16384x2048"), make_problem("matmul", operands(16384, 2048), {}, {}, f16)});
+  }
+  // Few rows, where weights are what takes time: in 4, 8 and 16 bits.
+  const Precision few_rows[] = {
+      {"w4a16", Element::f16, kNvfp4}, {"w4a8", kE4m3PerTensor, kNvfp4AsE4m3}, kPrecisions[2], kPrecisions[0]};
+  for (const Shape& s : {Shape{4096, 1024}, Shape{1024, 8192}, Shape{2048, 32768}}) {
+    for (const int64_t m : {1, 10, 16, 50, 64}) {
+      for (const Precision& p : few_rows) {
+        all.push_back({cat(p.name, "/", m, "x", s[0], "x", s[1]),
+                       make_problem("matmul", {dense_operand({m, s[0]}, p.x), dense_operand({s[1], s[0]}, p.w, true)},
+                                    {}, {}, Element::f16)});
+      }
+    }
   }
   return all;
 }

@@ -60,12 +60,19 @@ const Types kHeadTypes[] = {{kF16, kF16, kF16},
                             {kE4m3PerTensor, kE4m3PerChannel, kF16},
                             {kE4m3PerTensor, kE4m3PerTensor, kBf16},
                             {kInt8PerTensor, kInt8PerChannel, kF16}};
+// By 4-bit weights: variants of their own.
+const Types kNibbleHeadTypes[] = {{kF16, kNvfp4, kF16}, {kE4m3PerTensor, kNvfp4AsE4m3, kF16}};
+std::vector<Types> all_head_types() {
+  std::vector<Types> all(std::begin(kHeadTypes), std::end(kHeadTypes));
+  all.insert(all.end(), std::begin(kNibbleHeadTypes), std::end(kNibbleHeadTypes));
+  return all;
+}
 
 // Tokens around the tiles of 16, 32, 64 and 112; heads of whole blocks and of several in one; parts of heads; caches of
 // both orders, batches, one number for all and one for each, codes in the cache.
 std::vector<Problem> heads_problems() {
   std::vector<Problem> all;
-  for (const Types& t : kHeadTypes) {
+  for (const Types& t : all_head_types()) {
     const QuantType cache = t.y;
     const auto add = [&](const Heads& h, std::optional<QuantType> kept) { all.push_back(heads_problem(t, h, kept)); };
     for (const int64_t tokens : {1, 10, 16, 17, 50, 113}) {
@@ -269,7 +276,7 @@ TEST(MatmulHeadsContract, RunWhereTheKernelSaysSo) {
       if (v->accepts(p)) took.insert(v->name);
     }
   }
-  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_swapped"}));
+  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_swapped", "matmul/sm90_w4"}));
   const Variant& v = *find_variant("matmul/sm90_swapped");
   const auto refusal = [&](const Heads& h, const QuantType& cache = kF16) {
     return v.accepts(heads_problem(kHeadTypes[0], h, cache)).refusal;

@@ -8,10 +8,9 @@
 #include "tiles/sm90/swapped_shape.h"
 
 #ifdef __CUDACC__
-#include "tiles/cuda/copy.cuh"
+#include "ops/matmul/sm90_swapped_operands.cuh"
 #include "tiles/cuda/launch.cuh"
 #include "tiles/sm90/chain/chain.cuh"
-#include "tiles/sm90/swapped.cuh"
 #include "tiles/sm90/tensor_map.cuh"
 #endif
 
@@ -185,26 +184,22 @@ KernelFunction pick(Element element, sm90::SwappedKind kind, int tokens) {
   }
 }
 
-sm90::SwappedKind kind_of(const Problem& p) {
-  if (finishes_heads(p)) return sm90::SwappedKind::kHeads;
-  return p.then.gated() ? sm90::SwappedKind::kGated : sm90::SwappedKind::kPlain;
-}
-
 class SwappedKernel final : public Kernel {
  public:
   SwappedKernel(const Problem& problem, const sm90::SwappedShape& shape)
       : problem_(problem),
         p_(MatmulProblem::of(problem_)),
+        operands_(kName, problem_),
         shape_(shape),
         memory_(sm90::swapped_memory(shape_, k_blocks_of(p_))),
-        kind_(kind_of(problem_)),
+        kind_(swapped_kind_of(problem_)),
         function_(pick(p_.x.element, kind_, shape_.tokens)) {}
 
   Status prepare() { return cuda::allow_shared_memory(kName, function_, sm90::kSwappedSharedLimit); }
 
   Status launch(std::span<const TensorView> in, std::span<const TensorView> out, void*, Stream stream) override {
     if (p_.m * p_.n == 0) return {};
-    TS_TRY(copy_kept(in, out, stream));
+    TS_TRY(operands_.copy_kept(in, out, stream));
     sm90::SwappedMaps maps{};
     TS_ASSIGN(maps, maps_of(in, shape_.tokens));
     const int64_t tiles = stored_tiles(problem_, p_) * divide_up(p_.m, shape_.tokens);
@@ -215,7 +210,7 @@ class SwappedKernel final : public Kernel {
 
   Result<Bytes> phase(std::span<const TensorView> in, std::span<const TensorView> out) const override {
     for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
-      if (in[static_cast<size_t>(kept.before)].data != out[kept_result_of(kept)].data)
+      if (in[static_cast<size_t>(kept.before)].data != out[operands_.kept_result_of(kept)].data)
         return bad_input(cat(kName, ": a chain keeps columns where they are, and this tensor has memory of its own"));
     }
     sm90::ChainPhase f{};
@@ -259,107 +254,17 @@ class SwappedKernel final : public Kernel {
   }
 
   sm90::SwappedParams params_of(std::span<const TensorView> in, std::span<const TensorView> out) const {
-    sm90::SwappedParams params{.m = static_cast<int>(p_.m),
-                               .n = static_cast<int>(p_.n),
-                               .k_blocks = k_blocks_of(p_),
-                               .tiles_m = static_cast<int>(divide_up(p_.m, shape_.tokens)),
-                               .shape = shape_,
-                               .stages = memory_.stages,
-                               .body_bytes = memory_.body_bytes,
-                               .barriers = memory_.barriers,
-                               .x_scale = static_cast<const float*>(in[0].scale),
-                               .w_scale = static_cast<const float*>(in[1].scale),
-                               .w_scale_stride = p_.w.scale.granularity == Granularity::kChannel ? 1 : 0,
-                               .y_scale = static_cast<const float*>(out[0].scale),
-                               .y = out[0].data,
-                               .y_element = p_.y.element,
-                               .cols = static_cast<int>(p_.cols),
-                               .second_half = static_cast<int>(stored_w_rows(problem_) / 2)};
-    set_operands(params, in);
-    const ExtraResults extra = ExtraResults::of(problem_.attrs);
-    if (extra.moments > 0) params.moments = static_cast<float2*>(out[static_cast<size_t>(extra.moments)].data);
-    if (extra.codes > 0) {
-      const TensorView& codes = out[static_cast<size_t>(extra.codes)];
-      params.codes = codes.data, params.codes_element = codes.desc->type.element,
-      params.codes_scale = static_cast<const float*>(codes.scale);
-    }
-    if (extra.gain > 0) {
-      const TensorView& gain = in[static_cast<size_t>(extra.gain)];
-      params.codes_gain = gain.data, params.codes_gain_element = gain.desc->type.element;
-      params.computed = params.computed || !gain.desc->constant;
-    }
-    if (kind_ == sm90::SwappedKind::kHeads) set_heads(params.heads, in, out);
+    sm90::SwappedParams params = operands_.params(in, out);
+    params.k_blocks = k_blocks_of(p_);
+    params.tiles_m = static_cast<int>(divide_up(p_.m, shape_.tokens));
+    params.shape = shape_;
+    params.stages = memory_.stages, params.body_bytes = memory_.body_bytes, params.barriers = memory_.barriers;
     return params;
-  }
-
-  void set_operands(sm90::SwappedParams& params, std::span<const TensorView> in) const {
-    for (const Step& s : p_.then->steps) {
-      const TensorView* operand = s.operand >= 0 ? &in[static_cast<size_t>(s.operand)] : nullptr;
-      if (s.kind == StepKind::bias) params.bias = operand->data, params.bias_element = operand->desc->type.element;
-      if (s.kind == StepKind::scale) params.gain = operand->data, params.gain_element = operand->desc->type.element;
-      if (operand_of(s.kind) == StepOperand::kVector) params.computed = params.computed || !operand->desc->constant;
-      if (s.kind == StepKind::residual)
-        params.residual = operand->data, params.residual_stride = operand->desc->rows().row_stride;
-      if (names_function(s.kind)) params.act = smooth_activation(s.fn);
-      if (s.kind == StepKind::normalise) {
-        const FoldedNorm norm = FoldedNorm::of(problem_.attrs);
-        params.rows = {static_cast<const float2*>(operand->data),
-                       static_cast<int>(p_.k),
-                       static_cast<int>(moment_groups(p_.k)),
-                       1.0f / static_cast<float>(p_.k),
-                       norm.eps,
-                       norm.rms};
-      }
-    }
-  }
-
-  size_t kept_result_of(const KeptColumns& kept) const {
-    size_t result = static_cast<size_t>(ExtraResults::of(problem_.attrs).kept);
-    for (const KeptColumns& other : kept_columns(problem_.attrs)) {
-      if (other.before == kept.before) return result;
-      ++result;
-    }
-    return result;
-  }
-
-  // Kept tensors with memory of their own are copied first.
-  Status copy_kept(std::span<const TensorView> in, std::span<const TensorView> out, Stream stream) const {
-    for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
-      const TensorView &before = in[static_cast<size_t>(kept.before)], &after = out[kept_result_of(kept)];
-      if (before.data == after.data) continue;
-      const Shape all{elements(before.desc->shape)}, step{1};
-      TS_TRY(cuda::launch_copy(kName, {.x = device_tensor(before), .y = device_tensor(after)}, all, step, step,
-                               !before.desc->type.scaled(), stream.handle));
-    }
-    return {};
-  }
-
-  void set_heads(sm90::SwappedHeads& heads, std::span<const TensorView> in, std::span<const TensorView> out) const {
-    if (const Step* step = p_.then->find(StepKind::rotary)) {
-      const TensorView& angles = in[static_cast<size_t>(step->operand)];
-      const RotaryStep rotary = RotaryStep::of(*step, angles.desc->shape.back());
-      const RowView rows = angles.desc->rows();
-      heads.columns = {static_cast<int>(rotary.head), static_cast<int>(rotary.pairs), static_cast<int>(rotary.columns)};
-      heads.angles = angles.data, heads.angle_element = angles.desc->type.element;
-      heads.angle_stride = static_cast<int>(rows.row_stride), heads.angle_rows = static_cast<int>(rows.rows);
-    }
-    for (const KeptColumns& kept : kept_columns(problem_.attrs)) {
-      const TensorView& after = out[kept_result_of(kept)];
-      sm90::SwappedHeads::Kept& to = heads.kept[heads.kept_count++];
-      to = {.first = static_cast<int>(kept.first),
-            .end = static_cast<int>(kept.first + kept.count),
-            .rows = kept_rows(problem_, kept),
-            .data = after.data,
-            .element = after.desc->type.element,
-            .scale = static_cast<const float*>(after.scale)};
-      if (kept.at < 0) continue;
-      const TensorView& at = in[static_cast<size_t>(kept.at)];
-      to.at = static_cast<const int32_t*>(at.data), to.at_stride = elements(at.desc->shape) > 1 ? 1 : 0;
-    }
   }
 
   const Problem problem_;
   const MatmulProblem p_;
+  const SwappedOperands operands_;
   const sm90::SwappedShape shape_;
   const sm90::SwappedMemory memory_;
   const sm90::SwappedKind kind_;

@@ -426,7 +426,7 @@ TEST(MatmulContract, GatesRunWhereHalvesMeet) {
     }
   }
   EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_f16", "matmul/sm90_fp8", "matmul/sm90_fp8_token",
-                                         "matmul/sm90_int8", "matmul/sm90_swapped"}));
+                                         "matmul/sm90_int8", "matmul/sm90_swapped", "matmul/sm90_w4"}));
   const Types& f16 = kTypes[1];
   for (const Variant* v : op().variants) {
     for (const char* program : {"bH", "iI", "bsI", "bIm", "Ic"})
@@ -444,7 +444,7 @@ TEST(MatmulContract, FoldedNormsRunWhereBothEndsDo) {
       if (v->accepts(p)) took.insert(v->name);
     }
   }
-  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_swapped"}));
+  EXPECT_EQ(took, (std::set<std::string>{"matmul/sm90_swapped", "matmul/sm90_w4"}));
 }
 
 // On the CPU everything runs, and by what the numbers allow: int8 by int8, what bf16 holds by bf16, the rest in fp32.
