@@ -223,6 +223,20 @@ function(ts_add_gtest name)
   endif()
 endfunction()
 
+# ts_wrap_cuda TARGET FILE: in programs that link the target, calls of the CUDA functions that the file has a TS_FAKE of
+# go there.
+function(ts_wrap_cuda target file)
+  if(NOT TS_CUDA_FOUND)
+    return()
+  endif()
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} lines REGEX "^TS_FAKE\\(")
+  foreach(line ${lines})
+    string(REGEX REPLACE "^TS_FAKE.([A-Za-z0-9_]+).*" "\\1" name "${line}")
+    target_link_options(${target} INTERFACE "LINKER:--wrap=${name}")
+  endforeach()
+endfunction()
+
 # tests/testing/*.cc: what tests share, a library for each header; a file belongs to the first header of that folder
 # that it includes.
 function(ts_shared_by_tests)
@@ -244,10 +258,14 @@ function(ts_shared_by_tests)
       add_library(ts_testing_${name} INTERFACE)
       set(how INTERFACE)
     endif()
+    if(TS_CUDA_FOUND AND sources_${name})
+      target_compile_definitions(ts_testing_${name} PRIVATE TS_WITH_CUDA=1)
+    endif()
     target_include_directories(ts_testing_${name} ${how} ${CMAKE_SOURCE_DIR}/tests)
     ts_link_included(ts_testing_${name} ${how} ${header} ${sources_${name}})
     target_link_libraries(ts_testing_${name} ${how} GTest::gtest nlohmann_json::nlohmann_json)
   endforeach()
+  ts_wrap_cuda(ts_testing_fake_gpus ${CMAKE_SOURCE_DIR}/tests/testing/fake_gpus.cc)
 endfunction()
 
 # tests/*.cc: cross-room tests.

@@ -11,6 +11,7 @@
 #include "runtime/bind.h"
 #include "runtime/executor.h"
 #include "testing/engine_from.h"
+#include "testing/turns.h"
 #include "types/precisions/precision.h"
 
 #ifdef TS_WITH_CUDA
@@ -87,11 +88,12 @@ class DigitsCalls : public testing::TestWithParam<Where> {
 
 TEST_P(DigitsCalls, AnExecutorPerThread) {
   std::atomic<int> wrong{0};
+  const auto runs = static_cast<size_t>(turns(8 * 40) / 8);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const auto mine = bound({.threads = static_cast<int>(t % 3)});
-      for (size_t run = 0; mine != nullptr && run < 40; ++run) {
+      for (size_t run = 0; mine != nullptr && run < runs; ++run) {
         const size_t i = (run * 5 + t) % inputs_.size();
         if (answer(*mine, inputs_[i]) != want_[i]) ++wrong;
       }
@@ -105,10 +107,11 @@ TEST_P(DigitsCalls, OneExecutorInManyThreads) {
   const auto executor = bound();
   ASSERT_NE(executor, nullptr);
   std::atomic<int> wrong{0}, right{0}, refused{0};
+  const auto runs = static_cast<size_t>(turns(8 * 100) / 8);
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
-      for (size_t run = 0; run < 100; ++run) {
+      for (size_t run = 0; run < runs; ++run) {
         const size_t i = (run + t) % inputs_.size();
         const std::vector<float> y = answer(*executor, inputs_[i]);
         ++(y.empty() ? refused : y == want_[i] ? right : wrong);
@@ -133,7 +136,8 @@ TEST_P(DigitsCalls, EnqueueOnTwoStreamsByTurns) {
     x.emplace_back(inputs_[0].size(), s % 3);  // buffers of the caller's, which begin anywhere
     y.emplace_back(outputs(), s % 2);
   }
-  for (size_t round = 0; round < 100; ++round) {
+  const size_t rounds = static_cast<size_t>(turns(800)) / kSets;
+  for (size_t round = 0; round < rounds; ++round) {
     for (size_t s = 0; s < kSets; ++s) {
       const cudaStream_t stream = streams[s % 2].get();
       x[s].put(inputs_[(round + s) % inputs_.size()], stream);
@@ -160,7 +164,8 @@ TEST_P(DigitsCalls, EnqueueUnderACaptureAndReplay) {
   const Status status = executor->enqueue(in, out, {stream.get()});
   stream.end();
   ASSERT_TRUE(status.ok()) << status.message();
-  for (size_t round = 0; round < 50; ++round) {
+  const auto rounds = static_cast<size_t>(turns(50));
+  for (size_t round = 0; round < rounds; ++round) {
     const size_t i = round % inputs_.size(), other = (round * 3 + 1) % inputs_.size();
     x.put(inputs_[i], stream.get());
     stream.replay();

@@ -15,6 +15,7 @@
 
 #include "runtime/test_engine.h"
 #include "testing/library_calls.h"
+#include "testing/turns.h"
 
 namespace tessera {
 namespace {
@@ -282,8 +283,9 @@ class LibraryThreads : public testing::Test {
 TEST_F(LibraryThreads, OneContextInEightThreads) {
   const Held<tess_context> context = make_context(engine_, "batch4");
   Counts counts;
+  const int runs = turns(8 * 200) / 8;
   std::vector<std::thread> threads;
-  for (size_t t = 0; t < 8; ++t) threads.emplace_back([&, t] { ask(context.get(), t, 200, counts); });
+  for (size_t t = 0; t < 8; ++t) threads.emplace_back([&, t] { ask(context.get(), t, runs, counts); });
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(counts.wrong, 0);
   EXPECT_GT(counts.right, 0);
@@ -292,16 +294,17 @@ TEST_F(LibraryThreads, OneContextInEightThreads) {
 
 TEST_F(LibraryThreads, AContextInEachOfEightThreads) {
   Counts counts;
+  const int runs = turns(8 * 40) / 8;
   std::vector<std::thread> threads;
   for (size_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const Held<tess_context> mine = make_context(engine_, t % 2 == 0 ? "batch4" : nullptr, static_cast<int>(t % 3));
-      ask(mine.get(), t, 40, counts);
+      ask(mine.get(), t, runs, counts);
     });
   }
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(counts.wrong, 0);
-  EXPECT_EQ(counts.right, 8 * 40);
+  EXPECT_EQ(counts.right, 8 * runs);
 }
 
 TEST_F(LibraryThreads, AForkedChildRunsOn) {

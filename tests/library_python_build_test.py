@@ -4,21 +4,12 @@ not built. Argument: the folder with the program."""
 
 import pathlib
 import pickle
-import sys
 import tempfile
 import threading
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import numpy as np
-    import tessera
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import DIGITS, np, tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
 MODEL = DIGITS / "vit.onnx"
 
 

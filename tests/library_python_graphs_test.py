@@ -12,19 +12,11 @@ import time
 import unittest
 import unittest.mock
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import checkpoint_layouts
-    import llama_models
-    import numpy as np
-    import tessera
-    from tessera import _samples, _tessera
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import DIGITS, needs, np, tessera
+from tessera import _samples, _tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
+checkpoint_layouts = needs("checkpoint_layouts")
+llama_models = needs("llama_models")
 
 
 class GraphsTest(unittest.TestCase):

@@ -11,16 +11,8 @@ import tempfile
 import threading
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import numpy as np
-    import tessera
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import DIGITS, FOLDER, np, tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
 NO_VALUES = "the engine holds no golden values"
 
 
@@ -54,7 +46,7 @@ class LogTest(unittest.TestCase):
 
     def program(self, source, *words, code=0):
         done = subprocess.run([sys.executable, "-c", source, *map(str, words)], capture_output=True, text=True,
-                              timeout=120, env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+                              timeout=120, env={**os.environ, "PYTHONPATH": str(FOLDER)})  # fmt: skip
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 

@@ -15,17 +15,8 @@ import threading
 import time
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import numpy as np
-    import tessera
-    from tessera._samples import converted
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
-
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
+from python_package import BIN, DIGITS, FOLDER, np, tessera
+from tessera._samples import converted
 
 
 def program(*words, cwd):
@@ -280,7 +271,7 @@ class PythonTest(unittest.TestCase):
             "    print(time.monotonic() - start)\n"
             "engine.run({'image': x[:1]}, verify=False)\n"
         )
-        environment = {**os.environ, "PYTHONPATH": str(BIN.parent / "python")}
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
         for name, samples in (("digits.tess", 2_000_000), ("large.tess", 16384)):
             command = [sys.executable, "-c", source, self.folder / name, str(samples)]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -336,7 +327,7 @@ class PythonTest(unittest.TestCase):
         )
         command = [sys.executable, "-c", source, self.folder / "session.tess"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        environment = {**os.environ, "PYTHONPATH": str(BIN.parent / "python")}
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
         with subprocess.Popen(command, env=environment, **pipes) as child:
             ends = []
             for _ in range(3):
@@ -384,7 +375,7 @@ class PythonTest(unittest.TestCase):
     def test_the_example_runs(self):
         example = DIGITS.parent.parent / "examples" / "python" / "digits.py"
         said = subprocess.check_output([sys.executable, example, self.path, DIGITS / "test.npz"], text=True,
-                                       env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+                                       env={**os.environ, "PYTHONPATH": str(FOLDER)})  # fmt: skip
         self.assertRegex(said, r"^360 images, 9\d\.\d % right\n")
 
     def test_prints_nothing(self):

@@ -11,17 +11,9 @@ import sys
 import tempfile
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import numpy as np
-    import tessera
-    from tessera import _tessera
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import DIGITS, FOLDER, np, tessera
+from tessera import _tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
 MODEL = DIGITS / "vit.onnx"
 TYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
@@ -238,7 +230,7 @@ class UseTest(unittest.TestCase):
         for what in ("calls", "calls", "calls", "runs", "loads", "builds"):
             command = [sys.executable, "-c", source, self.path, MODEL, what]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120,
-                                  env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+                                  env={**os.environ, "PYTHONPATH": str(FOLDER)})  # fmt: skip
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), what)
 
     def test_in_a_pool_of_processes(self):
@@ -256,11 +248,11 @@ class UseTest(unittest.TestCase):
             "    print(pool.map(work, [engine] * 4, chunksize=1))\n"
         )
         done = subprocess.run([sys.executable, "-c", source, self.path], capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+                              env={**os.environ, "PYTHONPATH": str(FOLDER)})  # fmt: skip
         self.assertEqual((done.returncode, done.stdout), (0, "[True, True, True, True]\n"), done.stderr)
         source = "import pickle, sys; print(pickle.load(sys.stdin.buffer))"
         said = subprocess.check_output([sys.executable, "-c", source], input=pickle.dumps(self.engine),
-                                       env={**os.environ, "PYTHONPATH": str(BIN.parent / "python")})  # fmt: skip
+                                       env={**os.environ, "PYTHONPATH": str(FOLDER)})  # fmt: skip
         self.assertIn(f"<tessera.Engine {self.path}: plans batch1, batch8>", said.decode())
 
 

@@ -4,23 +4,14 @@ Skipped where the module was not built or onnx is missing. Argument: the folder 
 
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import checkpoint_layouts
-    import lengths_models
-    import llama_models
-    import numpy as np
-    import tessera
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import BIN, DIGITS, needs, np, tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
+checkpoint_layouts = needs("checkpoint_layouts")
+lengths_models = needs("lengths_models")
+llama_models = needs("llama_models")
 MODEL = DIGITS / "vit.onnx"
 BATCH, CACHE = 2, 8
 FLAGS = {"sparsity_by": "--sparsity-by", "calib_method": "--calib-method", "calib_samples": "--calib-samples",

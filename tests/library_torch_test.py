@@ -8,17 +8,9 @@ import sys
 import tempfile
 import unittest
 
-BIN = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin").resolve()
-sys.path.insert(0, str(BIN.parent / "python"))
-try:
-    import numpy as np
-    import tessera
-    import torch
-except ImportError as error:
-    print(f"{error}: skipped")
-    sys.exit(77)
+from python_package import BIN, DIGITS, needs, np, tessera
 
-DIGITS = pathlib.Path(__file__).resolve().parent.parent / "assets" / "digits"
+torch = needs("torch")
 ON_GPU = torch.cuda.is_available()
 
 

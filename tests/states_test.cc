@@ -6,33 +6,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "compile/compile.h"
 #include "ir/text.h"
 #include "plan/engine_file.h"
 #include "plan/join_engines.h"
 #include "runtime/session.h"
+#include "testing/lowered_engine.h"
 
 namespace tessera {
 namespace {
-
-Engine engine_of(const std::string& text, const std::string& graph_name = "main") {
-  auto graph = parse_graph(text);
-  EXPECT_TRUE(graph.ok()) << graph.status().message();
-  Engine e;
-  e.target = Arch::cpu, e.precision = "fp32";
-  ConstantPool pool(e.constants, &e.states);
-  LowerOptions how;
-  how.types.precision = "fp32";
-  how.plan.target = Arch::cpu;
-  how.plan.batch = batch_of(*graph);
-  how.plan.graph = graph_name, how.plan.name = graph_name;
-  auto plan = lower(*graph, how, pool);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  if (plan.ok()) e.plans.push_back(std::move(plan).value());
-  const Status sound = check_engine(e);
-  EXPECT_TRUE(sound.ok()) << sound.message();
-  return e;
-}
 
 size_t count_steps(const Plan& plan, const std::string& op) {
   return static_cast<size_t>(
@@ -52,7 +33,7 @@ constexpr const char* kCache = R"(graph cache {
 })";
 
 TEST(States, CachesGrowInPlace) {
-  const Engine e = engine_of(kCache);
+  const Engine e = lowered_engine(kCache);
   const Plan& plan = e.plans[0];
   ASSERT_EQ(e.states.size(), 1u);
   EXPECT_EQ(e.states[0].name, "cache");
@@ -83,7 +64,7 @@ TEST(States, CachesGrowInPlace) {
 
 // A kernel would write over the last row, and the answers after it would be wrong without a word.
 TEST(States, RowsThatACacheHasNoRoomForAreRefused) {
-  const Engine e = engine_of(kCache);
+  const Engine e = lowered_engine(kCache);
   const auto session = Session::make(e);
   ASSERT_TRUE(session.ok());
   const std::vector<float> x = {5, 6};
@@ -109,7 +90,7 @@ TEST(States, RowsThatACacheHasNoRoomForAreRefused) {
 
 // The old cache is read after the new rows are made: what is written over would be lost.
 TEST(States, WhatIsReadLaterIsNotWrittenOver) {
-  const Engine e = engine_of(R"(graph late {
+  const Engine e = lowered_engine(R"(graph late {
     in %x: f32[1,1,2]
     in %cache: f32[1,4,2]
     %after: f32[1,4,2] = write(%cache, %x) {axis=1, at=1} @"write"
@@ -135,7 +116,7 @@ TEST(States, WhatIsReadLaterIsNotWrittenOver) {
 
 // A running sum, and two states that change places: neither is a cache.
 TEST(States, AnyResultOfItsOwnShape) {
-  const Engine e = engine_of(R"(graph sums {
+  const Engine e = lowered_engine(R"(graph sums {
     in %x: f32[1,3]
     in %sum: f32[1,3]
     in %a: f32[1,2]
@@ -191,7 +172,7 @@ TEST(States, GraphsShareThem) {
     out %y
     state %sum
   })";
-  auto both = join_engines({engine_of(kAdd, "add"), engine_of(kShow, "show")});
+  auto both = join_engines({lowered_engine(kAdd, "add"), lowered_engine(kShow, "show")});
   ASSERT_TRUE(both.ok()) << both.status().message();
   both->schedule = {{"add", 3}, {"show", 1}};
   const Status sound = check_engine(*both);
@@ -212,9 +193,9 @@ TEST(States, GraphsShareThem) {
   ASSERT_TRUE((*session)->run(in, out).ok());
   EXPECT_EQ(y, (std::vector<float>{3, 12, 54}));
 
-  Engine larger = engine_of(kShow, "show");
+  Engine larger = lowered_engine(kShow, "show");
   larger.states[0].bytes = 24;
-  EXPECT_EQ(join_engines({engine_of(kAdd, "add"), larger}).status().message(),
+  EXPECT_EQ(join_engines({lowered_engine(kAdd, "add"), larger}).status().message(),
             "state 'sum' has 24 bytes in graph 'show' and 12 in another: graphs share a state of one size");
 }
 

@@ -3,11 +3,10 @@
 // anything is taken.
 #include <gtest/gtest.h>
 
-#include "compile/compile.h"
-#include "ir/text.h"
 #include "plan/engine_file.h"
 #include "runtime/bind.h"
 #include "runtime/executor.h"
+#include "testing/lowered_engine.h"
 
 namespace tessera {
 namespace {
@@ -139,25 +138,6 @@ TEST(Bind, OperandsLieAsTheirKernelReadsThem) {
       EXPECT_FALSE(bind_steps(result.plans[0]).ok()) << variant << " " << name_of(layout);
     }
   }
-}
-
-Engine lowered_engine(const std::string& text) {
-  auto graph = parse_graph(text);
-  EXPECT_TRUE(graph.ok()) << graph.status().message();
-  Engine e;
-  e.target = Arch::cpu, e.precision = "fp32";
-  ConstantPool pool(e.constants, &e.states);
-  LowerOptions how;
-  how.types.precision = "fp32";
-  how.plan.target = Arch::cpu;
-  how.plan.batch = batch_of(*graph);
-  how.plan.name = "main";
-  auto plan = lower(*graph, how, pool);
-  EXPECT_TRUE(plan.ok()) << plan.status().message();
-  if (plan.ok()) e.plans.push_back(std::move(plan).value());
-  const Status sound = check_engine(e);
-  EXPECT_TRUE(sound.ok()) << sound.message();
-  return e;
 }
 
 size_t input_of(const Plan& plan, const std::string& name) {

@@ -17,6 +17,7 @@
 #include "runtime/test_device.h"
 #include "runtime/test_engine.h"
 #include "runtime/weights.h"
+#include "testing/turns.h"
 
 namespace tessera {
 namespace {
@@ -50,14 +51,15 @@ struct Buffers {
 // shared arena would be wrong.
 TEST(Enqueue, OnTwoStreamsByTurns_cuda) {
   SKIP_WITHOUT_GPU();
-  constexpr int kTurns = 400, kSets = 8;
+  constexpr int kSets = 8;
+  const int in_all = turns(400);
   const Engine e = engine_here();
   const auto executor = bound(e);
   ASSERT_NE(executor, nullptr);
   const TestStream streams[2];
   std::vector<Buffers> sets(kSets);
   std::vector<float> last(kCount, 0.0f);
-  for (int first = 0; first < kTurns; first += kSets) {
+  for (int first = 0; first < in_all; first += kSets) {
     for (int s = 0; s < kSets; ++s) {
       const cudaStream_t stream = streams[(first + s) % 2].get();
       sets[static_cast<size_t>(s)].x.put(test_input(kCount, first + s), stream);
@@ -81,7 +83,8 @@ TEST(Enqueue, AndRunByTurns_cuda) {
   ASSERT_NE(executor, nullptr);
   const TestStream stream;
   Buffers set;
-  for (int turn = 0; turn < 50; ++turn) {
+  const int rounds = turns(100) / 2;
+  for (int turn = 0; turn < rounds; ++turn) {
     const std::vector<float> x = test_input(kCount, 2 * turn), other = test_input(kCount, 2 * turn + 1);
     set.x.put(x, stream.get());
     ASSERT_TRUE(set.enqueue(*executor, stream.get()).ok());
@@ -127,7 +130,8 @@ TEST(Enqueue, UnderACaptureOfTheCallers_cuda) {
   elsewhere.wait();
   EXPECT_TRUE(is_product(other.y.get(), test_input(kCount, 1000)));
   std::vector<float> last = test_input(kCount, 1000);
-  for (int turn = 0; turn < 20; ++turn) {
+  const int replays = turns(20);
+  for (int turn = 0; turn < replays; ++turn) {
     const std::vector<float> x = test_input(kCount, turn), between = test_input(kCount, 500 + turn);
     captured.x.put(x, stream.get());
     stream.replay();
@@ -170,11 +174,12 @@ TEST(Enqueue, OneExecutorInManyThreads_cuda) {
   const auto executor = bound(e);
   ASSERT_NE(executor, nullptr);
   std::atomic<int> right{0}, refused{0}, wrong{0};
+  const int runs = turns(8 * 50) / 8;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const std::vector<float> x = test_input(kCount, t);
-      for (int run = 0; run < 50; ++run) {
+      for (int run = 0; run < runs; ++run) {
         const Answer a = answer_of(*executor, x);
         if (a.status.ok()) {
           ++(is_product(a.y, x) ? right : wrong);
@@ -194,11 +199,12 @@ TEST(Enqueue, OneExecutorPerThread_cuda) {
   SKIP_WITHOUT_GPU();
   const Engine e = engine_here();
   std::atomic<int> wrong{0};
+  const int runs = turns(8 * 50) / 8;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const auto mine = bound(e);  // made at the same time as the others
-      for (int run = 0; mine != nullptr && run < 50; ++run) {
+      for (int run = 0; mine != nullptr && run < runs; ++run) {
         const std::vector<float> x = test_input(kCount, 8 * run + t);
         const Answer a = answer_of(*mine, x);
         if (!a.status.ok() || !is_product(a.y, x) || (run > 0 && a.before != test_input(kCount, 8 * run + t - 8)))
@@ -251,7 +257,8 @@ TEST(Enqueue, AStateThatIsHandedOverIsAsItWas_cuda) {
   // One after the other on two streams: the second waits for the first by way of the state.
   const TestStream streams[2];
   Buffers sets[2];
-  for (int turn = 0; turn < 50; ++turn) {
+  const int rounds = turns(100) / 2;
+  for (int turn = 0; turn < rounds; ++turn) {
     for (int i = 0; i < 2; ++i) {
       sets[i].x.put(test_input(kCount, 2 * turn + i), streams[i].get());
       ASSERT_TRUE(sets[i].enqueue(i == 0 ? *first : *second, streams[i].get()).ok());

@@ -15,6 +15,7 @@
 #include "runtime/state.h"
 #include "runtime/test_engine.h"
 #include "runtime/weights.h"
+#include "testing/turns.h"
 
 namespace tessera {
 namespace {
@@ -72,13 +73,13 @@ TEST(Executor, TheTestsEngineIsAcceptedOnAGpu) {
 }
 
 TEST(Executor, OneInManyThreadsIsRightOrSaysThatItIsBusy) {
-  constexpr int kRuns = 200;
+  const int runs = turns(kThreads * 200) / kThreads;
   const Engine e = engine_of(256, 256);
   const auto executor = bound(e);
   std::atomic<int> right{0}, refused{0}, wrong{0};
   in_threads([&](int t) {
     const std::vector<float> x = test_input(256 * 256, t);
-    for (int run = 0; run < kRuns; ++run) {
+    for (int run = 0; run < runs; ++run) {
       const Answer a = answer_of(*executor, x);
       if (a.status.ok()) {
         ++(is_product(a.y, x) ? right : wrong);
@@ -88,14 +89,14 @@ TEST(Executor, OneInManyThreadsIsRightOrSaysThatItIsBusy) {
     }
   });
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(right + refused, kThreads * kRuns);
+  EXPECT_EQ(right + refused, kThreads * runs);
   EXPECT_GT(right, 0);
   EXPECT_GT(refused, 0) << "no two threads met: this test would say nothing";
   EXPECT_TRUE(answer_of(*executor, test_input(256 * 256, 1)).status.ok()) << "busy for ever";
 }
 
 TEST(Executor, OnePerThreadIsAlwaysRight) {
-  constexpr int kRuns = 50;
+  const int runs = turns(kThreads * 50) / kThreads;
   const Engine e = engine_of(256, 256);
   for (const int threads : {0, 1, 2}) {  // the shared pool, and pools of their own
     std::vector<std::unique_ptr<Executor>> executors;
@@ -106,7 +107,7 @@ TEST(Executor, OnePerThreadIsAlwaysRight) {
     std::atomic<int> wrong{0};
     in_threads([&](int t) {
       Executor& mine = *executors[static_cast<size_t>(t)];
-      for (int run = 0; run < kRuns; ++run) {
+      for (int run = 0; run < runs; ++run) {
         const std::vector<float> x = test_input(256 * 256, kThreads * run + t);
         const Answer a = answer_of(mine, x);
         const std::vector<float> last =

@@ -6,6 +6,7 @@
 #ifdef TS_WITH_CUDA
 #include <cuda_runtime.h>
 
+#include "archs/cuda/device_memory.h"
 #include "archs/cuda/status.h"
 #endif
 
@@ -21,6 +22,7 @@ cudaStream_t handle(void* stream) { return static_cast<cudaStream_t>(stream); }
 
 Recording::~Recording() {
   if (stream_ == nullptr || made_under_ != forks()) return;
+  const OnDevice here(device_);
   (void)cudaStreamSynchronize(handle(stream_));
   if (graph_ != nullptr) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph_));
   (void)cudaStreamDestroy(handle(stream_));
@@ -29,6 +31,7 @@ Recording::~Recording() {
 Status Recording::record(const std::function<Status(Stream)>& body) {
   TS_CHECK(stream_ == nullptr, "a recording is made once");
   cudaStream_t stream = nullptr;
+  TS_TRY(cuda::cuda_status("asking for the GPU", cudaGetDevice(&device_)));
   TS_TRY(cuda::cuda_status("making a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
   stream_ = stream;
   made_under_ = forks();

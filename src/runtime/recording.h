@@ -31,6 +31,7 @@ class Recording {
  private:
   void* stream_ = nullptr;
   void* graph_ = nullptr;
+  int device_ = 0;          // its GPU
   int64_t made_under_ = 0;  // forks()
 };
 

@@ -114,7 +114,7 @@ Result<Session::Route*> Session::route_over(const PlanOfGraph& plans) {
   Route route;
   for (const ScheduleItem& item : schedule) {
     const Plan& p = *plans.at(item.graph);
-    Route::Item run{.plan = &p, .times = item.times, .in = {}, .out = {}};
+    Route::Item run{.plan = &p, .times = item.times, .in = {}, .out = {}, .lengths = cache_lengths(p)};
     for (size_t i = 0; i < p.inputs.size(); ++i) {
       TS_ASSIGN(const size_t at, port_of(route.inputs_, p, i, true));
       run.in.push_back(at);
@@ -200,7 +200,7 @@ Result<Executor*> Session::executor_of(const Plan& plan) {
   return known.get();
 }
 
-Status Session::check(std::span<const void* const> inputs, std::span<void* const> outputs) const {
+Status Session::check(std::span<const void* const> inputs, std::span<void* const> outputs, Side where) const {
   if (route_->items_.empty())
     return bad_input(cat("the engine has ", route_->plans_->size(),
                          " graphs and no schedule that says in which order they run: run one of them"));
@@ -216,7 +216,19 @@ Status Session::check(std::span<const void* const> inputs, std::span<void* const
     return {};
   };
   TS_TRY(side("input", route_->inputs_, inputs, true));
-  return side("output", route_->outputs_, outputs, false);
+  TS_TRY(side("output", route_->outputs_, outputs, false));
+  return where == Side::kHost ? check_lengths(inputs) : Status();
+}
+
+// Before anything runs, so that a refused call leaves the state as it was. A recording gets its inputs in device
+// memory, where nobody looks at them.
+Status Session::check_lengths(std::span<const void* const> inputs) const {
+  for (const Route::Item& item : route_->items_) {
+    std::vector<const void*> in;
+    for (const size_t i : item.in) in.push_back(i == kOwn ? nullptr : inputs[i]);
+    TS_TRY(check_cache_lengths(*item.plan, item.lengths, in).at(cat("graph '", item.plan->graph, "'")));
+  }
+  return {};
 }
 
 Status Session::put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream,
@@ -288,7 +300,7 @@ Result<std::vector<double>> Session::time_runs(std::span<const void* const> inpu
   }
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
-  TS_TRY(check(inputs, outputs));
+  TS_TRY(check(inputs, outputs, Side::kHost));
   const Claim claim(*state_);
   if (!claim.mine()) return busy_state();
   if (kind_ == DeviceKind::kHost) {
@@ -312,7 +324,7 @@ Result<std::vector<double>> Session::time_runs(std::span<const void* const> inpu
 Status Session::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
-  TS_TRY(check(inputs, outputs));
+  TS_TRY(check(inputs, outputs, Side::kHost));
   const Claim claim(*state_);
   if (!claim.mine()) return busy_state();
   if (kind_ == DeviceKind::kHost) return put_runs(inputs, outputs, {}, /*host=*/true);
@@ -335,7 +347,7 @@ Status Session::enqueue(std::span<const void* const> inputs, std::span<void* con
   if (kind_ == DeviceKind::kHost) return run(inputs, outputs);
   const Taken taken(taken_);
   if (!taken.mine()) return busy_session();
-  TS_TRY(check(inputs, outputs));
+  TS_TRY(check(inputs, outputs, Side::kDevice));
   const Claim claim(*state_);
   if (!claim.mine()) return busy_state();
   const OnDevice here(options_.device);

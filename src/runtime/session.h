@@ -18,6 +18,7 @@
 
 #include "archs/cuda/device_memory.h"
 #include "plan/engine.h"
+#include "runtime/bind.h"
 #include "runtime/executor.h"
 #include "runtime/recording.h"
 #include "runtime/state.h"
@@ -66,6 +67,7 @@ class Session {
       const Plan* plan;
       int64_t times;
       std::vector<size_t> in, out;  // per port of the plan: index into the schedule's; kOwn: it lies in a state
+      std::vector<CacheLength> lengths;
     };
     const std::map<std::string, const Plan*>* plans_ = nullptr;
     std::vector<Item> items_;
@@ -89,9 +91,11 @@ class Session {
 
   const std::vector<PortOf>& inputs() const { return route_->inputs(); }
   const std::vector<PortOf>& outputs() const { return route_->outputs(); }
-  // Host memory, in the order of these ports. Blocks until done.
+  // Host memory, in the order of these ports. Blocks until done. Numbers that a cache has no room for (CacheLength) are
+  // refused before the first graph runs.
   Status run(std::span<const void* const> inputs, std::span<void* const> outputs);
-  // Device memory, asynchronous on the caller's stream; host plans: the same as run.
+  // Device memory, asynchronous on the caller's stream; host plans: the same as run. Numbers that lie on a device are
+  // not looked at: kernels clamp them.
   Status enqueue(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream);
   // Milliseconds of each of `repeats` runs of the whole schedule after `warmup` others (kOwnWarmup: as executors have
   // it), inputs resident where the plans run and outputs left there (CUDA: events around the schedule's one graph).
@@ -113,7 +117,9 @@ class Session {
   static Status check_together(const std::vector<ScheduleItem>& schedule, const PlanOfGraph& plans);
   Result<Executor*> executor_of(const Plan& plan);
   static Result<size_t> port_of(std::vector<PortOf>& ports, const Plan& plan, size_t port, bool input);
-  Status check(std::span<const void* const> inputs, std::span<void* const> outputs) const;
+  enum class Side { kHost, kDevice };  // where the caller's buffers lie
+  Status check(std::span<const void* const> inputs, std::span<void* const> outputs, Side side) const;
+  Status check_lengths(std::span<const void* const> inputs) const;
   // Every run of the schedule in order, with these buffers.
   Status put_runs(std::span<const void* const> inputs, std::span<void* const> outputs, Stream stream, bool host);
   Status record();

@@ -8,8 +8,10 @@
 
 #include "base/progress_sink.h"
 #include "plan/engine_file.h"
+#include "plan/join_engines.h"
 #include "runtime/session.h"
 #include "runtime/test_sessions.h"
+#include "testing/lowered_engine.h"
 
 namespace tessera {
 namespace {
@@ -183,6 +185,76 @@ TEST(SessionState, PlansOfAScheduleHaveOneSize) {
   const auto parts = Session::make(e);
   ASSERT_TRUE(parts.ok());
   EXPECT_TRUE((*parts)->use({{"begin", "begin.rows2"}}).ok());
+}
+
+// `first` writes a row of a cache, `second` the row `at`; y is all of the cache, negated.
+Engine caching_engine(Arch arch) {
+  constexpr const char* kFirst = R"(graph first {
+    in %x: f32[1,1,4]
+    in %cache: f32[1,4,4]
+    %after: f32[1,4,4] = write(%cache, %x) {axis=1, at=0} @"write"
+    out %after
+    state %cache = %after
+  })";
+  constexpr const char* kSecond = R"(graph second {
+    in %x: f32[1,1,4]
+    in %at: i32[1]
+    in %cache: f32[1,4,4]
+    %after: f32[1,4,4] = write(%cache, %x, %at) {axis=1} @"write"
+    %y: f32[1,4,4] = map(%after) {fn="neg"} @"neg"
+    out %y
+    out %after
+    state %cache = %after
+  })";
+  auto both = join_engines({lowered_engine(kFirst, "first", arch), lowered_engine(kSecond, "second", arch)});
+  EXPECT_TRUE(both.ok()) << both.status().message();
+  if (!both.ok()) return {};
+  both->schedule = {{"first", 1}, {"second", 1}};
+  const Status sound = check_engine(*both);
+  EXPECT_TRUE(sound.ok()) << sound.message();
+  return std::move(both).value();
+}
+
+// Every target says the same, and before anything is written: a kernel would clamp the number without a word.
+void refuse_numbers(Arch arch) {
+  const Engine e = caching_engine(arch);
+  const auto session = Session::make(e);
+  ASSERT_TRUE(session.ok()) << session.status().message();
+  ASSERT_EQ((*session)->inputs().size(), 2u);
+  ASSERT_EQ((*session)->inputs()[1].name, "at");
+  const std::vector<float> x = {5, 6, 7, 8};
+  std::vector<float> y(16, -7);
+  void* out[] = {y.data()};
+  for (const int32_t at : {4, -1, 1 << 30}) {
+    const void* in[] = {x.data(), &at};
+    const std::string refusal = cat("graph 'second': input 'at' of plan 'second' is ", at,
+                                    "; the cache has room for 0 to 3 rows before the new ones");
+    EXPECT_EQ((*session)->run(in, out).message(), refusal);
+    EXPECT_EQ((*session)->time_runs(in, 1, 0).status().message(), refusal);
+  }
+  EXPECT_EQ(y, std::vector<float>(16, -7));
+  const auto second = (*session)->graph("second");
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  const int32_t last = 3;
+  const void* alone[] = {x.data(), &last, nullptr};
+  void* kept[] = {y.data(), nullptr};
+  ASSERT_TRUE((*second)->run(alone, kept).ok());
+  EXPECT_EQ(y[0], 0) << "the first graph ran in a call that was refused";
+  EXPECT_EQ(y[12], -5);
+  const void* in[] = {x.data(), &last};
+  ASSERT_TRUE((*session)->run(in, out).ok());
+  EXPECT_EQ(y[0], -5);
+  EXPECT_EQ(y[12], -5);
+}
+
+TEST(SessionState, NumbersThatACacheHasNoRoomForAreRefused) { refuse_numbers(Arch::cpu); }
+
+// Without a GPU too: the test on a GPU has plans to run.
+TEST(SessionState, TheTestsCacheIsAcceptedOnAGpu) { EXPECT_EQ(caching_engine(Arch::cuda).plans.size(), 2u); }
+
+TEST(SessionState, NumbersThatACacheHasNoRoomForAreRefused_cuda) {
+  if (const std::string why = why_not_here(Arch::cuda); !why.empty()) GTEST_SKIP() << why;
+  refuse_numbers(Arch::cuda);
 }
 
 // What a plan leaves in a state is what the next one takes it for.

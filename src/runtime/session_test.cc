@@ -10,6 +10,7 @@
 #include "runtime/batches.h"
 #include "runtime/test_sessions.h"
 #include "runtime/weights.h"
+#include "testing/turns.h"
 #ifdef TS_WITH_CUDA
 #include "runtime/test_device.h"
 #endif
@@ -213,9 +214,10 @@ TEST(Session, TwoThreadsOnOneSession) {
   const Engine e = counting_engine();
   const auto session = Session::make(e);
   std::atomic<int> wrong{0}, right{0};
+  const int each = turns(400) / 2;
   const auto work = [&](int who) {
-    for (int turn = 0; turn < 200; ++turn) {
-      const std::vector<float> x = test_input(kCount, who * 1000 + turn);
+    for (int turn = 0; turn < each; ++turn) {
+      const std::vector<float> x = test_input(kCount, who * 1000 + turn % 1000);
       std::vector<float> y(kCount, -1);
       const void* in[] = {x.data()};
       void* out[] = {y.data()};
@@ -258,21 +260,21 @@ TEST(Session, ScheduleIsOneGraph_cuda) {
   }
   const TestStream streams[2];
   std::vector<DeviceFloats> xs, ys;
-  constexpr int kTurns = 64;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  const int in_all = turns(64);
+  for (int turn = 0; turn < in_all; ++turn) {
     xs.emplace_back(kCount), ys.emplace_back(kCount);
-    xs.back().put(test_input(kCount, turn), nullptr);
+    xs.back().put(test_input(kCount, turn % 1000), nullptr);
   }
   ASSERT_TRUE(device_synchronise().ok());
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int turn = 0; turn < in_all; ++turn) {
     const void* in[] = {xs[static_cast<size_t>(turn)].data()};
     void* out[] = {ys[static_cast<size_t>(turn)].data()};
     const Status put = (*session)->enqueue(in, out, {streams[turn % 2].get()});
     ASSERT_TRUE(put.ok()) << put.message();
   }
   ASSERT_TRUE(device_synchronise().ok());
-  for (int turn = 0; turn < kTurns; ++turn)
-    EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), after(test_input(kCount, turn), 10)) << turn;
+  for (int turn = 0; turn < in_all; ++turn)
+    EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), after(test_input(kCount, turn % 1000), 10)) << turn;
 }
 
 // A graph for each combination, one after the other on two streams: they share the state and the executors' memory.
@@ -286,17 +288,17 @@ TEST(Session, PlansOfFewerRowsUseTheFrontOfTheState_cuda) {
   std::vector<DeviceFloats> xs, ys;
   std::vector<std::vector<float>> wanted;
   std::vector<float> kept(4 * kCols, 0);
-  constexpr int kTurns = 64;
+  const int in_all = turns(64);
   const auto rows = [](int turn) { return turn % 3 == 1 ? 2 : 4; };
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const std::vector<float> x = test_input(static_cast<size_t>(rows(turn) * kCols), turn);
+  for (int turn = 0; turn < in_all; ++turn) {
+    const std::vector<float> x = test_input(static_cast<size_t>(rows(turn) * kCols), turn % 1000);
     xs.emplace_back(x.size()), ys.emplace_back(kept.size());
     xs.back().put(x, nullptr);
     take_rows(kept, x);
     wanted.push_back(kept);
   }
   ASSERT_TRUE(device_synchronise().ok());
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int turn = 0; turn < in_all; ++turn) {
     ASSERT_TRUE((*session)->use({{"begin", cat("begin.rows", rows(turn))}}).ok());
     const void* in[] = {xs[static_cast<size_t>(turn)].data()};
     void* out[] = {ys[static_cast<size_t>(turn)].data()};
@@ -304,7 +306,7 @@ TEST(Session, PlansOfFewerRowsUseTheFrontOfTheState_cuda) {
     ASSERT_TRUE(put.ok()) << put.message();
   }
   ASSERT_TRUE(device_synchronise().ok());
-  for (int turn = 0; turn < kTurns; ++turn)
+  for (int turn = 0; turn < in_all; ++turn)
     EXPECT_EQ(ys[static_cast<size_t>(turn)].get(), wanted[static_cast<size_t>(turn)]) << turn;
 }
 

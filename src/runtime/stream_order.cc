@@ -4,6 +4,7 @@
 #include "base/forks.h"
 
 #ifdef TS_WITH_CUDA
+#include "archs/cuda/device_memory.h"
 #include "archs/cuda/status.h"
 #endif
 
@@ -13,12 +14,14 @@ namespace tessera {
 
 StreamOrder::~StreamOrder() {
   if (event_ == nullptr || made_under_ != forks()) return;
+  const OnDevice here(device_);
   (void)settle();
   (void)cudaEventDestroy(static_cast<cudaEvent_t>(event_));
 }
 
 Status StreamOrder::make() {
   cudaEvent_t event = nullptr;
+  TS_TRY(cuda::cuda_status("asking for the GPU", cudaGetDevice(&device_)));
   TS_TRY(cuda::cuda_status("making an event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming)));
   event_ = event;
   made_under_ = forks();
@@ -39,6 +42,8 @@ Status StreamOrder::note(Stream stream) {
 
 Status StreamOrder::settle() {
   if (!open_) return {};
+  const OnDevice here(device_);
+  TS_TRY(here.status());
   TS_TRY(cuda::cuda_status("waiting for the run before", cudaEventSynchronize(static_cast<cudaEvent_t>(event_))));
   open_ = false;
   return {};

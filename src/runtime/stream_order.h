@@ -25,6 +25,7 @@ class StreamOrder {
 
  private:
   void* event_ = nullptr;
+  int device_ = 0;          // its GPU
   int64_t made_under_ = 0;  // forks()
   bool open_ = false;       // a run was noted that may not be done
 };
